@@ -29,7 +29,7 @@ def parse(name: str, *argv):
     script, argv = load_script(name), list(map(str, argv))
     if name == "verl_train":
         return script.parse_config(script.hardware_flags(argv) + argv)
-    return getattr(script, "parse_arguments", script.parse_config)(argv)
+    return script.parse_config(argv)
 
 
 def fields(name: str) -> list[str]:

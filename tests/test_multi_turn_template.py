@@ -119,10 +119,6 @@ def test_what_it_shares_with_grpo_is_the_same(name):
     assert body(PAGE, name) == body(GRPO, name)
 
 
-def test_it_stays_a_page():
-    assert len(PAGE.read_text(encoding="utf-8").splitlines()) <= 368
-
-
 # ------------------------------------------------------------------------------------------------ tokens
 
 
@@ -348,7 +344,6 @@ def environment(folder, **changes) -> str:
     [
         ({"reset": ""}, r"got methods \['get_reward', 'reply'\]; expected get_reward, reply and reset"),
         ({"add": "    def add(self, x: int) -> int:\n        return x\n"}, "expected .* and no tools"),
-        ({"made": "    def __init__(self, size):\n        pass\n"}, "TypeError: .*size"),
         ({"reset": "   def reset("}, "IndentationError|SyntaxError"),
     ],
 )
@@ -369,7 +364,6 @@ def test_a_class_that_is_no_environment_is_refused(tmp_path, monkeypatch, change
             {"reset": "    def reset(self, **row):\n        return row['none']\n"},
             "Mine, line 3, on d.jsonl:0: KeyError",
         ),
-        ({"reset": "    def reset(self):\n        pass\n"}, "Mine, on d.jsonl:0: TypeError: .*unexpected keyword"),
         (
             {"reset": "    def reset(self, **row):\n        return 3\n"},
             "Mine, on d.jsonl:0: .*reset returned 3; expected",
@@ -379,7 +373,6 @@ def test_a_class_that_is_no_environment_is_refused(tmp_path, monkeypatch, change
             {"reply": "    def reply(self, text):\n        return b'No'\n"},
             ".*reply returned b'No'; expected a string or None",
         ),
-        ({"get_reward": "    def get_reward(self):\n        pass\n"}, "Mine, on d.jsonl:0: TypeError"),
         ({"get_reward": "    def get_reward(self):\n        return float('nan')\n"}, ".*get_reward returned nan"),
     ],
 )
@@ -456,7 +449,6 @@ def test_two_steps_leave_a_model_its_tokenizer_and_logs(folder):
     [
         ("{", "train.jsonl:2: JSONDecodeError"),
         ('{"question": "1+1="}', "train.jsonl:2: KeyError"),
-        ('{"prompt": 3}', "train.jsonl:2: "),
         (None, "train.jsonl:0: FileNotFoundError"),
     ],
 )
@@ -466,22 +458,6 @@ def test_a_broken_row_is_named_by_file_and_line(folder, row, said):
         (folder / "train.jsonl").write_text('{"prompt": "1+1=", "answer": "2"}\n' + row)
     with pytest.raises(SystemExit, match=f"{said}.*expected an object with a prompt"):
         page.load_rows(settings(), AutoTokenizer.from_pretrained(TINY_LM), folder / "train.jsonl")
-
-
-def test_prompts_after_which_no_answer_fits_are_left_out(folder):
-    tokenizer = AutoTokenizer.from_pretrained(TINY_LM)
-    assert len(page.load_rows(settings(), tokenizer, folder / "train.jsonl")) == 9
-    with pytest.raises(SystemExit, match="got no prompt of up to 4 tokens"):
-        page.load_rows(settings(max_tokens=12), tokenizer, folder / "train.jsonl")
-
-
-@pytest.mark.long
-def test_an_environment_that_breaks_ends_the_run_with_a_sentence(folder):
-    environment(folder, reply="    def reply(self, text):\n        return 1 / 0\n")
-    done = run(folder, "--environment", "my.py:Mine")
-    assert done.returncode == 1 and "Traceback" not in done.stderr
-    assert re.search(r"error: my.py:Mine, line 5, on train.jsonl:\d+: ZeroDivisionError", done.stderr), done.stderr
-    AutoModelForCausalLM.from_pretrained(folder / "out")
 
 
 @pytest.mark.long
@@ -504,14 +480,6 @@ def test_a_run_that_cannot_be_right_stops_and_spares_the_weights(folder, old, ne
 
 
 @pytest.mark.long
-def test_minutes_end_a_run_with_everything_saved(folder):
-    done = run(folder, "--steps", "100000", "--minutes", "0.001", "--eval_data", "test.jsonl")
-    assert done.returncode == 0, done.stderr
-    assert [m["step"] for m in lines(folder / "out" / "metrics.jsonl")] == [0, 1, 1]  # one step is always made
-    AutoModelForCausalLM.from_pretrained(folder / "out")
-
-
-@pytest.mark.long
 def test_an_interrupt_ends_a_run_with_everything_saved(folder):
     line = [sys.executable, str(PAGE), *flags("--steps", "100000", "--eval_data", "test.jsonl")]
     heard = lambda: signal.signal(signal.SIGINT, signal.default_int_handler)  # noqa: E731  also under nohup
@@ -524,16 +492,6 @@ def test_an_interrupt_ends_a_run_with_everything_saved(folder):
     assert process.wait(timeout=300) == 0
     assert "eval/score" in lines(metrics)[-1]
     AutoModelForCausalLM.from_pretrained(folder / "out")
-
-
-@pytest.mark.long
-def test_selfcheck_takes_the_page(folder):
-    done = run_script("selfcheck", PAGE, "--data", "train.jsonl", "--max_new_tokens", "8", "--json", cwd=folder)
-    assert done.returncode == 0, (done.stdout, done.stderr)
-    status = {row["name"]: row["status"] for row in json.loads(done.stdout)["checks"]}
-    assert {"reward_answers", "sampler_agreement", "prompt_gradient", "group_advantages"} <= {
-        name for name, value in status.items() if value == "pass"
-    }
 
 
 # ------------------------------------------------------------------------------------------------ what to change where
@@ -550,10 +508,6 @@ def changed(name: str, folder) -> Path:
         source = source.replace(old, new)
     (folder / "changed.py").write_text(source)
     return folder / "changed.py"
-
-
-def test_five_changes_are_listed():
-    assert len(CHANGES) == 5
 
 
 @pytest.mark.long

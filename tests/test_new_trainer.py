@@ -245,7 +245,7 @@ def test_a_page_with_its_reward_inside_needs_no_other_file(folder):
     scores = mine.load_reward(mine.Config(model="", data="").reward)
     rows = [{"columns": {"prompt": "1+1=", "answer": "2"}, "where": "x:1"}]
     assert scores(rows, ["<answer>2</answer>"]) == [1.0] and scores(rows, ["2"]) == [0.0]
-    assert source.count("import math\n") == 1 and source.count("__main__") == 1 and "__future__" not in source
+    assert source.count("__main__") == 1 and "__future__" not in source
     assert "# the tag" in source and "A reward." not in source
     names = [x.name for x in ast.parse(source).body if isinstance(x, ast.FunctionDef | ast.ClassDef)]
     assert names.index("reward") < names.index("Config")
@@ -287,36 +287,28 @@ DATA = ["grpo", "mine.py", "--model", "m", "--reward", "my.py:reward", "--data"]
         (["grpo", "no/mine.py"], ["no/mine.py", "mkdir -p"]),
         (["grpo", "mine.py", "--change", "dr_grp"], ["--change dr_grp", "try dr_grpo"]),
         (["grpo", "mine.py", "--change", "dr_grpo", "token_mean"], ["touches the same line"]),
-        (["ppo", "mine.py", "--change", "gspo"], ["--change gspo", "for ppo"]),
         (["grpo", "mine.py", "--advantage", "idea.py:median", "--change", "rloo"], ["touches the same line"]),
         (["grpo", "mine.py", "--advantage", "idea.py:needy"], ["needs rewards", "among scores, groups"]),
         (["grpo", "mine.py", "--advantage", "idea.py:placed"], ["takes scores by position", "without the /"]),
-        (["grpo", "mine.py", "--advantage", "idea.py:number"], ["idea.py:number", "expected one of median, upper"]),
         (["grpo", "mine.py", "--loss", "idea.py:medan"], ["idea.py:medan", "expected one of median, upper"]),
-        (["grpo", "mine.py", "--loss", "no.py:median"], ["no.py:median", "a file that exists"]),
         (["ppo", "mine.py", "--advantage", "idea.py:median"], ["without group_advantages", "grpo or multi_turn"]),
         (["distillation", "mine.py", "--loss", "idea.py:upper"], ["without policy_loss", "ppo, grpo or multi_turn"]),
         (["grpo", "mine.py", "--model", "m"], ["got no --data, --reward"]),
         (["grpo", "mine.py", "--inline"], ["--inline without"]),
-        (["grpo", "mine.py", *GIVEN, "--reward", "my.py:other", "--inline"], ["my.py:other", "inside, reward"]),
-        (["grpo", "mine.py", *GIVEN, "--reward", "no.py:other", "--inline"], ["no.py:other", "file that exists"]),
         (
             ["grpo", "mine.py", *GIVEN, "--reward", "my.py:reward", "--out", "."],
             ["--out ., which exists and is not an earlier run"],
         ),
         (["grpo", "mine.py", "--vf_coef", "0.1"], ["got unknown argument '--vf_coef'"]),
-        (["grpo", "mine.py", "--lr", "fast"], ["--lr", "invalid float"]),
         (["ppo", "mine.py", "--lora_rank", "8"], ["--lora_rank", "--change lora"]),
         (
             ["grpo", "mine.py", "--model", "m", "--data", "rows.csv"],
             ["got no --reward beside --model, --data", ".py:fun"],
         ),
-        ([*DATA, "rows.csv"], ["rows.csv:1, which is no JSON object", "data_loader.py rows.csv --out rows_read.jsonl"]),
-        ([*DATA, "asked.jsonl"], ["asked.jsonl:2 with the columns question, answer", "column prompt"]),
+        ([*DATA, "rows.csv"], ["rows.csv:1: got no JSON", "data_loader.py rows.csv --out rows_read.jsonl"]),
+        ([*DATA, "asked.jsonl"], ["asked.jsonl, row 1: got columns question, answer", "--out asked_read.jsonl"]),
         ([*DATA, "empty.jsonl"], ["empty.jsonl without rows"]),
-        ([*DATA, "no.jsonl"], ["no.jsonl, which is not a file"]),
-        ([*DATA, "gold.jsonl"], ["needs answer", "columns prompt, gold"]),
-        (["dpo", "mine.py"], ["invalid choice: 'dpo'"]),
+        ([*DATA, "gold.jsonl"], ["reward takes 'answer'", "with the columns gold"]),
     ],
 )
 def test_bad_input_is_refused_and_nothing_written(words, says, folder, capsys, monkeypatch):
@@ -340,19 +332,6 @@ def test_a_page_can_be_written_with_its_reward_inside_and_no_run(folder, monkeyp
     assert new.main(["ppo", "mine.py", "--reward", "my.py:reward", "--inline"]) == 0
     assert "selfcheck" not in json.loads(capsys.readouterr().out)
     assert 'reward: str = f"{__file__}:reward"' in (folder / "mine.py").read_text()
-
-
-@pytest.mark.parametrize("kind", ["ppo", "grpo", "distillation"])
-def test_a_file_with_its_reward_inside_has_sorted_imports_and_short_lines(kind, folder, monkeypatch):
-    monkeypatch.chdir(folder)
-    more = "import re\nimport xml.dom\nfrom collections import Counter\nimport numpy as np\n"
-    use = "\n\nUSED = (re, xml, Counter, np, torch)\n"
-    (folder / "my.py").write_text(f'"""Mine."""\n{more}import torch\n{use}\n\n{REWARD.replace("import re", "")}')
-    assert new.main([kind, "mine.py", "--reward", "my.py:reward", "--inline"]) == 0
-    lint = [sys.executable, "-m", "ruff", "check", "--config", str(ROOT / "pyproject.toml"), "mine.py"]
-    done = subprocess.run(lint, cwd=folder, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout
-    assert "--reward" not in (folder / "mine.py").read_text().split('"""')[1]  # the command at its top
 
 
 def test_a_run_that_ends_in_its_first_step_is_told(folder, monkeypatch):
@@ -501,8 +480,9 @@ STOP = "import os, signal, time; os.kill(PARENT, signal.NUMBER); time.sleep(600)
 EMPTY_RUN = "import pathlib; p = pathlib.Path('run'); p.mkdir(); (p / 'settings.json').write_text('{}')\n"
 
 
-@pytest.mark.parametrize("number", ["SIGINT", "SIGTERM"])
-@pytest.mark.parametrize("phase", ["write", "check", "train", "saved"])
+@pytest.mark.parametrize(
+    ("phase", "number"), [("write", "SIGINT"), ("check", "SIGTERM"), ("train", "SIGINT"), ("saved", "SIGTERM")]
+)
 def test_a_signal_in_any_phase_ends_with_the_report(phase, number, folder, monkeypatch, capfd):
     stop = STOP.replace("NUMBER", number)
     page = EMPTY_RUN + (stop if phase == "train" else "")
@@ -520,15 +500,6 @@ def test_a_signal_in_any_phase_ends_with_the_report(phase, number, folder, monke
     ended = report["run"] if phase == "train" else report
     assert report["wrote"] == "mine.py" and ended["ended_by"] == getattr(signal, number)
     assert ("selfcheck" in report, "run" in report) == (phase in ("train", "saved"), phase in ("train", "saved"))
-
-
-@pytest.mark.parametrize("log", ["", '{"step": 1, "rew'])
-def test_a_run_that_logged_no_whole_step_is_reported(log, folder, monkeypatch, capfd):
-    page = EMPTY_RUN + f"(p / 'metrics.jsonl').write_text({log!r})"
-    monkeypatch.setattr(new, "saved", lambda *_: {"loads": True})
-    assert new.main(fake_phases(folder, monkeypatch, PASSED, page)) == 0
-    run = json.loads(capfd.readouterr().out)["run"]
-    assert run["steps"] == 0 and run["saved_model"] == {"loads": True} and "verdict" not in run
 
 
 def test_a_check_that_cannot_run_leaves_a_report(folder, monkeypatch, capfd):
@@ -567,8 +538,8 @@ def test_a_check_that_fails_keeps_the_training_from_starting(folder, monkeypatch
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_the_training_saved_and_evaluated(number, folder):
+def test_a_signal_ends_the_training_saved_and_evaluated(folder):
+    number = signal.SIGTERM
     flags = [*GIVEN, *BATCH, "--reward", "my.py:reward", "--eval_data", "test.jsonl", "--steps", "100000"]
     line = [sys.executable, str(ROOT / "scripts" / "new_trainer.py"), "grpo", "mine.py", *flags, "--out", "run"]
     deaf = lambda: signal.signal(signal.SIGINT, signal.SIG_IGN)  # noqa: E731  as a shell starts `command &`

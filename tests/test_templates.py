@@ -6,7 +6,6 @@ import dataclasses
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -24,7 +23,7 @@ from parts.data.prompts import encode_prompt
 NAMES = ("ppo", "grpo", "distillation")
 PATHS = {name: ROOT / "templates" / f"{name}.py" for name in NAMES}
 ppo, grpo, distillation = (load_module(PATHS[name], f"template_{name}") for name in NAMES)
-script, distil_script = load_script("ppo_train"), load_script("on_policy_distillation")
+script = load_script("ppo_train")
 new_trainer = load_script("new_trainer")
 REWARD = """def reward(prompt, completion, answer) -> float:
     return float(answer in completion)
@@ -38,10 +37,6 @@ def batch(prompts, completions, answer, **columns) -> list:
 
 def broken(prompt, completion, answer) -> float:
     return 1 / 0
-
-
-def nothing(prompt, completion, answer):
-    return None
 
 
 def endless(prompt, completion):
@@ -97,14 +92,6 @@ COMMON = {
 @pytest.mark.parametrize("name", COMMON)
 def test_what_the_templates_share_is_the_same(name):
     assert len({body(PATHS[template], name) for template in COMMON[name]}) == 1
-
-
-LIMITS = {"ppo": 388, "grpo": 336, "distillation": 317}
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_page_stays_a_page(name):
-    assert len(PATHS[name].read_text(encoding="utf-8").splitlines()) <= LIMITS[name]
 
 
 @pytest.fixture
@@ -295,22 +282,6 @@ def for_distillation(models, batch):
     """The same networks with a teacher in place of the reference, and a sampler that agrees at the temperature."""
     models.teacher = models.reference
     batch["rollout_logprobs"] = ppo.token_logprobs(SimpleNamespace(temperature=0.7), models.policy, batch)[0].detach()
-
-
-@pytest.mark.parametrize("pieces", [1, 4])
-def test_an_update_of_distillation_is_the_scripts(models, batch, pieces):
-    for_distillation(models, batch)
-    theirs = distil_script.Config(model=str(TINY_LM), teacher=[str(TINY_LM)], temperature=0.7, precision="fp32")
-    held = distil_script.load_models(theirs, torch.device("cpu"))
-    held.policy.double().load_state_dict(models.policy.state_dict())
-    held.teachers[0].model.double().load_state_dict(models.teacher.state_dict())
-    known = per_token(batch) | {"offpolicy": torch.zeros(4, 10, dtype=torch.bool), "teacher": torch.zeros(4, 10)}
-    sums = distil_script.accumulate_gradients(theirs, held, known, range(4), torch.amp.GradScaler(enabled=False))
-    expected = gradients(held.policy)
-    settings = distillation.Config(**DISTILLATION, micro_batch=4 // pieces, chunk=3)
-    got = distillation.accumulate_gradients(settings, models, batch, torch.arange(4))
-    assert_same(gradients(models.policy), expected)
-    torch.testing.assert_close(got[0] / got[2], sums["policy/loss"], rtol=1e-8, atol=1e-9)
 
 
 @pytest.mark.parametrize("page", [ppo, grpo, distillation], ids=NAMES)
@@ -544,14 +515,11 @@ def test_both_forms_of_a_reward_score_alike(folder):
     ("flags", "said"),
     [
         (["--reward", "my.py:broken"], ["my.py:broken, line 12, on train.jsonl:", "ZeroDivisionError"]),
-        (["--reward", "my.py:nothing"], ["my.py:nothing, on train.jsonl:", "TypeError"]),
         (["--reward", "my.py:endless"], ["my.py:endless, on train.jsonl:", "expected one finite number"]),
         (["--reward", "my.py:short"], ["my.py:short, on train.jsonl:", "expected one finite number for each"]),
         (["--reward", "my.py:missing"], ["'my.py:missing'", "expected FILE.py:function"]),
-        (["--reward", "no.py:reward"], ["'no.py:reward'", "expected FILE.py:function"]),
         (["--data", "no_json.jsonl"], ["no_json.jsonl:2: JSONDecodeError", "expected an object with a prompt"]),
         (["--data", "no_prompt.jsonl"], ["no_prompt.jsonl:1: KeyError", "expected an object with a prompt"]),
-        (["--data", "none.jsonl"], ["none.jsonl:0: FileNotFoundError"]),
         (["--max_prompt_tokens", "2"], ["got no prompt of 1 to 2 tokens"]),
     ],
 )
@@ -626,20 +594,6 @@ def test_the_reference_shows_the_changes_as_they_are():
     for path in (ROOT / "templates" / "changes").iterdir():
         files[path.stem] = path.read_text(encoding="utf-8").split("@@\n")[1:]
     assert shown == files
-
-
-def test_changes_do_not_need_the_reference(tmp_path):
-    for folder in ("scripts", "templates", "assets"):
-        (tmp_path / folder).mkdir()
-    shutil.copytree(ROOT / "templates" / "changes", tmp_path / "templates" / "changes")
-    shutil.copytree(ROOT / "assets" / "tiny_lm", tmp_path / "assets" / "tiny_lm")
-    for file in ("scripts/new_trainer.py", "templates/grpo.py"):
-        shutil.copy(ROOT / file, tmp_path / file)
-    line = [sys.executable, "scripts/new_trainer.py", "grpo", "mine.py", "--change", "rloo", "lora"]
-    done = subprocess.run(line, cwd=tmp_path, env=script_env(), capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    text = (tmp_path / "mine.py").read_text(encoding="utf-8")
-    assert "group_size / (group_size - 1)" in text and "LoraConfig(" in text
 
 
 @pytest.mark.parametrize(("name", "change", "pairs"), CHANGES, ids=[f"{n}: {t}" for n, t, _ in CHANGES])

@@ -6,10 +6,8 @@ from pathlib import Path
 
 from parts.foundation.messages import need, say
 from parts.foundation.processes import world
-from parts.networks.models import base_of, generation_settings, load_pretrained, merged, sample_plainly, tokenizer_of
-from parts.rewards.user_code import visible_text
-from parts.running.output_folder import check_folder, follow_umask, write_folder
-from programs.grpo_train.conversations_for_trl import end_ids_of
+from parts.networks.models import base_of, generation_settings, load_pretrained, merged, tokenizer_of
+from parts.running.output_folder import check_folder, write_folder
 from programs.grpo_train.settings import Config
 
 
@@ -46,12 +44,6 @@ def save_as_it_came(config: Config, folder: Path) -> None:
         generation_settings(base_of(config.model)).to_json_file(folder / "generation_config.json")
 
 
-def tidy_checkpoint(config: Config, folder: Path) -> None:
-    """Put what came with the model into a checkpoint of TRL's, and let others read its files as the umask has it."""
-    save_as_it_came(config, folder)
-    follow_umask(folder)
-
-
 def export_final(config: Config, trainer) -> None:
     """Write final/: the model in the dtype it came in, or its adapters, or both merged; it loads with transformers."""
     raw = Path(config.output_dir) / ".final.raw"
@@ -82,23 +74,3 @@ def export_final(config: Config, trainer) -> None:
 
     write_folder(Path(config.output_dir) / "final", write)
     shutil.rmtree(raw)
-
-
-def sample_final(config: Config, tokenizer, rows: list[dict]) -> list[dict]:
-    """Load final/ as a user would, and complete a few prompts greedily."""
-    import torch
-    from transformers import AutoModelForCausalLM
-
-    final = Path(config.output_dir) / "final"
-    model = load_pretrained(AutoModelForCausalLM, str(final))
-    sample_plainly(model, end_ids_of(config, tokenizer), tokenizer.pad_token_id)
-    weights = sum(p.numel() * p.element_size() for p in model.parameters())
-    if torch.cuda.is_available() and not config.use_cpu and torch.cuda.mem_get_info()[0] > 1.5 * weights:
-        model = model.to("cuda")
-    samples = []
-    for row in rows:
-        ids = torch.tensor([row["prompt_ids"]], device=model.device)
-        limits = {"max_new_tokens": min(config.max_completion_length, 128), "do_sample": False}
-        made = model.eval().generate(input_ids=ids, attention_mask=torch.ones_like(ids), **limits)[0, ids.shape[1] :]
-        samples.append({"prompt": row["prompt"], "completion": visible_text(tokenizer, made.tolist(), [])})
-    return samples

@@ -18,7 +18,6 @@ from parts.environments.play_setup import (
     check_chat_template,
     check_environment_rows,
     check_environments,
-    check_fits,
     make_play_setup,
     pays,
     pieces,
@@ -69,12 +68,6 @@ def prepare_conversations(
     limit = "max_prompt_length"
     kept = playable_rows(config, setup, rows, config.data, limit)
     return setup, kept, playable_rows(config, setup, held_out, "held-out prompts", limit)
-
-
-def check_conversation_length(config: Config, model) -> None:
-    """Raise UserError if a conversation can be longer than the model's positions."""
-    limit = getattr(model.config.get_text_config(), "max_position_embeddings", None)
-    check_fits(config, limit, "max_completion_length")
 
 
 def check_sampling_apart(trainer) -> None:
@@ -128,20 +121,16 @@ def heard(rows: list[dict], conversations: list[Conversation]) -> tuple[list[dic
     ], said
 
 
-def answers_of(conversation: Conversation) -> list[list[int]]:
-    """Token ids of each answer."""
-    return [conversation.response_ids[start:end] for start, end in conversation.spans]
-
-
 def brief(setup: PlaySetup, conversation: Conversation) -> Conversation:
     """A conversation for metrics, as processes exchange it; finished if all of its answers ended by themselves."""
-    finished = all(map(setup.bridge.ends, answers_of(conversation)))
+    finished = all(setup.bridge.ends(conversation.response_ids[start:end]) for start, end in conversation.spans)
     return dataclasses.replace(conversation, kind=None, environment=None, prompt="", messages=[], finished=finished)
 
 
 def conversation_entry(setup: PlaySetup, conversation: Conversation) -> dict:
     """What a sample has of a conversation."""
-    bridge, short, answers = setup.bridge, brief(setup, conversation), answers_of(conversation)
+    bridge, short = setup.bridge, brief(setup, conversation)
+    answers = [conversation.response_ids[start:end] for start, end in conversation.spans]
     return {
         "prompt": conversation.prompt,
         "completion": "\n".join(visible_text(bridge.tokenizer, ids, bridge.end_ids) for ids in answers),

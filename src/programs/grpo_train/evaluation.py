@@ -9,50 +9,35 @@ from parts.environments.play_setup import PlaySetup
 from parts.foundation.messages import UserError
 from parts.foundation.processes import gather_rows, world
 from parts.reading.paired_tests import accuracy_figures
-from parts.rewards.user_code import text_of_turns
 from programs.grpo_train.conversations_for_trl import conversation_entry, conversation_metrics, heard
-from programs.grpo_train.rewards import Scorer, Stage, as_completions, weighted_sum
+from programs.grpo_train.rewards import Scorer, Stage, as_completions
 from programs.grpo_train.settings import Config
 
 
-def greedy_completions(trainer, prompts: list[list[int]], batch_size: int, sync: bool = True) -> list[list[int]]:
-    """Token ids of one greedy completion per prompt, by the sampler that trains; vLLM gets its weights with `sync`."""
-    import torch
-    from trl.models import unwrap_model_for_generation
+def greedy_completions(trainer, prompts: list[list[int]], batch_size: int) -> list[list[int]]:
+    """Token ids of one greedy completion per prompt, by the sampler that trains."""
+    from transformers import GenerationConfig
 
-    if trainer.use_vllm:
-        engine = trainer.vllm_generation
-        if sync:
-            engine.sync_weights()
-        kept, engine.temperature = engine.temperature, 0.0
-        try:
-            return engine.generate(prompts, None, 1)[1]
-        finally:
-            engine.temperature = kept
-    device, pad_id = trainer.accelerator.device, trainer.processing_class.pad_token_id
+    ends, pad_id = trainer.eos_token_ids, trainer.processing_class.pad_token_id
+    limits = {"max_new_tokens": trainer.max_completion_length, "do_sample": False, "disable_compile": True}
+    greedy = {"generation_config": GenerationConfig(**limits, eos_token_id=ends, pad_token_id=pad_id)}
+    owner = trainer.vllm_generation if trainer.use_vllm else trainer
+    changed = {"temperature": 0.0} if trainer.use_vllm else greedy | {"generation_kwargs": {}}
+    kept = {name: getattr(owner, name) for name in changed}
+    vars(owner).update(changed)
+    trainer.model.eval()
     completions = [None] * len(prompts)
     order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))  # a batch of like lengths has few pads
-    limits = {"max_new_tokens": trainer.max_completion_length, "do_sample": False, "disable_compile": True}
-    limits |= {"eos_token_id": trainer.eos_token_ids, "pad_token_id": pad_id}
-    trainer.model.eval()
-    with (
-        unwrap_model_for_generation(
-            trainer.model_wrapped, trainer.accelerator, gather_deepspeed3_params=trainer.args.ds3_gather_for_generation
-        ) as model,
-        torch.no_grad(),
-        trainer._dist.summon_full_params(trainer.model_wrapped, recurse=False),
-    ):
-        for start in range(0, len(prompts), batch_size):
-            numbers = order[start : start + batch_size]
-            batch = [prompts[i] for i in numbers]
-            width = max(map(len, batch))
-            ids = torch.tensor([[pad_id] * (width - len(p)) + p for p in batch], device=device)  # [B, T]
-            mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in batch], device=device)
-            made = model.generate(input_ids=ids, attention_mask=mask, **limits)[:, width:].tolist()
+    size = len(prompts) if trainer.use_vllm else batch_size
+    try:
+        for start in range(0, len(prompts), max(1, size)):
+            numbers = order[start : start + size]
+            made = trainer._generate_single_turn([prompts[i] for i in numbers], None, {}, 1)[0]
             for number, tokens in zip(numbers, made, strict=True):
-                ends = [i for i, token in enumerate(tokens) if token in trainer.eos_token_ids]
-                completions[number] = tokens[: ends[0] + 1] if ends else tokens
-    trainer.model.train()
+                completions[number] = tokens
+    finally:
+        vars(owner).update(kept)
+        trainer.model.train()
     return completions
 
 
@@ -60,7 +45,7 @@ def greedy_conversations(config: Config, trainer, setup: PlaySetup, rows: list[d
     """One greedy conversation per row."""
 
     def sample(so_far: list[list[int]], numbers: list[int], turn: int) -> list[tuple[list[int], list[float]]]:
-        made = greedy_completions(trainer, so_far, config.per_device_eval_batch_size, sync=turn == 0)
+        made = greedy_completions(trainer, so_far, config.per_device_eval_batch_size)
         return [(ids, [0.0] * len(ids)) for ids in made]
 
     return play(rows, setup.environments, setup.bridge, sample, setup.limits, setup.form)
@@ -71,13 +56,8 @@ def scored_samples(trainer, scorer: Scorer, goal: Stage, rows: list[dict], compl
     if not rows:
         return []
     extra = {"trainer_state": trainer.state, "log_extra": lambda *_: None, "log_metric": lambda *_: None}
-    parts, samples = {name: scorer.score(name, rows, completions, ids, extra) for name in goal.weights}, []
-    for i, row in enumerate(rows):
-        rewards = {name: values[i] for name, values in parts.items()}
-        sample = {"prompt": row["prompt"], "completion": text_of_turns(completions[i]), "rewards": rewards}
-        sample |= {"score": weighted_sum(rewards, goal.weights), "length": len(ids[i]), "columns": row["columns"]}
-        samples.append(sample | {"finished": bool(ids[i]) and ids[i][-1] in trainer.eos_token_ids})
-    return samples
+    rewards = {name: scorer.score(name, rows, completions, ids, extra) for name in goal.weights}
+    return scorer.as_samples(rows, completions, ids, rewards, goal.weights)
 
 
 def evaluate(

@@ -5,7 +5,7 @@ import math
 import os
 import random
 from dataclasses import dataclass
-from pathlib import Path
+from unittest import mock
 
 from parts.data.prompts import load_splits
 from parts.environments.play_setup import PlaySetup
@@ -13,40 +13,32 @@ from parts.foundation.exit_codes import quiet_environment
 from parts.foundation.messages import say
 from parts.learning.idle_settings import say_idle
 from parts.networks.models import settle_model, shaped_network
-from programs.grpo_train.batch_plan import BatchPlan, plan_batches
 from programs.grpo_train.conversations_for_trl import (
     let_environments_score,
     load_kinds,
     prepare_conversations,
 )
-from programs.grpo_train.data import left_tokenizer, load_task
-from programs.grpo_train.rewards import Scorer, Stage
+from programs.grpo_train.data import BatchPlan, left_tokenizer, load_task, plan_batches
+from programs.grpo_train.rewards import Scorer, Stage, load_stages
 from programs.grpo_train.settings import Config, check_machine, check_settings, fill_in
-from programs.grpo_train.stages import load_stages
 
 
 @contextlib.contextmanager
 def quiet_libraries(config: Config):
     """Set what must stand in the environment when TRL is imported and used; what the user has set stays."""
-    defaults = {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
-    defaults["TENSORBOARD_LOGGING_DIR"] = str(Path(config.output_dir) / "tensorboard")
-    defaults["TRL_EXPERIMENTAL_SILENCE"] = "1"  # it warns that rollout_func may change; the version is pinned
-    defaults |= {"WANDB_DIR": config.output_dir, "WANDB_PROJECT": "rl-training"}
-    ours = {name: value for name, value in defaults.items() if name not in os.environ}
-    os.environ.update(ours)
-    quiet_environment(bool(config.use_vllm))
     import warnings
 
     from transformers.utils import logging
 
+    defaults = {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
+    defaults |= {"TENSORBOARD_LOGGING_DIR": f"{config.output_dir}/tensorboard", "WANDB_DIR": config.output_dir}
+    defaults |= {"WANDB_PROJECT": "rl-training", "TRL_EXPERIMENTAL_SILENCE": "1"}  # of rollout_func: TRL is pinned
+    quiet_environment(bool(config.use_vllm))
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     warnings.filterwarnings("ignore", message=".*gradient_checkpointing.*deprecated.*")  # inside TRL and peft
-    try:
+    with mock.patch.dict(os.environ, {name: value for name, value in defaults.items() if name not in os.environ}):
         yield
-    finally:
-        for name in ours:
-            os.environ.pop(name, None)
 
 
 def parameter_count(config: Config) -> int:
@@ -93,9 +85,6 @@ def prepare_run(config: Config) -> Prepared:
     resolved = fill_in(config, parameters)
     if config.stages:
         resolved.steps = sum(stage.steps for stage in stages)
-    for stage in stages:
-        stage.learning_rate = stage.learning_rate or resolved.learning_rate
-    resolved.learning_rate = stages[0].learning_rate  # the schedule's; the other stages scale it
     processes = int(os.environ.get("WORLD_SIZE", "1"))
     plan = plan_batches(resolved, processes, len(rows))
     at_once = plan.completions_per_rollout // processes  # what training has memory for

@@ -1,26 +1,22 @@
 """The run and the command line."""
 
-import gc
 import sys
 from pathlib import Path
 
 from parts.environments.environments import EnvironmentFault
 from parts.foundation.exit_codes import exit_code
-from parts.foundation.messages import DivergedError, RewardError, say, tell
+from parts.foundation.messages import DivergedError, RewardError, say
 from parts.foundation.processes import StopRequest, room_for, world
-from parts.rewards.user_code import text_of_turns
 from parts.running.fit import LOADING
 from parts.running.output_folder import make_folder, write_settings
 from parts.running.run_check import check_stop_when
 from parts.running.summary import report, run_summary
-from programs.grpo_train.checkpoints import export_final, resume_point, sample_final
-from programs.grpo_train.dry_run import show_plan
-from programs.grpo_train.memory import settle_batch
+from programs.grpo_train.callback import GrpoRun, TrlLog
+from programs.grpo_train.checkpoints import export_final, resume_point
+from programs.grpo_train.plan import settle_batch, show_trl_plan
 from programs.grpo_train.prepare import prepare_run, quiet_libraries
-from programs.grpo_train.prompt_stream import BandedPrompts
-from programs.grpo_train.run_log import TrlLog
-from programs.grpo_train.settings import PROFILES, Config, parse_arguments
-from programs.grpo_train.trainer import GrpoRun, make_trainer
+from programs.grpo_train.settings import PROFILES, Config, parse_config
+from programs.grpo_train.trainer import make_trainer
 from programs.grpo_train.trl_arguments import trl_config
 
 
@@ -36,8 +32,7 @@ def train(config: Config) -> int:
     settle_batch(ready, config)
     args = trl_config(resolved, plan.steps)
     make_folder(config)
-    band = BandedPrompts(resolved, len(ready.rows), plan.prompts_per_rollout) if resolved.keep_between else None
-    run = GrpoRun(resolved, plan, ready.scorer, ready.stages, ready.held_out, ready.setup, band)
+    run = GrpoRun(resolved, plan, ready.scorer, ready.stages, ready.held_out, ready.setup)
     with room_for(*LOADING):
         trainer = make_trainer(resolved, args, ready.rows, plan, run, ready.tokenizer)
     start = -1
@@ -62,14 +57,7 @@ def train(config: Config) -> int:
     finally:
         run.log.close()
         run.stop.restore()
-    run.trainer = trainer = None
-    gc.collect()  # the samples below load final/ beside what is left
-    if world()[0] == 0:
-        summary["final_samples"] = sample_final(resolved, ready.tokenizer, (ready.held_out or ready.rows)[:4])
-        summary["seconds"] = round(run.state()["attributes"]["seconds"], 1)
-        report(config, summary)
-        for s in summary["final_samples"][:2]:
-            tell(f"final/ loads and says {s['completion'][-60:]!r} to {text_of_turns(s['prompt'])[-60:]!r}")
+    report(config, summary | {"seconds": round(run.state()["attributes"]["seconds"], 1)})
     return 0
 
 
@@ -98,9 +86,9 @@ def run_steps(trainer, checkpoint: Path | None) -> None:
 
 def run(argv: list[str]) -> int:
     """Do what a command line says and return the exit code."""
-    config = parse_arguments(argv)
+    config = parse_config(argv)
     with quiet_libraries(config):
-        return show_plan(config) if config.dry_run else train(config)
+        return show_trl_plan(config) if config.dry_run else train(config)
 
 
 def main(argv: list[str] | None = None) -> int:

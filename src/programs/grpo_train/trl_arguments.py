@@ -1,22 +1,28 @@
 """Our settings as TRL's."""
 
+import dataclasses
 from pathlib import Path
 
 from parts.data.chat import template_settings
 from parts.foundation.messages import UserError
 from parts.networks.models import attention_choice, precision_on
-from programs.grpo_train.settings import OPTIONAL, SAME, Config, trainer_fields
+from programs.grpo_train.settings import Config, trainer_fields
+
+OPTIONAL = ("steps_per_generation", "epsilon_high", "vllm_server_base_url")  # 0 or "" here is None there
+OTHERWISE = ("num_train_epochs", "gradient_checkpointing")  # names of TRL's with another meaning or default there
 
 
 def trl_settings(config: Config, steps: int) -> dict:
     """Arguments of TRL's GRPOConfig for a resolved config."""
     import torch
+    from trl import GRPOConfig
 
     gpu = torch.cuda.is_available() and not config.use_cpu
     precision = precision_on(config.precision, torch.device("cuda" if gpu else "cpu"))
     compute = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}[precision]
     checkpointing = config.gradient_checkpointing == "true" or (config.gradient_checkpointing == "auto" and gpu)
-    settings = {name: getattr(config, name) for name in SAME}
+    names = {f.name for f in dataclasses.fields(GRPOConfig)} - {*OTHERWISE}
+    settings = {name: value for name, value in dataclasses.asdict(config).items() if name in names}
     settings |= {name: getattr(config, name) or None for name in OPTIONAL}
     settings |= {
         "output_dir": str(Path(config.output_dir) / "checkpoints"),

@@ -35,7 +35,7 @@ from programs.new_trainer.pages import (
     with_file,
     with_own,
 )
-from programs.new_trainer.training import STOPS, check_columns, checked, page_rows, time_left, trained, unread_columns
+from programs.new_trainer.training import STOPS, check_reward, checked, page_rows, time_left, trained, unread_columns
 
 HINTS = {
     "--reward": "FILE.py:function",
@@ -118,7 +118,7 @@ def new_trainer(args, rest: list[str], report: dict) -> int:
     if given.get("reward"):
         given["reward"] = full_spec(given["reward"])
         if "data" in rows:
-            check_columns(given["reward"], rows["data"])
+            check_reward(given["reward"], rows["data"])
     settings = {name: value for name, value in given.items() if name not in OF_A_RUN}
     for name, value in settings.items():
         source = with_default(source, name, value)

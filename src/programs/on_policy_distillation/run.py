@@ -13,11 +13,9 @@ from parts.running.fit import LOADING, settle_or_refuse
 from parts.running.progress import begin_run, grad_scaler, seed_generators
 from parts.sampling.sampling import HFEngine
 from parts.sampling.sampling_vllm import VllmEngine
-from programs.on_policy_distillation.dry_run import print_distillation_plan
-from programs.on_policy_distillation.inputs import load_inputs, validate
-from programs.on_policy_distillation.memory import sizes_of_run
-from programs.on_policy_distillation.metrics import DistillationLog, evaluate
-from programs.on_policy_distillation.models import load_models, make_optimizer
+from programs.on_policy_distillation.evaluation import DistillationLog, evaluate
+from programs.on_policy_distillation.models import load_inputs, load_models, make_optimizer, validate
+from programs.on_policy_distillation.plan import print_distillation_plan, sizes_of_run
 from programs.on_policy_distillation.settings import Config, parse_config
 from programs.on_policy_distillation.step import train_step
 

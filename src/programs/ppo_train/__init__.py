@@ -45,7 +45,6 @@ ROOMS = (
     "rollout",
     "chosen_tokens",
     "step",
-    "memory",
-    "dry_run",
+    "plan",
     "run",
 )

@@ -14,10 +14,9 @@ from parts.running.fit import LOADING, settle_or_refuse
 from parts.running.progress import begin_run, grad_scaler, seed_generators
 from parts.sampling.sampling import HFEngine
 from parts.sampling.sampling_vllm import VllmEngine
-from programs.ppo_train.dry_run import dry_run
 from programs.ppo_train.inputs import load_inputs, validate
-from programs.ppo_train.memory import sizes_of_run
 from programs.ppo_train.models import load_models, make_optimizer
+from programs.ppo_train.plan import dry_run, sizes_of_run
 from programs.ppo_train.rollout import Sampler, evaluate
 from programs.ppo_train.settings import Config, parse_config
 from programs.ppo_train.step import train_step

@@ -4,12 +4,9 @@ import statistics
 from collections import Counter
 
 from parts.data.pass_rates import describe_pass_rates
-from parts.reading.paired_tests import wilson_interval
-from parts.running.run_end import faults_at_end
 from programs.warm_start.samples import HELD_OUT, Sampler
 from programs.warm_start.settings import Config
-from programs.warm_start.whole_files import write_json
-from programs.warm_start.workshop import Workshop
+from programs.warm_start.workshop import Workshop, write_json
 
 LEAST_GAIN = 0.05  # of coverage, by which a round must have widened it for the next; ours
 
@@ -54,25 +51,6 @@ def measure(shop: Workshop, number: int) -> dict:
     figures = measured(config, sampler.parts(shop.held_out, picked), number)
     write_json(folder / "measure.json", figures)
     return figures
-
-
-def faults_of_rounds(measures: list[dict], trained: list[dict]) -> list[str]:
-    """What plainly went wrong, a clause each.
-
-    Args:
-        measures: measures of the rounds, the first of the model as it came.
-        trained: training.json of the rounds that trained.
-    """
-    rows = [{"rollout/truncated_frac": 1 - one["ends"], "rollout/length_mean": one["tokens_mean"]} for one in measures]
-    summary = {}
-    for when, one in (("before", measures[0]), ("after", measures[-1])):
-        summary[f"accuracy_{when}"] = one["pass_rate"]
-        summary[f"accuracy_interval_{when}"] = wilson_interval(one["pass_rate"] * one["prompts"], one["prompts"])
-    rose = [one for one in trained if one["loss_last"] > one["loss_first"]]
-    clauses = [
-        f"the loss rose, {one['loss_first']:.3f} -> {one['loss_last']:.3f}; try a lower --lr" for one in rose[-1:]
-    ]
-    return clauses + (faults_at_end(rows, summary, "--lr") if trained else [])
 
 
 def coverage(figures: dict) -> float:

@@ -12,8 +12,7 @@ from parts.rewards.text_servers import is_server
 from parts.sampling.rollouts import batch_rows
 from programs.warm_start.settings import Config
 from programs.warm_start.solutions import solution_ids
-from programs.warm_start.whole_files import read_lines, write_json, write_lines
-from programs.warm_start.workshop import ServerTeacher, Teacher, Workshop
+from programs.warm_start.workshop import ServerTeacher, Teacher, Workshop, read_lines, write_json, write_lines
 
 HELD_OUT, TRAINING = 1, 2  # which draws: of the noise
 

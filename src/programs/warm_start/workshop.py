@@ -1,12 +1,14 @@
-"""What a run works with: the policy of a round, who samples with it, where its files are, and the signal to stop."""
+"""What a run works with: the policy of a round, who samples with it, its files, and the signal to stop."""
 
 import dataclasses
 import gc
+import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from parts.data.chat import as_turns, template_settings
 from parts.data.prompts import encode_prompt
+from parts.data.rows import read_json_lines
 from parts.foundation.messages import MemoryShortage, UserError, need, say
 from parts.foundation.processes import StopRequest, room_for
 from parts.networks.cache_probe import check_pads, load_sampler
@@ -14,10 +16,26 @@ from parts.networks.forward import settle_logits
 from parts.networks.models import Models, end_and_pad_ids, load_policy, load_tokenizer
 from parts.rewards.rewards import Reward
 from parts.rewards.text_servers import server_json, server_text
+from parts.running.output_folder import write_text
 from parts.sampling.rollouts import collect
 from parts.sampling.sampling import HFEngine
 from parts.sampling.sampling_vllm import VllmEngine
 from programs.warm_start.settings import Config
+
+
+def write_json(path: Path, value) -> None:
+    """Write one JSON value."""
+    write_text(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
+
+
+def write_lines(path: Path, rows: list[dict]) -> None:
+    """Write JSONL."""
+    write_text(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+
+
+def read_lines(path: Path) -> list[dict]:
+    """Read JSONL; no rows where there is no file."""
+    return read_json_lines(path) if path.exists() else []
 
 
 class Stopped(Exception):

@@ -1,33 +1,20 @@
-"""--dry_run: settings, what a round samples and trains, memory."""
+"""What a run will need: its memory, the sizes that fit, and --dry_run."""
 
-import copy
 import dataclasses
-import functools
 import math
 
-from parts.data.chat import strings_past_template
 from parts.foundation.processes import device_name
 from parts.networks.models import settle_precision, shaped_network
 from parts.rewards.text_servers import is_server
-from parts.running.fit import SAMPLING, UPDATE, Sizes, is_chosen_here, ladder, lighter_settings, settle_sizes
-from parts.running.memory import (
-    backward_peak,
-    head_bytes,
-    network_bytes,
-    pass_of_rows,
-    sampling_bytes,
-    shape_of,
-)
-from parts.running.plan import changed_settings, print_plan
+from parts.running.fit import SAMPLING, UPDATE, Sizes, is_chosen_here, ladder, lighter_settings, show_plan
+from parts.running.memory import backward_peak, network_bytes, pass_of_rows, sampling_bytes, shape_of, trl_head
+from parts.running.plan import batch_plan
 from programs.warm_start.settings import Config, settled_training
 from programs.warm_start.supervise import enough_epochs
 
-TILE = 32_768  # vocabulary of a piece of TRL's output layer
-TILE_BUFFERS = 7  # float32 tensors of a piece that exist at once where there is no Triton, measured on a CPU
-
 
 def warm_start_memory(config: Config, model, teacher, prompt: int) -> dict[str, float]:
-    """Bytes: what stays, and the peaks of training and sampling; packed rows are counted.
+    """Bytes: what stays, and the peaks of training and sampling.
 
     Args:
         model: the network on the meta device.
@@ -37,10 +24,8 @@ def warm_start_memory(config: Config, model, teacher, prompt: int) -> dict[str, 
     parameters, shape = sum(p.numel() for p in model.parameters()), shape_of(model)
     if not shape:
         return {}
-    longest, (_, micro) = prompt + config.max_new_tokens, settled_training(config, parameters)
-    run = pass_of_rows(config, model, micro, longest * (4 if config.packing else 1))
-    kept, gradients = network_bytes(config, shape, parameters)
-    head = head_bytes(shape, run, run.tokens * min(shape.vocab, TILE), TILE_BUFFERS)
+    run = pass_of_rows(config, model, settled_training(config, parameters)[1], prompt + config.max_new_tokens)
+    trained = sum(network_bytes(config, shape, parameters))
     rows = 0 if config.rollout_engine == "vllm" else config.rollout_batch_size
     prompts = dataclasses.replace(run, rows=rows, length=prompt)
     peaks = [parameters * run.stream + sampling_bytes(shape, prompts, config.max_new_tokens)]
@@ -48,8 +33,8 @@ def warm_start_memory(config: Config, model, teacher, prompt: int) -> dict[str, 
         weights = sum(p.numel() for p in teacher.parameters()) * run.compute
         peaks.append(weights + sampling_bytes(other, prompts, config.max_new_tokens))
     return {
-        "weights, gradients and optimizer": kept + gradients,
-        UPDATE: kept + gradients + backward_peak(shape, run, head),
+        "weights, gradients and optimizer": trained,
+        UPDATE: trained + backward_peak(shape, run, trl_head(shape, run, fused=False)),
         SAMPLING: max(peaks),
     }
 
@@ -67,7 +52,7 @@ def sizes_of_run(config: Config, rows: list[dict]) -> Sizes:
         return {UPDATE: [{}], SAMPLING: [{"rollout_batch_size": count} for count in counts]}
 
     return Sizes(
-        estimate=functools.partial(warm_start_memory, model=model, teacher=teacher, prompt=prompt),
+        estimate=lambda changed: warm_start_memory(changed, model, teacher, prompt),
         choices=choices,
         text=lambda changed: f"{changed.rollout_batch_size} completions sampled at once",
         lighter=lighter_settings(config, "max_new_tokens", recompute, bits=False),
@@ -79,35 +64,25 @@ def print_warm_start_plan(config: Config, tokenizer, rows: list[dict], held_out:
     """Print what a run would do as JSON; returns the exit code."""
     import torch
 
-    settle_precision(config, torch.device(device_name(config)))
-    model = shaped_network(config, config.model)
-    parameters = sum(p.numel() for p in model.parameters())
+    device = device_name(config)
+    settle_precision(config, torch.device(device))
+    parameters = sum(p.numel() for p in shaped_network(config, config.model).parameters())
     lr, micro = settled_training(config, parameters)
-    sizes = sizes_of_run(config, rows + held_out)
-    fit = settle_sizes(copy.copy(config), device_name(config), sizes)
-    longest = max(len(row["prompt_ids"]) for row in rows + held_out)
-    measured_prompts = min(config.eval_prompts or len(held_out), len(held_out))
     round_prompts = min(config.prompts_per_round, len(rows))
     most, draws, epochs = len(rows), 0, config.epochs
     if config.samples_solutions:
         most, draws = round_prompts * min(config.max_per_prompt, config.samples), config.max_draws
         epochs = enough_epochs(config, most)
-    plan = {
-        "solutions": config.teacher or ("the model's samples" if config.self else f"column {config.completion_column}"),
-        "batch": {
-            "rounds": config.rounds,
-            "completions_per_optimizer_step": config.batch_size,
-            "prompts": len(rows),
-            "samples_of_a_draw": round_prompts * config.samples if draws else 0,
-            "draws_at_most": draws,
-            "solutions_of_a_draw_at_most": most,
-            "optimizer_steps_on_these": math.ceil(epochs * math.ceil(most / config.batch_size)),
-        },
-        "held_out": {"prompts": len(held_out), "samples": measured_prompts * config.eval_samples},
-        "longest_prompt_tokens": longest,
-        "prompts_past_the_chat_template": strings_past_template(config, tokenizer, [row["prompt"] for row in rows]),
-        "parameters": parameters,
+    batch = batch_plan(config, tokenizer, rows, held_out) | {
+        "rounds": config.rounds,
+        "held_out_samples": min(config.eval_prompts or len(held_out), len(held_out)) * config.eval_samples,
+        "samples_of_a_draw": round_prompts * config.samples if draws else 0,
+        "draws_at_most": draws,
+        "solutions_of_a_draw_at_most": most,
+        "completions_per_optimizer_step": config.batch_size,
+        "optimizer_steps_on_these": math.ceil(epochs * math.ceil(most / config.batch_size)),
     }
-    settings = changed_settings(config, lr=lr, micro_batch_size=micro)
-    print_plan(device_name(config), plan, sizes.estimate(config), settings, fit.line)
+    source = config.teacher or ("the model's samples" if config.self else f"column {config.completion_column}")
+    plan = {"batch": batch, "solutions": source, "parameters": parameters}
+    show_plan(config, device, sizes_of_run(config, rows + held_out), plan, lr=lr, micro_batch_size=micro)
     return 0

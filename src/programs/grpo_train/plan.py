@@ -1,33 +1,24 @@
-"""The memory that a run will need, and the micro-batch that follows from it."""
+"""What a run will need: its memory, the micro-batch that fits, and --dry_run."""
 
+import dataclasses
 import os
 
 from parts.foundation.processes import world
 from parts.networks.models import shaped_network
-from parts.running.fit import SAMPLING, UPDATE, Sizes, ladder, lighter_settings, settle_or_refuse
+from parts.running.fit import SAMPLING, UPDATE, Sizes, ladder, lighter_settings, settle_or_refuse, show_plan
 from parts.running.memory import (
-    DecoderShape,
     PassShape,
     adapter_weights,
     attention_kind,
     frozen_bytes,
-    head_bytes,
     memory_of_run,
     shape_of,
+    trl_head,
 )
-from programs.grpo_train.prepare import Prepared
+from parts.running.plan import batch_plan, environment_plan
+from programs.grpo_train.prepare import Prepared, prepare_run
 from programs.grpo_train.settings import Config
 from programs.grpo_train.trl_arguments import trl_settings
-
-TILE = (4096, 32_768)  # tokens and vocabulary of a piece of TRL's output layer
-TILE_BUFFERS = 7  # float32 tensors of a piece that exist at once where there is no Triton, measured on a CPU
-
-
-def trl_head(shape: DecoderShape, run: PassShape, fused: bool) -> float:
-    """Bytes that TRL's output layer and loss take for a micro-batch; with Triton (`fused`) one piece is all."""
-    tokens = min(run.tokens, TILE[0])
-    logits = 0 if fused else tokens * min(shape.vocab, TILE[1])
-    return tokens * TILE[1] * run.compute + head_bytes(shape, run, logits, TILE_BUFFERS)
 
 
 def trl_pass(config: Config, model, args: dict, length: int) -> PassShape:
@@ -83,7 +74,7 @@ def splits(config: Config, of_run: Config, heed: bool) -> list[dict]:
     """
     batch, passes = config.per_device_train_batch_size, config.gradient_accumulation_steps
     names = ("per_device_train_batch_size", "gradient_accumulation_steps", "steps_per_generation")
-    left_open = not any(getattr(of_run, name) for name in (*names, "generation_batch_size"))
+    left_open = not any(getattr(of_run, name) for name in names)
     exact = config.loss_type != "bnpo" and config.top_entropy_quantile == 1  # these look at a forward pass
     sizes = [size for size in ladder(batch, 1) if batch % size == 0] if exact and (left_open or not heed) else [batch]
     return [{names[0]: size, names[1]: passes * batch // size} for size in sizes]
@@ -114,3 +105,27 @@ def trl_device(config: Config) -> str:
     if trl_settings(config, 1)["use_cpu"]:
         return "cpu"
     return f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
+
+
+def show_trl_plan(config: Config) -> int:
+    """Print batch arithmetic, memory per process, and the settings that are no defaults, as JSON."""
+    ready = prepare_run(config)
+    resolved, plan = ready.config, ready.plan
+    turns = resolved.max_turns if resolved.converses else 1
+    completions = plan.rollouts * plan.completions_per_rollout
+    passes = plan.rollouts * plan.prompts_per_rollout / len(ready.rows)
+    batch = (
+        batch_plan(config, ready.tokenizer, ready.rows, ready.held_out)
+        | dataclasses.asdict(plan)
+        | {
+            "prompts_per_step": plan.completions_per_step / resolved.num_generations / resolved.num_iterations,
+            "optimizer_steps": plan.steps,
+            "passes_over_the_data": round(passes, 2),
+            "completion_tokens_at_most": completions * turns * resolved.max_completion_length,
+        }
+    )
+    shown = {"batch": batch, "stages": [dataclasses.asdict(stage) for stage in ready.stages]}
+    shown |= {"parameters": ready.parameters} | environment_plan(resolved, ready.setup)
+    sizes = sizes_of_run(ready, config, int(os.environ.get("WORLD_SIZE", "1")))
+    show_plan(resolved, trl_device(resolved), sizes, shown)
+    return 0
