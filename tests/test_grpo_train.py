@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import json
 import math
-import os
 import re
 import shlex
 import signal
@@ -73,18 +72,6 @@ def fails(prompts, completions, answer, **kwargs):
 
 def none(prompts, completions, **kwargs):
     return [None] * len(completions)
-
-
-def too_many(prompts, completions, **kwargs):
-    return [1.0] * (len(completions) + 1)
-
-
-def infinite(prompts, completions, **kwargs):
-    return [float("inf")] * len(completions)
-
-
-def other_column(prompts, completions, anwser):
-    return [0.0] * len(completions)
 
 
 async def slow(prompts, completions, answer, trainer_state, log_metric, **kwargs):
@@ -190,38 +177,18 @@ def same(a: dict, b: dict) -> bool:
 
 # ------------------------------------------------------------------------------------------------ flags reach TRL
 
-TO_TRL = {  # flag: (value on the command line, {field of TRL's config: its value}); every other setting is in ELSEWHERE
-    "seed": ("7", {"seed": 7}),
+TO_TRL = {  # flag: (value on the command line, {field of TRL's config: its value})
     "steps": ("17", {"max_steps": 17}),
     "num_train_epochs": ("2", {"max_steps": 5}),  # 40 prompts x 8 / 128 a step, twice
-    "num_generations": ("16", {"num_generations": 16}),
     "per_device_train_batch_size": ("24", {"per_device_train_batch_size": 24, "generation_batch_size": 24}),
     "gradient_accumulation_steps": ("3", {"gradient_accumulation_steps": 3, "steps_per_generation": 3}),
     "steps_per_generation": ("4", {"steps_per_generation": 4, "generation_batch_size": 512}),
-    "num_iterations": ("2", {"num_iterations": 2}),
-    "max_completion_length": ("33", {"max_completion_length": 33}),
-    "temperature": ("0.7", {"temperature": 0.7}),
-    "top_p": ("0.9", {"top_p": 0.9}),
-    "top_k": ("50", {"top_k": 50}),
     "use_vllm": ("colocate", {"use_vllm": True, "vllm_mode": "colocate", "vllm_max_model_length": 768}),
-    "vllm_gpu_memory_utilization": ("0.4", {"vllm_gpu_memory_utilization": 0.4}),
-    "vllm_enable_sleep_mode": ("true", {"vllm_enable_sleep_mode": True}),
     "vllm_server_base_url": ("http://h:1", {"vllm_server_base_url": "http://h:1"}),
     "loss_type": ("dr_grpo", {"loss_type": "dr_grpo"}),
-    "importance_sampling_level": ("sequence", {"importance_sampling_level": "sequence"}),
-    "epsilon": ("0.1", {"epsilon": 0.1}),
     "epsilon_high": ("0.28", {"epsilon_high": 0.28}),
     "beta": ("0.04", {"beta": 0.04}),
-    "scale_rewards": ("batch", {"scale_rewards": "batch"}),
-    "mask_truncated_completions": ("true", {"mask_truncated_completions": True}),
-    "top_entropy_quantile": ("0.2", {"top_entropy_quantile": 0.2}),
-    "entropy_coef": ("0.01", {"entropy_coef": 0.01}),
     "learning_rate": ("3e-5", {"learning_rate": 3e-5}),
-    "lr_scheduler_type": ("cosine", {"lr_scheduler_type": "cosine"}),
-    "warmup_steps": ("0.1", {"warmup_steps": 0.1}),
-    "optim": ("sgd", {"optim": "sgd"}),
-    "weight_decay": ("0.1", {"weight_decay": 0.1}),
-    "max_grad_norm": ("0.5", {"max_grad_norm": 0.5}),
     "precision": ("bf16", {"bf16": True, "fp16": False}),
     "dtype": ("bfloat16", {"model_init_kwargs": {"dtype": "bfloat16"}}),
     "attn_implementation": (
@@ -231,13 +198,9 @@ TO_TRL = {  # flag: (value on the command line, {field of TRL's config: its valu
     "use_cpu": ("true", {"use_cpu": True, "dataloader_pin_memory": False}),
     "gradient_checkpointing": ("true", {"activation_checkpointing": True, "gradient_checkpointing": True}),
     "report_to": ("tensorboard", {"report_to": ["tensorboard"]}),
-    "logging_steps": ("5", {"logging_steps": 5}),
-    "per_device_eval_batch_size": ("6", {"per_device_eval_batch_size": 6}),
     "save_steps": ("9", {"save_steps": 9, "save_strategy": "steps"}),
-    "save_total_limit": ("4", {"save_total_limit": 4}),
     "output_dir": ("somewhere/run", {"output_dir": "somewhere/run/checkpoints", "run_name": "run"}),
     "trainer_args": ("min_p=0.05", {"min_p": 0.05}),
-    "max_prompt_length": ("99", {}),  # with vLLM, see use_vllm; else it filters the data
     "shuffle_dataset": ("false", {"shuffle_dataset": False}),  # prompt_order does it, whatever the flag
 }
 
@@ -278,7 +241,13 @@ def test_trls_defaults_hold_for_real_models():
     plain = GRPOConfig(use_cpu=True, bf16=False)
     differs = {"per_device_eval_batch_size", "gradient_accumulation_steps", "max_completion_length", "seed"}
     differs |= {"logging_steps", "save_total_limit", "output_dir", "report_to", "save_steps", "shuffle_dataset"}
-    differs |= {"gradient_checkpointing", "num_train_epochs", "generation_batch_size", "steps_per_generation"}
+    differs |= {
+        "gradient_checkpointing",
+        "chat_template_kwargs",
+        "num_train_epochs",
+        "generation_batch_size",
+        "steps_per_generation",
+    }
     names = {f.name for f in dataclasses.fields(grpo.Config)} & {f.name for f in dataclasses.fields(GRPOConfig)}
     for name in names - differs:
         assert getattr(args, name) == getattr(plain, name), name
@@ -676,24 +645,6 @@ def test_resuming_after_the_last_step_writes_final(ours, uninterrupted, tmp_path
     assert same(weights(out), weights(plain)) and untimed(out) == untimed(plain)
 
 
-@pytest.mark.long
-def test_adaptive_reward_of_the_library_is_saved_and_goes_on(ours, small, tmp_path):
-    code = "import importlib.util, sys\n"
-    code += f"spec = importlib.util.spec_from_file_location('lib', {grpo.EMBEDDED_REWARDS!r})\n"
-    code += "sys.modules['lib'] = lib = importlib.util.module_from_spec(spec)\nspec.loader.exec_module(lib)\n"
-    code += "fading = lib.AdaptiveReward([lib.correctness_reward, lib.format_reward], [0.2, 1.0], [1.0, 0.2])\n"
-    (tmp_path / "fading.py").write_text(code)
-    out = tmp_path / "run"
-    files = [f"--data={small / 'train.jsonl'}", f"--eval_data={small / 'eval.jsonl'}", *SIZES[:-2], "--save_steps=1"]
-    flags = [*files, f"--reward={tmp_path / 'fading.py'}:fading", f"--output_dir={out}"]
-    for steps, more in ((2, []), (4, ["--resume"])):
-        status, _, error = ours(*flags, f"--steps={steps}", *more)
-        assert status == 0, error
-        state = json.loads((out / f"checkpoints/checkpoint-{steps}/trainer_state.json").read_text())
-        assert state["stateful_callbacks"]["RunCallback"]["attributes"]["rewards"]["adaptive_reward"]
-    assert [line["step"] for line in metrics(out)] == [0, 1, 2, 3, 4]
-
-
 def test_a_checkpoint_never_lies_inside_a_rollout(ours, task, tmp_path):
     out = tmp_path / "run"
     flags = ["--num_iterations=4", "--steps=12", "--save_steps=3", "--save_total_limit=9"]
@@ -788,7 +739,7 @@ BAD = {
     "fp16 on a CPU": (["--precision=fp16"], "try --precision fp32"),
     "8-bit optimizer on a CPU": (["--optim=paged_adamw_8bit"], "try --optim adamw_torch_fused"),
     "optimizer unknown": (["--optim=adamm"], "TRL refuses these settings"),
-    "stage unknown": (["--stages=formt:3"], "try format"),
+    "stage unknown": (["--stages=format_rewrd:3"], "try format_reward"),
     "stage without steps": (["--stages=format"], "try --stages format:200,correctness:800"),
     "removed": (["--preset=QA_REWARDS"], "which was removed; try --reward MATH_REASONING_REWARDS"),
     "context": (["--max_completion_length=2000"], "expected at most 1024 together"),
@@ -829,26 +780,11 @@ def test_a_base_model_trains_on_chat_rows_and_strings(ours, small, tmp_path):
     assert [tokenizer.decode(row["prompt_ids"], skip_special_tokens=True) for row in loaded] == ["Add.\n1+1=\n", "1+2="]
 
 
-def test_a_folder_that_cannot_be_written_is_said_at_once(ours, task, tmp_path):
-    (tmp_path / "file").write_text("")
-    code, _, error = ours(*task, f"--output_dir={tmp_path / 'file' / 'run'}")
-    assert code == 2 and "expected a folder to write to; try another --output_dir" in error
-    assert "TRL refuses" not in error and "Traceback" not in error
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("none", "reward none: got None for every completion"),
-        ("too_many", "expected a list of 8, one per completion"),
-        ("infinite", "got inf; expected a finite number or None"),
-    ],
-)
-def test_reward_that_is_no_score(ours, small, tmp_path, name, message):
-    flags = [f"--data={small / 'train.jsonl'}", f"--reward={small / 'rewards.py'}:{name}", *SIZES, "--steps=5"]
+def test_a_reward_that_never_applies_ends_the_run(ours, small, tmp_path):
+    flags = [f"--data={small / 'train.jsonl'}", f"--reward={small / 'rewards.py'}:none", *SIZES, "--steps=5"]
     code, _, error = ours(*flags, f"--output_dir={tmp_path / 'run'}")
     assert code == 3, error
-    assert message in error and "Traceback" not in error
+    assert "reward none: got None for every completion" in error and "Traceback" not in error
 
 
 @pytest.mark.long
@@ -893,27 +829,6 @@ def test_positions_that_padding_moves_are_warned_of(task, trainer_of, tmp_path, 
     trainer = trainer_of(*task, f"--model={save_random_model(kind, tmp_path / kind)}", "--steps=1", "--beta=0.1")
     assert ("padding moves this model's log-probs" in capsys.readouterr().err) is warned
     assert trainer.ref_model is not None and trainer.args.beta == 0.1
-
-
-# ------------------------------------------------------------------------------------------------ real input
-
-GSM8K = ROOT.parent / "shared" / "data" / "gsm8k_train.jsonl"
-
-
-@pytest.mark.long
-@pytest.mark.skipif(not GSM8K.exists(), reason="needs GSM8K at ../shared/data/gsm8k_train.jsonl")
-@pytest.mark.skipif(not (SCRIPTS / "data_loader.py").exists(), reason="needs scripts/data_loader.py")
-def test_gsm8k_through_the_loader_with_the_math_preset(ours, tmp_path):
-    head = tmp_path / "gsm8k.jsonl"
-    head.write_text("".join(GSM8K.read_text(encoding="utf-8").splitlines(keepends=True)[:32]))
-    made = run_script("data_loader", head, "--for", "trl", "--out", tmp_path / "rows.jsonl")
-    assert made.returncode == 0, made.stderr
-    out = tmp_path / "run"
-    flags = [f"--data={tmp_path / 'rows.jsonl'}", "--reward=MATH_REASONING_REWARDS", "--steps=2", *SIZES]
-    code, _, error = ours(*flags, "--max_prompt_length=700", f"--output_dir={out}")
-    assert code == 0, error
-    assert "reward/math_equivalence" in metrics(out)[-1]
-    assert os.path.getsize(out / "final" / "model.safetensors") > 1_000_000
 
 
 # ------------------------------------------------------------------------------------------------ the reference

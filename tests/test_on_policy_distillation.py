@@ -46,12 +46,12 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def few(tmp_path_factory):
-    """Files of a few rows: encoding all of them takes longer than a run. Every row has a completion and a topic."""
+    """Files of a few rows: encoding all of them takes longer than a run. Every row has a topic."""
     where = tmp_path_factory.mktemp("data")
     for source, name, count in ((TRAIN_DATA, "train", 40), (EVAL_DATA, "eval", 10)):
         rows = [json.loads(line) for line in source.read_text().splitlines()[:count]]
         for i, row in enumerate(rows):
-            row |= {"completion": f"<answer>{row['answer']}</answer>", "topic": ("even", "odd")[i % 2]}
+            row["topic"] = ("even", "odd")[i % 2]
         (where / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return where
 
@@ -74,7 +74,7 @@ def setup(folder):
     return make
 
 
-def made_up_samples(models, seed=0, offpolicy=(), teachers=1):
+def made_up_samples(models, seed=0, teachers=1):
     """Samples with random responses, as any student could give them."""
     rng, samples = np.random.default_rng(seed), []
     for i, (text, length) in enumerate(zip(PROMPTS, LENGTHS, strict=True)):
@@ -82,8 +82,7 @@ def made_up_samples(models, seed=0, offpolicy=(), teachers=1):
         sample = {"prompt": prompt, "prompt_ids": list(od.encode_prompt(models.tokenizer, prompt)), "completion": ""}
         sample |= {"response_ids": rng.integers(6, 262, length).tolist(), "finished": True, "group": i // 2}
         sample |= {"rollout_logprobs": rng.normal(-3, 1, length).tolist(), "score": float(rng.normal())}
-        sample |= {"rewards": {"r": 1.0}, "teacher": i % teachers}
-        samples.append(sample | ({"offpolicy": True} if i in offpolicy else {}))
+        samples.append(sample | {"rewards": {"r": 1.0}, "teacher": i % teachers})
     return samples
 
 
@@ -211,7 +210,7 @@ def test_expected_policy_gradient_is_the_gradient_of_the_reverse_kl(discount):
         torch.stack([x[w, list(text)] for w, text in zip(where, texts, strict=True)]) for x in (s, dist)
     )
     mask = torch.ones(len(texts), length, dtype=torch.long)
-    batch = {"loss_mask": mask, "offpolicy": mask == 0, "teacher_logprobs": teacher, "old_logprobs": logprobs.detach()}
+    batch = {"loss_mask": mask, "teacher_logprobs": teacher, "old_logprobs": logprobs.detach()}
     config = od.Config(objective="policy_gradient", discount=discount)
     advantages = od.distillation_advantages(config, batch | {"rollout_logprobs": teacher}, [], 1.0)
     loss, ratio, _ = od.policy_loss(logprobs, logprobs.detach(), advantages, 0.2, 0.2, 3.0)
@@ -251,12 +250,10 @@ def test_advantage_is_the_discounted_log_ratio_of_the_teacher(setup, updates):
 
 
 def test_gradient_of_every_term_together_is_that_of_its_definition(setup):
-    """Sampled token, reward, entropy, likelihood of the data's completions, ratio and clip, written out per row."""
+    """Sampled token, reward, entropy, ratio and clip, written out per row."""
     settings = {"objective": "policy_gradient", "group_size": 2, "reward_coef": 0.7, "entropy_coef": 0.05}
-    config, models = setup(
-        **settings, offpolicy_frac=1 / 3, offpolicy_loss="nll", ppo_epochs=2, aggregation="seq_mean_token_sum"
-    )
-    samples = made_up_samples(models, offpolicy=(4, 5))
+    config, models = setup(**settings, ppo_epochs=2, aggregation="seq_mean_token_sum")
+    samples = made_up_samples(models)
     batch = od.make_experience(config, models, samples, config.kl_coef)
     noise = torch.randn(batch["old_logprobs"].shape, generator=torch.Generator().manual_seed(1)) * 0.3
     batch["old_logprobs"] = batch["old_logprobs"] + noise * batch["response_mask"]
@@ -266,17 +263,15 @@ def test_gradient_of_every_term_together_is_that_of_its_definition(setup):
         ids, n = torch.tensor([sample["prompt_ids"] + sample["response_ids"]]), len(sample["response_ids"])
         dist = torch.log_softmax(models.policy(input_ids=ids).logits[0, -n - 1 : -1], -1)
         logprobs, where = dist.gather(-1, ids[0, -n:, None]).squeeze(-1), batch["response_mask"][i].bool()
-        loss = -logprobs
-        if i < 4:
-            with torch.no_grad():
-                teacher = torch.log_softmax(models.teachers[0].model(input_ids=ids).logits[0, -n - 1 : -1], -1)
-                old = dist.gather(-1, ids[0, -n:, None]).squeeze(-1)
-            mean = (samples[i // 2 * 2]["score"] + samples[i // 2 * 2 + 1]["score"]) / 2
-            a = 0.7 * (sample["score"] - mean) - (old - teacher.gather(-1, ids[0, -n:, None]).squeeze(-1))
-            ratio = (logprobs - old - noise[i, where]).exp()
-            loss = torch.maximum(-a * ratio, -a * ratio.clamp(0.8, 1.2))
-            loss = torch.where(a < 0, torch.minimum(loss, -3 * a), loss)
-            ratios += ratio.tolist()
+        with torch.no_grad():
+            teacher = torch.log_softmax(models.teachers[0].model(input_ids=ids).logits[0, -n - 1 : -1], -1)
+            old = dist.gather(-1, ids[0, -n:, None]).squeeze(-1)
+        mean = (samples[i // 2 * 2]["score"] + samples[i // 2 * 2 + 1]["score"]) / 2
+        a = 0.7 * (sample["score"] - mean) - (old - teacher.gather(-1, ids[0, -n:, None]).squeeze(-1))
+        ratio = (logprobs - old - noise[i, where]).exp()
+        loss = torch.maximum(-a * ratio, -a * ratio.clamp(0.8, 1.2))
+        loss = torch.where(a < 0, torch.minimum(loss, -3 * a), loss)
+        ratios += ratio.tolist()
         total = total + (loss.sum() + 0.05 * (dist.exp() * dist).sum()) / 6
     total.backward()
     expected = torch.cat([p.grad.flatten() for p in models.policy.parameters()])
@@ -324,16 +319,8 @@ def test_chunks_micro_batches_and_padding_change_nothing(setup, kind):
 
 def test_mask_is_the_completion_with_its_end_token(setup):
     config, models = setup()
-    row = {"prompt": "1+1=", "prompt_ids": [5, 6], "columns": {"completion": [{"role": "assistant", "content": "2"}]}}
-    sample = od.data_sample(config, models, row)
-    assert sample["response_ids"] == [*models.tokenizer("2").input_ids, models.tokenizer.eos_token_id]
-    cut = od.data_sample(dataclasses.replace(config, max_new_tokens=1), models, row)
-    assert sample["finished"] and not cut["finished"] and cut["response_ids"] == sample["response_ids"][:1]
-    samples = [*made_up_samples(models), sample | {"teacher": 0}]
-    batch = od.make_experience(config, models, samples, 1.0)
-    assert batch["loss_mask"].sum() == sum(LENGTHS) + 2
-    last = batch["loss_mask"][-1].nonzero().flatten()
-    assert batch["input_ids"][-1, last].tolist() == sample["response_ids"] and batch["attention_mask"][-1].sum() == 4
+    batch = od.make_experience(config, models, made_up_samples(models), 1.0)
+    assert batch["loss_mask"].sum(1).tolist() == LENGTHS
 
 
 def test_each_row_is_scored_by_its_own_teacher(setup):
@@ -575,8 +562,7 @@ def test_a_completion_that_carries_the_mean_is_told_once(tmp_path, capsys):
         "--objective forward_kl --lora_rank 4 --merge_lora",
         "--objective jsd --beta 0.1 --precision bf16 --teacher_precision fp32 --gradient_checkpointing",
         "--objective policy_gradient --group_size 4 --reward_coef 0.5 --advantage grpo --minibatches 2 --mismatch tis",
-        "--kl_top_k 4 --top_k_of student --offpolicy_frac 0.5 --ppo_epochs 2 --eval_samples 2",
-        "--offpolicy_frac 1 --offpolicy_loss nll --lr_schedule cosine --warmup_steps 1",
+        "--kl_top_k 4 --top_k_of student --ppo_epochs 2 --eval_samples 2 --lr_schedule cosine --warmup_steps 1",
         "--precision fp16 --entropy_coef 0.01 --aggregation fixed_length --norm_length 12",
     ],
 )
@@ -725,14 +711,11 @@ URL = "http://127.0.0.1:9/v1"
         ("--objective jsd --beta 1.5", "at most 1"),
         ("--reward_coef 1", "--group_size 8"),
         ("--top_k_of student", "--kl_top_k 32"),
-        ("--offpolicy_frac 0.3", "whole number"),
         ("--group_size 3", "whole groups"),
         ("--minibatches 3", "try --batch_size 9"),
-        ("--objective policy_gradient --offpolicy_frac 0.5", "--offpolicy_loss nll"),
         ("--kl_coef 0", "something to train by"),
         ("--teacher other", "got 2 teachers"),
         ("--teacher_column topic", "expected NAME="),
-        ("--offpolicy_frac 0.5 --completion_column absent", "--completion_column NAME"),
     ],
 )
 def test_wrong_settings_are_told(flags, capsys, more, told):
@@ -765,10 +748,10 @@ def test_wrong_teachers_are_told(flags, capsys, teacher, more, told):
 
 def test_plan_is_printed_without_loading_weights(flags, capsys, monkeypatch):
     monkeypatch.setattr(od, "load_network", None)
-    command, out = flags("run", "--dry_run", "--offpolicy_frac", "0.25", "--teacher-precision", "bf16")
+    command, out = flags("run", "--dry_run", "--teacher-precision", "bf16")
     assert od.main(command) == 0
     plan = json.loads(capsys.readouterr().out)
-    assert plan["batch"]["sampled_completions_per_step"] == 6 and plan["parameters"]["teachers"] == [427392]
+    assert plan["batch"]["completions_per_step"] == 8 and plan["parameters"]["teachers"] == [427392]
     assert plan["settings"]["lr"] == 1e-3 and not out.exists()
     teachers = plan["memory_estimate"]["teachers (GiB)"]
     assert teachers == round(427392 * 2 / 2**30, 3)

@@ -215,11 +215,11 @@ def typed(text: str, hint, got: str):
             return float(text)  # YAML takes 5e-6 for text
     except (ValueError, yaml.YAMLError):
         value = text
-    if type(value) in kinds:
+    broken = isinstance(value, str) and text[:1] in ("{", "[") and kinds & {dict, list}
+    if type(value) in kinds and not broken:
         return value
     names = sorted(k.__name__ for k in kinds - {type(None)} if isinstance(k, type))
-    opened = kinds & {dict, list} and text[:1] in ("{", "[")
-    need(str in kinds and not opened, f"{got}expected {'JSON' if opened else ' or '.join(names)}")
+    need(str in kinds and not broken, f"{got}expected {'JSON' if broken else ' or '.join(names)}")
     return text
 
 

@@ -23,13 +23,11 @@ from programs.new_trainer.pages import (
     as_flags,
     as_own,
     changes_of,
-    known_settings,
-    named_by_flags,
     outline,
     page_parser,
     page_text,
     settings_of,
-    usual_counts,
+    settings_of_changes,
     with_change,
     with_default,
     with_file,
@@ -91,8 +89,11 @@ def edited_page(args, rest: list[str], theirs: dict[str, str]) -> tuple[str, lis
         source = with_own(source, flag, spec)
     lora = [word for word in rest if word.startswith(("--lora_", "--lora-"))]
     need(not lora, f"got {' '.join(lora)}; expected LoRA as a change of the page; try --change lora, then r= in FILE")
-    rest = in_own_words(rest, known_settings(args.kind, source))
-    changes = [*args.change, *(name for name in named_by_flags(args.kind, rest) if name not in args.change)]
+    own, made = settings_of(source), settings_of_changes(args.kind)
+    rest = in_own_words(rest, [*own, *made])
+    flags = [word.partition("=")[0].removeprefix("--").replace("-", "_") for word in rest if word.startswith("--")]
+    brought = [made[flag] for flag in flags if flag in made and flag not in own]
+    changes = list(dict.fromkeys([*args.change, *brought]))
     for name in changes:
         source = with_change(source, args.kind, name)
     return source, changes, rest
@@ -103,7 +104,8 @@ def new_trainer(args, rest: list[str], report: dict) -> int:
     theirs = {flag: getattr(args, flag) for flag in OWN if getattr(args, flag)}
     source, changes, own_words = edited_page(args, rest, theirs)
     given = {k: x for k, x in vars(parse_flags(page_parser(args.kind, source), own_words)).items() if x is not None}
-    check_units(usual_counts(source) | given, rest)
+    counts = {name: int(x["default"]) for name, x in settings_of(source).items() if x["type"] == "int"}
+    check_units(counts | given, rest)
     check_file(args.file, args.force)
     is_new = not Path(args.file).exists()
     started = any(name in given for name in OF_A_RUN if not args.inline or name not in ("environment", "reward"))

@@ -65,15 +65,11 @@ def settings_of(source: str) -> dict[str, dict]:
     return settings
 
 
-def known_settings(kind: str, source: str) -> list[str]:
-    """The page's settings, and those that its changes add."""
-    lines = "".join(new for change in changes_of(kind).values() for _, new in change["edits"])
-    return [*settings_of(source), *re.findall(r"^    (\w+): \w+ = ", lines, re.MULTILINE)]
-
-
-def usual_counts(source: str) -> dict[str, int]:
-    """{name: default} of the page's whole numbers."""
-    return {name: int(x["default"]) for name, x in settings_of(source).items() if x["type"] == "int"}
+def settings_of_changes(kind: str) -> dict[str, str]:
+    """{setting: the change of the page that makes it}, as `kl_coef` of grpo."""
+    made = re.compile(r"^    (\w+): \w+ = ", re.MULTILINE)
+    texts = [(name, new) for name, change in changes_of(kind).items() for _, new in change["edits"]]
+    return {setting: name for name, new in texts for setting in made.findall(new)}
 
 
 def as_own(source: str, kind: str, file: str) -> str:
@@ -100,17 +96,6 @@ def with_change(source: str, kind: str, name: str) -> str:
         need(source.count(old) == 1, f"{alone}; try the second by hand, as templates/changes/{name}.diff has it")
         source = source.replace(old, new)
     return source
-
-
-def named_by_flags(kind: str, rest: list[str]) -> list[str]:
-    """Changes that make a setting which the command line names and the page does not have, as `--kl_coef` of grpo."""
-    flags = {word.partition("=")[0].removeprefix("--").replace("-", "_") for word in rest if word.startswith("--")}
-    flags -= {*settings_of(page_text(kind))}
-    return [
-        name
-        for name, change in changes_of(kind).items()
-        if any(re.search(rf"^    {flag}: \w+ = ", new, re.MULTILINE) for flag in flags for _, new in change["edits"])
-    ]
 
 
 def own_text(file: str) -> tuple[str, list[str]]:

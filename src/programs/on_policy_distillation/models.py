@@ -12,7 +12,6 @@ from parts.networks.forward import settle_logits
 from parts.networks.models import check_context, end_and_pad_ids, load_policy, load_tokenizer
 from parts.rewards.rewards import Reward, call_limits
 from parts.rewards.text_servers import is_server
-from programs.on_policy_distillation.rollout import data_completion
 from programs.on_policy_distillation.settings import Config, check_config
 from programs.on_policy_distillation.teachers import (
     DistillationModels,
@@ -57,8 +56,6 @@ def validate(config: Config, processes: int = 1, inputs: Inputs | None = None, m
     elif inputs:
         for row in (inputs.rows + inputs.held_out)[:: max(1, len(inputs.rows))]:
             inputs.reward.check_columns(row)
-        for row in inputs.rows if config.offpolicy_frac else []:
-            data_completion(config, row)
         check_teachers(config, inputs.tokenizer, inputs.rows, inputs.held_out)
     else:
         check_config(config, processes)  # ranges, choices, the objective, the batch; says what is idle

@@ -105,11 +105,10 @@ def token_gradients(config: Config, policy, hidden, known: dict, dist, scale):
     logits = known_logits(policy, logits)  # [n, V]
     shared = logits if dist is None else logits[:, : dist.shape[1]]
     student, weights = torch.log_softmax(shared.detach(), -1), known["weights"]
-    by_nll = known["offpolicy"] if config.offpolicy_loss == "nll" else torch.zeros_like(known["offpolicy"])
     loss, heads, gradients = weights.new_zeros(()), [], []
-    if config.objective != "policy_gradient" and config.kl_coef and not by_nll.all():
+    if config.objective != "policy_gradient" and config.kl_coef:
         head, value, gradient = divergence_head(config, shared, student, known, dist)
-        share = config.kl_coef * weights * ~by_nll
+        share = config.kl_coef * weights
         loss, heads, gradients = (value * share).sum(), [head], [gradient.mul_((share * scale)[:, None])]
     if config.entropy_coef:  # d H / d logits = -p (log p + H)
         p, log_p = student.exp(), student
@@ -117,14 +116,12 @@ def token_gradients(config: Config, policy, hidden, known: dict, dist, scale):
         heads.append(shared)
         gradients.append(p * (log_p + entropy) * (config.entropy_coef * weights * scale)[:, None])
     clipped = kl = ratio = weights * 0
-    if "advantages" in known or "old_logprobs" in known or by_nll.any():
+    if "advantages" in known or "old_logprobs" in known:
         logprobs = logits.gather(-1, known["input_ids"][:, None]).squeeze(-1) - logits.logsumexp(-1)
-        old = torch.where(known["offpolicy"], logprobs.detach(), known.get("old_logprobs", logprobs.detach()))
-        advantages = known.get("advantages", weights * 0)
+        old, advantages = known.get("old_logprobs", logprobs.detach()), known.get("advantages", weights * 0)
         bounds = (config.clip_eps_low, config.clip_eps_high, config.dual_clip)
         per_token, ratio, clipped = policy_loss(logprobs, old, advantages, *bounds)
-        per_token = torch.where(by_nll, -logprobs, per_token * known.get("corrections", 1.0))
-        ratio = ratio.detach()
+        per_token, ratio = per_token * known.get("corrections", 1.0), ratio.detach()
         kl = ratio - 1 - ratio.log()  # k3 of KL(old || new) on samples of the old policy
         part = (per_token * weights).sum()
         loss = loss + part.detach()
@@ -180,10 +177,10 @@ ADVANTAGES = {"mean": mean_advantages, "grpo": grpo_advantages, "rloo": rloo_adv
 
 
 def distillation_advantages(config: Config, batch: dict, samples: list[dict], kl_coef: float):
-    """Advantages [B, T] of teacher and rewards; 0 on completions of the data, which the student did not sample."""
+    """Advantages [B, T] of teacher and rewards."""
     import torch
 
-    mask, sampled = batch["loss_mask"], ~batch["offpolicy"]
+    mask = batch["loss_mask"]
     advantages = torch.zeros(mask.shape, device=mask.device)
     if config.objective == "policy_gradient":
         seen = batch.get("old_logprobs", batch["rollout_logprobs"])  # with one update a step they are the same
@@ -192,10 +189,9 @@ def distillation_advantages(config: Config, batch: dict, samples: list[dict], kl
     if config.reward_coef:
         scores = torch.tensor([s["score"] for s in samples], device=mask.device)
         groups = torch.tensor([s.get("group", i) for i, s in enumerate(samples)], device=mask.device)
-        scored = sampled[:, 0] & torch.tensor([any(v is not None for v in s["rewards"].values()) for s in samples]).to(
-            sampled
-        )
+        applies = [any(value is not None for value in s["rewards"].values()) for s in samples]
+        scored = torch.tensor(applies, device=mask.device)
         if scored.any():
             values = ADVANTAGES[config.advantage](scores=scores[scored], groups=groups[scored], config=config)
             advantages[scored] += config.reward_coef * values[:, None] * mask[scored]
-    return advantages * sampled
+    return advantages

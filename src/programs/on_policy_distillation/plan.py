@@ -9,7 +9,7 @@ from parts.running.fit import Sizes, rollout_sizes, show_plan
 from parts.running.memory import memory_of_trainer, network_weights
 from parts.running.plan import batch_plan
 from programs.on_policy_distillation.models import load_inputs, student_learning_rate, validate
-from programs.on_policy_distillation.settings import Config, offpolicy_rows
+from programs.on_policy_distillation.settings import Config
 from programs.on_policy_distillation.teachers import teacher_specs
 
 STUDENT_BUFFERS = 8  # float32 tensors [tokens, vocabulary] of a piece that exist at once, of both models
@@ -48,8 +48,6 @@ def print_distillation_plan(config: Config) -> None:
     batch = batch_plan(config, inputs.tokenizer, inputs.rows, inputs.held_out) | {
         "steps": config.steps,
         "completions_per_step": config.batch_size,
-        "sampled_completions_per_step": config.batch_size - offpolicy_rows(config),
-        "completions_of_the_data_per_step": offpolicy_rows(config),
         "completions": config.steps * config.batch_size,
         "completions_per_optimizer_step": config.batch_size // config.minibatches,
         "optimizer_steps": config.steps * config.ppo_epochs * config.minibatches,
