@@ -15,8 +15,8 @@ from chat_tokenizers import TOOLS
 from conftest import ROOT, TINY_LM, load_script
 
 from parts.environments.play_setup import load_with_reward, make_play_setup
-from programs.ppo_train.environment_rollout import converse
 from programs.ppo_train.models import load_models
+from programs.ppo_train.rollout import converse
 from programs.ppo_train.settings import Config
 
 grpo, evaluation, verl = (load_script(name) for name in ("grpo_train", "evaluation", "verl_train"))

@@ -15,8 +15,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from parts.data.pass_rates import describe_pass_rates, group_signal, histogram, what_fits
 from parts.foundation.messages import UserError
-from programs.warm_start.measure import measured, obstacles, widens
-from programs.warm_start.samples import Sampler, chosen_samples, sampled_solutions
+from programs.warm_start.samples import Sampler, chosen_samples, measured, obstacles, sampled_solutions, widens
 from programs.warm_start.settings import Config, check_warm_start
 from programs.warm_start.solutions import solution_ids
 from programs.warm_start.supervise import enough_epochs, make_sft_trainer, supervise, training_rows

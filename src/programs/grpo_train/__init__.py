@@ -37,15 +37,10 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 ROOMS = (
     "settings",
     "data",
-    "trl_arguments",
     "rewards",
-    "conversations_for_trl",
     "evaluation",
-    "checkpoints",
     "colocated",
     "callback",
     "trainer",
-    "prepare",
-    "plan",
     "run",
 )

@@ -14,8 +14,8 @@ from parts.networks.models import (
 )
 from programs.grpo_train.callback import GrpoRun, make_callback
 from programs.grpo_train.colocated import engine_arguments, sample_tokens_only, watch_copies
-from programs.grpo_train.conversations_for_trl import check_sampling_apart, rollout_function
 from programs.grpo_train.data import BatchPlan, prompt_order
+from programs.grpo_train.evaluation import check_sampling_apart, rollout_function
 from programs.grpo_train.settings import Config
 
 

@@ -99,11 +99,16 @@ def edited_page(args, rest: list[str], theirs: dict[str, str]) -> tuple[str, lis
     return source, changes, rest
 
 
+def given_settings(kind: str, source: str, words: list[str]) -> dict:
+    """The settings of the page that a command line names."""
+    return {k: x for k, x in vars(parse_flags(page_parser(kind, source), words)).items() if x is not None}
+
+
 def new_trainer(args, rest: list[str], report: dict) -> int:
     """Write, check and train; `report` gets what is known, step by step. Returns the exit code."""
     theirs = {flag: getattr(args, flag) for flag in OWN if getattr(args, flag)}
     source, changes, own_words = edited_page(args, rest, theirs)
-    given = {k: x for k, x in vars(parse_flags(page_parser(args.kind, source), own_words)).items() if x is not None}
+    given = given_settings(args.kind, source, own_words)
     counts = {name: int(x["default"]) for name, x in settings_of(source).items() if x["type"] == "int"}
     check_units(counts | given, rest)
     check_file(args.file, args.force)
@@ -133,8 +138,7 @@ def new_trainer(args, rest: list[str], report: dict) -> int:
     source = as_own(source, args.kind, args.file)
     Path(args.file).write_text(source, encoding="utf-8")
     report |= {"wrote": args.file, "lines": len(source.splitlines()), "settings": settings, "changes": changes}
-    report |= {"own": theirs} if theirs else {}
-    report |= {"functions": outline(source), "notes": notes}
+    report |= ({"own": theirs} if theirs else {}) | {"functions": outline(source), "notes": notes}
     for note in notes:
         say(f"note: {note}")
     if not started:

@@ -43,6 +43,5 @@ ROOMS = (
     "models",
     "evaluation",
     "step",
-    "plan",
     "run",
 )

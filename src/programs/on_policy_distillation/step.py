@@ -11,12 +11,7 @@ from parts.networks.forward import predicting_states, shared_length, token_logpr
 from parts.networks.models import autocast
 from parts.running.checkpoints import TrainState
 from parts.running.progress import note_advantages, sampling_advice, update_advice
-from programs.on_policy_distillation.objective import (
-    COMPARED,
-    TOKEN_FIGURES,
-    distillation_advantages,
-    token_gradients,
-)
+from programs.on_policy_distillation.objective import COMPARED, TOKEN_FIGURES, distillation_advantages, token_gradients
 from programs.on_policy_distillation.rollout import batch_metrics, rollout_batch
 from programs.on_policy_distillation.settings import Config
 from programs.on_policy_distillation.teachers import by_teacher, pieces_of, server_tensors, teacher_figures

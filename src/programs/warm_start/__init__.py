@@ -51,8 +51,6 @@ ROOMS = (
     "solutions",
     "workshop",
     "samples",
-    "measure",
     "supervise",
-    "plan",
     "run",
 )
