@@ -195,26 +195,6 @@ def test_the_accuracy_by_generate_is_not_the_scripts_own(folder, monkeypatch):
     assert found["rows"] == 8 and found["greedy"] == found["sampled"] > 0  # so cold that it is greedy
 
 
-def test_conversations_of_the_saved_model_are_played(folder, monkeypatch):
-    """So cold that they are greedy: right first answers end it, the returns of others are 0."""
-    (folder / "run").mkdir()
-    for x in (AutoModelForCausalLM, AutoTokenizer):
-        x.from_pretrained(TINY_LM).save_pretrained(folder / "run")
-    again = "in text)\n        return None if self.score else 'Again.'"
-    (folder / "game.py").write_text("import my\n\n\n" + GAME.replace("in text)", again))
-    shutil.copy(folder / "my.py", folder / "mine_too.py")  # of the script's folder, as an environment inside has it
-    page = new.page_text("multi_turn").replace("import copy\n", "import copy\nimport mine_too\n")
-    (folder / "mine.py").write_text(page)
-    settings = {"model": "gone", "data": "train.jsonl", "environment": "game.py:Game", "eval_data": "test.jsonl"}
-    settings |= {"max_new_tokens": 24, "temperature": 1e-4, "max_turns": 2}
-    (folder / "run" / "settings.json").write_text(json.dumps(settings))
-    monkeypatch.chdir(folder)
-    found = new.by_playing("mine.py", folder / "run")
-    one, two = found["by_answers"][1], found["by_answers"][2]
-    assert one["mean_return"] == 1 and one["conversations"] + two["conversations"] == found["rows"] == 8
-    assert found["mean_return"] * 8 == one["conversations"] + two["mean_return"] * two["conversations"] > 0
-
-
 @pytest.mark.long
 def test_one_command_writes_checks_trains_and_judges(folder):
     flags = [*GIVEN, *BATCH, "--reward", "my.py:reward", "--eval_data", "test.jsonl", *"--steps 2 --out run".split()]

@@ -14,7 +14,7 @@ from parts.foundation.messages import UserError, need, say
 from parts.rewards.reward_forms import as_reward, load_rewards
 from parts.rewards.rewards import check_columns
 from parts.running.run_end import faults_at_end
-from programs.new_trainer.saved_model import by_answers, by_generate, by_playing, saved
+from programs.new_trainer.saved_model import by_answers, by_generate, saved
 
 STOPS = (signal.SIGINT, signal.SIGTERM)
 
@@ -128,11 +128,9 @@ def trained(file: str, flags: list[str], model: str, out: Path, record: dict) ->
             record |= {name: judged[name] for name in names if name in judged}
         record["saved_model"] = saved(model, out)
         settings = json.loads((out / "settings.json").read_text(encoding="utf-8"))
-        if settings.get("eval_data") and record["saved_model"]["loads"]:
-            how = {"by_generate": by_generate} if settings.get("reward") or settings.get("teacher") else {}
-            how |= {"sampled": by_playing} if settings.get("environment") else {}
-            for name, evaluate in how.items():
-                try:
-                    record["saved_model"][name] = evaluate(file, out)
-                except (Exception, SystemExit) as error:  # a page ends by SystemExit
-                    record["saved_model"][name] = f"{type(error).__name__}: {error}"
+        scored = settings.get("reward") or settings.get("teacher")
+        if scored and settings.get("eval_data") and record["saved_model"]["loads"]:
+            try:
+                record["saved_model"]["by_generate"] = by_generate(file, out)
+            except (Exception, SystemExit) as error:  # a page ends by SystemExit
+                record["saved_model"]["by_generate"] = f"{type(error).__name__}: {error}"
