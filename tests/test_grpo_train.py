@@ -27,9 +27,6 @@ from conftest import (
 )
 from safetensors.torch import load_file
 
-from programs.grpo_train.data import left_tokenizer, load_task
-from programs.grpo_train.settings import Config
-
 grpo = load_script("grpo_train")
 
 SIZES = [
@@ -755,29 +752,6 @@ def test_bad_input_is_told_in_the_users_words(ours, task, tmp_path, case):
     assert code == 2, error
     assert message in error and "Traceback" not in error
     assert not (out / "metrics.jsonl").exists()
-
-
-def test_a_base_model_trains_on_chat_rows_and_strings(ours, small, tmp_path):
-    """Messages are joined by newlines, as the other trainers do; a reward gets the form that its row has."""
-    model = save_random_model("llama", tmp_path / "model", chat_template=False)
-    chat = [{"role": "user", "content": "Add."}, {"role": "user", "content": "1+1="}]
-    rows = [{"prompt": chat, "answer": "2"}, {"prompt": "1+2=", "answer": "3"}]
-    (tmp_path / "d.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (tmp_path / "r.py").write_text(
-        "def form(prompts, completions, **kwargs):\n"
-        "    for p, c in zip(prompts, completions):\n"
-        "        assert isinstance(p, str) == isinstance(c, str), (p, c)\n"
-        "    return [float(i) for i in range(len(completions))]\n"
-    )
-    flags = [f"--model={model}", f"--data={tmp_path / 'd.jsonl'}", f"--reward={tmp_path / 'r.py'}:form", "--steps=2"]
-    flags += ["--num_generations=4", "--per_device_train_batch_size=8", "--max_completion_length=4", "--sample_every=1"]
-    code, _, error = ours(*flags, f"--output_dir={tmp_path / 'run'}")
-    assert code == 0, error
-    assert "messages are joined by newlines" in error
-    config = Config(model=str(model))
-    tokenizer = left_tokenizer(config)
-    loaded = load_task(config, tokenizer, str(tmp_path / "d.jsonl"))
-    assert [tokenizer.decode(row["prompt_ids"], skip_special_tokens=True) for row in loaded] == ["Add.\n1+1=\n", "1+2="]
 
 
 def test_a_reward_that_never_applies_ends_the_run(ours, small, tmp_path):

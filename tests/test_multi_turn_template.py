@@ -4,17 +4,15 @@ import ast
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 from chat_tokenizers import chat_tokenizer, end_ids
-from conftest import EVAL_DATA, ROOT, TINY_LM, TRAIN_DATA, load_module, load_script, run_script, script_env
+from conftest import EVAL_DATA, ROOT, TINY_LM, TRAIN_DATA, load_module, load_script, run_script
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 PAGE, GRPO = ROOT / "templates" / "multi_turn.py", ROOT / "templates" / "grpo.py"
@@ -442,56 +440,6 @@ def test_two_steps_leave_a_model_its_tokenizer_and_logs(folder):
         assert file.stat().st_mode & 0o777 == 0o640, file.name
     again = run(folder)
     assert again.returncode == 0 and lines(folder / "out.1" / "metrics.jsonl")[0]["step"] == 0, again.stderr
-
-
-@pytest.mark.parametrize(
-    ("row", "said"),
-    [
-        ("{", "train.jsonl:2: JSONDecodeError"),
-        ('{"question": "1+1="}', "train.jsonl:2: KeyError"),
-        (None, "train.jsonl:0: FileNotFoundError"),
-    ],
-)
-def test_a_broken_row_is_named_by_file_and_line(folder, row, said):
-    (folder / "train.jsonl").unlink()
-    if row:
-        (folder / "train.jsonl").write_text('{"prompt": "1+1=", "answer": "2"}\n' + row)
-    with pytest.raises(SystemExit, match=f"{said}.*expected an object with a prompt"):
-        page.load_rows(settings(), AutoTokenizer.from_pretrained(TINY_LM), folder / "train.jsonl")
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("old", "new", "said"),
-    [
-        (".isfinite().all()", ".div(0).isfinite().all()", "not finite"),
-        ("dist.gather(1, new) * live", "dist.gather(1, new) * live * 1.1", "sampler and trainer differ by"),
-        ("(i, 1, 1, x) for", "(i, 1, 1, x + 0.002) for", "sampler and trainer differ by"),
-    ],
-)
-def test_a_run_that_cannot_be_right_stops_and_spares_the_weights(folder, old, new, said):
-    source = PAGE.read_text()
-    assert source.count(old) == 1
-    (folder / "changed.py").write_text(source.replace(old, new))
-    done = run(folder, path=folder / "changed.py")
-    assert done.returncode == 1 and said in done.stderr, done.stderr
-    kept, start = (AutoModelForCausalLM.from_pretrained(f) for f in (folder / "out", TINY_LM))
-    assert all(torch.equal(a, b) for a, b in zip(kept.parameters(), start.parameters(), strict=True))
-
-
-@pytest.mark.long
-def test_an_interrupt_ends_a_run_with_everything_saved(folder):
-    line = [sys.executable, str(PAGE), *flags("--steps", "100000", "--eval_data", "test.jsonl")]
-    heard = lambda: signal.signal(signal.SIGINT, signal.default_int_handler)  # noqa: E731  also under nohup
-    given = {"cwd": folder, "env": script_env(), "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    process = subprocess.Popen(line, **given, preexec_fn=heard)
-    metrics = folder / "out" / "metrics.jsonl"
-    while process.poll() is None and not (metrics.exists() and len(metrics.read_text().splitlines()) > 1):
-        time.sleep(0.1)
-    os.kill(process.pid, signal.SIGINT)
-    assert process.wait(timeout=300) == 0
-    assert "eval/score" in lines(metrics)[-1]
-    AutoModelForCausalLM.from_pretrained(folder / "out")
 
 
 # ------------------------------------------------------------------------------------------------ what to change where

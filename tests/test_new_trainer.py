@@ -335,36 +335,6 @@ def test_returns_are_told_by_the_number_of_answers():
     assert new.by_answers(samples) == {1: one, 2: two}
 
 
-def test_held_out_prompts_that_are_trained_on_are_counted(folder, capsys, monkeypatch):
-    monkeypatch.chdir(folder)
-    rows = [{"prompt": [{"role": "user", "content": f"{n}+1="}], "answer": str(n + 1)} for n in range(30)]
-    for name, some in (("a.jsonl", rows[:20]), ("b.jsonl", rows[15:]), ("c.jsonl", rows[20:])):
-        (folder / name).write_text("".join(json.dumps(row) + "\n" for row in some))
-    monkeypatch.setattr(new, "checked", lambda *_: {"passed": 1, "failed": {}, "seconds": 0.0})
-    monkeypatch.setattr(new, "trained", lambda *given: given[-1].update(exit_code=0, ended_by=0))
-    for name, found in (
-        ("b.jsonl", {"rows": 15, "also_in_training": 5}),
-        ("c.jsonl", {"rows": 10, "also_in_training": 0}),
-    ):
-        given = ["--model", str(TINY_LM), "--data", "a.jsonl", "--eval_data", name, "--reward", "my.py:reward"]
-        assert new.main(["grpo", "mine.py", "--force", *given, "--out", "run"]) == 0
-        told = capsys.readouterr()
-        assert json.loads(told.out)["held_out"] == found
-        assert ("5 of 15 evaluation prompts also occur in training" in told.err) == (name == "b.jsonl")
-
-
-def test_columns_that_look_like_a_part_of_the_question_are_named(folder, capsys, monkeypatch):
-    monkeypatch.chdir(folder)
-    monkeypatch.setattr(new, "checked", lambda *_: {"passed": 1, "failed": {}, "seconds": 0.0})
-    given = ["--model", str(TINY_LM), "--data", "a.jsonl", "--reward", "my.py:reward"]
-    for row, unread in (({"context": "Seven.", "answer": "7"}, {"context": 2}), ({"answer": "7"}, None)):
-        (folder / "a.jsonl").write_text((json.dumps({"prompt": "How many?", **row}) + "\n") * 2)
-        assert new.main(["grpo", "mine.py", "--force", *given]) == 0
-        printed = capsys.readouterr()
-        assert json.loads(printed.out).get("unread") == (unread and {"a.jsonl": unread})
-        assert ("context (in 2 of 2 rows)" in printed.err) == bool(unread)
-
-
 def test_a_name_that_the_page_has_too_is_refused(folder):
     (folder / "my.py").write_text("def gae(prompt, completion):\n    return 0.0\n")
     with pytest.raises(new.UserError, match=r"got gae in .*expected other names"):

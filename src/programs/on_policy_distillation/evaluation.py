@@ -25,7 +25,6 @@ from programs.on_policy_distillation.teachers import (
     teacher_specs,
 )
 
-HEAVY = 1 / 3  # share of a sum in one completion above which the mean is mostly about that one
 RESAMPLED = 1000  # draws of the bootstrap
 
 
@@ -129,8 +128,6 @@ def evaluate(config: Config, models, engine, reward: Reward, rows: list[dict]) -
 class DistillationLog(RunLog):
     """A RunLog whose bar also moves where nothing is rewarded."""
 
-    tail_is_said = False
-
     def show(self, step: int, metrics: dict) -> None:
         """Move the bar, with reward or KL beside it; say the held-out distance."""
         super().show(step, metrics)
@@ -138,15 +135,8 @@ class DistillationLog(RunLog):
             self.bar.set_postfix_str(f"KL {metrics.get('kl/teacher', math.nan):.3f}", refresh=False)
             self.bar.update()
         if "eval/reverse_kl" in metrics:
-            low, high, top = map(metrics.get, SPREAD_KEYS.values())
+            low, high = metrics.get(SPREAD_KEYS["low"]), metrics.get(SPREAD_KEYS["high"])
             interval = "" if low is None else f" (95%: {low:.4f} to {high:.4f})"
             self.bar.write(
                 f"step {step}: held-out reverse KL {metrics['eval/reverse_kl']:.4f}{interval}", file=sys.stderr
             )
-            if (top or 0) > HEAVY and not self.tail_is_said:
-                self.tail_is_said = True
-                finding = (
-                    f"one held-out completion carries {top:.0%} of eval/reverse_kl, which is mostly about that one"
-                )
-                advice = f"try --eval_samples {max(4, 2 * self.config.eval_samples)}, or more held-out prompts"
-                self.bar.write(f"warning: {finding}; {advice}", file=sys.stderr)
