@@ -112,19 +112,6 @@ METRICS = {
 }
 
 
-TRL_PANELS = (
-    ("reward", ("reward/mean", "eval/accuracy")),
-    (
-        "groups without signal, clipped, truncated (share)",
-        ("reward/zero_std_frac", "policy/clip_frac", "rollout/truncated_frac"),
-    ),
-    ("completion length (tokens)", ("rollout/length_mean",)),
-    ("KL to the reference (nats per token)", ("kl/ref",)),
-    ("entropy (nats)", ("policy/entropy",)),
-    ("gradient norm", ("optim/grad_norm",)),
-)
-
-
 def our_metrics(logs: dict) -> dict:
     """TRL's log entry under the names of references/metrics.md; what is None or has no such name is left out."""
     metrics = {METRICS[key]: value for key, value in logs.items() if key in METRICS and value is not None}
@@ -137,8 +124,6 @@ def our_metrics(logs: dict) -> dict:
 
 class TrlLog(RunLog):
     """A RunLog of TRL's run: TRL has the trackers, and logs at its own times, so the bar moves by itself."""
-
-    panels = TRL_PANELS
 
     def __init__(self, config: Config, steps: int, start: int):
         super().__init__(config, start, steps, report_to=[])

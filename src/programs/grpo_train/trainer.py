@@ -134,15 +134,13 @@ def check_padding(trainer) -> None:
 
     if trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled:
         return
-    model, device = trainer.model, trainer.accelerator.device
-    ids = torch.tensor([[1, 2, 3, 4]], device=device)
-    padded = torch.cat([torch.zeros_like(ids), ids], dim=1)
-    mask = torch.cat([torch.zeros_like(ids), torch.ones_like(ids)], dim=1)
+    model, pad = trainer.model, torch.nn.functional.pad
+    ids = torch.tensor([[1, 2, 3, 4]], device=trainer.accelerator.device)
     training = model.training
     model.eval()
     with torch.no_grad(), trainer.accelerator.autocast():
         alone = model(input_ids=ids).logits[0, -1].float()
-        beside = model(input_ids=padded, attention_mask=mask).logits[0, -1].float()
+        beside = model(input_ids=pad(ids, (4, 0)), attention_mask=pad(ids > 0, (4, 0)).long()).logits[0, -1].float()
     model.train(training)
     gap = (alone.log_softmax(-1) - beside.log_softmax(-1)).abs().max().item()
     if gap > 0.5:

@@ -7,9 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from parts.data.chat import as_turns, template_settings
-from parts.data.prompts import encode_prompt
+from parts.data.prompts import checked_ids
 from parts.data.rows import read_json_lines
-from parts.foundation.messages import MemoryShortage, UserError, need, say
+from parts.foundation.messages import MemoryShortage, need, say
 from parts.foundation.processes import StopRequest, room_for
 from parts.networks.cache_probe import check_pads, load_sampler
 from parts.networks.forward import settle_logits
@@ -145,7 +145,6 @@ class Teacher:
     """Another model that samples through its own tokenizer and chat template; the policy is let go of before."""
 
     def __init__(self, shop: Workshop):
-
         config = shop.config
         shop.release()
         self.config = dataclasses.replace(
@@ -162,12 +161,10 @@ class Teacher:
 
     def row(self, row: dict) -> dict:
         """A row with the prompt as the teacher reads it."""
-        sent, tokenizer = as_turns(row["prompt"], self.config.chat), self.models.tokenizer
-        try:
-            return row | {"prompt_ids": list(encode_prompt(tokenizer, sent, **template_settings(self.config)))}
-        except Exception as error:
-            got = f"got prompt {str(row['prompt'])[:80]!r}, which the teacher's template refuses ({error})"
-            raise UserError(f"{got}; expected roles that it knows; try another --teacher") from error
+        sent, template = as_turns(row["prompt"], self.config.chat), template_settings(self.config)
+        return row | {
+            "prompt_ids": checked_ids(self.models.tokenizer, sent, f"--teacher {self.config.model}", **template)
+        }
 
 
 class ServerTeacher:
