@@ -83,7 +83,6 @@ def needy(scores, groups, rewards):
     return scores
 
 
-number = 3
 '''
 
 

@@ -597,6 +597,8 @@ class StandIn(http.server.BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.asked.append(body)
         ids, k = body["prompt"], body["prompt_logprobs"]
+        if self.fault == "gone" and len(self.asked) > 20:  # the check, ten held-out prompts, a step of eight, and one
+            return self.send(400, {})
         if self.fault == "short" and len(ids) + body["max_tokens"] > 32:
             return self.send(400, {"error": {"message": "maximum context length is 32 tokens"}})
         with torch.no_grad():
@@ -646,6 +648,13 @@ def test_a_server_that_cannot_teach_is_told(flags, server, capsys, fault, told):
     command, out = flags("run", "--kl_top_k", 6, teacher=server(fault)[0])
     assert od.main(command) == 2
     assert told in capsys.readouterr().err and not out.exists()
+
+
+def test_a_server_that_is_gone_ends_the_run_with_the_steps_so_far(flags, server, capsys):
+    command, out = flags("run", "--kl_top_k", 6, teacher=server("gone")[0])
+    assert od.main(command) == 3
+    assert "vllm serve" in capsys.readouterr().err
+    assert [folder.name for folder in (out / "checkpoints").iterdir()] == ["step-000001"]
 
 
 def test_texts_beyond_the_servers_length_are_told_before_training(flags, server, capsys):
