@@ -75,7 +75,7 @@ def embedded_samples(kind: str, config, models) -> list[dict]:
     from parts.running.checkpoints import TrainState
     from parts.sampling.sampling import HFEngine
     from programs.on_policy_distillation.rollout import rollout_batch
-    from programs.ppo_train.inputs import load_reward
+    from programs.ppo_train.models import load_reward
     from programs.ppo_train.rollout import Sampler
 
     rows, engine = load_splits(config, models.tokenizer)[0], HFEngine(config, models)

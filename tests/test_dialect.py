@@ -11,7 +11,7 @@ from parts.foundation.dialect import in_own_words, own_name
 
 PARSERS = {
     "ppo_train": lambda s, argv: s.parse_config(argv),
-    "grpo_train": lambda s, argv: s.parse_arguments(argv),
+    "grpo_train": lambda s, argv: s.parse_config(argv),
     "on_policy_distillation": lambda s, argv: s.parse_config(argv),
     "warm_start": lambda s, argv: s.parse_config(argv),
     "evaluation": lambda s, argv: s.parse_config(argv),

@@ -174,7 +174,7 @@ def script_problems(script: str, flags: list[str]) -> list[str]:
     else:
         trainer = script
     module = load_script(trainer)
-    (module.parse_arguments if trainer == "grpo_train" else module.parse_config)(flags)
+    module.parse_config(flags)
     return []
 
 

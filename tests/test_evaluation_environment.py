@@ -19,8 +19,8 @@ from programs.evaluation.prefix_engine import PrefixEngine
 from programs.evaluation.requests import Request
 from programs.evaluation.run import main
 from programs.evaluation.settings import Config
-from programs.ppo_train.environment_rollout import converse
 from programs.ppo_train.models import load_models
+from programs.ppo_train.rollout import converse
 from programs.ppo_train.settings import Config as TrainConfig
 
 EXAMPLES = ROOT / "examples" / "environments.py"

@@ -134,9 +134,7 @@ def test_what_would_fit_is_named_with_its_need_and_fits():
         **{"model_type": "qwen2", "hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 24},
         **{"num_attention_heads": 14, "num_key_value_heads": 2, "vocab_size": 151_936, "rms_norm_eps": 1e-6},
     }
-    sizes = ppo.rollout_sizes(
-        config, lambda c: ppo.memory_estimate(c, network, 100, 1), lambda c: 100 + c.max_new_tokens, 1
-    )
+    sizes = ppo.rollout_sizes(config, lambda c: ppo.memory_estimate(c, network, 100, 1), 100, 1)
     advised = list(ppo.lighter_that_fit(config, sizes, 4 * GIB))
     assert len(advised) == 1 and advised[0].startswith("--lora_rank 16")  # neither recomputing nor short answers help
     needs = float(advised[0].rpartition("(")[2].split()[0])

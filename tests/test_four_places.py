@@ -15,8 +15,8 @@ from chat_tokenizers import TOOLS
 from conftest import ROOT, TINY_LM, load_script
 
 from parts.environments.play_setup import load_with_reward, make_play_setup
-from programs.ppo_train.environment_rollout import converse
 from programs.ppo_train.models import load_models
+from programs.ppo_train.rollout import converse
 from programs.ppo_train.settings import Config
 
 grpo, evaluation, verl = (load_script(name) for name in ("grpo_train", "evaluation", "verl_train"))
@@ -115,7 +115,7 @@ def in_ppo_train(place) -> tuple[list, list[float]]:
 def in_grpo_train(place) -> tuple[list, list[float]]:
     """(ids after the prompts, weighted sums), as TRL gets them."""
     sizes = ["--max_completion_length=96", "--max_prompt_length=736", "--num_generations=2"]
-    ready = grpo.prepare_run(grpo.parse_arguments(flags_of(place, *sizes)))
+    ready = grpo.prepare_run(grpo.parse_config(flags_of(place, *sizes)))
     engine, numbers = Scripted(ready.tokenizer), list(range(len(TALKS)))
 
     def sample(prompts, *_):

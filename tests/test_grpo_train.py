@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import json
 import math
-import os
 import re
 import shlex
 import signal
@@ -27,9 +26,6 @@ from conftest import (
     script_env,
 )
 from safetensors.torch import load_file
-
-from programs.grpo_train.data import left_tokenizer, load_task
-from programs.grpo_train.settings import Config
 
 grpo = load_script("grpo_train")
 
@@ -73,18 +69,6 @@ def fails(prompts, completions, answer, **kwargs):
 
 def none(prompts, completions, **kwargs):
     return [None] * len(completions)
-
-
-def too_many(prompts, completions, **kwargs):
-    return [1.0] * (len(completions) + 1)
-
-
-def infinite(prompts, completions, **kwargs):
-    return [float("inf")] * len(completions)
-
-
-def other_column(prompts, completions, anwser):
-    return [0.0] * len(completions)
 
 
 async def slow(prompts, completions, answer, trainer_state, log_metric, **kwargs):
@@ -190,41 +174,18 @@ def same(a: dict, b: dict) -> bool:
 
 # ------------------------------------------------------------------------------------------------ flags reach TRL
 
-TO_TRL = {  # flag: (value on the command line, {field of TRL's config: its value}); every other setting is in ELSEWHERE
-    "seed": ("7", {"seed": 7}),
+TO_TRL = {  # flag: (value on the command line, {field of TRL's config: its value})
     "steps": ("17", {"max_steps": 17}),
     "num_train_epochs": ("2", {"max_steps": 5}),  # 40 prompts x 8 / 128 a step, twice
-    "num_generations": ("16", {"num_generations": 16}),
     "per_device_train_batch_size": ("24", {"per_device_train_batch_size": 24, "generation_batch_size": 24}),
     "gradient_accumulation_steps": ("3", {"gradient_accumulation_steps": 3, "steps_per_generation": 3}),
     "steps_per_generation": ("4", {"steps_per_generation": 4, "generation_batch_size": 512}),
-    "generation_batch_size": ("256", {"generation_batch_size": 256, "steps_per_generation": 2}),
-    "num_iterations": ("2", {"num_iterations": 2}),
-    "max_completion_length": ("33", {"max_completion_length": 33}),
-    "temperature": ("0.7", {"temperature": 0.7}),
-    "top_p": ("0.9", {"top_p": 0.9}),
-    "top_k": ("50", {"top_k": 50}),
     "use_vllm": ("colocate", {"use_vllm": True, "vllm_mode": "colocate", "vllm_max_model_length": 768}),
-    "vllm_gpu_memory_utilization": ("0.4", {"vllm_gpu_memory_utilization": 0.4}),
-    "vllm_enable_sleep_mode": ("true", {"vllm_enable_sleep_mode": True}),
     "vllm_server_base_url": ("http://h:1", {"vllm_server_base_url": "http://h:1"}),
     "loss_type": ("dr_grpo", {"loss_type": "dr_grpo"}),
-    "importance_sampling_level": ("sequence", {"importance_sampling_level": "sequence"}),
-    "epsilon": ("0.1", {"epsilon": 0.1}),
     "epsilon_high": ("0.28", {"epsilon_high": 0.28}),
-    "delta": ("1.5", {"delta": 1.5}),
     "beta": ("0.04", {"beta": 0.04}),
-    "scale_rewards": ("batch", {"scale_rewards": "batch"}),
-    "multi_objective_aggregation": ("normalize_then_sum", {"multi_objective_aggregation": "normalize_then_sum"}),
-    "mask_truncated_completions": ("true", {"mask_truncated_completions": True}),
-    "top_entropy_quantile": ("0.2", {"top_entropy_quantile": 0.2}),
-    "entropy_coef": ("0.01", {"entropy_coef": 0.01}),
     "learning_rate": ("3e-5", {"learning_rate": 3e-5}),
-    "lr_scheduler_type": ("cosine", {"lr_scheduler_type": "cosine"}),
-    "warmup_steps": ("0.1", {"warmup_steps": 0.1}),
-    "optim": ("sgd", {"optim": "sgd"}),
-    "weight_decay": ("0.1", {"weight_decay": 0.1}),
-    "max_grad_norm": ("0.5", {"max_grad_norm": 0.5}),
     "precision": ("bf16", {"bf16": True, "fp16": False}),
     "dtype": ("bfloat16", {"model_init_kwargs": {"dtype": "bfloat16"}}),
     "attn_implementation": (
@@ -234,32 +195,27 @@ TO_TRL = {  # flag: (value on the command line, {field of TRL's config: its valu
     "use_cpu": ("true", {"use_cpu": True, "dataloader_pin_memory": False}),
     "gradient_checkpointing": ("true", {"activation_checkpointing": True, "gradient_checkpointing": True}),
     "report_to": ("tensorboard", {"report_to": ["tensorboard"]}),
-    "logging_steps": ("5", {"logging_steps": 5}),
-    "per_device_eval_batch_size": ("6", {"per_device_eval_batch_size": 6}),
     "save_steps": ("9", {"save_steps": 9, "save_strategy": "steps"}),
-    "save_total_limit": ("4", {"save_total_limit": 4}),
     "output_dir": ("somewhere/run", {"output_dir": "somewhere/run/checkpoints", "run_name": "run"}),
     "trainer_args": ("min_p=0.05", {"min_p": 0.05}),
-    "max_prompt_length": ("99", {}),  # with vLLM, see use_vllm; else it filters the data
     "shuffle_dataset": ("false", {"shuffle_dataset": False}),  # prompt_order does it, whatever the flag
 }
 
 
 def trl_args(*flags):
     """TRL's config for a command line, for the embedded model and 40 prompts."""
-    config = grpo.fill_in(grpo.parse_arguments([*map(str, flags)]), 400_000)
+    config = grpo.fill_in(grpo.parse_config([*map(str, flags)]), 400_000)
     return grpo.trl_config(config, grpo.plan_batches(config, 1, 40).steps)
 
 
-@pytest.mark.parametrize("flag", TO_TRL)
-def test_flag_reaches_trl(flag):
-    value, fields = TO_TRL[flag]
-    args = trl_args(f"--{flag.replace('_', '-')}", value)
-    assert {name: getattr(args, name) for name in fields} == fields
+def test_flags_reach_trl():
     plain = trl_args()
-    changed = {name for name in fields if getattr(plain, name) != fields[name]}
     own = {"use_cpu", "dataloader_pin_memory", "vllm_mode", "shuffle_dataset", "fp16", "save_strategy"}
-    assert changed >= fields.keys() - own - ({"activation_checkpointing"} & own), "the value is not the default"
+    for flag, (value, fields) in TO_TRL.items():
+        args = trl_args(f"--{flag.replace('_', '-')}", value)
+        assert {name: getattr(args, name) for name in fields} == fields, flag
+        changed = {name for name in fields if getattr(plain, name) != fields[name]}
+        assert changed >= fields.keys() - own, f"{flag}: the value is not the default"
 
 
 def test_choices_are_those_of_trl():
@@ -273,92 +229,79 @@ def test_choices_are_those_of_trl():
     assert {*choices["loss_type"]} == compared
     for value in choices["scale_rewards"] + choices["importance_sampling_level"]:
         assert f'"{value}"' in source
-    for value in choices["multi_objective_aggregation"]:
-        assert f'"{value}"' in source
 
 
 def test_trls_defaults_hold_for_real_models():
     from trl import GRPOConfig
 
-    args = grpo.trl_config(grpo.fill_in(grpo.parse_arguments([]), 500_000_000), 10)
+    args = grpo.trl_config(grpo.fill_in(grpo.parse_config([]), 500_000_000), 10)
     plain = GRPOConfig(use_cpu=True, bf16=False)
-    for name in (*grpo.SAME, "epsilon_high", "delta"):
-        differs = (
-            "per_device_eval_batch_size",
-            "gradient_accumulation_steps",
-            "max_completion_length",
-            "seed",
-            "logging_steps",
-            "save_total_limit",
-        )
-        if name not in differs:
-            assert getattr(args, name) == getattr(plain, name), name
+    differs = {"per_device_eval_batch_size", "gradient_accumulation_steps", "max_completion_length", "seed"}
+    differs |= {"logging_steps", "save_total_limit", "output_dir", "report_to", "save_steps", "shuffle_dataset"}
+    differs |= {
+        "gradient_checkpointing",
+        "chat_template_kwargs",
+        "num_train_epochs",
+        "generation_batch_size",
+        "steps_per_generation",
+    }
+    names = {f.name for f in dataclasses.fields(grpo.Config)} & {f.name for f in dataclasses.fields(GRPOConfig)}
+    for name in names - differs:
+        assert getattr(args, name) == getattr(plain, name), name
     assert args.learning_rate == 1e-6 and args.num_generations == 8
 
 
 def test_lora_has_ten_times_the_learning_rate():
     for parameters in (400_000, 7_000_000_000):
         full, lora = (
-            grpo.fill_in(grpo.parse_arguments(flags), parameters).learning_rate for flags in ([], ["--lora_rank=8"])
+            grpo.fill_in(grpo.parse_config(flags), parameters).learning_rate for flags in ([], ["--lora_rank=8"])
         )
         assert lora == pytest.approx(10 * full)
-    given = grpo.fill_in(grpo.parse_arguments(["--lora_rank=8", "--learning_rate=2e-6"]), 7_000_000_000)
+    given = grpo.fill_in(grpo.parse_config(["--lora_rank=8", "--learning_rate=2e-6"]), 7_000_000_000)
     assert given.learning_rate == 2e-6
 
 
-@pytest.mark.parametrize(
-    ("pair", "field", "value"),
-    [
-        ("min_p=none", "min_p", None),
-        ("adam_beta2=0.95", "adam_beta2", 0.95),
-        ("sync_ref_model=true", "sync_ref_model", True),
-        ("ref_model_sync_steps=64", "ref_model_sync_steps", 64),
-        ('generation_kwargs={"min_new_tokens": 3}', "generation_kwargs", {"min_new_tokens": 3}),
-        ("generation_kwargs={'do_sample': False}", "generation_kwargs", {"do_sample": False}),
-        ("lr_scheduler_kwargs=none", "lr_scheduler_kwargs", None),
-        ("log_completions=yes", "log_completions", True),
-        ("hub_model_id=me/it", "hub_model_id", "me/it"),
-        ("pad_to_multiple_of=8", "pad_to_multiple_of", 8),
-        ('accelerator_config={"split_batches": false}', "accelerator_config", {"split_batches": False}),
-    ],
-)
-def test_trainer_args_are_typed(pair, field, value):
-    got = grpo.trainer_fields([pair])
-    assert got == {field: value} and type(got[field]) is type(value)
-
-
-def test_trainer_args_take_several_and_model_init_kwargs_are_merged():
+def test_trainer_args_are_typed_and_merged():
+    for text, value in (
+        ("min_p=none", None),
+        ("adam_epsilon=5e-6", 5e-6),  # text to YAML
+        ("adam_beta2=1", 1.0),
+        ("sync_ref_model=true", True),
+        ("ref_model_sync_steps=64", 64),
+        ('generation_kwargs={"min_new_tokens": 3}', {"min_new_tokens": 3}),
+        ("generation_kwargs={'do_sample': False}", {"do_sample": False}),
+        ("hub_model_id=123", "123"),
+    ):
+        got = grpo.trainer_fields([text])[text.partition("=")[0]]
+        assert got == value and type(got) is type(value), text
     flags = ["--trainer_args", "min_p=0.1", 'model_init_kwargs={"attn_implementation": "eager"}', "--steps", "3"]
-    config = grpo.parse_arguments([*flags, "--trainer-args", "adam_beta1=0.8"])
+    config = grpo.parse_config([*flags, "--trainer-args", "adam_beta1=0.8"])
     assert config.trainer_args[0] == "min_p=0.1" and len(config.trainer_args) == 3 and config.steps == 3
     args = trl_args(*flags)
     assert args.model_init_kwargs == {"dtype": "float32", "attn_implementation": "eager"}
 
 
-@pytest.mark.parametrize(
-    ("pair", "message"),
-    [
+def test_trainer_args_that_cannot_be():
+    for pair, message in (
         ("min_pp=0.1", "try min_p"),
-        ("warmup_ratio=0.1", "try --warmup_steps 0.1"),
+        ("use_liger_loss=1", "Where memory may be stale"),
         ("learning_rate=1", "try --learning_rate 1"),
         ("max_steps=3", "--steps"),
         ("min_p", "expected key=value"),
         ("ref_model_sync_steps=often", "expected int"),
         ("generation_kwargs={1", "expected JSON"),
-    ],
-)
-def test_trainer_args_that_cannot_be(pair, message):
-    with pytest.raises(grpo.UserError, match=re.escape(message)):
-        grpo.trainer_fields([pair])
+    ):
+        with pytest.raises(grpo.UserError, match=re.escape(message)):
+            grpo.trainer_fields([pair])
 
 
 def test_profile_is_the_default_and_yaml_and_flags_win(tmp_path):
     (tmp_path / "s.yaml").write_text("profile: memory\nlora_rank: 4\nlearning_rate: 5e-6\n")
-    config = grpo.parse_arguments(["--config", str(tmp_path / "s.yaml"), "--gradient_accumulation_steps=2"])
+    config = grpo.parse_config(["--config", str(tmp_path / "s.yaml"), "--gradient_accumulation_steps=2"])
     assert (config.profile, config.lora_rank, config.gradient_accumulation_steps) == ("memory", 4, 2)
     assert config.learning_rate == 5e-6 and config.per_device_train_batch_size == 2 and config.precision == "bf16"
     for profile, settings in grpo.PROFILES.items():
-        config = grpo.parse_arguments(["--profile", profile])
+        config = grpo.parse_config(["--profile", profile])
         assert all(getattr(config, name) == value for name, value in settings.items())
         grpo.check_settings(config)
         grpo.plan_batches(grpo.fill_in(config, 500_000_000), 1, 1000)
@@ -378,7 +321,7 @@ def test_profile_is_the_default_and_yaml_and_flags_win(tmp_path):
     ],
 )  # fmt: skip
 def test_batch_arithmetic(flags, world, expected):
-    config = grpo.fill_in(grpo.parse_arguments(flags), 400_000)
+    config = grpo.fill_in(grpo.parse_config(flags), 400_000)
     assert dataclasses.astuple(grpo.plan_batches(config, world, 40)) == expected
     if world == 1:
         args = grpo.trl_config(config, 100)
@@ -407,7 +350,6 @@ def test_dry_run_prints_the_batch_arithmetic(ours, task, tmp_path):
     batch = shown["batch"]
     assert batch["prompts_per_step"] == 2 and batch["completions_per_step"] == 8 and batch["optimizer_steps"] == 10
     assert batch["completion_tokens_at_most"] == 10 * 8 * 8 and batch["passes_over_the_data"] == 0.5
-    assert len(shown["must_divide"]) == 3 and shown["trl"]["num_generations"] == 4
     assert shown["parameters"] == sum(p.numel() for p in weights(TINY_LM, "model.safetensors").values())
 
 
@@ -480,21 +422,10 @@ def test_run_leaves_what_it_should(finished):
         assert picture.format == "PNG" and picture.width > 600
     assert sorted(p.name for p in (folder / "checkpoints").glob("checkpoint-*")) == ["checkpoint-10", "checkpoint-20"]
     assert json.loads((folder / "config.json").read_text())["steps"] == 20
-    assert "held-out accuracy" in result.stdout and "final/ loads" in result.stdout
+    assert "held-out accuracy" in result.stdout
+    assert same(weights(folder), weights(folder, "checkpoints/checkpoint-20/model.safetensors"))
+    assert not same(weights(folder), weights(TINY_LM, "model.safetensors"))
     assert "warning" not in result.stderr.lower() and "Traceback" not in result.stderr
-
-
-@pytest.mark.long
-def test_final_loads_and_its_sample_is_its_own(finished):
-    from transformers import pipeline
-
-    summary = json.loads((finished[0] / "summary.json").read_text())
-    ask = pipeline("text-generation", model=str(finished[0] / "final"))
-    for sample in summary["final_samples"]:
-        said = ask(sample["prompt"], max_new_tokens=60, do_sample=False)[0]["generated_text"][-1]["content"]
-        assert said == sample["completion"]
-    assert same(weights(finished[0]), weights(finished[0], "checkpoints/checkpoint-20/model.safetensors"))
-    assert not same(weights(finished[0]), weights(TINY_LM, "model.safetensors"))
 
 
 def test_tracker_has_trls_names_and_the_held_out_figures(finished):
@@ -603,7 +534,7 @@ def test_trls_engine_gets_a_dtype_and_the_seed(monkeypatch, flags, dtype):
     monkeypatch.setattr(vllm_generation, "LLM", build, raising=False)
     monkeypatch.setitem(sys.modules, "vllm", types.SimpleNamespace(__version__="0.30.0"))
     flags = ["--use_vllm=colocate", "--use_cpu", "--seed=7", *flags]
-    config, args = grpo.parse_arguments(flags), trl_args(*flags)
+    config, args = grpo.parse_config(flags), trl_args(*flags)
     with grpo.engine_arguments(config, args):
         made = vllm_generation.LLM(model="m", seed=1)
     assert made == {"model": "m", "seed": 8, "dtype": dtype, "enforce_eager": True}
@@ -628,7 +559,7 @@ def test_trls_engine_gets_a_dtype_and_the_seed(monkeypatch, flags, dtype):
 def test_logprobs_far_from_the_trainers_end_the_run(flags, gap, ends):
     """TRL's mean difference in a log entry; rounded samplers may be farther away, and top-p moves it by itself."""
     flags = ["--use_vllm=colocate", "--use_cpu", *flags]
-    config, args = grpo.parse_arguments(flags), trl_args(*flags)
+    config, args = grpo.parse_config(flags), trl_args(*flags)
     logs = {} if gap is None else {"sampling/sampling_logp_difference/mean": gap}
     watch = grpo.SyncCheck(config.check_sync, "another")
     with (
@@ -639,22 +570,18 @@ def test_logprobs_far_from_the_trainers_end_the_run(flags, gap, ends):
     grpo.judge_logprobs(config, args, None, 3, logs)  # without vLLM
 
 
-def test_vllm_evaluates_greedily_and_keeps_its_temperature():
-    class Engine:
-        temperature, synced = 0.8, 0
+def test_held_out_completions_are_greedy_and_sampling_stays_as_it_was(trainer_of, task):
+    from transformers import GenerationConfig
 
-        def sync_weights(self):
-            self.synced += 1
-
-        def generate(self, prompts, images, num_generations):
-            assert self.temperature == 0.0 and images is None and num_generations == 1
-            return prompts, [[7]] * len(prompts), None, None
-
-    class Trainer:
-        use_vllm, vllm_generation = True, Engine()
-
-    assert grpo.greedy_completions(Trainer, [[1], [2]], 8) == [[7], [7]]
-    assert Trainer.vllm_generation.temperature == 0.8 and Trainer.vllm_generation.synced == 1
+    trainer = trainer_of(*task, "--steps=1", "--trainer_args", 'generation_kwargs={"min_new_tokens": 7}')
+    kept = trainer.generation_config
+    prompts = [[5, 6, 7], [9], [5, 6, 7, 8, 9, 10]]
+    found = grpo.greedy_completions(trainer, prompts, 2)
+    assert trainer.generation_config is kept and trainer.model.training
+    plain = GenerationConfig(max_new_tokens=8, do_sample=False, eos_token_id=trainer.eos_token_ids, pad_token_id=0)
+    for prompt, ids in zip(prompts, found, strict=True):
+        alone = trainer.model.eval().generate(torch.tensor([prompt]), generation_config=plain)[0, len(prompt) :]
+        assert ids == alone.tolist()
 
 
 # ------------------------------------------------------------------------------------------------ interrupted = not
@@ -715,37 +642,6 @@ def test_resuming_after_the_last_step_writes_final(ours, uninterrupted, tmp_path
     assert same(weights(out), weights(plain)) and untimed(out) == untimed(plain)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("kind", [[], ["--lora_rank=4"]], ids=["full", "lora"])
-def test_a_longer_run_begins_with_the_shorter(ours, task, tmp_path, kind):
-    flags = [*[f for f in task if "save_steps" not in f], *kind, "--lr_scheduler_type=constant", "--save_steps=2"]
-    plain, parts = tmp_path / "plain", tmp_path / "parts"
-    assert ours(*flags, f"--output_dir={plain}", "--steps=4")[0] == 0
-    assert ours(*flags, f"--output_dir={parts}", "--steps=2")[0] == 0
-    code, _, error = ours(*flags, f"--output_dir={parts}", "--steps=4", "--resume")
-    assert code == 0, error
-    name = "final/adapter_model.safetensors" if kind else "final/model.safetensors"
-    assert same(weights(parts, name), weights(plain, name))
-
-
-@pytest.mark.long
-def test_adaptive_reward_of_the_library_is_saved_and_goes_on(ours, small, tmp_path):
-    code = "import importlib.util, sys\n"
-    code += f"spec = importlib.util.spec_from_file_location('lib', {grpo.EMBEDDED_REWARDS!r})\n"
-    code += "sys.modules['lib'] = lib = importlib.util.module_from_spec(spec)\nspec.loader.exec_module(lib)\n"
-    code += "fading = lib.AdaptiveReward([lib.correctness_reward, lib.format_reward], [0.2, 1.0], [1.0, 0.2])\n"
-    (tmp_path / "fading.py").write_text(code)
-    out = tmp_path / "run"
-    files = [f"--data={small / 'train.jsonl'}", f"--eval_data={small / 'eval.jsonl'}", *SIZES[:-2], "--save_steps=1"]
-    flags = [*files, f"--reward={tmp_path / 'fading.py'}:fading", f"--output_dir={out}"]
-    for steps, more in ((2, []), (4, ["--resume"])):
-        status, _, error = ours(*flags, f"--steps={steps}", *more)
-        assert status == 0, error
-        state = json.loads((out / f"checkpoints/checkpoint-{steps}/trainer_state.json").read_text())
-        assert state["stateful_callbacks"]["RunCallback"]["attributes"]["rewards"]["adaptive_reward"]
-    assert [line["step"] for line in metrics(out)] == [0, 1, 2, 3, 4]
-
-
 def test_a_checkpoint_never_lies_inside_a_rollout(ours, task, tmp_path):
     out = tmp_path / "run"
     flags = ["--num_iterations=4", "--steps=12", "--save_steps=3", "--save_total_limit=9"]
@@ -758,7 +654,7 @@ def test_a_checkpoint_never_lies_inside_a_rollout(ours, task, tmp_path):
 def test_stages_change_rewards_and_learning_rate_and_survive_a_kill(ours, small, tmp_path):
     files = [f"--data={small / 'train.jsonl'}", f"--eval_data={small / 'eval.jsonl'}", *SIZES]
     rewards = small / "rewards.py"
-    stages = f"format:2@1e-3,{rewards}:noisy+{rewards}:adaptive*2:4@1e-4"
+    stages = f"format:2,{rewards}:noisy+{rewards}:adaptive*2:4"
     flags = [*files, f"--stages={stages}", "--save_steps=1", "--lr_scheduler_type=constant", "--save_total_limit=9"]
     plain, out = tmp_path / "plain", tmp_path / "run"
     done = run_script("grpo_train", *flags, "--output_dir", plain)
@@ -766,7 +662,6 @@ def test_stages_change_rewards_and_learning_rate_and_survive_a_kill(ours, small,
     assert "stage 1 of 2 from step 1: format_reward x 1" in done.stderr
     assert "stage 2 of 2 from step 3: noisy x 1, adaptive x 2" in done.stderr
     lines = metrics(plain)
-    assert [line["optim/lr"] for line in lines[1:]] == pytest.approx([1e-3, 1e-3, 1e-4, 1e-4, 1e-4, 1e-4])
     assert ["reward/format_reward" in line for line in lines[1:]] == [True, True, False, False, False, False]
     for line in lines[3:]:
         assert line["reward/mean"] == pytest.approx(line["reward/noisy"] + 2 * line["reward/adaptive"], abs=1e-5)
@@ -785,37 +680,12 @@ def test_stages_change_rewards_and_learning_rate_and_survive_a_kill(ours, small,
     assert untimed(out) == untimed(plain) and same(weights(out), weights(plain))
 
 
-def test_a_stage_without_learning_rate_has_the_runs(ours, task):
-    code, out, error = ours(*task, "--stages=format:2@1e-3,correctness:4", "--learning_rate=1e-4", "--dry_run")
-    assert code == 0, error
-    shown = json.loads(out)
-    assert [stage["learning_rate"] for stage in shown["stages"]] == [1e-3, 1e-4]
-    assert shown["trl"]["learning_rate"] == 1e-3 and shown["trl"]["max_steps"] == 6
-
-
-@pytest.mark.parametrize(
-    ("specs", "expected"),
-    [
-        (["format:200,correctness:800"], [(["format"], 200, 0), (["correctness"], 800, 0)]),
-        (["a*0.5+r.py:b:20@1e-5", "c:3"], [(["a*0.5", "r.py:b"], 20, 1e-5), (["c"], 3, 0)]),
-        (["{'rewards': ['a', 'r.py:b'], 'steps': 5, 'learning_rate': '1e-5'}"], [(["a", "r.py:b"], 5, 1e-5)]),
-    ],
-)
-def test_stages_are_parsed(specs, expected):
-    assert grpo.parse_stages(specs) == expected
-
-
-def test_stages_from_yaml(tmp_path):
-    stages = "stages:\n- {rewards: format, steps: 2}\n- rewards: [a, b]\n  steps: 3\n- c:4\n"
-    (tmp_path / "run.yaml").write_text(stages)
-    config = grpo.parse_arguments(["--config", str(tmp_path / "run.yaml")])
-    assert grpo.parse_stages(config.stages) == [(["format"], 2, 0), (["a", "b"], 3, 0), (["c"], 4, 0)]
-
-
-@pytest.mark.parametrize("spec", ["stages.yaml", "{rewards: a", "{rewards: a, steps: many}", "{reward: a, steps: 2}"])
-def test_a_stage_that_cannot_be_read_is_refused(spec):
-    with pytest.raises(grpo.UserError, match=r"or --config FILE\.yaml"):
-        grpo.parse_stages([spec])
+def test_stages_are_parsed():
+    assert grpo.parse_stages(["format:200,correctness:800"]) == [(["format"], 200), (["correctness"], 800)]
+    assert grpo.parse_stages(["a*0.5+r.py:b:20", "c:3"]) == [(["a*0.5", "r.py:b"], 20), (["c"], 3)]
+    for wrong in ("stages.yaml", "a:0", "a:3@1e-5", "{rewards: a, steps: 2}"):
+        with pytest.raises(grpo.UserError, match="expected rewards:steps"):
+            grpo.parse_stages([wrong])
 
 
 # ------------------------------------------------------------------------------------------------ processes
@@ -840,7 +710,6 @@ def test_accelerate_launches_two_processes_on_cpu(small, tmp_path):
     lines = metrics(out)
     assert [line["step"] for line in lines] == [0, 1, 2, 3]
     assert (out / "checkpoints" / "checkpoint-3" / "rng_state_1.pth").exists(), "there were two processes"
-    assert len(json.loads((out / "summary.json").read_text())["final_samples"]) == 4
 
 
 # ------------------------------------------------------------------------------------------------ bad input
@@ -858,8 +727,6 @@ BAD = {
     ),
     "group of one": (["--num_generations=1"], "got num_generations 1; expected 2 or more"),
     "rollout and step": (["--steps_per_generation=3", "--gradient_accumulation_steps=2"], "one to be a multiple"),
-    "both rollout sizes": (["--steps_per_generation=3", "--generation_batch_size=64"], "expected one"),
-    "generation batch": (["--generation_batch_size=12"], "try --generation_batch_size 16"),
     "no such column": (["--prompt_column=promt"], "expected 'promt'; try --prompt_column prompt"),
     "vllm absent": (["--use_vllm=colocate"], "vLLM is not installed"),
     "vllm's arguments without it": (["--vllm_args", "max_num_seqs=8", "seed=1"], "try --use_vllm colocate"),
@@ -869,15 +736,10 @@ BAD = {
     "fp16 on a CPU": (["--precision=fp16"], "try --precision fp32"),
     "8-bit optimizer on a CPU": (["--optim=paged_adamw_8bit"], "try --optim adamw_torch_fused"),
     "optimizer unknown": (["--optim=adamm"], "TRL refuses these settings"),
-    "no such model": (["--model=/nowhere/model"], "which is not a folder"),
-    "no such file": (["--data=nowhere.jsonl"], "which is not a file"),
-    "no reward file": (["--reward=nowhere.py:f"], "no file 'nowhere.py'"),
-    "stage unknown": (["--stages=formt:3"], "try format"),
+    "stage unknown": (["--stages=format_rewrd:3"], "try format_reward"),
     "stage without steps": (["--stages=format"], "try --stages format:200,correctness:800"),
-    "unknown flag": (["--num_generation=4"], "try --num_generations"),
-    "negative": (["--beta=-1"], "got beta -1.0; expected 0 or more"),
+    "removed": (["--preset=QA_REWARDS"], "which was removed; try --reward MATH_REASONING_REWARDS"),
     "context": (["--max_completion_length=2000"], "expected at most 1024 together"),
-    "stages and preset": (["--stages=format:3", "--preset=QA_REWARDS"], "try the preset in a stage"),
     "stale argument": (["--trainer_args", "max_prompt_length=3"], "try --max_prompt_length"),
 }  # fmt: skip
 
@@ -892,70 +754,11 @@ def test_bad_input_is_told_in_the_users_words(ours, task, tmp_path, case):
     assert not (out / "metrics.jsonl").exists()
 
 
-def test_data_without_prompt(ours, task, tmp_path):
-    (tmp_path / "d.jsonl").write_text('{"question": "1+1=", "answer": "2"}\n')
-    code, _, error = ours(*task, f"--data={tmp_path / 'd.jsonl'}", f"--output_dir={tmp_path / 'run'}")
-    assert code == 2
-    assert "row 1: got columns question, answer; expected 'prompt'; try --prompt_column NAME" in error
-
-
-def test_data_of_ones_own_needs_a_reward(ours, tmp_path):
-    (tmp_path / "own.jsonl").write_text('{"prompt": "Name a colour.", "answer": "red"}\n' * 8)
-    code, _, error = ours(f"--data={tmp_path / 'own.jsonl'}", f"--output_dir={tmp_path / 'run'}")
-    assert code == 2 and "got --data without a reward" in error
-
-
-def test_a_base_model_trains_on_chat_rows_and_strings(ours, small, tmp_path):
-    """Messages are joined by newlines, as the other trainers do; a reward gets the form that its row has."""
-    model = save_random_model("llama", tmp_path / "model", chat_template=False)
-    chat = [{"role": "user", "content": "Add."}, {"role": "user", "content": "1+1="}]
-    rows = [{"prompt": chat, "answer": "2"}, {"prompt": "1+2=", "answer": "3"}]
-    (tmp_path / "d.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (tmp_path / "r.py").write_text(
-        "def form(prompts, completions, **kwargs):\n"
-        "    for p, c in zip(prompts, completions):\n"
-        "        assert isinstance(p, str) == isinstance(c, str), (p, c)\n"
-        "    return [float(i) for i in range(len(completions))]\n"
-    )
-    flags = [f"--model={model}", f"--data={tmp_path / 'd.jsonl'}", f"--reward={tmp_path / 'r.py'}:form", "--steps=2"]
-    flags += ["--num_generations=4", "--per_device_train_batch_size=8", "--max_completion_length=4", "--sample_every=1"]
-    code, _, error = ours(*flags, f"--output_dir={tmp_path / 'run'}")
-    assert code == 0, error
-    assert "messages are joined by newlines" in error
-    config = Config(model=str(model))
-    tokenizer = left_tokenizer(config)
-    loaded = load_task(config, tokenizer, str(tmp_path / "d.jsonl"))
-    assert [tokenizer.decode(row["prompt_ids"], skip_special_tokens=True) for row in loaded] == ["Add.\n1+1=\n", "1+2="]
-
-
-def test_a_folder_that_cannot_be_written_is_said_at_once(ours, task, tmp_path):
-    (tmp_path / "file").write_text("")
-    code, _, error = ours(*task, f"--output_dir={tmp_path / 'file' / 'run'}")
-    assert code == 2 and "expected a folder to write to; try another --output_dir" in error
-    assert "TRL refuses" not in error and "Traceback" not in error
-
-
-def test_reward_column_that_does_not_exist(ours, task, small, tmp_path):
-    flags = [f for f in task if "--reward" not in f] + [f"--reward={small / 'rewards.py'}:other_column"]
-    code, _, error = ours(*flags, f"--output_dir={tmp_path / 'run'}")
-    assert code == 2
-    assert "reward other_column takes 'anwser'; got data with the columns answer; expected that column too" in error
-    assert "try answer" in error
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("none", "reward none: got None for every completion"),
-        ("too_many", "expected a list of 8, one per completion"),
-        ("infinite", "got inf; expected a finite number or None"),
-    ],
-)
-def test_reward_that_is_no_score(ours, small, tmp_path, name, message):
-    flags = [f"--data={small / 'train.jsonl'}", f"--reward={small / 'rewards.py'}:{name}", *SIZES, "--steps=5"]
+def test_a_reward_that_never_applies_ends_the_run(ours, small, tmp_path):
+    flags = [f"--data={small / 'train.jsonl'}", f"--reward={small / 'rewards.py'}:none", *SIZES, "--steps=5"]
     code, _, error = ours(*flags, f"--output_dir={tmp_path / 'run'}")
     assert code == 3, error
-    assert message in error and "Traceback" not in error
+    assert "reward none: got None for every completion" in error and "Traceback" not in error
 
 
 @pytest.mark.long
@@ -995,41 +798,11 @@ def test_out_of_memory_and_a_server_that_is_not_there_are_told(ours, task, tmp_p
     assert code == 2 and "no server answers" in error and "vllm serve" in error
 
 
-@pytest.mark.long
-def test_a_used_folder_and_changed_settings_are_refused(ours, uninterrupted):
-    plain, flags = uninterrupted
-    code, _, error = ours(*flags, f"--output_dir={plain}")
-    assert code == 2 and "which holds a run" in error
-    code, _, error = ours(*flags, f"--output_dir={plain}", "--resume", "--beta=0.1")
-    assert code == 2 and "changed settings: beta 0.0 -> 0.1" in error
-
-
 @pytest.mark.parametrize(("kind", "warned"), [("gpt2", True), ("qwen3", False)])
 def test_positions_that_padding_moves_are_warned_of(task, trainer_of, tmp_path, capsys, kind, warned):
     trainer = trainer_of(*task, f"--model={save_random_model(kind, tmp_path / kind)}", "--steps=1", "--beta=0.1")
     assert ("padding moves this model's log-probs" in capsys.readouterr().err) is warned
     assert trainer.ref_model is not None and trainer.args.beta == 0.1
-
-
-# ------------------------------------------------------------------------------------------------ real input
-
-GSM8K = ROOT.parent / "shared" / "data" / "gsm8k_train.jsonl"
-
-
-@pytest.mark.long
-@pytest.mark.skipif(not GSM8K.exists(), reason="needs GSM8K at ../shared/data/gsm8k_train.jsonl")
-@pytest.mark.skipif(not (SCRIPTS / "data_loader.py").exists(), reason="needs scripts/data_loader.py")
-def test_gsm8k_through_the_loader_with_the_math_preset(ours, tmp_path):
-    head = tmp_path / "gsm8k.jsonl"
-    head.write_text("".join(GSM8K.read_text(encoding="utf-8").splitlines(keepends=True)[:32]))
-    made = run_script("data_loader", head, "--for", "trl", "--out", tmp_path / "rows.jsonl")
-    assert made.returncode == 0, made.stderr
-    out = tmp_path / "run"
-    flags = [f"--data={tmp_path / 'rows.jsonl'}", "--preset=MATH_REASONING_REWARDS", "--steps=2", *SIZES]
-    code, _, error = ours(*flags, "--max_prompt_length=700", f"--output_dir={out}")
-    assert code == 0, error
-    assert "reward/math_equivalence" in metrics(out)[-1]
-    assert os.path.getsize(out / "final" / "model.safetensors") > 1_000_000
 
 
 # ------------------------------------------------------------------------------------------------ the reference
@@ -1062,7 +835,7 @@ def test_launch_lines_of_the_reference_hold(line):
         processes = int(parsed.nproc_per_node)
         words = ["python", parsed.training_script, *parsed.training_script_args]
     assert words[:2] == ["python", "scripts/grpo_train.py"]
-    config = grpo.parse_arguments(words[2:])
+    config = grpo.parse_config(words[2:])
     grpo.check_settings(config)
     grpo.plan_batches(grpo.fill_in(config, 7_000_000_000), processes, 1000)
 
@@ -1079,26 +852,24 @@ def test_sharding_files_that_the_reference_names_come_with_trl():
     assert ours["deepspeed_config"].items() <= zero3["deepspeed_config"].items()
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("warmup_ratio", "max_prompt_length", "evaluation_strategy", "logging_dir", "overwrite_output_dir", "no_cuda"),
-        *("use_liger_loss", "vllm_device", "vllm_dtype", "save_safetensors"),
-    ],
-)
-def test_what_the_reference_calls_gone_is_gone(name):
+def test_what_the_reference_calls_gone_is_gone():
     from trl import GRPOConfig
 
-    with pytest.raises(TypeError):
-        GRPOConfig(**{name: 1})
-    with pytest.raises(grpo.UserError, match="try "):
-        grpo.trainer_fields([f"{name}=1"])
-    assert name == "save_safetensors" or name in REFERENCE
+    names = {f.name for f in dataclasses.fields(GRPOConfig)}
+    for name in (
+        "warmup_ratio",
+        "max_prompt_length",
+        "evaluation_strategy",
+        "logging_dir",
+        "use_liger_loss",
+        "no_cuda",
+    ):
+        assert name not in names and name in REFERENCE
 
 
 def test_every_profile_and_stage_of_the_reference_is_right():
     import yaml
 
     stages = next(yaml.safe_load(b) for b in re.findall(r"```yaml\n(.*?)```", REFERENCE, re.DOTALL) if "stages" in b)
-    assert [s[1:] for s in grpo.parse_stages([str(s) for s in stages["stages"]])] == [(200, 0), (800, 5e-7)]
+    assert [steps for _, steps in grpo.parse_stages(stages["stages"])] == [200, 800]
     assert {*re.findall(r"^\| `(\w+)` \| (?:one GPU|80 GB|smoke)", REFERENCE, re.MULTILINE)} == {*grpo.PROFILES}

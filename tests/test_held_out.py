@@ -1,16 +1,13 @@
-"""Held-out evaluations: which rows they take, the interval of the accuracy, how greedy answers are batched."""
+"""Held-out evaluations: which rows they take, the interval of the accuracy."""
 
-import contextlib
 import json
 from types import SimpleNamespace
 
 import pytest
-import torch
 from conftest import EVAL_DATA, ROOT, TINY_LM, load_module, load_script
 
 from parts.data.held_out import asked_words, mark_trained, overlap_metric
 from parts.data.prompts import evaluated_rows
-from programs.grpo_train.evaluation import greedy_completions
 
 
 def config(count: int, seed: int = 0):
@@ -35,7 +32,7 @@ def test_the_trainers_read_no_more_held_out_rows_than_asked(name, tmp_path):
     script, few = load_script(name), tmp_path / "few.jsonl"
     few.write_text("".join(EVAL_DATA.read_text().splitlines(keepends=True)[:8]))
     of_trl = name == "grpo_train"
-    parse = script.parse_arguments if of_trl else script.parse_config
+    parse = script.parse_config
     tokenizer = script.left_tokenizer(parse([])) if of_trl else script.load_tokenizer(parse([]))
 
     def sizes(*flags: str) -> list[int]:
@@ -66,38 +63,6 @@ def test_the_accuracy_comes_with_its_interval():
         "eval/accuracy_high": pytest.approx(0.3662, abs=5e-5),
     }
     assert accuracy_figures([sample(0.0)] * 20)["eval/accuracy_high"] == pytest.approx(0.1611, abs=5e-5)
-
-
-@pytest.fixture(scope="module")
-def trainer():
-    """What greedy_completions reads of TRL's trainer."""
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    model, tokenizer = AutoModelForCausalLM.from_pretrained(TINY_LM), AutoTokenizer.from_pretrained(TINY_LM)
-    state = SimpleNamespace(deepspeed_plugin=None)
-    return SimpleNamespace(
-        use_vllm=False,
-        model=model,
-        model_wrapped=model,
-        processing_class=tokenizer,
-        max_completion_length=10,
-        eos_token_ids=[tokenizer.eos_token_id],
-        args=SimpleNamespace(ds3_gather_for_generation=True),
-        accelerator=SimpleNamespace(device=torch.device("cpu"), state=state, unwrap_model=lambda model: model),
-        _dist=SimpleNamespace(summon_full_params=lambda *_, **__: contextlib.nullcontext()),
-    )
-
-
-def test_greedy_answers_do_not_depend_on_how_many_are_sampled_at_once(trainer):
-    from parts.data.rows import read_rows
-
-    tokenizer, texts = trainer.processing_class, [row["prompt"] for row in read_rows(str(EVAL_DATA))[:8]]
-    prompts = [tokenizer.apply_chat_template(text, add_generation_prompt=True)["input_ids"] for text in texts]
-    prompts += [prompts[i][-n:] for i, n in ((0, 3), (1, 9), (2, 5))]  # of other lengths, in no order
-    alone = greedy_completions(trainer, prompts, 1)
-    assert len({*map(tuple, alone)}) > 3 and len({*map(len, alone)}) > 1
-    assert greedy_completions(trainer, prompts, 4) == alone and greedy_completions(trainer, prompts, 64) == alone
-    assert greedy_completions(trainer, [], 64) == []
 
 
 # ------------------------------------------------------------------------------------------------ prompts that train

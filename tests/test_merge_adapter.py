@@ -140,30 +140,14 @@ def test_a_base_that_is_not_there_or_quantised_is_refused(adapter, tmp_path, cap
     assert code == 2 and "whose weights are quantised" in said
 
 
-@pytest.mark.parametrize(
-    ("failure", "said"),
-    [
-        (OSError(28, "No space left on device"), "got no space left on the disk while saving {output}; expected room"),
-        (
-            PermissionError(13, "Permission denied"),
-            "got [Errno 13] Permission denied while saving {output}; expected a folder",
-        ),
-    ],
-)
-def test_a_folder_that_cannot_be_written_leaves_nothing(adapter, tmp_path, capsys, monkeypatch, failure, said):
-    """The weights are written, and then the disk is full or the folder closed."""
+def test_a_folder_that_cannot_be_written_leaves_nothing(adapter, tmp_path, capsys, monkeypatch):
+    """The weights are written, and then the disk is full."""
 
     def fail(*args, **kwargs):
-        raise failure
+        raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("transformers.tokenization_utils_base.PreTrainedTokenizerBase.save_pretrained", fail)
     output = tmp_path / "merged"
     code, out, error = run(capsys, adapter, "--base", TINY_LM, "--output", output)
-    assert (code, out) == (2, "") and said.format(output=output) in error and "; try " in error, error
-    assert "checkpoint" not in error and not [*tmp_path.iterdir()]
-
-
-def test_a_file_in_the_place_of_a_folder(adapter, tmp_path, capsys):
-    (tmp_path / "file").write_text("")
-    code, out, error = run(capsys, adapter, "--base", TINY_LM, "--output", tmp_path / "file" / "merged")
-    assert (code, out) == (2, "") and "Traceback" not in error and "file" in error
+    assert (code, out) == (2, "") and f"no space left on the disk while saving {output}" in error, error
+    assert not [*tmp_path.iterdir()]

@@ -4,17 +4,15 @@ import ast
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 from chat_tokenizers import chat_tokenizer, end_ids
-from conftest import EVAL_DATA, ROOT, TINY_LM, TRAIN_DATA, load_module, load_script, run_script, script_env
+from conftest import EVAL_DATA, ROOT, TINY_LM, TRAIN_DATA, load_module, load_script, run_script
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 PAGE, GRPO = ROOT / "templates" / "multi_turn.py", ROOT / "templates" / "grpo.py"
@@ -117,10 +115,6 @@ SHARED = (
 @pytest.mark.parametrize("name", SHARED.split())
 def test_what_it_shares_with_grpo_is_the_same(name):
     assert body(PAGE, name) == body(GRPO, name)
-
-
-def test_it_stays_a_page():
-    assert len(PAGE.read_text(encoding="utf-8").splitlines()) <= 368
 
 
 # ------------------------------------------------------------------------------------------------ tokens
@@ -348,7 +342,6 @@ def environment(folder, **changes) -> str:
     [
         ({"reset": ""}, r"got methods \['get_reward', 'reply'\]; expected get_reward, reply and reset"),
         ({"add": "    def add(self, x: int) -> int:\n        return x\n"}, "expected .* and no tools"),
-        ({"made": "    def __init__(self, size):\n        pass\n"}, "TypeError: .*size"),
         ({"reset": "   def reset("}, "IndentationError|SyntaxError"),
     ],
 )
@@ -369,7 +362,6 @@ def test_a_class_that_is_no_environment_is_refused(tmp_path, monkeypatch, change
             {"reset": "    def reset(self, **row):\n        return row['none']\n"},
             "Mine, line 3, on d.jsonl:0: KeyError",
         ),
-        ({"reset": "    def reset(self):\n        pass\n"}, "Mine, on d.jsonl:0: TypeError: .*unexpected keyword"),
         (
             {"reset": "    def reset(self, **row):\n        return 3\n"},
             "Mine, on d.jsonl:0: .*reset returned 3; expected",
@@ -379,7 +371,6 @@ def test_a_class_that_is_no_environment_is_refused(tmp_path, monkeypatch, change
             {"reply": "    def reply(self, text):\n        return b'No'\n"},
             ".*reply returned b'No'; expected a string or None",
         ),
-        ({"get_reward": "    def get_reward(self):\n        pass\n"}, "Mine, on d.jsonl:0: TypeError"),
         ({"get_reward": "    def get_reward(self):\n        return float('nan')\n"}, ".*get_reward returned nan"),
     ],
 )
@@ -451,91 +442,6 @@ def test_two_steps_leave_a_model_its_tokenizer_and_logs(folder):
     assert again.returncode == 0 and lines(folder / "out.1" / "metrics.jsonl")[0]["step"] == 0, again.stderr
 
 
-@pytest.mark.parametrize(
-    ("row", "said"),
-    [
-        ("{", "train.jsonl:2: JSONDecodeError"),
-        ('{"question": "1+1="}', "train.jsonl:2: KeyError"),
-        ('{"prompt": 3}', "train.jsonl:2: "),
-        (None, "train.jsonl:0: FileNotFoundError"),
-    ],
-)
-def test_a_broken_row_is_named_by_file_and_line(folder, row, said):
-    (folder / "train.jsonl").unlink()
-    if row:
-        (folder / "train.jsonl").write_text('{"prompt": "1+1=", "answer": "2"}\n' + row)
-    with pytest.raises(SystemExit, match=f"{said}.*expected an object with a prompt"):
-        page.load_rows(settings(), AutoTokenizer.from_pretrained(TINY_LM), folder / "train.jsonl")
-
-
-def test_prompts_after_which_no_answer_fits_are_left_out(folder):
-    tokenizer = AutoTokenizer.from_pretrained(TINY_LM)
-    assert len(page.load_rows(settings(), tokenizer, folder / "train.jsonl")) == 9
-    with pytest.raises(SystemExit, match="got no prompt of up to 4 tokens"):
-        page.load_rows(settings(max_tokens=12), tokenizer, folder / "train.jsonl")
-
-
-@pytest.mark.long
-def test_an_environment_that_breaks_ends_the_run_with_a_sentence(folder):
-    environment(folder, reply="    def reply(self, text):\n        return 1 / 0\n")
-    done = run(folder, "--environment", "my.py:Mine")
-    assert done.returncode == 1 and "Traceback" not in done.stderr
-    assert re.search(r"error: my.py:Mine, line 5, on train.jsonl:\d+: ZeroDivisionError", done.stderr), done.stderr
-    AutoModelForCausalLM.from_pretrained(folder / "out")
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("old", "new", "said"),
-    [
-        (".isfinite().all()", ".div(0).isfinite().all()", "not finite"),
-        ("dist.gather(1, new) * live", "dist.gather(1, new) * live * 1.1", "sampler and trainer differ by"),
-        ("(i, 1, 1, x) for", "(i, 1, 1, x + 0.002) for", "sampler and trainer differ by"),
-    ],
-)
-def test_a_run_that_cannot_be_right_stops_and_spares_the_weights(folder, old, new, said):
-    source = PAGE.read_text()
-    assert source.count(old) == 1
-    (folder / "changed.py").write_text(source.replace(old, new))
-    done = run(folder, path=folder / "changed.py")
-    assert done.returncode == 1 and said in done.stderr, done.stderr
-    kept, start = (AutoModelForCausalLM.from_pretrained(f) for f in (folder / "out", TINY_LM))
-    assert all(torch.equal(a, b) for a, b in zip(kept.parameters(), start.parameters(), strict=True))
-
-
-@pytest.mark.long
-def test_minutes_end_a_run_with_everything_saved(folder):
-    done = run(folder, "--steps", "100000", "--minutes", "0.001", "--eval_data", "test.jsonl")
-    assert done.returncode == 0, done.stderr
-    assert [m["step"] for m in lines(folder / "out" / "metrics.jsonl")] == [0, 1, 1]  # one step is always made
-    AutoModelForCausalLM.from_pretrained(folder / "out")
-
-
-@pytest.mark.long
-def test_an_interrupt_ends_a_run_with_everything_saved(folder):
-    line = [sys.executable, str(PAGE), *flags("--steps", "100000", "--eval_data", "test.jsonl")]
-    heard = lambda: signal.signal(signal.SIGINT, signal.default_int_handler)  # noqa: E731  also under nohup
-    given = {"cwd": folder, "env": script_env(), "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    process = subprocess.Popen(line, **given, preexec_fn=heard)
-    metrics = folder / "out" / "metrics.jsonl"
-    while process.poll() is None and not (metrics.exists() and len(metrics.read_text().splitlines()) > 1):
-        time.sleep(0.1)
-    os.kill(process.pid, signal.SIGINT)
-    assert process.wait(timeout=300) == 0
-    assert "eval/score" in lines(metrics)[-1]
-    AutoModelForCausalLM.from_pretrained(folder / "out")
-
-
-@pytest.mark.long
-def test_selfcheck_takes_the_page(folder):
-    done = run_script("selfcheck", PAGE, "--data", "train.jsonl", "--max_new_tokens", "8", "--json", cwd=folder)
-    assert done.returncode == 0, (done.stdout, done.stderr)
-    status = {row["name"]: row["status"] for row in json.loads(done.stdout)["checks"]}
-    assert {"reward_answers", "sampler_agreement", "prompt_gradient", "group_advantages"} <= {
-        name for name, value in status.items() if value == "pass"
-    }
-
-
 # ------------------------------------------------------------------------------------------------ what to change where
 
 
@@ -550,10 +456,6 @@ def changed(name: str, folder) -> Path:
         source = source.replace(old, new)
     (folder / "changed.py").write_text(source)
     return folder / "changed.py"
-
-
-def test_five_changes_are_listed():
-    assert len(CHANGES) == 5
 
 
 @pytest.mark.long

@@ -83,7 +83,6 @@ def needy(scores, groups, rewards):
     return scores
 
 
-number = 3
 '''
 
 
@@ -195,26 +194,6 @@ def test_the_accuracy_by_generate_is_not_the_scripts_own(folder, monkeypatch):
     assert found["rows"] == 8 and found["greedy"] == found["sampled"] > 0  # so cold that it is greedy
 
 
-def test_conversations_of_the_saved_model_are_played(folder, monkeypatch):
-    """So cold that they are greedy: right first answers end it, the returns of others are 0."""
-    (folder / "run").mkdir()
-    for x in (AutoModelForCausalLM, AutoTokenizer):
-        x.from_pretrained(TINY_LM).save_pretrained(folder / "run")
-    again = "in text)\n        return None if self.score else 'Again.'"
-    (folder / "game.py").write_text("import my\n\n\n" + GAME.replace("in text)", again))
-    shutil.copy(folder / "my.py", folder / "mine_too.py")  # of the script's folder, as an environment inside has it
-    page = new.page_text("multi_turn").replace("import copy\n", "import copy\nimport mine_too\n")
-    (folder / "mine.py").write_text(page)
-    settings = {"model": "gone", "data": "train.jsonl", "environment": "game.py:Game", "eval_data": "test.jsonl"}
-    settings |= {"max_new_tokens": 24, "temperature": 1e-4, "max_turns": 2}
-    (folder / "run" / "settings.json").write_text(json.dumps(settings))
-    monkeypatch.chdir(folder)
-    found = new.by_playing("mine.py", folder / "run")
-    one, two = found["by_answers"][1], found["by_answers"][2]
-    assert one["mean_return"] == 1 and one["conversations"] + two["conversations"] == found["rows"] == 8
-    assert found["mean_return"] * 8 == one["conversations"] + two["mean_return"] * two["conversations"] > 0
-
-
 @pytest.mark.long
 def test_one_command_writes_checks_trains_and_judges(folder):
     flags = [*GIVEN, *BATCH, "--reward", "my.py:reward", "--eval_data", "test.jsonl", *"--steps 2 --out run".split()]
@@ -245,7 +224,7 @@ def test_a_page_with_its_reward_inside_needs_no_other_file(folder):
     scores = mine.load_reward(mine.Config(model="", data="").reward)
     rows = [{"columns": {"prompt": "1+1=", "answer": "2"}, "where": "x:1"}]
     assert scores(rows, ["<answer>2</answer>"]) == [1.0] and scores(rows, ["2"]) == [0.0]
-    assert source.count("import math\n") == 1 and source.count("__main__") == 1 and "__future__" not in source
+    assert source.count("__main__") == 1 and "__future__" not in source
     assert "# the tag" in source and "A reward." not in source
     names = [x.name for x in ast.parse(source).body if isinstance(x, ast.FunctionDef | ast.ClassDef)]
     assert names.index("reward") < names.index("Config")
@@ -287,36 +266,28 @@ DATA = ["grpo", "mine.py", "--model", "m", "--reward", "my.py:reward", "--data"]
         (["grpo", "no/mine.py"], ["no/mine.py", "mkdir -p"]),
         (["grpo", "mine.py", "--change", "dr_grp"], ["--change dr_grp", "try dr_grpo"]),
         (["grpo", "mine.py", "--change", "dr_grpo", "token_mean"], ["touches the same line"]),
-        (["ppo", "mine.py", "--change", "gspo"], ["--change gspo", "for ppo"]),
         (["grpo", "mine.py", "--advantage", "idea.py:median", "--change", "rloo"], ["touches the same line"]),
         (["grpo", "mine.py", "--advantage", "idea.py:needy"], ["needs rewards", "among scores, groups"]),
         (["grpo", "mine.py", "--advantage", "idea.py:placed"], ["takes scores by position", "without the /"]),
-        (["grpo", "mine.py", "--advantage", "idea.py:number"], ["idea.py:number", "expected one of median, upper"]),
         (["grpo", "mine.py", "--loss", "idea.py:medan"], ["idea.py:medan", "expected one of median, upper"]),
-        (["grpo", "mine.py", "--loss", "no.py:median"], ["no.py:median", "a file that exists"]),
         (["ppo", "mine.py", "--advantage", "idea.py:median"], ["without group_advantages", "grpo or multi_turn"]),
         (["distillation", "mine.py", "--loss", "idea.py:upper"], ["without policy_loss", "ppo, grpo or multi_turn"]),
         (["grpo", "mine.py", "--model", "m"], ["got no --data, --reward"]),
         (["grpo", "mine.py", "--inline"], ["--inline without"]),
-        (["grpo", "mine.py", *GIVEN, "--reward", "my.py:other", "--inline"], ["my.py:other", "inside, reward"]),
-        (["grpo", "mine.py", *GIVEN, "--reward", "no.py:other", "--inline"], ["no.py:other", "file that exists"]),
         (
             ["grpo", "mine.py", *GIVEN, "--reward", "my.py:reward", "--out", "."],
             ["--out ., which exists and is not an earlier run"],
         ),
         (["grpo", "mine.py", "--vf_coef", "0.1"], ["got unknown argument '--vf_coef'"]),
-        (["grpo", "mine.py", "--lr", "fast"], ["--lr", "invalid float"]),
         (["ppo", "mine.py", "--lora_rank", "8"], ["--lora_rank", "--change lora"]),
         (
             ["grpo", "mine.py", "--model", "m", "--data", "rows.csv"],
             ["got no --reward beside --model, --data", ".py:fun"],
         ),
-        ([*DATA, "rows.csv"], ["rows.csv:1, which is no JSON object", "data_loader.py rows.csv --out rows_read.jsonl"]),
-        ([*DATA, "asked.jsonl"], ["asked.jsonl:2 with the columns question, answer", "column prompt"]),
+        ([*DATA, "rows.csv"], ["rows.csv:1: got no JSON", "data_loader.py rows.csv --out rows_read.jsonl"]),
+        ([*DATA, "asked.jsonl"], ["asked.jsonl, row 1: got columns question, answer", "--out asked_read.jsonl"]),
         ([*DATA, "empty.jsonl"], ["empty.jsonl without rows"]),
-        ([*DATA, "no.jsonl"], ["no.jsonl, which is not a file"]),
-        ([*DATA, "gold.jsonl"], ["needs answer", "columns prompt, gold"]),
-        (["dpo", "mine.py"], ["invalid choice: 'dpo'"]),
+        ([*DATA, "gold.jsonl"], ["reward takes 'answer'", "with the columns gold"]),
     ],
 )
 def test_bad_input_is_refused_and_nothing_written(words, says, folder, capsys, monkeypatch):
@@ -342,19 +313,6 @@ def test_a_page_can_be_written_with_its_reward_inside_and_no_run(folder, monkeyp
     assert 'reward: str = f"{__file__}:reward"' in (folder / "mine.py").read_text()
 
 
-@pytest.mark.parametrize("kind", ["ppo", "grpo", "distillation"])
-def test_a_file_with_its_reward_inside_has_sorted_imports_and_short_lines(kind, folder, monkeypatch):
-    monkeypatch.chdir(folder)
-    more = "import re\nimport xml.dom\nfrom collections import Counter\nimport numpy as np\n"
-    use = "\n\nUSED = (re, xml, Counter, np, torch)\n"
-    (folder / "my.py").write_text(f'"""Mine."""\n{more}import torch\n{use}\n\n{REWARD.replace("import re", "")}')
-    assert new.main([kind, "mine.py", "--reward", "my.py:reward", "--inline"]) == 0
-    lint = [sys.executable, "-m", "ruff", "check", "--config", str(ROOT / "pyproject.toml"), "mine.py"]
-    done = subprocess.run(lint, cwd=folder, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout
-    assert "--reward" not in (folder / "mine.py").read_text().split('"""')[1]  # the command at its top
-
-
 def test_a_run_that_ends_in_its_first_step_is_told(folder, monkeypatch):
     monkeypatch.chdir(folder)
     write = "import pathlib, sys; p = pathlib.Path('run'); p.mkdir(); (p / 'samples.jsonl').touch(); sys.exit('no')"
@@ -374,36 +332,6 @@ def test_returns_are_told_by_the_number_of_answers():
     ]
     one, two = {"conversations": 1, "mean_return": 1.0}, {"conversations": 2, "mean_return": 0.25}
     assert new.by_answers(samples) == {1: one, 2: two}
-
-
-def test_held_out_prompts_that_are_trained_on_are_counted(folder, capsys, monkeypatch):
-    monkeypatch.chdir(folder)
-    rows = [{"prompt": [{"role": "user", "content": f"{n}+1="}], "answer": str(n + 1)} for n in range(30)]
-    for name, some in (("a.jsonl", rows[:20]), ("b.jsonl", rows[15:]), ("c.jsonl", rows[20:])):
-        (folder / name).write_text("".join(json.dumps(row) + "\n" for row in some))
-    monkeypatch.setattr(new, "checked", lambda *_: {"passed": 1, "failed": {}, "seconds": 0.0})
-    monkeypatch.setattr(new, "trained", lambda *given: given[-1].update(exit_code=0, ended_by=0))
-    for name, found in (
-        ("b.jsonl", {"rows": 15, "also_in_training": 5}),
-        ("c.jsonl", {"rows": 10, "also_in_training": 0}),
-    ):
-        given = ["--model", str(TINY_LM), "--data", "a.jsonl", "--eval_data", name, "--reward", "my.py:reward"]
-        assert new.main(["grpo", "mine.py", "--force", *given, "--out", "run"]) == 0
-        told = capsys.readouterr()
-        assert json.loads(told.out)["held_out"] == found
-        assert ("5 of 15 evaluation prompts also occur in training" in told.err) == (name == "b.jsonl")
-
-
-def test_columns_that_look_like_a_part_of_the_question_are_named(folder, capsys, monkeypatch):
-    monkeypatch.chdir(folder)
-    monkeypatch.setattr(new, "checked", lambda *_: {"passed": 1, "failed": {}, "seconds": 0.0})
-    given = ["--model", str(TINY_LM), "--data", "a.jsonl", "--reward", "my.py:reward"]
-    for row, unread in (({"context": "Seven.", "answer": "7"}, {"context": 2}), ({"answer": "7"}, None)):
-        (folder / "a.jsonl").write_text((json.dumps({"prompt": "How many?", **row}) + "\n") * 2)
-        assert new.main(["grpo", "mine.py", "--force", *given]) == 0
-        printed = capsys.readouterr()
-        assert json.loads(printed.out).get("unread") == (unread and {"a.jsonl": unread})
-        assert ("context (in 2 of 2 rows)" in printed.err) == bool(unread)
 
 
 def test_a_name_that_the_page_has_too_is_refused(folder):
@@ -501,8 +429,9 @@ STOP = "import os, signal, time; os.kill(PARENT, signal.NUMBER); time.sleep(600)
 EMPTY_RUN = "import pathlib; p = pathlib.Path('run'); p.mkdir(); (p / 'settings.json').write_text('{}')\n"
 
 
-@pytest.mark.parametrize("number", ["SIGINT", "SIGTERM"])
-@pytest.mark.parametrize("phase", ["write", "check", "train", "saved"])
+@pytest.mark.parametrize(
+    ("phase", "number"), [("write", "SIGINT"), ("check", "SIGTERM"), ("train", "SIGINT"), ("saved", "SIGTERM")]
+)
 def test_a_signal_in_any_phase_ends_with_the_report(phase, number, folder, monkeypatch, capfd):
     stop = STOP.replace("NUMBER", number)
     page = EMPTY_RUN + (stop if phase == "train" else "")
@@ -520,15 +449,6 @@ def test_a_signal_in_any_phase_ends_with_the_report(phase, number, folder, monke
     ended = report["run"] if phase == "train" else report
     assert report["wrote"] == "mine.py" and ended["ended_by"] == getattr(signal, number)
     assert ("selfcheck" in report, "run" in report) == (phase in ("train", "saved"), phase in ("train", "saved"))
-
-
-@pytest.mark.parametrize("log", ["", '{"step": 1, "rew'])
-def test_a_run_that_logged_no_whole_step_is_reported(log, folder, monkeypatch, capfd):
-    page = EMPTY_RUN + f"(p / 'metrics.jsonl').write_text({log!r})"
-    monkeypatch.setattr(new, "saved", lambda *_: {"loads": True})
-    assert new.main(fake_phases(folder, monkeypatch, PASSED, page)) == 0
-    run = json.loads(capfd.readouterr().out)["run"]
-    assert run["steps"] == 0 and run["saved_model"] == {"loads": True} and "verdict" not in run
 
 
 def test_a_check_that_cannot_run_leaves_a_report(folder, monkeypatch, capfd):
@@ -567,8 +487,8 @@ def test_a_check_that_fails_keeps_the_training_from_starting(folder, monkeypatch
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_the_training_saved_and_evaluated(number, folder):
+def test_a_signal_ends_the_training_saved_and_evaluated(folder):
+    number = signal.SIGTERM
     flags = [*GIVEN, *BATCH, "--reward", "my.py:reward", "--eval_data", "test.jsonl", "--steps", "100000"]
     line = [sys.executable, str(ROOT / "scripts" / "new_trainer.py"), "grpo", "mine.py", *flags, "--out", "run"]
     deaf = lambda: signal.signal(signal.SIGINT, signal.SIG_IGN)  # noqa: E731  as a shell starts `command &`

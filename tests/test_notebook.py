@@ -11,7 +11,7 @@ import types
 import nbformat
 import numpy as np
 import pytest
-from conftest import EVAL_DATA, ROOT, TRAIN_DATA, load_module, load_script, run_script, script_env
+from conftest import EVAL_DATA, ROOT, TRAIN_DATA, load_module, run_script, script_env
 
 make = load_module(ROOT / "tools" / "make_notebook.py", "script_make_notebook")
 NOTEBOOK = ROOT / "assets" / "notebook_template.ipynb"
@@ -96,23 +96,6 @@ def test_notebook_is_valid_clean_and_headless():
     assert not re.search(r"/(home|Users|root|work|tmp)/", NOTEBOOK.read_text(encoding="utf-8"))
 
 
-def test_links_inside_lead_to_headings():
-    markdown = "\n".join(c.source for c in template().cells if c.cell_type == "markdown")
-    headings = {h.replace(" ", "-") for h in re.findall(r"^#+ (.+)$", markdown, re.MULTILINE)}
-    links = re.findall(r"\]\(#([^)]+)\)", markdown)
-    assert len(links) >= 4 and set(links) <= headings
-
-
-@pytest.mark.parametrize(
-    "source",
-    ["# %% a\n1\n\n# %% a\n2\n", "# %% [markdown] a\n# text\nx = 1\n"],
-    ids=["one name twice", "code in a text cell"],
-)
-def test_maker_refuses(source):
-    with pytest.raises(ValueError, match="expected"):
-        make.make_notebook(source)
-
-
 def test_maker_reads_names_tags_and_text():
     notebook = make.make_notebook(
         '"""kept out"""\n\n# %% [markdown] top\n# # Title\n#\n# text\n\n# %% s [parameters]\nX = 1\n'
@@ -145,17 +128,11 @@ def test_both_arms_run_with_every_seed_and_are_reported(executed):
     assert "baseline" in text(notebook, "samples") and "before" in text(notebook, "samples")
     (picture,) = pictures(notebook)
     assert picture.startswith(b"\x89PNG") and len(picture) > 10_000
-    stderr = [o.text for c in notebook.cells if c.cell_type == "code" for o in c.outputs if o.get("name") == "stderr"]
-    assert stderr == []
-
-
-@pytest.mark.long
-def test_verdict_repeats_the_printed_figures(executed):
-    notebook, _ = executed
-    found = runs(notebook)
-    d = [found["idea", seed][0] - found["baseline", seed][0] for seed in (3, 5, 7)]
+    d = [runs(notebook)["idea", seed][0] - runs(notebook)["baseline", seed][0] for seed in (3, 5, 7)]
     printed = re.search(r"by seed: (.*)", text(notebook, "verdict")).group(1)
     assert [float(x) for x in printed.split(", ")] == pytest.approx(d, abs=2e-3)
+    stderr = [o.text for c in notebook.cells if c.cell_type == "code" for o in c.outputs if o.get("name") == "stderr"]
+    assert stderr == []
 
 
 @pytest.mark.long
@@ -206,17 +183,6 @@ def test_asymmetric_clipping_in_the_idea_cell(tmp_path):
 
 
 @pytest.mark.long
-def test_function_and_setting_of_one_idea_are_the_same(tmp_path):
-    notebook = in_bundle(template())
-    idea = cell(notebook, "idea").source.split("BASELINE = ")[0]
-    cell(notebook, "idea").source = idea + 'BASELINE = {"clip_eps_high": 0.28}\nIDEA = {"loss": asymmetric}'
-    execute(notebook, tmp_path, SMALL + "\nLR = 3e-3\nSEEDS = [3]")
-    assert ANSWER.findall(text(notebook, "verdict")) == ["NO EFFECT"] * 3
-    words = command(notebook, "baseline")
-    assert words[1] == str(ROOT / "scripts" / "ppo_train.py") and words[words.index("--clip_eps_high") + 1] == "0.28"
-
-
-@pytest.mark.long
 def test_other_reward_and_advantage_in_the_idea_cell(tmp_path):
     notebook = in_bundle(template())
     cell(notebook, "idea").source = '''
@@ -261,16 +227,6 @@ IDEA = {"reward": [silent], "advantage": whole_batch, "kl_coef": 0.0}
     assert first["reward/mean"] == first["reward/silent"] < -5
 
 
-@pytest.mark.long
-def test_setting_that_the_loop_does_not_read_is_refused(tmp_path):
-    from nbclient.exceptions import CellExecutionError
-
-    notebook = in_bundle(template())
-    cell(notebook, "idea").source += '\nIDEA = {"gamma": 0.9}'
-    with pytest.raises(CellExecutionError, match=r"got \['gamma'\]; expected keys that this loop reads"):
-        execute(notebook, tmp_path)
-
-
 # ------------------------------------------------------------------------------------------------ verdict
 
 
@@ -311,31 +267,8 @@ def test_verdict(verdict, baseline, idea, begins, capsys):
         assert "25% of the time" in said and "95 % interval +0.001 to +0.199" in capsys.readouterr().out
 
 
-def test_a_message_names_the_line_of_the_file_of_an_idea(tmp_path):
-    """Lines 1 to 3 of the cell are those from line 3 of bad.py on, then two blank ones, then the other file."""
-    (tmp_path / "bad.py").write_text("\n\ndef f(scores):\n    x = 1\n    return x / 0\n")
-    (tmp_path / "loss.py").write_text("def g(logprobs):\n    return None\n")
-    program, notebook = (
-        load_script("new_notebook"),
-        json.loads((ROOT / "assets" / "notebook_template.ipynb").read_text(encoding="utf-8")),
-    )
-    ideas = [f"advantage={tmp_path / 'bad.py'}:f", f"loss={tmp_path / 'loss.py'}:g"]
-    program.set_idea(notebook, ideas)
-    cell = "".join(program.cell_of(notebook, "idea")["source"]).splitlines()
-    assert cell[2] == "    return x / 0" and cell[6] == "    return None"
-    places = notebook["metadata"]["ideas"]
-    assert program.in_files("raises E (the cell, line 3)", places) == f"raises E ({tmp_path / 'bad.py'}, line 5)"
-    assert program.in_files("raises E (the cell, line 7)", places) == f"raises E ({tmp_path / 'loss.py'}, line 2)"
-
-
 def test_verdict_of_a_figure_that_has_no_better_end(verdict):
     assert verdict[0]("tokens", [9.0] * 3, [5.0, 5.1, 4.9], "longer", "shorter").startswith("HINT: shorter than")
-
-
-def test_false_alarms_are_as_rare_as_promised(verdict, capsys):
-    rng = np.random.default_rng(1)
-    said = [verdict[0]("score", np.zeros(6), rng.normal(size=6)) for _ in range(4000)]
-    assert sum(line.startswith("DIFFERENCE") for line in said) / 4000 == pytest.approx(0.05, abs=0.014)
 
 
 # ------------------------------------------------------------------------------------------------ set-up
@@ -377,11 +310,6 @@ def test_setup_clones_and_installs_on_colab(tmp_path, monkeypatch):
     ]
     assert commands[1] == [sys.executable, "-m", "pip", "install", "-q", "transformers>=5.23,<6"]
     assert names.bundle == str(ROOT) and names.ppo.Config().steps == 100
-
-
-def test_setup_says_what_to_do_without_a_clone(tmp_path, monkeypatch):
-    with pytest.raises(FileNotFoundError, match=r"got no scripts/ppo_train\.py in .*; expected .*; try BUNDLE = "):
-        run_setup(tmp_path, monkeypatch)
 
 
 # ------------------------------------------------------------------------------------------------ new_notebook.py
@@ -435,37 +363,12 @@ def test_new_notebook_without_flags_is_the_template_with_its_bundle(mine):
     assert [c.source for c in notebook.cells] == [c.source for c in template().cells]
 
 
-def test_new_notebook_takes_hub_ids_and_precision(mine):
-    flags = ("--model", "Qwen/Qwen2.5-0.5B-Instruct", "--precision", "bf16", "--data", "openai/gsm8k:main")
-    flags += ("--eval-data", "openai/gsm8k:main@test", "--reward", "my.py:half", "--output", "gpu.ipynb")
-    assert run_script("new_notebook", *flags, cwd=mine).returncode == 0
-    settings = cell(nbformat.read(mine / "gpu.ipynb", as_version=4), "settings").source
-    found = {}
-    for name in ("MODEL", "PRECISION", "DATA", "EVAL_DATA", "REWARDS"):
-        found[name] = re.search(rf"^{name} = (.*?)  #", settings, re.MULTILINE).group(1)
-    assert found == {
-        **{"MODEL": "'Qwen/Qwen2.5-0.5B-Instruct'", "PRECISION": "'bf16'", "DATA": "'openai/gsm8k:main'"},
-        **{"EVAL_DATA": "'openai/gsm8k:main@test'", "REWARDS": "['my.py:half']"},
-    }
-
-
-def test_new_notebook_overwrites_only_with_force(mine):
-    (mine / "idea.ipynb").write_text("mine")
-    done = run_script("new_notebook", "--output", "idea.ipynb", cwd=mine)
-    assert done.returncode == 2 and "which exists" in done.stderr and (mine / "idea.ipynb").read_text() == "mine"
-    assert run_script("new_notebook", "--output", "idea.ipynb", "--force", cwd=mine).returncode == 0
-    nbformat.validate(nbformat.read(mine / "idea.ipynb", as_version=4))
-
-
 @pytest.mark.parametrize(
     ("flags", "says"),
     [
         (["--reward", "no.py:f"], "no file 'no.py'"),
         (["--reward", "my.py:shor"], "my.py has no 'shor'; expected one of its names; try short"),
         (["--reward", "my.py:short*1.x"], "a weight that is a number"),
-        (["--reward", "my.py:short*WEIGHTS"], "my.py has no 'WEIGHTS'"),
-        (["--reward", "my.py:functools"], "has no 'functools'"),
-        (["--reward", "my.py"], "expected FILE.py:function"),
         (["--reward", "my.py:short", "--data", "nothing.jsonl"], "which is not a file"),
         (["--data", "train.jsonl"], "got --data without --reward"),
         (["--output", "idea.txt"], "a name in .ipynb"),
@@ -573,11 +476,8 @@ def test_a_cell_that_fails_is_named(ideas):
     [
         ("advantage", "expected reward=, advantage= or loss=FILE.py:function, or SETTING=value"),
         ("advantage=ideas.py:medan", "ideas.py has no 'medan'; expected one of its names; try median"),
-        ("loss=nothing.py:f", "no file 'nothing.py'"),
         ("gamma=1", "expected one of advantage, advantage_eps"),
         ("clip_eps_high=28%", "clip_eps_high=28%; expected a number"),
-        ("lr=[1e-4]", "lr=[1e-4]; expected a number"),
-        ("kl_coef=True", "kl_coef=True; expected a number"),
         ("advantage=two.py:centred", "two.py imports ['my'], a file beside it"),
         ("advantage=ideas.py:median loss=double.py:median", "double.py names median, as the notebook does"),
         ("advantage=names.py:config", "names.py names config, as the notebook does"),
@@ -589,12 +489,3 @@ def test_ideas_that_are_refused(ideas, idea, says):
     )
     assert done.returncode == 2 and says in done.stderr and "Traceback" not in done.stderr
     assert not list(ideas.glob("*.ipynb"))
-
-
-def test_template_that_lacks_a_setting_is_noticed():
-    new = load_module(ROOT / "scripts" / "new_notebook.py", "script_new_notebook")
-    notebook = {"cells": [{"cell_type": "code", "source": "A = 1  # one\nB = 2"}]}
-    new.set_values(notebook, {"A": "x", "B": [3]})
-    assert "".join(notebook["cells"][0]["source"]) == "A = 'x'  # one\nB = [3]"
-    with pytest.raises(KeyError, match="C stands in 0 lines"):
-        new.set_values(notebook, {"C": 1})

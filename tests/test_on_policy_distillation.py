@@ -5,17 +5,15 @@ import http.server
 import itertools
 import json
 import re
-import signal
 import socket
 import subprocess
 import sys
 import threading
-import time
 
 import numpy as np
 import pytest
 import torch
-from conftest import EVAL_DATA, SCRIPTS, TINY_LM, TRAIN_DATA, load_script, save_random_model, script_command, script_env
+from conftest import EVAL_DATA, SCRIPTS, TINY_LM, TRAIN_DATA, load_script, save_random_model, script_env
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -48,12 +46,12 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def few(tmp_path_factory):
-    """Files of a few rows: encoding all of them takes longer than a run. Every row has a completion and a topic."""
+    """Files of a few rows: encoding all of them takes longer than a run. Every row has a topic."""
     where = tmp_path_factory.mktemp("data")
     for source, name, count in ((TRAIN_DATA, "train", 40), (EVAL_DATA, "eval", 10)):
         rows = [json.loads(line) for line in source.read_text().splitlines()[:count]]
         for i, row in enumerate(rows):
-            row |= {"completion": f"<answer>{row['answer']}</answer>", "topic": ("even", "odd")[i % 2]}
+            row["topic"] = ("even", "odd")[i % 2]
         (where / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return where
 
@@ -76,7 +74,7 @@ def setup(folder):
     return make
 
 
-def made_up_samples(models, seed=0, offpolicy=(), teachers=1):
+def made_up_samples(models, seed=0, teachers=1):
     """Samples with random responses, as any student could give them."""
     rng, samples = np.random.default_rng(seed), []
     for i, (text, length) in enumerate(zip(PROMPTS, LENGTHS, strict=True)):
@@ -84,8 +82,7 @@ def made_up_samples(models, seed=0, offpolicy=(), teachers=1):
         sample = {"prompt": prompt, "prompt_ids": list(od.encode_prompt(models.tokenizer, prompt)), "completion": ""}
         sample |= {"response_ids": rng.integers(6, 262, length).tolist(), "finished": True, "group": i // 2}
         sample |= {"rollout_logprobs": rng.normal(-3, 1, length).tolist(), "score": float(rng.normal())}
-        sample |= {"rewards": {"r": 1.0}, "teacher": i % teachers}
-        samples.append(sample | ({"offpolicy": True} if i in offpolicy else {}))
+        samples.append(sample | {"rewards": {"r": 1.0}, "teacher": i % teachers})
     return samples
 
 
@@ -213,7 +210,7 @@ def test_expected_policy_gradient_is_the_gradient_of_the_reverse_kl(discount):
         torch.stack([x[w, list(text)] for w, text in zip(where, texts, strict=True)]) for x in (s, dist)
     )
     mask = torch.ones(len(texts), length, dtype=torch.long)
-    batch = {"loss_mask": mask, "offpolicy": mask == 0, "teacher_logprobs": teacher, "old_logprobs": logprobs.detach()}
+    batch = {"loss_mask": mask, "teacher_logprobs": teacher, "old_logprobs": logprobs.detach()}
     config = od.Config(objective="policy_gradient", discount=discount)
     advantages = od.distillation_advantages(config, batch | {"rollout_logprobs": teacher}, [], 1.0)
     loss, ratio, _ = od.policy_loss(logprobs, logprobs.detach(), advantages, 0.2, 0.2, 3.0)
@@ -228,37 +225,11 @@ def test_expected_policy_gradient_is_the_gradient_of_the_reverse_kl(discount):
     torch.testing.assert_close(got, torch.autograd.grad(exact, z)[0], rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("updates", [1, 2])
-def test_advantage_is_the_discounted_log_ratio_of_the_teacher(setup, updates):
-    """Oracle: the teacher's Hugging Face logits of each row alone."""
-    config, models = setup(objective="policy_gradient", discount=0.5, temperature=0.7, ppo_epochs=updates)
-    samples = made_up_samples(models)
-    batch = od.make_experience(config, models, samples, 2.0)
-    for i, sample in enumerate(samples):
-        ids, n = torch.tensor([sample["prompt_ids"] + sample["response_ids"]]), len(sample["response_ids"])
-        with torch.no_grad():
-            theirs, ours = (
-                torch.log_softmax(m(input_ids=ids).logits[0, -n - 1 : -1].double() / 0.7, -1)
-                .gather(-1, ids[0, -n:, None])
-                .squeeze(-1)
-                for m in (models.teachers[0].model, models.policy)
-            )
-        seen = ours if updates > 1 else torch.tensor(sample["rollout_logprobs"], dtype=torch.float64)
-        gap, expected = seen - theirs, []
-        for t in range(n):
-            expected.append(-2.0 * sum(0.5 ** (u - t) * gap[u].item() for u in range(t, n)))
-        where = batch["response_mask"][i].bool()
-        torch.testing.assert_close(batch["advantages"][i, where].tolist(), expected, rtol=1e-4, atol=1e-4)
-        assert (batch["advantages"][i, ~where] == 0).all()
-
-
 def test_gradient_of_every_term_together_is_that_of_its_definition(setup):
-    """Sampled token, reward, entropy, likelihood of the data's completions, ratio and clip, written out per row."""
+    """Sampled token, reward, entropy, ratio and clip, written out per row."""
     settings = {"objective": "policy_gradient", "group_size": 2, "reward_coef": 0.7, "entropy_coef": 0.05}
-    config, models = setup(
-        **settings, offpolicy_frac=1 / 3, offpolicy_loss="nll", ppo_epochs=2, aggregation="seq_mean_token_sum"
-    )
-    samples = made_up_samples(models, offpolicy=(4, 5))
+    config, models = setup(**settings, ppo_epochs=2, aggregation="seq_mean_token_sum")
+    samples = made_up_samples(models)
     batch = od.make_experience(config, models, samples, config.kl_coef)
     noise = torch.randn(batch["old_logprobs"].shape, generator=torch.Generator().manual_seed(1)) * 0.3
     batch["old_logprobs"] = batch["old_logprobs"] + noise * batch["response_mask"]
@@ -268,17 +239,15 @@ def test_gradient_of_every_term_together_is_that_of_its_definition(setup):
         ids, n = torch.tensor([sample["prompt_ids"] + sample["response_ids"]]), len(sample["response_ids"])
         dist = torch.log_softmax(models.policy(input_ids=ids).logits[0, -n - 1 : -1], -1)
         logprobs, where = dist.gather(-1, ids[0, -n:, None]).squeeze(-1), batch["response_mask"][i].bool()
-        loss = -logprobs
-        if i < 4:
-            with torch.no_grad():
-                teacher = torch.log_softmax(models.teachers[0].model(input_ids=ids).logits[0, -n - 1 : -1], -1)
-                old = dist.gather(-1, ids[0, -n:, None]).squeeze(-1)
-            mean = (samples[i // 2 * 2]["score"] + samples[i // 2 * 2 + 1]["score"]) / 2
-            a = 0.7 * (sample["score"] - mean) - (old - teacher.gather(-1, ids[0, -n:, None]).squeeze(-1))
-            ratio = (logprobs - old - noise[i, where]).exp()
-            loss = torch.maximum(-a * ratio, -a * ratio.clamp(0.8, 1.2))
-            loss = torch.where(a < 0, torch.minimum(loss, -3 * a), loss)
-            ratios += ratio.tolist()
+        with torch.no_grad():
+            teacher = torch.log_softmax(models.teachers[0].model(input_ids=ids).logits[0, -n - 1 : -1], -1)
+            old = dist.gather(-1, ids[0, -n:, None]).squeeze(-1)
+        mean = (samples[i // 2 * 2]["score"] + samples[i // 2 * 2 + 1]["score"]) / 2
+        a = 0.7 * (sample["score"] - mean) - (old - teacher.gather(-1, ids[0, -n:, None]).squeeze(-1))
+        ratio = (logprobs - old - noise[i, where]).exp()
+        loss = torch.maximum(-a * ratio, -a * ratio.clamp(0.8, 1.2))
+        loss = torch.where(a < 0, torch.minimum(loss, -3 * a), loss)
+        ratios += ratio.tolist()
         total = total + (loss.sum() + 0.05 * (dist.exp() * dist).sum()) / 6
     total.backward()
     expected = torch.cat([p.grad.flatten() for p in models.policy.parameters()])
@@ -326,16 +295,8 @@ def test_chunks_micro_batches_and_padding_change_nothing(setup, kind):
 
 def test_mask_is_the_completion_with_its_end_token(setup):
     config, models = setup()
-    row = {"prompt": "1+1=", "prompt_ids": [5, 6], "columns": {"completion": [{"role": "assistant", "content": "2"}]}}
-    sample = od.data_sample(config, models, row)
-    assert sample["response_ids"] == [*models.tokenizer("2").input_ids, models.tokenizer.eos_token_id]
-    cut = od.data_sample(dataclasses.replace(config, max_new_tokens=1), models, row)
-    assert sample["finished"] and not cut["finished"] and cut["response_ids"] == sample["response_ids"][:1]
-    samples = [*made_up_samples(models), sample | {"teacher": 0}]
-    batch = od.make_experience(config, models, samples, 1.0)
-    assert batch["loss_mask"].sum() == sum(LENGTHS) + 2
-    last = batch["loss_mask"][-1].nonzero().flatten()
-    assert batch["input_ids"][-1, last].tolist() == sample["response_ids"] and batch["attention_mask"][-1].sum() == 4
+    batch = od.make_experience(config, models, made_up_samples(models), 1.0)
+    assert batch["loss_mask"].sum(1).tolist() == LENGTHS
 
 
 def test_each_row_is_scored_by_its_own_teacher(setup):
@@ -559,17 +520,6 @@ def test_run_logs_learns_and_leaves_the_teacher_alone(flags, monkeypatch, capsys
     assert AutoModelForCausalLM.from_pretrained(out / "final").config.vocab_size == 262
 
 
-def test_a_completion_that_carries_the_mean_is_told_once(tmp_path, capsys):
-    config = od.Config(output_dir=str(tmp_path), eval_samples=4)
-    log = od.DistillationLog(config, -1, 2, [])
-    for step, top in enumerate((0.33, 0.5, 0.6)):
-        log.metrics(step, {"eval/reverse_kl": 1.0, "eval/reverse_kl_top": top})
-    log.bar.close()
-    said = capsys.readouterr().err
-    assert said.count("warning: one held-out completion carries 50% of eval/reverse_kl") == 1
-    assert said.count("carries") == 1 and "try --eval_samples 8" in said
-
-
 @pytest.mark.long
 @pytest.mark.parametrize(
     "more",
@@ -577,8 +527,7 @@ def test_a_completion_that_carries_the_mean_is_told_once(tmp_path, capsys):
         "--objective forward_kl --lora_rank 4 --merge_lora",
         "--objective jsd --beta 0.1 --precision bf16 --teacher_precision fp32 --gradient_checkpointing",
         "--objective policy_gradient --group_size 4 --reward_coef 0.5 --advantage grpo --minibatches 2 --mismatch tis",
-        "--kl_top_k 4 --top_k_of student --offpolicy_frac 0.5 --ppo_epochs 2 --eval_samples 2",
-        "--offpolicy_frac 1 --offpolicy_loss nll --lr_schedule cosine --warmup_steps 1",
+        "--kl_top_k 4 --top_k_of student --ppo_epochs 2 --eval_samples 2 --lr_schedule cosine --warmup_steps 1",
         "--precision fp16 --entropy_coef 0.01 --aggregation fixed_length --norm_length 12",
     ],
 )
@@ -600,27 +549,6 @@ def test_two_teachers_by_a_column_and_no_reward(folder, few, flags):
     assert od.main(command) == 0
     row = metrics_of(out)[-1]
     assert 0 < row["kl/teacher"] and not [key for key in row if key.startswith("reward/") or key == "eval/accuracy"]
-
-
-@pytest.mark.long
-def test_killed_and_resumed_equals_uninterrupted_bit_for_bit(flags):
-    more = ["--steps", 5, "--save_every", 1, "--eval_every", 2, "--objective", "policy_gradient", "--discount", 0.5]
-    more += ["--group_size", 2, "--reward_coef", 0.5, "--offpolicy_frac", 0.25, "--offpolicy_loss", "nll"]
-    plain, expected = flags("plain", *more, "--lr_schedule", "cosine")
-    assert od.main(plain) == 0
-    killed, out = flags("killed", *more, "--lr_schedule", "cosine", "--resume")
-    run = subprocess.Popen(
-        script_command("on_policy_distillation", *killed), env=script_env(), stderr=subprocess.DEVNULL
-    )
-    deadline = time.time() + 100
-    while time.time() < deadline and run.poll() is None and not (out / "checkpoints" / "step-000002").exists():
-        time.sleep(0.02)
-    run.send_signal(signal.SIGKILL)
-    assert run.wait() == -signal.SIGKILL, "it came to its end before the kill"
-    assert od.main(killed) == 0
-    assert metrics_of(out) == metrics_of(expected)
-    a, b = (load_file(path / "final" / "model.safetensors") for path in (expected, out))
-    assert a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
 @pytest.mark.long
@@ -669,6 +597,8 @@ class StandIn(http.server.BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.asked.append(body)
         ids, k = body["prompt"], body["prompt_logprobs"]
+        if self.fault == "gone" and len(self.asked) > 20:  # the check, ten held-out prompts, a step of eight, and one
+            return self.send(400, {})
         if self.fault == "short" and len(ids) + body["max_tokens"] > 32:
             return self.send(400, {"error": {"message": "maximum context length is 32 tokens"}})
         with torch.no_grad():
@@ -720,14 +650,11 @@ def test_a_server_that_cannot_teach_is_told(flags, server, capsys, fault, told):
     assert told in capsys.readouterr().err and not out.exists()
 
 
-def test_the_vocabulary_is_asked_for_in_pieces_that_fit_the_server(server):
-    """261 ids of the vocabulary and a prompt, of a server of 32 tokens and of one that does not say its length."""
-    tokenizer, rows = AutoTokenizer.from_pretrained(TINY_LM), [{"prompt_ids": list(range(40, 60))}]
-    for fault, most in (("short", 31), ("", 64)):
-        url, asked = server(fault)
-        od.ServerTeacher(url, od.Config(kl_top_k=3)).check_vocabulary(tokenizer, rows)
-        assert max(len(body["prompt"]) for body in asked) == most
-        assert {token for body in asked for token in body["prompt"]} >= {*range(40, 60), *range(len(tokenizer))}
+def test_a_server_that_is_gone_ends_the_run_with_the_steps_so_far(flags, server, capsys):
+    command, out = flags("run", "--kl_top_k", 6, teacher=server("gone")[0])
+    assert od.main(command) == 3
+    assert "vllm serve" in capsys.readouterr().err
+    assert [folder.name for folder in (out / "checkpoints").iterdir()] == ["step-000001"]
 
 
 def test_texts_beyond_the_servers_length_are_told_before_training(flags, server, capsys):
@@ -758,20 +685,11 @@ URL = "http://127.0.0.1:9/v1"
         ("--objective jsd --beta 1.5", "at most 1"),
         ("--reward_coef 1", "--group_size 8"),
         ("--top_k_of student", "--kl_top_k 32"),
-        ("--offpolicy_frac 0.3", "whole number"),
         ("--group_size 3", "whole groups"),
         ("--minibatches 3", "try --batch_size 9"),
-        ("--objective policy_gradient --offpolicy_frac 0.5", "--offpolicy_loss nll"),
         ("--kl_coef 0", "something to train by"),
         ("--teacher other", "got 2 teachers"),
         ("--teacher_column topic", "expected NAME="),
-        ("--offpolicy_frac 0.5 --completion_column absent", "--completion_column NAME"),
-        ("--norm_length 5", "fixed_length"),
-        ("--mismatch_high 0.9", "low <= 1 <= high"),
-        ("--max_new_tokens 5000", "expected at most 1024"),
-        ("--load_in_4bit", "--lora_rank 16"),
-        ("--report_to nothing", "wandb"),
-        ("--reward nowhere.py:f", "no file"),
     ],
 )
 def test_wrong_settings_are_told(flags, capsys, more, told):
@@ -802,29 +720,12 @@ def test_wrong_teachers_are_told(flags, capsys, teacher, more, told):
     assert told in capsys.readouterr().err
 
 
-def test_a_missing_teacher_is_told(capsys, tmp_path):
-    assert od.main(["--output_dir", str(tmp_path / "x")]) == 2
-    assert "make_tiny_lm.py --teacher" in capsys.readouterr().err
-
-
-def test_a_reward_that_fails_ends_with_3_and_leaves_the_folder_free(flags, tmp_path, capsys):
-    (tmp_path / "bad.py").write_text("def f(completions, **kwargs):\n    return [1.0 / 0]\n")
-    command, out = flags("run")
-    command[command.index("--reward") + 1] = f"{tmp_path / 'bad.py'}:f"
-    assert od.main(command) == 3
-    assert "ZeroDivisionError" in capsys.readouterr().err and (out / "config.json").exists()
-    command, _ = flags("run")
-    assert od.main(command) == 0
-    assert od.main(command) == 2
-    assert "holds a run" in capsys.readouterr().err
-
-
 def test_plan_is_printed_without_loading_weights(flags, capsys, monkeypatch):
     monkeypatch.setattr(od, "load_network", None)
-    command, out = flags("run", "--dry_run", "--offpolicy_frac", "0.25", "--teacher-precision", "bf16")
+    command, out = flags("run", "--dry_run", "--teacher-precision", "bf16")
     assert od.main(command) == 0
     plan = json.loads(capsys.readouterr().out)
-    assert plan["batch"]["sampled_completions_per_step"] == 6 and plan["parameters"]["teachers"] == [427392]
+    assert plan["batch"]["completions_per_step"] == 8 and plan["parameters"]["teachers"] == [427392]
     assert plan["settings"]["lr"] == 1e-3 and not out.exists()
     teachers = plan["memory_estimate"]["teachers (GiB)"]
     assert teachers == round(427392 * 2 / 2**30, 3)

@@ -10,18 +10,15 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from conftest import EVAL_DATA, TINY_LM, TRAIN_DATA, load_script
+from conftest import EVAL_DATA, SCRIPTS, TINY_LM, TRAIN_DATA, load_script
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from parts.data.pass_rates import describe_pass_rates, group_signal, histogram, what_fits
 from parts.foundation.messages import UserError
-from programs.warm_start import handover
-from programs.warm_start.leaks import check_leaks
-from programs.warm_start.measure import faults_of_rounds, measured, obstacles, widens
-from programs.warm_start.samples import Sampler, chosen_samples, sampled_solutions
+from programs.warm_start.samples import Sampler, chosen_samples, measured, obstacles, sampled_solutions, widens
 from programs.warm_start.settings import Config, check_warm_start
 from programs.warm_start.solutions import solution_ids
-from programs.warm_start.supervise import enough_epochs, make_sft_trainer, pieces_of_batch, supervise, training_rows
+from programs.warm_start.supervise import enough_epochs, make_sft_trainer, supervise, training_rows
 
 warm = load_script("warm_start")
 TOKENIZER = AutoTokenizer.from_pretrained(TINY_LM)
@@ -51,9 +48,6 @@ def test_signal_is_the_share_of_groups_with_both(n, c, group):
     answers = [i < c for i in range(n)]
     groups = list(itertools.combinations(answers, group))
     assert group_signal(n, c, group) == pytest.approx(sum(len({*g}) == 2 for g in groups) / len(groups))
-
-
-def test_fewer_samples_than_a_group_give_the_formula():
     assert group_signal(2, 1, 8) == pytest.approx(1 - 2 * 0.5**8)
 
 
@@ -76,42 +70,17 @@ def test_every_rate_is_in_one_bin():
 )
 def test_what_fits(counts, fits):
     assert describe_pass_rates(counts, 8, 0.1, 0.9)["fits"] == fits
-
-
-def test_the_bounds_belong_to_rl():
     assert what_fits(0.1, 0.5, 1, 0.1, 0.9) == what_fits(0.9, 0.5, 1, 0.1, 0.9) == "RL now"
 
 
 # ------------------------------------------------------------------------------------------------ leaks
 
 
-@pytest.mark.parametrize(
-    "leak",
-    [
-        user("What is 3 + 4?"),
-        user("what IS 3+4?"),
-        user("What is\u00a03 + \uff14?"),
-        [{"role": "system", "content": "Be brief."}, *user("What is 3 + 4?")],
-        "What is 3 + 4?",
-    ],
-)
-def test_a_planted_leak_is_refused(leak):
-    rows = [{"prompt": user("What is 5 + 4?")}, {"prompt": leak}]
-    with pytest.raises(UserError, match="1 of 2 prompts that are held out"):
-        check_leaks(rows, [{"prompt": user("What is 3 + 4?")}], "train.jsonl")
-
-
-def test_other_prompts_are_no_leak():
-    check_leaks(
-        [{"prompt": user("What is 3 + 41?")}, {"prompt": user("3 + 4")}], [{"prompt": user("What is 3 + 4?")}], "x"
-    )
-
-
 def test_a_leak_ends_the_command(tmp_path, capsys):
     held_out = json.loads(EVAL_DATA.read_text().splitlines()[0])
     data = write_lines(tmp_path / "train.jsonl", [*ROWS, held_out])
     assert warm.main(["--self", f"--data={data}", *SMALL, f"--output_dir={tmp_path / 'run'}"]) == 2
-    assert "1 of 25 prompts that are held out too, 1 of them letter for letter" in capsys.readouterr().err
+    assert "1 of 25 prompts that are held out too" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 
 
@@ -140,12 +109,8 @@ def test_a_solution_is_its_tokens_and_one_end_token(prompt, text):
     found = solution_ids(Config(), MODELS, {"prompt": prompt, "prompt_ids": ids}, text)
     plain = text.removesuffix("<|end|>")
     assert found == [*TOKENIZER(plain, add_special_tokens=False).input_ids, END]
-
-
-def test_an_end_token_inside_a_solution_is_refused():
-    row = {"prompt": user("1+1="), "prompt_ids": [1]}
     with pytest.raises(UserError, match="end token inside"):
-        solution_ids(Config(), MODELS, row, "2<|end|>3")
+        solution_ids(Config(), MODELS, {"prompt": prompt, "prompt_ids": ids}, "2<|end|>3")
 
 
 def test_a_template_that_ends_turns_with_another_token_gives_that_token():
@@ -208,13 +173,10 @@ def test_a_round_samples_until_enough_prompts_have_a_solution(tmp_path, monkeypa
     write_lines(tmp_path / "1/supervised.jsonl", found)
     config.min_prompts = 9  # as many as there are not: all draws are made
     sampled_solutions(shop, 2)
-    assert [str(n) for numbers in asked for n in numbers] == stream_from(rows, config, needed, 9)
+    assert [str(n) for numbers in asked for n in numbers] == [
+        r["prompt"][0]["content"] for r in warm.batch_rows(rows, config, needed, 9)
+    ]
     assert "what these few show is narrow" in capsys.readouterr().err
-
-
-def stream_from(rows: list[dict], config, start: int, count: int) -> list[str]:
-    """What the endless stream asks from a position on."""
-    return [row["prompt"][0]["content"] for row in warm.batch_rows(rows, config, start, count)]
 
 
 @pytest.mark.parametrize(("rows", "epochs", "passes"), [(16, 2, 32), (40, 2, 32 / 3), (1000, 2, 2), (512, 0.5, 1)])
@@ -247,14 +209,11 @@ def test_rounds_of_samples_go_on_while_they_widen_what_is_solved(unsolved, goes_
     assert not widens(Config(), found), "the data's own solutions are the same in each round"
 
 
-@pytest.mark.parametrize("packing", [False, True])
-def test_the_loss_is_that_of_the_solutions_tokens_behind_the_trainers_prompts(packing, tmp_path):
+def test_the_loss_is_that_of_the_solutions_tokens_behind_the_trainers_prompts(tmp_path):
     """Oracle: log-softmax of the model on each prompt and solution alone, the mean over all solutions' tokens."""
     numbers = range(6)
     shop = SimpleNamespace(
-        config=Config(
-            packing=packing, batch_size=8 - 7 * packing, max_new_tokens=24, lr=1e-9, device="cpu", save_every=0
-        ),
+        config=Config(batch_size=8, max_new_tokens=24, lr=1e-9, device="cpu", save_every=0),
         rows=[{"prompt_ids": warm.encode_prompt(TOKENIZER, ROWS[i]["prompt"])} for i in numbers],
         stop=SimpleNamespace(signum=0),
     )
@@ -271,8 +230,6 @@ def test_the_loss_is_that_of_the_solutions_tokens_behind_the_trainers_prompts(pa
         total, tokens = total - sum(picked), tokens + len(picked)
     rows = training_rows(shop, solutions)
     trainer = make_sft_trainer(shop, tmp_path / "sft", rows, model)
-    batch = next(iter(trainer.get_train_dataloader()))
-    assert len(pieces_of_batch(batch)) == (4 if packing else 6)  # rows of 4 times the longest
     losses, sizes = [], []
     for batch in trainer.get_train_dataloader():
         sizes.append(int((batch["labels"] != -100).sum()))
@@ -298,33 +255,6 @@ def test_measure_counts_passes_ends_format_and_entropy():
     assert found["pass_at_k"] == {"1": 0.25, "2": 0.5}
     assert set(obstacles(Config(), found)) == {"ends", "format"}
     assert set(obstacles(Config(pass_low=0.3, min_format=0, min_entropy=1.5), found)) == {"pass rate", "entropy"}
-
-
-MEASURE = {"pass_rate": 0.6, "prompts": 100, "ends": 1.0, "tokens_mean": 9.0}
-STEPS = {"loss_first": 2.0, "loss_last": 0.5}
-
-
-@pytest.mark.parametrize(
-    ("after", "training", "clause"),
-    [
-        ({}, STEPS, ""),
-        ({"pass_rate": 0.2}, STEPS, "held-out accuracy got worse, 0.6 -> 0.2; try a lower --lr"),
-        ({"ends": 0.0}, STEPS, "nearly every completion is cut"),
-        ({"tokens_mean": 1.0}, STEPS, "the policy says nothing"),
-        ({}, {"loss_first": 2.0, "loss_last": 9.0}, "the loss rose, 2.000 -> 9.000; try a lower --lr"),
-    ],
-)
-def test_a_run_that_went_wrong_says_so(after, training, clause):
-    clauses = faults_of_rounds([MEASURE, MEASURE | after], [training])
-    assert len(clauses) == bool(clause) and clause in "".join(clauses)
-    assert not faults_of_rounds([MEASURE | after], []), "a model as it came has trained nothing"
-
-
-def test_the_command_names_the_trainer_beside_a_copy_or_in_the_bundle(tmp_path, monkeypatch):
-    (tmp_path / "ppo_train.py").touch()
-    monkeypatch.setattr(handover, "HERE", tmp_path / "warm_start.py")
-    assert handover.script_path("ppo_train") == str(tmp_path / "ppo_train.py")
-    assert handover.script_path("grpo_train") == str(EVAL_DATA.parents[2] / "scripts" / "grpo_train.py")
 
 
 # ------------------------------------------------------------------------------------------------ runs
@@ -364,9 +294,10 @@ def test_a_run_ends_with_a_model_a_summary_and_commands_that_parse(of_self):
     summary = json.loads((of_self.run / "summary.json").read_text())
     assert summary["ready"] and summary["model"] == str(of_self.run / "final") and len(summary["rounds"]) == 3
     ppo, grpo = (shlex.split(command)[2:] for command in summary["commands"])
+    assert shlex.split(summary["commands"][0])[1] == str(SCRIPTS / "ppo_train.py")
     found = load_script("ppo_train").parse_config(ppo)
     assert (found.model, found.data, found.max_new_tokens) == (summary["model"], of_self.data, 24)
-    assert load_script("grpo_train").parse_arguments(grpo).max_completion_length == 24
+    assert load_script("grpo_train").parse_config(grpo).max_completion_length == 24
     start, end = AutoModelForCausalLM.from_pretrained(TINY_LM).state_dict(), weights(of_self.run / "final")
     assert any(not torch.equal(start[name], end[name]) for name in start)
     training = json.loads((of_self.run / "rounds/round-002/training.json").read_text())

@@ -11,8 +11,8 @@ from parts.environments.play_setup import load_with_reward, make_play_setup, pla
 from parts.networks.models import load_tokenizer
 from parts.sampling.sampling import HFEngine
 from parts.sampling.sampling_vllm import VllmEngine
-from programs.ppo_train.environment_rollout import converse
 from programs.ppo_train.models import load_models
+from programs.ppo_train.rollout import converse
 from programs.ppo_train.settings import Config
 from programs.ppo_train.step import accumulate_gradients, make_experience
 

@@ -205,11 +205,11 @@ def distill(folder, out, *flags) -> int:
 
 
 def test_a_server_teaches_a_student_that_vllm_samples(folder, teacher, tmp_path, capsys):
-    """It answers late once, and is restarted while the student trains."""
+    """It answers late once, and is gone while the student trains: what is trained is saved, and goes on."""
     url, out, seen = teacher.wait(), tmp_path / "run", []
 
     def disturb() -> None:
-        for at, act in ((1, "slow"), (2, "restart")):
+        for at, act in ((1, "slow"), (2, "gone")):
             while not (out / "metrics.jsonl").is_file() or len(metrics(out)) <= at:
                 time.sleep(0.05)
             if act == "slow":
@@ -218,15 +218,18 @@ def test_a_server_teaches_a_student_that_vllm_samples(folder, teacher, tmp_path,
                 teacher.send(signal.SIGCONT)
             else:
                 teacher.stop()
-                teacher.start()
             seen.append(act)
 
     thread = threading.Thread(target=disturb, daemon=True)
     thread.start()
     flags = ["--objective=reverse_kl", "--kl_top_k=20", "--steps=6", "--batch_size=64", "--lr=2e-4"]
-    assert distill(folder, out, f"--teacher={url}", *flags) == 0, capsys.readouterr().err
+    assert distill(folder, out, f"--teacher={url}", *flags) == 3
+    assert "vllm serve" in capsys.readouterr().err and seen == ["slow", "gone"]
+    teacher.start()
+    url = teacher.wait()
+    assert distill(folder, out, f"--teacher={url}", *flags, "--resume") == 0, capsys.readouterr().err
     lines = metrics(out)
-    assert seen == ["slow", "restart"] and len(lines) == 7
+    assert len(lines) == 7
     assert lines[-1]["eval/reverse_kl"] < 0.5 * lines[0]["eval/reverse_kl"]
 
 
@@ -257,11 +260,7 @@ def test_what_the_server_refuses_is_said(folder, teacher, tmp_path, capsys):
     url = teacher.wait()
     assert distill(folder, tmp_path / "run", f"--teacher={url}", "--kl_top_k=32", "--steps=1") == 2
     told = capsys.readouterr().err
-    assert (
-        "token ids as prompt, max_tokens 1, prompt_logprobs 32: 400: " in told
-        and "--max-logprobs" in told
-        and not (tmp_path / "run").exists()
-    )
+    assert "400" in told and "--max-logprobs" in told and not (tmp_path / "run").exists()
 
 
 # ------------------------------------------------------------------------------------------------ warm_start.py

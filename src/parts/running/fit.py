@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from parts.foundation.messages import need, say
 from parts.foundation.processes import gather_rows
 from parts.foundation.settings import BaseConfig, free_on_resume
-from parts.running.plan import device_memory
+from parts.running.memory import longest_row
+from parts.running.plan import changed_settings, device_memory, print_plan
 
 USABLE_SHARE = 0.85  # of free memory that a choice may take: the estimate was up to 15 % below what was measured
 LEAST_LOGITS = 2**24  # numbers of a piece below which the output layer is slow
@@ -53,11 +54,11 @@ def ladder(largest: int, least: int) -> list[int]:
     return list(dict.fromkeys(rungs))
 
 
-def rollout_sizes(config: BaseConfig, estimate: Callable, longest: Callable, processes: int) -> Sizes:
+def rollout_sizes(config: BaseConfig, estimate: Callable, prompt: int, processes: int) -> Sizes:
     """The sizes of trainers with this bundle's step.
 
     Args:
-        longest: config -> tokens of the longest row.
+        prompt: tokens of the longest prompt.
     """
     bits = config.rollout_engine == "hf" and not config.merge_lora
     recompute = {} if config.gradient_checkpointing else {"gradient_checkpointing": True}
@@ -65,7 +66,7 @@ def rollout_sizes(config: BaseConfig, estimate: Callable, longest: Callable, pro
     def choices(changed: BaseConfig, heed: bool) -> dict[str, list[dict]]:
         tokens, chunk, rows = (getattr(changed, name) for name in ROLLOUT_SIZES)
         free = {name: not heed or is_chosen_here(changed, name) for name in ROLLOUT_SIZES}
-        budgets = ladder(tokens, longest(changed)) if free["micro_batch_tokens"] else [tokens]
+        budgets = ladder(tokens, longest_row(changed, prompt)) if free["micro_batch_tokens"] else [tokens]
         chunks = ladder(chunk, LEAST_LOGITS) if free["logits_chunk"] else [chunk]
         counts = [rows, *ladder(rows or changed.batch_size // processes, 1)] if free["rollout_batch_size"] else [rows]
         return {
@@ -192,6 +193,16 @@ def settle_or_refuse(config: BaseConfig, device: str, sizes: Sizes) -> None:
         say(fit.line)
     if device == "cpu" and max(sizes.estimate(config).values(), default=0) > 2**30:
         give_back_tensors()
+
+
+def show_plan(config: BaseConfig, device: str, sizes: Sizes, plan: dict, **resolved) -> None:
+    """Print what --dry_run shows, with the sizes that fit.
+
+    Args:
+        resolved: settings with the values that were worked out.
+    """
+    fit = settle_sizes(config, device, sizes)
+    print_plan(device, plan, sizes.estimate(config), changed_settings(config, **resolved), fit.line)
 
 
 def give_back_tensors() -> None:

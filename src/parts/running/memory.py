@@ -283,19 +283,53 @@ def memory_of_run(
     }
 
 
-def sampled_at_once(config: BaseConfig, processes: int) -> int:
-    """Completions that this bundle's sampler holds at once; none where vLLM samples."""
-    share = config.batch_size // processes
-    return 0 if config.rollout_engine == "vllm" else min(config.rollout_batch_size or share, share)
+def longest_row(config: BaseConfig, prompt: int) -> int:
+    """Most tokens of a row, where the longest prompt has so many."""
+    return config.conversation_tokens if getattr(config, "environment", "") else prompt + config.max_new_tokens
 
 
-def update_pass(config: BaseConfig, model, longest: int, processes: int) -> PassShape:
-    """The largest micro-batch of an update, were all its rows as long as the longest prompt and completion.
+def network_weights(network, width: float, embedding_width: float) -> float:
+    """Bytes of a frozen network, whose embedding and output layer have a width of their own."""
+    shape, parameters = shape_of(network), sum(p.numel() for p in network.parameters())
+    return frozen_bytes(shape, parameters, width, embedding_width) if shape else parameters * width
 
-    It is the plain one of rows x columns: where prompts are run once for their rows, and no pads, less is taken.
+
+def memory_of_trainer(
+    config: BaseConfig, model, prompt: int, processes: int, buffers: int, frozen: dict[str, float], networks: int = 1
+) -> dict[str, float]:
+    """Bytes per process of a trainer with this bundle's step, see `memory_of_run`; {} for an unknown architecture.
+
+    The largest micro-batch has rows as long as the longest prompt and completion. It is the plain one of rows x
+    columns: where prompts are run once for their rows, and no pads, less is taken.
+
+    Args:
+        model: the trained network, on the meta device.
+        prompt: tokens of the longest prompt.
+        buffers: see `head_bytes`.
+        frozen: bytes of other networks by name.
+        networks: that are trained, of the size of `model`.
     """
-    rows = min(config.micro_batch_tokens // longest, config.batch_size // config.minibatches // processes)
-    return pass_of_rows(config, model, max(1, rows), longest)
+    shape, parameters = shape_of(model), sum(p.numel() for p in model.parameters())
+    if not shape:
+        return {}
+    longest, share = longest_row(config, prompt), config.batch_size // processes
+    rows = min(config.micro_batch_tokens // longest, share // config.minibatches)
+    run = pass_of_rows(config, model, max(1, rows), longest)
+    trained = tuple(networks * x for x in network_bytes(config, shape, parameters))
+    at_once = 0 if config.rollout_engine == "vllm" else min(config.rollout_batch_size or share, share)
+    head = head_of_pieces(config, shape, run, buffers)
+    return memory_of_run(shape, run, trained, frozen, head, at_once, config.max_new_tokens)
+
+
+TILE = (4096, 32_768)  # tokens and vocabulary of a piece of TRL's output layer
+TILE_BUFFERS = 7  # float32 tensors of a piece that exist at once where there is no Triton, measured on a CPU
+
+
+def trl_head(shape: DecoderShape, run: PassShape, fused: bool) -> float:
+    """Bytes that TRL's output layer and loss take for a micro-batch; with Triton (`fused`) one piece is all."""
+    tokens = min(run.tokens, TILE[0])
+    logits = 0 if fused else tokens * min(shape.vocab, TILE[1])
+    return tokens * TILE[1] * run.compute + head_bytes(shape, run, logits, TILE_BUFFERS)
 
 
 def pass_of_rows(config: BaseConfig, model, rows: int, length: int) -> PassShape:

@@ -2,8 +2,10 @@
 
 import dataclasses
 import json
+import os
 from pathlib import Path
 
+from parts.data.chat import strings_past_template
 from parts.foundation.messages import say, tell
 from parts.foundation.processes import CGROUPS, group_folders
 from parts.running.memory import in_gib
@@ -48,6 +50,28 @@ def changed_settings(config, **resolved) -> dict:
     usual = dataclasses.asdict(type(config)(**chosen))  # what these two set are defaults as well
     values = dataclasses.asdict(config) | resolved | {"dry_run": False}
     return chosen | {name: value for name, value in values.items() if value != usual.get(name)}
+
+
+def batch_plan(config, tokenizer, rows: list[dict], held_out: list[dict]) -> dict:
+    """What the batch of every plan begins with."""
+    return {
+        "processes": int(os.environ.get("WORLD_SIZE", "1")),
+        "prompts": len(rows),
+        "held_out_prompts": len(held_out),
+        "longest_prompt_tokens": max(len(row["prompt_ids"]) for row in rows),
+        "prompts_past_the_chat_template": strings_past_template(
+            config, tokenizer, [row["prompt"] for row in rows + held_out]
+        ),
+    }
+
+
+def environment_plan(config, setup) -> dict:
+    """What a plan shows of a `PlaySetup`; nothing without one."""
+    if not setup:
+        return {}
+    tools = {kind.name: kind.tool_names for kind in setup.environments.kinds.values()}
+    form = setup.form if isinstance(setup.form, str) else "response template"
+    return {"environment": {"tools": tools, "tool_format": form, "conversation_tokens": config.conversation_tokens}}
 
 
 def print_plan(device: str, plan: dict, memory: dict[str, float], settings: dict, fits: str) -> None:

@@ -17,7 +17,7 @@ One rollout samples G completions per prompt (`num_generations`), scores them, a
 
 The settings have TRL's names and, for models above 50M parameters, TRL's learning rate. What this file adds: checks
 that speak before the model loads, greedy held-out evaluation, metrics and samples on disk, stages, a prompt order that
-survives a resume, and final/ loaded once more to show that it works.
+survives a resume.
 
 With --environment or --tools a completion is a conversation of several turns, sampled by TRL and played here through
 its rollout_func: a limit for each tool, ids never encoded again, and only sampled tokens in the loss.
@@ -26,7 +26,7 @@ Deliberately left out: images, a baseline by turn, and a critic (scripts/ppo_tra
 
     python scripts/grpo_train.py --steps 20 --output_dir runs/first          # CPU, the embedded model, under a minute
     python scripts/grpo_train.py --model Qwen/Qwen2.5-0.5B-Instruct --data train.jsonl --eval_data test.jsonl \\
-        --preset MATH_REASONING_REWARDS --profile memory --output_dir runs/qwen                            # one GPU
+        --reward MATH_REASONING_REWARDS --profile memory --output_dir runs/qwen                            # one GPU
     python scripts/grpo_train.py --environment examples/environments.py:SecondAttempt --max_turns 2 --output_dir runs/2
     accelerate launch --num_processes 4 scripts/grpo_train.py --profile fast --model … --data … --reward … # several
 
@@ -37,19 +37,10 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 ROOMS = (
     "settings",
     "data",
-    "batch_plan",
-    "prompt_stream",
-    "trl_arguments",
     "rewards",
-    "stages",
-    "conversations_for_trl",
     "evaluation",
-    "run_log",
-    "checkpoints",
     "colocated",
+    "callback",
     "trainer",
-    "prepare",
-    "memory",
-    "dry_run",
     "run",
 )

@@ -1,58 +1,177 @@
-"""Held-out evaluation with greedy completions."""
+"""Conversations with environments and tools through TRL, and held-out evaluation with greedy completions."""
 
+import dataclasses
 import statistics
+from collections.abc import Callable
 
 from parts.data.held_out import overlap_metric
 from parts.environments.conversations import Conversation
-from parts.environments.play import play
-from parts.environments.play_setup import PlaySetup
-from parts.foundation.messages import UserError
+from parts.environments.environments import Environments, load_environments, load_tools
+from parts.environments.play import play, play_metrics
+from parts.environments.play_setup import (
+    OF_ENVIRONMENT,
+    PlaySetup,
+    as_rewards_see,
+    check_chat_template,
+    check_environment_rows,
+    check_environments,
+    make_play_setup,
+    pays,
+    pieces,
+    playable_rows,
+)
+from parts.foundation.messages import UserError, need
 from parts.foundation.processes import gather_rows, world
+from parts.networks.models import base_of, generation_settings
 from parts.reading.paired_tests import accuracy_figures
-from parts.rewards.user_code import text_of_turns
-from programs.grpo_train.conversations_for_trl import conversation_entry, conversation_metrics, heard
-from programs.grpo_train.rewards import Scorer, Stage, as_completions, weighted_sum
+from parts.rewards.user_code import visible_text
+from programs.grpo_train.rewards import Scorer, Stage, as_completions, environment_score
 from programs.grpo_train.settings import Config
 
 
-def greedy_completions(trainer, prompts: list[list[int]], batch_size: int, sync: bool = True) -> list[list[int]]:
-    """Token ids of one greedy completion per prompt, by the sampler that trains; vLLM gets its weights with `sync`."""
-    import torch
-    from trl.models import unwrap_model_for_generation
+def load_kinds(config: Config, tokenizer) -> Environments | None:
+    """The environments of --environment or --tools, if any."""
+    if not config.converses:
+        return None
+    check_chat_template(config, tokenizer)
+    return load_tools(config.tools) if config.tools else load_environments(config.environment)
 
-    if trainer.use_vllm:
-        engine = trainer.vllm_generation
-        if sync:
-            engine.sync_weights()
-        kept, engine.temperature = engine.temperature, 0.0
-        try:
-            return engine.generate(prompts, None, 1)[1]
-        finally:
-            engine.temperature = kept
-    device, pad_id = trainer.accelerator.device, trainer.processing_class.pad_token_id
+
+def let_environments_score(config: Config, environments: Environments, scorer: Scorer, stages: list[Stage]) -> None:
+    """Put the environments' own score beside the rewards of every stage, with weight 1; refuse what nothing pays."""
+    check_environments(config, environments, scorer.functions)
+    kinds = environments.kinds.values()
+    if not any(map(pays, kinds)):
+        return
+    environment_part = {OF_ENVIRONMENT: environment_score}
+    scored = any(kind.scores for kind in kinds)  # then it is what a held-out row's full marks are
+    scorer.functions = environment_part | scorer.functions if scored else scorer.functions | environment_part
+    for stage in stages:
+        stage.weights = {OF_ENVIRONMENT: 1.0} | stage.weights if scored else stage.weights | {OF_ENVIRONMENT: 1.0}
+    scorer.enter(stages[0])
+
+
+def end_ids_of(config: Config, tokenizer) -> list[int]:
+    """The tokens that end an answer, as TRL has them, without the weights."""
+    ids = generation_settings(base_of(config.model)).eos_token_id
+    return sorted({*(ids if isinstance(ids, list) else [ids]), tokenizer.eos_token_id} - {None})
+
+
+def prepare_conversations(
+    config: Config, tokenizer, environments: Environments, rows: list[dict], held_out: list[dict]
+) -> tuple[PlaySetup, list[dict], list[dict]]:
+    """What is needed to play, and the rows that can be played."""
+    check_environment_rows(environments, rows + held_out)
+    setup = make_play_setup(config, tokenizer, end_ids_of(config, tokenizer), environments)
+    limit = "max_prompt_length"
+    kept = playable_rows(config, setup, rows, config.data, limit)
+    return setup, kept, playable_rows(config, setup, held_out, "held-out prompts", limit)
+
+
+def check_sampling_apart(trainer) -> None:
+    """Raise UserError where all processes sample together: their conversations have different numbers of turns."""
+    plugin = trainer.accelerator.state.deepspeed_plugin
+    together = {
+        "FSDP": trainer.is_fsdp_enabled,
+        "DeepSpeed ZeRO-3": plugin is not None and plugin.zero_stage == 3,
+        "--use_vllm server": trainer.use_vllm and trainer.vllm_mode == "server",
+        "vllm_tensor_parallel_size": trainer.use_vllm and trainer.vllm_tensor_parallel_size > 1,
+    }
+    reasons = [name for name, given in together.items() if given and world()[1] > 1]
+    need(
+        not reasons,
+        f"got conversations with {', '.join(reasons)} and {world()[1]} processes, which then sample together, though "
+        "conversations differ in turns; expected processes that sample by themselves; try plain data parallelism, "
+        "ZeRO-2, or --use_vllm colocate",
+    )
+
+
+def rollout_function(setup: PlaySetup, scorer: Scorer) -> Callable:
+    """TRL's rollout_func: play a conversation for each prompt, sampled by TRL's trainer.
+
+    TRL hands it nothing of a row but the prompt, so the data set's prompts are the numbers of rows.
+    """
+
+    def rollout(prompts: list[str], trainer) -> dict:
+        def sample(so_far: list[list[int]], numbers: list[int], turn: int) -> list[tuple[list[int], list[float]]]:
+            ids, logprobs = trainer._generate_single_turn(so_far, None, {}, 1)  # as TRL's own loop of tools does
+            return list(zip(ids, logprobs or [[0.0] * len(answer) for answer in ids], strict=True))
+
+        rows = [scorer.rows[int(prompt)] for prompt in prompts]
+        conversations = play(rows, setup.environments, setup.bridge, sample, setup.limits, setup.form)
+        scorer.heard = heard(rows, conversations)
+        return {
+            "prompt_ids": [c.prompt_ids for c in conversations],
+            "completion_ids": [c.response_ids for c in conversations],
+            "logprobs": [c.rollout_logprobs for c in conversations] if trainer.use_vllm else None,
+            "env_mask": [c.response_mask for c in conversations],
+        }
+
+    return rollout
+
+
+def heard(rows: list[dict], conversations: list[Conversation]) -> tuple[list[dict], list[list[dict]]]:
+    """Rows as rewards see them, with their conversation and, as TRL names it, its environment; and the messages."""
+    seen, said = as_rewards_see(rows, conversations)
+    return [
+        {**row, "talk": conversation, "columns": {**row["columns"], "environments": conversation.environment}}
+        for row, conversation in zip(seen, conversations, strict=True)
+    ], said
+
+
+def brief(setup: PlaySetup, conversation: Conversation) -> Conversation:
+    """A conversation for metrics, as processes exchange it; finished if all of its answers ended by themselves."""
+    finished = all(setup.bridge.ends(conversation.response_ids[start:end]) for start, end in conversation.spans)
+    return dataclasses.replace(conversation, kind=None, environment=None, prompt="", messages=[], finished=finished)
+
+
+def conversation_entry(setup: PlaySetup, conversation: Conversation) -> dict:
+    """What a sample has of a conversation."""
+    bridge, short = setup.bridge, brief(setup, conversation)
+    answers = [conversation.response_ids[start:end] for start, end in conversation.spans]
+    return {
+        "prompt": conversation.prompt,
+        "completion": "\n".join(visible_text(bridge.tokenizer, ids, bridge.end_ids) for ids in answers),
+        "finished": short.finished,
+        "length": sum(conversation.response_mask),  # what was sampled
+        "ended_by": conversation.ended_by,
+        "turn_rewards": conversation.turn_rewards,
+        "messages": conversation.messages,
+        "pieces": pieces(bridge.tokenizer, conversation),
+        "talk": short,
+    }
+
+
+def conversation_metrics(conversations: list[Conversation]) -> dict[str, float]:
+    """Metrics of the conversations of a rollout, of `brief`; TRL counts as cut off those whose last answer is."""
+    truncated = statistics.fmean(not conversation.finished for conversation in conversations)
+    return play_metrics(conversations) | {"rollout/truncated_frac": truncated}
+
+
+def greedy_completions(trainer, prompts: list[list[int]], batch_size: int) -> list[list[int]]:
+    """Token ids of one greedy completion per prompt, by the sampler that trains."""
+    from transformers import GenerationConfig
+
+    ends, pad_id = trainer.eos_token_ids, trainer.processing_class.pad_token_id
+    limits = {"max_new_tokens": trainer.max_completion_length, "do_sample": False, "disable_compile": True}
+    greedy = {"generation_config": GenerationConfig(**limits, eos_token_id=ends, pad_token_id=pad_id)}
+    owner = trainer.vllm_generation if trainer.use_vllm else trainer
+    changed = {"temperature": 0.0} if trainer.use_vllm else greedy | {"generation_kwargs": {}}
+    kept = {name: getattr(owner, name) for name in changed}
+    vars(owner).update(changed)
+    trainer.model.eval()
     completions = [None] * len(prompts)
     order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))  # a batch of like lengths has few pads
-    limits = {"max_new_tokens": trainer.max_completion_length, "do_sample": False, "disable_compile": True}
-    limits |= {"eos_token_id": trainer.eos_token_ids, "pad_token_id": pad_id}
-    trainer.model.eval()
-    with (
-        unwrap_model_for_generation(
-            trainer.model_wrapped, trainer.accelerator, gather_deepspeed3_params=trainer.args.ds3_gather_for_generation
-        ) as model,
-        torch.no_grad(),
-        trainer._dist.summon_full_params(trainer.model_wrapped, recurse=False),
-    ):
-        for start in range(0, len(prompts), batch_size):
-            numbers = order[start : start + batch_size]
-            batch = [prompts[i] for i in numbers]
-            width = max(map(len, batch))
-            ids = torch.tensor([[pad_id] * (width - len(p)) + p for p in batch], device=device)  # [B, T]
-            mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in batch], device=device)
-            made = model.generate(input_ids=ids, attention_mask=mask, **limits)[:, width:].tolist()
+    size = len(prompts) if trainer.use_vllm else batch_size
+    try:
+        for start in range(0, len(prompts), max(1, size)):
+            numbers = order[start : start + size]
+            made = trainer._generate_single_turn([prompts[i] for i in numbers], None, {}, 1)[0]
             for number, tokens in zip(numbers, made, strict=True):
-                ends = [i for i, token in enumerate(tokens) if token in trainer.eos_token_ids]
-                completions[number] = tokens[: ends[0] + 1] if ends else tokens
-    trainer.model.train()
+                completions[number] = tokens
+    finally:
+        vars(owner).update(kept)
+        trainer.model.train()
     return completions
 
 
@@ -60,7 +179,7 @@ def greedy_conversations(config: Config, trainer, setup: PlaySetup, rows: list[d
     """One greedy conversation per row."""
 
     def sample(so_far: list[list[int]], numbers: list[int], turn: int) -> list[tuple[list[int], list[float]]]:
-        made = greedy_completions(trainer, so_far, config.per_device_eval_batch_size, sync=turn == 0)
+        made = greedy_completions(trainer, so_far, config.per_device_eval_batch_size)
         return [(ids, [0.0] * len(ids)) for ids in made]
 
     return play(rows, setup.environments, setup.bridge, sample, setup.limits, setup.form)
@@ -71,13 +190,8 @@ def scored_samples(trainer, scorer: Scorer, goal: Stage, rows: list[dict], compl
     if not rows:
         return []
     extra = {"trainer_state": trainer.state, "log_extra": lambda *_: None, "log_metric": lambda *_: None}
-    parts, samples = {name: scorer.score(name, rows, completions, ids, extra) for name in goal.weights}, []
-    for i, row in enumerate(rows):
-        rewards = {name: values[i] for name, values in parts.items()}
-        sample = {"prompt": row["prompt"], "completion": text_of_turns(completions[i]), "rewards": rewards}
-        sample |= {"score": weighted_sum(rewards, goal.weights), "length": len(ids[i]), "columns": row["columns"]}
-        samples.append(sample | {"finished": bool(ids[i]) and ids[i][-1] in trainer.eos_token_ids})
-    return samples
+    rewards = {name: scorer.score(name, rows, completions, ids, extra) for name in goal.weights}
+    return scorer.as_samples(rows, completions, ids, rewards, goal.weights)
 
 
 def evaluate(

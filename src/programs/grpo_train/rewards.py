@@ -1,25 +1,34 @@
-"""Rewards as TRL calls them, checked and logged."""
+"""Rewards as TRL calls them, checked and logged; the stages of a run."""
 
-import asyncio
-import functools
-import inspect
+import json
+import re
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from parts.data.pass_band import passes_fully
-from parts.rewards.reward_forms import PerSample, as_reward
-from parts.rewards.rewards import CallFailed, CallLimits, blamed_row, check_columns, checked_scores, scored_batch
+from parts.foundation.bundle import EMBEDDED_REWARDS, specs_for
+from parts.foundation.messages import UserError, need
+from parts.rewards.reward_forms import PerSample, as_reward, library_rewards, load_rewards
+from parts.rewards.rewards import (
+    CallFailed,
+    CallLimits,
+    blamed_row,
+    call_limits,
+    check_columns,
+    checked_scores,
+    scored_batch,
+)
 from parts.rewards.user_code import reward_arguments, text_of_turns, visible_text
 from programs.grpo_train.data import TRL_EXTRAS
+from programs.grpo_train.settings import Config
 
 
 @dataclass
 class Stage:
-    """Some steps of the run with their own rewards and learning rate (0: the run's)."""
+    """Some steps of the run with their own rewards."""
 
     weights: dict[str, float]  # by name of the function
     steps: int
-    learning_rate: float = 0.0
 
 
 def plain_function(function):
@@ -43,7 +52,6 @@ class Scorer:
         self.rows, self.functions, self.active, self.weights = rows, {}, set(), {}
         self.limits, self.tokenizer, self.eos_ids = limits or CallLimits(), None, []  # make_trainer gives the others
         self.latest, self.seconds, self.none_in_a_row = {}, 0.0, 0
-        self.seen = []  # (row, whether it passes the first reward) of completions since they were last asked for
         self.heard = None  # (rows, messages) of the latest conversations, where completions are conversations
 
     def add(self, function, weight: float, weights: dict[str, float]) -> None:
@@ -66,29 +74,17 @@ class Scorer:
         """Let only a stage's functions score from now on."""
         self.active, self.weights = {*stage.weights}, stage.weights
 
-    def for_trl(self) -> list:
-        """One function per name for TRL's reward_funcs; those of async functions are async, so that they overlap."""
-        wrapped = []
-        for name, function in self.functions.items():
-            scored = functools.partial(self.scored, name)
-            plain = plain_function(function)
-            if any(map(inspect.iscoroutinefunction, (plain, plain.__call__))):
-                scored = functools.partial(self.scored_in_thread, name)
+    def for_trl(self) -> list[Callable]:
+        """One function per name for TRL's reward_funcs."""
 
-            def reward(prompts, completions, scored=scored, **given):
-                return scored(completions, **given)
+        def named(name: str) -> Callable:
+            def reward(prompts, completions, **given):
+                return self.scored(name, completions, **given)
 
-            async def reward_async(prompts, completions, scored=scored, **given):
-                return await scored(completions, **given)
+            reward.__name__ = name
+            return reward
 
-            shown = reward_async if scored.func == self.scored_in_thread else reward
-            shown.__name__ = name
-            wrapped.append(shown)
-        return wrapped
-
-    async def scored_in_thread(self, name: str, completions: list, **given) -> list:
-        """`scored` beside other async functions."""
-        return await asyncio.to_thread(self.scored, name, completions, **given)
+        return [named(name) for name in self.functions]
 
     def scored(self, name: str, completions: list, completion_ids: list, row: list[int], **extra) -> list:
         """Score a rollout in training and remember it."""
@@ -103,8 +99,6 @@ class Scorer:
         if name in self.active:
             values = self.score(name, self.latest["rows"], completions, completion_ids, extra)
             self.latest["rewards"][name] = values
-            if name == next(iter(self.weights)):
-                self.seen += [(number, passes_fully({name: value})) for number, value in zip(row, values, strict=True)]
             self.seconds += time.perf_counter() - begin
         return values
 
@@ -127,26 +121,22 @@ class Scorer:
             ) from cause
         return checked_scores(name, result, completions)
 
-    def samples(self, eos_ids: list[int]) -> list[dict]:
-        """The latest rollout of this process."""
-        seen, rewards = self.latest, self.latest["rewards"]
+    def as_samples(
+        self, rows: list[dict], completions: list, ids: list[list[int]], rewards: dict, weights: dict
+    ) -> list:
+        """Completions as samples, with their rewards by name."""
         samples = []
-        for i, ids in enumerate(seen["completion_ids"]):
+        for i, row in enumerate(rows):
             parts = {name: values[i] for name, values in rewards.items()}
-            sample = {
-                "prompt": seen["rows"][i]["prompt"],
-                "completion": text_of_turns(seen["completions"][i]),
-                "columns": seen["rows"][i]["columns"],
-            }
-            sample |= {"score": weighted_sum(parts, self.weights), "rewards": parts}
-            samples.append(sample | {"finished": bool(ids) and ids[-1] in eos_ids})
+            sample = {"prompt": row["prompt"], "completion": text_of_turns(completions[i]), "rewards": parts}
+            sample |= {"score": weighted_sum(parts, weights), "length": len(ids[i]), "columns": row["columns"]}
+            samples.append(sample | {"finished": bool(ids[i]) and ids[i][-1] in self.eos_ids})
         return samples
 
-    def scores(self) -> list[float]:
-        """Scores of this process's completions in the latest rollout."""
-        rewards = self.latest["rewards"]
-        count = len(self.latest["completion_ids"])
-        return [weighted_sum({k: v[i] for k, v in rewards.items()}, self.weights) for i in range(count)]
+    def samples(self) -> list[dict]:
+        """The latest rollout of this process."""
+        seen = self.latest
+        return self.as_samples(seen["rows"], seen["completions"], seen["completion_ids"], seen["rewards"], self.weights)
 
     def state_dict(self) -> dict:
         """State of the functions that have one, such as AdaptiveReward."""
@@ -189,3 +179,55 @@ def as_completions(tokenizer, rows: list[dict], ids: list[list[int]], eos_ids: l
         else:
             made.append([parse_response(tokenizer, token_ids) if parsed else {"role": "assistant", "content": text}])
     return made
+
+
+def stage_rewards(name: str, config: Config) -> list[tuple]:
+    """(function, weight) pairs of a stage's word: FILE.py:function, a --reward by its name, or one of the library."""
+    word, star, weight = name.partition("*")
+    given = {spec.partition("*")[0].rpartition(":")[2]: spec.partition("*")[0] for spec in config.reward}
+    library = {one: one for one in library_rewards(EMBEDDED_REWARDS)}
+    names = (word, f"{word}_reward")
+    target = next((known[one] for known in (given, library) for one in names if one in known), word)
+    return load_rewards(target + star + weight)
+
+
+def parse_stages(specs: list[str]) -> list[tuple[list[str], int]]:
+    """(rewards, steps) per stage, from `a+b*0.5:200,c:800`."""
+    stages = []
+    for part in [part for spec in specs for part in spec.split(",")]:
+        match = re.fullmatch(r"\s*(.+):([1-9]\d*)\s*", part)
+        remedy = "try --stages format:200,correctness:800, or in YAML a list of such texts"
+        need(match, f"got stage {part!r}; expected rewards:steps, at one learning rate for all; {remedy}")
+        stages.append((match[1].split("+"), int(match[2])))
+    return stages
+
+
+def load_stages(config: Config, rows: list[dict]) -> tuple[Scorer, list[Stage]]:
+    """The reward functions and the stages of the run; without --stages there is one."""
+    scorer, stages = Scorer(rows, call_limits(config)), []
+    for rewards, steps in parse_stages(config.stages):
+        stages.append(Stage({}, steps))
+        for function, weight in [pair for name in rewards for pair in stage_rewards(name, config)]:
+            scorer.add(function, weight, stages[-1].weights)
+    if not stages:
+        specs = config.reward
+        if not config.converses:
+            specs = specs_for(config.data, specs, ", or --reward MATH_REASONING_REWARDS")
+        stages = [Stage({}, 0)]
+        for function, weight in [pair for spec in specs for pair in load_rewards(spec)]:
+            scorer.add(function, weight, stages[0].weights)
+    try:
+        json.dumps(scorer.state_dict())
+    except TypeError as error:
+        raise UserError(f"got a reward whose state_dict is no JSON ({error}); expected numbers, text, lists") from error
+    scorer.enter(stages[0])
+    return scorer, stages
+
+
+def stage_at(stages: list[Stage], step: int) -> int:
+    """Index of the stage to which the step after `step` optimizer steps belongs."""
+    for i, stage in enumerate(stages[:-1]):
+        if step < stage.steps:
+            return i
+        step -= stage.steps
+    return len(stages) - 1

@@ -1,27 +1,229 @@
-"""The run and the command line."""
+"""What is loaded and checked before the first step, --dry_run, the run, and the command line."""
 
-import gc
+import contextlib
+import dataclasses
+import math
+import os
+import random
 import sys
+from dataclasses import dataclass
 from pathlib import Path
+from unittest import mock
 
+from parts.data.prompts import load_splits
 from parts.environments.environments import EnvironmentFault
-from parts.foundation.exit_codes import exit_code
-from parts.foundation.messages import DivergedError, RewardError, say, tell
+from parts.environments.play_setup import PlaySetup
+from parts.foundation.exit_codes import exit_code, quiet_environment
+from parts.foundation.messages import DivergedError, RewardError, say
 from parts.foundation.processes import StopRequest, room_for, world
-from parts.rewards.user_code import text_of_turns
-from parts.running.fit import LOADING
+from parts.learning.idle_settings import say_idle
+from parts.networks.models import settle_model, shaped_network
+from parts.running.fit import LOADING, SAMPLING, UPDATE, Sizes, ladder, lighter_settings, settle_or_refuse, show_plan
+from parts.running.memory import (
+    PassShape,
+    adapter_weights,
+    attention_kind,
+    frozen_bytes,
+    memory_of_run,
+    shape_of,
+    trl_head,
+)
 from parts.running.output_folder import make_folder, write_settings
+from parts.running.plan import batch_plan, environment_plan
 from parts.running.run_check import check_stop_when
 from parts.running.summary import report, run_summary
-from programs.grpo_train.checkpoints import export_final, resume_point, sample_final
-from programs.grpo_train.dry_run import show_plan
-from programs.grpo_train.memory import settle_batch
-from programs.grpo_train.prepare import prepare_run, quiet_libraries
-from programs.grpo_train.prompt_stream import BandedPrompts
-from programs.grpo_train.run_log import TrlLog
-from programs.grpo_train.settings import PROFILES, Config, parse_arguments
-from programs.grpo_train.trainer import GrpoRun, make_trainer
-from programs.grpo_train.trl_arguments import trl_config
+from programs.grpo_train.callback import GrpoRun, TrlLog, export_final, resume_point
+from programs.grpo_train.data import BatchPlan, left_tokenizer, load_task, plan_batches, trl_config, trl_settings
+from programs.grpo_train.evaluation import let_environments_score, load_kinds, prepare_conversations
+from programs.grpo_train.rewards import Scorer, Stage, load_stages
+from programs.grpo_train.settings import PROFILES, Config, check_machine, check_settings, fill_in, parse_config
+from programs.grpo_train.trainer import make_trainer
+
+
+@contextlib.contextmanager
+def quiet_libraries(config: Config):
+    """Set what must stand in the environment when TRL is imported and used; what the user has set stays."""
+    import warnings
+
+    from transformers.utils import logging
+
+    defaults = {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
+    defaults |= {"TENSORBOARD_LOGGING_DIR": f"{config.output_dir}/tensorboard", "WANDB_DIR": config.output_dir}
+    defaults |= {"WANDB_PROJECT": "rl-training", "TRL_EXPERIMENTAL_SILENCE": "1"}  # of rollout_func: TRL is pinned
+    quiet_environment(bool(config.use_vllm))
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    warnings.filterwarnings("ignore", message=".*gradient_checkpointing.*deprecated.*")  # inside TRL and peft
+    with mock.patch.dict(os.environ, {name: value for name, value in defaults.items() if name not in os.environ}):
+        yield
+
+
+def parameter_count(config: Config) -> int:
+    """Number of parameters, from the model's configuration alone."""
+    return sum(p.numel() for p in shaped_network(config, config.model).parameters())
+
+
+@dataclass
+class Prepared:
+    """A run with all that can be known before the weights are loaded."""
+
+    config: Config  # resolved
+    plan: BatchPlan
+    tokenizer: object
+    rows: list[dict]
+    held_out: list[dict]
+    scorer: Scorer
+    stages: list[Stage]
+    parameters: int
+    setup: PlaySetup | None  # what conversations are played with
+
+
+def prepare_run(config: Config) -> Prepared:
+    """Check everything that does not need the weights."""
+    import numpy as np
+    import torch
+
+    settle_model(config)
+    check_settings(config)
+    for set_seed in (random.seed, np.random.seed, torch.manual_seed):  # for the user's rewards
+        set_seed(config.seed)
+    tokenizer, setup = left_tokenizer(config), None
+    environments = load_kinds(config, tokenizer)
+    rows, held_out = load_splits(config, tokenizer, load_task)
+    scorer, stages = load_stages(config, rows)
+    if environments:
+        let_environments_score(config, environments, scorer, stages)
+    for row in (rows + held_out)[:: max(1, len(rows))]:
+        scorer.check_columns(row)
+    if environments:
+        setup, rows, held_out = prepare_conversations(config, tokenizer, environments, rows, held_out)
+        scorer.rows = rows
+    parameters = parameter_count(config)
+    resolved = fill_in(config, parameters)
+    if config.stages:
+        resolved.steps = sum(stage.steps for stage in stages)
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    plan = plan_batches(resolved, processes, len(rows))
+    at_once = plan.completions_per_rollout // processes  # what training has memory for
+    resolved.per_device_eval_batch_size = resolved.per_device_eval_batch_size or at_once
+    whole = math.ceil(resolved.save_steps / plan.steps_per_rollout) * plan.steps_per_rollout
+    if whole != resolved.save_steps:
+        say(f"checkpoints every {whole} steps: a rollout lasts {plan.steps_per_rollout}; TRL cannot resume inside one")
+        resolved.save_steps = whole
+    check_machine(resolved)
+    resolved.given = config.given
+    say_idle(resolved, plan.steps_per_rollout)
+    return Prepared(resolved, plan, tokenizer, rows, held_out, scorer, stages, parameters, setup)
+
+
+def trl_pass(config: Config, model, args: dict, length: int) -> PassShape:
+    """The micro-batch of an update, were all its rows of this length."""
+    stream = 4 if args["model_init_kwargs"]["dtype"] == "float32" else 2
+    given = args["model_init_kwargs"].get("attn_implementation")
+    return PassShape(
+        rows=config.per_device_train_batch_size,
+        length=length,
+        compute=2 if args["bf16"] or args["fp16"] else stream,
+        stream=stream,
+        attention=attention_kind(given or model.config._attn_implementation),
+        checkpointing=args["activation_checkpointing"],
+        lora_rank=config.lora_rank,
+    )
+
+
+def moments(optimizer: str) -> float:
+    """Numbers that an optimizer of transformers keeps of a weight, in the weight's width."""
+    if optimizer.startswith(("sgd", "adafactor")):
+        return 0
+    return 0.5 if "8bit" in optimizer else 2
+
+
+def trl_memory(ready: Prepared, config: Config, model, longest: int, processes: int) -> dict[str, float]:
+    """Bytes per process, see `memory_of_run`; what vLLM takes is left out.
+
+    {} where weights are sharded, which this does not count.
+    """
+    args, parameters, shape = trl_settings(config, ready.plan.steps), ready.parameters, shape_of(model)
+    sharded = any(os.environ.get(f"ACCELERATE_USE_{name}") for name in ("DEEPSPEED", "FSDP", "MEGATRON_LM"))
+    if not shape or sharded or args.get("deepspeed") or args.get("fsdp"):
+        return {}
+    whole = config.conversation_tokens if config.converses else longest + config.max_completion_length
+    run = trl_pass(config, model, args, whole)
+    if config.lora_rank:
+        each, adapters = 0.516 if config.load_in_4bit else run.stream, adapter_weights(shape, config.lora_rank)
+        kept, gradients = frozen_bytes(shape, parameters, each, run.stream) + 12 * adapters, 4 * adapters
+    else:
+        kept, gradients = (1 + moments(config.optim)) * parameters * run.stream, parameters * run.stream
+    reference = parameters * run.stream if config.beta and not config.lora_rank else 0
+    at_once = 0 if config.use_vllm else ready.plan.completions_per_rollout // processes
+    head = trl_head(shape, run, not args["use_cpu"])
+    frozen = {"reference": reference}
+    return memory_of_run(shape, run, (kept, gradients), frozen, head, at_once, config.max_completion_length)
+
+
+def splits(config: Config, of_run: Config, heed: bool) -> list[dict]:
+    """Completions of a forward pass and forward passes of a step, whose product stays; one pair where they matter.
+
+    Args:
+        of_run: the settings as they were given, 0 where they were left open.
+    """
+    batch, passes = config.per_device_train_batch_size, config.gradient_accumulation_steps
+    names = ("per_device_train_batch_size", "gradient_accumulation_steps", "steps_per_generation")
+    left_open = not any(getattr(of_run, name) for name in names)
+    exact = config.loss_type != "bnpo" and config.top_entropy_quantile == 1  # these look at a forward pass
+    sizes = [size for size in ladder(batch, 1) if batch % size == 0] if exact and (left_open or not heed) else [batch]
+    return [{names[0]: size, names[1]: passes * batch // size} for size in sizes]
+
+
+def sizes_of_run(ready: Prepared, of_run: Config, processes: int) -> Sizes:
+    """What may be chosen by the memory that is free."""
+    config, longest = ready.config, max(len(row["prompt_ids"]) for row in ready.rows)
+    model, checkpointing = shaped_network(config, config.model), {"gradient_checkpointing": "true"}
+    recompute = {} if trl_settings(config, 1)["activation_checkpointing"] else checkpointing
+    beside = config.use_vllm == "colocate" and not config.vllm_enable_sleep_mode
+    return Sizes(
+        estimate=lambda changed: trl_memory(ready, changed, model, longest, processes),
+        choices=lambda changed, heed: {UPDATE: splits(changed, of_run, heed), SAMPLING: [{}]},
+        text=lambda changed: f"micro-batches of {changed.per_device_train_batch_size} completions",
+        lighter=lighter_settings(config, "max_completion_length", recompute, bits=not config.merge_lora),
+        aside=config.vllm_gpu_memory_utilization if beside else 0.0,
+    )
+
+
+def settle_batch(ready: Prepared, of_run: Config) -> None:
+    """Let a forward pass be as large as memory allows; UserError where a run cannot fit."""
+    settle_or_refuse(ready.config, trl_device(ready.config), sizes_of_run(ready, of_run, world()[1]))
+
+
+def trl_device(config: Config) -> str:
+    """What TRL will train on."""
+    if trl_settings(config, 1)["use_cpu"]:
+        return "cpu"
+    return f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
+
+
+def show_trl_plan(config: Config) -> int:
+    """Print batch arithmetic, memory per process, and the settings that are no defaults, as JSON."""
+    ready = prepare_run(config)
+    resolved, plan = ready.config, ready.plan
+    turns = resolved.max_turns if resolved.converses else 1
+    completions = plan.rollouts * plan.completions_per_rollout
+    passes = plan.rollouts * plan.prompts_per_rollout / len(ready.rows)
+    batch = (
+        batch_plan(config, ready.tokenizer, ready.rows, ready.held_out)
+        | dataclasses.asdict(plan)
+        | {
+            "prompts_per_step": plan.completions_per_step / resolved.num_generations / resolved.num_iterations,
+            "optimizer_steps": plan.steps,
+            "passes_over_the_data": round(passes, 2),
+            "completion_tokens_at_most": completions * turns * resolved.max_completion_length,
+        }
+    )
+    shown = {"batch": batch, "stages": [dataclasses.asdict(stage) for stage in ready.stages]}
+    shown |= {"parameters": ready.parameters} | environment_plan(resolved, ready.setup)
+    sizes = sizes_of_run(ready, config, int(os.environ.get("WORLD_SIZE", "1")))
+    show_plan(resolved, trl_device(resolved), sizes, shown)
+    return 0
 
 
 def train(config: Config) -> int:
@@ -36,8 +238,7 @@ def train(config: Config) -> int:
     settle_batch(ready, config)
     args = trl_config(resolved, plan.steps)
     make_folder(config)
-    band = BandedPrompts(resolved, len(ready.rows), plan.prompts_per_rollout) if resolved.keep_between else None
-    run = GrpoRun(resolved, plan, ready.scorer, ready.stages, ready.held_out, ready.setup, band)
+    run = GrpoRun(resolved, plan, ready.scorer, ready.stages, ready.held_out, ready.setup)
     with room_for(*LOADING):
         trainer = make_trainer(resolved, args, ready.rows, plan, run, ready.tokenizer)
     start = -1
@@ -62,14 +263,7 @@ def train(config: Config) -> int:
     finally:
         run.log.close()
         run.stop.restore()
-    run.trainer = trainer = None
-    gc.collect()  # the samples below load final/ beside what is left
-    if world()[0] == 0:
-        summary["final_samples"] = sample_final(resolved, ready.tokenizer, (ready.held_out or ready.rows)[:4])
-        summary["seconds"] = round(run.state()["attributes"]["seconds"], 1)
-        report(config, summary)
-        for s in summary["final_samples"][:2]:
-            tell(f"final/ loads and says {s['completion'][-60:]!r} to {text_of_turns(s['prompt'])[-60:]!r}")
+    report(config, summary | {"seconds": round(run.state()["attributes"]["seconds"], 1)})
     return 0
 
 
@@ -98,9 +292,9 @@ def run_steps(trainer, checkpoint: Path | None) -> None:
 
 def run(argv: list[str]) -> int:
     """Do what a command line says and return the exit code."""
-    config = parse_arguments(argv)
+    config = parse_config(argv)
     with quiet_libraries(config):
-        return show_plan(config) if config.dry_run else train(config)
+        return show_trl_plan(config) if config.dry_run else train(config)
 
 
 def main(argv: list[str] | None = None) -> int:

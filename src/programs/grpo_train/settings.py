@@ -1,15 +1,11 @@
 """Settings under TRL's names, profiles, and what contradicts what."""
 
-import ast
-import contextlib
 import dataclasses
-import importlib
 import importlib.util
-import json
 import typing
 from dataclasses import dataclass
+from typing import ClassVar
 
-from parts.data.pass_band import check_band
 from parts.environments.play_setup import check_idle, check_room
 from parts.foundation.messages import UserError, need, suggest
 from parts.foundation.settings import check_numbers, in_order, parse_settings, setting
@@ -22,7 +18,7 @@ from parts.sampling.sampling_vllm import VLLM_PIP
 @in_order(
     profile="",
     max_prompt_length="chat_template_kwargs",
-    preset="reward_retries",
+    stages="reward_retries",
     learning_rate="entropy_coef",
     gradient_checkpointing="attn_implementation",
     lora_dropout="lora_alpha",
@@ -36,76 +32,34 @@ class Config(TrainerSettings):
     # model and data
     profile: str = setting("", "ready settings; other flags win over it", ["memory", "fast", "cpu"], free=True)
     max_prompt_length: int = setting(512, "longer prompts are left out, and counted; in tokens", positive=True)
-    reward: list[str] = setting(
-        [], "FILE.py:function[*weight] or a library's name, repeatable; the first defines eval/accuracy"
-    )
-    preset: list[str] = setting(
-        [],
-        "rewards of the library with advised weights, repeatable",
-        ["MATH_REASONING_REWARDS", "CODE_GENERATION_REWARDS", "SUMMARIZATION_REWARDS", "QA_REWARDS"],
-    )
-    stages: list[str] = setting([], "rewards[+rewards…]:steps[@learning_rate], by comma or repeated; in YAML a list")
-    environment: str = setting(
-        "",
-        "FILE.py:Class, conversations of several turns: its methods are tools, or it replies; also {name: class}",
-    )
+    reward: list[str] = setting([], "FILE.py:function[*weight] or a library's name, repeatable; the first: accuracy")
+    stages: list[str] = setting([], "rewards[+rewards…]:steps, by comma or repeated")
+    environment: str = setting("", "FILE.py:Class, conversations of several turns: methods are tools, or it replies")
     tools: str = setting("", "FILE.py:f,g, functions that are the model's tools; --reward scores the conversations")
     max_turns: int = setting(8, "answers in a conversation with an environment or tools", positive=True)
-    max_conversation_tokens: int = setting(
-        0, "tokens of a whole conversation (0: max_prompt_length + max_turns x max_completion_length)"
-    )
-    tool_timeout: float = setting(
-        30.0, "seconds for an answer's tool calls together, or for a reply", positive=True, free=True
-    )
+    max_conversation_tokens: int = setting(0, "tokens of a conversation (0: a longest prompt and max_turns answers)")
+    tool_timeout: float = setting(30.0, "seconds for an answer's tool calls, or a reply", positive=True, free=True)
     tool_characters: int = setting(8000, "longer results of tools are cut", positive=True)
-    tool_format: str = setting(
-        "",
-        "form of tool calls: hermes, qwen_xml, mistral, deepseek, pythonic, llama3_json, or template for the "
-        "tokenizer's response_template (default: what the chat template shows)",
-    )
+    tool_format: str = setting("", "form of tool calls, see references/environments.md (default: the chat template's)")
     output_dir: str = setting("runs/grpo", "folder for logs, checkpoints and final/", free=True)
     seed: int = setting(0, "seed of data order, sampling and new adapters")
     # rollout
     steps: int = setting(100, "optimizer steps (TRL: max_steps); with --stages, their sum", free=True)
     num_train_epochs: float = setting(0.0, "passes over the data, in place of --steps (0: off)", free=True)
     num_generations: int = setting(8, "completions per prompt: the group")
-    per_device_train_batch_size: int = setting(
-        0, "completions per forward pass (0: 128 below 50M parameters, else 8, or what memory holds)", free=True
-    )
-    gradient_accumulation_steps: int = setting(
-        0, "forward passes per step (0: 1 below 50M parameters, else 8, or more where these are smaller)", free=True
-    )
+    per_device_train_batch_size: int = setting(0, "completions per forward pass (0: 128 below 50M, else 8)", free=True)
+    gradient_accumulation_steps: int = setting(0, "forward passes per step (0: 1 below 50M, else 8)", free=True)
     steps_per_generation: int = setting(0, "forward passes per rollout (0: gradient_accumulation_steps)")
-    generation_batch_size: int = setting(0, "completions per rollout over all processes, in place of the former")
     num_iterations: int = setting(1, "optimization passes over each rollout", positive=True)
     max_completion_length: int = setting(256, "longest completion, in tokens", positive=True)
     temperature: float = setting(1.0, "sampling temperature", positive=True)
-    top_p: float = setting(
-        1.0, "nucleus sampling; below 1 the loss is about another distribution than the sampler's", positive=True
-    )
+    top_p: float = setting(1.0, "nucleus sampling; below 1 the sampler is not the policy of the loss", positive=True)
     top_k: int = setting(0, "top-k sampling (0: off); as top_p")
     shuffle_dataset: bool = setting(True, "new order of the prompts in every pass")
-    keep_between: list[str] = setting(
-        [],
-        "LOW HIGH: prompts whose running pass rate (full marks from the first reward) is outside are drawn at a tenth "
-        "of their turns",
-        several=True,
-    )
     use_vllm: str = setting("", "sample with vLLM, in this process or from a server", ["colocate", "server"])
-    vllm_gpu_memory_utilization: float = setting(
-        0.3, "share of GPU memory for vLLM in colocate mode", positive=True, free=True
-    )
+    vllm_gpu_memory_utilization: float = setting(0.3, "share of GPU memory, colocate", positive=True, free=True)
     vllm_enable_sleep_mode: bool = setting(False, "vLLM gives its memory back during updates", free=True)
     vllm_server_base_url: str = setting("", "address of a running vLLM server (default: 0.0.0.0:8000)", free=True)
-    vllm_args: list[str] = setting(
-        [], "key=value …: any other argument of vLLM's engine in colocate mode", free=True, several=True
-    )
-    check_sync: int = setting(
-        50,
-        "steps between comparisons of vLLM's weights with the policy's (colocate), the first two steps too, and of "
-        "log-probs in every log entry (0: never)",
-        free=True,
-    )
     # algorithm
     loss_type: str = setting(
         "dapo", "form of the loss", ["grpo", "dapo", "dr_grpo", "bnpo", "cispo", "sapo", "luspo", "vespo"]
@@ -113,12 +67,8 @@ class Config(TrainerSettings):
     importance_sampling_level: str = setting("token", "ratio per token, or per sequence (GSPO)", ["token", "sequence"])
     epsilon: float = setting(0.2, "the ratio is clipped below at 1 - this", positive=True)
     epsilon_high: float = setting(0.0, "the ratio is clipped above at 1 + this (0: epsilon; DAPO 0.28, cispo 5)")
-    delta: float = setting(0.0, "bound on the ratio of negative advantages, above 1 + epsilon_high (0: off)")
     beta: float = setting(0.0, "weight of the KL to the reference; 0 loads no reference")
     scale_rewards: str = setting("group", "what the advantage is divided by", ["group", "batch", "none"])
-    multi_objective_aggregation: str = setting(
-        "sum_then_normalize", "order for several rewards", ["sum_then_normalize", "normalize_then_sum"]
-    )
     mask_truncated_completions: bool = setting(False, "completions without end token do not train")
     top_entropy_quantile: float = setting(1.0, "train on this share of tokens, those of highest entropy", positive=True)
     # optimization
@@ -128,13 +78,8 @@ class Config(TrainerSettings):
     optim: str = setting("adamw_torch_fused", "optimizer, as transformers names it")
     max_grad_norm: float = setting(1.0, "gradient clipping")
     # precision and memory
-    precision: str = setting(
-        "auto", "of computation; auto: bf16 where the CUDA GPU can, else fp32", ["auto", "fp32", "bf16", "fp16"]
-    )
     dtype: str = setting(
-        "",
-        "of the weights (default: float32, and the computation's under LoRA)",
-        ["auto", "float32", "bfloat16", "float16"],
+        "", "of the weights (default: float32, LoRA: as --precision)", ["auto", "float32", "bfloat16", "float16"]
     )
     use_cpu: bool = setting(False, "train on the CPU though there is a GPU", free=True)
     gradient_checkpointing: str = setting("auto", "recompute activations; auto: on GPUs", ["auto", "true", "false"])
@@ -143,14 +88,18 @@ class Config(TrainerSettings):
     merge_lora: bool = setting(False, "merge the adapters into final/; they stay beside it in final/adapter", free=True)
     # logs and checkpoints
     logging_steps: int = setting(1, "steps between lines of metrics.jsonl", positive=True, free=True)
-    per_device_eval_batch_size: int = setting(
-        0, "held-out prompts sampled at once (0: as many as a rollout samples)", free=True
-    )
-    save_steps: int = setting(
-        50, "steps between checkpoints, raised to whole rollouts (0: only when stopped)", free=True
-    )
+    per_device_eval_batch_size: int = setting(0, "held-out prompts sampled at once (0: as in a rollout)", free=True)
+    save_steps: int = setting(50, "steps between checkpoints, raised to whole rollouts (0: only at a stop)", free=True)
     save_total_limit: int = setting(2, "newest checkpoints to keep", positive=True, free=True)
     trainer_args: list[str] = setting([], "key=value …: any other field of TRL's GRPOConfig", several=True)
+
+    removed: ClassVar[dict[str, str]] = {
+        "preset": "--reward MATH_REASONING_REWARDS, or another list of the library",
+        "generation_batch_size": "--steps_per_generation, forward passes per rollout",
+        "keep_between": "scripts/ppo_train.py --algorithm grpo --keep_between LOW HIGH",
+        "delta": "--trainer_args delta=VALUE",
+        "multi_objective_aggregation": "--trainer_args multi_objective_aggregation=normalize_then_sum",
+    }
 
     def __post_init__(self):
         self.chat = self.chat or self.converses  # a conversation begins with a user's turn
@@ -207,94 +156,32 @@ PROFILES = {
     },
 }
 
-# settings that are fields of TRL's config under the same name and with the same meaning
-SAME = (
-    "seed",
-    "num_generations",
-    "per_device_train_batch_size",
-    "gradient_accumulation_steps",
-    "num_iterations",
-    "max_completion_length",
-    "temperature",
-    "top_p",
-    "top_k",
-    "save_total_limit",
-    "vllm_gpu_memory_utilization",
-    "vllm_enable_sleep_mode",
-    "loss_type",
-    "importance_sampling_level",
-    "epsilon",
-    "beta",
-    "scale_rewards",
-    "multi_objective_aggregation",
-    "mask_truncated_completions",
-    "top_entropy_quantile",
-    "entropy_coef",
-    "learning_rate",
-    "lr_scheduler_type",
-    "warmup_steps",
-    "optim",
-    "weight_decay",
-    "max_grad_norm",
-    "logging_steps",
-    "per_device_eval_batch_size",
-)
-
-# 0 or "" here is None there
-OPTIONAL = ("steps_per_generation", "generation_batch_size", "epsilon_high", "delta", "vllm_server_base_url")
-
-# fields of TRL's config that this file sets itself, and what older versions and other trainers have: what to use
-ELSEWHERE = {
-    **dict.fromkeys(("max_steps", "num_train_epochs"), "--steps or --num_train_epochs"),
+# fields of TRL's config that this file sets itself: what to use
+SET_HERE = {
+    "max_steps": "--steps",
     **dict.fromkeys(("bf16", "fp16"), "--precision"),
     **dict.fromkeys(("eval_strategy", "eval_steps", "do_eval", "eval_on_start"), "--eval_data and --eval_every"),
-    **dict.fromkeys(("gradient_checkpointing", "activation_checkpointing"), "--gradient_checkpointing"),
-    "output_dir": "--output_dir",
+    "activation_checkpointing": "--gradient_checkpointing",
     "resume_from_checkpoint": "--resume",
     "reward_weights": "--reward FILE.py:f*0.5",
     "vllm_mode": "--use_vllm",
     "save_strategy": "--save_steps",
+    "generation_batch_size": "--steps_per_generation",
     "auto_find_batch_size": "--profile memory",
-    "remove_unused_columns": "to leave it out",
-    "num_generations_eval": "to leave it out",
     "data_seed": "--seed",
-    "load_best_model_at_end": "to leave it out",
-    "disable_tqdm": "to leave it out",
     "max_tool_calling_iterations": "--max_turns, which is one more",
-    "chat_template_kwargs": "--chat_template_kwargs",
-    "warmup_ratio": "--warmup_steps 0.1 (below 1 it is a share)",
-    "evaluation_strategy": "--eval_every",
-    "logging_dir": "--report_to tensorboard",
-    "no_cuda": "--use_cpu",
-    "vllm_device": "--use_vllm colocate",
-    "vllm_dtype": "--dtype",
-    "save_safetensors": "nothing: it is always so",
-    "overwrite_output_dir": "another --output_dir",
-    "tokenizer": "--model",
-    "use_liger_loss": "nothing: it is always on",
-    "torch_dtype": "--dtype",
-    "kl_coef": "--beta",
-    "clip_eps_high": "--epsilon_high",
-    "group_size": "--num_generations",
-    "max_new_tokens": "--max_completion_length",
+    **dict.fromkeys(("remove_unused_columns", "num_generations_eval"), "to leave it out"),
+    **dict.fromkeys(("load_best_model_at_end", "disable_tqdm"), "to leave it out"),
 }
 
 
-def parse_arguments(argv: list[str]) -> Config:
+def parse_config(argv: list[str], config_class=Config, description: str = __doc__) -> Config:
     """Settings of a command line: defaults, then --profile, then --config, then flags; a later one wins."""
-    profile = parse_config(argv).profile
-    return parse_config(argv, config_of(profile)) if profile else parse_config(argv)
-
-
-def config_of(profile: str):
-    """The Config class with a profile's values as its defaults, so that YAML and flags win over them."""
-    fields = {f.name: f for f in dataclasses.fields(Config)}
-    values = {"profile": profile, **PROFILES[profile]}
-    changed = [
-        (name, fields[name].type, dataclasses.field(default=value, metadata=fields[name].metadata))
-        for name, value in values.items()
-    ]
-    return dataclasses.make_dataclass("Config", changed, bases=(Config,))
+    config = parse_settings(argv, config_class, description)
+    for name, value in PROFILES.get(config.profile, {}).items():
+        if name not in config.given:
+            setattr(config, name, value)
+    return config
 
 
 def trainer_fields(pairs: list[str]) -> dict:
@@ -309,33 +196,30 @@ def trainer_fields(pairs: list[str]) -> dict:
         key, equals, text = pair.partition("=")
         need(equals, f"got --trainer_args {pair!r}; expected key=value; try --trainer_args {key}=VALUE")
         got = f"got --trainer_args {pair!r}; "
-        flag = ELSEWHERE.get(key, f"--{key} {text}" if key in flags else "")
+        flag = SET_HERE.get(key, f"--{key} {text}" if key in flags else "")
         need(not flag, f"{got}expected a field of TRL's GRPOConfig that this script leaves to you; try {flag}")
-        need(key in hints, f"{got}expected a field of TRL's GRPOConfig{suggest(key, [*hints, *flags])}")
+        stale = "; or see references/grpo_trl.md, Where memory may be stale"
+        need(key in hints, f"{got}expected a field of TRL's GRPOConfig{suggest(key, [*hints, *flags])}{stale}")
         values[key] = typed(text, hints[key], got)
     return values
 
 
 def typed(text: str, hint, got: str):
-    """`text` as a value of a type annotation: number, truth value, None, JSON object or list, or string."""
+    """`text`, read as YAML, as a value of a type annotation."""
+    import yaml
+
     kinds = {typing.get_origin(t) or t for t in (typing.get_args(hint) or (hint,))}
-    if type(None) in kinds and text.lower() in ("none", "null"):
-        return None
-    if bool in kinds and text.lower() in ("true", "false", "yes", "no", "on", "off"):
-        return text.lower() in ("true", "yes", "on")
-    for kind in (int, float):
-        if kind in kinds:
-            with contextlib.suppress(ValueError):
-                return kind(text)
-    if kinds & {dict, list} and text[:1] in ("{", "["):
-        for read in (json.loads, ast.literal_eval):
-            with contextlib.suppress(ValueError, SyntaxError):
-                return read(text)
-        raise UserError(f'{got}expected JSON, such as {{"key": 1}}')
-    if list in kinds and str not in kinds:
-        return text.split(",")
+    try:
+        value = None if text.lower() == "none" else yaml.safe_load(text)
+        if float in kinds and isinstance(value, int | str):
+            return float(text)  # YAML takes 5e-6 for text
+    except (ValueError, yaml.YAMLError):
+        value = text
+    broken = isinstance(value, str) and text[:1] in ("{", "[") and kinds & {dict, list}
+    if type(value) in kinds and not broken:
+        return value
     names = sorted(k.__name__ for k in kinds - {type(None)} if isinstance(k, type))
-    need(str in kinds or not kinds & {bool, int, float, dict}, f"{got}expected {' or '.join(names)}")
+    need(str in kinds and not broken, f"{got}expected {'JSON' if broken else ' or '.join(names)}")
     return text
 
 
@@ -351,15 +235,9 @@ def check_settings(config: Config) -> None:
         f"got num_generations {config.num_generations}; expected 2 or more, as an advantage is the distance from the "
         "group's mean, and one completion is its own mean; try --num_generations 8",
     )
-    check_band(config, config.num_generations)
-    need(
-        not (config.steps_per_generation and config.generation_batch_size),
-        "got both --steps_per_generation and --generation_batch_size; expected one: each follows from the other",
-    )
     need(config.lora_rank or not config.load_in_4bit, "got --load_in_4bit; expected adapters; try --lora_rank 16")
     need(config.lora_rank or not config.merge_lora, "got --merge_lora; expected adapters; try --lora_rank 16")
     need(not (config.stages and config.num_train_epochs), "got --stages and --num_train_epochs; expected one of them")
-    need(not (config.stages and config.preset), "got --stages and --preset; expected one; try the preset in a stage")
     need(max(config.top_p, config.top_entropy_quantile) <= 1, "got top_p or top_entropy_quantile above 1; expected ≤ 1")
     unknown = sorted({*config.report_to} - {"wandb", "tensorboard", "trackio"})
     need(not unknown, f"got report_to {unknown}; expected wandb, tensorboard or trackio")
@@ -375,8 +253,7 @@ def check_conversations(config: Config) -> None:
     check_idle(c, c.converses)
     both = "got --environment and --tools; expected one of them; try the functions as methods of the environment"
     need(not (c.environment and c.tools), both)
-    scored = c.reward or c.preset or c.stages
-    need(scored or not c.tools, "got --tools without a reward; expected one; try --reward FILE.py:function")
+    need(c.reward or c.stages or not c.tools, "got --tools without a reward; try --reward FILE.py:function")
     check_room(c, c.max_prompt_length)
 
 
@@ -406,15 +283,9 @@ def check_machine(config: Config) -> None:
 def fill_in(config: Config, parameters: int) -> Config:
     """Fill in the settings that follow from the model's size and from one another."""
     tiny = parameters < 50e6
-    batch = config.per_device_train_batch_size or (128 if tiny else 8)
     return dataclasses.replace(
         config,
         learning_rate=config.learning_rate or default_learning_rate("trl_policy", parameters, bool(config.lora_rank)),
-        per_device_train_batch_size=batch,
+        per_device_train_batch_size=config.per_device_train_batch_size or (128 if tiny else 8),
         gradient_accumulation_steps=config.gradient_accumulation_steps or (1 if tiny else 8),
     )
-
-
-def parse_config(argv: list[str], config_class=Config, description: str = __doc__):
-    """Return the settings of a command line: defaults, then --config, then flags; a later one wins."""
-    return parse_settings(argv, config_class, description)

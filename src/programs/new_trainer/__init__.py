@@ -24,7 +24,7 @@ stdout has one JSON object: what was written and changed, where each function st
 start the run again, how many held-out prompts are in the training data too, the accuracy before and after (of
 conversations the mean return, and that of the logged ones by their number of answers), diagnose.py's verdict, whether
 the saved model loads, by how much its weights differ from the start's, and its accuracy, and KL to the teacher, by
-transformers' own generate (of conversations the sampled return). Progress goes to stderr. Ctrl-C and SIGTERM end the
+transformers' own generate (not of conversations). Progress goes to stderr. Ctrl-C and SIGTERM end the
 training early, saved and evaluated; whatever ends the command once FILE is written, stdout says how far it came.
 
     python scripts/new_trainer.py ppo my_ppo.py                              # the page alone

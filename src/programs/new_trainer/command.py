@@ -23,19 +23,17 @@ from programs.new_trainer.pages import (
     as_flags,
     as_own,
     changes_of,
-    known_settings,
-    named_by_flags,
     outline,
     page_parser,
     page_text,
     settings_of,
-    usual_counts,
+    settings_of_changes,
     with_change,
     with_default,
     with_file,
     with_own,
 )
-from programs.new_trainer.training import STOPS, check_columns, checked, page_rows, time_left, trained, unread_columns
+from programs.new_trainer.training import STOPS, check_reward, checked, page_rows, time_left, trained, unread_columns
 
 HINTS = {
     "--reward": "FILE.py:function",
@@ -91,19 +89,28 @@ def edited_page(args, rest: list[str], theirs: dict[str, str]) -> tuple[str, lis
         source = with_own(source, flag, spec)
     lora = [word for word in rest if word.startswith(("--lora_", "--lora-"))]
     need(not lora, f"got {' '.join(lora)}; expected LoRA as a change of the page; try --change lora, then r= in FILE")
-    rest = in_own_words(rest, known_settings(args.kind, source))
-    changes = [*args.change, *(name for name in named_by_flags(args.kind, rest) if name not in args.change)]
+    own, made = settings_of(source), settings_of_changes(args.kind)
+    rest = in_own_words(rest, [*own, *made])
+    flags = [word.partition("=")[0].removeprefix("--").replace("-", "_") for word in rest if word.startswith("--")]
+    brought = [made[flag] for flag in flags if flag in made and flag not in own]
+    changes = list(dict.fromkeys([*args.change, *brought]))
     for name in changes:
         source = with_change(source, args.kind, name)
     return source, changes, rest
+
+
+def given_settings(kind: str, source: str, words: list[str]) -> dict:
+    """The settings of the page that a command line names."""
+    return {k: x for k, x in vars(parse_flags(page_parser(kind, source), words)).items() if x is not None}
 
 
 def new_trainer(args, rest: list[str], report: dict) -> int:
     """Write, check and train; `report` gets what is known, step by step. Returns the exit code."""
     theirs = {flag: getattr(args, flag) for flag in OWN if getattr(args, flag)}
     source, changes, own_words = edited_page(args, rest, theirs)
-    given = {k: x for k, x in vars(parse_flags(page_parser(args.kind, source), own_words)).items() if x is not None}
-    check_units(usual_counts(source) | given, rest)
+    given = given_settings(args.kind, source, own_words)
+    counts = {name: int(x["default"]) for name, x in settings_of(source).items() if x["type"] == "int"}
+    check_units(counts | given, rest)
     check_file(args.file, args.force)
     is_new = not Path(args.file).exists()
     started = any(name in given for name in OF_A_RUN if not args.inline or name not in ("environment", "reward"))
@@ -118,7 +125,7 @@ def new_trainer(args, rest: list[str], report: dict) -> int:
     if given.get("reward"):
         given["reward"] = full_spec(given["reward"])
         if "data" in rows:
-            check_columns(given["reward"], rows["data"])
+            check_reward(given["reward"], rows["data"])
     settings = {name: value for name, value in given.items() if name not in OF_A_RUN}
     for name, value in settings.items():
         source = with_default(source, name, value)
@@ -131,8 +138,7 @@ def new_trainer(args, rest: list[str], report: dict) -> int:
     source = as_own(source, args.kind, args.file)
     Path(args.file).write_text(source, encoding="utf-8")
     report |= {"wrote": args.file, "lines": len(source.splitlines()), "settings": settings, "changes": changes}
-    report |= {"own": theirs} if theirs else {}
-    report |= {"functions": outline(source), "notes": notes}
+    report |= ({"own": theirs} if theirs else {}) | {"functions": outline(source), "notes": notes}
     for note in notes:
         say(f"note: {note}")
     if not started:

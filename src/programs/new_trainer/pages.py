@@ -3,7 +3,6 @@
 import argparse
 import ast
 import re
-import sys
 from pathlib import Path
 
 from parts.foundation.bundle import BUNDLE
@@ -66,15 +65,11 @@ def settings_of(source: str) -> dict[str, dict]:
     return settings
 
 
-def known_settings(kind: str, source: str) -> list[str]:
-    """The page's settings, and those that its changes add."""
-    lines = "".join(new for change in changes_of(kind).values() for _, new in change["edits"])
-    return [*settings_of(source), *re.findall(r"^    (\w+): \w+ = ", lines, re.MULTILINE)]
-
-
-def usual_counts(source: str) -> dict[str, int]:
-    """{name: default} of the page's whole numbers."""
-    return {name: int(x["default"]) for name, x in settings_of(source).items() if x["type"] == "int"}
+def settings_of_changes(kind: str) -> dict[str, str]:
+    """{setting: the change of the page that makes it}, as `kl_coef` of grpo."""
+    made = re.compile(r"^    (\w+): \w+ = ", re.MULTILINE)
+    texts = [(name, new) for name, change in changes_of(kind).items() for _, new in change["edits"]]
+    return {setting: name for name, new in texts for setting in made.findall(new)}
 
 
 def as_own(source: str, kind: str, file: str) -> str:
@@ -103,19 +98,8 @@ def with_change(source: str, kind: str, name: str) -> str:
     return source
 
 
-def named_by_flags(kind: str, rest: list[str]) -> list[str]:
-    """Changes that make a setting which the command line names and the page does not have, as `--kl_coef` of grpo."""
-    flags = {word.partition("=")[0].removeprefix("--").replace("-", "_") for word in rest if word.startswith("--")}
-    flags -= {*settings_of(page_text(kind))}
-    return [
-        name
-        for name, change in changes_of(kind).items()
-        if any(re.search(rf"^    {flag}: \w+ = ", new, re.MULTILINE) for flag in flags for _, new in change["edits"])
-    ]
-
-
-def parts_of(file: str) -> tuple[list[str], list[str], list[str]]:
-    """(imports, other statements with the comments above them, functions and classes) of a Python file, as source.
+def own_text(file: str) -> tuple[str, list[str]]:
+    """(text, names of functions and classes) of a Python file.
 
     Its docstring, `from __future__` and a block `if __name__ == ...` are left out.
     """
@@ -124,52 +108,28 @@ def parts_of(file: str) -> tuple[list[str], list[str], list[str]]:
         body = ast.parse(text).body
     except SyntaxError as error:
         raise UserError(f"got {file}:{error.lineno}: {error.msg}; expected Python; try python {file}") from None
-    imports, kept, names, lines, end = [], [], [], text.splitlines(), 0
+    lines = text.splitlines()
     for node in body:
-        begin = min([node.lineno, *(x.lineno for x in getattr(node, "decorator_list", []))]) - 1
-        said = "\n".join([*(x for x in lines[end:begin] if x.strip()), *lines[begin : node.end_lineno]])
-        end, is_text = node.end_lineno, isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
         is_main = isinstance(node, ast.If) and "__name__" in ast.unparse(node.test)
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            imports += [ast.unparse(node)] if getattr(node, "module", "") != "__future__" else []
-        elif not is_main and not is_text:
-            kept.append(said)
-            names += [node.name] if hasattr(node, "name") else []
-    return imports, kept, names
+        if is_text or is_main or getattr(node, "module", "") == "__future__":
+            lines[node.lineno - 1 : node.end_lineno] = [""] * (node.end_lineno - node.lineno + 1)
+    text = re.sub(r"\n{4,}", "\n\n\n", "\n".join(lines).strip())
+    return text, [node.name for node in body if hasattr(node, "name")]
 
 
 def with_text(source: str, flag: str, spec: str) -> str:
     """The page with the code of FILE.py:name before its Config, once."""
     file, _, name = spec.rpartition(":")
     need(Path(file).is_file(), f"got --{flag} {spec!r}; expected FILE.py:name with a file that exists")
-    imports, kept, theirs = parts_of(file)
+    text, theirs = own_text(file)
     known = f"which {file} does not define; expected one of {', '.join(theirs)}"
     need(name in theirs, f"got --{flag} {spec!r}, {known}")
-    text = "\n\n\n".join(kept)
     if f"\n{text}\n\n\n@dataclass" in source:  # by another flag
         return source
     both = sorted({*theirs} & {*outline(source)})
     need(not both, f"got {', '.join(both)} in {file} and in the page; expected other names; try renaming")
-    head, marker, tail = source.partition("\n\n\n@dataclass\nclass Config:")
-    between = "\n\n\n" if re.match(r"(async def|def|class|@)", text) else "\n\n"
-    return with_imports(head, imports) + between + text + marker + tail
-
-
-def with_imports(head: str, more: list[str]) -> str:
-    """The page's head with further imports, sorted into its two groups, of the standard library and of others."""
-    above, marker, theirs = head.partition('\n"""\n\nimport ')
-    known = ("import " + theirs).split("\n")
-    # behind the imports stands what another flag has put there
-    end = next((i for i, line in enumerate(known) if line and not line.startswith(("import ", "from "))), len(known))
-    while end and not known[end - 1]:
-        end -= 1
-    lines = {*filter(None, known[:end]), *more}
-    groups = [set(), set()]
-    for line in lines:
-        groups[line.split()[1].split(".")[0] not in sys.stdlib_module_names].add(line)
-    ordered = [sorted(group, key=lambda line: (line.startswith("from"), line.lower())) for group in groups]
-    imports = "\n\n".join("\n".join(group) for group in ordered if group)
-    return above + marker.removesuffix("import ") + "\n".join([imports, *known[end:]])
+    return source.replace("\n\n\n@dataclass\nclass Config:", f"\n\n\n{text}\n\n\n@dataclass\nclass Config:", 1)
 
 
 def with_file(source: str, setting: str, spec: str) -> str:

@@ -109,22 +109,3 @@ def by_generate(file: str, out: Path) -> dict:
     if teacher:
         figures["reverse_kl"] = round(reverse_kl(model, *teacher, prompts, answers, config.temperature), 6)
     return figures
-
-
-def by_playing(file: str, out: Path) -> dict:
-    """The held-out conversations of the saved model, sampled at the run's temperature, as the script plays them.
-
-    {"rows": at most 256, "mean_return": ..., "by_answers": as of `by_answers`}.
-    """
-    import torch
-
-    page = loaded(file)
-    settings = json.loads((out / "settings.json").read_text(encoding="utf-8"))
-    config = page["Config"](**settings | {"model": str(out)})
-    models, make = page["load_models"](config), page["load_environment"](config.environment)
-    rows = page["load_rows"](config, models.tokenizer, config.eval_data)[:256]
-    torch.manual_seed(config.seed)
-    parts = [rows[i : i + 64] for i in range(0, len(rows), 64)]
-    samples = [sample for part in parts for sample in page["rollout"](config, models, make, part)[1]]
-    mean = sum(sample["score"] for sample in samples) / len(samples)
-    return {"rows": len(rows), "mean_return": round(mean, 4), "by_answers": by_answers(samples)}

@@ -8,11 +8,13 @@ import tempfile
 from pathlib import Path
 
 from parts.data.question_parts import warn_unread
+from parts.data.rows import prompt_of, read_json_lines
 from parts.foundation.bundle import BUNDLE
-from parts.foundation.messages import need, say
+from parts.foundation.messages import UserError, need, say
+from parts.rewards.reward_forms import as_reward, load_rewards
+from parts.rewards.rewards import check_columns
 from parts.running.run_end import faults_at_end
-from programs.new_trainer.pages import defined
-from programs.new_trainer.saved_model import by_answers, by_generate, by_playing, saved
+from programs.new_trainer.saved_model import by_answers, by_generate, saved
 
 STOPS = (signal.SIGINT, signal.SIGTERM)
 
@@ -79,50 +81,23 @@ def time_left(given: dict, check: dict) -> dict:
 
 
 def page_rows(flag: str, file: str) -> list[dict]:
-    """Rows {"prompt", "columns"} of a JSONL file.
-
-    Raises:
-        UserError: a page could not read it; names the line, and the command that writes such a file.
-    """
+    """Rows {"prompt", "columns"} of a JSONL file; UserError where a page could not read it."""
     need(Path(file).is_file(), f"got --{flag} {file}, which is not a file; expected JSONL with a column prompt")
-    loader = BUNDLE / "scripts" / "data_loader.py"
-    expected = f"expected JSONL with a column prompt; try python {loader} {file} --out {Path(file).stem}_read.jsonl"
-    rows = []
-    for number, line in enumerate(Path(file).read_bytes().splitlines(), 1):
-        if not line.strip():
-            continue
-        try:
-            columns = json.loads(line)
-        except ValueError:
-            columns = None
-        need(isinstance(columns, dict), f"got {file}:{number}, which is no JSON object; {expected}")
-        prompt = columns.get("prompt")
-        need("prompt" in columns, f"got {file}:{number} with the columns {', '.join(columns)}; {expected}")
-        kind = type(prompt).__name__
-        need(prompt and isinstance(prompt, str | list), f"got {file}:{number} with a prompt of type {kind}; {expected}")
-        rows.append({"prompt": prompt, "columns": columns})
-    need(rows, f"got --{flag} {file} without rows; expected JSONL with a column prompt")
-    return rows
-
-
-def check_columns(spec: str, rows: list[dict]) -> None:
-    """Raise UserError for a reward that needs a column which no row has."""
-    file, _, name = spec.partition("*")[0].rpartition(":")
     try:
-        function = defined(Path(file).read_text(encoding="utf-8"), name)
-    except (OSError, ValueError, SyntaxError):
-        return  # selfcheck says what is wrong with it
-    if not function or function.decorator_list:  # which may change what it takes
-        return
-    parameters = function.args
-    positional = [x.arg for x in (*parameters.posonlyargs, *parameters.args)]
-    needed = positional[: len(positional) - len(parameters.defaults)]
-    needed += [x.arg for x, value in zip(parameters.kwonlyargs, parameters.kw_defaults, strict=True) if value is None]
-    columns = list(dict.fromkeys(column for row in rows for column in row["columns"]))
-    known = {*columns, "prompts", "completion", "completions"}
-    missing = ", ".join(x for x in needed if x not in known)
-    text = f"got --reward {spec}, which needs {missing}, and --data with the columns {', '.join(columns)}"
-    need(not missing, f"{text}; expected each in the data; try another name for the parameter")
+        found = read_json_lines(Path(file))
+        need(found, f"got --{flag} {file} without rows; expected JSONL with a column prompt")
+        return [{"prompt": prompt_of(x, "prompt", f"{file}, row {i}"), "columns": x} for i, x in enumerate(found, 1)]
+    except UserError as error:
+        reader = f"python {BUNDLE / 'scripts' / 'data_loader.py'} {file} --out {Path(file).stem}_read.jsonl"
+        raise UserError(f"{error}; other forms of data become such a file by {reader}") from None
+
+
+def check_reward(spec: str, rows: list[dict]) -> None:
+    """Raise UserError for a reward that needs a column which the data do not have."""
+    for function, _ in load_rewards(spec):
+        name = getattr(function, "__name__", type(function).__name__)
+        columns = {k: v for row in rows for k, v in row["columns"].items() if k != "prompt"}
+        check_columns({name: as_reward(function)}, {"prompt": rows[0]["prompt"], "columns": columns})
 
 
 def unread_columns(file: str, rows: list[dict]) -> dict[str, int]:
@@ -153,11 +128,9 @@ def trained(file: str, flags: list[str], model: str, out: Path, record: dict) ->
             record |= {name: judged[name] for name in names if name in judged}
         record["saved_model"] = saved(model, out)
         settings = json.loads((out / "settings.json").read_text(encoding="utf-8"))
-        if settings.get("eval_data") and record["saved_model"]["loads"]:
-            how = {"by_generate": by_generate} if settings.get("reward") or settings.get("teacher") else {}
-            how |= {"sampled": by_playing} if settings.get("environment") else {}
-            for name, evaluate in how.items():
-                try:
-                    record["saved_model"][name] = evaluate(file, out)
-                except (Exception, SystemExit) as error:  # a page ends by SystemExit
-                    record["saved_model"][name] = f"{type(error).__name__}: {error}"
+        scored = settings.get("reward") or settings.get("teacher")
+        if scored and settings.get("eval_data") and record["saved_model"]["loads"]:
+            try:
+                record["saved_model"]["by_generate"] = by_generate(file, out)
+            except (Exception, SystemExit) as error:  # a page ends by SystemExit
+                record["saved_model"]["by_generate"] = f"{type(error).__name__}: {error}"

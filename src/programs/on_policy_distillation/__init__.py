@@ -17,8 +17,7 @@ With S and T the student's and the teacher's distribution of the next token (Aga
 A divergence's gradient is exact given the text so far; none flows through the sampling. The first three are it summed
 over the vocabulary, so they have less noise than the last, which needs one log-prob a token from the teacher only.
 The loss is the mean over completion tokens, the end token included, prompts and pads never. A reward may be added
-(--reward_coef), completions of the data may take a share of the batch (--offpolicy_frac), and several teachers may each
-have their prompts (--teacher_column).
+(--reward_coef), and several teachers may each have their prompts (--teacher_column).
 
 The teacher never samples: it reads what the student wrote. It is a folder, a hub id, or an OpenAI-compatible server
 that returns `prompt_logprobs` (vLLM does). Logits are made in pieces of --logits_chunk, gradients included, so that
@@ -32,24 +31,17 @@ models. Each process holds student and teacher whole; a teacher that does not fi
     python scripts/on_policy_distillation.py --model Qwen/Qwen2.5-0.5B-Instruct --teacher Qwen/Qwen2.5-7B-Instruct \\
         --teacher_precision bf16 --data train.jsonl --precision bf16 --output_dir runs/qwen  # one GPU
 
-Exit codes: 0 done, 2 bad input, 3 a reward function failed, 4 training diverged, 5 vLLM has other weights than the
-policy, 128 + n saved and stopped by signal n.
+Exit codes: 0 done, 2 bad input, 3 a reward function or a teacher's server failed, 4 training diverged, 5 vLLM has other
+weights than the policy, 128 + n saved and stopped by signal n.
 """
 
 ROOMS = (
     "settings",
     "objective",
-    "data",
     "teachers",
-    "models",
-    "inputs",
     "rollout",
-    "teacher_figures",
-    "advantages",
-    "token_gradients",
-    "metrics",
+    "models",
+    "evaluation",
     "step",
-    "memory",
-    "dry_run",
     "run",
 )

@@ -1,20 +1,23 @@
-"""Student, teachers and the optional reward."""
+"""What a run is given: prompts, student, teachers, an optional reward; and all checks of it."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
+from parts.data.prompts import load_splits
 from parts.foundation.bundle import EMBEDDED_SPECS, has_embedded_data
 from parts.foundation.messages import need
 from parts.learning.optimizer import adamw, default_learning_rate
 from parts.networks.cache_probe import check_pads, share_prompts
 from parts.networks.forward import settle_logits
-from parts.networks.models import end_and_pad_ids, load_policy, load_tokenizer
+from parts.networks.models import check_context, end_and_pad_ids, load_policy, load_tokenizer
 from parts.rewards.rewards import Reward, call_limits
 from parts.rewards.text_servers import is_server
-from programs.on_policy_distillation.settings import Config
+from programs.on_policy_distillation.settings import Config, check_config
 from programs.on_policy_distillation.teachers import (
     DistillationModels,
     LocalTeacher,
     ServerTeacher,
+    check_teachers,
     teacher_specs,
 )
 
@@ -26,6 +29,37 @@ def load_reward(config: Config) -> Reward:
     need(reward.functions or not config.reward_coef, "got --reward_coef without reward; try --reward FILE.py:function")
     reward.silent = not reward.functions  # no warning that none applies
     return reward
+
+
+@dataclass
+class Inputs:
+    """What a run is given beside its settings."""
+
+    tokenizer: object
+    rows: list[dict]
+    held_out: list[dict]
+    reward: Reward
+
+
+def load_inputs(config: Config) -> Inputs:
+    """Read prompts and rewards, and check them."""
+    reward, tokenizer = load_reward(config), load_tokenizer(config)
+    inputs = Inputs(tokenizer, *load_splits(config, tokenizer), reward)
+    validate(config, inputs=inputs)
+    return inputs
+
+
+def validate(config: Config, processes: int = 1, inputs: Inputs | None = None, models=None) -> None:
+    """Raise UserError for what cannot work: of the settings alone, then of the inputs, then of inputs with models."""
+    if models:
+        check_context(config, models, inputs.rows + inputs.held_out)
+    elif inputs:
+        for row in (inputs.rows + inputs.held_out)[:: max(1, len(inputs.rows))]:
+            inputs.reward.check_columns(row)
+        check_teachers(config, inputs.tokenizer, inputs.rows, inputs.held_out)
+    else:
+        check_config(config, processes)  # ranges, choices, the objective, the batch; says what is idle
+        teacher_specs(config)
 
 
 def load_models(config: Config, device, checkpoint: Path | None = None, tokenizer=None) -> DistillationModels:

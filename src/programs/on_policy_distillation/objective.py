@@ -1,6 +1,11 @@
-"""Divergences between student and teacher."""
+"""Divergences between student and teacher, loss and gradient of a piece of tokens, and the advantages."""
 
 import math
+
+from parts.learning.advantages import discounted_returns, grpo_advantages, mean_advantages, rloo_advantages
+from parts.learning.losses import kl_estimate, policy_loss
+from parts.networks.forward import all_logits, known_logits, lost_mass
+from programs.on_policy_distillation.settings import OBJECTIVES, Config
 
 
 def divergence(student, teacher, beta: float):
@@ -68,3 +73,125 @@ def gap_figures(student, teacher, looked_at: int = 0):
     shared = torch.zeros_like(kl)
     shared[::every] = shares * (len(kl) / max(1, len(shares)))
     return torch.stack([kl, -(s * student).sum(-1), -(t * teacher).sum(-1), shared], -1)
+
+
+def widened(logits):
+    """Logits in float32 or wider."""
+    return logits.float() if logits.dtype.itemsize < 4 else logits
+
+
+# the columns that `token_gradients` returns: those of `teacher_view`, and of the update itself
+TOKEN_FIGURES = (
+    *("kl/teacher", "policy/entropy", "policy/teacher_entropy", "policy/overlap"),
+    *("policy/clip_frac", "kl/approx", "policy/lost_mass"),
+)
+
+
+def token_gradients(config: Config, policy, hidden, known: dict, dist, scale):
+    """Run the output layer on n states, and the backward pass down to them, times `scale`.
+
+    Args:
+        hidden: [n, H], slices of a leaf.
+        known: of the n tokens, what the batch has; `weights` are those of the loss.
+        dist: the teacher's log-probs [n, W], None where the batch has what is needed of the teacher.
+
+    Returns:
+        (weighted loss, [n, 7] of TOKEN_FIGURES, largest ratio).
+    """
+    import torch
+
+    logits = widened(all_logits(policy, hidden)) / config.temperature  # [n, rows]
+    lost = lost_mass(policy, logits.detach())
+    logits = known_logits(policy, logits)  # [n, V]
+    shared = logits if dist is None else logits[:, : dist.shape[1]]
+    student, weights = torch.log_softmax(shared.detach(), -1), known["weights"]
+    loss, heads, gradients = weights.new_zeros(()), [], []
+    if config.objective != "policy_gradient" and config.kl_coef:
+        head, value, gradient = divergence_head(config, shared, student, known, dist)
+        share = config.kl_coef * weights
+        loss, heads, gradients = (value * share).sum(), [head], [gradient.mul_((share * scale)[:, None])]
+    if config.entropy_coef:  # d H / d logits = -p (log p + H)
+        p, log_p = student.exp(), student
+        entropy = -(p * log_p).sum(-1, keepdim=True)
+        heads.append(shared)
+        gradients.append(p * (log_p + entropy) * (config.entropy_coef * weights * scale)[:, None])
+    clipped = kl = ratio = weights * 0
+    if "advantages" in known or "old_logprobs" in known:
+        logprobs = logits.gather(-1, known["input_ids"][:, None]).squeeze(-1) - logits.logsumexp(-1)
+        old, advantages = known.get("old_logprobs", logprobs.detach()), known.get("advantages", weights * 0)
+        bounds = (config.clip_eps_low, config.clip_eps_high, config.dual_clip)
+        per_token, ratio, clipped = policy_loss(logprobs, old, advantages, *bounds)
+        per_token, ratio = per_token * known.get("corrections", 1.0), ratio.detach()
+        kl = ratio - 1 - ratio.log()  # k3 of KL(old || new) on samples of the old policy
+        part = (per_token * weights).sum()
+        loss = loss + part.detach()
+        heads.append(part)
+        gradients.append(scale)
+    torch.autograd.backward(heads, gradients)
+    seen = teacher_view(config, student, known, dist)
+    return loss, torch.cat([seen, torch.stack([clipped, kl, lost], -1)], -1), ratio.max()
+
+
+def divergence_head(config: Config, logits, student, known: dict, dist):
+    """What the divergence is taken of, its values [n], and its gradient with respect to that.
+
+    Over the whole vocabulary these are the logits; with `kl_top_k` they are the log-probs of the chosen tokens and of
+    the rest, whose softmax is themselves.
+    """
+    beta, k = OBJECTIVES[config.objective], config.kl_top_k
+    beta = config.beta if beta is None else beta
+    if dist is not None and not 0 < k < dist.shape[1]:
+        return logits, *divergence(student, dist, beta)
+    if dist is None:
+        ids, teacher = known["teacher_ids"], known["teacher_top"]
+    else:
+        ids = (dist if config.top_k_of == "teacher" else student).topk(k).indices
+        teacher = dist.gather(-1, ids)
+    head = with_rest(logits.gather(-1, ids) - logits.logsumexp(-1, keepdim=True))  # [n, k + 1]
+    return head, *divergence(head.detach(), with_rest(teacher), beta)
+
+
+def teacher_view(config: Config, student, known: dict, dist):
+    """Per token: reverse KL, entropy of student and of teacher, overlap, [n, 4]; NaN where the teacher does not tell.
+
+    Without the teacher's distribution, the reverse KL is estimated on the sampled token (k1).
+    """
+    import torch
+
+    if dist is not None:
+        return gap_figures(student, dist, LOOKED_AT)
+    nothing = student[:, 0] * math.nan
+    if "teacher_logprobs" not in known:
+        return torch.stack([nothing, -(student.exp() * student).sum(-1), nothing, nothing], -1)
+    logprobs = student.gather(-1, known["input_ids"][:, None]).squeeze(-1)
+    kl = kl_estimate(logprobs, known["teacher_logprobs"], "k1")
+    shared = nothing
+    if "teacher_ids" in known:
+        ids = known["teacher_ids"][:, :COMPARED]
+        shared = overlap(ids, student.topk(ids.shape[1]).indices)
+    entropy = known.get("teacher_entropy", nothing)
+    return torch.stack([kl, -(student.exp() * student).sum(-1), entropy, shared], -1)
+
+
+ADVANTAGES = {"mean": mean_advantages, "grpo": grpo_advantages, "rloo": rloo_advantages}
+
+
+def distillation_advantages(config: Config, batch: dict, samples: list[dict], kl_coef: float):
+    """Advantages [B, T] of teacher and rewards."""
+    import torch
+
+    mask = batch["loss_mask"]
+    advantages = torch.zeros(mask.shape, device=mask.device)
+    if config.objective == "policy_gradient":
+        seen = batch.get("old_logprobs", batch["rollout_logprobs"])  # with one update a step they are the same
+        gap = kl_estimate(seen, batch["teacher_logprobs"], "k1") * mask
+        advantages = -kl_coef * discounted_returns(gap, mask, config.discount)
+    if config.reward_coef:
+        scores = torch.tensor([s["score"] for s in samples], device=mask.device)
+        groups = torch.tensor([s.get("group", i) for i, s in enumerate(samples)], device=mask.device)
+        applies = [any(value is not None for value in s["rewards"].values()) for s in samples]
+        scored = torch.tensor(applies, device=mask.device)
+        if scored.any():
+            values = ADVANTAGES[config.advantage](scores=scores[scored], groups=groups[scored], config=config)
+            advantages[scored] += config.reward_coef * values[:, None] * mask[scored]
+    return advantages

@@ -1,25 +1,77 @@
-"""The loop of a run and the command line."""
+"""The memory and the plan of a run, its loop, and the command line."""
 
 import functools
+import os
 import sys
 import time
 
 from parts.foundation.exit_codes import exit_code, quiet_environment
 from parts.foundation.messages import RewardError
-from parts.foundation.processes import room_for, start_processes, world
-from parts.networks.models import settle_model, settle_precision
+from parts.foundation.processes import device_name, room_for, start_processes, world
+from parts.networks.models import settle_model, settle_precision, shaped_network
+from parts.rewards.text_servers import is_server
 from parts.running.checkpoints import find_checkpoint, restore
-from parts.running.fit import LOADING, settle_or_refuse
+from parts.running.fit import LOADING, Sizes, rollout_sizes, settle_or_refuse, show_plan
+from parts.running.memory import memory_of_trainer, network_weights
+from parts.running.plan import batch_plan
 from parts.running.progress import begin_run, grad_scaler, seed_generators
 from parts.sampling.sampling import HFEngine
 from parts.sampling.sampling_vllm import VllmEngine
-from programs.on_policy_distillation.dry_run import print_distillation_plan
-from programs.on_policy_distillation.inputs import load_inputs, validate
-from programs.on_policy_distillation.memory import sizes_of_run
-from programs.on_policy_distillation.metrics import DistillationLog, evaluate
-from programs.on_policy_distillation.models import load_models, make_optimizer
+from programs.on_policy_distillation.evaluation import DistillationLog, evaluate
+from programs.on_policy_distillation.models import (
+    load_inputs,
+    load_models,
+    make_optimizer,
+    student_learning_rate,
+    validate,
+)
 from programs.on_policy_distillation.settings import Config, parse_config
 from programs.on_policy_distillation.step import train_step
+from programs.on_policy_distillation.teachers import teacher_specs
+
+STUDENT_BUFFERS = 8  # float32 tensors [tokens, vocabulary] of a piece that exist at once, of both models
+
+
+def local_teachers(config: Config) -> list:
+    """The teachers that run in this process, on the meta device."""
+    return [shaped_network(config, source) for source in teacher_specs(config).values() if not is_server(source)]
+
+
+def sizes_of_run(config: Config, rows: list[dict], processes: int) -> Sizes:
+    """What may be chosen by the memory that is free."""
+    student, teachers = shaped_network(config, config.model), local_teachers(config)
+    prompt = max(len(row["prompt_ids"]) for row in rows)
+    width = 4 if (config.teacher_precision or config.precision) == "fp32" else 2
+    widths = (0.516, width) if config.teacher_in_4bit else (width, 4)
+    frozen = {"teachers": sum(network_weights(teacher, *widths) for teacher in teachers)}
+
+    def estimate(changed: Config) -> dict[str, float]:
+        return memory_of_trainer(changed, student, prompt, processes, STUDENT_BUFFERS, frozen)
+
+    return rollout_sizes(config, estimate, prompt, processes)
+
+
+def print_distillation_plan(config: Config) -> None:
+    """Print batch arithmetic, a memory estimate per process, and the settings that are no defaults, as JSON."""
+    import torch
+
+    size, device = int(os.environ.get("WORLD_SIZE", "1")), device_name(config)
+    settle_model(config)
+    validate(config, size)
+    settle_precision(config, torch.device(device))
+    inputs = load_inputs(config)
+    networks = [shaped_network(config, config.model), *local_teachers(config)]
+    student, *teachers = (sum(p.numel() for p in network.parameters()) for network in networks)
+    batch = batch_plan(config, inputs.tokenizer, inputs.rows, inputs.held_out) | {
+        "steps": config.steps,
+        "completions_per_step": config.batch_size,
+        "completions": config.steps * config.batch_size,
+        "completions_per_optimizer_step": config.batch_size // config.minibatches,
+        "optimizer_steps": config.steps * config.ppo_epochs * config.minibatches,
+    }
+    plan = {"batch": batch, "parameters": {"student": student, "teachers": teachers}}
+    lr = student_learning_rate(config, student)
+    show_plan(config, device, sizes_of_run(config, inputs.rows, size), plan, lr=lr)
 
 
 def train(config: Config) -> int:

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 from parts.foundation.bundle import EMBEDDED_MODEL
 from parts.foundation.messages import need
@@ -15,9 +16,8 @@ ESTIMATORS = ["mean", "grpo", "rloo"]
 
 
 @in_order(
-    completion_column="chat_template_kwargs",
     batch_size="steps",
-    offpolicy_frac="check_sync",
+    objective="check_sync",
     ppo_epochs="norm_length",
     eval_samples="allow_overlap",
 )
@@ -31,7 +31,6 @@ class Config(RolloutSettings):
     teacher_column: str = setting("", "column that names the teacher of a row, with several --teacher NAME=…")
     teacher_precision: str = setting("", "of local teachers (default: --precision)", ["fp32", "bf16", "fp16"])
     teacher_in_4bit: bool = setting(False, "4-bit weights of local teachers (needs bitsandbytes)")
-    completion_column: str = setting("completion", "column with the completions that --offpolicy_frac takes")
     reward: list[str] = setting(
         [], "FILE.py:function[*weight] or a library's name, repeatable (default: that of the embedded data)"
     )
@@ -43,8 +42,6 @@ class Config(RolloutSettings):
         1.0, "sampling temperature; logits of student and teacher are divided by it", positive=True
     )
     reuse_prefill: bool = setting(True, "the sampler hf reads equal prompts once", free=True)
-    offpolicy_frac: float = setting(0.0, "share of the batch that are completions of the data")
-    offpolicy_loss: str = setting("same", "what they train by: the objective, or log-likelihood", ["same", "nll"])
     # objective
     objective: str = setting("reverse_kl", "divergence from the teacher", list(OBJECTIVES))
     beta: float = setting(0.5, "jsd: weight of the teacher in the mixture; 0 and 1 are forward and reverse KL")
@@ -90,6 +87,11 @@ class Config(RolloutSettings):
     # logs and checkpoints
     eval_samples: int = setting(1, "completions per held-out prompt in eval/reverse_kl", positive=True)
 
+    removed: ClassVar[dict[str, str]] = dict.fromkeys(
+        ("offpolicy_frac", "offpolicy_loss", "completion_column"),
+        "scripts/warm_start.py on completions of the data first, and this from its final/",
+    )
+
 
 def check_config(config: Config, world: int = 1) -> None:
     """Raise UserError for settings that cannot work together."""
@@ -102,18 +104,13 @@ def check_config(config: Config, world: int = 1) -> None:
 def check_objective(config: Config) -> None:
     """Raise UserError for choices of the objective that contradict each other or would do nothing."""
     c, sampled = config, config.objective == "policy_gradient"
-    largest = max(c.beta, c.discount, c.offpolicy_frac)
-    need(largest <= 1, f"got {largest} for beta, discount or offpolicy_frac; expected at most 1")
+    largest = max(c.beta, c.discount)
+    need(largest <= 1, f"got {largest} for beta or discount; expected at most 1")
     need(c.beta == Config.beta or c.objective == "jsd", f"got --beta with {c.objective}; expected --objective jsd")
     need(sampled or not c.discount, f"got --discount with {c.objective}; expected --objective policy_gradient")
     need(not (sampled and c.kl_top_k), "got --kl_top_k with policy_gradient, which looks at the sampled token only")
     need(c.top_k_of == "teacher" or c.kl_top_k, "got --top_k_of student; expected a number of them; try --kl_top_k 32")
-    need(c.kl_coef or c.reward_coef or c.offpolicy_frac, "got kl_coef 0; expected something to train by")
-    given = c.offpolicy_frac and c.offpolicy_loss == "same"
-    need(
-        not (sampled and given),
-        "got --offpolicy_frac with policy_gradient, whose advantage is of sampled tokens; try --offpolicy_loss nll",
-    )
+    need(c.kl_coef or c.reward_coef, "got kl_coef 0; expected something to train by")
     need(
         c.group_size > 1 or not c.reward_coef,
         f"got reward_coef {c.reward_coef} with group_size 1; expected several completions per prompt, whose mean is "
@@ -123,23 +120,17 @@ def check_objective(config: Config) -> None:
     need(fixed or not c.norm_length, "got --norm_length; expected --aggregation fixed_length, which divides by it")
 
 
-def offpolicy_rows(config: Config) -> int:
-    """Completions of the data in a step's batch."""
-    return round(config.offpolicy_frac * config.batch_size)
-
-
 def check_batch(config: Config, world: int) -> None:
-    """Raise UserError unless minibatches, groups and completions of the data divide the batch."""
-    part, share = config.minibatches * world, config.offpolicy_frac * config.batch_size
+    """Raise UserError unless minibatches and groups divide the batch."""
+    part = config.minibatches * world
     need(
         config.batch_size % part == 0,
         f"got batch_size {config.batch_size}, minibatches {config.minibatches}, processes {world}; expected a multiple "
         f"of {part}; try --batch_size {math.ceil(config.batch_size / part) * part}",
     )
     need(
-        abs(share - round(share)) < 1e-6 and (config.batch_size - round(share)) % config.group_size == 0,
-        f"got batch_size {config.batch_size}, offpolicy_frac {config.offpolicy_frac}, group_size {config.group_size}; "
-        "expected a whole number of completions of the data, and whole groups of sampled ones",
+        config.batch_size % config.group_size == 0,
+        f"got batch_size {config.batch_size}, group_size {config.group_size}; expected whole groups",
     )
 
 

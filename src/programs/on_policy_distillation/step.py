@@ -11,13 +11,10 @@ from parts.networks.forward import predicting_states, shared_length, token_logpr
 from parts.networks.models import autocast
 from parts.running.checkpoints import TrainState
 from parts.running.progress import note_advantages, sampling_advice, update_advice
-from programs.on_policy_distillation.advantages import distillation_advantages
-from programs.on_policy_distillation.metrics import batch_metrics
-from programs.on_policy_distillation.objective import COMPARED
-from programs.on_policy_distillation.rollout import rollout_batch
+from programs.on_policy_distillation.objective import COMPARED, TOKEN_FIGURES, distillation_advantages, token_gradients
+from programs.on_policy_distillation.rollout import batch_metrics, rollout_batch
 from programs.on_policy_distillation.settings import Config
-from programs.on_policy_distillation.teacher_figures import by_teacher, pieces_of, server_tensors, teacher_figures
-from programs.on_policy_distillation.token_gradients import TOKEN_FIGURES, token_gradients
+from programs.on_policy_distillation.teachers import by_teacher, pieces_of, server_tensors, teacher_figures
 
 STATISTICS = {"policy/loss": "sum", "policy/ratio_max": "max"} | dict.fromkeys(TOKEN_FIGURES, "mean")
 
@@ -49,9 +46,8 @@ def make_experience(config: Config, models, samples: list[dict], kl_coef: float)
 
     batch = collate(samples, models.pad_id, models.device)
     shape, response = batch["input_ids"].shape, batch["response_mask"]
-    per_row = {"teacher": [s.get("teacher", 0) for s in samples], "offpolicy": ["offpolicy" in s for s in samples]}
-    for name, values in per_row.items():
-        batch[name] = torch.tensor(values, device=models.device)[:, None].expand(shape)
+    owners = torch.tensor([s.get("teacher", 0) for s in samples], device=models.device)
+    batch["teacher"] = owners[:, None].expand(shape)
     widths = torch.tensor([getattr(t, "width", 2**62) for t in models.teachers], device=models.device)
     batch["loss_mask"] = response * (batch["input_ids"] < widths[batch["teacher"]])  # a padding row may be sampled
     batch |= server_tensors(samples, batch)
@@ -66,7 +62,7 @@ def make_experience(config: Config, models, samples: list[dict], kl_coef: float)
     if sampled or config.reward_coef:
         batch["advantages"] = distillation_advantages(config, batch, samples, kl_coef)
     if weighed:
-        mask, bounds = batch["loss_mask"] * ~batch["offpolicy"], (config.mismatch_low, config.mismatch_high)
+        mask, bounds = batch["loss_mask"], (config.mismatch_low, config.mismatch_high)
         old, sampler = batch["old_logprobs"], batch["rollout_logprobs"]
         batch["corrections"] = mismatch_weights(old, sampler, mask, mismatch_mode(config), *bounds)
     return batch
@@ -121,13 +117,12 @@ def accumulate_gradients(config: Config, models, batch: dict, rows, scaler) -> S
 
     Every weight of a token is that of the whole minibatch, so neither micro-batches nor processes change the gradient.
     Below the output layer the backward pass runs once a micro-batch, through it once a piece of `logits_chunk`. Means
-    are over the tokens that the student sampled, NaN where the teacher does not give them.
+    are NaN where the teacher does not give them.
     """
     import torch
 
     index = torch.as_tensor(rows, device=models.device)
     tokens = batch["loss_mask"][index].sum().clamp(min=1)  # over all processes
-    sampled = (batch["loss_mask"][index] * ~batch["offpolicy"][index]).sum().clamp(min=1)
     scale = scaler.scale(torch.ones((), device=models.device))
     statistics = Statistics(STATISTICS, models.device)
     pieces = [
@@ -135,7 +130,6 @@ def accumulate_gradients(config: Config, models, batch: dict, rows, scaler) -> S
         for teacher, local_rows in by_teacher(models, batch, rows)
         for piece_rows in micro_batches(batch, local_rows, config.micro_batch_tokens, shared_length(models.networks))
     ]
-    only_nll = config.offpolicy_frac == 1 and config.offpolicy_loss == "nll"  # the teacher has nothing to say
     for teacher, piece_rows in pieces:
         piece, _ = trimmed(batch, piece_rows)
         mask = piece["loss_mask"].bool()
@@ -144,14 +138,13 @@ def accumulate_gradients(config: Config, models, batch: dict, rows, scaler) -> S
         with autocast(config, models.device):
             states = predicting_states(models.policy, piece)[mask]  # [N, H]
         leaf = states.detach().requires_grad_()
-        read = "teacher_logprobs" not in piece and not only_nll
+        read = "teacher_logprobs" not in piece
         teacher_states = teacher.states(piece)[mask] if read else None
         for part in pieces_of(config, models.policy, len(leaf)):
             known = {name: x[part] for name, x in flat.items()}
             dist = teacher.logprobs(teacher_states[part]) if read else None  # [n, V]
             loss, figures, ratio = token_gradients(config, models.policy, leaf[part], known, dist, scale)
-            means = torch.where(known["offpolicy"][:, None], 0.0, figures).sum(0) / sampled
-            statistics.add(dict(zip(TOKEN_FIGURES, means, strict=True)))
+            statistics.add(dict(zip(TOKEN_FIGURES, figures.sum(0) / tokens, strict=True)))
             statistics.add({"policy/loss": loss, "policy/ratio_max": ratio})
         states.backward(leaf.grad)
     sum_gradients([models.policy])

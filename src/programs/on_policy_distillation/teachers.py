@@ -1,26 +1,20 @@
-"""Teachers: local networks and servers."""
+"""Teachers, local networks and servers, and what they say of a batch's tokens."""
 
 import dataclasses
-import functools
-import json
 import math
-import os
 import re
-import time
-import urllib.error
-import urllib.parse
-import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from parts.foundation.messages import UserError, need, say
+from parts.foundation.messages import RewardError, UserError, need, say, suggest
 from parts.foundation.processes import dealt, gather_rows, world
+from parts.networks.batches import own_rows
 from parts.networks.cache_probe import check_pads, share_prompts
 from parts.networks.forward import lm_logits, predicting_states, settle_logits
 from parts.networks.models import Models, autocast, load_network, load_tokenizer, unwrapped
-from parts.rewards.text_servers import is_server
-from programs.on_policy_distillation.data import check_rows
+from parts.rewards.text_servers import is_server, server_json
+from programs.on_policy_distillation.objective import COMPARED, widened
 from programs.on_policy_distillation.settings import Config
 
 
@@ -56,22 +50,17 @@ def teacher_specs(config: Config) -> dict[str, str]:
     return specs
 
 
-def check_teachers(config: Config, tokenizer, rows: list[dict], held_out: list[dict]) -> None:
-    """Raise UserError unless every teacher reads the student's tokens as the student does; no weights are loaded."""
-    specs = teacher_specs(config)
-    check_rows(config, rows, held_out, list(specs))
-    local = [spec for spec in specs.values() if not is_server(spec)]
-    need(len(local) in (0, len(specs)), "got local teachers and servers; expected all of one kind")
-    need(local or not config.teacher_in_4bit, "got --teacher_in_4bit; expected a teacher that is loaded here")
-    need(local or not config.teacher_precision, "got --teacher_precision; expected a teacher that is loaded here")
-    for spec in specs.values():
-        if is_server(spec):
-            check_server_objective(config)
-            server = ServerTeacher(spec, config)
-            server.check_length(max(len(row["prompt_ids"]) for row in rows + held_out) + config.max_new_tokens)
-            server.check_vocabulary(tokenizer, rows)
-        elif Path(spec).resolve() != Path(config.model).resolve():
-            check_same_tokenizer(tokenizer, load_tokenizer(dataclasses.replace(config, model=spec)), spec, rows)
+def teacher_of(config: Config, row: dict, names: list[str]) -> int:
+    """Index of the teacher of a row."""
+    if not config.teacher_column:
+        return 0
+    value = str(row["columns"].get(config.teacher_column))
+    need(
+        value in names,
+        f"prompt {str(row['prompt'])[:60]!r}: got {config.teacher_column} {value!r}; expected one of "
+        f"{', '.join(names)}{suggest(value, names)}",
+    )
+    return names.index(value)
 
 
 def check_same_tokenizer(tokenizer, other, spec: str, rows: list[dict]) -> None:
@@ -79,23 +68,19 @@ def check_same_tokenizer(tokenizer, other, spec: str, rows: list[dict]) -> None:
     ours, theirs = tokenizer.get_vocab(), other.get_vocab()
     wrong = sorted((t for t in ours.keys() | theirs.keys() if ours.get(t) != theirs.get(t)), key=lambda t: (len(t), t))
     shown = "; ".join(f"{t!r} {ours.get(t, 'absent')} / {theirs.get(t, 'absent')}" for t in wrong[:8])
-    shown += "; …" if len(wrong) > 8 else ""
+    remedy = "try a teacher of the same family, or one that teaches by its texts: warm_start.py --teacher"
     need(
         not wrong,
         f"got teacher {spec!r}, whose vocabulary differs from the student's in {len(wrong)} tokens (student's id / "
-        f"teacher's id): {shown}; expected one vocabulary; try a teacher of the same family, "
-        "or one that teaches by its texts: warm_start.py --teacher",
+        f"teacher's id): {shown}; expected one vocabulary; {remedy}",
     )
     for row in rows[:64]:
         text = tokenizer.decode(row["prompt_ids"])
-        a, b = (t(text, add_special_tokens=False).input_ids for t in (tokenizer, other))
-        at = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
-        pieces = [t.convert_ids_to_tokens(ids[at : at + 4]) for t, ids in ((tokenizer, a), (other, b))]
-        need(
-            a == b,
-            f"got teacher {spec!r}, which splits {text[:60]!r} otherwise: student {pieces[0]}, teacher {pieces[1]}; "
-            "expected one tokenizer; try a teacher of the same family, or its texts: warm_start.py --teacher",
+        student, teacher = (t.tokenize(text, add_special_tokens=False) for t in (tokenizer, other))
+        got = (
+            f"got teacher {spec!r}, which splits {text[:60]!r} otherwise: student {student[:8]}, teacher {teacher[:8]}"
         )
+        need(student == teacher, f"{got}; expected one tokenizer; {remedy}")
     if tokenizer.chat_template != other.chat_template:
         say(f"warning: the chat template of teacher {spec!r} differs; it will read prompts in the student's")
 
@@ -148,58 +133,28 @@ class LocalTeacher:
             return torch.log_softmax(logits / self.config.temperature, -1)
 
 
-def widened(logits):
-    """Logits in float32 or wider."""
-    return logits.float() if logits.dtype.itemsize < 4 else logits
-
-
 class ServerTeacher:
     """A model behind an OpenAI-compatible server that returns vLLM's `prompt_logprobs`; asked for no text."""
 
+    hint = (
+        "try `vllm serve MODEL`, with --max-logprobs at least --kl_top_k and --max-model-len above the longest prompt "
+        "and completion"
+    )
+
     def __init__(self, url: str, config: Config):
         self.url, _, self.name = url.partition("#")
-        self.url, self.top_k, self.waiting = self.url.rstrip("/"), config.kl_top_k, False
-        served = self.call("/models", None).get("data") or []
+        self.url, self.top_k = self.url.rstrip("/"), config.kl_top_k
+        served = server_json(f"{self.url}/models", None, self.hint).get("data") or []
         if not self.name:
             self.name = served[0]["id"] if served else ""
             need(self.name, f"got teacher {url!r}, which serves no model; expected one; try {url}#MODEL")
         lengths = [entry.get("max_model_len") for entry in served if entry.get("id") == self.name]
-        self.max_length = next(filter(None, lengths), None)  # vLLM says it; None: unknown
+        self.max_length = next(filter(None, lengths), math.inf)  # vLLM says it
 
-    def call(self, path: str, body: dict | None, attempts: int = 4) -> dict:
-        """GET or POST JSON; refused connections and errors of the server are tried again."""
-        headers = {"Content-Type": "application/json"}
-        if os.environ.get("OPENAI_API_KEY"):
-            headers["Authorization"] = f"Bearer {os.environ['OPENAI_API_KEY']}"
-        data = None if body is None else json.dumps(body).encode()
-        for attempt in range(attempts):
-            try:
-                request = urllib.request.Request(self.url + path, data, headers)
-                with urllib.request.urlopen(request, timeout=600) as answer:
-                    return json.loads(answer.read())
-            except urllib.error.HTTPError as error:
-                problem, final = f"{error.code}: {error.read()[:300].decode(errors='replace')}", error.code < 500
-            except (OSError, ValueError) as error:
-                problem, final = str(error), False
-            if final or attempt == attempts - 1:
-                break
-            if attempt == 3 and not self.waiting:  # once, not for each request that is under way
-                self.waiting = True
-                say(f"note: teacher {self.url} does not answer ({problem}); waiting for it")
-            time.sleep(min(0.2 * 4**attempt, 30))
-        sent = "nothing"
-        if body:
-            sent = f"{len(body['prompt'])} token ids as prompt, max_tokens 1, prompt_logprobs {body['prompt_logprobs']}"
-        raise UserError(
-            f"got from {self.url + path}, sent {sent}: {problem}; expected an OpenAI-compatible server such as "
-            "`vllm serve MODEL`, with --max-logprobs at least --kl_top_k and --max-model-len above the longest prompt "
-            "and completion"
-        )
-
-    def ask(self, ids: list[int], attempts: int = 4) -> list[dict]:
+    def ask(self, ids: list[int]) -> list[dict]:
         """For each token but the first: {token id: {"logprob", …}} of itself and the likeliest tokens there."""
-        body = {"model": self.name, "prompt": ids, "max_tokens": 1, "temperature": 1.0}
-        choices = self.call("/completions", body | {"prompt_logprobs": self.top_k}, attempts).get("choices") or [{}]
+        body = {"model": self.name, "prompt": ids, "max_tokens": 1, "temperature": 1.0, "prompt_logprobs": self.top_k}
+        choices = server_json(f"{self.url}/completions", body, self.hint).get("choices") or [{}]
         scored = choices[0].get("prompt_logprobs")
         need(
             isinstance(scored, list) and len(scored) == len(ids) and all(map(self.is_scored, scored[1:], ids[1:])),
@@ -214,12 +169,21 @@ class ServerTeacher:
             return False
         return all(isinstance(e, dict) and math.isfinite(e.get("logprob", math.nan)) for e in entry.values())
 
-    def check_vocabulary(self, tokenizer, rows: list[dict]) -> None:
-        """Raise UserError where the server's text of a token id is another than the student's."""
-        size = len(tokenizer)
-        ids = rows[0]["prompt_ids"][:64] + list(range(0, size, max(1, size // 192)))
-        wrong = []
-        for token, entry in self.entries_of(ids):
+    def check(self, tokenizer, rows: list[dict], longest: int) -> None:
+        """Raise UserError where the server's text of a token id is another than the student's, or texts do not fit.
+
+        Args:
+            longest: tokens of the longest prompt and completion.
+        """
+        need(
+            longest < self.max_length,  # it counts the token that it makes
+            f"got prompts and completions of up to {longest} tokens, and teacher {self.url} with a length of "
+            f"{self.max_length}; expected one above; try --max-model-len {longest + 1} there, or a lower "
+            "--max_new_tokens or --max_prompt_tokens",
+        )
+        size, wrong = len(tokenizer), []
+        ids = (rows[0]["prompt_ids"][:64] + list(range(0, size, max(1, size // 192))))[:longest]
+        for token, entry in zip(ids[1:], self.ask(ids), strict=True):
             theirs, ours = entry[str(token)].get("decoded_token"), tokenizer.decode([token])
             if theirs and "\ufffd" not in theirs + ours and theirs.strip() != ours.strip():
                 wrong.append(f"{token} {ours!r} / {theirs!r}")
@@ -229,27 +193,10 @@ class ServerTeacher:
             f"tried (id, student's / teacher's): {'; '.join(wrong[:8])}; expected one vocabulary",
         )
 
-    def entries_of(self, ids: list[int]):
-        """(token, its entry) of all but the first, asked for in pieces of up to 64 that fit the server's length."""
-        size = max(2, min(64, (self.max_length or 65) - 1))  # the server counts the token that it makes
-        for start in range(0, len(ids) - 1, size - 1):
-            piece = ids[start : start + size]
-            yield from zip(piece[1:], self.ask(piece), strict=True)
-
-    def check_length(self, longest: int) -> None:
-        """Raise UserError if a text of this many tokens does not fit the server."""
-        need(
-            not self.max_length or longest < self.max_length,
-            f"got prompts and completions of up to {longest} tokens, and teacher {self.url} with a length of "
-            f"{self.max_length}; expected one above; try --max-model-len {longest + 1} there, or a lower "
-            "--max_new_tokens or --max_prompt_tokens",
-        )
-
     def score(self, samples: list[dict]) -> list[dict]:
         """Of each sample: log-probs of its response tokens, and ids and log-probs of the likeliest there."""
         with ThreadPoolExecutor(16) as pool:
-            texts = [s["prompt_ids"] + s["response_ids"] for s in samples]
-            answers = list(pool.map(functools.partial(self.ask, attempts=20), texts))  # 8 minutes, for a restart
+            answers = list(pool.map(self.ask, [s["prompt_ids"] + s["response_ids"] for s in samples]))
         scored = []
         for sample, entries in zip(samples, answers, strict=True):
             entries, ids = entries[len(sample["prompt_ids"]) - 1 :], sample["response_ids"]
@@ -262,6 +209,24 @@ class ServerTeacher:
         return scored
 
 
+def check_teachers(config: Config, tokenizer, rows: list[dict], held_out: list[dict]) -> None:
+    """Raise UserError unless every teacher reads the student's tokens as the student does; no weights are loaded."""
+    specs = teacher_specs(config)
+    for row in rows + held_out:
+        teacher_of(config, row, list(specs))
+    local = [spec for spec in specs.values() if not is_server(spec)]
+    need(len(local) in (0, len(specs)), "got local teachers and servers; expected all of one kind")
+    need(local or not config.teacher_in_4bit, "got --teacher_in_4bit; expected a teacher that is loaded here")
+    need(local or not config.teacher_precision, "got --teacher_precision; expected a teacher that is loaded here")
+    for spec in specs.values():
+        if is_server(spec):
+            check_server_objective(config)
+            longest = max(len(row["prompt_ids"]) for row in rows + held_out) + config.max_new_tokens
+            ServerTeacher(spec, config).check(tokenizer, rows, longest)
+        elif Path(spec).resolve() != Path(config.model).resolve():
+            check_same_tokenizer(tokenizer, load_tokenizer(dataclasses.replace(config, model=spec)), spec, rows)
+
+
 def ask_servers(models: DistillationModels, samples: list[dict]) -> None:
     """Add to samples of server teachers what those say of their tokens, each process asking for its share."""
     rank, size = world()
@@ -269,17 +234,59 @@ def ask_servers(models: DistillationModels, samples: list[dict]) -> None:
     if not wanted:
         return
     lengths = [len(s["prompt_ids"]) + len(s["response_ids"]) for s in wanted]
-    shares = dealt(
-        lengths, [tuple(s["prompt_ids"]) for s in wanted], size
-    )  # a server may keep what it read of a prompt
+    shares = dealt(lengths, [tuple(s["prompt_ids"]) for s in wanted], size)  # a server may keep a prompt that it read
     local, answers, failure = [wanted[i] for i in shares[rank]], [], None
     try:
         for index, teacher in enumerate(models.teachers):
             theirs = [i for i, s in enumerate(local) if s.get("teacher", 0) == index]
             if theirs and isinstance(teacher, ServerTeacher):
                 answers += zip(theirs, teacher.score([local[i] for i in theirs]), strict=True)
-    except UserError as error:
-        failure = error
+    except UserError as error:  # a fault of scoring: the steps so far are saved
+        failure = RewardError(str(error))
     ordered = [answer for _, answer in sorted(answers, key=lambda pair: pair[0])]
     for sample, answer in zip(wanted, gather_rows(ordered, failure, shares), strict=True):
         sample["scored"] = answer
+
+
+def server_tensors(samples: list[dict], batch: dict) -> dict:
+    """teacher_logprobs [B, T], teacher_ids and teacher_top [B, T, k] where every sample has been scored by a server."""
+    import torch
+
+    if not all("scored" in s for s in samples):
+        return {}
+    mask = batch["response_mask"].bool()
+    names = {"logprobs": "teacher_logprobs", "ids": "teacher_ids", "top": "teacher_top"}
+    made = {}
+    for key in samples[0]["scored"]:
+        flat = torch.tensor([x for s in samples for x in s["scored"][key]], device=mask.device)  # [N] or [N, k]
+        made[names[key]] = flat.new_zeros(*mask.shape, *flat.shape[1:])
+        made[names[key]][mask] = flat
+    return made
+
+
+def by_teacher(models, batch: dict, rows) -> list[tuple]:
+    """(teacher, this process's share of the rows that are its)."""
+    owner = batch["teacher"][:, 0].tolist()
+    return [
+        (teacher, own_rows(batch, [r for r in rows if owner[int(r)] == index]))
+        for index, teacher in enumerate(models.teachers)
+    ]
+
+
+def pieces_of(config: Config, model, count: int) -> list[slice]:
+    """Slices over `count` tokens, each of at most `logits_chunk` logits."""
+    chunk = max(1, config.logits_chunk // unwrapped(model).config.get_text_config().vocab_size)
+    return [slice(start, start + chunk) for start in range(0, count, chunk)]
+
+
+def teacher_figures(config: Config, teacher: LocalTeacher, hidden, targets) -> dict:
+    """A local teacher's log-probs [N] of given tokens, entropies [N] and likeliest tokens [N, COMPARED]."""
+    import torch
+
+    figures = {"teacher_logprobs": [], "teacher_entropy": [], "teacher_ids": []}
+    for part in pieces_of(config, teacher.model, len(targets)):
+        dist = teacher.logprobs(hidden[part])
+        figures["teacher_logprobs"].append(dist.gather(-1, targets[part, None]).squeeze(-1))
+        figures["teacher_ids"].append(dist.topk(min(COMPARED, teacher.width)).indices)
+        figures["teacher_entropy"].append(-(dist.exp() * dist).sum(-1))
+    return {name: torch.cat(parts) for name, parts in figures.items()}

@@ -39,13 +39,9 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 
 ROOMS = (
     "settings",
-    "models",
-    "environment_rollout",
-    "inputs",
     "rollout",
+    "models",
     "chosen_tokens",
     "step",
-    "memory",
-    "dry_run",
     "run",
 )

@@ -1,20 +1,82 @@
-"""The rollout: prompts drawn, completions sampled and measured; dynamic sampling; the held-out evaluation."""
+"""The rollout: prompts drawn, completions or conversations sampled and measured, and the held-out evaluation."""
 
+import dataclasses
 import math
+import time
 from collections.abc import Callable
 
 from parts.data.held_out import overlap_metric
 from parts.data.pass_band import band_metrics, draw_in_band, next_rates, passes_fully
-from parts.environments.play import play_metrics
+from parts.environments.conversations import Conversation
+from parts.environments.play import play, play_metrics
+from parts.environments.play_setup import PlaySetup, pieces, score_talks, score_weights
 from parts.learning.advantages import all_equal, estimator, shaped_score
 from parts.networks.batches import explained_variance, masked_mean
 from parts.networks.models import Models
 from parts.reading.paired_tests import accuracy_figures
 from parts.rewards.rewards import Reward
+from parts.rewards.user_code import visible_text
 from parts.running.checkpoints import TrainState
 from parts.running.progress import reward_means
-from parts.sampling.rollouts import batch_rows, collect
+from parts.sampling.rollouts import batch_rows, collect, count_seconds, shared_out
+from parts.sampling.sampling import turn_sampler
 from programs.ppo_train.settings import Config
+
+
+def converse(
+    setup: PlaySetup, config: Config, models: Models, engine, reward: Reward, rows: list[dict], noise, timer: dict
+) -> list[dict]:
+    """Play and score one conversation per row; every process gets the whole batch.
+
+    Args:
+        noise: uniform draws [rows, max_turns x those of an answer], those of a turn after those of the turn before;
+            None decodes greedily.
+    """
+    width = 0 if noise is None else noise.shape[1] // config.max_turns
+
+    def conversations(local_rows: list[dict], draws) -> list[dict]:
+        generate = turn_sampler(engine)
+
+        def answer(prompts: list[list[int]], numbers: list[int], turn: int) -> list:
+            answer_draws = None if draws is None else draws[numbers, turn * width : (turn + 1) * width]
+            return generate(prompts, answer_draws, numbers)
+
+        start = time.perf_counter()
+        talks = play(local_rows, setup.environments, setup.bridge, answer, setup.limits, setup.form)
+        sampled = time.perf_counter()
+        values = score_talks(setup, local_rows, talks, reward)
+        count_seconds(timer, start, sampled)
+        weights = score_weights(reward, values[0]) if values else {}
+        played = zip(local_rows, talks, values, strict=True)
+        return [conversation_sample(models, row, talk, of_row, weights) for row, talk, of_row in played]
+
+    return shared_out(conversations, rows, noise)
+
+
+def conversation_sample(models: Models, row: dict, talk: Conversation, values: dict, weights: dict) -> dict:
+    """A conversation as a sample: the whole response, a mask of what was sampled, and its score."""
+    answers = [talk.response_ids[start:end] for start, end in talk.spans]
+    said = [visible_text(models.tokenizer, ids, models.eos_ids) for ids in answers]
+    return {
+        "prompt": row["prompt"],
+        "prompt_ids": talk.prompt_ids,
+        "completion": "\n".join(said),  # what was sampled
+        "response_ids": talk.response_ids,
+        "response_mask": talk.response_mask,
+        "rollout_logprobs": talk.rollout_logprobs,
+        "answer_lengths": list(map(len, answers)),
+        "finished": all(ids[-1] in models.eos_ids for ids in answers),
+        "rewards": values,
+        "weights": weights,
+        "score": sum(weights[name] * value for name, value in values.items() if value is not None),
+        "ended_by": talk.ended_by,
+        "turn_ends": [end for _, end in talk.spans],
+        "turn_rewards": talk.turn_rewards,
+        "messages": talk.messages,
+        "pieces": pieces(models.tokenizer, talk),
+        "talk": dataclasses.replace(talk, kind=None, environment=None),  # for metrics; processes exchange samples
+    }
+
 
 MEMORY = 0.9  # of the share of groups that were kept: what a step counts beside the next one
 

@@ -48,14 +48,9 @@ Exit codes: 0 RL can begin, 1 it can not yet (--resume --rounds N goes on), 2 ba
 
 ROOMS = (
     "settings",
-    "whole_files",
-    "leaks",
     "solutions",
     "workshop",
     "samples",
-    "measure",
     "supervise",
-    "handover",
-    "dry_run",
     "run",
 )

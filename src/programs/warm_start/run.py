@@ -1,45 +1,115 @@
-"""The rounds and the command line."""
+"""The memory and the plan, the rounds, what they hand over to RL, and the command line."""
 
 import copy
+import dataclasses
 import json
+import math
 import random
+import shlex
 import shutil
 import sys
+from pathlib import Path
 
-from parts.data.prompts import load_splits
+from parts.foundation.bundle import BUNDLE, HERE
 from parts.foundation.exit_codes import exit_code, quiet_environment
 from parts.foundation.messages import need, say, tell
-from parts.foundation.processes import start_processes
-from parts.networks.models import check_context, load_tokenizer, settle_model, settle_precision
-from parts.running.fit import settle_or_refuse
+from parts.foundation.processes import device_name, start_processes
+from parts.networks.models import check_context, settle_model, settle_precision, shaped_network
+from parts.rewards.text_servers import is_server
+from parts.running.checkpoints import export
+from parts.running.fit import (
+    SAMPLING,
+    UPDATE,
+    Sizes,
+    is_chosen_here,
+    ladder,
+    lighter_settings,
+    settle_or_refuse,
+    show_plan,
+)
+from parts.running.memory import backward_peak, network_bytes, pass_of_rows, sampling_bytes, shape_of, trl_head
 from parts.running.output_folder import check_folder, make_folder, write_settings
-from programs.warm_start.dry_run import print_warm_start_plan, sizes_of_run
-from programs.warm_start.handover import hand_over, rl_command
-from programs.warm_start.leaks import check_leaks
-from programs.warm_start.measure import faults_of_rounds, measure, obstacles, widens
-from programs.warm_start.samples import sampled_solutions
-from programs.warm_start.settings import Config, check_warm_start, parse_config
-from programs.warm_start.solutions import given_solutions, load_reward, solution_text, without_solutions
-from programs.warm_start.supervise import supervise
-from programs.warm_start.whole_files import read_lines, write_json, write_lines
-from programs.warm_start.workshop import Stopped, Workshop
+from parts.running.plan import batch_plan
+from programs.warm_start.samples import measure, obstacles, sampled_solutions, widens
+from programs.warm_start.settings import Config, check_warm_start, parse_config, settled_training
+from programs.warm_start.solutions import check_leaks, given_solutions, load_prompts_and_reward, without_solutions
+from programs.warm_start.supervise import enough_epochs, supervise
+from programs.warm_start.workshop import Stopped, Workshop, read_lines, write_json, write_lines
 
 
-def load_prompts_and_reward(config: Config) -> tuple:
-    """(tokenizer, reward, rows, held-out rows), checked: columns, solutions where the data have them, leaks."""
-    tokenizer = load_tokenizer(config)
-    rows, held_out = load_splits(config, tokenizer, check=lambda _, *rows: check_leaks(*rows, config.data))
-    reward = load_reward(config)
-    need(
-        held_out,
-        "got no --eval_data; expected held-out prompts, which tell when RL can begin; try `python "
-        "scripts/data_loader.py FILE --split 0.1 --out train.jsonl`, which writes train.eval.jsonl too",
+def warm_start_memory(config: Config, model, teacher, prompt: int) -> dict[str, float]:
+    """Bytes: what stays, and the peaks of training and sampling.
+
+    Args:
+        model: the network on the meta device.
+        teacher: a local one, the same way, else None; the model is not in memory while it samples.
+        prompt: tokens of the longest prompt.
+    """
+    parameters, shape = sum(p.numel() for p in model.parameters()), shape_of(model)
+    if not shape:
+        return {}
+    run = pass_of_rows(config, model, settled_training(config, parameters)[1], prompt + config.max_new_tokens)
+    trained = sum(network_bytes(config, shape, parameters))
+    rows = 0 if config.rollout_engine == "vllm" else config.rollout_batch_size
+    prompts = dataclasses.replace(run, rows=rows, length=prompt)
+    peaks = [parameters * run.stream + sampling_bytes(shape, prompts, config.max_new_tokens)]
+    if teacher and (other := shape_of(teacher)):
+        weights = sum(p.numel() for p in teacher.parameters()) * run.compute
+        peaks.append(weights + sampling_bytes(other, prompts, config.max_new_tokens))
+    return {
+        "weights, gradients and optimizer": trained,
+        UPDATE: trained + backward_peak(shape, run, trl_head(shape, run, fused=False)),
+        SAMPLING: max(peaks),
+    }
+
+
+def sizes_of_run(config: Config, rows: list[dict]) -> Sizes:
+    """What may be chosen by the memory that is free: how many completions are sampled at once."""
+    model, prompt = shaped_network(config, config.model), max(len(row["prompt_ids"]) for row in rows)
+    local = config.teacher and not is_server(config.teacher)
+    teacher = shaped_network(config, config.teacher) if local else None
+    recompute = {} if config.gradient_checkpointing else {"gradient_checkpointing": True}
+
+    def choices(changed: Config, heed: bool) -> dict[str, list[dict]]:
+        open_here = not heed or is_chosen_here(changed, "rollout_batch_size")
+        counts = ladder(changed.rollout_batch_size, 1) if open_here else [changed.rollout_batch_size]
+        return {UPDATE: [{}], SAMPLING: [{"rollout_batch_size": count} for count in counts]}
+
+    return Sizes(
+        estimate=lambda changed: warm_start_memory(changed, model, teacher, prompt),
+        choices=choices,
+        text=lambda changed: f"{changed.rollout_batch_size} completions sampled at once",
+        lighter=lighter_settings(config, "max_new_tokens", recompute, bits=False),
+        aside=config.vllm_memory if config.rollout_engine == "vllm" else 0.0,
     )
-    for row in rows if not config.samples_solutions else []:
-        solution_text(config, row)
-    for row in without_solutions(config, (rows + held_out)[:: max(1, len(rows))]):
-        reward.check_columns(row)
-    return tokenizer, reward, rows, held_out
+
+
+def print_warm_start_plan(config: Config, tokenizer, rows: list[dict], held_out: list[dict]) -> int:
+    """Print what a run would do as JSON; returns the exit code."""
+    import torch
+
+    device = device_name(config)
+    settle_precision(config, torch.device(device))
+    parameters = sum(p.numel() for p in shaped_network(config, config.model).parameters())
+    lr, micro = settled_training(config, parameters)
+    round_prompts = min(config.prompts_per_round, len(rows))
+    most, draws, epochs = len(rows), 0, config.epochs
+    if config.samples_solutions:
+        most, draws = round_prompts * min(config.max_per_prompt, config.samples), config.max_draws
+        epochs = enough_epochs(config, most)
+    batch = batch_plan(config, tokenizer, rows, held_out) | {
+        "rounds": config.rounds,
+        "held_out_samples": min(config.eval_prompts or len(held_out), len(held_out)) * config.eval_samples,
+        "samples_of_a_draw": round_prompts * config.samples if draws else 0,
+        "draws_at_most": draws,
+        "solutions_of_a_draw_at_most": most,
+        "completions_per_optimizer_step": config.batch_size,
+        "optimizer_steps_on_these": math.ceil(epochs * math.ceil(most / config.batch_size)),
+    }
+    source = config.teacher or ("the model's samples" if config.self else f"column {config.completion_column}")
+    plan = {"batch": batch, "solutions": source, "parameters": parameters}
+    show_plan(config, device, sizes_of_run(config, rows + held_out), plan, lr=lr, micro_batch_size=micro)
+    return 0
 
 
 def solutions_of_round(shop: Workshop, rows: list[dict], number: int) -> list[dict]:
@@ -108,6 +178,43 @@ def run_rounds(shop: Workshop, rows: list[dict]) -> list[dict]:
             return measures
 
 
+# settings that the RL trainers have by the same names; grpo_train takes those of ppo_train for TRL's
+SHARED = (
+    *("data", "eval_data", "prompt_column", "chat", "chat_template", "chat_template_kwargs", "reward"),
+    *("temperature", "max_prompt_tokens", "max_new_tokens", "group_size"),
+)
+
+
+def script_path(name: str) -> str:
+    """A sibling of this script, in the bundle or beside a copy; else its name alone."""
+    places = (HERE.parent, BUNDLE / "scripts")
+    return next((str(place / f"{name}.py") for place in places if (place / f"{name}.py").is_file()), f"{name}.py")
+
+
+def rl_command(config: Config, model: str, trainer: str) -> str:
+    """The command that goes on with a model: the same data, rewards, template and lengths."""
+    usual, words = type(config)(), ["python", script_path(trainer)]
+    words += ["--algorithm", "grpo"] if trainer == "ppo_train" else []
+    words += ["--model", model]
+    for name in SHARED:
+        value = getattr(config, name)
+        if value != getattr(usual, name) or name == "max_new_tokens":
+            for one in value if isinstance(value, list) else [value]:
+                words += [f"--{name}"] if one is True else [f"--{name}", str(one)]
+    return shlex.join([*words, "--output_dir", f"{Path(config.output_dir)}_rl"])
+
+
+def hand_over(shop: Workshop, number: int) -> str:
+    """Write final/ from the policy after a round; returns the model that RL goes on with."""
+    if not shop.policy_folder(number):
+        return shop.config.model
+    final = shop.folder / "final"
+    if not final.exists():
+        export(shop.config, shop.load(number), final)
+        shop.release()  # adapters are merged, and the weights may have another dtype
+    return str(final)
+
+
 def advice(shop: Workshop, measures: list[dict], wrong: dict) -> str:
     """What to try where RL cannot begin."""
     config = shop.config
@@ -128,8 +235,6 @@ def conclude(shop: Workshop, measures: list[dict]) -> int:
     config, last = shop.config, measures[-1]
     wrong = obstacles(config, last)
     summary = {"ready": not wrong, "obstacles": [*wrong.values()], "seed": config.seed, "rounds": measures}
-    training = [shop.round_folder(one["round"]) / "training.json" for one in measures]
-    summary["faults"] = faults_of_rounds(measures, [json.loads(path.read_text()) for path in training if path.exists()])
     if wrong:
         summary["try"] = advice(shop, measures, wrong)
         say(f"RL cannot begin yet: {'; '.join(wrong.values())}; {summary['try']}")
@@ -137,8 +242,6 @@ def conclude(shop: Workshop, measures: list[dict]) -> int:
         summary["model"] = hand_over(shop, last["round"])
         summary["commands"] = [rl_command(config, summary["model"], name) for name in ("ppo_train", "grpo_train")]
     write_json(shop.folder / "summary.json", summary)
-    if summary["faults"]:
-        tell(f"something went wrong: {'; '.join(summary['faults'])}")
     if wrong:
         return 1
     rates = " -> ".join(f"{one['pass_rate']:.3f}" for one in (measures if len(measures) < 3 else (measures[0], last)))

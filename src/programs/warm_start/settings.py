@@ -3,6 +3,7 @@
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from parts.data.rows import is_hub_id
 from parts.foundation.messages import need
@@ -39,16 +40,12 @@ class Config(RunSettings):
     seed: int = setting(0, "seed of prompts, samples and the order of training")
     # where solutions come from
     self: bool = setting(False, "solutions are the model's own samples that pass")
-    teacher: str = setting(
-        "", "solutions are this model's samples that pass: folder, hub id, or http://HOST:PORT/v1[#MODEL]"
-    )
+    teacher: str = setting("", "solutions are this model's: folder, hub id, or http://HOST:PORT/v1[#MODEL]")
     samples: int = setting(16, "completions sampled of each prompt, with --self or --teacher", positive=True)
     sample_temperature: float = setting(1.0, "temperature of these; higher finds what is rare", positive=True)
     prompts_per_round: int = setting(256, "prompts sampled in a round, of an endless stream of the data", positive=True)
     max_per_prompt: int = setting(4, "most solutions of a prompt among a round's samples that are kept", positive=True)
-    min_prompts: int = setting(
-        16, "prompts with a solution, below which a round samples prompts_per_round more", positive=True, free=True
-    )
+    min_prompts: int = setting(16, "prompts with a solution, below which it samples more", positive=True, free=True)
     max_draws: int = setting(4, "most times that a round samples prompts_per_round", positive=True, free=True)
     # when RL can take over
     rounds: int = setting(5, "most rounds of solutions and training", positive=True, free=True)
@@ -56,53 +53,36 @@ class Config(RunSettings):
     pass_low: float = setting(0.1, "least pass rate on held-out prompts with which RL can begin")
     pass_high: float = setting(0.9, "pass rate above which RL has little left to do")
     pass_score: float = setting(1.0, "score of the first reward from which a completion passes", positive=True)
-    min_format: float = setting(
-        0.8, "least share of completions that end, and that have full marks from a reward named …format…"
-    )
+    min_format: float = setting(0.8, "least share of completions that end, and pass a reward named …format…")
     min_entropy: float = setting(0.005, "least entropy of held-out samples, in nats per token")
-    min_coverage: float = setting(
-        0.8,
-        "share of held-out prompts with a sample that passes, below which rounds of samples go on while it rises",
-        free=True,
-    )
+    min_coverage: float = setting(0.8, "share of prompts ever solved, below which rounds go on", free=True)
     eval_prompts: int = setting(64, "held-out prompts that are sampled (0: all)")
     eval_samples: int = setting(16, "completions of each", positive=True)
-    group_size: int = setting(
-        8, "completions per prompt in the RL run, whose groups with signal are told", positive=True
-    )
+    group_size: int = setting(8, "completions per prompt in the RL run", positive=True)
     # sampling
     max_prompt_tokens: int = setting(512, "longer prompts are left out, and counted", positive=True)
     max_new_tokens: int = setting(256, "longest completion, as in the RL run", positive=True)
-    temperature: float = setting(
-        1.0, "sampling temperature of the RL run, at which the pass rate is taken", positive=True
-    )
+    temperature: float = setting(1.0, "of the RL run, at which the pass rate is taken", positive=True)
     rollout_engine: str = setting("hf", "who samples", ["hf", "vllm"])
-    rollout_batch_size: int = setting(
-        128, "sequences sampled at once; so many are written to disk together", positive=True
-    )
+    rollout_batch_size: int = setting(128, "sequences sampled at once, and written to disk together", positive=True)
     vllm_memory: float = setting(0.3, "share of GPU memory that vLLM may take", free=True)
-    check_sync: int = setting(
-        1, "rounds between comparisons of vLLM's weights with the policy's; the first two too (0: never)", free=True
-    )
+    check_sync: int = setting(1, "rounds between comparisons of vLLM's weights with the policy's (0: never)", free=True)
     # training
     epochs: float = setting(2.0, "passes over the solutions in a round", positive=True)
-    min_steps: int = setting(
-        32, "least optimizer steps of a round on samples, by more passes where solutions are few", positive=True
-    )
-    batch_size: int = setting(16, "solutions per optimizer step; with --packing, packed rows", positive=True)
-    micro_batch_size: int = setting(
-        0, "of these in a forward pass; must divide batch_size (0: all below 50M, else 1)", free=True
-    )
+    min_steps: int = setting(32, "least optimizer steps of a round on samples, by more passes", positive=True)
+    batch_size: int = setting(16, "solutions per optimizer step", positive=True)
+    micro_batch_size: int = setting(0, "of these in a forward pass (0: all below 50M, else 1)", free=True)
     lr: float = setting(0.0, "learning rate (0: 1e-3 below 50M parameters, 1e-4 with LoRA, else 1e-5)")
     lr_schedule: str = setting("linear", "shape in a round", ["constant", "linear", "cosine"])
     warmup_steps: int = setting(0, "steps of a round over which the learning rate rises")
     max_grad_norm: float = setting(1.0, "gradient clipping", positive=True)
-    packing: bool = setting(False, "several solutions in one row of 4 times the longest (TRL's bfd)")
     device: str = setting("auto", "auto: a CUDA GPU, else the CPU", ["auto", "cpu", "cuda"], free=True)
     gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass", free=True)
     lora_rank: int = setting(0, "train LoRA adapters of this rank on all linear layers (0: all weights, or as --model)")
     save_every: int = setting(100, "optimizer steps between checkpoints within a round (0: none)", free=True)
     resume: bool = setting(False, "go on in output_dir, with what is sampled and trained there", free=True)
+
+    removed: ClassVar[dict[str, str]] = {"packing": "to leave it out, and a higher --micro_batch_size"}
 
     # what the parts read and this program does not offer
     load_in_4bit = False

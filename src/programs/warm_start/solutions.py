@@ -1,11 +1,13 @@
-"""Solutions as token ids: what the RL trainers' prompt is followed by, and the end token."""
+"""Prompts that may train, and solutions as token ids behind them, with the end token."""
 
 import json
 
 from parts.data.chat import as_turns, template_settings, write_chat
-from parts.data.prompts import encode_text
+from parts.data.held_out import asked_words
+from parts.data.prompts import encode_text, load_splits
 from parts.foundation.bundle import specs_for
 from parts.foundation.messages import need, say
+from parts.networks.models import load_tokenizer
 from parts.rewards.rewards import Reward, call_limits
 from parts.rewards.user_code import visible_text
 from programs.warm_start.settings import Config
@@ -14,6 +16,22 @@ from programs.warm_start.settings import Config
 def load_reward(config: Config) -> Reward:
     """The configured reward functions, by default those of the embedded task with its data."""
     return Reward(specs_for(config.data, config.reward), call_limits(config))
+
+
+def check_leaks(rows: list[dict], held_out: list[dict], source: str) -> None:
+    """Raise UserError where a prompt that would train is held out too, but for case, white space or system prompt.
+
+    Args:
+        source: where `rows` come from, for the message.
+    """
+    alike = {asked_words(row["prompt"]) for row in held_out}
+    leaks = [row["prompt"] for row in rows if asked_words(row["prompt"]) in alike]
+    first = json.dumps(leaks[0], ensure_ascii=False)[:120] if leaks else ""
+    need(
+        not leaks,
+        f"{source}: got {len(leaks)} of {len(rows)} prompts that are held out too, such as {first}; expected none, or "
+        "the pass rate says nothing; try `python scripts/data_loader.py FILE --split 0.1 --out train.jsonl`",
+    )
 
 
 def without_solutions(config: Config, rows: list[dict]) -> list[dict]:
@@ -106,3 +124,20 @@ def given_solutions(config: Config, models, reward: Reward, rows: list[dict]) ->
         "the model will write as they do",
     )
     return passing
+
+
+def load_prompts_and_reward(config: Config) -> tuple:
+    """(tokenizer, reward, rows, held-out rows), checked: columns, solutions where the data have them, leaks."""
+    tokenizer = load_tokenizer(config)
+    rows, held_out = load_splits(config, tokenizer, check=lambda _, *rows: check_leaks(*rows, config.data))
+    reward = load_reward(config)
+    need(
+        held_out,
+        "got no --eval_data; expected held-out prompts, which tell when RL can begin; try `python "
+        "scripts/data_loader.py FILE --split 0.1 --out train.jsonl`, which writes train.eval.jsonl too",
+    )
+    for row in rows if not config.samples_solutions else []:
+        solution_text(config, row)
+    for row in without_solutions(config, (rows + held_out)[:: max(1, len(rows))]):
+        reward.check_columns(row)
+    return tokenizer, reward, rows, held_out

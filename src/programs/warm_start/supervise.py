@@ -7,11 +7,10 @@ from pathlib import Path
 
 from parts.foundation.messages import DivergedError, UserError, need, say
 from parts.foundation.processes import StopRequest, room_for
-from parts.networks.models import Models, load_tokenizer, save_tokenizer
+from parts.networks.models import load_tokenizer, save_tokenizer
 from parts.running.output_folder import write_folder
 from programs.warm_start.settings import Config, settled_training
-from programs.warm_start.whole_files import write_json
-from programs.warm_start.workshop import Stopped, Workshop
+from programs.warm_start.workshop import Stopped, Workshop, write_json
 
 
 def training_rows(shop: Workshop, solutions: list[dict]) -> list[dict]:
@@ -23,12 +22,11 @@ def training_rows(shop: Workshop, solutions: list[dict]) -> list[dict]:
     return rows
 
 
-def sft_settings(config: Config, folder: Path, rows: list[dict], parameters: int) -> dict:
+def sft_settings(config: Config, folder: Path, parameters: int) -> dict:
     """Arguments of TRL's SFTConfig."""
     import torch
 
     lr, micro = settled_training(config, parameters)
-    longest = max(len(row["input_ids"]) for row in rows)
     return {
         "output_dir": str(folder),
         "num_train_epochs": config.epochs,
@@ -45,10 +43,9 @@ def sft_settings(config: Config, folder: Path, rows: list[dict], parameters: int
         "use_cpu": config.device == "cpu" or not torch.cuda.is_available(),
         "dataloader_pin_memory": config.device != "cpu" and torch.cuda.is_available(),
         "activation_checkpointing": config.gradient_checkpointing,
-        "packing": config.packing,
-        "max_length": 4 * longest if config.packing else None,
+        "max_length": None,
         "completion_only_loss": False,  # the labels say it; True asks for a mask's column
-        "dataset_kwargs": None if config.packing else {"skip_prepare_dataset": True},
+        "dataset_kwargs": {"skip_prepare_dataset": True},
         "save_strategy": "steps" if config.save_every else "no",
         "save_steps": config.save_every or 500,
         "save_total_limit": 1,
@@ -59,7 +56,7 @@ def sft_settings(config: Config, folder: Path, rows: list[dict], parameters: int
 
 
 def enough_epochs(config: Config, rows: int) -> float:
-    """Passes over so many rows, packed or not, with which a round on sampled solutions has --min_steps steps.
+    """Passes over so many rows with which a round on sampled solutions has --min_steps steps.
 
     Trained anew, the model has only this round's steps: four of them on one batch teach it nothing.
     """
@@ -67,31 +64,19 @@ def enough_epochs(config: Config, rows: int) -> float:
     return max(config.epochs, config.min_steps / steps)
 
 
-def pieces_of_batch(batch: dict) -> list[tuple[tuple, tuple]]:
-    """(ids, labels) of each sequence of a collated batch: padded rows, or packed ones that positions tell apart."""
-    pieces = []
-    for i, ids in enumerate(batch["input_ids"].tolist()):
-        labels = batch["labels"][i].tolist()
-        if "position_ids" in batch:
-            starts = [at for at, position in enumerate(batch["position_ids"][i].tolist()) if position == 0]
-            cuts = list(zip(starts, [*starts[1:], len(ids)], strict=True))
-        else:
-            cuts = [(0, int(batch["attention_mask"][i].sum()))]
-        pieces += [(tuple(ids[a:b]), tuple(labels[a:b])) for a, b in cuts]
-    return pieces
-
-
 def check_ids(trainer, rows: list[dict], most: int = 256) -> None:
     """Raise UserError unless what TRL makes of the rows is, token by token, prompts and solutions as they are here."""
-    ours = {(tuple(row["input_ids"]), tuple(row["labels"])) for row in rows}
     data = trainer.train_dataset
-    for start in range(0, min(len(data), most), 16):
-        batch = trainer.data_collator([data[i] for i in range(start, min(len(data), start + 16))])
-        for ids, labels in pieces_of_batch(batch):
+    for start in range(0, min(len(rows), most), 16):
+        batch = trainer.data_collator([data[i] for i in range(start, min(len(rows), start + 16))])
+        for row, ids, labels, mask in zip(
+            rows[start:], batch["input_ids"], batch["labels"], batch["attention_mask"], strict=False
+        ):
+            real = mask.bool()
             need(
-                (ids, labels) in ours,
-                f"got from TRL a row of {len(ids)} tokens that is none of the {len(rows)} made here; expected the ids "
-                "that RL will see; try it without --packing, and TRL 1.16",
+                row == {"input_ids": ids[real].tolist(), "labels": labels[real].tolist()},
+                f"got from TRL a row of {int(real.sum())} tokens that is not the one made here; expected the ids that "
+                "RL will see; try TRL 1.16",
             )
 
 
@@ -132,7 +117,7 @@ def make_sft_trainer(shop: Workshop, folder: Path, rows: list[dict], policy):
     from trl import SFTConfig, SFTTrainer
 
     datasets.disable_progress_bars()
-    settings = sft_settings(shop.config, folder, rows, sum(p.numel() for p in policy.parameters()))
+    settings = sft_settings(shop.config, folder, sum(p.numel() for p in policy.parameters()))
     try:
         trainer = SFTTrainer(
             model=policy,
@@ -146,25 +131,8 @@ def make_sft_trainer(shop: Workshop, folder: Path, rows: list[dict], policy):
     trainer.remove_callback(PrinterCallback)
     check_ids(trainer, rows)
     if shop.config.samples_solutions:
-        trainer.args.num_train_epochs = enough_epochs(shop.config, len(trainer.train_dataset))
+        trainer.args.num_train_epochs = enough_epochs(shop.config, len(rows))
     return trainer
-
-
-def run_sft(trainer, folder: Path) -> None:
-    """Call TRL's train() from the newest checkpoint, and say in the user's words what ends it early."""
-    advice = "--resume --gradient_checkpointing, --resume --micro_batch_size 1, or a new run with --lora_rank 16"
-    with room_for("in training", advice):
-        trainer.train(resume_from_checkpoint=newest_checkpoint(folder))
-
-
-def write_policy(models: Models, folder: Path) -> None:
-    """Write the policy, or its adapters, with the tokenizer."""
-
-    def write(target: Path) -> None:
-        models.policy.save_pretrained(target)
-        save_tokenizer(models.tokenizer, target)
-
-    write_folder(folder, write)
 
 
 def supervise(shop: Workshop, number: int, solutions: list[dict]) -> None:
@@ -178,7 +146,9 @@ def supervise(shop: Workshop, number: int, solutions: list[dict]) -> None:
     settings = (models.policy.config.get_text_config(), models.policy.generation_config)
     pads = [(of, of.pad_token_id) for of in settings]  # TRL writes the tokenizer's into them
     trainer = make_sft_trainer(shop, folder / "training", rows, models.policy)
-    run_sft(trainer, folder / "training")
+    advice = "--resume --gradient_checkpointing, --resume --micro_batch_size 1, or a new run with --lora_rank 16"
+    with room_for("in training", advice):
+        trainer.train(resume_from_checkpoint=newest_checkpoint(folder / "training"))
     steps = trainer.state.global_step
     if shop.stop.signum and steps < trainer.state.max_steps:
         raise Stopped
@@ -188,7 +158,12 @@ def supervise(shop: Workshop, number: int, solutions: list[dict]) -> None:
     record = {"solutions": len(rows), "steps": steps, "loss_first": losses[0], "loss_last": losses[-1]}
     write_json(folder / "training.json", record)
     say(f"round {number}: {len(rows)} solutions, {steps} steps, loss {losses[0]:.3f} -> {losses[-1]:.3f}")
-    write_policy(models, folder / "policy")
+
+    def write(target: Path) -> None:
+        models.policy.save_pretrained(target)
+        save_tokenizer(models.tokenizer, target)
+
+    write_folder(folder / "policy", write)
     shutil.rmtree(folder / "training", ignore_errors=True)
     del trainer
     shop.release()  # TRL has patched the policy's forward pass: it is loaded anew

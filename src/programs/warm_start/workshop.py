@@ -1,23 +1,41 @@
-"""What a run works with: the policy of a round, who samples with it, where its files are, and the signal to stop."""
+"""What a run works with: the policy of a round, who samples with it, its files, and the signal to stop."""
 
 import dataclasses
 import gc
+import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from parts.data.chat import as_turns, template_settings
-from parts.data.prompts import encode_prompt
-from parts.foundation.messages import MemoryShortage, UserError, need, say
+from parts.data.prompts import checked_ids
+from parts.data.rows import read_json_lines
+from parts.foundation.messages import MemoryShortage, need, say
 from parts.foundation.processes import StopRequest, room_for
 from parts.networks.cache_probe import check_pads, load_sampler
 from parts.networks.forward import settle_logits
 from parts.networks.models import Models, end_and_pad_ids, load_policy, load_tokenizer
 from parts.rewards.rewards import Reward
 from parts.rewards.text_servers import server_json, server_text
+from parts.running.output_folder import write_text
 from parts.sampling.rollouts import collect
 from parts.sampling.sampling import HFEngine
 from parts.sampling.sampling_vllm import VllmEngine
 from programs.warm_start.settings import Config
+
+
+def write_json(path: Path, value) -> None:
+    """Write one JSON value."""
+    write_text(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
+
+
+def write_lines(path: Path, rows: list[dict]) -> None:
+    """Write JSONL."""
+    write_text(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+
+
+def read_lines(path: Path) -> list[dict]:
+    """Read JSONL; no rows where there is no file."""
+    return read_json_lines(path) if path.exists() else []
 
 
 class Stopped(Exception):
@@ -127,7 +145,6 @@ class Teacher:
     """Another model that samples through its own tokenizer and chat template; the policy is let go of before."""
 
     def __init__(self, shop: Workshop):
-
         config = shop.config
         shop.release()
         self.config = dataclasses.replace(
@@ -144,12 +161,10 @@ class Teacher:
 
     def row(self, row: dict) -> dict:
         """A row with the prompt as the teacher reads it."""
-        sent, tokenizer = as_turns(row["prompt"], self.config.chat), self.models.tokenizer
-        try:
-            return row | {"prompt_ids": list(encode_prompt(tokenizer, sent, **template_settings(self.config)))}
-        except Exception as error:
-            got = f"got prompt {str(row['prompt'])[:80]!r}, which the teacher's template refuses ({error})"
-            raise UserError(f"{got}; expected roles that it knows; try another --teacher") from error
+        sent, template = as_turns(row["prompt"], self.config.chat), template_settings(self.config)
+        return row | {
+            "prompt_ids": checked_ids(self.models.tokenizer, sent, f"--teacher {self.config.model}", **template)
+        }
 
 
 class ServerTeacher:

@@ -1,4 +1,4 @@
-"""Metrics of a step, and the held-out gap between student and teacher."""
+"""The held-out gap between student and teacher, and the log that shows it."""
 
 import dataclasses
 import math
@@ -6,53 +6,26 @@ import sys
 
 from parts.data.held_out import overlap_metric
 from parts.foundation.processes import sum_over_processes
-from parts.learning.losses import kl_estimate, likelihood_ratio, mismatch_mode
-from parts.networks.batches import collate, masked_mean, micro_batches, trimmed
+from parts.learning.losses import kl_estimate
+from parts.networks.batches import collate, micro_batches, trimmed
 from parts.networks.forward import lm_logits, predicting_states, shared_length
 from parts.networks.models import autocast, widest_float
 from parts.reading.paired_tests import accuracy_figures
 from parts.rewards.rewards import Reward
 from parts.running.progress import RunLog, reward_means
 from parts.sampling.rollouts import collect
-from programs.on_policy_distillation.data import teacher_of
-from programs.on_policy_distillation.objective import gap_figures
+from programs.on_policy_distillation.objective import gap_figures, widened
 from programs.on_policy_distillation.settings import Config
-from programs.on_policy_distillation.teacher_figures import by_teacher, pieces_of, server_tensors
-from programs.on_policy_distillation.teachers import ask_servers, teacher_specs, widened
+from programs.on_policy_distillation.teachers import (
+    ask_servers,
+    by_teacher,
+    pieces_of,
+    server_tensors,
+    teacher_of,
+    teacher_specs,
+)
 
-HEAVY = 1 / 3  # share of a sum in one completion above which the mean is mostly about that one
 RESAMPLED = 1000  # draws of the bootstrap
-
-
-def batch_metrics(config: Config, batch: dict, samples: list[dict], timer: dict) -> dict:
-    """Metrics of a rollout: rewards, lengths, speed, and how far sampler and trainer disagree."""
-    import statistics
-
-    sampled = [s for s in samples if "offpolicy" not in s]
-    lengths = [len(s["response_ids"]) for s in sampled]
-    metrics = {}
-    if sampled and sampled[0]["rewards"]:
-        scores = [s["score"] for s in sampled]
-        metrics = {"reward/mean": statistics.fmean(scores), "reward/std": statistics.pstdev(scores)}
-        metrics |= {f"reward/{name}": mean for name, mean in reward_means(sampled).items()}
-        groups = [scores[i : i + config.group_size] for i in range(0, len(scores), config.group_size)]
-        if config.group_size > 1:
-            metrics["reward/zero_std_frac"] = statistics.fmean(len(set(group)) == 1 for group in groups)
-    if sampled:
-        metrics["rollout/length_mean"] = statistics.fmean(lengths)
-        metrics["rollout/truncated_frac"] = statistics.fmean(not s["finished"] for s in sampled)
-        metrics["rollout/tokens_per_s"] = sum(lengths) / max(timer["rollout"], 1e-9)
-    if sampled and "old_logprobs" in batch:
-        mask = batch["loss_mask"] * ~batch["offpolicy"]
-        gap = (batch["old_logprobs"] - batch["rollout_logprobs"]) * mask
-        w = likelihood_ratio(gap, 0)
-        metrics["rollout/logprob_gap_max"] = gap.abs().max().item()
-        metrics["mismatch/weight_mean"] = masked_mean(w, mask).item()
-        metrics["mismatch/kl"] = masked_mean(w - 1 - w.log(), mask).item()
-        if "corrections" in batch:
-            cut = batch["corrections"] < w if mismatch_mode(config) == "tis" else batch["corrections"] == 0
-            metrics["mismatch/cut_frac"] = masked_mean(cut.float(), mask).item()
-    return metrics
 
 
 def held_out_gap(config: Config, models, engine, reward: Reward, rows: list[dict]) -> tuple[dict, list[dict]]:
@@ -155,8 +128,6 @@ def evaluate(config: Config, models, engine, reward: Reward, rows: list[dict]) -
 class DistillationLog(RunLog):
     """A RunLog whose bar also moves where nothing is rewarded."""
 
-    tail_is_said = False
-
     def show(self, step: int, metrics: dict) -> None:
         """Move the bar, with reward or KL beside it; say the held-out distance."""
         super().show(step, metrics)
@@ -164,15 +135,8 @@ class DistillationLog(RunLog):
             self.bar.set_postfix_str(f"KL {metrics.get('kl/teacher', math.nan):.3f}", refresh=False)
             self.bar.update()
         if "eval/reverse_kl" in metrics:
-            low, high, top = map(metrics.get, SPREAD_KEYS.values())
+            low, high = metrics.get(SPREAD_KEYS["low"]), metrics.get(SPREAD_KEYS["high"])
             interval = "" if low is None else f" (95%: {low:.4f} to {high:.4f})"
             self.bar.write(
                 f"step {step}: held-out reverse KL {metrics['eval/reverse_kl']:.4f}{interval}", file=sys.stderr
             )
-            if (top or 0) > HEAVY and not self.tail_is_said:
-                self.tail_is_said = True
-                finding = (
-                    f"one held-out completion carries {top:.0%} of eval/reverse_kl, which is mostly about that one"
-                )
-                advice = f"try --eval_samples {max(4, 2 * self.config.eval_samples)}, or more held-out prompts"
-                self.bar.write(f"warning: {finding}; {advice}", file=sys.stderr)

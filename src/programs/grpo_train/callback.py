@@ -1,0 +1,318 @@
+"""Checkpoints and final/, and what surrounds TRL's steps: stages, evaluation, logs under our names, stopping."""
+
+import json
+import math
+import re
+import shutil
+import time
+from pathlib import Path
+
+from parts.environments.play_setup import PlaySetup
+from parts.foundation.messages import DivergedError, RewardError, need, say
+from parts.foundation.processes import (
+    THREADS,
+    forget_peak,
+    gather_rows,
+    memory_metrics,
+    note_long_step,
+    room_for,
+    world,
+)
+from parts.networks.models import base_of, generation_settings, load_pretrained, merged, tokenizer_of
+from parts.running.output_folder import check_folder, follow_umask, write_folder
+from parts.running.progress import RunLog, is_due, is_sampled
+from parts.running.summary import EXAMPLES
+from programs.grpo_train.colocated import judge_logprobs
+from programs.grpo_train.data import BatchPlan
+from programs.grpo_train.evaluation import brief, conversation_entry, conversation_metrics, evaluate
+from programs.grpo_train.rewards import Scorer, Stage, signal_free, stage_at
+from programs.grpo_train.settings import Config
+
+
+def saved_steps(config: Config) -> dict[int, Path]:
+    """Complete checkpoints by step; one whose trainer_state.json, written last, cannot be read is not complete."""
+    checkpoints = {}
+    for folder in (Path(config.output_dir) / "checkpoints").glob("checkpoint-*"):
+        try:
+            state = json.loads((folder / "trainer_state.json").read_text())
+            state["stateful_callbacks"]["RunCallback"]
+        except (OSError, ValueError, KeyError):
+            continue
+        checkpoints[state["global_step"]] = folder
+    return dict(sorted(checkpoints.items()))
+
+
+def resume_point(config: Config) -> Path | None:
+    """The checkpoint to resume from, if any; refuses another run's folder and a resume with other settings."""
+    saved = saved_steps(config) if check_folder(config) else {}
+    if config.resume and not saved:
+        say(f"warning: got --resume, but {config.output_dir} holds no complete checkpoint; starting at step 0")
+    return saved[max(saved)] if saved else None
+
+
+def save_as_it_came(config: Config, folder: Path) -> None:
+    """Save the start's tokenizer and generation settings: TRL's tokenizer pads on the left, rollouts obey no settings.
+
+    An adapter has no generation settings of its own.
+    """
+    from transformers import AutoTokenizer
+
+    AutoTokenizer.from_pretrained(tokenizer_of(config.model)).save_pretrained(folder)
+    if (folder / "generation_config.json").exists():
+        generation_settings(base_of(config.model)).to_json_file(folder / "generation_config.json")
+
+
+def export_final(config: Config, trainer) -> None:
+    """Write final/: the model in the dtype it came in, or its adapters, or both merged; it loads with transformers."""
+    raw = Path(config.output_dir) / ".final.raw"
+    trainer.save_model(str(raw))  # every process: sharded weights are gathered
+    trainer.accelerator.wait_for_everyone()
+    if world()[0] != 0:
+        return
+    need(
+        list(raw.glob("*.safetensors")),
+        "got no weights from the sharded model; expected whole ones; try FSDP's fsdp_state_dict_type: FULL_STATE_DICT, "
+        "or DeepSpeed's stage3_gather_16bit_weights_on_model_save: true; the checkpoints are intact",
+    )
+
+    def write(folder: Path) -> None:
+        from transformers import AutoConfig, AutoModelForCausalLM
+
+        dtype = getattr(AutoConfig.from_pretrained(base_of(config.model)), "dtype", None) or trainer.model.dtype
+        if config.lora_rank:
+            adapter = folder / "adapter" if config.merge_lora else folder
+            adapter.mkdir(exist_ok=True)
+            for file in raw.glob("adapter_*"):
+                shutil.copy(file, adapter)
+        if config.merge_lora:
+            merged(load_pretrained(AutoModelForCausalLM, str(raw), dtype=dtype)).save_pretrained(folder)
+        elif not config.lora_rank:
+            AutoModelForCausalLM.from_pretrained(raw, dtype=dtype).save_pretrained(folder)
+        save_as_it_came(config, folder)
+
+    write_folder(Path(config.output_dir) / "final", write)
+    shutil.rmtree(raw)
+
+
+# TRL's names of what metrics.jsonl calls otherwise
+METRICS = {
+    "reward": "reward/mean",
+    "reward_std": "reward/std",
+    "kl": "kl/ref",
+    "loss": "policy/loss",
+    "entropy": "policy/entropy",
+    "clip_ratio/region_mean": "policy/clip_frac",
+    "cispo_clip_ratio": "policy/clip_frac",
+    "completions/mean_length": "rollout/length_mean",
+    "completions/clipped_ratio": "rollout/truncated_frac",
+    "sampling/sampling_logp_difference/max": "rollout/logprob_gap_max",
+    "learning_rate": "optim/lr",
+    "grad_norm": "optim/grad_norm",
+    "step_time": "time/step",
+}
+
+
+def our_metrics(logs: dict) -> dict:
+    """TRL's log entry under the names of references/metrics.md; what is None or has no such name is left out."""
+    metrics = {METRICS[key]: value for key, value in logs.items() if key in METRICS and value is not None}
+    for key, value in logs.items():
+        match = re.fullmatch(r"rewards/(.+)/mean", key)
+        if match and value is not None and not math.isnan(value):
+            metrics[f"reward/{match[1]}"] = value
+    return metrics
+
+
+class TrlLog(RunLog):
+    """A RunLog of TRL's run: TRL has the trackers, and logs at its own times, so the bar moves by itself."""
+
+    def __init__(self, config: Config, steps: int, start: int):
+        super().__init__(config, start, steps, report_to=[])
+
+    def show(self, step: int, metrics: dict) -> None:
+        """Show the reward beside the bar."""
+        if "reward/mean" in metrics:
+            self.bar.set_postfix_str(f"reward {metrics['reward/mean']:.3f}", refresh=False)
+
+    def advance(self, step: int) -> None:
+        """Move the bar to a step."""
+        if self.active:
+            self.bar.update(step - self.bar.n)
+
+
+class GrpoRun:
+    """What happens around TRL's steps: stages, evaluation, logs, stopping, and the state that a resume needs.
+
+    `make_callback` gives it to the trainer as a callback whose state TRL writes into every trainer_state.json.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        plan: BatchPlan,
+        scorer: Scorer,
+        stages: list[Stage],
+        held_out: list[dict],
+        setup: PlaySetup | None = None,
+    ):
+        self.config, self.plan, self.scorer, self.stages, self.held_out = config, plan, scorer, stages, held_out
+        self.setup = setup  # what conversations are played with
+        self.trainer = self.log = self.stop = self.watch = None
+        self.kept = {"eval_before": None, "eval_after": None, "seconds": 0.0}
+        self.memory, self.pending = {}, {}
+        self.stage, self.signum, self.bad, self.started = -1, 0, 0, time.perf_counter()
+        self.step_started, self.noted = self.started, False
+
+    def state(self) -> dict:
+        """What goes into trainer_state.json; TRL asks for it when it saves."""
+        seconds = self.kept["seconds"] + time.perf_counter() - self.started
+        saved = {"rewards": self.scorer.state_dict(), "sizes": self.sizes()}
+        return {"args": {}, "attributes": {**self.kept, "seconds": seconds, **saved}}
+
+    def sizes(self) -> list[int]:
+        """Completions of a step and of a rollout, which a resume may not change."""
+        return [self.plan.completions_per_step, self.plan.completions_per_rollout]
+
+    def restore(self, checkpoint: Path) -> None:
+        """Take back the state of a checkpoint."""
+        saved = json.loads((checkpoint / "trainer_state.json").read_text())["stateful_callbacks"]["RunCallback"]
+        self.kept = {key: saved["attributes"][key] for key in self.kept}
+        ours = self.sizes()
+        theirs = saved["attributes"].get("sizes", ours)  # older runs do not say
+        need(
+            ours == theirs,
+            f"got --resume with {ours[0]} completions per step and {ours[1]} per rollout; expected {theirs[0]} and "
+            f"{theirs[1]}, as the run has; try as many --gradient_accumulation_steps more as "
+            "--per_device_train_batch_size is smaller, without --steps_per_generation, or a new --output_dir",
+        )
+        self.scorer.load_state_dict(saved["attributes"]["rewards"])
+
+    def held_out_evaluation(self, step: int) -> dict:
+        """Evaluate, write samples, and return metrics and a few examples."""
+        goal = self.stages[-1]
+        half = max(1, self.config.per_device_eval_batch_size // 2)
+        with room_for("in the evaluation", f"--resume --per_device_eval_batch_size {half}"):
+            metrics, samples = evaluate(self.config, self.trainer, self.scorer, goal, self.held_out, self.setup)
+        self.log.samples(step, "eval", samples)
+        examples = [{k: s[k] for k in ("prompt", "completion", "score")} for s in samples[:EXAMPLES]]
+        return {"metrics": metrics, "examples": examples}
+
+    def on_train_begin(self, args, state, control, **_):
+        """Evaluate before the first step."""
+        THREADS.begin(self.config, args.device)
+        if self.held_out and self.kept["eval_before"] is None:
+            self.kept["eval_before"] = self.held_out_evaluation(0)
+            self.log.metrics(0, self.kept["eval_before"]["metrics"])
+
+    def on_step_begin(self, args, state, control, **_):
+        """Enter the stage of the coming step."""
+        forget_peak()
+        self.step_started = time.perf_counter()
+        now = stage_at(self.stages, state.global_step)
+        if now == self.stage:
+            return
+        import torch
+
+        self.stage, stage = now, self.stages[now]
+        self.scorer.enter(stage)
+        weights = [stage.weights.get(name, 0.0) for name in self.scorer.functions]
+        self.trainer.reward_weights = torch.tensor(weights, dtype=torch.float32)
+        if len(self.stages) > 1:
+            names = ", ".join(f"{name} x {weight:g}" for name, weight in stage.weights.items())
+            say(f"stage {now + 1} of {len(self.stages)} from step {state.global_step + 1}: {names}")
+
+    def on_step_end(self, args, state, control, **_):
+        """Evaluate, write samples and curves, and stop where a signal asked for it."""
+        seconds = time.perf_counter() - self.step_started
+        THREADS.after(seconds)
+        step, config, self.memory = state.global_step, self.config, memory_metrics()
+        self.noted = self.noted or note_long_step(seconds)
+        self.share_reward_state()
+        last = step >= self.plan.steps
+        if self.held_out and (last or is_due(step, config.eval_every)):
+            self.kept["eval_after"] = self.held_out_evaluation(step)
+            self.pending = self.kept["eval_after"]["metrics"]
+        if is_sampled(step, config.sample_every) and self.scorer.latest:
+            self.log.samples(step, "train", self.latest_samples())
+        self.log.advance(step)
+        whole = step % self.plan.steps_per_rollout == 0  # TRL cannot resume inside a rollout
+        self.signum = self.signum or self.stop.agreed()
+        if self.signum and whole and not last:
+            control.should_save = control.should_training_stop = True
+        if self.pending and step % config.logging_steps:
+            self.write(step, {})
+        return control
+
+    def latest_samples(self) -> list[dict]:
+        """The latest rollout of this process, on the first one with TRL's advantages, which it keeps for its table."""
+        samples = self.scorer.samples()
+        if world()[0] == 0:
+            advantages = self.trainer._logs["advantages"]  # of all processes, in their order
+            rounded = (float(f"{value:.3g}") for value in advantages)
+            samples = [s | {"advantage": value} for s, value in zip(samples, rounded, strict=False)]
+        if self.setup:
+            conversations = [row["talk"] for row in self.scorer.latest["rows"]]
+            samples = [s | conversation_entry(self.setup, x) for s, x in zip(samples, conversations, strict=True)]
+        return samples
+
+    def on_save(self, args, state, control, **_):
+        """Leave a checkpoint as others can read it, with the start's tokenizer."""
+        if world()[0] == 0:
+            folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+            save_as_it_came(self.config, folder)
+            follow_umask(folder)
+
+    def share_reward_state(self) -> None:
+        """Give every process the first one's state of adaptive rewards, as each has seen its own completions only."""
+        states = self.scorer.state_dict()
+        if states and world()[1] > 1:
+            self.scorer.load_state_dict(gather_rows([states])[0])
+
+    def write(self, step: int, metrics: dict) -> None:
+        """One line of metrics.jsonl, with an evaluation that waits for it."""
+        self.log.metrics(step, metrics | self.pending)
+        self.pending = {}
+        if is_due(step, self.config.plot_every):
+            self.log.plot()
+
+    def on_log(self, args, state, control, logs=None, **_):
+        """Write TRL's figures under our names; stop where they are not finite, or no reward applies."""
+        if not logs or "loss" not in logs:
+            return
+        from accelerate.utils import gather_object  # in the order of the processes, as the groups lie
+
+        step, norm = state.global_step, logs.get("grad_norm", 0.0)
+        metrics = our_metrics(logs) | {"time/reward": self.scorer.seconds} | self.memory
+        self.scorer.seconds, group = 0.0, self.config.num_generations
+        if "reward" in logs:  # absent where the step trained on an earlier step's rollout
+            scores = gather_object([sample["score"] for sample in self.scorer.samples()])
+            metrics |= {"reward/zero_std_frac": signal_free(scores, group), "rollout/samples": len(scores)}
+            if self.setup:
+                entries = [brief(self.setup, row["talk"]) for row in self.scorer.latest["rows"]]
+                metrics |= conversation_metrics(gather_object(entries))
+            self.scorer.none_in_a_row = self.scorer.none_in_a_row + 1 if logs["reward"] is None else 0
+        logs |= {key.replace("eval/", "eval_"): value for key, value in self.pending.items()}  # for the trackers
+        self.bad = 0 if math.isfinite(norm) else self.bad + 1
+        if self.bad >= (5 if args.fp16 else 1):  # fp16's scaler leaves such updates out while it settles
+            raise DivergedError(
+                f"step {step}: got a gradient norm of {norm}; expected a finite one; try a lower --learning_rate, "
+                "or a higher --beta"
+            )
+        self.write(step, {name: value for name, value in metrics.items() if math.isfinite(value)})
+        judge_logprobs(self.config, args, self.watch, step, logs)
+        self.log.judge(step, self.plan.steps, self.stop)
+        if self.scorer.none_in_a_row >= min(3, self.plan.rollouts):
+            names, count = ", ".join(self.scorer.active), self.scorer.none_in_a_row
+            raise RewardError(
+                f"reward {names}: got None for every completion of {count} rollouts; expected numbers where it applies;"
+                " try to look at the columns it reads, which may be empty or named otherwise"
+            )
+
+
+def make_callback(run: GrpoRun):
+    """A transformers callback that hands its events to a GrpoRun; its class is made here, as imports take seconds."""
+    from transformers import TrainerCallback
+    from transformers.trainer_callback import ExportableState
+
+    methods = {name: getattr(run, name) for name in dir(run) if name.startswith("on_") or name == "state"}
+    static = {name: staticmethod(method) for name, method in methods.items()}
+    return type("RunCallback", (TrainerCallback, ExportableState), static)()
