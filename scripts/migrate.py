@@ -23,29 +23,26 @@ Exit codes: 0 the same run; 2 bad input; 3 something has no equal today.
 """
 
 # Contents
-#        81-120  messages      Errors that a user can mend, each with its exit code, and what is said on stderr
-#       123-127  bundle        Where this bundle and its embedded model, data and rewards lie
-#       130-383  user scripts  A user's Python script or notebook: read from its source, or run in a process of its own
-#       386-662  data files    Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they hold no …
-#       665-796  tables        Rows of CSV and TSV files: the separator, the header, and the cells below it
-#       799-938  nested rows   Rows inside other JSON: an object that holds a list of them, columns instead of rows, …
-#      941-1074  rows          Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1077-1154  verl keys     Keys of verl's configuration: all of today's, and what older guides have
-#     1157-2024  tables        What changed between the versions of TRL and verl: tables read from their packages, by …
-#     2027-2368  edits         Edits of a text at its places, each with the line of the table that says why
-#     2371-2439  trl names     Trainers of TRL, and names that are gone with what takes their place
-#     2442-2498  trl run       A TRL run as one version of it reads a script: given arguments, and that version's …
-#     2501-2602  trl meanings  What no default shows: how an old TRL counted, sampled and summed, said in today's …
-#     2605-2732  trl config    What becomes of the settings of a TRL run: names that are gone, defaults that changed, …
-#     2735-2756  trl rewards   Reward functions take what today's trainers pass beside prompts, completions and columns
-#     2759-2830  trl models    Loading models: names and defaults of transformers that changed, and Unsloth's loader
-#     2833-3113  trl script    A script that trains with TRL: its trainers, their configs and their imports
-#     3116-3192  versions      Which version of a package a file was written for: a pin, or the names that it uses
-#     3195-3391  job files     Jobs as files: the words KEY=VALUE of a shell script, or the keys of a YAML file, with …
-#     3394-3435  trl yaml      YAML files of TRL's command line, of open-r1 and of scripts that read their config …
-#     3438-3626  verl run      A verl job of an old version as a job of the newest: keys, values, and defaults that …
-#     3629-3781  trial         --check: one step of the new script on a two-layer cut of its model with four rows, in …
-#     3784-3984  command       The command line: what is read, what is written, what is said
+#        77-116  messages       Errors that a user can mend, each with its exit code, and what is said on stderr
+#       119-123  bundle         Where this bundle and its embedded model, data and rewards lie
+#       126-391  user scripts   A user's Python script or notebook: read from its source, or run in a process of its own
+#       394-528  data files     Data files as text: unpacked, decoded, and refused by name where they hold no data at …
+#       531-635  tables         Rows of CSV and TSV files: the separator, the header, and the cells below it
+#       638-745  nested rows    Rows inside other JSON: an object that holds a list of them, columns instead of rows, …
+#       748-960  rows           Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#      963-1040  verl keys      Keys of verl's configuration: all of today's, and what older guides have
+#     1043-1893  tables         What changed between the versions of TRL and verl: tables read from their packages, …
+#     1896-2230  edits          Edits of a text at its places, each with the line of the table that says why
+#     2233-2316  trl run        A TRL run as one version reads a script: what it gives, and that version's defaults …
+#     2319-2546  trl settings   What becomes of the settings of a TRL run, by the tables, by hand, and by classes …
+#     2549-2630  trainer parts  What a trainer is given: models as transformers loads them today, rewards that take …
+#     2633-2931  trl script     A script that trains with TRL: its trainers, their configs and their imports
+#     2934-3010  versions       Which version of a package a file was written for: a pin, or the names that it uses
+#     3013-3209  job files      Jobs as files: the words KEY=VALUE of a shell script, or the keys of a YAML file, …
+#     3212-3252  trl yaml       YAML files of TRL's command line, of open-r1 and of scripts that read their config …
+#     3255-3441  verl run       A verl job of an old version as a job of the newest: keys, values, and defaults that …
+#     3444-3592  trial          --check: one step of the new script on a two-layer cut of its model with four rows, …
+#     3595-3794  command        The command line: what is read, what is written, what is said
 
 import argparse
 import ast
@@ -55,7 +52,6 @@ import csv
 import difflib
 import functools
 import gzip
-import importlib
 import importlib.util
 import io
 import itertools
@@ -74,7 +70,7 @@ import urllib.error
 import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -364,6 +360,18 @@ def names_bound_by(node: ast.AST) -> list[str]:
     return [place.id] if isinstance(place, ast.Name) else []
 
 
+def run_as_main(file: str) -> int:
+    """Run a script as Python would, in this process; 1 where it raises a UserError, which is printed."""
+    sys.argv = [file]
+    sys.path.insert(0, str(Path(file).parent))
+    try:
+        runpy.run_path(file, run_name="__main__")
+    except UserError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
 def script_end(command: list[str], folder: Path, seconds: float, **environment: str) -> str:
     """Run a command in a folder, with all that it starts; returns why it failed, or "" where it did not."""
     with tempfile.TemporaryFile("w+") as said:
@@ -386,54 +394,38 @@ def script_end(command: list[str], folder: Path, seconds: float, **environment: 
 # --------------------------------------------------------------------------- data files (src/parts/data/data_files.py)
 
 HEAD_BYTES = 1 << 18  # bytes at the beginning of a file that tell what it is
-EXPORT, UNPACK, SHEET = "exporting its rows as JSONL", "unpacking it first", "saving the sheet as CSV UTF-8"
-# first bytes -> what such a file is, and what to do with it; other binary files are told by their zero bytes
-BINARIES = {
-    rb"PAR1": ("a parquet file", "a name that ends in .parquet"),
-    rb"%PDF-": ("a PDF", EXPORT),
-    rb"PK\x03\x04.*(xl/|\[Content_Types\])": ("an Excel workbook", SHEET),
-    rb"PK\x03\x04": ("a zip archive", UNPACK),
-    rb"\xd0\xcf\x11\xe0\xa1\xb1": ("an old Office file (.xls, .doc)", SHEET),
-    rb"ARROW1|\xff\xff\xff\xff": ("an Arrow file", EXPORT),
-    rb".{4}\0\0\0\0\{\"": ("a safetensors file", EXPORT),
-    rb"\x80[\x02-\x05]": ("a pickle, which is never opened", EXPORT),
-    rb"BZh|\xfd7zXZ|7z\xbc\xaf|Rar!|.{257}ustar": ("an archive", UNPACK),
-}
+MAX_BYTES = 8 << 30  # what one packed or parquet file may unpack to
+EXPORT = "unpacking it, or exporting its rows as JSONL or CSV UTF-8"
+# PDF, zip and Excel, old Office, Arrow, pickle, bzip2, xz, 7z, RAR, zstd; other binary files have zero bytes
+BINARY = re.compile(
+    rb"%PDF-|\x28\xb5\x2f\xfd|PK\x03\x04|\xd0\xcf\x11\xe0|ARROW1|\x80[\x02-\x05]|BZh|\xfd7zXZ|7z\xbc\xaf|Rar!"
+)
 POINTERS = {
     rb"version https://(git-lfs|hawser)\.github\.com/spec/": ("a pointer of Git LFS", "`git lfs pull` in its folder"),
     rb"[./]*(\.git|annex)/[\w./-]*objects/\S*\s*\Z": ("a pointer of git-annex", "`git annex get` in its folder"),
 }
-MARKUP = re.compile(rb"\s*<(!doctype|html|\?xml|head\b|body\b|error\b)", re.IGNORECASE)
-MARKUP_LINE = re.compile(rb"\s*(<[^<>]*>\s*)+(\n|\Z)")
+PAGE = re.compile(rb"\s*<(!doctype html|html|\?xml|head|body|error)\b[^\n]*>\s*(\n|\Z)", re.IGNORECASE)
 REPLY = re.compile(
-    rb"\s*([1-5]\d\d:? |entry |repository |page )?(not found|forbidden|unauthorized|bad (request|gateway)|gone|"
-    rb"internal server error|service unavailable|too many requests|gateway time-?out|"
-    rb"invalid username or password)\.?\s*\Z",
-    re.IGNORECASE,
+    rb"\s*([1-5]\d\d:? |entry |repository |page )?(not found|forbidden|unauthorized)\s*\Z", re.IGNORECASE
 )
-REASON_KEYS = ("error", "errors", "message", "detail")
-REPLY_KEYS = {
-    *(*REASON_KEYS, "code", "status", "statusCode", "status_code", "type", "title", "documentation_url", "path"),
-    *("request_id", "requestId", "traceId", "timestamp", "success", "cause"),
-}
 # columns of prompts: those that always ask, and those that do in one file and are a word about the rows in another
 ASKS = {
     *("prompt", "question", "problem", "query", "instruction", "messages", "conversations", "conversation"),
     *("chosen", "completion"),
 }
 WEAK = {"text", "input", "description"}
-TEXT_CODECS = ("cp1252", "cp1250", "cp1251", "gb18030", "cp932", "big5", "euc_kr", "euc_jp")  # what spreadsheets write
-EASTERN = re.compile("[a-z][¡¢£¥ª¯²³¹º¼½¾¿Ÿ][a-z]")  # Polish, Czech or Hungarian letters, read as CP1252
+OTHER_ENCODING = "data_loader.py --encoding NAME, such as cp1252 or gb18030, if the whole file is in it"
+OTHER_BYTES = re.compile("[\udc80-\udcff]")  # as surrogateescape reads bytes that the encoding does not have
 
 
 class Unpacked(io.RawIOBase):
-    """The bytes of a chunk iterator as a file; what cannot be unpacked is a UserError that names the file."""
+    """Unpacked bytes, at most MAX_BYTES; what cannot be unpacked is a UserError that names the file."""
 
-    def __init__(self, chunks: Iterator[bytes], name: str, inner):
-        self.chunks, self.name, self.rest, self.inner = chunks, name, b"", inner
+    def __init__(self, stream, name: str):
+        self.stream, self.name, self.total = stream, name, 0
 
     def close(self) -> None:
-        self.inner.close()
+        self.stream.close()
         super().close()
 
     def readable(self) -> bool:
@@ -441,58 +433,26 @@ class Unpacked(io.RawIOBase):
 
     def readinto(self, buffer) -> int:
         try:
-            while not self.rest and (chunk := next(self.chunks, None)) is not None:
-                self.rest = chunk
-        except UserError:
-            raise
-        except Exception as error:  # zlib, gzip, zstandard, codecs and the system each have their own
-            advice = "; try another --encoding" if isinstance(error, UnicodeDecodeError) else ""
-            got = f"{self.name}: got bytes that cannot be read ({error})"
-            raise UserError(f"{got}; expected an intact file{advice}") from None
-        size = min(len(buffer), len(self.rest))
-        buffer[:size], self.rest = self.rest[:size], self.rest[size:]
-        return size
+            data = self.stream.read(len(buffer))
+        except Exception as error:  # zlib, gzip and the system each have their own
+            got = f"{self.name}: got compressed bytes that cannot be read ({error})"
+            raise UserError(f"{got}; expected an intact file") from None
+        self.total += len(data)
+        got = f"{self.name}: got more than {MAX_BYTES} unpacked bytes"
+        need(self.total <= MAX_BYTES, f"{got}; expected at most that many; try unpacking it if the file is yours")
+        buffer[: len(data)] = data
+        return len(data)
 
 
-def bounded(stream, name: str, limit: int) -> Iterator[bytes]:
-    """Chunks of an unpacked stream; UserError once there is more than the limit."""
-    total = 0
-    while chunk := stream.read(1 << 18):
-        total += len(chunk)
-        got = f"{name}: got more than {limit} unpacked bytes"
-        need(total <= limit, f"{got}; expected at most max_bytes; try --max_bytes if the file is yours")
-        yield chunk
+def open_text(source: str, form: str | None, encoding: str | None = None, sure: bool = False) -> tuple:
+    """Open a file or stdin (`-`) as text without a byte order mark; returns (stream, form).
 
-
-def recoded(stream, codec: str) -> Iterator[bytes]:
-    """Text of another encoding as UTF-8."""
-    chunks = iter(lambda: stream.read(1 << 18), b"")
-    yield from (text.encode() for text in codecs.iterdecode(chunks, codec))
-
-
-def zstd_stream(raw, name: str):
-    """A reader of zstd data: Python 3.14 has one, the package zstandard another."""
-    with contextlib.suppress(ImportError):
-        return importlib.import_module("compression.zstd").ZstdFile(raw)
-    try:
-        zstandard = importlib.import_module("zstandard")
-    except ImportError:
-        advice = "try `pip install zstandard`, or unpack it first"
-        raise UserError(f"{name}: got zstd data; expected the package zstandard; {advice}") from None
-    return zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True)
-
-
-def open_data(
-    source: str, form: str | None, max_bytes: int = 8 << 30, encoding: str | None = None, sure: bool = False
-) -> tuple:
-    """Open a file or stdin (`-`) as UTF-8 bytes without a byte order mark; returns (stream, form).
-
-    Packing and encoding are told from the bytes, as names are often wrong. Without a form (stdin) it is told too;
-    `sure` takes the form as it is.
+    Packing is told from the bytes, as names are often wrong; text is UTF-8, or UTF-16 with a byte order mark, unless
+    an encoding is given. Bytes that it does not have stay as lone surrogates, see `flaw_of_bytes`. Without a form
+    (stdin) it is told too; `sure` takes the form as it is.
 
     Raises:
-        UserError: it holds no rows whatever its name says, such as a pointer of Git LFS, an error page or a pickle, or
-            its encoding cannot be told.
+        UserError: it holds no rows whatever its name says, such as a pointer of Git LFS, an HTML page or a pickle.
     """
     name = "stdin" if source == "-" else source
     with contextlib.ExitStack() as opened:
@@ -501,214 +461,108 @@ def open_data(
             head = opened.enter_context(raw).peek(HEAD_BYTES)
         except OSError as error:
             raise UserError(f"got {name}: {error.strerror}; expected a readable file") from None
-        if head[:2] == b"\x1f\x8b" or head[:4] == b"\x28\xb5\x2f\xfd":
-            stream = gzip.GzipFile(fileobj=raw) if head[:2] == b"\x1f\x8b" else zstd_stream(raw, name)
-            raw = io.BufferedReader(Unpacked(bounded(stream, name, max_bytes), name, raw), HEAD_BYTES)
+        if head[:2] == b"\x1f\x8b":
+            raw = io.BufferedReader(Unpacked(gzip.GzipFile(fileobj=raw), name), HEAD_BYTES)
             head = raw.peek(HEAD_BYTES)
-        refuse_no_data(head, name, form)
-        if codec := encoding or codec_of(head, name, form or ("jsonl" if head.lstrip()[:1] in (b"{", b"[") else "txt")):
-            raw = io.BufferedReader(Unpacked(recoded(raw, codec), name, raw), HEAD_BYTES)
-            head = raw.peek(HEAD_BYTES)
-            refuse_no_data(head, name, form)
-        elif head.startswith(codecs.BOM_UTF8):
-            head = head[raw.readinto(bytearray(len(codecs.BOM_UTF8))) :]
-        form = form if sure else form_of_text(head, name, form)
+        wide = head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) and head[2:4] != b"\0\0"
+        told, encoding = bool(encoding), encoding or ("utf-16" if wide else "utf-8-sig")
+        text = codecs.getincrementaldecoder(encoding)("replace").decode(head)
+        refuse_no_data(text.encode() if told or wide else head.removeprefix(codecs.BOM_UTF8), name, form)
+        form = form if sure else form_of_text(text, name, form)
         opened.pop_all()
-    return raw, form
+    newline = "" if form in ("csv", "tsv") else "\n"
+    return io.TextIOWrapper(raw, encoding, "surrogateescape", newline=newline), form
 
 
-def form_of_text(head: bytes, name: str, form: str | None) -> str:
+def flaw_of_bytes(text: str) -> str | None:
+    """What is wrong with a text of `open_text` that has a byte which is not of its encoding."""
+    other = OTHER_BYTES.search(text)
+    return other and f"byte {ord(other[0]) - 0xDC00:#04x}, which is not UTF-8"
+
+
+def form_of_text(head: str, name: str, form: str | None) -> str:
     """The form that a text shows, where it has no name that tells it, or one that tells which JSON it is."""
-    start = head.lstrip()[:1]
+    text = head.lstrip()
     if form is None:
-        form = "jsonl" if start in (b"{", b"[") else "txt"
-    elif form in ("txt", "csv", "tsv") and holds_json(head):
+        form = "jsonl" if text.startswith(("{", "[")) else "txt"
+    elif form in ("txt", "csv", "tsv") and holds_json(text):
         got = f"{name}: got JSON in a file that is read as {form}"
         raise UserError(f"{got}; expected text; try renaming it to end in .json")
     if form == "txt":
-        names = re.split(r"[,;\t]", head.partition(b"\n")[0].decode("utf-8", "replace").strip().lower())
+        names = re.split(r"[,;\t]", text.partition("\n")[0].strip().lower())
         got = f"{name}: got a first line of column names, {', '.join(names)[:60]}, in a file of one prompt a line"
         is_table = len(names) > 1 and {*names} & (ASKS | WEAK) and all(map(str.isidentifier, names))
         need(not is_table, f"{got}; expected prompts; try --input_format csv, or renaming it to end in .csv")
-    return "json" if form == "jsonl" and not begins_lines(head) else form
+    if form == "jsonl":  # or an array or object over several lines
+        first, _, rest = text.partition("\n")
+        return "jsonl" if rest.strip() and first.rstrip().endswith(("]", "}")) else "json"
+    return form
 
 
-def holds_json(head: bytes) -> bool:
+def holds_json(text: str) -> bool:
     """Whether a text is JSON: its first line is an object or array, or all of it is one."""
-    text = head.decode("utf-8", "replace").strip()
     if not text.startswith(("{", "[")):
         return False
     for part in (text.partition("\n")[0], text):
         with contextlib.suppress(ValueError, RecursionError):
             return isinstance(json.loads(part), dict | list)
-    return len(head) >= HEAD_BYTES  # a first line longer than that
-
-
-def begins_lines(head: bytes) -> bool:
-    """Whether a JSON file has a value on its first line, not an array or object over several lines."""
-    first, _, rest = head.lstrip().partition(b"\n")
-    if first[:1] == b"[":
-        return bool(rest.strip()) and first.rstrip().endswith(b"]")
-    return first.strip() != b"{"
+    return len(text) >= HEAD_BYTES  # a first line longer than that
 
 
 def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
     """Raise UserError where the first bytes are those of something that holds no rows."""
-    is_binary = not head.isascii() or b"\0" in head or head.startswith(b"%PDF-")
-    again = "downloading it again, and look at the file first"
-    fits = (pair for first, pair in BINARIES.items() if is_binary and re.match(first, head, re.DOTALL))
-    kind, advice = next(fits, (None, ""))
-    if kind == "a parquet file" and form == "parquet":
-        return
-    if kind is None:
-        kind, advice = next((pair for start, pair in POINTERS.items() if re.match(start, head)), (None, again))
-    if kind is None and MARKUP.match(head) and (form not in ("txt", None) or is_page(head)):
+    kind, advice = None, "downloading it again, and look at the file first"
+    if head.startswith(b"PAR1"):
+        kind, advice = "a parquet file", "a name that ends in .parquet"
+        if form == "parquet":
+            return
+    elif BINARY.match(head) or b"\0" in head[:1024]:
+        kind = "a binary file (a workbook, PDF, archive, pickle or the like), or UTF-16 without its mark"
+        advice = f"{EXPORT}, or --encoding utf-16-le"
+    elif pointer := next((pair for start, pair in POINTERS.items() if re.match(start, head)), None):
+        kind, advice = pointer
+    elif PAGE.match(head):
         kind = "an HTML or XML page"
-    if kind is None and len(head) < 10_000 and (REPLY.match(head) or is_reply(head)):
+    elif REPLY.match(head):
         kind = f"a server's error message, {head[:80].decode('utf-8', 'replace').strip()!r}"
     need(kind is None, f"{name}: got {kind}; expected rows of data as {form or 'text'}; try {advice}")
-
-
-def is_page(head: bytes) -> bool:
-    """Whether a text that begins with markup is a page, not prompts about some."""
-    closed = head.lower().count(b"</html>")
-    lines = [line for line in head.split(b"\n") if line.strip()]
-    if len(lines) == 1:
-        return closed < 2 and head.rstrip().endswith(b">")
-    tags = sum(line.lstrip().startswith(b"<") for line in lines)
-    ends = closed == 0 or (closed == 1 and head.rstrip().endswith(b">"))
-    return ends and 2 * tags >= len(lines) and bool(MARKUP_LINE.match(lines[0]))
-
-
-def is_reply(head: bytes) -> bool:
-    """Whether a file is one JSON object that only says what went wrong."""
-    if not head.lstrip().startswith(b"{"):
-        return False
-    try:
-        value = json.loads(head)
-    except (ValueError, RecursionError):
-        return False
-    failed = {"error", "errors"} & value.keys() and not value.keys() & {*ASKS, *WEAK, "data", "rows"}
-    return bool(failed) or (value.keys() <= REPLY_KEYS and any(key in value for key in REASON_KEYS))
-
-
-def codec_of(head: bytes, name: str, form: str) -> str | None:
-    """What a file has to be decoded by; None for UTF-8, and where its flaws are those of single rows.
-
-    JSON is UTF-8, or UTF-16 with a byte order mark; of spreadsheets and texts other encodings are told, and said.
-    """
-    need(head[:4] not in (b"\xff\xfe\0\0", b"\0\0\xfe\xff"), f"{name}: got UTF-32; expected UTF-8 or UTF-16")
-    if head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
-        return "utf-16"
-    got, advice = (
-        f"{name}: got bytes that are not UTF-8",
-        f"try python scripts/data_loader.py {name} --out clean.jsonl --encoding",
-    )
-    if wide := utf16_of(head):
-        wrong = f"{got} but UTF-16 without a byte order mark; expected UTF-8; {advice} {wide}"
-        need(form in ("csv", "tsv", "txt"), wrong)
-        say(f"{name}: read as {wide.upper()}")
-        return wide
-    bad, good = utf8_counts(head)
-    is_binary = b"\0" in head[:1024] and head.lstrip()[:1] not in (b"{", b"[")
-    need(not is_binary, f"{name}: got some binary file; expected rows of data as {form}; try {EXPORT}")
-    if bad < 2 or good >= bad or form in ("json", "jsonl"):
-        return None
-    near = near_codecs(head)
-    if good and near and {*near} <= {"cp1252", "cp1250"}:
-        return None  # UTF-8 with flaws: in a text of such bytes nothing looks like UTF-8
-    likely = f", perhaps {' or '.join(near)}" if near else ""
-    need(len(near) == 1, f"{got}{likely}; expected UTF-8; {advice} {near[0] if near else 'cp1252'}, or another's name")
-    say(f"{name}: read as {near[0].upper()}")
-    return near[0]
-
-
-def utf16_of(head: bytes) -> str | None:
-    """UTF-16 without a mark, by the zero bytes of its line feeds and Latin letters; else None."""
-    for codec, zeros, others in (("utf-16-le", head[1::2], head[::2]), ("utf-16-be", head[::2], head[1::2])):
-        if zeros.count(0) > 10 * others.count(0) and zeros.count(0) > len(zeros) / 20:
-            with contextlib.suppress(UnicodeDecodeError):
-                codecs.getincrementaldecoder(codec)().decode(head, final=False)
-                return codec
-    return None
-
-
-def utf8_counts(head: bytes) -> tuple[int, int]:
-    """In how many places a text is not UTF-8, and how many characters of several bytes it has besides."""
-    if len(head) >= HEAD_BYTES:  # the last character may be cut
-        head = head[: head.rfind(b"\n") + 1] or head[:-4]
-    text = head.decode("utf-8", "surrogateescape")
-    places = [len(run) for run in re.findall("[\udc80-\udcff]+", text)]
-    good = len(re.findall("[^\0-\x7f\udc80-\udcff]", text)) if places else 0
-    return sum(max(1, size // 2) for size in places), good  # a character that is cut leaves 3 bytes at most
-
-
-def near_codecs(head: bytes) -> list[str]:
-    """The encodings that a text may well be in, by charset-normalizer; more than one where it cannot be told."""
-    try:
-        normalizer = importlib.import_module("charset_normalizer")
-    except ImportError:
-        return []
-    lines = [line for line in head.split(b"\n") if not line.isascii()]
-    sample = b"\n".join(lines[:-1] if len(head) >= HEAD_BYTES else lines)[: 1 << 16]
-    matches = [*normalizer.from_bytes(sample, cp_isolation=TEXT_CODECS)]
-    ranks = [match.chaos - match.coherence for match in matches]
-    near = [match for match, rank in zip(matches, ranks, strict=True) if rank <= min(ranks) + 0.08]
-    names = {name for match in near for name in match.could_be_from_charset}
-    if names <= {"cp1252", "cp1250"}:
-        if EASTERN.search(sample.decode("cp1252", "replace")):
-            return ["cp1250"]
-        return ["cp1252"] if "cp1252" in names else ["cp1252", "cp1250"]
-    return sorted(match.encoding for match in near)
 
 
 # ----------------------------------------------------------------------------------- tables (src/parts/data/tables.py)
 
 SEPARATORS = (",", ";", "\t", "|")
-MARK = re.compile(r'"?sep=(.)"?[\r\n]*\Z')  # Excel's first line
 LONGEST_CELL = 256 << 20  # characters of a cell
-# what tells a header from a title above it, and from a row of data
+# names of columns, which no row of data holds
 HEADER_NAMES = {*ASKS, *WEAK, "answer", "response", "output", "solution", "rejected", "choices", "id"}
-OTHER_ENCODING = "data_loader.py --encoding cp1252, or another's name, if the whole file is in it"
-OTHER_BYTES = re.compile("[\udc80-\udcff]")
 
 
-def table_rows(stream, name: str, delimiter: str, chosen: str | None = None) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """(line, row) below the header of a CSV file; every cell is text. A row that does not fit comes as its flaw.
+def table_rows(text: str, name: str, delimiter: str, chosen: str | None = None) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """(line, row) below the header of a CSV text; every cell is text. A row that does not fit comes as its flaw.
 
     Args:
-        stream: UTF-8 bytes that can be peeked at.
         name: what messages call the file.
-        delimiter: what stands between cells, unless the file says or shows otherwise.
+        delimiter: what stands between cells, unless the file shows otherwise.
         chosen: the same, whatever the file shows.
     """
     csv.field_size_limit(LONGEST_CELL)
-    head = stream.peek(1 << 20).decode("utf-8", "surrogateescape")
-    with io.TextIOWrapper(stream, "utf-8", "surrogateescape", newline="") as lines:
-        above = 0
-        if mark := MARK.match(head.partition("\n")[0]):
-            lines.readline()
-            head, above, chosen = head.partition("\n")[2], 1, chosen or mark[1]
-        used = chosen or separator_of(head, delimiter, name)
-        if used != delimiter:
-            say(f"{name}: read with {used!r} between the columns")
-        records = first_records(head, used)
-        at = header_at(records)
-        padded = at < len(records) and len(records[at]) > 1 and all(cell[:1] == " " for cell in records[at][1:])
-        reader = csv.reader(lines, delimiter=used, strict=True, skipinitialspace=padded)
-        try:
-            header = next(itertools.islice((cells for cells in reader if any(cells)), at, None), [])
-        except csv.Error as error:
-            raise UserError(f"{name}:1: got a header that is not valid CSV ({error}); expected column names") from None
-        where = f"{name}:{reader.line_num + above}"
-        if at:
-            say(f"{where}: taken for the header; what stands above it is left out")
-        yield from body(reader, column_names(header, where), used, above)
+    used = chosen or separator_of(text, delimiter, name)
+    if used != delimiter:
+        say(f"{name}: read with {used!r} between the columns")
+    first = next(iter(first_records(text, used)), [])
+    padded = len(first) > 1 and all(cell[:1] == " " for cell in first[1:])
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=used, strict=True, skipinitialspace=padded)
+    try:
+        header = next((cells for cells in reader if any(cells)), [])
+    except csv.Error as error:
+        raise UserError(f"{name}:1: got a header that is not valid CSV ({error}); expected column names") from None
+    yield from body(reader, column_names(header, f"{name}:{reader.line_num}"), used)
 
 
 def column_names(header: list[str], where: str) -> list[str]:
     """The names of the columns: without blanks around them, and without the empty columns that spreadsheets append."""
     names = filled([cell.strip() for cell in header])
+    flaw = flaw_of_bytes("".join(names))
+    need(not flaw, f"{where}: got {flaw}; expected UTF-8 text; try {OTHER_ENCODING}")
     twice = [column for column, count in Counter(names).items() if count > 1]
     need(not twice, f"{where}: got the column {twice[:1]} twice; expected each name once; try renaming one")
     text = next((cell for cell in names if len(cell) > 60 or cell[-1:] in tuple(".?!:。？！")), None)
@@ -719,17 +573,16 @@ def column_names(header: list[str], where: str) -> list[str]:
     return names
 
 
-def body(reader, names: list[str], delimiter: str, above: int) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """The rows below the header; `above` lines were read before the reader saw the file."""
+def body(reader, names: list[str], delimiter: str) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """The rows below the header."""
     while True:
         start = reader.line_num
-        line = start + above + 1
         try:
             cells = next(reader)
         except StopIteration:
             return
         except csv.Error as error:
-            yield line, RowFlaw("row", f"no CSV ({error})", "RFC 4180 quoting", 'quotes as ""')
+            yield start + 1, RowFlaw("row", f"no CSV ({error})", "RFC 4180 quoting", 'quotes as ""')
             if reader.line_num == start:
                 return
             continue
@@ -737,17 +590,14 @@ def body(reader, names: list[str], delimiter: str, above: int) -> Iterator[tuple
             continue
         if len(cells) > len(names):
             cells = cells[: len(names)] + filled(cells[len(names) :])
-        if other := OTHER_BYTES.search("".join(cells)):
-            got = f"byte {ord(other[0]) - 0xDC00:#04x}, which is not UTF-8"
-            yield (
-                line,
-                RowFlaw("row", got, "UTF-8 text", OTHER_ENCODING),
-            )
+        if flaw := flaw_of_bytes("".join(cells)):
+            yield start + 1, RowFlaw("row", flaw, "UTF-8 text", OTHER_ENCODING)
         elif len(cells) != len(names):
-            advice = f"quoting fields that hold {delimiter!r}"
-            yield line, RowFlaw("row", f"{len(cells)} fields", f"{len(names)} as in the header", advice)
+            expected = f"{len(names)} as in the header {', '.join(names)[:60]}"
+            advice = f"quoting fields that hold {delimiter!r}, or a header alone in the first line"
+            yield start + 1, RowFlaw("row", f"{len(cells)} fields", expected, advice)
         else:
-            yield line, dict(zip(names, cells, strict=True))
+            yield start + 1, dict(zip(names, cells, strict=True))
 
 
 def filled(cells: list[str]) -> list[str]:
@@ -756,32 +606,21 @@ def filled(cells: list[str]) -> list[str]:
     return cells[:size]
 
 
-def first_records(head: str, delimiter: str) -> list[list[str]]:
-    """Return the first non-empty records, up to the first that is not valid CSV."""
-    records = []
+def first_records(text: str, delimiter: str) -> list[list[str]]:
+    """Return the first 50 records that are not empty, up to the first that is not valid CSV."""
+    reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True), []
     try:
-        for cells in itertools.islice(csv.reader(io.StringIO(head, newline=""), delimiter=delimiter, strict=True), 50):
-            if any(cells):
-                records.append(cells)
+        records += (cells for cells in itertools.islice(reader, 50) if any(cells))
     except csv.Error:
         pass
     return records
 
 
-def header_at(records: list[list[str]]) -> int:
-    """Which record is the header: the first, unless that is a title above known column names."""
-    if not records or len(filled(records[0])) > 1 or records[0][0].strip().casefold() in HEADER_NAMES:
-        return 0
-    known = (len(cells) > 1 and HEADER_NAMES & {cell.strip().casefold() for cell in cells} for cells in records[:10])
-    return next((number for number, is_header in enumerate(known) if is_header), 0)
-
-
-def separator_of(head: str, delimiter: str, name: str) -> str:
+def separator_of(text: str, delimiter: str, name: str) -> str:
     """What stands between the columns: as expected where that parts the header, else what parts all rows alike."""
     parted, steady = [], []
     for separator in dict.fromkeys((delimiter, *SEPARATORS)):
-        records = first_records(head, separator)
-        table = records[header_at(records) :]
+        table = first_records(text, separator)
         width = len(filled(table[0])) if table else 0
         if width > 1:
             parted.append(separator)
@@ -799,97 +638,65 @@ def separator_of(head: str, delimiter: str, name: str) -> str:
 # ------------------------------------------------------------------------- nested rows (src/parts/data/nested_rows.py)
 
 ANSWERED = {"answer", "solution", "completion", "response", "output", "chosen"}
-NESTED = {"paragraphs", "qas", "qa_pairs", "questions"}
 LISTS = {
     *("data", "rows", "examples", "samples", "items", "records", "instances", "entries", "tasks", "problems"),
-    *("prompts", "dataset", "train", "test", "validation", "valid", "dev", "eval", *NESTED),
+    *("prompts", "dataset", "train", "test", "validation", "valid", "dev", "eval"),
 }
-CONTEXT = ("text", "context", "passage", "article", "story", "paragraph", "document", "table", "background", "body")
+CONTEXT = {"context", "passage", "article", "story", "paragraphs", "document", "table", "background", "body"}
 CHAT = re.compile(r"""\s*(?:\[\s*)?\{\s*(["'])(role|from|content|value)\1\s*:""")
 CHAT_COLUMNS = (*sorted(ASKS), "rejected", "response", "output", "text", "input", "history")
 
 
-def rows_in(value: dict, name: str, alone: bool, known=()) -> list | None:
-    """The rows of an object that holds them; None where it is a row itself.
+def rows_in(value: dict, name: str, known=()) -> list | None:
+    """The rows of the only object in a file; None where it is a row itself.
 
     Args:
-        value: a JSON object.
-        name: what messages call its file.
-        alone: it is all that its file holds.
+        name: what messages call the file.
         known: columns that make it a row, beside the usual ones.
 
     Raises:
         UserError: it holds rows, but not plainly which.
     """
-    table = rows_of_columns(value, name, known) if alone else None
-    asks = value.keys() & {*ASKS, *known}
-    lists = [value[key] for key in LISTS & value.keys() if isinstance(value[key], list) and value[key]]
-    is_head = alone and not value.keys() & {*ANSWERED, *known} and any(is_row(items[0]) for items in lists)
-    if table is not None or (asks and not is_head):  # a prompt above a list of rows is not plainly one
+    if (table := rows_of_columns(value, name, known)) is not None:
         return table
-    shared = {key: value[key] for key in CONTEXT if isinstance(value.get(key), str)}
-    nested = {key: item for key, item in value.items() if isinstance(item, list | dict) and item}
-    rows = {key: items for key, items in nested.items() if holds_rows(key, items, value, alone)}
-    objects = {key: item for key, item in value.items() if isinstance(item, dict) and (key in LISTS or len(value) == 1)}
-    tables = [rows_in(item, name, True, known) for item in objects.values()] if alone else []
-    if len(tables) == 1 and tables[0]:
-        return tables[0]
-    if alone and nested and not any(tables) and all(map(is_row, value.values())):
-        rows = {"": [*value.values()]}  # by index, as pandas' orient="index"
-    keys = ["rows"] if "rows" in rows and "row" in rows["rows"][0] else [*rows]
-    if len(keys) == 1 and not asks:
-        unused = [key for key in value if key not in keys and key not in shared] if keys[0] else []
-        if alone and unused:
-            say(f"{name}: read the rows of {keys[0]!r}; not used: {', '.join(unused)[:200]}")
-        return [row for number, item in enumerate(rows[keys[0]], 1) for row in unfolded(item, name, number, shared)]
-    if alone and not value.keys() & (WEAK - {"description"}):
-        keys = keys or [key for key in nested if key in LISTS]
-    if not keys:
+    holders = {key: item for key, item in value.items() if is_holder(key, item, alone=len(value) == 1)}
+    listed = [value[key] for key in LISTS & holders.keys() if is_list_of_rows(value[key])]
+    asks, rows = value.keys() & {*ASKS, *known}, any(is_row(items[0]) for items in listed)
+    if not holders or (asks and (value.keys() & {*ANSWERED, *known} or not rows)):
         return None
-    part = f"json.load(open({name!r}))[{keys[0]!r}]"
-    if isinstance(value[keys[0]], list) and isinstance(value[keys[0]][0], str):
-        part = f"[{{'prompt': text}} for text in {part}]"
-    code = f"import json; json.dump({part}, open('rows.json', 'w'))"
-    got = f"{name}: got one object that holds {' and '.join(map(repr, keys[:5]))}, and not plainly one list of rows"
+    key, items = next(iter(holders.items()))
+    if len(holders) == 1 and not asks and isinstance(items, dict):
+        return rows_in(items, name, known)
+    # the examples of a programming task are no rows
+    cases = {"input", "output"} <= items[0].keys() and value.keys() & WEAK if is_list_of_rows(items) else True
+    if len(holders) == 1 and not asks and not cases and not value.keys() & CONTEXT:
+        if unused := [other for other in value if other != key]:
+            say(f"{name}: read the rows of {key!r}; not used: {', '.join(unused)[:200]}")
+        return items
+    code = f"import json; json.dump(json.load(open({name!r}))[{key!r}], open('rows.json', 'w'))"
+    got = f"{name}: got one object that holds {' and '.join(map(repr, holders))}, and not plainly one list of rows"
     raise UserError(f'{got}; expected JSONL, or one list of objects; try taking one out: python -c "{code}"')
 
 
-def is_row(item) -> bool:
-    """Whether an item has a field that asks, or holds others that may."""
-    return isinstance(item, dict) and bool(item.keys() & (ASKS | NESTED))
+def is_holder(name: str, item, alone: bool) -> bool:
+    """Whether a field of an object is one that may hold its rows."""
+    if isinstance(item, dict):
+        return bool(item) and (name in LISTS or alone)
+    return isinstance(item, list) and bool(item) and (name in LISTS or (is_list_of_rows(item) and is_row(item[0])))
 
 
-def holds_rows(name: str, items, value: dict, alone: bool) -> bool:
-    """Whether a list in an object is one of rows: by the fields of its first item, and of the list's name."""
-    if not isinstance(items, list) or not isinstance(items[0], dict):
-        return False
-    if is_row(items[0]) or (name == "rows" and isinstance(items[0].get("row"), dict)):
-        return alone or name in LISTS
-    # the examples of a programming task are no rows, though those of a task of BIG-bench are
-    cases = {"input", "output"} <= items[0].keys() and name in ("examples", "samples") and value.keys() & WEAK
-    return alone and name in LISTS and not cases
+def is_list_of_rows(item) -> bool:
+    """Whether a value is a list of objects."""
+    return isinstance(item, list) and bool(item) and isinstance(item[0], dict)
 
 
-def unfolded(item, name: str, number: int, shared: dict) -> list:
-    """The rows that an item of a list stands for, each with what they share."""
-    if not isinstance(item, dict):
-        return [item]
-    if isinstance(item.get("row"), dict) and "row_idx" in item:  # as the viewer of the hub gives them
-        cut = ", ".join(map(str, item.get("truncated_cells") or ()))
-        got = f"{name}: got row {number}, of which the hub's viewer has cut {cut}"
-        need(not cut, f"{got}; expected whole cells; try the data set's name, OWNER/NAME, or its parquet files")
-        return [item["row"]]
-    rows = rows_in(item, name, alone=False)
-    return [{**shared, **row} if isinstance(row, dict) else row for row in ([item] if rows is None else rows)]
+def is_row(item: dict) -> bool:
+    """Whether an object has a field that asks."""
+    return bool(item.keys() & ASKS)
 
 
 def rows_of_columns(value: dict, name: str, known) -> list[dict] | None:
-    """The rows of an object whose values are columns: lists, or objects by index, or pandas' orient="split"."""
-    columns, data = value.get("columns"), value.get("data")
-    if isinstance(columns, list) and isinstance(data, list) and data and isinstance(data[0], list):
-        fits = all(isinstance(row, list) and len(row) == len(columns) for row in data)
-        need(fits, f"{name}: got a row of another length than `columns`; expected {len(columns)} cells; try JSONL")
-        return [dict(zip(map(str, columns), row, strict=True)) for row in data]
+    """The rows of an object whose values are columns: lists, or objects by index, as pandas' to_json writes them."""
     asking = [value[key] for key in value.keys() & {*ASKS, *WEAK, *known}]
     if asking and all(isinstance(item, dict) and item and all(map(str.isdigit, item)) for item in value.values()):
         places = [*max(value.values(), key=len)]
@@ -940,73 +747,161 @@ def with_chats(row: dict) -> dict:
 
 # --------------------------------------------------------------------------------------- rows (src/parts/data/rows.py)
 
+SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"}
+JSON_SPACE = re.compile(r"[ \t\n\r]*")
 
-def json_lines(stream, name: str) -> list[dict]:
-    """Rows of JSONL; a broken line is named by file and number (blank lines count)."""
+
+def whole_rows(records: Iterable[tuple[int, dict | RowFlaw]], name: str) -> list[dict]:
+    """The rows of records; UserError names the line of the first that is none."""
     rows = []
-    for number, line in enumerate(stream, start=1):
-        if not line.strip():
-            continue
-        try:
-            rows.append(json.loads(line.decode()))
-        except UnicodeDecodeError as error:
-            got = f"{name}:{number}: got byte {line[error.start]:#04x}, which is not UTF-8"
-            raise UserError(f"{got}; expected UTF-8 text; try {OTHER_ENCODING}") from None
-        except (ValueError, RecursionError) as error:
-            raise UserError(f"{name}:{number}: got no JSON ({error}); expected one object a line") from None
-        got = f"{name}:{number}: got {line[:40].decode('utf-8', 'replace')!r}"
-        need(isinstance(rows[-1], dict), f"{got}; expected an object with a prompt")
+    for line, row in records:
+        need(not isinstance(row, RowFlaw), f"{name}:{line}: {row}")
+        rows.append(row)
     return rows
+
+
+def unique(pairs: list[tuple]) -> dict:
+    """A JSON object; RowFlaw where a key stands twice, of which Python would keep the last."""
+    row = dict(pairs)
+    if len(row) != len(pairs):
+        names = [key for key, _ in pairs]
+        twice = next(key for key in names if names.count(key) > 1)
+        raise RowFlaw(twice, "the key twice in one object", "each key once", "keeping one of them")
+    return row
+
+
+def plain_json(text: str):
+    """The value of JSON text.
+
+    Raises:
+        RowFlaw: it is none, or has a key twice in one object.
+    """
+    if flaw := flaw_of_bytes(text):
+        raise RowFlaw("row", flaw, "UTF-8 text", OTHER_ENCODING)
+    try:
+        return json.loads(text, object_pairs_hook=unique)
+    except RecursionError:
+        raise RowFlaw("row", "nesting too deep", "fewer levels", "storing the inner part as JSON text") from None
+    except ValueError as error:
+        at = getattr(error, "pos", 0)
+        got = f"no JSON ({error}, near {text[max(at - 20, 0) : at + 20]!r})"
+        raise RowFlaw("row", got, "one JSON object") from None
+
+
+def as_row(value) -> dict:
+    """A JSON value that is a row; RowFlaw for others, with advice of its own for bare messages."""
+    if isinstance(value, dict):
+        return value
+    is_chat = isinstance(value, list) and value and isinstance(value[0], dict)
+    advice = ['{"messages": […]} for each row, an answer in a field of its own'] if is_chat else []
+    raise RowFlaw("row", f"{type(value).__name__} {value!r:.60}", "a JSON object with named fields", *advice)
+
+
+def json_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """(line, row or its flaw) of JSONL. Lines end at line feeds only; blank ones are counted, not read."""
+    for number, line in enumerate(stream, start=1):
+        if line.strip():
+            try:
+                yield number, as_row(plain_json(line))
+            except RowFlaw as flaw:
+                flaw.parts["row"] = line.rstrip("\r\n")
+                yield number, flaw
+
+
+def json_records(text: str, name: str, known) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """(number, row or its flaw) of a JSON file: an array, an object that holds the rows, or objects in a row."""
+    decoder, values, at = json.JSONDecoder(object_pairs_hook=unique), [], JSON_SPACE.match(text).end()
+    flaw = flaw_of_bytes(text)
+    need(not flaw, f"{name}: got {flaw}; expected UTF-8 text; try {OTHER_ENCODING}")
+    try:
+        while at < len(text):
+            value, at = decoder.raw_decode(text, at)
+            values.append(value)
+            at = JSON_SPACE.match(text, at).end()
+    except RecursionError:
+        raise UserError(f"{name}: got JSON that is nested too deep; expected rows; try JSONL") from None
+    except RowFlaw as flaw:
+        raise UserError(f"{name}: {flaw}") from None
+    except ValueError as error:
+        got = f"{name}: got a file that is no JSON ({error}, near {text[max(at - 20, 0) : at + 20]!r})"
+        raise UserError(f"{got}; expected an array of objects; try mending it, or JSONL") from None
+    if len(values) == 1:
+        value = values[0]
+        inner = rows_in(value, name, known) if isinstance(value, dict) else value
+        values = inner if isinstance(inner, list) else values
+    for number, value in enumerate(values, start=1):
+        try:
+            yield number, as_row(value)
+        except RowFlaw as flaw:
+            yield number, flaw
+
+
+def parquet_records(source: str) -> Iterator[tuple[int, dict]]:
+    """(number, row) of a parquet file, 1000 read at a time."""
+    import pyarrow.parquet
+
+    number = 0
+    try:
+        with open(source, "rb") as raw:
+            refuse_no_data(raw.peek(), source, "parquet")
+            file = pyarrow.parquet.ParquetFile(raw)
+            size = sum(file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups))
+            need(
+                size <= MAX_BYTES, f"{source}: got {size} unpacked bytes; expected at most {MAX_BYTES}; try parts of it"
+            )
+            for batch in file.iter_batches(1000):
+                for row in batch.to_pylist():
+                    number += 1
+                    yield number, row
+    except (OSError, ValueError, pyarrow.ArrowException, RecursionError) as error:
+        raise UserError(f"{source}: got no readable parquet ({str(error)[:200]}); expected an intact file") from None
+
+
+def file_records(
+    source: str, form: str | None, encoding=None, delimiter=None, sure=False, known=()
+) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """(line or number, row or its flaw) of a file, or of stdin (`-`).
+
+    Args:
+        form: jsonl, json, csv, tsv, txt or parquet; None: told from the text.
+        encoding, delimiter: of the text; None: as the file shows.
+        sure: the form is as given, whatever the file shows.
+        known: columns that make an object a row, beside the usual ones.
+    """
+    name = "stdin" if source == "-" else source
+    if form == "parquet":
+        need(source != "-", "got parquet on stdin; expected a file, as parquet is not read in one go")
+        yield from parquet_records(source)
+        return
+    stream, form = open_text(source, form, encoding, sure)
+    try:
+        with stream:
+            if form in ("csv", "tsv"):
+                yield from table_rows(stream.read(), name, "," if form == "csv" else "\t", delimiter)
+            elif form == "txt":
+                yield from prompt_lines(stream)
+            elif form == "json":
+                yield from json_records(stream.read(), name, known)
+            else:
+                yield from json_lines(stream)
+    except (UnicodeDecodeError, OSError) as error:
+        raise UserError(f"{name}: got bytes that cannot be read ({error}); expected an intact file") from None
+
+
+def prompt_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """(line, row or its flaw) of one prompt a line; blank ones are skipped."""
+    for number, line in enumerate(stream, start=1):
+        flaw = flaw_of_bytes(line)
+        if line.strip():
+            yield (
+                number,
+                RowFlaw("prompt", flaw, "UTF-8 text", OTHER_ENCODING) if flaw else {"prompt": line.strip("\r\n")},
+            )
 
 
 def is_hub_id(source: str) -> bool:
     """Whether a name, not a local path, could be `owner/name` or `name` on the hub."""
     return not Path(source).exists() and not source.startswith((".", "/", "~")) and source.count("/") <= 1
-
-
-def json_rows(stream, name: str, form: str) -> list[dict]:
-    """Rows of JSON: a line each, a list of objects, or an object that holds them."""
-    if form == "json":
-        data = stream.read()
-        stream = io.BytesIO(data)
-        try:
-            value = json.loads(data) if data.strip() else []
-        except ValueError as error:
-            if "Extra data" not in str(error):
-                raise
-            value = json_lines(stream, name)
-    else:
-        value = json_lines(stream, name)
-    is_object = isinstance(value, dict)
-    value = (rows_in(value, name, alone=True) or [value]) if is_object else value
-    need(isinstance(value, list), f"{name}: got JSON that is not a list of objects; try JSONL, one object a line")
-    rows = []
-    for number, row in enumerate(value, start=1):
-        need(isinstance(row, dict), f"{name}, row {number}: got {str(row)[:40]!r}; expected an object with a prompt")
-        inner = None if is_object else rows_in(row, name, len(value) == 1)
-        rows += [row] if inner is None else inner
-    return rows
-
-
-def csv_rows(stream, name: str, form: str) -> list[dict]:
-    """Rows of CSV with a header; one that does not fit is named by its line."""
-    rows = []
-    for line, row in table_rows(stream, name, "," if form == "csv" else "\t"):
-        need(isinstance(row, dict), f"{name}:{line}: {row}")
-        rows.append(row)
-    return rows
-
-
-def read_parquet(source: str) -> list[dict]:
-    """Read a parquet file."""
-    import pyarrow.parquet
-
-    with open(source, "rb") as raw:
-        refuse_no_data(raw.peek(), source, "parquet")
-        return pyarrow.parquet.read_table(raw).to_pylist()
-
-
-FORMS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"}
 
 
 def hub_rows(source: str) -> Iterator[dict]:
@@ -1043,24 +938,15 @@ def hub_is_reached() -> bool:
 
 def read_rows(source: str) -> list[dict]:
     """Read rows from a JSONL, JSON, CSV, TSV or parquet file, or from the hub: `owner/name[:config][@split]`."""
-    path, form = Path(source), FORMS.get(Path(source).suffix.lower())
+    path, form = Path(source), SUFFIXES.get(Path(source).suffix.lower())
     if not path.is_file():
         need(
             is_hub_id(source) and not form,
             f"got data {source!r}, which is not a file; expected JSONL, JSON, CSV, parquet or a hub id",
         )
         return chat_rows(hub_rows(source), source)
-    need(form, f"got data {source!r}; expected a name ending in {', '.join(FORMS)}; try data_loader.py for others")
-    try:
-        if form == "parquet":
-            rows = read_parquet(source)
-        else:
-            stream, form = open_data(source, form)
-            with stream:
-                rows = (csv_rows if form in ("csv", "tsv") else json_rows)(stream, source, form)
-    except (ValueError, OSError, RecursionError) as error:
-        raise UserError(f"{path}: got a file that cannot be read ({error}); expected valid {path.suffix}") from None
-    return chat_rows(rows, source)
+    need(form, f"got data {source!r}; expected a name ending in {', '.join(SUFFIXES)}; try data_loader.py for others")
+    return chat_rows(whole_rows(file_records(source, form), source), source)
 
 
 def chat_rows(rows: Iterable[dict], source: str) -> list[dict]:
@@ -1923,25 +1809,12 @@ VERL_CHANGES = """\
 "renamed":"trainer.log_val_generations"}]}}
 """
 # Defaults that a TRL config inherits from transformers and that no version changed.
-INHERITED = {
-    "bf16": False,
-    "fp16": False,
-    "gradient_accumulation_steps": 1,
-    "gradient_checkpointing": False,
-    "learning_rate": 5e-5,
-    "logging_steps": 500,
-    "lr_scheduler_type": "linear",
-    "max_grad_norm": 1.0,
-    "max_steps": -1,
-    "num_generations": 8,
-    "num_train_epochs": 3.0,
-    "per_device_eval_batch_size": 8,
-    "per_device_train_batch_size": 8,
-    "remove_unused_columns": True,
-    "seed": 42,
-    "use_liger_kernel": False,
-    "weight_decay": 0.0,
-}
+INHERITED = (
+    {"bf16": False, "fp16": False, "remove_unused_columns": True, "lr_scheduler_type": "linear", "seed": 42}
+    | {"learning_rate": 5e-5, "weight_decay": 0.0, "max_grad_norm": 1.0, "max_steps": -1, "num_train_epochs": 3.0}
+    | {"gradient_accumulation_steps": 1, "per_device_train_batch_size": 8, "per_device_eval_batch_size": 8}
+    | {"gradient_checkpointing": False, "use_liger_kernel": False, "logging_steps": 500, "num_generations": 8}
+)
 ABSENT = object()  # the default of a setting that a version does not have
 
 
@@ -1999,10 +1872,6 @@ def default_at(config: str, name: str, version: str):
     if base:
         there = is_there(base, transformers_of(version))
         return entry_at(base, transformers_of(version))["default"] if there else ABSENT
-    if config == "RLOOConfig" and name == "num_generations":
-        return 2 if numbers(version) >= (0, 22) else ABSENT
-    if config == "GRPOConfig" and name == "learning_rate":
-        return 1e-6
     return INHERITED.get(name, ABSENT)
 
 
@@ -2216,20 +2085,26 @@ BY_HAND = r"""{
 
 
 @dataclass(frozen=True)
-class Row:
-    """One line of the table of changes."""
+class Change:
+    """One line of the table: what becomes of a setting, its name today and its text there."""
 
-    setting: str  # what the new file says
+    name: str
+    text: str | None  # None where the setting goes; "" where the name is all, as of a class
     since: str  # the version that changed it
     why: str
-    otherwise: str = ""  # what today's package would do without the change
+    otherwise: str = "TypeError"  # what today's package would do without the change
     source: str = ""  # file and line of the old package, where no signature shows it
 
+    @property
+    def setting(self) -> str:
+        """What the new file says."""
+        return "" if self.text is None else f"{self.name}={self.text}" if self.text else self.name
 
-def by_hand(setting: str, rule: str) -> Row:
-    """The line of the table for a rule of by_hand.json."""
+
+def by_hand(name: str, text: str, rule: str) -> Change:
+    """A line of the table by a rule of by_hand.json."""
     entry = json.loads(BY_HAND)[rule]
-    return Row(setting, *(entry[name] for name in ("since", "why", "otherwise", "source")))
+    return Change(name, text, *(entry[key] for key in ("since", "why", "otherwise", "source")))
 
 
 def rules_of(package: str, version: str) -> list[tuple[str, dict]]:
@@ -2240,27 +2115,13 @@ def rules_of(package: str, version: str) -> list[tuple[str, dict]]:
 
 
 @dataclass(frozen=True)
-class Change:
-    """What becomes of an argument; `text` is None where it goes."""
-
-    text: str | None
-    row: Row
-    new_name: str = ""
-
-
-def changed(name: str, text: str, rule: str) -> tuple[str, Change]:
-    """An argument that the new script has to give, by a rule of by_hand.json."""
-    return name, Change(text, by_hand(f"{name}={text}", rule))
-
-
-@dataclass(frozen=True)
 class Edit:
     """`text` in the place of [start, end) of a file; an insertion where both are the same."""
 
     start: int
     end: int
     text: str
-    row: Row | None = None  # None belongs to the edit before it
+    change: Change | None = None  # None belongs to the edit before it
 
 
 @dataclass
@@ -2271,8 +2132,8 @@ class Report:
     impossible: list[dict] = field(default_factory=list)  # line, setting, why, nearest
     notes: list[str] = field(default_factory=list)
 
-    def edit(self, start: int, end: int, text: str, row: Row | None = None) -> None:
-        edit = Edit(start, end, text, row)
+    def edit(self, start: int, end: int, text: str, change: Change | None = None) -> None:
+        edit = Edit(start, end, text, change)
         if start == end or edit not in self.edits:  # two configs may share a dictionary
             self.edits.append(edit)
 
@@ -2287,8 +2148,9 @@ class Report:
 
     def rows(self, place) -> list[dict]:
         """The table, in the order of the file; `place` gives the line of an offset."""
-        ordered = sorted((e for e in self.edits if e.row), key=lambda e: e.start)
-        return [{"line": place(e.start), **asdict(e.row)} for e in ordered]
+        ordered = sorted((e for e in self.edits if e.change), key=lambda e: e.start)
+        names = ("setting", "since", "why", "otherwise", "source")
+        return [{"line": place(e.start)} | {name: getattr(e.change, name) for name in names} for e in ordered]
 
 
 def edited(text: str, edits: list[Edit]) -> str:
@@ -2319,11 +2181,10 @@ def edit_arguments(source: PythonSource, given: dict[str, Argument], plan: dict[
     for name, change in plan.items():
         argument = given.get(name)
         if argument and change.text is None:
-            report.edit(*removal(source.text, argument), "", change.row)
+            report.edit(*removal(source.text, argument), "", change)
         elif argument:
-            new = change.new_name or name
-            text = f'"{new}": {change.text}' if argument.quoted else f"{new}={change.text}"
-            report.edit(argument.start, argument.end, text, change.row)
+            text = f'"{change.name}": {change.text}' if argument.quoted else change.setting
+            report.edit(argument.start, argument.end, text, change)
 
 
 def removal(text: str, argument: Argument) -> tuple[int, int]:
@@ -2340,50 +2201,39 @@ def removal(text: str, argument: Argument) -> tuple[int, int]:
     return start, re.compile(r"[ \t]*").match(text, after.end()).end()
 
 
-def add_arguments(source: PythonSource, call, added: dict[str, Change], removed: set[int], report: Report) -> None:
+def add_arguments(source: PythonSource, call, added: list[Change], removed: set[int], report: Report) -> None:
     """Put new arguments before the first one by keyword that is not removed, in the form of the call."""
     start, end = source.span(call)
     kept = [k for k in call.keywords if source.start(k) not in removed]
-    texts = {name: f"{change.new_name or name}={change.text}" for name, change in added.items()}
     place = source.start(kept[0]) if kept else source.span(call.args[-1])[1] if call.args else end - 1
     line = source.text.rfind("\n", 0, place) + 1
     indent = re.match(r"[ \t]*", source.text[line:])[0]
-    is_long = place - line + sum(map(len, texts.values())) > 110 and "\n" not in source.text[start:end]
+    length = place - line + sum(len(change.setting) for change in added)
+    is_long = length > 110 and "\n" not in source.text[start:end]
     break_ = f"\n{indent}    " if is_long else f"\n{indent}" if kept and not source.text[line:place].strip() else " "
-    for number, (name, text) in enumerate(texts.items()):
+    for number, change in enumerate(added):
+        text = change.setting
         if kept:
             text = break_ * (is_long and not number) + f"{text},{break_}"
         elif call.args or number:
             text = f",{break_}{text}"
-        report.edit(place, place, text, added[name].row)
+        report.edit(place, place, text, change)
 
 
 def edit_call(source: PythonSource, call, plan: dict[str, Change], report: Report) -> None:
     """Edit the arguments that a call has, and add the others of a plan."""
     given = source.arguments(call)[0]
     edit_arguments(source, given, plan, report)
-    added = {name: change for name, change in plan.items() if name not in given and change.text is not None}
+    added = [change for name, change in plan.items() if name not in given and change.text is not None]
     removed = {given[name].start for name, change in plan.items() if name in given and change.text is None}
     if added:
         add_arguments(source, call, added, removed, report)
 
 
-# ----------------------------------------------------------------------- trl names (src/programs/migrate/trl_names.py)
+# --------------------------------------------------------------------------- trl run (src/programs/migrate/trl_run.py)
 
-CONFIGS = {
-    "GRPOTrainer": "GRPOConfig",
-    "RLOOTrainer": "RLOOConfig",
-    "SFTTrainer": "SFTConfig",
-    "DPOTrainer": "DPOConfig",
-    "RewardTrainer": "RewardConfig",
-    "KTOTrainer": "KTOConfig",
-    "GKDTrainer": "GKDConfig",
-    "OnlineDPOTrainer": "OnlineDPOConfig",
-    "ORPOTrainer": "ORPOConfig",
-    "CPOTrainer": "CPOConfig",
-    "PPOTrainer": "PPOConfig",
-    "PPOv2Trainer": "PPOv2Config",
-}
+METHODS = "GRPO RLOO SFT DPO Reward KTO GKD OnlineDPO ORPO CPO PPO PPOv2".split()
+CONFIGS = {f"{method}Trainer": f"{method}Config" for method in METHODS}
 SAMPLING = ("GRPOConfig", "RLOOConfig")
 PLACES = {  # the first arguments of a trainer by their places, as far as they are those of all versions
     "GRPOTrainer": ("model", "reward_funcs", "args", "train_dataset", "eval_dataset", "processing_class"),
@@ -2409,38 +2259,6 @@ BESIDE_THE_RUN = set(
     "include_num_input_tokens_seen lr_scheduler_kwargs output_dir pad_to_multiple_of report_to router_aux_loss_coef "
     "trackio_space_id vllm_gpu_memory_utilization vllm_server_timeout".split()
 )
-# Arguments of a trainer that moved into no config, with what to use.
-WITHOUT_EQUAL = {"judge": "a reward function that asks the judge", "model_init": "model="}
-# Names that `trl` no longer has, with what to use.
-GONE_NAMES = {
-    "DataCollatorForCompletionOnlyLM": "rows with the columns prompt and completion, and completion_only_loss=True",
-    "setup_chat_format": "clone_chat_template, or chat_template_path in SFTConfig",
-    "AutoModelForCausalLMWithValueHead": "scripts/ppo_train.py, which has its own value head",
-    "ConstantLengthDataset": "packing=True with packing_strategy='wrapped'",
-    "SFTScriptArguments": "ScriptArguments",
-    "DPOScriptArguments": "ScriptArguments",
-    "get_kbit_device_map": "accelerate's PartialState().local_process_index",
-}
-# Settings of scripts/ppo_train.py -> what a trainer that is gone called them.
-CARRIED = {
-    "lr": ("learning_rate",),
-    "kl_coef": ("kl_coef", "init_kl_coef"),
-    "ppo_epochs": ("num_ppo_epochs", "ppo_epochs"),
-    "minibatches": ("num_mini_batches",),
-    "clip_eps_low": ("cliprange",),
-    "clip_eps_high": ("cliprange",),
-    "vf_coef": ("vf_coef",),
-    "gamma": ("gamma",),
-    "gae_lambda": ("lam",),
-    "max_new_tokens": ("response_length",),
-    "temperature": ("temperature",),
-    "seed": ("seed",),
-    "batch_size": ("batch_size", "per_device_train_batch_size"),
-}
-
-
-# --------------------------------------------------------------------------- trl run (src/programs/migrate/trl_run.py)
-
 UNKNOWN = object()  # the value of an argument that is not a literal
 
 
@@ -2498,7 +2316,7 @@ class TrlRun:
         return numbers(self.version) < numbers(version)
 
 
-# ----------------------------------------------------------------- trl meanings (src/programs/migrate/trl_meanings.py)
+# ----------------------------------------------------------------- trl settings (src/programs/migrate/trl_settings.py)
 
 Changes = Iterator[tuple[str, Change]]
 
@@ -2510,7 +2328,7 @@ def by_rules(run: TrlRun, report: Report) -> Changes:
         is_on = "when" not in entry or run.is_on(entry["when"])
         if run.config in entry["configs"] and is_on and not run.has(unless) and unless not in run.source.imports:
             if "setting" in entry:
-                yield changed(entry["setting"], entry["value"], rule)
+                yield entry["setting"], by_hand(entry["setting"], entry["value"], rule)
             else:
                 report.note(entry["why"])
 
@@ -2528,12 +2346,11 @@ def batch(run: TrlRun, report: Report) -> Changes:
     """GRPO before 0.15: sizes of batches count prompts, each with `num_generations` completions."""
     if run.config != "GRPOConfig" or not run.before("0.15"):
         return
-    yield changed(
-        "per_device_train_batch_size", product(run, "per_device_train_batch_size", "num_generations"), "batch"
-    )
+    sizes = ["per_device_train_batch_size"]
     if any(run.has(n) and run.value(n) != "no" for n in ("eval_strategy", "evaluation_strategy")):
-        text = product(run, "per_device_eval_batch_size", "num_generations")
-        yield changed("per_device_eval_batch_size", text, "batch")
+        sizes.append("per_device_eval_batch_size")
+    for name in sizes:
+        yield name, by_hand(name, product(run, name, "num_generations"), "batch")
 
 
 def sampling(run: TrlRun, report: Report) -> Changes:
@@ -2545,12 +2362,13 @@ def sampling(run: TrlRun, report: Report) -> Changes:
         kwargs = f'{{"temperature": {run.text("temperature")}}}'
         if run.has("generation_kwargs"):
             kwargs = f"{{**{kwargs}, **{run.text('generation_kwargs')}}}"
-        yield changed("temperature", "1.0", "temperature")
-        yield changed("generation_kwargs", kwargs, "temperature")
+        yield "temperature", by_hand("temperature", "1.0", "temperature")
+        yield "generation_kwargs", by_hand("generation_kwargs", kwargs, "temperature")
     if run.before("0.16") and vllm is not True:
-        yield changed("top_k", f"0 if {run.text('use_vllm')} else 50" if vllm is UNKNOWN else "50", "top_k")
+        text = f"0 if {run.text('use_vllm')} else 50" if vllm is UNKNOWN else "50"
+        yield "top_k", by_hand("top_k", text, "top_k")
     elif not run.before("0.16") and run.before("0.27") and run.has("top_k") and run.value("top_k") is None:
-        yield changed("top_k", "0", "top_k_none")
+        yield "top_k", by_hand("top_k", "0", "top_k_none")
     by_default = not run.before("0.16") and run.before("1.0") and not run.has("vllm_mode")
     if run.is_on("use_vllm") and (by_default or run.value("vllm_mode") == "server"):
         report.note("the server: `vllm serve MODEL --logprobs-mode processed_logprobs` (references/grpo_trl.md)")
@@ -2561,28 +2379,27 @@ def schedule(run: TrlRun, report: Report) -> Changes:
     since = "transformers 5.0"
     if run.has("warmup_ratio"):
         ratio, text = run.value("warmup_ratio"), run.text("warmup_ratio")
-        row = Row(f"warmup_steps={text}", since, "warmup_steps below 1 is the share", "TypeError")
         if run.has("warmup_steps") and run.value("warmup_steps") not in (0, UNKNOWN):
-            yield "warmup_ratio", Change(None, Row("", since, "warmup_steps won over it", "TypeError"))
+            yield "warmup_ratio", Change("warmup_ratio", None, since, "warmup_steps won over it")
         elif ratio is not UNKNOWN and ratio >= 1:
             report.refuse("", f"warmup_ratio={ratio}", "warmup_steps counts steps from 1 on", "the number of all steps")
         else:
-            yield "warmup_ratio", Change(text, row, "warmup_steps")
+            yield "warmup_ratio", Change("warmup_steps", text, since, "warmup_steps below 1 is the share")
     forms = {"group_by_length": ("train_sampling_strategy", '"group_by_length"', '"random"')}
     forms |= {"adafactor": ("optim", '"adafactor"', '"adamw_torch"')}
     for name in [name for name in forms if run.has(name)]:
         (new, on, off), given = forms[name], run.text(name)
         text = {"True": on, "False": off}.get(given, f"{on} if {given} else {off}")
-        yield name, Change(text, Row(f"{new}={text}", since, "its new name", "TypeError"), new)
+        yield name, Change(new, text, since, "its new name")
 
 
 def preferences(run: TrlRun, report: Report) -> Changes:
     """DPO: the SFT term by its new name, a loss that is gone."""
     kinds = run.text("loss_type") if run.has("loss_type") else '"sigmoid"'
     if run.config == "DPOConfig" and run.has("rpo_alpha") and run.value("rpo_alpha") is not None:
-        row = Row(f'loss_type=[{kinds}, "sft"]', "0.29", "rpo_alpha weighed the SFT term", "TypeError")
-        yield "rpo_alpha", Change(f"[1.0, {run.text('rpo_alpha')}]", row, "loss_weights")
-        yield "loss_type", Change(f'[{kinds}, "sft"]', row)
+        why = "rpo_alpha weighed the SFT term"
+        yield "rpo_alpha", Change("loss_weights", f"[1.0, {run.text('rpo_alpha')}]", "0.29", why)
+        yield "loss_type", Change("loss_type", f'[{kinds}, "sft"]', "0.29", why)
     if run.config == "DPOConfig" and "kto_pair" in kinds:
         report.refuse("", 'loss_type="kto_pair"', "DPOTrainer no longer has it", "KTOTrainer, on unpaired rows")
 
@@ -2592,7 +2409,7 @@ def supervised(run: TrlRun, report: Report) -> Changes:
     if run.config not in ("SFTConfig", "GKDConfig"):
         return
     if run.is_on("packing") and run.value("packing_strategy") == "ffd":
-        yield "packing_strategy", Change('"bfd"', Row('packing_strategy="bfd"', "0.20", "ffd is gone", "ValueError"))
+        yield "packing_strategy", Change("packing_strategy", '"bfd"', "0.20", "ffd is gone", "ValueError")
         report.refuse("", 'packing_strategy="ffd"', "gone since 0.20", 'packing_strategy="bfd", other neighbours')
     if run.before("0.12") and run.value("gradient_accumulation_steps") not in (1, None):
         why = "the loss was the mean over micro-batches; since transformers 4.46 over the tokens of the step"
@@ -2600,9 +2417,6 @@ def supervised(run: TrlRun, report: Report) -> Changes:
 
 
 MEANINGS = (by_rules, batch, sampling, schedule, preferences, supervised)
-
-
-# --------------------------------------------------------------------- trl config (src/programs/migrate/trl_config.py)
 
 ELSEWHERE = {"warmup_ratio", "group_by_length", "adafactor", "rpo_alpha", "max_prompt_length", "max_target_length"}
 SAME = ([None, 0, -1], [True, "group"], [False, "none"])  # values of top_k and scale_rewards that are one setting
@@ -2655,10 +2469,10 @@ def given_changes(run: TrlRun, report: Report) -> dict[str, Change]:
             continue
         since, new, text = since_of(run.config, name, run.version), gone.get("renamed"), run.text(name)
         if new and new not in run.arguments and name not in LOSSLESS:
-            plan[name] = Change(text, Row(f"{new}={text}", since, f"the new name of {name}", "TypeError"), new)
+            plan[name] = Change(new, text, since, f"the new name of {name}")
             continue
         is_lost = not (name in LOSSLESS or new or run.value(name) in (None, False, ""))
-        plan[name] = Change(None, Row("", since, f"{name} is gone{', and the run is the same' * (not is_lost)}"))
+        plan[name] = Change(name, None, since, f"{name} is gone{', and the run is the same' * (not is_lost)}")
         if is_lost:
             place = run.source.place(run.source.start(run.nodes[name]))
             report.refuse(place, f"{name}={text}", f"gone since {since}", "leaving it out")
@@ -2673,8 +2487,8 @@ def default_changes(run: TrlRun) -> dict[str, Change]:
         is_absent = old is ABSENT or new is ABSENT
         if is_absent or run.has(name) or name in BESIDE_THE_RUN or is_same(name, old, new) or is_idle(run, name):
             continue
-        row = Row(f"{name}={python(old)}", since_of(run.config, name, run.version), "its default then", python(new))
-        plan[name] = Change(python(old), row)
+        since = since_of(run.config, name, run.version)
+        plan[name] = Change(name, python(old), since, "its default then", python(new))
     return plan
 
 
@@ -2698,7 +2512,7 @@ def planned(run: TrlRun, report: Report) -> dict[str, Change]:
         plan |= dict(meaning(run, report))
     for name in ("max_prompt_length", "max_target_length"):
         if run.in_config(name):
-            plan[name] = Change(None, Row("", "0.28", f"no trainer has {name}", "TypeError"))
+            plan[name] = Change(name, None, "0.28", f"no trainer has {name}")
     return plan
 
 
@@ -2732,39 +2546,13 @@ def old_trainer(run: TrlRun, takes_text: bool) -> tuple[str, str] | None:
     return None
 
 
-# ------------------------------------------------------------------- trl rewards (src/programs/migrate/trl_rewards.py)
-
-WHY = "the trainer also passes completion_ids, trainer_state and more by keyword"
-LIBRARIES = {"functools", "trl", "transformers", "torch", "math", "re"}
-
-
-def mend_rewards(source: PythonSource, node: ast.expr | None, report: Report) -> None:
-    """Put **kwargs behind the parameters of each function that takes completions; `node`: the trainer's rewards.
-
-    TRL calls rewards by keyword: one of this file has a parameter `completions`. One that is imported is named.
-    """
-    for function in [x for x in source.nodes if isinstance(x, FUNCTIONS) and not x.args.kwarg]:
-        given = function.args
-        if "completions" in {x.arg for x in [*given.args, *given.kwonlyargs]}:
-            parts = [*given.args, *given.kwonlyargs, *given.defaults, *filter(None, [*given.kw_defaults, given.vararg])]
-            end = max(source.span(part)[1] for part in parts)
-            if not any(edit.start == end and edit.text == ", **kwargs" for edit in report.edits):
-                report.edit(end, end, ", **kwargs", Row("**kwargs", "0.18", WHY, "TypeError"))
-    for name in sorted({part.id for part in ast.walk(node) if isinstance(part, ast.Name)} if node else ()):
-        module = source.imports.get(name, ("", "", None))[0]
-        if module and module.split(".")[0] not in LIBRARIES:
-            report.note(f"{name} is imported from {module}: it needs **kwargs, which cannot be seen here")
-
-
-# --------------------------------------------------------------------- trl models (src/programs/migrate/trl_models.py)
+# --------------------------------------------------------------- trainer parts (src/programs/migrate/trainer_parts.py)
 
 # old argument of from_pretrained -> (new name, new value)
 RENAMED = {
     "torch_dtype": ("dtype", "{}"),
     "use_auth_token": ("token", "{}"),
     "use_flash_attention_2": ("attn_implementation", '"flash_attention_2" if {} else "sdpa"'),
-    "load_in_4bit": ("quantization_config", "BitsAndBytesConfig(load_in_4bit={})"),
-    "load_in_8bit": ("quantization_config", "BitsAndBytesConfig(load_in_8bit={})"),
 }
 QUANTISED = ("load_in_4bit", "load_in_8bit")
 WITHOUT_UNSLOTH = (
@@ -2781,45 +2569,35 @@ def is_model(source: PythonSource, call: ast.Call) -> bool:
 
 
 def renamed(source: PythonSource, arguments: dict, report: Report) -> dict[str, Change]:
-    """What becomes of old arguments; two that come to one cannot be edited."""
+    """What becomes of old arguments."""
     plan = {}
-    for old, (new, form) in RENAMED.items():
-        if old not in arguments:
-            continue
-        if new in {*arguments, *(change.new_name for change in plan.values())}:
-            place = source.place(arguments[old].start)
-            report.refuse(place, old, "no longer an argument", f"all of it in {new}=…")
-            continue
-        text = form.format(source.code(arguments[old].value))
-        row = Row(f"{new}={text}", "transformers 5.0", f"the new name of {old}", "ignored, or a TypeError")
-        plan[old] = Change(text, row, new)
+    for old in [old for old in RENAMED if old in arguments]:
+        new, form = RENAMED[old]
+        text = None if new in arguments else form.format(source.code(arguments[old].value))
+        plan[old] = Change(new, text, "transformers 5.0", f"the new name of {old}", "ignored, or a TypeError")
+    for name in [name for name in QUANTISED if name in arguments]:
+        nearest = f"quantization_config=BitsAndBytesConfig({name}=True)"
+        report.refuse(source.place(arguments[name].start), name, "no longer an argument", nearest)
     return plan
 
 
-def mend_loading(source: PythonSource, version: str, report: Report) -> bool:
-    """Edit calls of from_pretrained; whether the script has to import BitsAndBytesConfig."""
-    is_old, quantised = numbers(transformers_of(version)) < (5, 0), False
+def mend_loading(source: PythonSource, version: str, report: Report) -> None:
+    """Edit calls of from_pretrained, and dictionaries of its arguments."""
+    is_old = numbers(transformers_of(version)) < (5, 0)
     for call in filter(lambda call: is_model(source, call), source.calls.get("from_pretrained", [])):
         arguments, unseen = source.arguments(call)
         plan = renamed(source, arguments, report)
-        bits = [name for name in QUANTISED if name in plan]
         if is_old and not unseen and not {"torch_dtype", "dtype"} & {*arguments}:
-            kind = "float16" if bits or "quantization_config" in arguments else "float32"
-            plan["dtype"] = Change(f'"{kind}"', by_hand(f'dtype="{kind}"', "precision"))
+            is_quantised = {*QUANTISED, "quantization_config"} & {*arguments}
+            plan["dtype"] = by_hand("dtype", '"float16"' if is_quantised else '"float32"', "precision")
         edit_call(source, call, plan, report)
-        quantised = quantised or bool(bits)
     keywords = [keyword for calls in source.calls.values() for call in calls for keyword in call.keywords]
     given = [keyword.value for keyword in keywords if str(keyword.arg).endswith("model_init_kwargs")]
-    given += [
-        node.value
-        for node in source.nodes
-        if isinstance(node, ast.Assign) and getattr(node.targets[0], "attr", "").endswith("model_init_kwargs")
-    ]
+    statements = [node for node in source.nodes if isinstance(node, ast.Assign)]
+    given += [n.value for n in statements if getattr(n.targets[0], "attr", "").endswith("model_init_kwargs")]
     for node in given:
         items, _ = source.items(node)
-        plan = renamed(source, items, report)
-        edit_arguments(source, items, {n: change for n, change in plan.items() if n not in QUANTISED}, report)
-    return quantised
+        edit_arguments(source, items, renamed(source, items, report), report)
 
 
 def name_unsloth(source: PythonSource, report: Report) -> None:
@@ -2830,9 +2608,50 @@ def name_unsloth(source: PythonSource, report: Report) -> None:
             report.refuse(source.place(source.start(statement)), module, why, WITHOUT_UNSLOTH)
 
 
+WHY = "the trainer also passes completion_ids, trainer_state and more by keyword"
+LIBRARIES = {"functools", "trl", "transformers", "torch", "math", "re"}
+
+
+def mend_rewards(source: PythonSource, node: ast.expr | None, report: Report) -> None:
+    """Put **kwargs behind the parameters of each function that takes completions; `node`: the trainer's rewards.
+
+    TRL calls rewards by keyword: one of this file has a parameter `completions`. One that is imported is named.
+    """
+    for function in [x for x in source.nodes if isinstance(x, FUNCTIONS) and not x.args.kwarg]:
+        given = function.args
+        if "completions" in {x.arg for x in [*given.args, *given.kwonlyargs]}:
+            parts = [*given.args, *given.kwonlyargs, *given.defaults, *filter(None, [*given.kw_defaults, given.vararg])]
+            end = max(source.span(part)[1] for part in parts)
+            if not any(edit.start == end and edit.text == ", **kwargs" for edit in report.edits):
+                report.edit(end, end, ", **kwargs", Change("**kwargs", "", "0.18", WHY))
+    for name in sorted({part.id for part in ast.walk(node) if isinstance(part, ast.Name)} if node else ()):
+        module = source.imports.get(name, ("", "", None))[0]
+        if module and module.split(".")[0] not in LIBRARIES:
+            report.note(f"{name} is imported from {module}: it needs **kwargs, which cannot be seen here")
+
+
 # --------------------------------------------------------------------- trl script (src/programs/migrate/trl_script.py)
 
 OFFER = "its YAML file: migrate.py FILE.yaml --config_class"
+# Arguments of a trainer that moved into no config, with what to use.
+WITHOUT_EQUAL = {"judge": "a reward function that asks the judge", "model_init": "model="}
+# Names that `trl` no longer has, with what to use.
+GONE_NAMES = {
+    "DataCollatorForCompletionOnlyLM": "rows with the columns prompt and completion, and completion_only_loss=True",
+    "setup_chat_format": "clone_chat_template, or chat_template_path in SFTConfig",
+    "AutoModelForCausalLMWithValueHead": "scripts/ppo_train.py, which has its own value head",
+    "ConstantLengthDataset": "packing=True with packing_strategy='wrapped'",
+    "SFTScriptArguments": "ScriptArguments",
+    "DPOScriptArguments": "ScriptArguments",
+    "get_kbit_device_map": "accelerate's PartialState().local_process_index",
+}
+# Settings of scripts/ppo_train.py -> what a trainer that is gone called them.
+CARRIED = (
+    {"lr": ["learning_rate"], "kl_coef": ["kl_coef", "init_kl_coef"], "ppo_epochs": ["num_ppo_epochs", "ppo_epochs"]}
+    | {"minibatches": ["num_mini_batches"], "clip_eps_low": ["cliprange"], "clip_eps_high": ["cliprange"]}
+    | {"vf_coef": ["vf_coef"], "gamma": ["gamma"], "gae_lambda": ["lam"], "max_new_tokens": ["response_length"]}
+    | {"temperature": ["temperature"], "seed": ["seed"], "batch_size": ["batch_size", "per_device_train_batch_size"]}
+)
 MOVED = {"neftune_noise_alpha", "max_prompt_length", "max_target_length"}  # into the config, beside those of the table
 
 
@@ -2881,8 +2700,7 @@ class TrlMigration:
             for call in source.calls.get(config, []):
                 if id(call) not in self.done and not config.startswith("PPO"):
                     self.lone_config(TrlRun(source, config, self.version, call))
-        if mend_loading(source, self.version, report):
-            self.add_import("transformers", "BitsAndBytesConfig")
+        mend_loading(source, self.version, report)
         name_unsloth(source, report)
         self.move_names()
         return report
@@ -2896,9 +2714,9 @@ class TrlMigration:
         arguments, unseen = source.arguments(call)
         plan, moved = self.own_arguments(trainer, arguments)
         of_trainer = {name: argument.value for name, argument in arguments.items() if name in moved or name in MOVED}
-        of_trainer |= {change.new_name: of_trainer[name] for name, change in moved.items()}
+        of_trainer |= {change.name: of_trainer[name] for name, change in moved.items()}
         run = TrlRun(source, config, self.version, made, of_trainer)
-        settings = planned(run, report) | {change.new_name: change for change in moved.values()}
+        settings = planned(run, report) | {change.name: change for change in moved.values()}
         if made is not None:
             self.config(run, settings)
         elif node is None and not unseen:
@@ -2926,22 +2744,16 @@ class TrlMigration:
             if not entry.get("gone"):
                 continue
             since, new = entry["since"], entry.get("renamed") or ""
-            is_moved = new.startswith("args.") or name in MOVED
+            is_moved = (new.startswith("args.") or name in MOVED) and name not in LOSSLESS
             new = new.removeprefix("args.") or name
-            row = Row(f"{new}={text}", since, f"the new name of {name}", "TypeError")
-            if is_moved and name not in LOSSLESS:
-                plan[name] = Change(None, Row("", since, f"{name} is no argument of {trainer}", "TypeError"))
-                row = Row(f"{new}={text}", since, "an argument of the config now", "TypeError")
-                if not new.startswith("max_prompt") and not new.startswith("max_target"):  # a class cuts prompts
-                    moved[name] = Change(text, row, new)
-            elif new != name and new not in arguments:
-                plan[name] = Change(text, row, new)
-            else:
-                plan[name] = Change(None, Row("", since, f"{name} is no argument of {trainer}", "TypeError"))
-                if name not in LOSSLESS and new == name and text not in ("None", "False"):
-                    nearest = WITHOUT_EQUAL.get(name, "leaving it out")
-                    place = self.source.place(argument.start)
-                    self.report.refuse(place, f"{name}={text}", f"gone since {since}", nearest)
+            plan[name] = Change(name, None, since, f"{name} is no argument of {trainer}")
+            if is_moved and not new.startswith(("max_prompt", "max_target")):  # a class cuts prompts
+                moved[name] = Change(new, text, since, "an argument of the config now")
+            elif not is_moved and new != name and new not in arguments:
+                plan[name] = Change(new, text, since, f"the new name of {name}")
+            elif not is_moved and new == name and name not in LOSSLESS and text not in ("None", "False"):
+                place, nearest = self.source.place(argument.start), WITHOUT_EQUAL.get(name, "leaving it out")
+                self.report.refuse(place, f"{name}={text}", f"gone since {since}", nearest)
         return plan, moved
 
     def config(self, run: TrlRun, plan: dict[str, Change]) -> None:
@@ -2958,8 +2770,8 @@ class TrlMigration:
             change, statement = plan.pop(name), run.attributes[name]
             text = f"pass  # {name} is gone"
             if change.text is not None:
-                text = f"{source.code(statement.targets[0].value)}.{change.new_name or name} = {change.text}"
-            report.edit(*source.span(statement), text, change.row)
+                text = f"{source.code(statement.targets[0].value)}.{change.name} = {change.text}"
+            report.edit(*source.span(statement), text, change)
         added = [name for name, change in plan.items() if name not in run.arguments and change.text is not None]
         if run.unseen and added:
             why = f"made at run time: nothing says whether it has {', '.join(added)}, whose defaults changed"
@@ -2969,9 +2781,9 @@ class TrlMigration:
             plan = {name: change for name, change in plan.items() if name not in added}
         edit_call(source, run.call, plan, report)
         if source.name_of(run.call) == "TrainingArguments":
-            row = Row(f"{run.config}(…)", "0.13", "the trainer's own class, which has its settings", "other defaults")
-            report.edit(*source.span(run.call.func), run.config, row)
-            self.add_import("trl", run.config)
+            why = "the trainer's own class, which has its settings"
+            report.edit(*source.span(run.call.func), run.config, Change(run.config, "", "0.13", why, "other defaults"))
+            self.add_import(run.config)
 
     def lone_config(self, run: TrlRun) -> None:
         if run.has("max_prompt_length") and old_trainer(run, False):
@@ -2984,15 +2796,15 @@ class TrlMigration:
     def new_config(self, run: TrlRun, trainer: str, call: ast.Call, plan: dict[str, Change]) -> dict[str, Change]:
         """The argument `args` with the old defaults, for a trainer that has none."""
         self.runs.append((run, plan))
-        added = {c.new_name or name: c.text for name, c in plan.items() if c.text is not None}
+        added = [change.setting for change in plan.values() if change.text is not None]
         if not added:
             return {}
-        folder = f'output_dir="{trainer}"'
-        text = f"{run.config}({', '.join([folder, *(f'{name}={value}' for name, value in added.items())])})"
+        arguments = ", ".join([f'output_dir="{trainer}"', *added])
         for change in plan.values():
-            self.report.edit(self.source.start(call), self.source.start(call), "", change.row)
-        self.add_import("trl", run.config)
-        return {"args": Change(text, Row(f"args={run.config}({folder}, …)", newest("trl"), "defaults then"))}
+            self.report.edit(self.source.start(call), self.source.start(call), "", change)
+        self.add_import(run.config)
+        text, why = f"{run.config}({arguments})", "the defaults then, as none were given"
+        return {"args": Change("args", text, newest("trl"), why, "today's")}
 
     def unseen_config(self, run: TrlRun, call: ast.Call, node: ast.expr, old: tuple | None) -> None:
         """Say that the settings of a trainer cannot be seen, and where to look for them."""
@@ -3009,13 +2821,18 @@ class TrlMigration:
         """Put a class that does as the old trainer before the statement of a trainer, and use it there."""
         source, report, base = self.source, self.report, self.source.code(call.func)
         name, statement = base.split(".")[-1] + ending, source.around(call, ast.stmt)
-        while source.text[: source.start(statement)].rpartition("\n")[2].strip():  # not the first of its line
+        while source.text[: source.start(statement)].rpartition("\n")[2].strip() and source.around(statement, ast.stmt):
             statement = source.around(statement, ast.stmt)
-        text = CLASS.replace("{name}", name).replace("{base}", base).replace("{version}", run.version)
-        text = textwrap.indent(text.strip() + "\n" + body, " " * statement.col_offset).lstrip()
-        gap = "\n" if statement.col_offset else "\n\n"
-        report.edit(source.start(statement), source.start(statement), f"{text}{gap}{' ' * statement.col_offset}")
-        row = by_hand(f"{name}(…)", "end_token" if ending == "WithoutEndToken" else "prompts")
+        limit = run.nodes.get("max_prompt_length")
+        home = source.around(limit, FUNCTIONS) if limit and prompt_limit(run)[0] is UNKNOWN else None
+        if home and home is not source.around(call, FUNCTIONS):
+            shown = f"max_prompt_length={source.code(limit)}"
+            report.refuse(self.place(limit), shown, "known inside another function only", f"a number in {name}")
+        line = source.text.rfind("\n", 0, source.start(statement)) + 1
+        text = CLASS.replace("{name}", name).replace("{base}", base).replace("{version}", run.version).strip()
+        text = textwrap.indent(f"{text}\n{body}\n", re.match(r"[ \t]*", source.text[line:])[0])
+        report.edit(line, line, text if statement.col_offset else f"{text}\n")
+        row = by_hand(f"{name}(…)", "", "end_token" if ending == "WithoutEndToken" else "prompts")
         report.edit(*source.span(call.func), name, row)
 
     def say_differences(self, run: TrlRun, trainer: str, call: ast.Call) -> None:
@@ -3041,8 +2858,8 @@ class TrlMigration:
         if not (has_list or appends or (run.before("0.15") and not run.is_on("packing"))):
             return {}
         text = f"lambda row: {source.code(given)}({{key: [value] for key, value in row.items()}})[0]"
-        row = Row("formatting_func=lambda row: …[0]", "0.17", "it took a batch; now it takes a row", "an error")
-        return {"formatting_func": Change(text, row)}
+        why = "it took a batch; now it takes a row"
+        return {"formatting_func": Change("formatting_func", text, "0.17", why, "an error")}
 
     def carry_over(self, trainer: str, call: ast.Call) -> None:
         """A trainer that is gone: the command of this bundle with its settings."""
@@ -3057,7 +2874,7 @@ class TrlMigration:
         nearest = " ".join([f"python {script}", *flags, "(see --help for other settings)"])
         why = f"{trainer} of {self.version} has no successor in TRL"
         if trainer == "RLOOTrainer":
-            why = by_hand("", "rloo").why
+            why = by_hand("", "", "rloo").why
         self.report.refuse(self.place(call), trainer, why, nearest)
         self.done |= {id(c) for c in calls}
 
@@ -3085,19 +2902,20 @@ class TrlMigration:
                     kept.append(text)
             if moved:
                 lines = [f"from {module} import {', '.join(names)}" for module, names in moved.items()]
-                row = Row("; ".join(lines), since, "its new place", "ImportError")
+                row = Change("; ".join(lines), "", since, "its new place", "ImportError")
                 lines = [f"from {node.module} import {', '.join(kept)}"] * bool(kept) + lines
                 self.report.edit(*self.source.span(node), f"\n{' ' * node.col_offset}".join(lines), row)
 
-    def add_import(self, module: str, name: str) -> None:
-        """Import a name that an edit uses, before the first import from its package, or from TRL."""
+    def add_import(self, name: str) -> None:
+        """Import a config that an edit uses, before the first import from TRL."""
         imports = self.source.imports
-        nodes = [node for package in (module, "trl") for at, _, node in imports.values() if at.split(".")[0] == package]
-        text = f"from {module} import {name}\n{' ' * nodes[0].col_offset}"
+        nodes = [node for module, _, node in imports.values() if module.split(".")[0] == "trl"]
+        nodes.append(self.source.tree.body[0])
+        text = f"from trl import {name}\n{' ' * nodes[0].col_offset}"
         start = self.source.start(nodes[0])
         is_added = any(edit.start == start and edit.text == text for edit in self.report.edits)
         if name not in imports and not is_added:
-            row = Row(text.strip(), newest("trl"), "used by the lines below", "NameError")
+            row = Change(text.strip(), "", newest("trl"), "used by the lines below", "NameError")
             self.report.edit(start, start, text, row)
 
 
@@ -3243,11 +3061,10 @@ class JobFile:
         for key in [key for key in plan if key in given]:
             change = plan[key]
             if change.text is None:
-                self.remove(given[key], change.row, report)
+                self.remove(given[key], change, report)
             else:
-                self.replace(given[key], change.new_name or key, change.text, change.row, report)
-        added = {c.new_name or key: c for key, c in plan.items() if key not in given and c.text is not None}
-        self.add([(key, change.text, change.row) for key, change in added.items()], report)
+                self.replace(given[key], change, report)
+        self.add([c for key, c in plan.items() if key not in given and c.text is not None], report)
 
 
 class ShellJob(JobFile):
@@ -3273,10 +3090,10 @@ class ShellJob(JobFile):
         before = [line[: mark.start()] for mark in re.finditer(r"(?:^|(?<=\s))#", line)]
         return any(text.count('"') % 2 == 0 and text.count("'") % 2 == 0 for text in before)
 
-    def replace(self, word: Word, key: str, value: str, row: Row, report: Report) -> None:
-        report.edit(word.start, word.end, f"{key}={value}", row)
+    def replace(self, word: Word, change: Change, report: Report) -> None:
+        report.edit(word.start, word.end, change.setting, change)
 
-    def remove(self, word: Word, row: Row, report: Report) -> None:
+    def remove(self, word: Word, change: Change, report: Report) -> None:
         text, start, end = self.text, word.start, word.end
         quote = text[start - 1 : start]
         if quote in ("'", '"') and text[end : end + 1] == quote:
@@ -3285,20 +3102,21 @@ class ShellJob(JobFile):
         rest = re.compile(r"[ \t]*(\\)?[ \t]*(\n|$)").match(text, end)
         before = re.search(r"[ \t]*\\[ \t]*\n$", text[:line])
         if text[line:start].strip() or not rest:
-            report.edit(start, re.compile(r"[ \t]*").match(text, end).end(), "", row)
+            report.edit(start, re.compile(r"[ \t]*").match(text, end).end(), "", change)
         elif rest[1] or not before:
-            report.edit(line, rest.end(), "", row)
+            report.edit(line, rest.end(), "", change)
         else:  # the last line of a command: the one before no longer goes on
-            report.edit(before.start(), end, "", row)
+            report.edit(before.start(), end, "", change)
 
-    def add(self, settings: list[tuple[str, str, Row]], report: Report) -> None:
+    def add(self, settings: list[Change], report: Report) -> None:
         """Put words behind the main module of each command, so that all that the job says wins over them."""
         places = [end for _, _, end in self.mains]
         for place in places or [max((word.end for word in self.words), default=len(self.text))]:
             statement = self.text[self.text.rfind("\n", 0, place) + 1 : place]
             break_ = " " if statement.count("'") % 2 else " \\\n    " if places else "\n"
-            for key, value, row in settings:
-                report.edit(place, place, f"{break_}{key}={value}", row if place == (places or [place])[0] else None)
+            for change in settings:
+                is_first = place == (places or [place])[0]
+                report.edit(place, place, break_ + change.setting, change if is_first else None)
 
 
 class YamlJob(JobFile):
@@ -3321,7 +3139,7 @@ class YamlJob(JobFile):
             raise UserError(f"got {name} without 'key: value' lines; expected settings; try the file of a run")
         self.sections = {"": root}
         self.starts: dict[str, int] = {}  # of the key of a section
-        self.moved: list[tuple[str, str, None]] = []  # settings of another section, written by add
+        self.moved: list[Change] = []  # settings of another section, written by add
         self.removed: set[str] = set()
         self.words = [*self.below(root, "")]
 
@@ -3338,40 +3156,40 @@ class YamlJob(JobFile):
             end = len(self.text[:end].rstrip()) if "\n" in self.text[start:end] else end
             yield Word(name, self.text[value.start_mark.index : end], start, end)
 
-    def replace(self, word: Word, key: str, value: str, row: Row, report: Report) -> None:
-        section, _, name = key.lstrip("+").rpartition(".")
+    def replace(self, word: Word, change: Change, report: Report) -> None:
+        section, _, name = change.name.lstrip("+").rpartition(".")
         if section == word.key.rpartition(".")[0]:
-            report.edit(word.start, word.end, f"{name}: {value}", row)
+            report.edit(word.start, word.end, f"{name}: {change.text}", change)
         else:
-            self.remove(word, row, report)
-            self.moved.append((key, value, None))
+            self.remove(word, change, report)
+            self.moved.append(change)
 
-    def remove(self, word: Word, row: Row, report: Report) -> None:
+    def remove(self, word: Word, change: Change, report: Report) -> None:
         self.removed.add(word.key)
         if self.sections[word.key.rpartition(".")[0]].flow_style:
             report.refuse(self.place(word.start), word.key, "stands inside { }", "the form of one key a line")
         else:
-            self.cut(word.start, word.end, row, report)
+            self.cut(word.start, word.end, change, report)
 
-    def cut(self, start: int, end: int, row: Row | None, report: Report) -> None:
+    def cut(self, start: int, end: int, change: Change | None, report: Report) -> None:
         """Cut whole lines."""
         after = self.text.find("\n", end)
-        report.edit(self.text.rfind("\n", 0, start) + 1, len(self.text) if after < 0 else after + 1, "", row)
+        report.edit(self.text.rfind("\n", 0, start) + 1, len(self.text) if after < 0 else after + 1, "", change)
 
-    def add(self, settings: list[tuple[str, str, Row | None]], report: Report) -> None:
+    def add(self, settings: list[Change], report: Report) -> None:
         """Put settings at the end of the deepest section that is there."""
         for name, start in self.starts.items():
             if all(word.key in self.removed for word in self.words if word.key.startswith(f"{name}.")):
                 self.cut(start, start, None, report)
                 del self.sections[name]
         trees: dict[str, dict] = {}
-        for key, value, row in [*self.moved, *settings]:
-            parts = key.lstrip("+").split(".")
+        for change in [*self.moved, *settings]:
+            parts = change.name.lstrip("+").split(".")
             depth = max(i for i in range(len(parts)) if ".".join(parts[:i]) in self.sections)
             node = trees.setdefault(".".join(parts[:depth]), {})
             for part in parts[depth:-1]:
                 node = node.setdefault(part, {})
-            node[parts[-1]] = (value, row)
+            node[parts[-1]] = (change.text, None if change in self.moved else change)
         for name, tree in trees.items():
             section = self.sections[name]
             end = len(self.text[: section.value[-1][1].end_mark.index].rstrip())
@@ -3420,18 +3238,17 @@ def migrate_yaml(job: YamlJob, run: TrlRun) -> Report:
     plan = planned(run, report)
     for key, change in plan.items():
         value = change.text and run.source.value(ast.parse(change.text, mode="eval").body)
-        plan[key] = Change(change.text and json.dumps(value), change.row, change.new_name)
+        plan[key] = replace(change, text=change.text and json.dumps(value))
     for word in job.words:
         if word.key.endswith("torch_dtype"):
             key = word.key.removesuffix("torch_dtype") + "dtype"
-            row = Row(f"{key}: {word.value}", "transformers 5.0", "its new name", "fp32")
-            plan[word.key] = Change(word.value, row, key)
+            plan[word.key] = Change(key, word.value, "transformers 5.0", "its new name", "fp32")
     job.apply(plan, report)
     nearest = "the class that migrate.py puts into a script, or rows that are short enough"
     if limit := run.value("max_prompt_length"):
         report.refuse("", f"max_prompt_length: {limit}", "prompts are no longer cut", nearest)
     if run.config == "SFTConfig" and old_trainer(run, run.has("dataset_text_field")):
-        report.refuse("", "dataset_text_field", by_hand("", "end_token").why, nearest.split(", or")[0])
+        report.refuse("", "dataset_text_field", by_hand("", "", "end_token").why, nearest.split(", or")[0])
     return report
 
 
@@ -3501,16 +3318,15 @@ class VerlMigration:
         if key == f"{ACTOR}.clip_ratio":
             return self.both_sides(word)
         if key == f"{ROLLOUT}.load_format" and re.fullmatch("dummy_(dtensor|megatron|hf)", word.plain):
-            return {key: Change("dummy", Row(f"{key}=dummy", self.since(key), "its new name", "an error"))}
+            return {key: Change(key, "dummy", self.since(key), "its new name", "an error")}
         if entry := self.moved(word):
             target, why, otherwise = entry
             if target is not None and target.lstrip("+") not in self.given:
-                return {key: Change(word.value, Row(f"{target}={word.value}", self.since(key), why, otherwise), target)}
+                return {key: Change(target, word.value, self.since(key), why, otherwise)}
             why = why if target is None else f"{target} is given too"
-            return {key: Change(None, Row("", self.since(key), f"{key}: {why}", otherwise))}
+            return {key: Change(key, None, self.since(key), f"{key}: {why}", otherwise)}
         if word.sign == "+" and key in self.known and not word.plain.startswith("{"):
-            row = Row(f"{key}={word.value}", newest_verl, "a key of its own today: no +", "an error of Hydra")
-            return {key: Change(word.value, row)}
+            return {key: Change(key, word.value, newest_verl, "a key of its own today: no +", "an error of Hydra")}
         if not word.sign and self.known and key not in self.known:
             near = suggest(key, sorted(self.known)).removeprefix("; try ") or "leaving it out"
             self.refuse(word, key, f"verl {newest_verl} does not have it", near)
@@ -3547,26 +3363,25 @@ class VerlMigration:
 
     def per_gpu(self, word: Word) -> dict[str, Change]:
         """A micro batch of the whole job as one of each GPU."""
-        new, row = f"{word.key}_per_gpu", by_hand("", "micro_batch")
+        new, why = f"{word.key}_per_gpu", by_hand("", "", "micro_batch").why
         gpus, nodes = self.number("trainer.n_gpus_per_node", 8), self.number("trainer.nnodes", 1)
         parallel = self.number(f"{PER_JOB[word.key]}.ulysses_sequence_parallel_size", 1)
         size = self.number(word.key, 0)
         if new in self.given:
-            return {word.key: Change(None, Row("", "0.2", f"{new} is given too", "an error"))}
+            return {word.key: Change(word.key, None, "0.2", f"{new} is given too", "an error")}
         if None in (gpus, nodes, parallel, size) or not size // max(1, gpus * nodes // parallel):
             nearest = f"{new}={word.value} / (nnodes x n_gpus_per_node)"
-            self.refuse(word, f"{word.key}={word.value}", f"{row.why}; a number is a variable here", nearest)
+            self.refuse(word, f"{word.key}={word.value}", f"{why}; a number is a variable here", nearest)
             return {}
         value = str(size // max(1, gpus * nodes // parallel))
-        return {word.key: Change(value, by_hand(f"{new}={value}", "micro_batch"), new)}
+        return {word.key: by_hand(new, value, "micro_batch")}
 
     def both_sides(self, word: Word) -> dict[str, Change]:
         """clip_ratio is no longer read: both sides of the bound."""
         keys = [k for k in (f"{ACTOR}.clip_ratio_{side}" for side in ("low", "high")) if k not in self.given]
-        row = Row("", "0.4", "each side has its own key", "0.2")
-        added = {key: Change(word.value, Row(f"{key}={word.value}", "0.4", row.why, "0.2"), key) for key in keys}
-        first = {word.key: added.pop(keys[0]) if keys else Change(None, row)}
-        return first | added
+        sides = [Change(key, word.value, "0.4", "each side has its own key", "0.2") for key in keys]
+        first = sides.pop(0) if sides else Change(word.key, None, "0.4", "both sides are given too")
+        return {word.key: first} | {change.name: change for change in sides}
 
     def silent(self) -> dict[str, Change]:
         """Settings that the old version had by default, or by its code, and that the job does not give."""
@@ -3579,23 +3394,23 @@ class VerlMigration:
             if not is_equal(old, new) and "$" not in f"{old}{new}":
                 value = "null" if old is None else str(old)
                 shown = "none: it has to be given" if new == "???" else str(new)
-                plan[key] = Change(value, Row(f"{key}={value}", self.since(key), "its default then", shown))
+                plan[key] = Change(key, value, self.since(key), "its default then", shown)
         return {key: change for key, change in (plan | self.by_code()).items() if key not in self.given}
 
     def by_code(self) -> dict[str, Change]:
         """What no default shows."""
-        kl_loss, key, plan = self.given.get(f"{ACTOR}.use_kl_loss"), "algorithm.use_kl_in_reward", []
+        kl_loss, key, plan = self.given.get(f"{ACTOR}.use_kl_loss"), "algorithm.use_kl_in_reward", {}
         if self.before("0.4") and kl_loss and not kl_loss.is_fixed:
-            why = f"{by_hand('', 'kl_in_reward').why}; it is a variable here"
+            why = f"{by_hand('', '', 'kl_in_reward').why}; it is a variable here"
             self.refuse(kl_loss, f"{kl_loss.key}={kl_loss.value}", why, f"{key}=True where use_kl_loss is False")
         elif self.before("0.4") and (not kl_loss or kl_loss.plain.lower() != "true"):
-            plan.append(changed(key, "True", "kl_in_reward"))
+            plan[key] = by_hand(key, "True", "kl_in_reward")
         for rule, entry in rules_of("verl", self.version):
             if "setting" in entry:
-                plan.append(changed(entry["setting"], entry["value"], rule))
+                plan[entry["setting"]] = by_hand(entry["setting"], entry["value"], rule)
             else:
                 self.report.note(entry["why"])
-        return dict(plan)
+        return plan
 
 
 def is_equal(old, new) -> bool:
@@ -3670,11 +3485,14 @@ def replace_loading(folder: str, model: str, notes: list[str]) -> None:
     cuts = {EMBEDDED_MODEL: EMBEDDED_MODEL}
 
     def place_of(name) -> str:
-        name = model or str(name)
-        if name not in cuts and not name.startswith(folder):
+        name = str(name)
+        if name in cuts or name.startswith(folder):
+            return cuts.get(name, name)
+        name = model or name
+        if name not in cuts:
             cuts[name] = name  # its own parts load as they are
             cuts[name] = cut_model(name, f"{folder}/cut{len(cuts)}", notes)
-        return cuts.get(name, name)
+        return cuts[name]
 
     autos = (transformers.AutoConfig, transformers.AutoTokenizer, transformers.AutoProcessor, _BaseAutoModelClass)
     for owner in (*autos, transformers.PreTrainedModel, transformers.GenerationConfig):
@@ -3751,14 +3569,7 @@ def one_step(file: str, folder: str, model: str, data: str) -> int:
     replace_data(data)
     replace_training(record, folder)
     transformers.utils.logging.disable_progress_bar()
-    sys.argv = [file]
-    sys.path.insert(0, str(Path(file).parent))
-    try:
-        runpy.run_path(file, run_name="__main__")
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return 1
-    return 0
+    return run_as_main(file)
 
 
 def trial(text: str, near: Path, model: str, data: str) -> dict:
@@ -3835,8 +3646,8 @@ def migrate_python(file: str, text: str, version: str) -> dict:
     report = migration.migrate()
     newer = {"trl": f"trl=={newest('trl')}.*", "transformers": "transformers>=5.19,<6"}
     for match in re.finditer(r"\b(trl|transformers)\s*(==|<=|~=|<)\s*[\d.*]+", source.text):  # pins
-        row = Row(newer[match[1]], newest("trl"), "the version that the new script is for", match[0])
-        report.edit(match.start(), match.end(), newer[match[1]], row)
+        pin = Change(newer[match[1]], "", newest("trl"), "the version that the new script is for", match[0])
+        report.edit(match.start(), match.end(), pin.name, pin)
     result = result_of("trl", chosen, report, source.place, lambda edits: edited_source(source, edits))
     return result | {"settings": written(migration, file, result["text"])}
 
@@ -3848,10 +3659,9 @@ def written(migration: TrlMigration, file: str, text: str) -> list[dict]:
         calls = [TrlRun(new, config, newest("trl"), call) for call in new.calls.get(config, [])]
         rows += [{"config": config, "setting": n, "new": call.text(n)} for call in calls for n in call.nodes]
         plans = [plan for run, plan in migration.runs if run.config == config]
-        for name, change in [item for plan in plans for item in plan.items() if item[1].text is not None]:
-            name = change.new_name or name
-            if not any(call.has(name) and call.text(name) == change.text for call in calls):
-                migration.report.refuse("", f"{name}={change.text}", "it is not in the new file", "setting it by hand")
+        for change in [c for plan in plans for c in plan.values() if c.text is not None]:
+            if not any(call.has(change.name) and call.text(change.name) == change.text for call in calls):
+                migration.report.refuse("", change.setting, "it is not in the new file", "setting it by hand")
     return rows
 
 

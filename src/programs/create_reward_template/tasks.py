@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from parts.foundation.file_text import file_text
 from parts.foundation.messages import UserError, need, suggest
-from parts.rewards.schema_examples import matching
 from programs.create_reward_template.assembly import (
     ADAPTERS,
     CONTRACT,
@@ -152,11 +151,11 @@ def read_rule(text: str) -> dict:
 def pattern_texts(pattern: str, rule: str) -> list[str]:
     """A text that a regular expression accepts, if one is found, and one that it does not."""
     try:
-        search, tree = re.compile(pattern).search, re._parser.parse(pattern)
+        search = re.compile(pattern).search
     except re.error as error:
         raise UserError(f"got --rule {rule!r}: {error}; expected a regular expression") from None
     need(pattern, f"got --rule {rule!r}; expected KIND:REGEX")
-    texts = [matching(tree, 1), "The answer is 42.", "", "-"]
+    texts = ["The answer is 42.", "<think>So it is.</think>\n<answer>42</answer>", "42", "", "-"]
     found = [next((text for text in texts if bool(search(text)) == held), None) for held in (True, False)]
     need(found[1] is not None, f"got --rule {rule!r}, which every text meets; expected one that some do not")
     return [text for text in found if text is not None]
