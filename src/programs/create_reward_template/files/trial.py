@@ -1,4 +1,4 @@
-"""Call a written code reward on programs: JSON of [path, name, column, programs] -> scores, and what isolated them."""
+"""Call a code reward on programs: JSON of [path, name, column, programs] -> scores, and what isolated them."""
 
 import importlib.util
 import json
