@@ -3187,7 +3187,7 @@ def f(x):
     socket.create_connection(("127.0.0.1", @PORT@), timeout=2)
     return 2 * x
 """
-TRIAL = r'''"""Call a code reward on programs: JSON of [path, name, column, programs] -> scores, and what isolated them."""
+TRIAL = r'''"""Call a code reward on programs: JSON of [path, name, column, programs] -> scores, and their isolation."""
 
 import importlib.util
 import json

@@ -1,4 +1,4 @@
-"""Call a code reward on programs: JSON of [path, name, column, programs] -> scores, and what isolated them."""
+"""Call a code reward on programs: JSON of [path, name, column, programs] -> scores, and their isolation."""
 
 import importlib.util
 import json
