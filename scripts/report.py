@@ -56,10 +56,10 @@ Exit codes: 0 the page is written, 2 bad input; a page of the readable ones is w
 #     3450-3564  ranking             Which cause explains a run best, and the run's verdict
 #     3567-3654  sources             What the command line names: runs and evaluations, read, and what of them cannot be
 #     3657-3821  run facts           What the page says of a run: held-out figure, how far it came, what it took, how …
-#     3824-4189  curves              The curves of all runs as plain data: metrics of all logs under one name, in …
-#     4192-4321  samples             Samples of all sources as rows, thinned and compressed: browsers unpack base64 …
-#     4324-5418  page                The page
-#     5421-5484  command             The command line
+#     3824-4188  curves              The curves of all runs as plain data: metrics of all logs under one name, in …
+#     4191-4320  samples             Samples of all sources as rows, thinned and compressed: browsers unpack base64 …
+#     4323-5417  page                The page
+#     5420-5483  command             The command line
 
 import argparse
 import ast
@@ -3833,8 +3833,8 @@ reward/std: standard deviation of those scores
   + above 0
   ! 0: all completions scored the same, so only the KL term teaches
 reward/zero_std_frac: with groups: share of those sampled, replaced ones included, whose completions all score the
-    same before penalties and KL (gdpo: in every reward), so that comparing them teaches nothing; they cost no pass
-    through the network where they cannot change the gradient
+    same before penalties and KL (gdpo: in every reward), so that they teach nothing; they cost no forward pass if
+    they cannot change the gradient
   + well below 1
   ! near 1: the prompts are too hard or too easy, the step is wasted; other prompts, a larger group_size, or a finer
     reward. At pass rate p and group size G, p^G + (1 − p)^G is to be expected. TRL's own frac_reward_zero_std reads
@@ -3842,7 +3842,7 @@ reward/zero_std_frac: with groups: share of those sampled, replaced ones include
 reward/<function>: unweighted mean of one reward function over the completions where it is not None; absent where it
     is None for all
   + rises
-  ! one rises while another falls: weigh them anew
+  ! one rises while another falls: change their weights
 # KL
 kl/ref: KL(policy ‖ reference), nats per response token, by kl_estimator (k3_ratio: k3) on the step's own samples; k1
     may dip below 0
@@ -3854,7 +3854,7 @@ kl/ref_completion: the same, summed over a completion: nats per completion, the 
   ! far above the target for long: a higher kl_coef
 kl/coef: the kl_coef this step used; changes only with kl_target
   + settles
-  ! grows without end: the target is out of reach
+  ! keeps growing: the target cannot be reached
 kl/teacher: distillation: KL(student ‖ teacher), nats per sampled token: over the vocabulary, or by k1 with
     policy_gradient and servers
   + falls
@@ -3888,8 +3888,7 @@ policy/overlap: distillation: share of the student's 8 likeliest tokens that are
   ! low and flat: templates differ, or fine-tune on the teacher's texts first
 policy/ratio_max: largest ratio of new to old probability of any response token in the step
   + exactly 1 with one update per step; above 1 else, for rare tokens well above
-  ! far from 1 at a step's first update: a bug, scripts/selfcheck.py finds it; TRL warns at 2.0 or 0.1 for the mean
-    ratio
+  ! far from 1 at a step's first update: a bug; run scripts/selfcheck.py; TRL warns at 2.0 or 0.1 for the mean ratio
 # Sampler and trainer
 mismatch/weight_mean: mean of w, before any bound, over the tokens of rows that can change the gradient
   + 1 up to rounding with rollout_engine hf; 0.5 to 2 else
