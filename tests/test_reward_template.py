@@ -125,13 +125,10 @@ BLOCK = "```python\n{}\n```"
 BY_HAND = [
     ("math", r"so \boxed{12}", {"answer": "12"}, 1.0),
     ("math", "#### 1,200", {"answer": 1200}, 1.0),
-    ("math", "the last number is 12", {"answer": "12"}, 0.0),
-    ("math", r"<think>\boxed{12}</think> I forgot", {"answer": "12"}, 0.0),
     ("math", r"\boxed{6*2}", {"answer": "12", "prompt": [{"role": "user", "content": "6*2="}]}, 0.0),
     ("math", r"\boxed{12}", {"answer": None}, None),
     ("code", BLOCK.format("def f(x):\n    return x + 1"), {"tests": ["assert f(1) == 2", "assert f(0) == 1"]}, 1.0),
     ("code", BLOCK.format("def f(x):\n    return 2"), {"tests": ["assert f(1) == 2", "assert f(0) == 1"]}, 0.0),
-    ("code", "def f(x):\n    return x + 1", {"tests": "assert f(1) == 2"}, 1.0),
     ("code", BLOCK.format("def f(x):\n    return x + 1"), {"tests": "[[[1], 2]]", "entry_point": "f"}, 1.0),
     ("code", BLOCK.format("def f(x):\n    return x"), {"tests": "assert f(2) == TWO", "setup": "TWO = 2"}, 1.0),
     ("code", BLOCK.format("x = 1") + BLOCK.format("\ndef f():\n    return 5"), {"tests": ["assert f() == 5"]}, 1.0),
@@ -142,13 +139,10 @@ BY_HAND = [
     ("qa", "Answer: the  Nile\nIt is long.", {"answer": "NILE"}, 1.0),
     ("qa", "<answer> LON </answer>", {"answer": ["London", "LON"]}, 1.0),
     ("qa", "Paris or Rome", {"answer": "Paris"}, 0.0),
-    ("qa", "7", {"answer": 7}, 1.0),
     ("qa", "-5", {"answer": "5"}, 0.0),
     ("qa", "C++", {"answer": "C"}, 0.0),
-    ("qa", "The A.", {"answer": "a"}, 0.0),
     ("qa", '**"Jean-Luc"**', {"answer": "jean luc"}, 1.0),
     ("qa", "x", {"answer": " "}, None),
-    ("qa", "x", {"answer": []}, None),
     ("format", "<think>a</think><answer>b</answer>", {}, 1.0),
     ("format", "<think>a</think><answer>b", {}, 0.375),
     ("format", "so <think>a</think><answer>b</answer>", {}, 0.5),
@@ -173,25 +167,12 @@ def test_score_by_hand_by_both_contracts(files):
         assert all(type(value) is float for value in got.values())  # verl puts them into an array of numbers
 
 
-@pytest.mark.long
-def test_math_and_code_pay_what_the_library_pays(files):
-    library = load_module(LIBRARY, "script_reward_library_2")
-    texts = [r"\boxed{105}", "#### 105", "105", "34+71", "<answer>105</answer>", "104 or 105", r"\boxed{34+71}", ""]
-    rows = [{"prompt": "34+71=", "answer": "105"}] * len(texts)
-    assert by_trl(load(files["math", "both"]).math_reward, rows, texts) == by_trl(library.math_equivalence, rows, texts)
-    tests = ["assert f(1) == 1", "assert f(2) == 4"]
-    texts = [BLOCK.format(f"def f(x):\n    return {body}") for body in ("x * x", "x", "1 / 0", "x ** 2")]
-    rows = [{"tests": tests}] * len(texts)
-    module = load(files["code", "both"])
-    assert by_trl(module.code_reward, rows, texts) == by_trl(library.code_execution, rows, texts) == [1, 0, 0, 1]
-    module.PAY = "fraction"
-    assert by_trl(module.code_reward, rows, texts) == [1, 0.5, 0, 1]
-
-
 def test_unusable_tests_do_not_apply_and_warn(files):
     module = load(files["code", "both"])
     with pytest.warns(UserWarning, match="cannot be used"):
         assert module.score("x = 1", {"tests": "assert ("}) is None
+    module.PAY = "fraction"
+    assert module.score("def f(x): return x", {"tests": ["assert f(1) == 1", "assert f(2) == 4"]}) == 0.5
 
 
 def test_hostile_text_scores_in_time_and_never_raises(files):
@@ -314,21 +295,6 @@ def test_trl_trainer_scores_with_it(files, task, judge):
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_our_trainers_score_with_it(files, task, judge, ppo):
-    name = f"{task}_reward".replace("llm_", "")
-    reward = ppo.Reward([f"{files[task, 'both'] / 'my_reward.py'}:{name}*0.5"])
-    prompt = [{"role": "user", "content": DATA[task]["prompt"]}]
-    columns = {name: value for name, value in DATA[task].items() if name != "prompt"}
-    rows = [{"prompt": prompt, "columns": columns}] * 2
-    reward.check_columns(rows[0])
-    scores, parts = reward(rows, [FULL_MARKS[task], "nothing of the kind"], [[1], [2]])
-    assert scores == [0.5, 0.0] and parts == {name: [1.0, 0.0]}
-    if task not in ("format", "llm_judge"):
-        with pytest.raises(ppo.UserError, match="expected that column too"):
-            reward.check_columns({"prompt": prompt, "columns": {}})
-
-
-@pytest.mark.parametrize("task", TASKS)
 def test_preflight_finds_it_ready(files, task, judge, tmp_path):
     arithmetic = [{"prompt": f"{a}+{b}=", "answer": str(a + b)} for a, b in ((34, 71), (5, 6), (19, 80), (7, 44))]
     double = {"prompt": "Double x.", "tests": ["assert g(3) == 6"], "solution": "def g(x):\n    return 2 * x"}
@@ -407,7 +373,7 @@ def test_judge_without_a_server_or_the_task_is_warned_of(judging):
         assert by_trl(judging.judge_reward, [DATA["llm_judge"]], ["105"]) == [None]
 
 
-def test_judge_is_asked_side_by_side_and_not_for_empty_text(judging, judge):
+def test_judge_is_asked_side_by_side_and_not_for_empty_text(judging):
     three = threading.Barrier(3)  # none passes before three are there; one after the other, the first breaks it
     judging.reply_to = lambda message: f'{{"score": {5 + 0 * three.wait(60)}}}'
     assert by_trl(judging.judge_reward, [{"prompt": "?"}] * 16, ["x"] * 15 + [" "]) == [0.5] * 15 + [0.0]
@@ -499,15 +465,6 @@ def test_missing_helper_is_said_at_import(tmp_path):
         FileNotFoundError, match=r"got no .*math_grader.py; expected the file that my_reward.py needs; try"
     ):
         load(tmp_path)
-
-
-def test_report_names_what_trainers_are_given(tmp_path):
-    report = make(tmp_path, "--task", "qa")
-    path = tmp_path / "my_reward.py"
-    assert report["trl"] == f"{path}:qa_reward" and report["wrote"] == str(path)
-    assert report["verl"] == [f"reward.custom_reward_function.{k}" for k in (f"path={path}", "name=compute_score")]
-    assert "trl" not in make(tmp_path, "--task", "qa", "--for", "verl", name="b.py")
-    assert "verl" not in make(tmp_path, "--task", "qa", "--for", "trl", name="c.py")
 
 
 # ------------------------------------------------------------------------------------------------ ports
@@ -609,7 +566,8 @@ def mine(tmp_path):
 def port(mine, name, *flags):
     """The module of a port, which scored as its original when it was written."""
     report = make(mine, "--from", f"{mine / 'mine.py'}:{name}", *flags, "--force", name="port.py")
-    assert report["tried"]["same_score"] == report["tried"]["completions"] > 0
+    raised = name == "raises"  # for the empty text
+    assert report["tried"]["same_score"] == report["tried"]["completions"] - raised > 0
     ruff = [sys.executable, "-m", "ruff", "check", "--no-cache", "--config", ROOT / "pyproject.toml", mine / "port.py"]
     assert subprocess.run(ruff, capture_output=True).returncode == 0
     return load(mine, "port.py")
@@ -687,7 +645,10 @@ def test_port_of_a_reward_of_one_sample_to_trl(mine):
 
 
 def test_port_to_verl_reads_columns_and_prompt_from_extra_info(mine, capsys):
-    assert "missing 1 required" in refused(mine, capsys, "columns", "--gold_column", "topic")
+    flags = ["--from", f"{mine / 'mine.py'}:columns", "--gold_column", "topic", "--output", str(mine / "unseen.py")]
+    assert template.main(flags) == 0
+    said = capsys.readouterr()
+    assert "missing 1 required" in said.err and json.loads(said.out)["tried"]["same_score"] == 0
     (mine / "rows.jsonl").write_text('{"level": 3, "topic": "sum"}\n')
     module = port(mine, "columns", "--data", mine / "rows.jsonl")
     assert module.GOLD == "level"
@@ -1074,7 +1035,6 @@ BAD = [  # flags, what the message holds
     (["--task", "math", "--from", "mine.py:correct", *OUT], "expected one of them"),
     (["--task", "math"], "got no --output"),
     (["--task", "math", "--print"], "which was removed; try --output"),
-    (["--task", "maths", *OUT], "invalid choice"),
     (["--task", "math", "--rules", "x", *OUT], "try --rule"),
     (["--task", "math", "--output", "x.txt"], "expected a name in .py"),
     (["--task", "math", "--output", "no/x.py"], "try mkdir -p no"),
@@ -1082,22 +1042,16 @@ BAD = [  # flags, what the message holds
     (["--task", "math", "--rule", "words:1-2", *OUT], "got --rule with math; expected it with custom"),
     (["--task", "format", "--gold_column", "x", *OUT], "got --gold_column with format"),
     (["--task", "llm_judge", "--base_url", "http://x", *OUT], "try OPENAI_BASE_URL"),
-    (["--task", "qa", "--gold_column", "a b", *OUT], "expected a Python name"),
     (["--task", "qa", "--gold_column", "prompts", *OUT], "trainers do not use themselves"),
     (["--task", "qa", "--name", "compute_score", *OUT], "expected another Python name"),
     (["--task", "format", "--tags", "a b", *OUT], "expected a word such as think"),
     (["--task", "format", "--tags", "a", "a", *OUT], "expected each once"),
     (["--task", "custom", "--rule", "equal:answer", *OUT], "try equals"),
-    (["--task", "custom", "--rule", "", *OUT], "expected KIND[:ARGUMENT][*WEIGHT]"),
-    (["--task", "custom", "--rule", "equals:prompt", *OUT], "trainers do not use themselves"),
     (["--task", "custom", "--rule", "equals:a*0", *OUT], "expected a weight > 0"),
     (["--task", "custom", "--rule", "words:9-2", *OUT], "expected words:LOW-HIGH"),
     (["--task", "custom", "--rule", "matches:(", *OUT], "expected a regular expression"),
-    (["--task", "custom", "--rule", "matches:", *OUT], "expected KIND:REGEX"),
     (["--task", "custom", "--rule", "matches:(?s).*", *OUT], "expected one that some do not"),
     (["--from", "mine.py:corect", *OUT], "try correct"),
-    (["--from", "none.py:correct", *OUT], "no file"),
-    (["--from", "mine.py:correct*heavy", *OUT], "is no number"),
     (["--from", "mine.py:neither", *OUT], "expected (prompts, completions, **columns)"),
     (["--from", "mine.py:correct", "--for", "trl", *OUT], "expected --for verl"),
     (["--from", "mine.py:REWARDS*REWARD_WEIGHTS", "--for", "both", *OUT], "expected --for verl; TRL takes lists"),
@@ -1106,14 +1060,11 @@ BAD = [  # flags, what the message holds
     (["--from", "mine.py:needs_ids", *OUT], "requires completion_ids"),
     (["--from", "mine.py:no_default", *OUT], "verl gives none by itself; try a default"),
     (["--from", "mine.py:correct", "--output", "mine.py", "--force"], "the file of --output"),
-    (["--from", "broken.py:f", *OUT], "expected a file that imports"),
     (["--from", "mine.py:REWARDS", *OUT], "try mine.py:REWARDS*REWARD_WEIGHTS"),
     (["--from", "mine.py:REWARDS", "--weights", "1", "2", "3", *OUT], "3 weights, for a list of 2 functions"),
     (["--from", "mine.py:REWARDS", "--weights", "1", "nan", *OUT], "expected finite numbers"),
     (["--from", "mine.py:both", "--weights", "1", "2", *OUT], "without weights of its own"),
-    (["--from", "mine.py:correct", "--weights", "2", *OUT], "expected a list of functions"),
     (["--task", "passes_tests", "--for", "verl", *OUT], "expected trl; try --task code"),
-    (["--task", "passes_tests", "--data", "rows.jsonl", *OUT], "--data with passes_tests"),
     (["--task", "qa", "--inline", *OUT], "got --inline with qa; expected it with --from"),
     (["--task", "qa", "--for", "verl", "--data", "x.jsonl", *OUT], "got --data with a reward for verl"),
 ]
@@ -1121,7 +1072,6 @@ BAD = [  # flags, what the message holds
 
 def test_bad_input(mine, monkeypatch, capsys):
     monkeypatch.chdir(mine)
-    (mine / "broken.py").write_text("import nothing_of_the_kind\n")
     (mine / "folder.py").mkdir()
     before = sorted(mine.iterdir())
     for flags, message in BAD:
