@@ -471,6 +471,27 @@ def test_missing_helper_is_said_at_import(tmp_path):
 
 MINE = """
 import asyncio
+import re
+
+TAIL = re.compile("(-?[0-9]+)$")  # the last number
+
+
+def last(text):
+    found = TAIL.search(text.strip())
+    return found and found[1]
+
+
+def batch(prompts, completions, answer, **kwargs):
+    texts = [c[-1]["content"] for c in completions]
+    return [None if last(a) is None else 0.5 * (last(t) == last(a)) for t, a in zip(texts, answer)]
+
+
+def text_batch(completions, answer, completion_ids=None):
+    return [float(t == a) for t, a in zip(completions, answer)]
+
+
+def single(prompt, completion, answer):
+    return int(completion == answer)
 
 
 def correct(prompts, completions, answer, **kwargs):
@@ -557,9 +578,10 @@ def neither(text, gold):
 
 
 @pytest.fixture
-def mine(tmp_path):
+def mine(tmp_path, monkeypatch):
     """A folder with rewards to port."""
     (tmp_path / "mine.py").write_text(MINE)
+    monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
@@ -898,133 +920,76 @@ def test_data_is_tried_in_columns_of_other_names_and_a_failed_trial_writes_nothi
     assert run_script("create_reward_template", *flags).returncode == 2 and not (tmp_path / "r.py").exists()
 
 
-SHORT = '''
-"""Rewards of a run."""
-import re
-from decimal import Decimal
-
-TAIL = re.compile(r"(-?[0-9]+)$")  # the last number
-
-
-def last(text):
-    found = TAIL.search(text.strip())
-    return found and Decimal(found[1])
-
-
-def batch(prompts, completions, answer, **kwargs):
-    """1 for the last number."""
-    texts = [c[-1]["content"] for c in completions]
-    return [None if last(a) is None else 0.5 * (last(t) == last(a)) for t, a in zip(texts, answer)]
-
-
-def text_batch(completions, answer, completion_ids=None):
-    return [float(t == a) for t, a in zip(completions, answer)]
-
-
-def single(prompt, completion, answer):
-    return int(completion == answer)
-
-
-def asked(prompts, completions, answer):
-    return [float(p == a) for p, a in zip(prompts, answer)]
-
-
-def two(completions, answer, tests):
-    return [0.0]
-
-
-def silent(completions, **columns):
-    return [float(len(columns))]
-
-
-def by_file(completions, answer):
-    import neighbour
-    return neighbour.score(completions, answer)
-
-
-async def slow(completions, answer):
-    return [0.0]
-
-
-LIST = [batch, single]
-'''
-
-
-@pytest.fixture
-def short(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "mine.py").write_text(SHORT)
-    return tmp_path
+# ------------------------------------------------------------------------------------------------ inline
 
 
 @pytest.mark.parametrize(
     ("name", "flags", "seen"),
     [("batch", [], [0.0, 0.5]), ("single", [], [0.0, 1.0]), ("text_batch", ["--completions", "text"], [0.0, 1.0])],
 )
-def test_inline_port_needs_no_other_file_and_pays_the_same(short, name, flags, seen):
-    report = make(short, "--from", short / f"mine.py:{name}", "--inline", *flags, name="port.py")
+def test_inline_port_needs_no_other_file_and_pays_the_same(mine, name, flags, seen):
+    report = make(mine, "--from", mine / f"mine.py:{name}", "--inline", *flags, name="port.py")
     assert report["tried"] == {"completions": 10, "same_score": 10, "scores": seen} and report["for"] == "verl"
-    text = (short / "port.py").read_text()
-    assert report["lines"] == len(text.splitlines()) <= 35 and "LIST" not in text and "Rewards of a run" not in text
-    (short / "mine.py").unlink()
-    score = load(short, "port.py").compute_score
+    text = (mine / "port.py").read_text()
+    assert report["lines"] == len(text.splitlines()) <= 35 and "REWARDS" not in text
+    (mine / "mine.py").unlink()
+    score = load(mine, "port.py").compute_score
     assert [score("d", x, "42", {"index": 1}, more=1) for x in ("42", "41", "")] == [seen[1], 0.0, 0.0]
     assert type(score("d", "", "")) is float, "None is 0"
     command = [sys.executable, "-m", "ruff", "check", "--select", "E,F,W", "--line-length", "120", "port.py"]
-    assert subprocess.run(command, cwd=short).returncode == 0
+    assert subprocess.run(command, cwd=mine).returncode == 0
 
 
-def test_inline_port_is_compared_on_the_gold_answers_of_data(short):
+def test_inline_port_is_compared_on_the_gold_answers_of_data(mine):
     rows = [
         {"prompt": "1+1=", "answer": "2"},
         {"prompt": "2+2=", "answer": "so 4"},
         {"prompt": "?", "answer": "4 or 5"},
     ]
-    (short / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    tried = make(short, "--from", short / "mine.py:batch", "--inline", "--data", short / "rows.jsonl", name="port.py")[
+    (mine / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    tried = make(mine, "--from", mine / "mine.py:batch", "--inline", "--data", mine / "rows.jsonl", name="port.py")[
         "tried"
     ]
     assert tried == {"completions": 30, "same_score": 30, "scores": [0.0, 0.5]}
 
 
-def test_inline_port_that_would_score_otherwise_is_not_written(short, capsys):
+def test_inline_port_that_would_score_otherwise_is_not_written(mine, capsys):
     """What a statement without a name does is not taken along."""
     rest = "FACTOR = [1]\n\n\ndef f(completion, answer):\n    return FACTOR[0]\n\n\n"
-    (short / "rest.py").write_text(rest + "FACTOR.append(2)\nFACTOR.reverse()\n")
+    (mine / "rest.py").write_text(rest + "FACTOR.append(2)\nFACTOR.reverse()\n")
     assert template.main(["--from", "rest.py:f", "--inline", "--output", "port.py"]) == 2
-    assert "it scores 2.0, the port 1.0" in capsys.readouterr().err and not (short / "port.py").exists()
+    assert "it scores 2.0, the port 1.0" in capsys.readouterr().err and not (mine / "port.py").exists()
 
 
-def test_inline_port_of_a_file_that_imports_a_trainer_never_imports_it(short, monkeypatch):
+def test_inline_port_of_a_file_that_imports_a_trainer_never_imports_it(mine, monkeypatch):
     monkeypatch.setitem(sys.modules, "trl", None)
-    (short / "run.py").write_text("from trl import GRPOConfig\n" + SHORT + "\nraise SystemExit('trained')\n")
+    (mine / "run.py").write_text("from trl import GRPOConfig\n" + MINE + "\nraise SystemExit('trained')\n")
     assert template.main(["--from", "run.py:batch", "--inline", "--output", "port.py"]) == 0
-    assert "trl" not in (short / "port.py").read_text()
+    assert "trl" not in (mine / "port.py").read_text()
 
 
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["mine.py:LIST"], "expected a plain function of that file, neither async nor a list"),
+        (["mine.py:REWARDS"], "expected a plain function of that file, neither async nor a list"),
         (["mine.py:slow"], "expected a plain function of that file, neither async nor a list"),
         (["mine.py:batch*0.5"], "expected no weight; try it without --inline"),
-        (["mine.py:asked"], "which reads prompts; expected the completion and one column"),
-        (["mine.py:silent"], "which reads columns; expected the completion and one column"),
-        (["mine.py:two"], "with the columns answer, tests; expected one"),
+        (["mine.py:columns"], "which reads prompts; expected the completion and one column"),
+        (["mine.py:needs_ids"], "which reads completion_ids; expected the completion and one column"),
         (["mine.py:last"], "expected a parameter completions"),
         (["mine.py:batch", "--for", "trl"], "got --for trl with --inline; expected verl"),
         (["mine.py:batch", "--data", "numbers.jsonl"], "got row 1 of numbers.jsonl with answer 3; expected a text"),
         (["beside.py:near"], "which does not import alone: ModuleNotFoundError: No module named 'neighbour'"),
     ],
 )
-def test_inline_port_of_what_needs_more_is_refused(short, capsys, flags, message):
-    (short / "numbers.jsonl").write_text('{"prompt": "1+2=", "answer": 3}\n')
-    (short / "neighbour.py").write_text("def score(text): return 1.0\n")
-    (short / "beside.py").write_text(
+def test_inline_port_of_what_needs_more_is_refused(mine, capsys, flags, message):
+    (mine / "numbers.jsonl").write_text('{"prompt": "1+2=", "answer": 3}\n')
+    (mine / "neighbour.py").write_text("def score(text): return 1.0\n")
+    (mine / "beside.py").write_text(
         "from neighbour import score\n\n\ndef near(completion, answer):\n    return score(completion)\n"
     )
     assert template.main(["--from", *flags, "--inline", "--output", "port.py"]) == 2
-    assert message in capsys.readouterr().err and not (short / "port.py").exists()
+    assert message in capsys.readouterr().err and not (mine / "port.py").exists()
 
 
 # ------------------------------------------------------------------------------------------------ bad input
@@ -1071,7 +1036,6 @@ BAD = [  # flags, what the message holds
 
 
 def test_bad_input(mine, monkeypatch, capsys):
-    monkeypatch.chdir(mine)
     (mine / "folder.py").mkdir()
     before = sorted(mine.iterdir())
     for flags, message in BAD:
