@@ -384,14 +384,10 @@ def test_judge_is_asked_side_by_side_and_not_for_empty_text(judging):
 RULES = [  # rule, row, text that holds, text that does not
     ("equals:city", {"city": "New  York"}, "<answer>new york</answer>", "York"),
     ("contains:city", {"city": "York"}, "I am in york.", "I am in Yorkshire."),
-    ("number:n", {"n": "1,200"}, "The answer is 1200.0", "1201"),
-    ("number:n", {"n": 0.1}, "0.1000000001", "0.11"),
     (r"matches:\bfoo\d{2}\b", {}, "a foo12 b", "foo123"),
     (r"lacks:(?i)as an ai", {}, "Yes.", "As an AI, I"),
     ("words:2-3", {}, "a b c", "a b c d"),
     ("words:2-3", {}, "a b", "a"),
-    ("json", {}, '```json\n{"b": 1}\n```', "[1]"),
-    ("json:name,age", {}, '{"name": "x", "age": 3}', '{"name": "x"}'),
 ]
 
 
