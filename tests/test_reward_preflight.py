@@ -5,7 +5,7 @@ import re
 import subprocess
 
 import pytest
-from conftest import EVAL_DATA, ROOT, load_script, run_script, script_command, script_env
+from conftest import EVAL_DATA, ROOT, load_script, run_script
 
 ROWS = [{"prompt": f"{a}+{a + 3}=", "answer": str(2 * a + 3)} for a in range(11, 19)]
 
@@ -193,6 +193,7 @@ def check(folder, name, *flags, data="rows.jsonl", env=None):
     command = ["--reward", f"rewards.py:{name}", "--data", data, "--json", *flags]
     done = run_script("reward_preflight", *command, cwd=folder, env=env, timeout=60)
     assert done.returncode in (0, 1), done.stderr
+    assert ("printed by a reward" in done.stderr) >= (name == "good")  # and never in the JSON
     report = json.loads(done.stdout, parse_constant=lambda text: pytest.fail(f"{text} is no JSON"))
     if data == "rows.jsonl":
         REPORTS[key] = done.returncode, report
@@ -453,8 +454,7 @@ def test_broken_contract_is_found(folder, name, expected, contract):
 
 def test_none_and_lengths_are_counted(folder):
     assert check(folder, "none")[1]["functions"][0]["none_rate"] == 1
-    malformed = finding(check(folder, "too_few")[1], "malformed")
-    assert "returned 0 values for 1 completion" in malformed["message"]
+    assert "returned 0 values for 1 completion" in finding(check(folder, "too_few")[1], "malformed")["message"]
     assert check(folder, "nan")[1]["functions"][0]["not_finite"] == 3 * 8  # one empty and two blank texts a row
 
 
@@ -469,12 +469,9 @@ def test_format_of_gold_is_found(folder):
     assert (report["gold"]["variant"], report["gold"]["full_marks"]) == ("column answer", 1)
     report = check(folder, "boxed", data=str(folder / "gsm.jsonl"))[1]  # the number after ####
     assert (report["gold"]["variant"], report["gold"]["full_marks"]) == ("\\boxed{{answer}}", 1)
-
-
-@pytest.mark.parametrize("template", [r"\boxed{answer}", r"\boxed{{answer}}"])
-def test_gold_template_keeps_the_braces_of_latex(folder, template):
-    report = check(folder, "boxed", "--gold_template", template)[1]
-    assert (report["gold"]["variant"], report["gold"]["full_marks"]) == ("--gold_template", 1)
+    for template in (r"\boxed{answer}", r"\boxed{{answer}}"):
+        report = check(folder, "boxed", "--gold_template", template)[1]
+        assert (report["gold"]["variant"], report["gold"]["full_marks"]) == ("--gold_template", 1)
 
 
 def test_gold_of_a_format_of_ones_own(folder):
@@ -549,9 +546,7 @@ def test_library_reward_on_the_embedded_data(tmp_path):
 
 
 LIBRARY = '''class Preset(list):
-    def __init__(self, pairs):
-        super().__init__(function for function, _ in pairs)
-        self.weights = [weight for _, weight in pairs]
+    weights = [1.0, 0.5]
 
 def says(prompts, completions, **kwargs):
     """1 for *yes*.
@@ -571,19 +566,14 @@ def helper(text):
     """No reward."""
 
 class Judge:
-    """A class is no reward; its instances are.
-
-    Range: [0, 1]
-    """
-
-    __name__ = "judge"
+    """A class is no reward; its instances are."""
 
     def __call__(self, prompts, completions, **kwargs):
         return [0.5] * len(completions)
 
 judge = Judge()
 says_reward = says
-BOTH = Preset([(says, 1.0), (brief, 0.5)])
+BOTH = Preset([says, brief])
 '''
 
 
@@ -602,7 +592,7 @@ def test_list_shows_functions_and_presets(folder, library):
     assert listed["functions"] == [
         {"name": "says", "range": "{0, 1}", "summary": "1 for *yes*."},
         {"name": "brief", "range": "[-1, 0]", "summary": "Minus 1 for a long text."},
-        {"name": "judge", "range": "[0, 1]", "summary": "A class is no reward; its instances are."},
+        {"name": "judge", "range": "", "summary": "A class is no reward; its instances are."},
     ]
     assert listed["presets"] == [{"name": "BOTH", "parts": {"says": 1.0, "brief": 0.5}}]
     shown = run_script("reward_preflight", "--list", library, cwd=folder).stdout
@@ -611,9 +601,8 @@ def test_list_shows_functions_and_presets(folder, library):
     assert not (folder / "__pycache__").exists()
 
 
-@pytest.mark.parametrize("name", ["library.py:says", "library.py:says_reward"])
-def test_score_of_each_row(folder, library, name):
-    flags = ("--score", name, "--data", "scored.jsonl")
+def test_score_of_each_row(folder, library):
+    flags = ("--score", "library.py:says", "--data", "scored.jsonl")
     done = run_script("reward_preflight", *flags, "--json", cwd=folder)
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
@@ -693,13 +682,6 @@ def odd_files(folder):
     (folder / "exits_at_import.py").write_text("import os\nos._exit(5)\n")
     write_rows(folder / "plain.jsonl", [{"prompt": "1+1="}])
     write_rows(folder / "unasked.jsonl", [{"question": "1+1=", "answer": "2"}])
-
-
-def test_prints_of_a_reward_stay_out_of_the_json(folder):
-    command = script_command("reward_preflight", "--reward", "rewards.py:good", "--data", "rows.jsonl", "--json")
-    done = subprocess.run(command, cwd=folder, env=script_env(), capture_output=True, text=True, timeout=60)
-    assert "printed by a reward" in done.stderr and "printed by a reward" not in done.stdout
-    assert json.loads(done.stdout)["ready"]
 
 
 def test_table_names_probe_row_and_advice(folder):

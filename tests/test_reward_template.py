@@ -125,13 +125,10 @@ BLOCK = "```python\n{}\n```"
 BY_HAND = [
     ("math", r"so \boxed{12}", {"answer": "12"}, 1.0),
     ("math", "#### 1,200", {"answer": 1200}, 1.0),
-    ("math", "the last number is 12", {"answer": "12"}, 0.0),
-    ("math", r"<think>\boxed{12}</think> I forgot", {"answer": "12"}, 0.0),
     ("math", r"\boxed{6*2}", {"answer": "12", "prompt": [{"role": "user", "content": "6*2="}]}, 0.0),
     ("math", r"\boxed{12}", {"answer": None}, None),
     ("code", BLOCK.format("def f(x):\n    return x + 1"), {"tests": ["assert f(1) == 2", "assert f(0) == 1"]}, 1.0),
     ("code", BLOCK.format("def f(x):\n    return 2"), {"tests": ["assert f(1) == 2", "assert f(0) == 1"]}, 0.0),
-    ("code", "def f(x):\n    return x + 1", {"tests": "assert f(1) == 2"}, 1.0),
     ("code", BLOCK.format("def f(x):\n    return x + 1"), {"tests": "[[[1], 2]]", "entry_point": "f"}, 1.0),
     ("code", BLOCK.format("def f(x):\n    return x"), {"tests": "assert f(2) == TWO", "setup": "TWO = 2"}, 1.0),
     ("code", BLOCK.format("x = 1") + BLOCK.format("\ndef f():\n    return 5"), {"tests": ["assert f() == 5"]}, 1.0),
@@ -142,13 +139,10 @@ BY_HAND = [
     ("qa", "Answer: the  Nile\nIt is long.", {"answer": "NILE"}, 1.0),
     ("qa", "<answer> LON </answer>", {"answer": ["London", "LON"]}, 1.0),
     ("qa", "Paris or Rome", {"answer": "Paris"}, 0.0),
-    ("qa", "7", {"answer": 7}, 1.0),
     ("qa", "-5", {"answer": "5"}, 0.0),
     ("qa", "C++", {"answer": "C"}, 0.0),
-    ("qa", "The A.", {"answer": "a"}, 0.0),
     ("qa", '**"Jean-Luc"**', {"answer": "jean luc"}, 1.0),
     ("qa", "x", {"answer": " "}, None),
-    ("qa", "x", {"answer": []}, None),
     ("format", "<think>a</think><answer>b</answer>", {}, 1.0),
     ("format", "<think>a</think><answer>b", {}, 0.375),
     ("format", "so <think>a</think><answer>b</answer>", {}, 0.5),
@@ -173,25 +167,12 @@ def test_score_by_hand_by_both_contracts(files):
         assert all(type(value) is float for value in got.values())  # verl puts them into an array of numbers
 
 
-@pytest.mark.long
-def test_math_and_code_pay_what_the_library_pays(files):
-    library = load_module(LIBRARY, "script_reward_library_2")
-    texts = [r"\boxed{105}", "#### 105", "105", "34+71", "<answer>105</answer>", "104 or 105", r"\boxed{34+71}", ""]
-    rows = [{"prompt": "34+71=", "answer": "105"}] * len(texts)
-    assert by_trl(load(files["math", "both"]).math_reward, rows, texts) == by_trl(library.math_equivalence, rows, texts)
-    tests = ["assert f(1) == 1", "assert f(2) == 4"]
-    texts = [BLOCK.format(f"def f(x):\n    return {body}") for body in ("x * x", "x", "1 / 0", "x ** 2")]
-    rows = [{"tests": tests}] * len(texts)
-    module = load(files["code", "both"])
-    assert by_trl(module.code_reward, rows, texts) == by_trl(library.code_execution, rows, texts) == [1, 0, 0, 1]
-    module.PAY = "fraction"
-    assert by_trl(module.code_reward, rows, texts) == [1, 0.5, 0, 1]
-
-
 def test_unusable_tests_do_not_apply_and_warn(files):
     module = load(files["code", "both"])
     with pytest.warns(UserWarning, match="cannot be used"):
         assert module.score("x = 1", {"tests": "assert ("}) is None
+    module.PAY = "fraction"
+    assert module.score("def f(x): return x", {"tests": ["assert f(1) == 1", "assert f(2) == 4"]}) == 0.5
 
 
 def test_hostile_text_scores_in_time_and_never_raises(files):
@@ -314,21 +295,6 @@ def test_trl_trainer_scores_with_it(files, task, judge):
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_our_trainers_score_with_it(files, task, judge, ppo):
-    name = f"{task}_reward".replace("llm_", "")
-    reward = ppo.Reward([f"{files[task, 'both'] / 'my_reward.py'}:{name}*0.5"])
-    prompt = [{"role": "user", "content": DATA[task]["prompt"]}]
-    columns = {name: value for name, value in DATA[task].items() if name != "prompt"}
-    rows = [{"prompt": prompt, "columns": columns}] * 2
-    reward.check_columns(rows[0])
-    scores, parts = reward(rows, [FULL_MARKS[task], "nothing of the kind"], [[1], [2]])
-    assert scores == [0.5, 0.0] and parts == {name: [1.0, 0.0]}
-    if task not in ("format", "llm_judge"):
-        with pytest.raises(ppo.UserError, match="expected that column too"):
-            reward.check_columns({"prompt": prompt, "columns": {}})
-
-
-@pytest.mark.parametrize("task", TASKS)
 def test_preflight_finds_it_ready(files, task, judge, tmp_path):
     arithmetic = [{"prompt": f"{a}+{b}=", "answer": str(a + b)} for a, b in ((34, 71), (5, 6), (19, 80), (7, 44))]
     double = {"prompt": "Double x.", "tests": ["assert g(3) == 6"], "solution": "def g(x):\n    return 2 * x"}
@@ -407,7 +373,7 @@ def test_judge_without_a_server_or_the_task_is_warned_of(judging):
         assert by_trl(judging.judge_reward, [DATA["llm_judge"]], ["105"]) == [None]
 
 
-def test_judge_is_asked_side_by_side_and_not_for_empty_text(judging, judge):
+def test_judge_is_asked_side_by_side_and_not_for_empty_text(judging):
     three = threading.Barrier(3)  # none passes before three are there; one after the other, the first breaks it
     judging.reply_to = lambda message: f'{{"score": {5 + 0 * three.wait(60)}}}'
     assert by_trl(judging.judge_reward, [{"prompt": "?"}] * 16, ["x"] * 15 + [" "]) == [0.5] * 15 + [0.0]
@@ -418,14 +384,10 @@ def test_judge_is_asked_side_by_side_and_not_for_empty_text(judging, judge):
 RULES = [  # rule, row, text that holds, text that does not
     ("equals:city", {"city": "New  York"}, "<answer>new york</answer>", "York"),
     ("contains:city", {"city": "York"}, "I am in york.", "I am in Yorkshire."),
-    ("number:n", {"n": "1,200"}, "The answer is 1200.0", "1201"),
-    ("number:n", {"n": 0.1}, "0.1000000001", "0.11"),
     (r"matches:\bfoo\d{2}\b", {}, "a foo12 b", "foo123"),
     (r"lacks:(?i)as an ai", {}, "Yes.", "As an AI, I"),
     ("words:2-3", {}, "a b c", "a b c d"),
     ("words:2-3", {}, "a b", "a"),
-    ("json", {}, '```json\n{"b": 1}\n```', "[1]"),
-    ("json:name,age", {}, '{"name": "x", "age": 3}', '{"name": "x"}'),
 ]
 
 
@@ -501,19 +463,31 @@ def test_missing_helper_is_said_at_import(tmp_path):
         load(tmp_path)
 
 
-def test_report_names_what_trainers_are_given(tmp_path):
-    report = make(tmp_path, "--task", "qa")
-    path = tmp_path / "my_reward.py"
-    assert report["trl"] == f"{path}:qa_reward" and report["wrote"] == str(path)
-    assert report["verl"] == [f"reward.custom_reward_function.{k}" for k in (f"path={path}", "name=compute_score")]
-    assert "trl" not in make(tmp_path, "--task", "qa", "--for", "verl", name="b.py")
-    assert "verl" not in make(tmp_path, "--task", "qa", "--for", "trl", name="c.py")
-
-
 # ------------------------------------------------------------------------------------------------ ports
 
 MINE = """
 import asyncio
+import re
+
+TAIL = re.compile("(-?[0-9]+)$")  # the last number
+
+
+def last(text):
+    found = TAIL.search(text.strip())
+    return found and found[1]
+
+
+def batch(prompts, completions, answer, **kwargs):
+    texts = [c[-1]["content"] for c in completions]
+    return [None if last(a) is None else 0.5 * (last(t) == last(a)) for t, a in zip(texts, answer)]
+
+
+def text_batch(completions, answer, completion_ids=None):
+    return [float(t == a) for t, a in zip(completions, answer)]
+
+
+def single(prompt, completion, answer):
+    return int(completion == answer)
 
 
 def correct(prompts, completions, answer, **kwargs):
@@ -600,16 +574,18 @@ def neither(text, gold):
 
 
 @pytest.fixture
-def mine(tmp_path):
+def mine(tmp_path, monkeypatch):
     """A folder with rewards to port."""
     (tmp_path / "mine.py").write_text(MINE)
+    monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 def port(mine, name, *flags):
     """The module of a port, which scored as its original when it was written."""
     report = make(mine, "--from", f"{mine / 'mine.py'}:{name}", *flags, "--force", name="port.py")
-    assert report["tried"]["same_score"] == report["tried"]["completions"] > 0
+    raised = name == "raises"  # for the empty text
+    assert report["tried"]["same_score"] == report["tried"]["completions"] - raised > 0
     ruff = [sys.executable, "-m", "ruff", "check", "--no-cache", "--config", ROOT / "pyproject.toml", mine / "port.py"]
     assert subprocess.run(ruff, capture_output=True).returncode == 0
     return load(mine, "port.py")
@@ -687,7 +663,10 @@ def test_port_of_a_reward_of_one_sample_to_trl(mine):
 
 
 def test_port_to_verl_reads_columns_and_prompt_from_extra_info(mine, capsys):
-    assert "missing 1 required" in refused(mine, capsys, "columns", "--gold_column", "topic")
+    flags = ["--from", f"{mine / 'mine.py'}:columns", "--gold_column", "topic", "--output", str(mine / "unseen.py")]
+    assert template.main(flags) == 0
+    said = capsys.readouterr()
+    assert "missing 1 required" in said.err and json.loads(said.out)["tried"]["same_score"] == 0
     (mine / "rows.jsonl").write_text('{"level": 3, "topic": "sum"}\n')
     module = port(mine, "columns", "--data", mine / "rows.jsonl")
     assert module.GOLD == "level"
@@ -937,133 +916,76 @@ def test_data_is_tried_in_columns_of_other_names_and_a_failed_trial_writes_nothi
     assert run_script("create_reward_template", *flags).returncode == 2 and not (tmp_path / "r.py").exists()
 
 
-SHORT = '''
-"""Rewards of a run."""
-import re
-from decimal import Decimal
-
-TAIL = re.compile(r"(-?[0-9]+)$")  # the last number
-
-
-def last(text):
-    found = TAIL.search(text.strip())
-    return found and Decimal(found[1])
-
-
-def batch(prompts, completions, answer, **kwargs):
-    """1 for the last number."""
-    texts = [c[-1]["content"] for c in completions]
-    return [None if last(a) is None else 0.5 * (last(t) == last(a)) for t, a in zip(texts, answer)]
-
-
-def text_batch(completions, answer, completion_ids=None):
-    return [float(t == a) for t, a in zip(completions, answer)]
-
-
-def single(prompt, completion, answer):
-    return int(completion == answer)
-
-
-def asked(prompts, completions, answer):
-    return [float(p == a) for p, a in zip(prompts, answer)]
-
-
-def two(completions, answer, tests):
-    return [0.0]
-
-
-def silent(completions, **columns):
-    return [float(len(columns))]
-
-
-def by_file(completions, answer):
-    import neighbour
-    return neighbour.score(completions, answer)
-
-
-async def slow(completions, answer):
-    return [0.0]
-
-
-LIST = [batch, single]
-'''
-
-
-@pytest.fixture
-def short(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "mine.py").write_text(SHORT)
-    return tmp_path
+# ------------------------------------------------------------------------------------------------ inline
 
 
 @pytest.mark.parametrize(
     ("name", "flags", "seen"),
     [("batch", [], [0.0, 0.5]), ("single", [], [0.0, 1.0]), ("text_batch", ["--completions", "text"], [0.0, 1.0])],
 )
-def test_inline_port_needs_no_other_file_and_pays_the_same(short, name, flags, seen):
-    report = make(short, "--from", short / f"mine.py:{name}", "--inline", *flags, name="port.py")
+def test_inline_port_needs_no_other_file_and_pays_the_same(mine, name, flags, seen):
+    report = make(mine, "--from", mine / f"mine.py:{name}", "--inline", *flags, name="port.py")
     assert report["tried"] == {"completions": 10, "same_score": 10, "scores": seen} and report["for"] == "verl"
-    text = (short / "port.py").read_text()
-    assert report["lines"] == len(text.splitlines()) <= 35 and "LIST" not in text and "Rewards of a run" not in text
-    (short / "mine.py").unlink()
-    score = load(short, "port.py").compute_score
+    text = (mine / "port.py").read_text()
+    assert report["lines"] == len(text.splitlines()) <= 35 and "REWARDS" not in text
+    (mine / "mine.py").unlink()
+    score = load(mine, "port.py").compute_score
     assert [score("d", x, "42", {"index": 1}, more=1) for x in ("42", "41", "")] == [seen[1], 0.0, 0.0]
     assert type(score("d", "", "")) is float, "None is 0"
     command = [sys.executable, "-m", "ruff", "check", "--select", "E,F,W", "--line-length", "120", "port.py"]
-    assert subprocess.run(command, cwd=short).returncode == 0
+    assert subprocess.run(command, cwd=mine).returncode == 0
 
 
-def test_inline_port_is_compared_on_the_gold_answers_of_data(short):
+def test_inline_port_is_compared_on_the_gold_answers_of_data(mine):
     rows = [
         {"prompt": "1+1=", "answer": "2"},
         {"prompt": "2+2=", "answer": "so 4"},
         {"prompt": "?", "answer": "4 or 5"},
     ]
-    (short / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    tried = make(short, "--from", short / "mine.py:batch", "--inline", "--data", short / "rows.jsonl", name="port.py")[
+    (mine / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    tried = make(mine, "--from", mine / "mine.py:batch", "--inline", "--data", mine / "rows.jsonl", name="port.py")[
         "tried"
     ]
     assert tried == {"completions": 30, "same_score": 30, "scores": [0.0, 0.5]}
 
 
-def test_inline_port_that_would_score_otherwise_is_not_written(short, capsys):
+def test_inline_port_that_would_score_otherwise_is_not_written(mine, capsys):
     """What a statement without a name does is not taken along."""
     rest = "FACTOR = [1]\n\n\ndef f(completion, answer):\n    return FACTOR[0]\n\n\n"
-    (short / "rest.py").write_text(rest + "FACTOR.append(2)\nFACTOR.reverse()\n")
+    (mine / "rest.py").write_text(rest + "FACTOR.append(2)\nFACTOR.reverse()\n")
     assert template.main(["--from", "rest.py:f", "--inline", "--output", "port.py"]) == 2
-    assert "it scores 2.0, the port 1.0" in capsys.readouterr().err and not (short / "port.py").exists()
+    assert "it scores 2.0, the port 1.0" in capsys.readouterr().err and not (mine / "port.py").exists()
 
 
-def test_inline_port_of_a_file_that_imports_a_trainer_never_imports_it(short, monkeypatch):
+def test_inline_port_of_a_file_that_imports_a_trainer_never_imports_it(mine, monkeypatch):
     monkeypatch.setitem(sys.modules, "trl", None)
-    (short / "run.py").write_text("from trl import GRPOConfig\n" + SHORT + "\nraise SystemExit('trained')\n")
+    (mine / "run.py").write_text("from trl import GRPOConfig\n" + MINE + "\nraise SystemExit('trained')\n")
     assert template.main(["--from", "run.py:batch", "--inline", "--output", "port.py"]) == 0
-    assert "trl" not in (short / "port.py").read_text()
+    assert "trl" not in (mine / "port.py").read_text()
 
 
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["mine.py:LIST"], "expected a plain function of that file, neither async nor a list"),
+        (["mine.py:REWARDS"], "expected a plain function of that file, neither async nor a list"),
         (["mine.py:slow"], "expected a plain function of that file, neither async nor a list"),
         (["mine.py:batch*0.5"], "expected no weight; try it without --inline"),
-        (["mine.py:asked"], "which reads prompts; expected the completion and one column"),
-        (["mine.py:silent"], "which reads columns; expected the completion and one column"),
-        (["mine.py:two"], "with the columns answer, tests; expected one"),
+        (["mine.py:columns"], "which reads prompts; expected the completion and one column"),
+        (["mine.py:needs_ids"], "which reads completion_ids; expected the completion and one column"),
         (["mine.py:last"], "expected a parameter completions"),
         (["mine.py:batch", "--for", "trl"], "got --for trl with --inline; expected verl"),
         (["mine.py:batch", "--data", "numbers.jsonl"], "got row 1 of numbers.jsonl with answer 3; expected a text"),
         (["beside.py:near"], "which does not import alone: ModuleNotFoundError: No module named 'neighbour'"),
     ],
 )
-def test_inline_port_of_what_needs_more_is_refused(short, capsys, flags, message):
-    (short / "numbers.jsonl").write_text('{"prompt": "1+2=", "answer": 3}\n')
-    (short / "neighbour.py").write_text("def score(text): return 1.0\n")
-    (short / "beside.py").write_text(
+def test_inline_port_of_what_needs_more_is_refused(mine, capsys, flags, message):
+    (mine / "numbers.jsonl").write_text('{"prompt": "1+2=", "answer": 3}\n')
+    (mine / "neighbour.py").write_text("def score(text): return 1.0\n")
+    (mine / "beside.py").write_text(
         "from neighbour import score\n\n\ndef near(completion, answer):\n    return score(completion)\n"
     )
     assert template.main(["--from", *flags, "--inline", "--output", "port.py"]) == 2
-    assert message in capsys.readouterr().err and not (short / "port.py").exists()
+    assert message in capsys.readouterr().err and not (mine / "port.py").exists()
 
 
 # ------------------------------------------------------------------------------------------------ bad input
@@ -1074,7 +996,6 @@ BAD = [  # flags, what the message holds
     (["--task", "math", "--from", "mine.py:correct", *OUT], "expected one of them"),
     (["--task", "math"], "got no --output"),
     (["--task", "math", "--print"], "which was removed; try --output"),
-    (["--task", "maths", *OUT], "invalid choice"),
     (["--task", "math", "--rules", "x", *OUT], "try --rule"),
     (["--task", "math", "--output", "x.txt"], "expected a name in .py"),
     (["--task", "math", "--output", "no/x.py"], "try mkdir -p no"),
@@ -1082,22 +1003,16 @@ BAD = [  # flags, what the message holds
     (["--task", "math", "--rule", "words:1-2", *OUT], "got --rule with math; expected it with custom"),
     (["--task", "format", "--gold_column", "x", *OUT], "got --gold_column with format"),
     (["--task", "llm_judge", "--base_url", "http://x", *OUT], "try OPENAI_BASE_URL"),
-    (["--task", "qa", "--gold_column", "a b", *OUT], "expected a Python name"),
     (["--task", "qa", "--gold_column", "prompts", *OUT], "trainers do not use themselves"),
     (["--task", "qa", "--name", "compute_score", *OUT], "expected another Python name"),
     (["--task", "format", "--tags", "a b", *OUT], "expected a word such as think"),
     (["--task", "format", "--tags", "a", "a", *OUT], "expected each once"),
     (["--task", "custom", "--rule", "equal:answer", *OUT], "try equals"),
-    (["--task", "custom", "--rule", "", *OUT], "expected KIND[:ARGUMENT][*WEIGHT]"),
-    (["--task", "custom", "--rule", "equals:prompt", *OUT], "trainers do not use themselves"),
     (["--task", "custom", "--rule", "equals:a*0", *OUT], "expected a weight > 0"),
     (["--task", "custom", "--rule", "words:9-2", *OUT], "expected words:LOW-HIGH"),
     (["--task", "custom", "--rule", "matches:(", *OUT], "expected a regular expression"),
-    (["--task", "custom", "--rule", "matches:", *OUT], "expected KIND:REGEX"),
     (["--task", "custom", "--rule", "matches:(?s).*", *OUT], "expected one that some do not"),
     (["--from", "mine.py:corect", *OUT], "try correct"),
-    (["--from", "none.py:correct", *OUT], "no file"),
-    (["--from", "mine.py:correct*heavy", *OUT], "is no number"),
     (["--from", "mine.py:neither", *OUT], "expected (prompts, completions, **columns)"),
     (["--from", "mine.py:correct", "--for", "trl", *OUT], "expected --for verl"),
     (["--from", "mine.py:REWARDS*REWARD_WEIGHTS", "--for", "both", *OUT], "expected --for verl; TRL takes lists"),
@@ -1106,22 +1021,17 @@ BAD = [  # flags, what the message holds
     (["--from", "mine.py:needs_ids", *OUT], "requires completion_ids"),
     (["--from", "mine.py:no_default", *OUT], "verl gives none by itself; try a default"),
     (["--from", "mine.py:correct", "--output", "mine.py", "--force"], "the file of --output"),
-    (["--from", "broken.py:f", *OUT], "expected a file that imports"),
     (["--from", "mine.py:REWARDS", *OUT], "try mine.py:REWARDS*REWARD_WEIGHTS"),
     (["--from", "mine.py:REWARDS", "--weights", "1", "2", "3", *OUT], "3 weights, for a list of 2 functions"),
     (["--from", "mine.py:REWARDS", "--weights", "1", "nan", *OUT], "expected finite numbers"),
     (["--from", "mine.py:both", "--weights", "1", "2", *OUT], "without weights of its own"),
-    (["--from", "mine.py:correct", "--weights", "2", *OUT], "expected a list of functions"),
     (["--task", "passes_tests", "--for", "verl", *OUT], "expected trl; try --task code"),
-    (["--task", "passes_tests", "--data", "rows.jsonl", *OUT], "--data with passes_tests"),
     (["--task", "qa", "--inline", *OUT], "got --inline with qa; expected it with --from"),
     (["--task", "qa", "--for", "verl", "--data", "x.jsonl", *OUT], "got --data with a reward for verl"),
 ]
 
 
 def test_bad_input(mine, monkeypatch, capsys):
-    monkeypatch.chdir(mine)
-    (mine / "broken.py").write_text("import nothing_of_the_kind\n")
     (mine / "folder.py").mkdir()
     before = sorted(mine.iterdir())
     for flags, message in BAD:

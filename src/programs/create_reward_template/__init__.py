@@ -22,8 +22,8 @@ which verl_train.py's reward manager puts there. verl has no None: the score is 
     json_schema  JSON that --schema FILE accepts, alone or as one fenced block; --exact KEY: with the row's value of it
     llm_judge   a model behind an OpenAI-compatible endpoint grades (OPENAI_BASE_URL, JUDGE_MODEL, RUBRIC in the file)
     custom      a rubric of weighted checks, from --rule KIND[:ARGUMENT][*WEIGHT]; 0 unless the first holds:
-                equals:COLUMN  contains:COLUMN  number:COLUMN  matches:REGEX  lacks:REGEX  words:LOW-HIGH
-                json[:KEY,KEY]   (an argument that ends in *NUMBER needs a weight of its own)
+                equals:COLUMN  contains:COLUMN  matches:REGEX  lacks:REGEX  words:LOW-HIGH   (an argument that ends in
+                *NUMBER needs a weight of its own; numbers and JSON: --task math, json_schema)
 
 --from FILE.py:NAME ports what exists to verl's compute_score: a reward of TRL's contract or of one sample, `(prompt,
 completion, **columns)`, async too, and a list as its weighted sum (--weights, LIST*WEIGHTS with a list of numbers of

@@ -1,7 +1,6 @@
 """The tasks: which files each takes, its constants, and the cases of its self-test."""
 
 import ast
-import json
 import re
 from dataclasses import dataclass
 
@@ -113,11 +112,9 @@ def format_cases(tags: list[str]) -> list[tuple]:
 CHECKS = {  # kind -> the call of its check, with its argument as code
     "equals": "equals(text, row.get({}))",
     "contains": "contains(text, row.get({}))",
-    "number": "number(text, row.get({}))",
     "matches": "bool(re.search({}, text[:MAX_CHARACTERS]))",
     "lacks": "not re.search({}, text[:MAX_CHARACTERS])",
     "words": "{} <= len(text.split()) <= {}",
-    "json": "json_object({})",
 }
 
 
@@ -127,10 +124,11 @@ def read_rule(text: str) -> dict:
     match = re.fullmatch(r"(?s)(\w+)(?::(.*?))?(?:\*([\d.]+))?", text)
     need(match, f"got --rule {text!r}; {form} such as equals:answer*1.0")
     kind, argument, weight = match[1], match[2] or "", match[3] or "1"
-    need(kind in CHECKS, f"got --rule {text!r}; {form} with one of {', '.join(CHECKS)}{suggest(kind, [*CHECKS])}")
+    names = f"{', '.join(CHECKS)}, or --task math or json_schema{suggest(kind, [*CHECKS])}"
+    need(kind in CHECKS, f"got --rule {text!r}; {form} with one of {names}")
     need(re.fullmatch(r"\d*\.?\d+|\d+\.", weight) and float(weight) > 0, f"got --rule {text!r}; expected a weight > 0")
     row, values = {}, [quoted(argument)]
-    if kind in ("equals", "contains", "number"):
+    if kind in ("equals", "contains"):
         check_column(argument, f"--rule {text!r}")
         row, texts = {argument: "42"}, ["It is 42." if kind == "contains" else "42", "41"]
     elif kind == "words":
@@ -138,9 +136,6 @@ def read_rule(text: str) -> dict:
         sizes = low.isdecimal() and high.isdecimal() and int(low) <= int(high)
         need(sizes, f"got --rule {text!r}; expected words:LOW-HIGH such as words:1-200")
         values, texts = [int(low), int(high)], ["a " * int(low), "<answer>42</answer>" + " a" * int(high)]
-    elif kind == "json":
-        keys = [key.strip() for key in argument.split(",") if key.strip()]
-        values, texts = [", ".join(["text", *map(quoted, keys)])], [json.dumps(dict.fromkeys(keys or ["a"], 1)), "[1]"]
     else:
         texts = pattern_texts(argument, text)
     name = text.rpartition("*")[0] if match[3] else text

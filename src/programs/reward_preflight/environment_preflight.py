@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from programs.reward_preflight.environment_process import environment_process, play_in
 from programs.reward_preflight.policies import POLICIES, gold_scripts, shared_scripts
-from programs.reward_preflight.preflight import FULL_SHARE, MIN_RECALL, SLOW_S, TRIAL_ROWS
+from programs.reward_preflight.preflight import FULL_SHARE, MIN_RECALL, TRIAL_ROWS
 from programs.reward_preflight.reward_process import OwnProcess
 from programs.reward_preflight.scoring import GIVE_UP, Findings, payment_status
 
@@ -23,9 +23,7 @@ ENVIRONMENT_ADVICE = {
     "hung": "bound the work of reset, reply and get_reward; --timeout_s for more time",
     "died": "never run in this process what a model wrote: use a process of its own, such as sandbox.py",
     "hung_tool": "a limit within the tool; --tool_timeout for more time",
-    "gold_calls": "a gold that calls the tools as they are",
     "reset": "set every attribute in reset: TRL uses objects again",
-    "latency": "bound the work of a call; tools of a step run side by side",
     "shared_state": "make all state in reset, on self; share only what nothing writes to",
     "not_deterministic": "draw nothing in the environment: let a column of the row say it",
 }
@@ -47,7 +45,6 @@ class EnvironmentPreflight:
     def __init__(self, args, rows: list[dict], process: OwnProcess):
         self.args, self.rows, self.process = args, rows, process
         self.findings, self.lost, self.causes = Findings(), 0, {}
-        self.places = {row["number"]: place for place, row in enumerate(rows)}
         self.kinds = process.about
         self.report = {"environment": args.environment, "reward": args.reward, "data": args.data}
         self.report |= {"rows": len(rows), "seed": args.seed, "gold": None}
@@ -71,7 +68,7 @@ class EnvironmentPreflight:
 
     def job(self, row: dict, script: list[str] | None) -> dict:
         """A conversation for the environment's process; without a script --policy says what to answer."""
-        return {"row": self.places[row["number"]], "script": script}
+        return {"row": self.rows.index(row), "script": script}
 
     def played(self, policy: str, pairs: list[tuple]) -> list[Played]:
         """Play (row, script) pairs one after the other, until too many hung or died."""
@@ -152,11 +149,6 @@ class EnvironmentPreflight:
             reason = next(iter(outcome["errors"]), f"it ended by {outcome['ended_by']}")
             text = f"gold is paid {outcome['return']:g} after {outcome['turns']} turns: {reason}"
             self.find("gold", text, play, low, "look at this row")
-        failed = [play for play in ended if play.outcome["failures"]]
-        if failed:
-            error = failed[0].outcome["errors"][0]
-            text = f"calls of {len(failed)} of {len(golds)} gold conversations fail: {error}"
-            self.find("gold_calls", text, failed[0], False)
 
     # ---- the same again
 
@@ -217,22 +209,16 @@ class EnvironmentPreflight:
             line[key] = statistics.fmean(outcome[key] for outcome in outcomes) if outcomes else None
         limits = [outcome["ended_by"] in ("turns", "tokens") for outcome in outcomes]
         line["limit"] = statistics.fmean(limits) if limits else None
-        seconds = (line["seconds"] or 0.0) / max(1e-9, line["turns"] or 0.0)
-        if seconds > SLOW_S and name != "injection":
-            text = f"tools and replies take {seconds:.1f} s a turn with the policy {name}"
-            self.find("latency", text, failed=False)
         if name == "gold":
             return line | {"share": 1.0, "allowed": None, "status": "", "what": "What should have full marks."}
         allowed = self.args.allow.get(name, POLICIES[name][0])
         line |= {"allowed": allowed, "share": None, "status": "n/a", "what": POLICIES[name][1].__doc__}
-        best = {play.row["number"]: play.outcome["return"] for play in golds if play.outcome}
-        usual = statistics.fmean(best.values()) if best else self.full()
+        best = [play.outcome["return"] for play in golds if play.outcome]
+        usual = statistics.fmean(best) if best else self.full()
         floor = 0.0 if usual > 1e-9 else min([0.0, usual, *paid])
         if not known or usual - floor < 1e-9:
             return line
-        rows_gold = [best.get(play.row["number"], usual) for play in known]
-        spans = [gold - floor if gold - floor > 1e-9 else usual - floor for gold in rows_gold]
-        shares = [((value - floor) / span, play) for value, span, play in zip(paid, spans, known, strict=True)]
+        shares = [((value - floor) / (usual - floor), play) for value, play in zip(paid, known, strict=True)]
         line["share"] = (statistics.fmean(paid) - floor) / (usual - floor)
         advice = "pay for what was asked alone"
         return line | {"status": payment_status(self.find, line, shares, "return", advice)}

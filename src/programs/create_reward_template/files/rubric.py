@@ -1,7 +1,5 @@
 """Pay by a rubric of weighted checks."""
 
-import json
-import math
 import re
 
 from final_answer import final_answer, visible
@@ -19,32 +17,9 @@ def contains(text: str, gold) -> bool | None:
     return None if gold is None else bool(re.search(rf"(?i)(?<!\w){re.escape(str(gold))}(?!\w)", visible(text)))
 
 
-def number(text: str, gold) -> bool | None:
-    """Whether the final answer is the gold number, to one part in a million; a gold that is none does not apply."""
-    values = []
-    for value in (gold, final_answer(text)):
-        try:
-            values.append(float(str(value).strip().strip("$*").replace(",", "")))
-        except ValueError:
-            values.append(math.nan)
-    return None if math.isnan(values[0]) else math.isclose(*values, rel_tol=1e-6)
-
-
-def json_object(text: str, *keys: str) -> bool:
-    """Whether the visible text, or the one fenced block that it is, is a JSON object with these keys."""
-    text = re.sub(r"^```(?:json)?\n|\n```$", "", visible(text).strip())
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return False
-    return isinstance(value, dict) and all(key in value for key in keys)
-
-
 RUBRIC = [  # (what it asks, its weight, the check: True, False, or None where it does not apply)
     ("equals:answer", 1.0, lambda text, row: equals(text, row.get("answer"))),
     ("contains:word", 1.0, lambda text, row: contains(text, row.get("word"))),
-    ("number:number", 1.0, lambda text, row: number(text, row.get("number"))),
-    ("json:key", 1.0, lambda text, row: json_object(text, "key")),
     ("lacks:sorry", 1.0, lambda text, row: not re.search("sorry", text[:MAX_CHARACTERS])),
 ]
 GATED = True  # 0 unless the first check holds; False: the weighted share of the checks that hold
