@@ -269,7 +269,7 @@ def test_a_run_with_a_reward_that_changes_everything_ends_as_usual(tmp_path):
 def test_the_error_of_a_reward_still_names_it(tmp_path):
     with pytest.raises(RewardError, match=r"reward f, row 0.*raised ValueError: no"):
         loaded(tmp_path, "def f(completion):\n    raise ValueError('no')\n")(*GIVEN)
-    assert load_rewards(f"{tmp_path}/own_reward.py:f")[0][0].__module__.endswith("own_reward")
+    assert "own_reward" in load_rewards(f"{tmp_path}/own_reward.py:f")[0][0].__module__
 
 
 @pytest.mark.parametrize("place", ["site-packages", "dist-packages"])
