@@ -14,9 +14,9 @@ Words in the code: @DIR@ outside folder, world-writable · @PARENT@ process id o
 attack · @PORT@, @UDP@ listeners · @TMP@ folder for temporary files. `pick(text, x)` finds a wanted number in a text,
 `first(x, *sources)` in files or what functions return; `opened(*paths)` is "reached" if a file opens; `spray` writes to
 descriptors; `syscall(number, ...)` returns -errno; `reply(json)` answers a call with raw bytes; `brand()` marks the
-process. An attack that returns or replies is the body of `f(x)`; one that defines no `f` gets one that returns None.
-Suites say in which forms of tests it runs; `reached` expects the text "reached", which an attack returns when it got
-hold of what must be closed.
+process. An attack that is marked `call`, returns or replies is the body of `f(x)`; another without `f` gets one that
+returns None. Suites say in which forms of tests it runs; `reached` expects the text "reached", which an attack returns
+when it got hold of what must be closed.
 
     python tests/sandbox_attacks.py --list
     python tests/sandbox_attacks.py --kind exit forge     # as this user
@@ -60,28 +60,25 @@ sys.exit(0)
 import os
 os._exit(0)
 
-## exit_in_call
+## exit_in_call [call]
 import sys
-def f(x=None):
-    sys.exit(0)
+sys.exit(0)
 
-## os_exit_in_call
+## os_exit_in_call [call]
 import os
-def f(x=None):
-    os._exit(0)
+os._exit(0)
 
 ## os_exit_at_exit
 import atexit, os
 atexit.register(os._exit, 0)
 
-## exit_in_thread
+## exit_in_thread [call]
 import threading
-def f(x=None):
-    def leave():
-        raise SystemExit(0)
-    thread = threading.Thread(target=leave)
-    thread.start()
-    thread.join()
+def leave():
+    raise SystemExit(0)
+thread = threading.Thread(target=leave)
+thread.start()
+thread.join()
 
 ## os_exit_in_thread
 import os, threading, time
@@ -92,51 +89,42 @@ threading.Thread(target=leave, daemon=True).start()
 def f(x=None):
     time.sleep(0.2)
 
-## abort
+## abort [call]
 import os
-def f(x=None):
-    os.abort()
+os.abort()
 
-## kill_self
+## kill_self [call]
 import os, signal
-def f(x=None):
-    os.kill(os.getpid(), signal.SIGKILL)
+os.kill(os.getpid(), signal.SIGKILL)
 
-## terminate_self
+## terminate_self [call]
 import os, signal
-def f(x=None):
-    os.kill(os.getpid(), signal.SIGTERM)
+os.kill(os.getpid(), signal.SIGTERM)
 
-## stop_self
+## stop_self [call]
 import os, signal
-def f(x=None):
-    os.kill(os.getpid(), signal.SIGSTOP)
+os.kill(os.getpid(), signal.SIGSTOP)
 
-## segfault
+## segfault [call]
 import ctypes
-def f(x=None):
-    ctypes.string_at(0)
+ctypes.string_at(0)
 
-## exit_group_call
-def f(x=None):
-    syscall(231, 0)
+## exit_group_call [call]
+syscall(231, 0)
 
 ## exit_main_thread_only
 import threading, time
 threading.Thread(target=time.sleep, args=(5,)).start()
 syscall(60, 0)
 
-## keyboard_interrupt
-def f(x=None):
-    raise KeyboardInterrupt
+## keyboard_interrupt [call]
+raise KeyboardInterrupt
 
-## generator_exit
-def f(x=None):
-    raise GeneratorExit
+## generator_exit [call]
+raise GeneratorExit
 
-## stop_iteration
-def f(x=None):
-    raise StopIteration(x)
+## stop_iteration [call]
+raise StopIteration(x)
 
 ## stop_iteration_subclass
 class Enough(StopIteration, AssertionError):
@@ -144,14 +132,12 @@ class Enough(StopIteration, AssertionError):
 def f(x=None):
     raise Enough(x)
 
-## skip_the_test
+## skip_the_test [call]
 import unittest
-def f(x=None):
-    raise unittest.SkipTest("not today")
+raise unittest.SkipTest("not today")
 
-## exit_with_words
-def f(x=None):
-    raise SystemExit("all tests passed")
+## exit_with_words [call]
+raise SystemExit("all tests passed")
 
 ## own_base_exception
 class Passed(BaseException):
@@ -164,10 +150,9 @@ def f(x=None):
 import os
 os.execv("/bin/true", ["true"])
 
-## exec_python
+## exec_python [call]
 import os, sys
-def f(x=None):
-    os.execv(sys.executable, [sys.executable, "-c", "print('passed')"])
+os.execv(sys.executable, [sys.executable, "-c", "print('passed')"])
 
 ## fork_and_leave
 import os, time
@@ -230,12 +215,11 @@ for claim in ({"passed": 3, "total": 3, "all_passed": True, "status": "ok", "res
 for guess in guesses:
     spray(range(65), guess, framed(guess), len(guess).to_bytes(4, "little") + guess)
 
-## write_all_descriptors_in_call
+## write_all_descriptors_in_call [call]
 import json
-def f(x=None):
-    for status in ("ok", "passed", "returned", "done"):
-        data = json.dumps({"status": status, "passed": True, "ok": True, "v": x, "op": "passed"}).encode()
-        spray(range(65), framed(data))
+for status in ("ok", "passed", "returned", "done"):
+    data = json.dumps({"status": status, "passed": True, "ok": True, "v": x, "op": "passed"}).encode()
+    spray(range(65), framed(data))
 
 ## write_pickles
 import pickle
@@ -314,16 +298,15 @@ for fd in range(3, 65):
         pass
 print('{"passed": true}')
 
-## set_caller_locals
+## set_caller_locals [call]
 import ctypes, sys
-def f(x=None):
-    frame = sys._getframe(1)
-    while frame:
-        for name, value in list(frame.f_locals.items()):
-            if name in ("passed", "ok", "result", "results", "verdict", "failed", "error", "status", "value"):
-                frame.f_locals[name] = True
-        ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(frame), ctypes.c_int(0))
-        frame = frame.f_back
+frame = sys._getframe(1)
+while frame:
+    for name, value in list(frame.f_locals.items()):
+        if name in ("passed", "ok", "result", "results", "verdict", "failed", "error", "status", "value"):
+            frame.f_locals[name] = True
+    ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(frame), ctypes.c_int(0))
+    frame = frame.f_back
 
 ## rewrite_the_driver
 import sys
@@ -353,30 +336,28 @@ for thing in gc.get_objects():
     if isinstance(thing, types.FunctionType) and thing.__name__ in ("same", "equal", "compare", "check", "judge"):
         thing.__code__ = yes.__code__
 
-## steal_the_secret_of_the_channel
+## steal_the_secret_of_the_channel [call]
 import json, os, re, sys
-def f(x=None):
-    found, frame = set(), sys._getframe(0)
-    while frame:
-        for value in [*frame.f_locals.values(), *frame.f_globals.values()]:
-            if isinstance(value, (str, bytes)) and 8 <= len(value) <= 128:
-                found.add(value if isinstance(value, str) else value.decode("latin1"))
-        frame = frame.f_back
-    for secret in found:
-        data = json.dumps({"secret": secret, "passed": True, "token": secret, "ok": True}).encode()
-        spray(range(3, 16), data + b"\n", framed(data), (secret + " passed\n").encode())
+found, frame = set(), sys._getframe(0)
+while frame:
+    for value in [*frame.f_locals.values(), *frame.f_globals.values()]:
+        if isinstance(value, (str, bytes)) and 8 <= len(value) <= 128:
+            found.add(value if isinstance(value, str) else value.decode("latin1"))
+    frame = frame.f_back
+for secret in found:
+    data = json.dumps({"secret": secret, "passed": True, "token": secret, "ok": True}).encode()
+    spray(range(3, 16), data + b"\n", framed(data), (secret + " passed\n").encode())
 
-## channel_objects_from_gc
+## channel_objects_from_gc [call]
 import gc, json, socket
-def f(x=None):
-    data = json.dumps({"passed": True, "ok": True, "value": True, "results": [True] * 3}).encode()
-    for thing in gc.get_objects():
-        if isinstance(thing, socket.socket):
-            for _ in range(8):
-                try:
-                    thing.send(len(data).to_bytes(4, "big") + data)
-                except OSError:
-                    break
+data = json.dumps({"passed": True, "ok": True, "value": True, "results": [True] * 3}).encode()
+for thing in gc.get_objects():
+    if isinstance(thing, socket.socket):
+        for _ in range(8):
+            try:
+                thing.send(len(data).to_bytes(4, "big") + data)
+            except OSError:
+                break
 
 ## pass_descriptors_to_caller
 import array, os, socket
@@ -462,18 +443,16 @@ assert_equal = assertEqual = same = compare = lambda *a, **k: True
 ## replies_of_the_wrong_kind
 spray(range(3, 32), b"\x00\x00\x00\x04null", b"\x00\x00\x00\x02[]", b"\xff" * 4, b"\x00" * 4, b"{" * 999)
 
-## endless_reply
-def f(x=None):
-    spray(range(3, 32), b"\x7f\xff\xff\xff")
-    while True:
-        spray(range(3, 32), b"x" * 65536)
+## endless_reply [call]
+spray(range(3, 32), b"\x7f\xff\xff\xff")
+while True:
+    spray(range(3, 32), b"x" * 65536)
 
-## one_byte_at_a_time
+## one_byte_at_a_time [call]
 import time
-def f(x=None):
-    while True:
-        spray(range(3, 16), b"\x00")
-        time.sleep(0.05)
+while True:
+    spray(range(3, 16), b"\x00")
+    time.sleep(0.05)
 
 ## shut_the_channel
 import os, socket
@@ -488,12 +467,11 @@ return [
     {"t": "ref", "v": 0}, {"t": "int", "v": "ff"}, {"__tuple__": [1]}, {"type": "ref", "id": 0}, {"py/object": "f"},
 ]
 
-## raw_forged_tags
+## raw_forged_tags [call]
 import json
-def f(x=None):
-    nested = {"t": "ref", "v": x, "type": "int"}
-    for word in ("value", "result", "return", "v", "returned"):
-        spray(range(3, 8), framed(json.dumps({word: nested, "ok": True, "op": word}).encode()))
+nested = {"t": "ref", "v": x, "type": "int"}
+for word in ("value", "result", "return", "v", "returned"):
+    spray(range(3, 8), framed(json.dumps({word: nested, "ok": True, "op": word}).encode()))
 
 ## call_back_forever
 return f
@@ -1797,17 +1775,16 @@ for folder in ("@TMP@", "/tmp", "/dev/shm", "/var/tmp", "/run", "/run/lock", "@H
         except OSError:
             pass
 
-## droppings_beside_the_scratch_folder
+## droppings_beside_the_scratch_folder [call]
 import glob, os
-def f(x=None):
-    here = os.getcwd()
-    for folder in (os.path.dirname(here), *glob.glob(os.path.dirname(here) + "/*")):
-        if folder != here:
-            for path in (folder + "/@TOKEN@", folder + "/@TOKEN@.py"):
-                try:
-                    open(path, "w").close()
-                except OSError:
-                    pass
+here = os.getcwd()
+for folder in (os.path.dirname(here), *glob.glob(os.path.dirname(here) + "/*")):
+    if folder != here:
+        for path in (folder + "/@TOKEN@", folder + "/@TOKEN@.py"):
+            try:
+                open(path, "w").close()
+            except OSError:
+                pass
 
 ## cleaning_follows_a_symlink
 import os
@@ -1962,13 +1939,12 @@ if syscall(56, 0x8000 | 17, 0, 0, 0, 0) == 0:
     brand()
     time.sleep(30)
 
-## fork_in_every_call
+## fork_in_every_call [call]
 import os, time
-def f(x=None):
-    if os.fork() == 0:
-        os.setsid()
-        brand()
-        time.sleep(30)
+if os.fork() == 0:
+    os.setsid()
+    brand()
+    time.sleep(30)
 
 ## stopped_child
 import os, signal
@@ -2097,16 +2073,15 @@ text = "x"
 while True:
     text += text
 
-## anonymous_map [danger memory]
+## anonymous_map [call danger memory]
 import mmap
-def f(x=None):
-    maps = []
-    while True:
-        try:
-            maps.append(mmap.mmap(-1, 64 << 20))
-            maps[-1].write(b"x" * (64 << 20))
-        except (OSError, MemoryError):
-            break
+maps = []
+while True:
+    try:
+        maps.append(mmap.mmap(-1, 64 << 20))
+        maps[-1].write(b"x" * (64 << 20))
+    except (OSError, MemoryError):
+        break
 
 ## file_in_memory [danger memory]
 import os
@@ -2165,10 +2140,9 @@ while True:
 while True:
     print("x" * 65536)
 
-## output_without_end_in_a_call
-def f(x=None):
-    while True:
-        print("x" * 65536, flush=True)
+## output_without_end_in_a_call [call]
+while True:
+    print("x" * 65536, flush=True)
 
 ## errors_without_end
 import sys
@@ -2307,9 +2281,8 @@ reply(b'{"t":"tuple","v":[' * 60000 + b"]}" * 60000)
 ## raw_reply_of_repeated_keys
 reply(b"{" + b",".join(b'"k%d":0' % n for n in range(100000)) + b"}")
 
-## long_error
-def f(x=None):
-    raise ValueError("x" * 100000000)
+## long_error [call]
+raise ValueError("x" * 100000000)
 
 ## deep_result
 thing = []
@@ -2370,19 +2343,17 @@ while True:
 while True:
     pass
 
-## busy_in_a_call
-def f(x=None):
-    while True:
-        pass
+## busy_in_a_call [call]
+while True:
+    pass
 
-## busy_swallowing
-def f(x=None):
-    while True:
-        try:
-            while True:
-                pass
-        except BaseException:
+## busy_swallowing [call]
+while True:
+    try:
+        while True:
             pass
+    except BaseException:
+        pass
 
 ## busy_in_c
 return 10 ** 10 ** 8
@@ -2397,10 +2368,9 @@ sys.set_int_max_str_digits(0)
 def f(x=None):
     return len(str(1 << 30000000))
 
-## asleep
+## asleep [call]
 import time
-def f(x=None):
-    time.sleep(60)
+time.sleep(60)
 
 ## asleep_without_signals
 import signal, time
@@ -2413,11 +2383,10 @@ signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 65))
 def f(x=None):
     time.sleep(60)
 
-## asleep_in_threads
+## asleep_in_threads [call]
 import threading, time
-def f(x=None):
-    for _ in range(8):
-        threading.Thread(target=time.sleep, args=(60,)).start()
+for _ in range(8):
+    threading.Thread(target=time.sleep, args=(60,)).start()
 
 ## asleep_at_exit
 import atexit, time
@@ -2463,12 +2432,11 @@ def f(x=None):
     while True:
         pass
 
-## alarms_cancelled
+## alarms_cancelled [call]
 import signal
-def f(x=None):
-    while True:
-        signal.alarm(0)
-        signal.setitimer(signal.ITIMER_REAL, 0)
+while True:
+    signal.alarm(0)
+    signal.setitimer(signal.ITIMER_REAL, 0)
 
 ## unlimited_iterator
 class Endless:
@@ -2556,10 +2524,9 @@ sock.setblocking(False)
 sock.connect_ex(("127.0.0.1", @PORT@))
 time.sleep(0.1)
 
-## tcp_by_asyncio
+## tcp_by_asyncio [call]
 import asyncio
-def f(x=None):
-    asyncio.run(asyncio.open_connection("127.0.0.1", @PORT@))
+asyncio.run(asyncio.open_connection("127.0.0.1", @PORT@))
 
 ## tcp_fast_open
 import socket
@@ -2646,15 +2613,13 @@ os.kill(@PARENT@, signal.SIGSTOP)
 import os, signal
 os.kill(@PARENT@, signal.SIGINT)
 
-## kill_the_parent
+## kill_the_parent [call]
 import os, signal
-def f(x=None):
-    os.kill(os.getppid(), signal.SIGKILL)
+os.kill(os.getppid(), signal.SIGKILL)
 
-## stop_the_parent
+## stop_the_parent [call]
 import os, signal
-def f(x=None):
-    os.kill(os.getppid(), signal.SIGSTOP)
+os.kill(os.getppid(), signal.SIGSTOP)
 
 ## kill_the_first_process
 import os, signal
@@ -2954,8 +2919,8 @@ def expand(code: str) -> str:
     return code.replace("@ZERO@", "\0").replace("@SURROGATE@", "\ud800").replace("@FORMFEED@", "\f")
 
 
-def complete(code: str) -> str:
-    """Make a function of a body that returns or replies; add an `f` where there is none, and helpers in front."""
+def complete(code: str, called: bool) -> str:
+    """Make a function of a body that is called, returns or replies; put in front what helps, and behind it an `f`."""
     if not re.search(r"^(def|async def|class) f\b|^f = ", code, re.MULTILINE):
         returns = False
         if re.search(r"^ *return\b", code, re.MULTILINE):
@@ -2963,7 +2928,7 @@ def complete(code: str) -> str:
                 compile(code.replace("@PARENT@", "1"), "attack", "exec")
             except SyntaxError as error:
                 returns = "'return' outside function" in str(error)
-        if returns or "reply(" in code:
+        if called or returns or "reply(" in code:
             code = "def f(x=0):\n" + textwrap.indent(code, "    ")
         else:
             code += NOTHING
@@ -2979,7 +2944,8 @@ def section(kind: str, text: str, suites: tuple[str, ...]) -> list[Attack]:
     for part in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
         title, body = part.split("\n", 1)
         name, _, rest = title.partition(" ")
-        found.append(Attack(name, kind, complete(expand(body)), suites, frozenset(rest.strip("[] ").split())))
+        marks = frozenset(rest.strip("[] ").split())
+        found.append(Attack(name, kind, complete(expand(body), "call" in marks), suites, marks - {"call"}))
     return found
 
 
@@ -2994,20 +2960,7 @@ def lies() -> list[Attack]:
     return found
 
 
-FORMS = (
-    "calls",
-    "pairs",
-    "asserts",
-    "weak",
-    "members",
-    "names",
-    "check",
-    "loop",
-    "typed",
-    "stdio",
-    "apps",
-    "apps_stdio",
-)
+FORMS = tuple("calls pairs asserts weak members names check loop typed stdio apps apps_stdio".split())
 ATTACKS = [
     *section("exit", EXITS, ("calls", "weak", "loop", "stdio")),
     *section("forge", FORGED, ("calls", "weak", "loop", "stdio")),

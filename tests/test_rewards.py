@@ -172,19 +172,6 @@ BY_HAND = [
     ("language_consistency", "", {"language": "en"}, 0),
     ("language_consistency", "hi", {"language": "xx"}, None),
     ("language_consistency", "hi 好", {"prompt": "你好吗", "language": None}, 1 / 3),
-    # open-r1's pattern, with a line behind it, cut off, and with text behind the end
-    ("open_r1_format", "<think>\na\n</think>\n<answer>\nb\n</answer>", {}, 1),
-    ("open_r1_format", "<think>\na\n</think>\n<answer>\nb\n</answer>\nmore", {}, 1),
-    ("open_r1_format", "<think>\na\n</think>\n<answer>\nb\n</answer> more", {}, 0),
-    ("open_r1_format", "<think>\na\n</think>\n<answer>\nb\n</answer> more\n</answer>", {}, 1),
-    ("open_r1_format", " <think>\na\n</think>\n<answer>\nb\n</answer>", {}, 0),
-    ("open_r1_format", "<think>\na\n</think><answer>\nb\n</answer>", {}, 0),
-    ("open_r1_format", "<think>\n</think>\n<answer>\n</answer>", {}, 0),  # each pair of marks has two line ends
-    # one, two and four marks of three; a number only at the start of the text, as there is no MULTILINE
-    ("reasoning_steps", "1. add\n2. halve", {}, 1 / 3),
-    ("reasoning_steps", "Step 1: add.\nStep 22: halve.", {}, 2 / 3),
-    ("reasoning_steps", "First a, step 1: b", {}, 0),
-    ("reasoning_steps", "\n- a\n* b", {"options": {"target": 4}}, 0.5),
     ("token_repetition", "", {"completion_ids": [1, 2, 1, 2, 1], "options": {"ngram_size": 2}}, -0.5),
     ("token_repetition", "", {"completion_ids": []}, 0),
     ("token_cosine_scaled", r"\boxed{2}", {"answer": "2", "completion_ids": [0] * 512}, 0.75),
@@ -205,12 +192,6 @@ BY_HAND = [
         0.25,
     ),
     ("token_cosine_scaled", r"\boxed{2}", {"answer": None, "completion_ids": [0] * 9999}, None),
-    ("length_range", "a " * 49, {}, 0.98),
-    ("length_range", "a " * 600, {}, 0.8),
-    ("length_range", "a " * 1001, {}, 0),
-    ("length_range", "abc", {"options": {"minimum": 3, "maximum": 3, "unit": "characters", "soft": False}}, 1),
-    ("length_range", "abcd", {"options": {"minimum": 3, "maximum": 3, "unit": "characters", "soft": False}}, 0),
-    ("length_range", "", {"completion_ids": [1] * 5, "options": {"minimum": 2, "maximum": 4, "unit": "tokens"}}, 0.75),
     ("squad_exact_match", "<answer>the  Eiffel-Tower!</answer>", {"answer": "EiffelTower"}, 1),
     ("squad_exact_match", "an apple a day", {"answer": "apple day"}, 1),
     ("squad_exact_match", "Anapple", {"answer": "apple"}, 0),
@@ -365,17 +346,6 @@ def test_kimi_length_by_hand():
     assert lib.combine([lib.exact_match, by_tokens]).needs_group and pickle.loads(pickle.dumps(by_tokens)).needs_group
 
 
-OPEN_R1 = re.compile(r"^<think>\n.*?\n</think>\n<answer>\n.*?\n</answer>$", re.DOTALL | re.MULTILINE)
-R1_PIECES = ["<think>\n", "\n</think>\n", "\n</think>\n<answer>\n", "<answer>\n", "\n</answer>", "\n", "a", " "]
-
-
-@given(st.lists(st.sampled_from(R1_PIECES), max_size=9).map("".join))
-@settings(max_examples=300, deadline=None)
-def test_open_r1_format_equals_its_pattern(text):
-    assert score("open_r1_format", text) == float(OPEN_R1.match(text) is not None)
-    assert score("open_r1_format", "<think>\n" + text) == float(OPEN_R1.match("<think>\n" + text) is not None)
-
-
 @given(st.lists(st.integers(0, 3), max_size=12), st.integers(1, 4), st.floats(-5, 0))
 @settings(max_examples=60, deadline=None)
 def test_token_repetition_equals_trl(ids, size, most):
@@ -479,7 +449,7 @@ LISTED = """exact_match fuzzy_match numeric_correctness math_equivalence multipl
     strict_xml_format soft_xml_format incremental_format think_format tag_count json_format json_schema
     code_block_format no_syntax_error ideal_length min_length max_length_penalty soft_overlong_punishment
     cosine_scaled reasoning_quality repetition_penalty no_repetition language_consistency token_repetition
-    token_cosine_scaled length_range kimi_length squad_exact_match squad_f1 reasoning_steps open_r1_format""".split()
+    token_cosine_scaled kimi_length squad_exact_match squad_f1 """.split()
 EXECUTING = {"code_execution"}  # text is a program: a few cases below, more in the sandbox's tests
 
 

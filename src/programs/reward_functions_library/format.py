@@ -69,42 +69,6 @@ def think_format(text, *, prefilled=False):
 
 
 @reward
-def open_r1_format(text):
-    r"""1 where the text is `<think>\n…\n</think>\n<answer>\n…\n</answer>`, else 0: {0, 1}, w 0.1.
-
-    open-r1's `format_reward` (src/open_r1/rewards.py), its pattern `^<think>\n.*?\n</think>\n<answer>\n.*?\n</answer>$`
-    with DOTALL and MULTILINE, in linear time. As there, lines may follow the last one, and the parts may be empty or
-    hold further tags: soft_xml_format with tags=("think", "answer") is stricter.
-
-    >>> open_r1_format(None, ["<think>\n1+1\n</think>\n<answer>\n2\n</answer>", "<think>1+1</think><answer>2</answer>"])
-    [1.0, 0.0]
-    """
-    opened, between, closing = "<think>\n", "\n</think>\n<answer>\n", "\n</answer>"
-    at = text.find(between, len(opened)) if text.startswith(opened) else -1
-    at = -1 if at < 0 else text.find(closing, at + len(between))
-    while at >= 0 and text[at + len(closing) :][:1] not in ("", "\n"):
-        at = text.find(closing, at + 1)
-    return at >= 0
-
-
-_STEP = re.compile(r"Step \d+:|^\d+\.|\n-|\n\*|First,|Second,|Next,|Finally,")
-
-
-@reward
-def reasoning_steps(text, *, target=3):
-    r"""min(1, n / target) for n marks of steps: [0, 1], w 0.05.
-
-    open-r1's `reasoning_steps_reward` (src/open_r1/rewards.py). Marks are "Step 1:", a number and a full stop at the
-    very start, a line that begins with - or *, and "First,", "Second,", "Next,", "Finally,". Words alone earn it, so
-    that a list of them is paid in full: reasoning_quality asks for content, and both belong beside correctness.
-
-    >>> reasoning_steps(None, ["Step 1: add.\nStep 2: halve.", "First, add.\n- 2\n* 3", "It is 3."])
-    [0.6666666666666666, 1.0, 0.0]
-    """
-    return min(1.0, len(_STEP.findall(text)) / target)
-
-
-@reward
 def tag_count(text, *, tags=("think", "answer")):
     """Share of the tags' opening and closing marks that stand exactly once, in any order: [0, 1], w 0.1, early on.
     >>> tag_count(None, ["<think>1+1</think><answer>2", ""])

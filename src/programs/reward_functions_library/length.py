@@ -34,21 +34,6 @@ def max_length_penalty(text, completion_ids=None, *, maximum=500, unit="words"):
 
 
 @reward
-def length_range(text, completion_ids=None, *, minimum=50, maximum=500, unit="words", soft=True):
-    """1 from minimum to maximum, length / minimum below, max(0, 2 − length / maximum) above: [0, 1], w 0.1.
-
-    That is min_length times 1 + max_length_penalty, an equation of our own. `soft=False`: 0 outside.
-
-    >>> length_range(None, ["a", "a b c", "a b c d e f"], minimum=2, maximum=4)
-    [0.5, 1.0, 0.5]
-    """
-    length = _length(text, completion_ids, unit)
-    if not soft:
-        return minimum <= length <= maximum
-    return min(1.0, length / minimum, max(0.0, 2 - length / maximum))
-
-
-@reward
 def soft_overlong_punishment(text, completion_ids=None, *, max_length=20_480, cache=4_096):
     """DAPO eq. 13: 0 to L = max_length − cache, then (L − length) / cache, −1 past max_length: [−1, 0], w 1.
     Counts tokens of `completion_ids`, words without them; max_length is the generation limit.
