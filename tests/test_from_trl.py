@@ -305,7 +305,9 @@ def test_the_job_stands_without_trl(tmp_path, monkeypatch, capsys):
     for part in ("kl_loss_type='\"'\"'k3+", "clip_ratio_high=0.28", "data.train_batch_size=32", "rollout.n=8"):
         assert part in told.out
     code = "import sys; sys.modules['trl'] = None; import asyncio, json, verl_reward as v\n"
-    code += "score = lambda text: asyncio.run(v.compute_score('d', text, 'x #### 42', {}))['score']\n"
+    code += "row = {'data_source': 'd', 'reward_model': {'ground_truth': 'x #### 42'}}\n"
+    code += "row |= {'extra_info': {}, 'raw_prompt': []}\n"
+    code += "score = lambda text: asyncio.run(v.batcher.score(row, text, []))['score']\n"
     code += "texts = ['so #### 42', '#### 41', '#### 42' + ' ' * 293]\n"
     code += "print(json.dumps([score(text) for text in texts]))"
     command = [sys.executable, "-c", code]

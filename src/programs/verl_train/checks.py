@@ -13,11 +13,11 @@ from parts.data.prompts import encode_prompt
 from parts.foundation.messages import UserError, need, say, tell
 from programs.verl_train.hydra import Override
 from programs.verl_train.job_folder import copied_environment, prepare_job
-from programs.verl_train.job_trial import try_job
 from programs.verl_train.known_names import name_findings
 from programs.verl_train.memory import memory_plan, size_findings
 from programs.verl_train.model_files import parquet_length
 from programs.verl_train.overrides import cpus_needed
+from programs.verl_train.reward_files import try_job
 from programs.verl_train.settings import INSTALL, VERL, Config
 
 COUNTS = (  # what is computed with

@@ -103,18 +103,8 @@ def write_parquet_file(rows: list[dict], path: Path) -> None:
     import pyarrow
     import pyarrow.parquet
 
-    text = pyarrow.string()
-    names = dict.fromkeys(name for row in rows for name in row["extra_info"])
-    columns = {name: [row["extra_info"].get(name) for row in rows] for name in names}
-    for name in {"json_columns", "absent_columns"} & columns.keys():
-        columns[name] = pyarrow.array(columns[name], pyarrow.list_(text))
-    empty = {name: pyarrow.nulls(len(rows), text) for name, values in columns.items() if all(v is None for v in values)}
-    extra = pyarrow.StructArray.from_arrays(
-        [empty[name] if name in empty else pyarrow.array(values) for name, values in columns.items()], list(columns)
-    )
-    outer = [name for name in dict.fromkeys(name for row in rows for name in row) if name != "extra_info"]
-    table = pyarrow.table({name: [row.get(name) for row in rows] for name in outer}).append_column("extra_info", extra)
-    temporary = path.with_suffix(".tmp")
+    names, temporary = dict.fromkeys(name for row in rows for name in row), path.with_suffix(".tmp")
+    table = pyarrow.Table.from_pylist([{name: row.get(name) for name in names} for row in rows])
     pyarrow.parquet.write_table(table, temporary)
     os.replace(temporary, path)
 

@@ -18,12 +18,11 @@ from programs.verl_train.data import parquet_rows, write_parquet_file
 from programs.verl_train.from_trl import TrlRun
 from programs.verl_train.hydra import Override
 from programs.verl_train.job_folder import prepare_job, reward_specs
-from programs.verl_train.job_trial import try_job
 from programs.verl_train.known_names import name_findings
 from programs.verl_train.launch import script, write_script
 from programs.verl_train.names import ADVANTAGES, OWN_NAME
 from programs.verl_train.overrides import Layout
-from programs.verl_train.reward_files import file_of, imported_files
+from programs.verl_train.reward_files import file_of, imported_files, try_job
 from programs.verl_train.rewards import bits_of
 from programs.verl_train.settings import VERL, Config
 

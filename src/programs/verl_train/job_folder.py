@@ -4,7 +4,6 @@ import dataclasses
 import json
 import os
 import pprint
-import re
 import shutil
 from pathlib import Path
 
@@ -30,11 +29,17 @@ from parts.rewards.reward_forms import full_spec
 from parts.rewards.rewards import Reward, call_limits
 from programs.verl_train.data import row_columns, verl_rows, write_parquet_file
 from programs.verl_train.hydra import Override
-from programs.verl_train.job_trial import refuse_groups, try_job
 from programs.verl_train.model_files import chat_template, count_parameters, end_ids_of, model_shape
 from programs.verl_train.overrides import Layout, make_overrides
 from programs.verl_train.refusals import check_expressible
-from programs.verl_train.reward_files import copy_with_imports, moved_rewards, write_module, write_reward_module
+from programs.verl_train.reward_files import (
+    copy_with_imports,
+    moved_rewards,
+    refuse_groups,
+    try_job,
+    write_module,
+    write_reward_module,
+)
 from programs.verl_train.rewards import REWARD_ERROR
 from programs.verl_train.settings import Config
 
@@ -125,16 +130,12 @@ def task_row(row: dict) -> dict:
 
 
 def check_output(config: Config) -> None:
-    """Refuse another run's folder, and a resume for another number of GPUs."""
+    """Refuse another run's folder."""
     folder = Path(config.output_dir)
     traces = [*sorted(folder.glob("checkpoints/global_step_*")), *folder.glob("metrics.jsonl")]
     got = f"got output_dir {str(folder)!r}, which holds a run ({', '.join(p.name for p in traces[:3])})"
     advice = "expected a new folder; try --resume to go on, or another --output_dir"
     need(config.resume or config.check or not traces, f"{got}; {advice}")
-    size, names = config.nodes * config.gpus_per_node, [p.name for p in folder.glob("checkpoints/*/actor/model_*")]
-    sizes = {int(match[1]) for name in names if (match := re.search(r"world_size_(\d+)", name))}
-    expected = f"expected the {', '.join(map(str, sizes))} of its checkpoints, whose files are one for each GPU"
-    need(not config.resume or not sizes or size in sizes, f"got --resume with {size} GPUs; {expected}")
 
 
 def environment_setup(config: Config) -> PlaySetup:

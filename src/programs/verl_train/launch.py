@@ -37,7 +37,7 @@ UNSAID = ("override", "reward", "data", "eval_data", "output_dir", "cpus")  # wh
 FAILED_REWARD = re.compile(
     r"^(?:\S*\(\w+ pid=[^)]*\)\S* )?(?:.*RuntimeError: .*?)?((?:REWARD|ENVIRONMENT) FAILED: .*)", re.MULTILINE
 )
-RAY_ADDRESSES = ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS")
+RAY_ADDRESSES = {"RAY_ADDRESS", "RAY_API_SERVER_ADDRESS"}  # of a cluster that Ray would take for the one meant
 
 
 def shell_word(text: str, places: dict[str, str]) -> str:
@@ -98,20 +98,27 @@ def write_script(path: Path, text: str) -> None:
     path.chmod(0o755)
 
 
-def follow(command: list[str], log: Path, env: dict[str, str]) -> tuple[int, str]:
-    """Run a command; its output goes to the terminal and to the log.
+def follow(command: list[str], output: Path, action: str, stopped: str) -> int:
+    """Run a command; its output goes to the terminal and to verl.log of the output folder.
+
+    Args:
+        action: the flag that asked for it, which decides on the cluster, whatever the environment names.
+        stopped: what to say where a signal stopped it.
 
     Returns:
-        (its exit code, 128 + n where signal n stopped it; the words of a reward or environment that failed).
+        0, 1 where it failed, 3 where a reward or an environment did, 128 + n where signal n stopped it.
     """
-    stopped, failed = [], ""
+    signals, failed, log = [], "", output / "verl.log"
+    for name in RAY_ADDRESSES & os.environ.keys():
+        say(f"note: {name} {os.environ[name]} is left aside for --{action}")
+    env = {name: value for name, value in os.environ.items() if name not in RAY_ADDRESSES}
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     child = subprocess.Popen(command, env=env, start_new_session=True, **pipes)
 
     def stop(signum, frame) -> None:
-        stopped.append(signum)
+        signals.append(signum)
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(child.pid, signal.SIGTERM if len(stopped) == 1 else signal.SIGKILL)
+            os.killpg(child.pid, signal.SIGTERM if len(signals) == 1 else signal.SIGKILL)
 
     earlier = {n: signal.signal(n, stop) for n in (signal.SIGTERM, signal.SIGINT)}
     try:
@@ -125,29 +132,22 @@ def follow(command: list[str], log: Path, env: dict[str, str]) -> tuple[int, str
     finally:
         for signum, handler in earlier.items():
             signal.signal(signum, handler)
-    return 128 + stopped[0] if stopped else child.returncode, failed
+    with contextlib.suppress(OSError):  # on a cluster it may be another machine's
+        failed = (output / REWARD_ERROR).read_text(encoding="utf-8").strip()
+    if signals:
+        say(f"stopped by signal {signals[0]}; {stopped}")
+        return 128 + signals[0]
+    if failed:
+        say(f"error: {failed}")
+        return 3
+    if child.returncode:
+        say(f"error: verl ended with exit code {child.returncode}; expected 0; its log is {log}")
+    return int(child.returncode != 0)
 
 
 def failure_in(line: str) -> str:
     match = FAILED_REWARD.match(line)
     return match[1].strip() if match else ""
-
-
-def without_addresses(action: str) -> dict[str, str]:
-    """The environment without the address of a cluster, which Ray would take for the one that is meant."""
-    for name in RAY_ADDRESSES:
-        if name in os.environ:
-            say(f"note: {name} {os.environ[name]} is left aside for --{action}")
-    return {name: value for name, value in os.environ.items() if name not in RAY_ADDRESSES}
-
-
-def reward_code(output: Path, failed: str) -> int:
-    """3 where a reward or an environment ended the run, which is told; else 0."""
-    with contextlib.suppress(OSError):  # on a cluster it may be another machine's
-        failed = (output / REWARD_ERROR).read_text(encoding="utf-8").strip()
-    if failed:
-        say(f"error: {failed}")
-    return 3 if failed else 0
 
 
 def run_local(config: Config) -> int:
@@ -161,19 +161,13 @@ def run_local(config: Config) -> int:
     say_findings(config, job.parameters)
     need_sound_job(config, folder)
     write_script(folder / "run.sh", script(config, job, overrides, shlex.quote(sys.executable)))
-    code, failed = follow([str(folder / "run.sh")], output / "verl.log", without_addresses("run"))
-    if code > 128:
-        say(f"stopped by signal {code - 128}; go on from the newest checkpoint with --resume")
-        return code
-    return reward_code(output, failed) or finish(config, output, code)
+    stopped = "go on from the newest checkpoint with --resume"
+    return follow([str(folder / "run.sh")], output, "run", stopped) or finish(config, output)
 
 
-def finish(config: Config, output: Path, code: int) -> int:
+def finish(config: Config, output: Path) -> int:
     """Tell how a run ended, and copy its last policy to final/; returns the exit code."""
     last = output / "checkpoints" / f"global_step_{config.steps}" / "actor"
-    if code:
-        say(f"error: verl ended with exit code {code}; expected 0; its log is {output / 'verl.log'}")
-        return 1
     if not last.is_dir():
         say(f"error: got a run that ended without the checkpoint of step {config.steps}; expected {last}")
         return 1
@@ -211,7 +205,7 @@ def need_cluster(config: Config) -> None:
         re.fullmatch(r"https?://[^/\s]+/?", config.submit),
         f"{got}; expected the dashboard's address; try --submit http://HEAD:8265",
     )
-    usage = {}
+    usage, version = {}, None
     try:
         version = fetch(config.submit, "/api/version")
         need("ray_version" in version, f"{got}, which answers {str(version)[:80]}; expected a Ray dashboard")
@@ -219,12 +213,13 @@ def need_cluster(config: Config) -> None:
         usage = status["loadMetricsReport"]["usage"]
     except (OSError, ValueError) as error:
         need(
-            getattr(error, "code", None) in (401, 403),  # it asks for a token, which Ray's own client sends
+            # it asks for a token, which Ray's own client sends, or does not tell what it has
+            version or getattr(error, "code", None) in (401, 403),
             f"{got}, where no Ray cluster answers ({error}); expected the address that `ray start --head "
             "--dashboard-host=0.0.0.0` prints; try to open it in a browser",
         )
     except (KeyError, TypeError):
-        return  # a dashboard that does not tell
+        pass  # nor does this one
     gpus = config.nodes * config.gpus_per_node
     for name, count in {"GPU": gpus, "CPU": cpus_needed(gpus, 1)}.items():
         total = usage.get(name, [0, 0])[1]
@@ -244,18 +239,14 @@ def submit_job(config: Config) -> int:
     write_script(folder / "run.sh", script(config, job, overrides))
     say_what_is_sent(config, folder)
     variables = {name: value for name, value in os.environ.items() if name.startswith("VERL_")}
-    runtime = {"excludes": ["__pycache__", "*.sbatch", "*.log", "trial.json"], "env_vars": variables}
+    runtime = {"excludes": ["__pycache__", "*.sbatch", "*.log"], "env_vars": variables}
     command = [sys.executable, "-m", "ray.scripts.scripts", "job", "submit", "--address", config.submit]
     command += ["--working-dir", str(folder), "--runtime-env-json", json.dumps(runtime), "--", "bash", "run.sh"]
-    code, failed = follow(command, output / "verl.log", without_addresses("submit"))
-    if code > 128:
-        say(f"the job goes on; to stop it: ray job stop --address {config.submit} and its name, as printed above")
-        return code
-    if code:
-        say(f"error: the job ended with exit code {code}; expected 0; its log is {output / 'verl.log'}")
-        return reward_code(output, failed) or 1
-    tell(json.dumps({"status": "SUCCEEDED", "output_dir": job.output}))
-    return 0
+    stopped = f"the job goes on; to stop it: ray job stop --address {config.submit} and its name, as printed above"
+    code = follow(command, output, "submit", stopped)
+    if not code:
+        tell(json.dumps({"status": "SUCCEEDED", "output_dir": job.output}))
+    return code
 
 
 def say_what_is_sent(config: Config, folder: Path) -> None:

@@ -1,15 +1,23 @@
-"""Rewards inside verl's processes."""
+"""What verl loads of ours: rewards and their manager, a replay buffer, and estimators and losses that it lacks."""
 
 import asyncio
 import contextlib
+import json
 import math
 import queue
+import runpy
 import sys
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
+from parts.learning.advantages import gpg_advantages, maxrl_advantages, overlong_penalty
+from parts.learning.own_functions import own_function
 from parts.rewards.rewards import CallLimits, Reward
+from parts.rewards.user_code import visible_text
 from programs.verl_train.data import row_columns
+from programs.verl_train.model_files import end_ids_of
+from programs.verl_train.names import OWN_NAME
 
 REWARD_ERROR = "reward_error.txt"  # of the output folder: why a reward or an environment ended the run
 REWARD_FAILED = "REWARD FAILED"
@@ -109,3 +117,142 @@ def tell_failure(text: str, error_file: str) -> None:
     with contextlib.suppress(OSError):  # the folder may be another machine's
         if error_file:
             Path(error_file).write_text(f"{text}\n", encoding="utf-8")
+
+
+def token_reward_manager(file: Path):
+    """The class TokenRewardManager, for verl, with the reward of verl_reward.py; verl_hooks.py calls this."""
+    from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
+
+    class TokenRewardManager(RewardManagerBase):
+        """Tells our rewards the prompt, the token ids and special tokens, and takes penalties for length."""
+
+        def __init__(self, config, tokenizer, compute_score, **kwargs):
+            super().__init__(config, tokenizer, compute_score)
+            given = config.reward.get("reward_kwargs") or {}
+            self.missing, self.share = float(given.get("missing_eos_penalty", 0)), float(given.get("overlong_share", 0))
+            self.limit, self.group_size = config.data.max_response_length, config.actor_rollout_ref.rollout.n
+            self.ends = end_ids_of(config.actor_rollout_ref.model.path, tokenizer)
+            self.batcher = runpy.run_path(str(file))["batcher"]
+
+        async def run_single(self, data) -> dict:
+            """Score one trajectory."""
+            item = data[-1]
+            width = item.batch["responses"].shape[-1]
+            length = int(item.batch["attention_mask"][-width:].sum())
+            ids = item.batch["responses"][:length].tolist()
+            told = await self.batcher.score(item.non_tensor_batch, visible_text(self.tokenizer, ids, self.ends), ids)
+            missing = 0.0 if ids and ids[-1] in self.ends else self.missing
+            score = told["score"] - missing - overlong_penalty(length, self.limit, self.share)
+            return {"reward_score": exact_in_means(score, self.group_size), "reward_extra_info": told}
+
+    return TokenRewardManager
+
+
+def strict_replay_buffer():
+    """The class StrictReplayBuffer, for verl; verl_hooks.py calls this."""
+    from collections import Counter
+
+    from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
+
+    class StrictReplayBuffer(ReplayBuffer):
+        """verl's replay buffer; a failed rollout or reward ends the run, DAPO's replacements are counted."""
+
+        def __init__(self, *args, sampler_kwargs, refill_fn, **kwargs):
+            options = dict(sampler_kwargs or {})
+            self.error_file, self.max_refills = Path(options.get("error_file", "")), options.get("max_refills", 0)
+            self.refilled, self.dispatch = 0, refill_fn
+            filtering = {}
+            if options.get("filter_groups_metric"):
+                filtering = {"filter_groups_metric": options["filter_groups_metric"], "gen_batch_size": 1}
+                filtering["train_batch_size"] = options["train_batch_size"]
+            super().__init__(*args, sampler_kwargs=sampler_kwargs, refill_fn=self.refill, **filtering, **kwargs)
+
+        def refill(self, count: int) -> int:
+            self.refilled += count
+            return self.dispatch(count)
+
+        def sample(self, global_steps, partition_id, batch_size):
+            """A batch of the step; the count of replacements starts anew."""
+            self.refilled = 0
+            return super().sample(global_steps, partition_id, batch_size)
+
+        def _dapo_filtered_keys(self, partition_id):
+            if self.filter_groups_metric and self.refilled >= self.max_refills * self.train_batch_size:
+                return set(), Counter()
+            return super()._dapo_filtered_keys(partition_id)
+
+        def _select_prompt_uids(self, partition_id, sampleable_keys, batch_size):
+            last = super()._dapo_filtered_keys(partition_id)[0]  # their places are left over, once refills are used up
+            picked, *snapshots = super()._select_prompt_uids(partition_id, sampleable_keys - last, batch_size)
+            more, *_ = super()._select_prompt_uids(partition_id, sampleable_keys & last, batch_size - len(picked))
+            return [*picked, *more], *snapshots
+
+        def _sync_metadata_from_transfer_queue(self):
+            super()._sync_metadata_from_transfer_queue()
+            failed = sum(map(len, self.failure_keys.values()))
+            if failed:
+                why = (
+                    self.error_file.read_text(encoding="utf-8") if self.error_file.is_file() else "its log stands above"
+                )
+                raise RuntimeError(f"got {failed} prompts whose rollout or reward failed; the run ends here: {why}")
+
+    return StrictReplayBuffer
+
+
+def settings_of(job: Path) -> SimpleNamespace:
+    """The run's settings, as an estimator or loss of the user's own takes them: `config`."""
+    return SimpleNamespace(**json.loads((job / "settings.json").read_text(encoding="utf-8"))["settings"])
+
+
+def register_estimators(job: Path, place: str = "") -> None:
+    """Put our estimators that verl lacks, and FILE.py:function of the job, into its registry; verl_hooks.py does it."""
+    import numpy as np
+    import torch
+    from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY, register_adv_est
+
+    def registered(name, advantages, config=None):
+        def estimate(token_level_rewards, response_mask, index, **_):
+            scores = token_level_rewards.sum(-1)
+            groups = torch.as_tensor(np.unique(index, return_inverse=True)[1], device=scores.device)
+            known = {"rewards": token_level_rewards, "mask": response_mask.to(scores.dtype), "config": config}
+            result = advantages(scores=scores, groups=groups, **known)
+            result = (result if result.dim() == 2 else result[:, None]) * response_mask
+            return result, result
+
+        if name not in ADV_ESTIMATOR_REGISTRY:  # verl loads this file once for each of its uses
+            register_adv_est(name)(estimate)
+
+    registered("gpg_ours", gpg_advantages)
+    registered("maxrl_ours", maxrl_advantages)
+    if place:
+        registered(OWN_NAME, own_function("advantage", f"{job}/{place}"), settings_of(job))
+
+
+def register_loss(job: Path, place: str) -> None:
+    """Put FILE.py:function of the job into verl's registry of policy losses; verl_own_loss.py does it."""
+    from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY, agg_loss, register_policy_loss
+
+    function, settings = own_function("loss", f"{job}/{place}"), settings_of(job)
+
+    def policy_loss(
+        old_log_prob,
+        log_prob,
+        advantages,
+        response_mask,
+        loss_agg_mode="token-mean",
+        config=None,
+        rollout_is_weights=None,
+    ):
+        mask = response_mask.to(log_prob.dtype)
+        known = {"logprobs": log_prob, "old_logprobs": old_log_prob, "advantages": advantages, "mask": mask}
+        losses, clipped = function(**known, config=settings)
+        losses = losses if rollout_is_weights is None else losses * rollout_is_weights
+        loss = agg_loss(losses, response_mask, loss_agg_mode, **config.global_batch_info)
+
+        def mean(values) -> float:
+            return ((values.detach() * mask).sum() / mask.sum().clamp(min=1)).item()
+
+        return loss, {"actor/pg_clipfrac": mean(clipped), "actor/ppo_kl": mean(old_log_prob - log_prob)}
+
+    if OWN_NAME not in POLICY_LOSS_REGISTRY:
+        register_policy_loss(OWN_NAME)(policy_loss)
