@@ -3,6 +3,7 @@
 import csv
 import io
 import itertools
+import re
 from collections import Counter
 from collections.abc import Iterator
 
@@ -42,6 +43,10 @@ def column_names(header: list[str], where: str) -> list[str]:
     names = filled([cell.strip() for cell in header])
     flaw = flaw_of_bytes("".join(names))
     need(not flaw, f"{where}: got {flaw}; expected UTF-8 text; try {OTHER_ENCODING}")
+    mark = names and re.fullmatch(r"sep=.?", ",".join(names))
+    need(
+        not mark, f"{where}: got Excel's mark {','.join(names)!r}; expected the names of columns; try deleting the line"
+    )
     twice = [column for column, count in Counter(names).items() if count > 1]
     need(not twice, f"{where}: got the column {twice[:1]} twice; expected each name once; try renaming one")
     text = next((cell for cell in names if len(cell) > 60 or cell[-1:] in tuple(".?!:。？！")), None)
