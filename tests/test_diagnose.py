@@ -425,23 +425,6 @@ def test_persistence_is_that_of_the_noise_whatever_its_trend(rho):
 # ------------------------------------------------------------------------------------------------ formats
 
 
-FORMATS = {  # log: format, trainer, last step
-    "ppo_healthy": ("metrics.jsonl", "ppo_train", 40),
-    "grpo_healthy": ("metrics.jsonl", "grpo_train", 30),
-    "page_ppo": ("metrics.jsonl", "one_page", 25),
-    "trl_healthy": ("trainer_state.json", "trl", 12),
-    "trl_printer.log": ("TRL console", "trl", 6),
-    "verl_healthy.log": ("verl console", "verl", 20),
-    "verl_mismatch.jsonl": ("verl file log", "verl", 8),
-}
-
-
-def test_formats_and_steps():
-    for name, (kind, trainer, last) in FORMATS.items():
-        run = diagnose.load_run(str(DATA / name))
-        assert (run.format, run.trainer, run.steps()[0], run.steps()[-1]) == (kind, trainer, 1, last)
-
-
 def long_rows(steps: int):
     """Rows of a log that is longer than what is kept of it."""
     for step in range(1, steps + 1):
@@ -530,12 +513,6 @@ def test_trl_names_are_those_of_the_installed_trainer():
     # in _maybe_log_save_evaluate and the profiler: plain keys of a dict
     missing = {name for name in names if f'"{name}"' not in source}
     assert missing <= {"step_time"} and 'f"rewards/{' in source
-
-
-def test_our_names_are_those_of_the_glossary():
-    text = (ROOT / "references" / "metrics.md").read_text(encoding="utf-8")
-    known = set(re.findall(r"^\| `([^`]+)` \|", text, re.MULTILINE))
-    assert set(diagnose.OURS) <= known
 
 
 # ------------------------------------------------------------------------------------------------ remedies
@@ -678,12 +655,6 @@ def test_what_is_not_finite_is_found_where_it_stands(value, tmp_path):
         run = judged(write_run(tmp_path / "run", rows))
         item = run["causes"][0]["evidence"][0]
         assert (run["causes"][0]["cause"], item["figure"], item["step"], run["since_step"]) == ("overflow", key, 12, 12)
-
-
-def test_resumed_console_repeats_steps_and_the_later_value_wins(tmp_path):
-    steps = [(1, 0.1), (2, 0.2), (3, 0.3), (2, 0.25), (3, 0.35), (4, 0.4)]
-    (tmp_path / "log").write_text("".join(f"step:{n} - critic/score/mean:{v}\n" for n, v in steps))
-    assert diagnose.load_run(str(tmp_path / "log")).series["score"] == {1: 0.1, 2: 0.25, 3: 0.35, 4: 0.4}
 
 
 def test_causes_stand_in_the_troubleshooting_page():
