@@ -78,7 +78,7 @@ def what_was_read(run: LoggedRun) -> tuple[list[str], list[str]]:
         (bool(run.series.get("score")), "", "the score under a known name: --columns reward=NAME"),
         (settings, f"settings ({run.settings_file or 'beside the log'})", "settings: --settings FILE"),
         (bool(run.texts), f"{len(run.texts)} samples", f"samples with scores ({SAMPLES})"),
-        (scored or not run.texts, "", "scores beside the samples"),
+        (scored or not run.texts, "", "scores of the samples, logged beside them"),
         (gold or not run.texts, "gold answers" * gold, "gold answers of the samples: --data FILE"),
         (bool(run.reward_source), "the reward's source", "the reward's source: --reward FILE.py:function"),
         (held_out, "a held-out figure", "two held-out evaluations"),
