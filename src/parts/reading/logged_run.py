@@ -147,12 +147,6 @@ def gained(run: LoggedRun) -> bool:
     return trend(first_part(run)[1]) > 0
 
 
-def rises_late(run: LoggedRun) -> bool:
-    """Whether the score rises over the second half of the run."""
-    scores = run.values("score")
-    return trend(scores[len(scores) // 2 :]) > 0
-
-
 def collapse(run: LoggedRun) -> tuple[float, float, int] | None:
     """(best stretch, last stretch, step at which half was lost) where the score fell by more than half, else None."""
     scores = run.values("score")

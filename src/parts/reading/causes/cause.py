@@ -8,9 +8,7 @@ from parts.reading.logged_run import LoggedRun
 CERTAIN, LIKELY = 0.9, 0.6  # strengths of evidence; below LIKELY a cause is named only beside another
 # signs of a run that learns nothing, and of one that loses what it had
 STILL = "flat_score constant_scores equal_groups zero_gradient held_out_flat critic_explains_little"
-LOST = (
-    "score_fell clipped kl_high entropy_fell entropy_rose length_fell length_rose truncated repetition gradient_spike"
-)
+LOST = "score_fell clipped kl_high entropy_fell entropy_rose length_fell length_rose truncated repetition"
 TRY_REWARD = "python scripts/reward_preflight.py --reward FILE.py:{reward} --data DATA"
 TRY_MODEL = f"{TRY_REWARD} --model MODEL"
 
