@@ -64,15 +64,15 @@ Exit codes: 0 written, 1 the trial found something (the file stays), 2 bad input
 #       902-988  extracts         The part of a Python file that some of its names need, as a file of its own
 #      991-1192  user code        What a reward is given: texts, copies of the columns, and a state of the process of …
 #     1195-1306  schema examples  An example of what a JSON Schema accepts, for tests of rewards
-#     1309-1571  reward forms     The forms that a reward function may have, loading one, and its arguments
-#     1574-1724  rewards          The reward of a run: a weighted sum of functions; calling them, async ones in one …
-#     1727-1945  assembly         A written file from the files of files/: their statements that it needs, below its …
-#     1948-2018  json reward      The task json_schema: constants of the reward, and the cases of its self-test
-#     2021-2571  tasks            The tasks: which files each takes, its constants, and the cases of its self-test
-#     2574-2873  ports            Ports between TRL and verl: the reward imported from its file, or with --inline the …
-#     2876-3013  trials           What is tried with a written file: its self-test, its rows, the original of a port
-#     3016-3233  code trial       The programs that the shortest code reward is tried on
-#     3236-3398  command          The command line
+#     1309-1562  reward forms     The forms that a reward function may have, loading one, and its arguments
+#     1565-1715  rewards          The reward of a run: a weighted sum of functions; calling them, async ones in one …
+#     1718-1936  assembly         A written file from the files of files/: their statements that it needs, below its …
+#     1939-2009  json reward      The task json_schema: constants of the reward, and the cases of its self-test
+#     2012-2562  tasks            The tasks: which files each takes, its constants, and the cases of its self-test
+#     2565-2864  ports            Ports between TRL and verl: the reward imported from its file, or with --inline the …
+#     2867-3004  trials           What is tried with a written file: its self-test, its rows, the original of a port
+#     3007-3224  code trial       The programs that the shortest code reward is tried on
+#     3227-3389  command          The command line
 
 import argparse
 import ast
@@ -1392,20 +1392,11 @@ def forget_shadows(folder: Path, names: set[str]) -> None:
 
 
 def importable_name(file: Path) -> str:
-    """A name under which other processes import a file with its folder, or the one above that, on their path.
-
-    One of its own, which they cannot import, where both names are taken.
-    """
-    stem, folder = file.stem, file.parent
-    for name, place in ((stem, folder), (f"{folder.name}.{stem}", folder.parent)):
-        top, dotted = name.partition(".")[0], name.count(".")
-        here = getattr(sys.modules.get(name), "__file__", None)
-        if here and Path(here).resolve() == file:
-            return name
-        free = name not in sys.modules and not is_installed(top, place)
-        if free and "." not in stem and (not dotted or folder.name.isidentifier()):
-            return name
-    return f"{stem}_{abs(hash(str(file)))}"
+    """The stem of a file, under which other processes import it; a name of its own where another module has that."""
+    there = getattr(sys.modules.get(file.stem), "__file__", None)
+    own = there and Path(there).resolve() == file
+    free = file.stem not in sys.modules and not is_installed(file.stem, file.parent) and "." not in file.stem
+    return file.stem if own or free else f"{file.stem}_{abs(hash(str(file)))}"
 
 
 def import_file(what: str, spec: str, file: str):
@@ -1421,7 +1412,7 @@ def import_file(what: str, spec: str, file: str):
             return sys.modules[name]
         make_way(path.parent)
         before, sys.argv = (sys.argv, sys.path[:]), [str(path)]
-        sys.path[:0] = [str(path.parent), *([str(path.parents[1])] * name.count("."))]  # it may import its neighbours
+        sys.path.insert(0, str(path.parent))  # it may import its neighbours
         module_spec = importlib.util.spec_from_file_location(name, path)
         sys.modules[name] = module = importlib.util.module_from_spec(module_spec)
         try:

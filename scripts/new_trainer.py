@@ -49,16 +49,16 @@ Exit codes: 0 done, 1 a check, the run or its diagnosis found something, 2 bad i
 #       661-858  question parts  Columns that look like a part of the question: texts to read before it, options, …
 #       861-893  held out        Held-out prompts that also train: prompts compared by what they ask, counted, …
 #      896-1091  user code       What a reward is given: texts, copies of the columns, and a state of the process of …
-#     1094-1356  reward forms    The forms that a reward function may have, loading one, and its arguments
-#     1359-1374  rewards         The reward of a run: a weighted sum of functions; calling them, async ones in one …
-#     1377-1392  models          Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     1395-1401  losses          The KL to the reference, policy and value losses, and how losses per token become …
-#     1404-1501  idle settings   Settings that a configuration makes inert: each is named at the start, with what …
-#     1504-1552  run end         What a run that went wrong says of itself at its end, by its last steps and its …
-#     1555-1751  pages           The pages of templates/ as source: their settings and changes, and functions of the …
-#     1754-1857  saved model     What a run has saved, judged by other code than its own
-#     1860-1979  training        The check of a page, its run, and what both come to
-#     1982-2196  command         The command line
+#     1094-1347  reward forms    The forms that a reward function may have, loading one, and its arguments
+#     1350-1365  rewards         The reward of a run: a weighted sum of functions; calling them, async ones in one …
+#     1368-1383  models          Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     1386-1392  losses          The KL to the reference, policy and value losses, and how losses per token become …
+#     1395-1492  idle settings   Settings that a configuration makes inert: each is named at the start, with what …
+#     1495-1543  run end         What a run that went wrong says of itself at its end, by its last steps and its …
+#     1546-1742  pages           The pages of templates/ as source: their settings and changes, and functions of the …
+#     1745-1848  saved model     What a run has saved, judged by other code than its own
+#     1851-1970  training        The check of a page, its run, and what both come to
+#     1973-2187  command         The command line
 
 import argparse
 import ast
@@ -1177,20 +1177,11 @@ def forget_shadows(folder: Path, names: set[str]) -> None:
 
 
 def importable_name(file: Path) -> str:
-    """A name under which other processes import a file with its folder, or the one above that, on their path.
-
-    One of its own, which they cannot import, where both names are taken.
-    """
-    stem, folder = file.stem, file.parent
-    for name, place in ((stem, folder), (f"{folder.name}.{stem}", folder.parent)):
-        top, dotted = name.partition(".")[0], name.count(".")
-        here = getattr(sys.modules.get(name), "__file__", None)
-        if here and Path(here).resolve() == file:
-            return name
-        free = name not in sys.modules and not is_installed(top, place)
-        if free and "." not in stem and (not dotted or folder.name.isidentifier()):
-            return name
-    return f"{stem}_{abs(hash(str(file)))}"
+    """The stem of a file, under which other processes import it; a name of its own where another module has that."""
+    there = getattr(sys.modules.get(file.stem), "__file__", None)
+    own = there and Path(there).resolve() == file
+    free = file.stem not in sys.modules and not is_installed(file.stem, file.parent) and "." not in file.stem
+    return file.stem if own or free else f"{file.stem}_{abs(hash(str(file)))}"
 
 
 def import_file(what: str, spec: str, file: str):
@@ -1206,7 +1197,7 @@ def import_file(what: str, spec: str, file: str):
             return sys.modules[name]
         make_way(path.parent)
         before, sys.argv = (sys.argv, sys.path[:]), [str(path)]
-        sys.path[:0] = [str(path.parent), *([str(path.parents[1])] * name.count("."))]  # it may import its neighbours
+        sys.path.insert(0, str(path.parent))  # it may import its neighbours
         module_spec = importlib.util.spec_from_file_location(name, path)
         sys.modules[name] = module = importlib.util.module_from_spec(module_spec)
         try:
