@@ -17,7 +17,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 from parts.reading.causes.ranking import diagnose
-from parts.reading.log_reading import fill_series
+from parts.reading.log_reading import Table, run_of
 from parts.reading.logged_run import LoggedRun
 
 KINDS, STEPS = ("independent", "persistent", "binomial", "heavy"), (12, 40, 150)
@@ -51,8 +51,10 @@ def series(kind: str, steps: int, level: float, share: float, numbers: random.Ra
 def noise_log(kind: str, steps: int, numbers: random.Random) -> LoggedRun:
     """A log of nothing but noise."""
     columns = {name: series(kind, steps, *level, numbers) for name, level in LEVELS.items()}
-    rows = [{"step": i + 1} | {name: values[i] for name, values in columns.items()} for i in range(steps)]
-    return fill_series(LoggedRun("noise", "metrics.jsonl", "ppo_train"), rows, "ours")
+    table = Table({})
+    for i in range(steps):
+        table.add({"step": i + 1} | {name: values[i] for name, values in columns.items()})
+    return run_of("noise", "metrics.jsonl", "ppo_train", table, {})
 
 
 def measure(logs: int, seed: int = 0) -> dict[str, float]:

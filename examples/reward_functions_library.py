@@ -14,27 +14,21 @@ and option value that is accepted; w: the advised weight. Presets have weights:
 """
 
 # Contents
-#         60-83  answer marks     Final answers that worked solutions mark by a last line `#### 42`
-#        86-201  stated answers   Where a text states its final answer: marks and phrases in six languages, and the …
-#       204-214  schema examples  An example of what a JSON Schema accepts, for tests of rewards
-#       217-233  neighbour files  Loading the files beside this one
-#       236-374  options          Options of rewards, and which values make sense
-#       377-457  contract         What every reward function is and takes
-#       460-605  text parts       Finding answers, blocks and sections in texts
-#       608-765  correctness      Right answers
-#       768-838  programs         Programs that pass tests
-#       841-959  format           Layouts
-#      962-1080  length           Lengths
-#     1083-1181  style            Style and repetition
-#     1184-1362  judges           Models that judge
-#     1365-1478  combined         Rewards made of others
-#     1481-1504  presets          Presets, and the names that older code knows
+#         54-77  answer marks     Final answers that worked solutions mark by a last line `#### 42`
+#        80-195  stated answers   Where a text states its final answer: marks and phrases in six languages, and the …
+#       198-208  schema examples  An example of what a JSON Schema accepts, for tests of rewards
+#       211-432  contract         What every reward function is and takes; its options, and which values make sense
+#       435-574  text parts       Finding answers, blocks and sections in texts
+#       577-801  correctness      Right answers, and programs that pass tests
+#      804-1010  format           Layouts, style and repetition
+#     1013-1131  length           Lengths
+#     1134-1312  judges           Models that judge
+#     1315-1424  combined         Rewards made of others, presets, and the names that older code knows
 
 import ast
 import asyncio
 import functools
 import hashlib
-import importlib
 import importlib.util
 import inspect
 import itertools
@@ -214,7 +208,7 @@ def checker_of(schema):
     return kind(schema, registry=Registry())
 
 
-# ------------------------------------------ neighbour files (src/programs/reward_functions_library/neighbour_files.py)
+# -------------------------------------------------------- contract (src/programs/reward_functions_library/contract.py)
 
 _LOCK = threading.RLock()
 
@@ -231,15 +225,6 @@ def _load(name: str):
             sys.modules[module_name] = importlib.util.module_from_spec(spec)
             spec.loader.exec_module(sys.modules[module_name])
         return sys.modules[module_name]
-
-
-# ---------------------------------------------------------- options (src/programs/reward_functions_library/options.py)
-
-
-def _start(function, items: int) -> None:
-    """Start the worker of the math grader with the first batch that may need it, so that no item waits for it."""
-    if function.grades and items:
-        _load("math_grader").start_worker(patience_s=0.95 * items if items > 1 else 0.0)
 
 
 def _number_between(low=-math.inf, high=math.inf, *, above=False, below=False, whole=False):
@@ -267,22 +252,14 @@ def _are_tags(value) -> bool:
     return bool(names) and len({*value}) == len(value) and all(re.fullmatch(r"[^\s<>/]+", tag) for tag in value)
 
 
-_SETTINGS = {  # of run_code in scripts/sandbox.py
-    **dict.fromkeys(("timeout_s", "total_timeout_s"), ("a number above 0", _number_between(0, above=True))),
-    "memory_mb": ("a whole number from 1", _number_between(1, whole=True)),
-    **dict.fromkeys(("strict", "isolate_tests"), ("True or False", lambda value: isinstance(value, bool))),
-    "endpoint": ("a URL", lambda value: isinstance(value, str) and value.startswith(("http://", "https://"))),
-    "sandbox": ("a Sandbox", lambda value: hasattr(value, "spawn")),
-}
+_SETTINGS = ("timeout_s", "total_timeout_s", "memory_mb", "output_mb", "strict", "sandbox")  # of run_code in sandbox.py
 
 
 def _are_settings(value) -> bool:
     """Whether a value is a dict of settings for run_code; None in it stands for a default."""
-    return value is None or (
-        isinstance(value, dict)
-        and value.keys() <= _SETTINGS.keys()
-        and all(setting is None or _SETTINGS[name][1](setting) for name, setting in value.items())
-    )
+    known = value is None or (isinstance(value, dict) and value.keys() <= {*_SETTINGS})
+    numbers = ((value or {}).get(name) for name in _SETTINGS[:4]) if known else ()
+    return known and all(number is None or _number_between(0, above=True)(number) for number in numbers)
 
 
 _POSITIVE = "a number above 0", _number_between(0, above=True)
@@ -374,9 +351,6 @@ _SCRIPTS = {
 }
 
 
-# -------------------------------------------------------- contract (src/programs/reward_functions_library/contract.py)
-
-
 def completion_text(completion, left_out=("tool", "user", "system")) -> str:
     """Return the text of a completion: a string, chat messages (contents joined, without those roles), or None."""
     if completion is None or isinstance(completion, str):
@@ -388,7 +362,8 @@ def completion_text(completion, left_out=("tool", "user", "system")) -> str:
 
 def _evaluate(function, options: dict, prompts, completions, positional, given) -> list[float | None]:
     """Score a batch by the per-sample core; options in a call count unless they are lists: those are columns."""
-    _start(function, len(completions))
+    if function.grades and completions:
+        _load("math_grader").start_worker()  # beside what follows
     names = [column for column in function.columns if column != "prompt"][: len(positional)]
     given = {**dict(zip(names, positional, strict=True)), **given, "prompt": prompts}
     options = {k: v for k, v in given.items() if k in function.options and not isinstance(v, list)} | options
@@ -472,7 +447,6 @@ _EQUATION = re.compile(
 )
 _PUNCTUATION = frozenset(string.punctuation)
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|[\n;。！？]")
-_CITED = re.compile(r"\[([0-9]{1,3})\]|\([A-Z][\w'-]{1,40}[^()0-9]{0,80}[0-9]{4}[a-z]?\)|https?://\w|\bdoi:10\.")
 _WORD, _PLAIN = re.compile(r"\w+"), re.compile(r"^\\(?:text|textbf|mathrm)\{([^{}]*)\}$")
 _BOX = re.compile(r"\\(?:boxed|fbox)\{((?:[^{}]++|\{(?:[^{}]++|\{[^{}]*+\})*+\})*+)\}")
 _END = re.compile(r"[*_.]*(?:\n|$)|(?:(?<=\d)|(?<=\w{3}))[*_]*\.\s|[。！？]")  # not after the initials of a name
@@ -482,11 +456,6 @@ def _sections(text: str, tag: str) -> list[str]:
     """The contents of every `<tag>…</tag>`."""
     found = [part.partition(f"</{tag}>") for part in text.split(f"<{tag}>")[1:]]
     return [content.strip() for content, closed, _ in found if closed]
-
-
-def extract_xml_tag(text: str, tag: str) -> str:
-    """Return the content of the first `<tag>…</tag>`, or ""."""
-    return next(iter(_sections(text, tag)), "")
 
 
 def _blocks(text: str) -> list[tuple[str, str]]:
@@ -765,8 +734,7 @@ def squad_f1(text, answer=None, answers=None):
     return None if golds is None else max(_squad_f1(_squad_words(_final(text)), gold) for gold in golds)
 
 
-# -------------------------------------------------------- programs (src/programs/reward_functions_library/programs.py)
-
+# ---- programs
 _TESTS = ("tests", "test_cases", "test", "test_list")  # names of the column in data sets that people have
 
 
@@ -808,11 +776,6 @@ def code_execution(
     code = _load("sandbox").program_of(text, tests, entry_point, setup, prompt)
     verdict = _verdict(code, tests, entry_point=entry_point, setup=setup, **(settings or {}))
     return verdict and {"fraction": verdict.fraction, "all": float(verdict.all_passed)}[mode]
-
-
-def run_test_cases(code: str, test_cases, **settings) -> int:
-    """Return how many test cases the code passes, in the sandbox; (input, expected) pairs call `solution`."""
-    return getattr(_verdict(code, test_cases, **settings), "passed", 0)
 
 
 @reward
@@ -959,6 +922,94 @@ def json_schema(text, schema, *, max_characters=20_000):
         return None if schema is None else warnings.warn(f"got an unusable schema: {error!r:.200}", stacklevel=2)
 
 
+# ---- style
+_OPERATORS = {"+": float.__add__, "-": float.__sub__, "*": float.__mul__, "/": lambda a, b: a / (b or math.inf)}
+_CONNECTORS = set("therefore thus hence because since so then first second third next finally however moreover".split())
+_FUNCTION_WORDS = set(
+    "a an the this that these those it its he she they we you i his her their our my is are was were be been has have "
+    "had do does did can will would should must of in on at by to for from with as per and or but if not no each all "
+    "both than into which who what when where how there here out up more most some any one us them him me let".split()
+)
+
+
+@reward
+def reasoning_quality(text, prompt, *, target=4):
+    """min(1, steps / target) for the steps of the reasoning: {0, 1/target, …, 1}, w 0.05, beside correctness.
+    A step is a sentence of 4 to 60 words, mostly new to prompt and earlier steps, that reads as English (15 to 75 %
+    function words) or holds equations `a + b = c`, all true. Connectors count for nothing, over two spoil a sentence;
+    repetitive text scores 0. It measures form: fluent nonsense passes, and other languages need equations.
+    >>> text = "Tom picks 3 apples from each of the 4 trees. That is 3 * 4 = 12 apples in his basket."
+    >>> reasoning_quality(None, [text, "Therefore thus because. First, second, next, finally."])
+    [0.5, 0.0]"""
+    text = "\n".join(_sections(text, "reasoning") + _sections(text, "think")) or text
+    sentences = [(s, _WORD.findall(s.lower())) for s in _SENTENCE.split(text[:20_000])]
+    known = [{*_WORD.findall(s.lower())} for s in _SENTENCE.split(completion_text(prompt, ())[-20_000:])][:200]
+    steps, repeated = 0, _distinct([w for _, words in sentences for w in words if w not in _CONNECTORS], 3) < 0.7
+    for sentence, spoken in sentences[: 0 if repeated else 400]:
+        words = [w for w in spoken if w not in _CONNECTORS]
+        content, equations = {*words} - _FUNCTION_WORDS, _EQUATION.findall(sentence)
+        share = sum(w in _FUNCTION_WORDS for w in words) / max(1, len(words))
+        stale = len(content) < 2 or any(len(content & old) > 0.6 * len(content) for old in known)
+        true = all(
+            abs(_OPERATORS[o](float(a), float(b)) - float(c)) <= 0.01 * abs(float(c)) for a, o, b, c in equations
+        )
+        sound = true if equations else 0.15 <= share <= 0.75
+        if 4 <= len(words) <= 60 and len(spoken) - len(words) <= 2 and sound and not stale:
+            steps, known = steps + 1, [*known, content]
+    return min(1.0, steps / target)
+
+
+@reward
+def repetition_penalty(text, *, ngram_size=3, max_penalty=-1.0):
+    """(1 − distinct / all n-grams)·max_penalty, over lower-case words (open-r1): [max_penalty, 0], w 0.1 to 1.
+    >>> repetition_penalty(None, ["a b c d", "no no no no no"])
+    [0.0, -0.6666666666666667]"""
+    return (1 - _distinct(text.lower().split(), ngram_size)) * max_penalty + 0.0
+
+
+@reward
+def token_repetition(text, completion_ids, *, ngram_size=3, max_penalty=-1.0):
+    """(1 − distinct / all n-grams)·max_penalty, over tokens: [max_penalty, 0], w 0.1 to 1.
+
+    Appendix C.2 of Demystifying Long Chain-of-Thought Reasoning (Yeo 2025, arXiv 2502.03373), as in TRL's
+    `get_repetition_penalty_reward`: of the tokens in `completion_ids`, so for any language; repetition_penalty counts
+    words, as open-r1 does. 0 for fewer than ngram_size tokens.
+
+    >>> token_repetition(None, ["", ""], completion_ids=[[1, 2, 3, 4], [5, 5, 5, 5, 5]], ngram_size=2)
+    [0.0, -0.75]
+    """
+    return (1 - _distinct(list(completion_ids or ()), ngram_size)) * max_penalty + 0.0
+
+
+@reward
+def no_repetition(text, *, ngram_size=3, threshold=0.7):
+    """min(1, u / threshold), u = distinct / all n-grams of words: [0, 1], w 0.1. Characters without spaces; empty: 0.
+    >>> no_repetition(None, ["the cat sat on the mat", "no no no no no"], threshold=1.0)
+    [1.0, 0.3333333333333333]"""
+    words = text.lower().split()
+    units, size = (words, ngram_size) if len(text) <= 20 * len(words) else (text.lower(), 4 * ngram_size)
+    return min(1.0, _distinct(units, size) / threshold) if words else 0.0
+
+
+def _scripts(text: str) -> Counter:
+    """Letters by script; those of scripts not in the table are together."""
+    names = {c: unicodedata.name(c, "") for c in {*text} if c.isalpha()}
+    scripts = {c: next((s for s in _SCRIPTS if s in name), "OTHER") for c, name in names.items()}
+    return Counter(scripts[c] for c in text if c in scripts)
+
+
+@reward
+def language_consistency(text, prompt, language=None):
+    """Share of letters in the script of `language` ("en", "zh", …), else in the prompt's main script: [0, 1], w 0.1.
+    Scripts tell Chinese from English, not German from English; text without letters scores 1, empty text 0.
+    >>> language_consistency(["Hallo?"] * 2, ["gut", "gut 好好好"])
+    [1.0, 0.5]"""
+    found, main = _scripts(text), (_scripts(completion_text(prompt, ())) or _scripts(text)).most_common(1)
+    wanted = [s for s, codes in _SCRIPTS.items() if language in codes.split()] if language else [s for s, _ in main]
+    share = sum(found[s] for s in wanted) / found.total() if found else float(bool(text.strip()))
+    return None if language and not wanted else share
+
+
 # ------------------------------------------------------------ length (src/programs/reward_functions_library/length.py)
 
 
@@ -1078,107 +1129,6 @@ def kimi_length(text, answer, completion_ids=None, *, unit="characters"):
     [0.5, 0.0, -0.5, 0.0]
     """
     return math_equivalence.core(text, answer), _length(text, completion_ids, unit)
-
-
-# -------------------------------------------------------------- style (src/programs/reward_functions_library/style.py)
-
-# ---- style
-_OPERATORS = {"+": float.__add__, "-": float.__sub__, "*": float.__mul__, "/": lambda a, b: a / (b or math.inf)}
-_CONNECTORS = set("therefore thus hence because since so then first second third next finally however moreover".split())
-_FUNCTION_WORDS = set(
-    "a an the this that these those it its he she they we you i his her their our my is are was were be been has have "
-    "had do does did can will would should must of in on at by to for from with as per and or but if not no each all "
-    "both than into which who what when where how there here out up more most some any one us them him me let".split()
-)
-
-
-@reward
-def reasoning_quality(text, prompt, *, target=4):
-    """min(1, steps / target) for the steps of the reasoning: {0, 1/target, …, 1}, w 0.05, beside correctness.
-    A step is a sentence of 4 to 60 words, mostly new to prompt and earlier steps, that reads as English (15 to 75 %
-    function words) or holds equations `a + b = c`, all true. Connectors count for nothing, over two spoil a sentence;
-    repetitive text scores 0. It measures form: fluent nonsense passes, and other languages need equations.
-    >>> text = "Tom picks 3 apples from each of the 4 trees. That is 3 * 4 = 12 apples in his basket."
-    >>> reasoning_quality(None, [text, "Therefore thus because. First, second, next, finally."])
-    [0.5, 0.0]"""
-    text = "\n".join(_sections(text, "reasoning") + _sections(text, "think")) or text
-    sentences = [(s, _WORD.findall(s.lower())) for s in _SENTENCE.split(text[:20_000])]
-    known = [{*_WORD.findall(s.lower())} for s in _SENTENCE.split(completion_text(prompt, ())[-20_000:])][:200]
-    steps, repeated = 0, _distinct([w for _, words in sentences for w in words if w not in _CONNECTORS], 3) < 0.7
-    for sentence, spoken in sentences[: 0 if repeated else 400]:
-        words = [w for w in spoken if w not in _CONNECTORS]
-        content, equations = {*words} - _FUNCTION_WORDS, _EQUATION.findall(sentence)
-        share = sum(w in _FUNCTION_WORDS for w in words) / max(1, len(words))
-        stale = len(content) < 2 or any(len(content & old) > 0.6 * len(content) for old in known)
-        true = all(
-            abs(_OPERATORS[o](float(a), float(b)) - float(c)) <= 0.01 * abs(float(c)) for a, o, b, c in equations
-        )
-        sound = true if equations else 0.15 <= share <= 0.75
-        if 4 <= len(words) <= 60 and len(spoken) - len(words) <= 2 and sound and not stale:
-            steps, known = steps + 1, [*known, content]
-    return min(1.0, steps / target)
-
-
-@reward
-def citation(text, *, target=2):
-    """min(1, n / target), n distinct sentences of 5 words or more with [1], (Smith, 2020), a URL or DOI: [0, 1], w 0.1.
-    It measures form: whether the source supports the sentence is for llm_judge.
-    >>> citation(None, ["Water boils at 100 degrees [1]. It freezes at zero.", "[1] [2] [3]"])
-    [0.5, 0.0]"""
-    cited = [s for s in _SENTENCE.split(re.sub(r"([.!?])((?:\s?\[\d{1,3}\])+)", r"\2\1", text)) if _CITED.search(s)]
-    words = {tuple(_WORD.findall(_CITED.sub(" ", sentence).lower())) for sentence in cited}
-    return min(1.0, sum(len({*w}) >= 5 for w in words) / target)
-
-
-@reward
-def repetition_penalty(text, *, ngram_size=3, max_penalty=-1.0):
-    """(1 − distinct / all n-grams)·max_penalty, over lower-case words (open-r1): [max_penalty, 0], w 0.1 to 1.
-    >>> repetition_penalty(None, ["a b c d", "no no no no no"])
-    [0.0, -0.6666666666666667]"""
-    return (1 - _distinct(text.lower().split(), ngram_size)) * max_penalty + 0.0
-
-
-@reward
-def token_repetition(text, completion_ids, *, ngram_size=3, max_penalty=-1.0):
-    """(1 − distinct / all n-grams)·max_penalty, over tokens: [max_penalty, 0], w 0.1 to 1.
-
-    Appendix C.2 of Demystifying Long Chain-of-Thought Reasoning (Yeo 2025, arXiv 2502.03373), as in TRL's
-    `get_repetition_penalty_reward`: of the tokens in `completion_ids`, so for any language; repetition_penalty counts
-    words, as open-r1 does. 0 for fewer than ngram_size tokens.
-
-    >>> token_repetition(None, ["", ""], completion_ids=[[1, 2, 3, 4], [5, 5, 5, 5, 5]], ngram_size=2)
-    [0.0, -0.75]
-    """
-    return (1 - _distinct(list(completion_ids or ()), ngram_size)) * max_penalty + 0.0
-
-
-@reward
-def no_repetition(text, *, ngram_size=3, threshold=0.7):
-    """min(1, u / threshold), u = distinct / all n-grams of words: [0, 1], w 0.1. Characters without spaces; empty: 0.
-    >>> no_repetition(None, ["the cat sat on the mat", "no no no no no"], threshold=1.0)
-    [1.0, 0.3333333333333333]"""
-    words = text.lower().split()
-    units, size = (words, ngram_size) if len(text) <= 20 * len(words) else (text.lower(), 4 * ngram_size)
-    return min(1.0, _distinct(units, size) / threshold) if words else 0.0
-
-
-def _scripts(text: str) -> Counter:
-    """Letters by script; those of scripts not in the table are together."""
-    names = {c: unicodedata.name(c, "") for c in {*text} if c.isalpha()}
-    scripts = {c: next((s for s in _SCRIPTS if s in name), "OTHER") for c, name in names.items()}
-    return Counter(scripts[c] for c in text if c in scripts)
-
-
-@reward
-def language_consistency(text, prompt, language=None):
-    """Share of letters in the script of `language` ("en", "zh", …), else in the prompt's main script: [0, 1], w 0.1.
-    Scripts tell Chinese from English, not German from English; text without letters scores 1, empty text 0.
-    >>> language_consistency(["Hallo?"] * 2, ["gut", "gut 好好好"])
-    [1.0, 0.5]"""
-    found, main = _scripts(text), (_scripts(completion_text(prompt, ())) or _scripts(text)).most_common(1)
-    wanted = [s for s, codes in _SCRIPTS.items() if language in codes.split()] if language else [s for s, _ in main]
-    share = sum(found[s] for s in wanted) / found.total() if found else float(bool(text.strip()))
-    return None if language and not wanted else share
 
 
 # ------------------------------------------------------------ judges (src/programs/reward_functions_library/judges.py)
@@ -1366,33 +1316,6 @@ llm_judge, reward_model = LLMJudge(), RewardModel()
 
 
 # ---- combined
-@reward(grades=True)
-def math_problem(text, answer):
-    r"""c·(0.9 + 0.1·f), c = math_equivalence, f = soft_xml_format: {0, 0.9, 1}, w 1, alone. Format alone pays nothing.
-    >>> math_problem(None, ["<reasoning>1+1</reasoning><answer>2</answer>", r"\boxed{2}"], ["2", "2"])
-    [1.0, 0.9]"""
-    right = math_equivalence.core(text, answer)
-    return right and right * (0.9 + 0.1 * soft_xml_format.core(text))
-
-
-@reward(one_of=_TESTS, threads=min(8, os.cpu_count() or 1))
-def code_generation(
-    text,
-    tests=None,
-    test_cases=None,
-    test=None,
-    test_list=None,
-    entry_point=None,
-    setup=None,
-    prompt=None,
-    *,
-    mode="fraction",
-):
-    r"""c·(0.9 + 0.1·f), c = code_execution, f = code_block_format: [0, 1], w 1, alone. Format never pays by itself.
-    >>> code_generation(None, ["```python\ndef f(x): return x\n```"], tests=[["assert f(1) == 1"]])
-    [1.0]"""
-    passed = code_execution.core(text, tests, test_cases, test, test_list, entry_point, setup, prompt, mode=mode)
-    return passed and passed * (0.9 + 0.1 * code_block_format.core(text))
 
 
 class Combined:
@@ -1476,9 +1399,6 @@ class AdaptiveReward(Combined):
 
 
 combine = Combined
-
-
-# ---------------------------------------------------------- presets (src/programs/reward_functions_library/presets.py)
 
 
 # ---- presets, and the names that older code knows

@@ -21,65 +21,62 @@ which verl_train.py's reward manager puts there. verl has no None: the score is 
     passes_tests  the same for TRL in 35 lines, tried on right and hostile programs when it is written
     qa          the short answer is one of the gold ones, but for case, punctuation and articles
     format      the tags stand once, in order, with content (--tags)
-    json_schema  JSON that --schema FILE accepts, alone or as one fenced block; --exact KEY: with the row's value of it;
-                --partial: else half the share of properties that hold
-    llm_judge   a model behind an OpenAI-compatible endpoint grades (--base_url, --judge_model, --rubric); async
-    custom      a rubric of weighted checks, from --rule KIND[:ARGUMENT][*WEIGHT]:
+    json_schema  JSON that --schema FILE accepts, alone or as one fenced block; --exact KEY: with the row's value of it
+    llm_judge   a model behind an OpenAI-compatible endpoint grades (OPENAI_BASE_URL, JUDGE_MODEL, RUBRIC in the file)
+    custom      a rubric of weighted checks, from --rule KIND[:ARGUMENT][*WEIGHT]; 0 unless the first holds:
                 equals:COLUMN  contains:COLUMN  number:COLUMN  matches:REGEX  lacks:REGEX  words:LOW-HIGH
                 json[:KEY,KEY]   (an argument that ends in *NUMBER needs a weight of its own)
 
---from FILE.py:NAME ports what exists: a reward of TRL's contract or of one sample, `(prompt, completion, **columns)`,
-async or a preset too, to verl's compute_score, and a compute_score to TRL. A list of functions becomes their weighted
-sum, for verl or (--for trl) for TRL: --weights has a number for each, or names a list in FILE.py; a preset has its own.
+--from FILE.py:NAME ports what exists to verl's compute_score: a reward of TRL's contract or of one sample, `(prompt,
+completion, **columns)`, async too, and a list as its weighted sum (--weights, LIST*WEIGHTS with a list of numbers of
+the file, or a preset's own). A compute_score, and with --for trl a reward of one sample, is ported to TRL.
 --inline writes the shortest port to verl, one file with the function inside and five lines below it, for a plain
-function of the completion and one column; both are called, and must score the same.
-The port imports FILE.py by its path from the output, so keep both together; nothing may train there. It sees one row at
-a time in verl, without `completion_ids` (verl_train.py's reward manager gives them); an exception there scores 0 and
-sets `raised`, as verl would go on without the row.
+function of the completion and one column. Original and port are called on completions of the gold answers of --data, or
+of one: they must score the same, or nothing is written.
+A port without --inline imports FILE.py by its path from the output, so keep both together. It sees one row at a time in
+verl, without `completion_ids`; an exception there scores 0 and sets `raised`, as verl would go on without the row.
 
---data FILE tries what was written on its rows: reward_preflight.py says whether gold answers score and empty, copied,
-cut and listed ones do not; with --inline original and port are compared on the gold answers.
+--data FILE tries a new reward on its rows: reward_preflight.py says whether gold answers score and empty, copied, cut
+and listed ones do not.
 
 Deliberately left out: rewards that look at a whole batch in verl, which calls once for each row; training a judge.
 
     python scripts/create_reward_template.py --task math --for both --output my_reward.py && python my_reward.py --test
-    python scripts/create_reward_template.py --task custom --rule equals:answer --rule "words:1-200*0.2" --print
+    python scripts/create_reward_template.py --task custom --rule equals:answer --rule "words:1-200*0.2" --output r.py
     python scripts/create_reward_template.py --task json_schema --schema schema.json --output my_reward.py
     python scripts/create_reward_template.py --task final_number --data gsm8k.jsonl --output my_reward.py
     python scripts/create_reward_template.py --task passes_tests --name reward --output code_reward.py
     python scripts/create_reward_template.py --from my_rewards.py:correct --inline --output my_verl_reward.py
-    python scripts/create_reward_template.py --from my_rewards.py:correct --for verl --output my_verl_reward.py
     python scripts/create_reward_template.py --from trl_run.py:REWARDS --weights 1.0 0.2 --output my_verl_reward.py
 
-Exit codes: 0 written or printed, 1 the trial found something (the file stays), 2 bad input.
+Exit codes: 0 written, 1 the trial found something (the file stays), 2 bad input.
 """
 
 # Contents
-#       123-162  messages         Errors that a user can mend, each with its exit code, and what is said on stderr
-#       165-169  bundle           Where this bundle and its embedded model, data and rewards lie
-#       172-303  dialect          One setting under several names: ours, those of the pages, and TRL's. A program …
-#       306-334  settings         Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
-#       337-613  data files       Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they hold …
-#       616-747  tables           Rows of CSV and TSV files: the separator, the header, and the cells below it
-#       750-889  nested rows      Rows inside other JSON: an object that holds a list of them, columns instead of …
-#      892-1025  rows             Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1028-1114  extracts         The part of a Python file that some of its names need, as a file of its own
-#     1117-1275  user code        What a reward is given: texts, copies of the columns, and a state of the process of …
-#     1278-1429  schema examples  An example of what a JSON Schema accepts, for tests of rewards
-#     1432-1626  reward forms     The forms that a reward function may have, loading one, and its arguments
-#     1629-1891  assembly         A written file from the files of files/: their statements that it needs, below its …
-#     1894-2424  recipes          Which files a task takes
-#     2427-2524  rubric           Rules of a rubric as code
-#     2527-2638  json reward      The task json_schema: constants of the reward, and the cases of its self-test
-#     2641-2703  new reward       A new reward
-#     2706-2779  weights          The weights of a list of rewards
-#     2782-3186  ports            Ports between TRL and verl
-#     3189-3478  code trial       The shortest code reward, and the programs that it is tried on
-#     3481-3679  short            The shortest files: a final number, and a port with the reward inside
-#     3682-3925  command          The command line
+#       119-158  messages         Errors that a user can mend, each with its exit code, and what is said on stderr
+#       161-165  bundle           Where this bundle and its embedded model, data and rewards lie
+#       168-299  dialect          One setting under several names: ours, those of the pages, and TRL's. A program …
+#       302-330  settings         Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
+#       333-467  data files       Data files as text: unpacked, decoded, and refused by name where they hold no data …
+#       470-574  tables           Rows of CSV and TSV files: the separator, the header, and the cells below it
+#       577-684  nested rows      Rows inside other JSON: an object that holds a list of them, columns instead of …
+#       687-899  rows             Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#       902-988  extracts         The part of a Python file that some of its names need, as a file of its own
+#      991-1192  user code        What a reward is given: texts, copies of the columns, and a state of the process of …
+#     1195-1306  schema examples  An example of what a JSON Schema accepts, for tests of rewards
+#     1309-1571  reward forms     The forms that a reward function may have, loading one, and its arguments
+#     1574-1724  rewards          The reward of a run: a weighted sum of functions; calling them, async ones in one …
+#     1727-1945  assembly         A written file from the files of files/: their statements that it needs, below its …
+#     1948-2018  json reward      The task json_schema: constants of the reward, and the cases of its self-test
+#     2021-2600  tasks            The tasks: which files each takes, its constants, and the cases of its self-test
+#     2603-2902  ports            Ports between TRL and verl: the reward imported from its file, or with --inline the …
+#     2905-3039  trials           What is tried with a written file: its self-test, its rows, the original of a port
+#     3042-3259  code trial       The programs that the shortest code reward is tried on
+#     3262-3424  command          The command line
 
 import argparse
 import ast
+import asyncio
 import builtins
 import codecs
 import contextlib
@@ -106,7 +103,6 @@ import shutil
 import signal
 import socket
 import ssl
-import string
 import subprocess
 import sys
 import tempfile
@@ -337,54 +333,38 @@ def parse_flags(
 # --------------------------------------------------------------------------- data files (src/parts/data/data_files.py)
 
 HEAD_BYTES = 1 << 18  # bytes at the beginning of a file that tell what it is
-EXPORT, UNPACK, SHEET = "exporting its rows as JSONL", "unpacking it first", "saving the sheet as CSV UTF-8"
-# first bytes -> what such a file is, and what to do with it; other binary files are told by their zero bytes
-BINARIES = {
-    rb"PAR1": ("a parquet file", "a name that ends in .parquet"),
-    rb"%PDF-": ("a PDF", EXPORT),
-    rb"PK\x03\x04.*(xl/|\[Content_Types\])": ("an Excel workbook", SHEET),
-    rb"PK\x03\x04": ("a zip archive", UNPACK),
-    rb"\xd0\xcf\x11\xe0\xa1\xb1": ("an old Office file (.xls, .doc)", SHEET),
-    rb"ARROW1|\xff\xff\xff\xff": ("an Arrow file", EXPORT),
-    rb".{4}\0\0\0\0\{\"": ("a safetensors file", EXPORT),
-    rb"\x80[\x02-\x05]": ("a pickle, which is never opened", EXPORT),
-    rb"BZh|\xfd7zXZ|7z\xbc\xaf|Rar!|.{257}ustar": ("an archive", UNPACK),
-}
+MAX_BYTES = 8 << 30  # what one packed or parquet file may unpack to
+EXPORT = "unpacking it, or exporting its rows as JSONL or CSV UTF-8"
+# PDF, zip and Excel, old Office, Arrow, pickle, bzip2, xz, 7z, RAR, zstd; other binary files have zero bytes
+BINARY = re.compile(
+    rb"%PDF-|\x28\xb5\x2f\xfd|PK\x03\x04|\xd0\xcf\x11\xe0|ARROW1|\x80[\x02-\x05]|BZh|\xfd7zXZ|7z\xbc\xaf|Rar!"
+)
 POINTERS = {
     rb"version https://(git-lfs|hawser)\.github\.com/spec/": ("a pointer of Git LFS", "`git lfs pull` in its folder"),
     rb"[./]*(\.git|annex)/[\w./-]*objects/\S*\s*\Z": ("a pointer of git-annex", "`git annex get` in its folder"),
 }
-MARKUP = re.compile(rb"\s*<(!doctype|html|\?xml|head\b|body\b|error\b)", re.IGNORECASE)
-MARKUP_LINE = re.compile(rb"\s*(<[^<>]*>\s*)+(\n|\Z)")
+PAGE = re.compile(rb"\s*<(!doctype html|html|\?xml|head|body|error)\b[^\n]*>\s*(\n|\Z)", re.IGNORECASE)
 REPLY = re.compile(
-    rb"\s*([1-5]\d\d:? |entry |repository |page )?(not found|forbidden|unauthorized|bad (request|gateway)|gone|"
-    rb"internal server error|service unavailable|too many requests|gateway time-?out|"
-    rb"invalid username or password)\.?\s*\Z",
-    re.IGNORECASE,
+    rb"\s*([1-5]\d\d:? |entry |repository |page )?(not found|forbidden|unauthorized)\s*\Z", re.IGNORECASE
 )
-REASON_KEYS = ("error", "errors", "message", "detail")
-REPLY_KEYS = {
-    *(*REASON_KEYS, "code", "status", "statusCode", "status_code", "type", "title", "documentation_url", "path"),
-    *("request_id", "requestId", "traceId", "timestamp", "success", "cause"),
-}
 # columns of prompts: those that always ask, and those that do in one file and are a word about the rows in another
 ASKS = {
     *("prompt", "question", "problem", "query", "instruction", "messages", "conversations", "conversation"),
     *("chosen", "completion"),
 }
 WEAK = {"text", "input", "description"}
-TEXT_CODECS = ("cp1252", "cp1250", "cp1251", "gb18030", "cp932", "big5", "euc_kr", "euc_jp")  # what spreadsheets write
-EASTERN = re.compile("[a-z][¡¢£¥ª¯²³¹º¼½¾¿Ÿ][a-z]")  # Polish, Czech or Hungarian letters, read as CP1252
+OTHER_ENCODING = "data_loader.py --encoding NAME, such as cp1252 or gb18030, if the whole file is in it"
+OTHER_BYTES = re.compile("[\udc80-\udcff]")  # as surrogateescape reads bytes that the encoding does not have
 
 
 class Unpacked(io.RawIOBase):
-    """The bytes of a chunk iterator as a file; what cannot be unpacked is a UserError that names the file."""
+    """Unpacked bytes, at most MAX_BYTES; what cannot be unpacked is a UserError that names the file."""
 
-    def __init__(self, chunks: Iterator[bytes], name: str, inner):
-        self.chunks, self.name, self.rest, self.inner = chunks, name, b"", inner
+    def __init__(self, stream, name: str):
+        self.stream, self.name, self.total = stream, name, 0
 
     def close(self) -> None:
-        self.inner.close()
+        self.stream.close()
         super().close()
 
     def readable(self) -> bool:
@@ -392,58 +372,26 @@ class Unpacked(io.RawIOBase):
 
     def readinto(self, buffer) -> int:
         try:
-            while not self.rest and (chunk := next(self.chunks, None)) is not None:
-                self.rest = chunk
-        except UserError:
-            raise
-        except Exception as error:  # zlib, gzip, zstandard, codecs and the system each have their own
-            advice = "; try another --encoding" if isinstance(error, UnicodeDecodeError) else ""
-            got = f"{self.name}: got bytes that cannot be read ({error})"
-            raise UserError(f"{got}; expected an intact file{advice}") from None
-        size = min(len(buffer), len(self.rest))
-        buffer[:size], self.rest = self.rest[:size], self.rest[size:]
-        return size
+            data = self.stream.read(len(buffer))
+        except Exception as error:  # zlib, gzip and the system each have their own
+            got = f"{self.name}: got compressed bytes that cannot be read ({error})"
+            raise UserError(f"{got}; expected an intact file") from None
+        self.total += len(data)
+        got = f"{self.name}: got more than {MAX_BYTES} unpacked bytes"
+        need(self.total <= MAX_BYTES, f"{got}; expected at most that many; try unpacking it if the file is yours")
+        buffer[: len(data)] = data
+        return len(data)
 
 
-def bounded(stream, name: str, limit: int) -> Iterator[bytes]:
-    """Chunks of an unpacked stream; UserError once there is more than the limit."""
-    total = 0
-    while chunk := stream.read(1 << 18):
-        total += len(chunk)
-        got = f"{name}: got more than {limit} unpacked bytes"
-        need(total <= limit, f"{got}; expected at most max_bytes; try --max_bytes if the file is yours")
-        yield chunk
+def open_text(source: str, form: str | None, encoding: str | None = None, sure: bool = False) -> tuple:
+    """Open a file or stdin (`-`) as text without a byte order mark; returns (stream, form).
 
-
-def recoded(stream, codec: str) -> Iterator[bytes]:
-    """Text of another encoding as UTF-8."""
-    chunks = iter(lambda: stream.read(1 << 18), b"")
-    yield from (text.encode() for text in codecs.iterdecode(chunks, codec))
-
-
-def zstd_stream(raw, name: str):
-    """A reader of zstd data: Python 3.14 has one, the package zstandard another."""
-    with contextlib.suppress(ImportError):
-        return importlib.import_module("compression.zstd").ZstdFile(raw)
-    try:
-        zstandard = importlib.import_module("zstandard")
-    except ImportError:
-        advice = "try `pip install zstandard`, or unpack it first"
-        raise UserError(f"{name}: got zstd data; expected the package zstandard; {advice}") from None
-    return zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True)
-
-
-def open_data(
-    source: str, form: str | None, max_bytes: int = 8 << 30, encoding: str | None = None, sure: bool = False
-) -> tuple:
-    """Open a file or stdin (`-`) as UTF-8 bytes without a byte order mark; returns (stream, form).
-
-    Packing and encoding are told from the bytes, as names are often wrong. Without a form (stdin) it is told too;
-    `sure` takes the form as it is.
+    Packing is told from the bytes, as names are often wrong; text is UTF-8, or UTF-16 with a byte order mark, unless
+    an encoding is given. Bytes that it does not have stay as lone surrogates, see `flaw_of_bytes`. Without a form
+    (stdin) it is told too; `sure` takes the form as it is.
 
     Raises:
-        UserError: it holds no rows whatever its name says, such as a pointer of Git LFS, an error page or a pickle, or
-            its encoding cannot be told.
+        UserError: it holds no rows whatever its name says, such as a pointer of Git LFS, an HTML page or a pickle.
     """
     name = "stdin" if source == "-" else source
     with contextlib.ExitStack() as opened:
@@ -452,214 +400,108 @@ def open_data(
             head = opened.enter_context(raw).peek(HEAD_BYTES)
         except OSError as error:
             raise UserError(f"got {name}: {error.strerror}; expected a readable file") from None
-        if head[:2] == b"\x1f\x8b" or head[:4] == b"\x28\xb5\x2f\xfd":
-            stream = gzip.GzipFile(fileobj=raw) if head[:2] == b"\x1f\x8b" else zstd_stream(raw, name)
-            raw = io.BufferedReader(Unpacked(bounded(stream, name, max_bytes), name, raw), HEAD_BYTES)
+        if head[:2] == b"\x1f\x8b":
+            raw = io.BufferedReader(Unpacked(gzip.GzipFile(fileobj=raw), name), HEAD_BYTES)
             head = raw.peek(HEAD_BYTES)
-        refuse_no_data(head, name, form)
-        if codec := encoding or codec_of(head, name, form or ("jsonl" if head.lstrip()[:1] in (b"{", b"[") else "txt")):
-            raw = io.BufferedReader(Unpacked(recoded(raw, codec), name, raw), HEAD_BYTES)
-            head = raw.peek(HEAD_BYTES)
-            refuse_no_data(head, name, form)
-        elif head.startswith(codecs.BOM_UTF8):
-            head = head[raw.readinto(bytearray(len(codecs.BOM_UTF8))) :]
-        form = form if sure else form_of_text(head, name, form)
+        wide = head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) and head[2:4] != b"\0\0"
+        told, encoding = bool(encoding), encoding or ("utf-16" if wide else "utf-8-sig")
+        text = codecs.getincrementaldecoder(encoding)("replace").decode(head)
+        refuse_no_data(text.encode() if told or wide else head.removeprefix(codecs.BOM_UTF8), name, form)
+        form = form if sure else form_of_text(text, name, form)
         opened.pop_all()
-    return raw, form
+    newline = "" if form in ("csv", "tsv") else "\n"
+    return io.TextIOWrapper(raw, encoding, "surrogateescape", newline=newline), form
 
 
-def form_of_text(head: bytes, name: str, form: str | None) -> str:
+def flaw_of_bytes(text: str) -> str | None:
+    """What is wrong with a text of `open_text` that has a byte which is not of its encoding."""
+    other = OTHER_BYTES.search(text)
+    return other and f"byte {ord(other[0]) - 0xDC00:#04x}, which is not UTF-8"
+
+
+def form_of_text(head: str, name: str, form: str | None) -> str:
     """The form that a text shows, where it has no name that tells it, or one that tells which JSON it is."""
-    start = head.lstrip()[:1]
+    text = head.lstrip()
     if form is None:
-        form = "jsonl" if start in (b"{", b"[") else "txt"
-    elif form in ("txt", "csv", "tsv") and holds_json(head):
+        form = "jsonl" if text.startswith(("{", "[")) else "txt"
+    elif form in ("txt", "csv", "tsv") and holds_json(text):
         got = f"{name}: got JSON in a file that is read as {form}"
         raise UserError(f"{got}; expected text; try renaming it to end in .json")
     if form == "txt":
-        names = re.split(r"[,;\t]", head.partition(b"\n")[0].decode("utf-8", "replace").strip().lower())
+        names = re.split(r"[,;\t]", text.partition("\n")[0].strip().lower())
         got = f"{name}: got a first line of column names, {', '.join(names)[:60]}, in a file of one prompt a line"
         is_table = len(names) > 1 and {*names} & (ASKS | WEAK) and all(map(str.isidentifier, names))
         need(not is_table, f"{got}; expected prompts; try --input_format csv, or renaming it to end in .csv")
-    return "json" if form == "jsonl" and not begins_lines(head) else form
+    if form == "jsonl":  # or an array or object over several lines
+        first, _, rest = text.partition("\n")
+        return "jsonl" if rest.strip() and first.rstrip().endswith(("]", "}")) else "json"
+    return form
 
 
-def holds_json(head: bytes) -> bool:
+def holds_json(text: str) -> bool:
     """Whether a text is JSON: its first line is an object or array, or all of it is one."""
-    text = head.decode("utf-8", "replace").strip()
     if not text.startswith(("{", "[")):
         return False
     for part in (text.partition("\n")[0], text):
         with contextlib.suppress(ValueError, RecursionError):
             return isinstance(json.loads(part), dict | list)
-    return len(head) >= HEAD_BYTES  # a first line longer than that
-
-
-def begins_lines(head: bytes) -> bool:
-    """Whether a JSON file has a value on its first line, not an array or object over several lines."""
-    first, _, rest = head.lstrip().partition(b"\n")
-    if first[:1] == b"[":
-        return bool(rest.strip()) and first.rstrip().endswith(b"]")
-    return first.strip() != b"{"
+    return len(text) >= HEAD_BYTES  # a first line longer than that
 
 
 def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
     """Raise UserError where the first bytes are those of something that holds no rows."""
-    is_binary = not head.isascii() or b"\0" in head or head.startswith(b"%PDF-")
-    again = "downloading it again, and look at the file first"
-    fits = (pair for first, pair in BINARIES.items() if is_binary and re.match(first, head, re.DOTALL))
-    kind, advice = next(fits, (None, ""))
-    if kind == "a parquet file" and form == "parquet":
-        return
-    if kind is None:
-        kind, advice = next((pair for start, pair in POINTERS.items() if re.match(start, head)), (None, again))
-    if kind is None and MARKUP.match(head) and (form not in ("txt", None) or is_page(head)):
+    kind, advice = None, "downloading it again, and look at the file first"
+    if head.startswith(b"PAR1"):
+        kind, advice = "a parquet file", "a name that ends in .parquet"
+        if form == "parquet":
+            return
+    elif BINARY.match(head) or b"\0" in head[:1024]:
+        kind = "a binary file (a workbook, PDF, archive, pickle or the like), or UTF-16 without its mark"
+        advice = f"{EXPORT}, or --encoding utf-16-le"
+    elif pointer := next((pair for start, pair in POINTERS.items() if re.match(start, head)), None):
+        kind, advice = pointer
+    elif PAGE.match(head):
         kind = "an HTML or XML page"
-    if kind is None and len(head) < 10_000 and (REPLY.match(head) or is_reply(head)):
+    elif REPLY.match(head):
         kind = f"a server's error message, {head[:80].decode('utf-8', 'replace').strip()!r}"
     need(kind is None, f"{name}: got {kind}; expected rows of data as {form or 'text'}; try {advice}")
-
-
-def is_page(head: bytes) -> bool:
-    """Whether a text that begins with markup is a page, not prompts about some."""
-    closed = head.lower().count(b"</html>")
-    lines = [line for line in head.split(b"\n") if line.strip()]
-    if len(lines) == 1:
-        return closed < 2 and head.rstrip().endswith(b">")
-    tags = sum(line.lstrip().startswith(b"<") for line in lines)
-    ends = closed == 0 or (closed == 1 and head.rstrip().endswith(b">"))
-    return ends and 2 * tags >= len(lines) and bool(MARKUP_LINE.match(lines[0]))
-
-
-def is_reply(head: bytes) -> bool:
-    """Whether a file is one JSON object that only says what went wrong."""
-    if not head.lstrip().startswith(b"{"):
-        return False
-    try:
-        value = json.loads(head)
-    except (ValueError, RecursionError):
-        return False
-    failed = {"error", "errors"} & value.keys() and not value.keys() & {*ASKS, *WEAK, "data", "rows"}
-    return bool(failed) or (value.keys() <= REPLY_KEYS and any(key in value for key in REASON_KEYS))
-
-
-def codec_of(head: bytes, name: str, form: str) -> str | None:
-    """What a file has to be decoded by; None for UTF-8, and where its flaws are those of single rows.
-
-    JSON is UTF-8, or UTF-16 with a byte order mark; of spreadsheets and texts other encodings are told, and said.
-    """
-    need(head[:4] not in (b"\xff\xfe\0\0", b"\0\0\xfe\xff"), f"{name}: got UTF-32; expected UTF-8 or UTF-16")
-    if head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
-        return "utf-16"
-    got, advice = (
-        f"{name}: got bytes that are not UTF-8",
-        f"try python scripts/data_loader.py {name} --out clean.jsonl --encoding",
-    )
-    if wide := utf16_of(head):
-        wrong = f"{got} but UTF-16 without a byte order mark; expected UTF-8; {advice} {wide}"
-        need(form in ("csv", "tsv", "txt"), wrong)
-        say(f"{name}: read as {wide.upper()}")
-        return wide
-    bad, good = utf8_counts(head)
-    is_binary = b"\0" in head[:1024] and head.lstrip()[:1] not in (b"{", b"[")
-    need(not is_binary, f"{name}: got some binary file; expected rows of data as {form}; try {EXPORT}")
-    if bad < 2 or good >= bad or form in ("json", "jsonl"):
-        return None
-    near = near_codecs(head)
-    if good and near and {*near} <= {"cp1252", "cp1250"}:
-        return None  # UTF-8 with flaws: in a text of such bytes nothing looks like UTF-8
-    likely = f", perhaps {' or '.join(near)}" if near else ""
-    need(len(near) == 1, f"{got}{likely}; expected UTF-8; {advice} {near[0] if near else 'cp1252'}, or another's name")
-    say(f"{name}: read as {near[0].upper()}")
-    return near[0]
-
-
-def utf16_of(head: bytes) -> str | None:
-    """UTF-16 without a mark, by the zero bytes of its line feeds and Latin letters; else None."""
-    for codec, zeros, others in (("utf-16-le", head[1::2], head[::2]), ("utf-16-be", head[::2], head[1::2])):
-        if zeros.count(0) > 10 * others.count(0) and zeros.count(0) > len(zeros) / 20:
-            with contextlib.suppress(UnicodeDecodeError):
-                codecs.getincrementaldecoder(codec)().decode(head, final=False)
-                return codec
-    return None
-
-
-def utf8_counts(head: bytes) -> tuple[int, int]:
-    """In how many places a text is not UTF-8, and how many characters of several bytes it has besides."""
-    if len(head) >= HEAD_BYTES:  # the last character may be cut
-        head = head[: head.rfind(b"\n") + 1] or head[:-4]
-    text = head.decode("utf-8", "surrogateescape")
-    places = [len(run) for run in re.findall("[\udc80-\udcff]+", text)]
-    good = len(re.findall("[^\0-\x7f\udc80-\udcff]", text)) if places else 0
-    return sum(max(1, size // 2) for size in places), good  # a character that is cut leaves 3 bytes at most
-
-
-def near_codecs(head: bytes) -> list[str]:
-    """The encodings that a text may well be in, by charset-normalizer; more than one where it cannot be told."""
-    try:
-        normalizer = importlib.import_module("charset_normalizer")
-    except ImportError:
-        return []
-    lines = [line for line in head.split(b"\n") if not line.isascii()]
-    sample = b"\n".join(lines[:-1] if len(head) >= HEAD_BYTES else lines)[: 1 << 16]
-    matches = [*normalizer.from_bytes(sample, cp_isolation=TEXT_CODECS)]
-    ranks = [match.chaos - match.coherence for match in matches]
-    near = [match for match, rank in zip(matches, ranks, strict=True) if rank <= min(ranks) + 0.08]
-    names = {name for match in near for name in match.could_be_from_charset}
-    if names <= {"cp1252", "cp1250"}:
-        if EASTERN.search(sample.decode("cp1252", "replace")):
-            return ["cp1250"]
-        return ["cp1252"] if "cp1252" in names else ["cp1252", "cp1250"]
-    return sorted(match.encoding for match in near)
 
 
 # ----------------------------------------------------------------------------------- tables (src/parts/data/tables.py)
 
 SEPARATORS = (",", ";", "\t", "|")
-MARK = re.compile(r'"?sep=(.)"?[\r\n]*\Z')  # Excel's first line
 LONGEST_CELL = 256 << 20  # characters of a cell
-# what tells a header from a title above it, and from a row of data
+# names of columns, which no row of data holds
 HEADER_NAMES = {*ASKS, *WEAK, "answer", "response", "output", "solution", "rejected", "choices", "id"}
-OTHER_ENCODING = "data_loader.py --encoding cp1252, or another's name, if the whole file is in it"
-OTHER_BYTES = re.compile("[\udc80-\udcff]")
 
 
-def table_rows(stream, name: str, delimiter: str, chosen: str | None = None) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """(line, row) below the header of a CSV file; every cell is text. A row that does not fit comes as its flaw.
+def table_rows(text: str, name: str, delimiter: str, chosen: str | None = None) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """(line, row) below the header of a CSV text; every cell is text. A row that does not fit comes as its flaw.
 
     Args:
-        stream: UTF-8 bytes that can be peeked at.
         name: what messages call the file.
-        delimiter: what stands between cells, unless the file says or shows otherwise.
+        delimiter: what stands between cells, unless the file shows otherwise.
         chosen: the same, whatever the file shows.
     """
     csv.field_size_limit(LONGEST_CELL)
-    head = stream.peek(1 << 20).decode("utf-8", "surrogateescape")
-    with io.TextIOWrapper(stream, "utf-8", "surrogateescape", newline="") as lines:
-        above = 0
-        if mark := MARK.match(head.partition("\n")[0]):
-            lines.readline()
-            head, above, chosen = head.partition("\n")[2], 1, chosen or mark[1]
-        used = chosen or separator_of(head, delimiter, name)
-        if used != delimiter:
-            say(f"{name}: read with {used!r} between the columns")
-        records = first_records(head, used)
-        at = header_at(records)
-        padded = at < len(records) and len(records[at]) > 1 and all(cell[:1] == " " for cell in records[at][1:])
-        reader = csv.reader(lines, delimiter=used, strict=True, skipinitialspace=padded)
-        try:
-            header = next(itertools.islice((cells for cells in reader if any(cells)), at, None), [])
-        except csv.Error as error:
-            raise UserError(f"{name}:1: got a header that is not valid CSV ({error}); expected column names") from None
-        where = f"{name}:{reader.line_num + above}"
-        if at:
-            say(f"{where}: taken for the header; what stands above it is left out")
-        yield from body(reader, column_names(header, where), used, above)
+    used = chosen or separator_of(text, delimiter, name)
+    if used != delimiter:
+        say(f"{name}: read with {used!r} between the columns")
+    first = next(iter(first_records(text, used)), [])
+    padded = len(first) > 1 and all(cell[:1] == " " for cell in first[1:])
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=used, strict=True, skipinitialspace=padded)
+    try:
+        header = next((cells for cells in reader if any(cells)), [])
+    except csv.Error as error:
+        raise UserError(f"{name}:1: got a header that is not valid CSV ({error}); expected column names") from None
+    yield from body(reader, column_names(header, f"{name}:{reader.line_num}"), used)
 
 
 def column_names(header: list[str], where: str) -> list[str]:
     """The names of the columns: without blanks around them, and without the empty columns that spreadsheets append."""
     names = filled([cell.strip() for cell in header])
+    flaw = flaw_of_bytes("".join(names))
+    need(not flaw, f"{where}: got {flaw}; expected UTF-8 text; try {OTHER_ENCODING}")
     twice = [column for column, count in Counter(names).items() if count > 1]
     need(not twice, f"{where}: got the column {twice[:1]} twice; expected each name once; try renaming one")
     text = next((cell for cell in names if len(cell) > 60 or cell[-1:] in tuple(".?!:。？！")), None)
@@ -670,17 +512,16 @@ def column_names(header: list[str], where: str) -> list[str]:
     return names
 
 
-def body(reader, names: list[str], delimiter: str, above: int) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """The rows below the header; `above` lines were read before the reader saw the file."""
+def body(reader, names: list[str], delimiter: str) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """The rows below the header."""
     while True:
         start = reader.line_num
-        line = start + above + 1
         try:
             cells = next(reader)
         except StopIteration:
             return
         except csv.Error as error:
-            yield line, RowFlaw("row", f"no CSV ({error})", "RFC 4180 quoting", 'quotes as ""')
+            yield start + 1, RowFlaw("row", f"no CSV ({error})", "RFC 4180 quoting", 'quotes as ""')
             if reader.line_num == start:
                 return
             continue
@@ -688,17 +529,14 @@ def body(reader, names: list[str], delimiter: str, above: int) -> Iterator[tuple
             continue
         if len(cells) > len(names):
             cells = cells[: len(names)] + filled(cells[len(names) :])
-        if other := OTHER_BYTES.search("".join(cells)):
-            got = f"byte {ord(other[0]) - 0xDC00:#04x}, which is not UTF-8"
-            yield (
-                line,
-                RowFlaw("row", got, "UTF-8 text", OTHER_ENCODING),
-            )
+        if flaw := flaw_of_bytes("".join(cells)):
+            yield start + 1, RowFlaw("row", flaw, "UTF-8 text", OTHER_ENCODING)
         elif len(cells) != len(names):
-            advice = f"quoting fields that hold {delimiter!r}"
-            yield line, RowFlaw("row", f"{len(cells)} fields", f"{len(names)} as in the header", advice)
+            expected = f"{len(names)} as in the header {', '.join(names)[:60]}"
+            advice = f"quoting fields that hold {delimiter!r}, or a header alone in the first line"
+            yield start + 1, RowFlaw("row", f"{len(cells)} fields", expected, advice)
         else:
-            yield line, dict(zip(names, cells, strict=True))
+            yield start + 1, dict(zip(names, cells, strict=True))
 
 
 def filled(cells: list[str]) -> list[str]:
@@ -707,32 +545,21 @@ def filled(cells: list[str]) -> list[str]:
     return cells[:size]
 
 
-def first_records(head: str, delimiter: str) -> list[list[str]]:
-    """Return the first non-empty records, up to the first that is not valid CSV."""
-    records = []
+def first_records(text: str, delimiter: str) -> list[list[str]]:
+    """Return the first 50 records that are not empty, up to the first that is not valid CSV."""
+    reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True), []
     try:
-        for cells in itertools.islice(csv.reader(io.StringIO(head, newline=""), delimiter=delimiter, strict=True), 50):
-            if any(cells):
-                records.append(cells)
+        records += (cells for cells in itertools.islice(reader, 50) if any(cells))
     except csv.Error:
         pass
     return records
 
 
-def header_at(records: list[list[str]]) -> int:
-    """Which record is the header: the first, unless that is a title above known column names."""
-    if not records or len(filled(records[0])) > 1 or records[0][0].strip().casefold() in HEADER_NAMES:
-        return 0
-    known = (len(cells) > 1 and HEADER_NAMES & {cell.strip().casefold() for cell in cells} for cells in records[:10])
-    return next((number for number, is_header in enumerate(known) if is_header), 0)
-
-
-def separator_of(head: str, delimiter: str, name: str) -> str:
+def separator_of(text: str, delimiter: str, name: str) -> str:
     """What stands between the columns: as expected where that parts the header, else what parts all rows alike."""
     parted, steady = [], []
     for separator in dict.fromkeys((delimiter, *SEPARATORS)):
-        records = first_records(head, separator)
-        table = records[header_at(records) :]
+        table = first_records(text, separator)
         width = len(filled(table[0])) if table else 0
         if width > 1:
             parted.append(separator)
@@ -750,97 +577,65 @@ def separator_of(head: str, delimiter: str, name: str) -> str:
 # ------------------------------------------------------------------------- nested rows (src/parts/data/nested_rows.py)
 
 ANSWERED = {"answer", "solution", "completion", "response", "output", "chosen"}
-NESTED = {"paragraphs", "qas", "qa_pairs", "questions"}
 LISTS = {
     *("data", "rows", "examples", "samples", "items", "records", "instances", "entries", "tasks", "problems"),
-    *("prompts", "dataset", "train", "test", "validation", "valid", "dev", "eval", *NESTED),
+    *("prompts", "dataset", "train", "test", "validation", "valid", "dev", "eval"),
 }
-CONTEXT = ("text", "context", "passage", "article", "story", "paragraph", "document", "table", "background", "body")
+CONTEXT = {"context", "passage", "article", "story", "paragraphs", "document", "table", "background", "body"}
 CHAT = re.compile(r"""\s*(?:\[\s*)?\{\s*(["'])(role|from|content|value)\1\s*:""")
 CHAT_COLUMNS = (*sorted(ASKS), "rejected", "response", "output", "text", "input", "history")
 
 
-def rows_in(value: dict, name: str, alone: bool, known=()) -> list | None:
-    """The rows of an object that holds them; None where it is a row itself.
+def rows_in(value: dict, name: str, known=()) -> list | None:
+    """The rows of the only object in a file; None where it is a row itself.
 
     Args:
-        value: a JSON object.
-        name: what messages call its file.
-        alone: it is all that its file holds.
+        name: what messages call the file.
         known: columns that make it a row, beside the usual ones.
 
     Raises:
         UserError: it holds rows, but not plainly which.
     """
-    table = rows_of_columns(value, name, known) if alone else None
-    asks = value.keys() & {*ASKS, *known}
-    lists = [value[key] for key in LISTS & value.keys() if isinstance(value[key], list) and value[key]]
-    is_head = alone and not value.keys() & {*ANSWERED, *known} and any(is_row(items[0]) for items in lists)
-    if table is not None or (asks and not is_head):  # a prompt above a list of rows is not plainly one
+    if (table := rows_of_columns(value, name, known)) is not None:
         return table
-    shared = {key: value[key] for key in CONTEXT if isinstance(value.get(key), str)}
-    nested = {key: item for key, item in value.items() if isinstance(item, list | dict) and item}
-    rows = {key: items for key, items in nested.items() if holds_rows(key, items, value, alone)}
-    objects = {key: item for key, item in value.items() if isinstance(item, dict) and (key in LISTS or len(value) == 1)}
-    tables = [rows_in(item, name, True, known) for item in objects.values()] if alone else []
-    if len(tables) == 1 and tables[0]:
-        return tables[0]
-    if alone and nested and not any(tables) and all(map(is_row, value.values())):
-        rows = {"": [*value.values()]}  # by index, as pandas' orient="index"
-    keys = ["rows"] if "rows" in rows and "row" in rows["rows"][0] else [*rows]
-    if len(keys) == 1 and not asks:
-        unused = [key for key in value if key not in keys and key not in shared] if keys[0] else []
-        if alone and unused:
-            say(f"{name}: read the rows of {keys[0]!r}; not used: {', '.join(unused)[:200]}")
-        return [row for number, item in enumerate(rows[keys[0]], 1) for row in unfolded(item, name, number, shared)]
-    if alone and not value.keys() & (WEAK - {"description"}):
-        keys = keys or [key for key in nested if key in LISTS]
-    if not keys:
+    holders = {key: item for key, item in value.items() if is_holder(key, item, alone=len(value) == 1)}
+    listed = [value[key] for key in LISTS & holders.keys() if is_list_of_rows(value[key])]
+    asks, rows = value.keys() & {*ASKS, *known}, any(is_row(items[0]) for items in listed)
+    if not holders or (asks and (value.keys() & {*ANSWERED, *known} or not rows)):
         return None
-    part = f"json.load(open({name!r}))[{keys[0]!r}]"
-    if isinstance(value[keys[0]], list) and isinstance(value[keys[0]][0], str):
-        part = f"[{{'prompt': text}} for text in {part}]"
-    code = f"import json; json.dump({part}, open('rows.json', 'w'))"
-    got = f"{name}: got one object that holds {' and '.join(map(repr, keys[:5]))}, and not plainly one list of rows"
+    key, items = next(iter(holders.items()))
+    if len(holders) == 1 and not asks and isinstance(items, dict):
+        return rows_in(items, name, known)
+    # the examples of a programming task are no rows
+    cases = {"input", "output"} <= items[0].keys() and value.keys() & WEAK if is_list_of_rows(items) else True
+    if len(holders) == 1 and not asks and not cases and not value.keys() & CONTEXT:
+        if unused := [other for other in value if other != key]:
+            say(f"{name}: read the rows of {key!r}; not used: {', '.join(unused)[:200]}")
+        return items
+    code = f"import json; json.dump(json.load(open({name!r}))[{key!r}], open('rows.json', 'w'))"
+    got = f"{name}: got one object that holds {' and '.join(map(repr, holders))}, and not plainly one list of rows"
     raise UserError(f'{got}; expected JSONL, or one list of objects; try taking one out: python -c "{code}"')
 
 
-def is_row(item) -> bool:
-    """Whether an item has a field that asks, or holds others that may."""
-    return isinstance(item, dict) and bool(item.keys() & (ASKS | NESTED))
+def is_holder(name: str, item, alone: bool) -> bool:
+    """Whether a field of an object is one that may hold its rows."""
+    if isinstance(item, dict):
+        return bool(item) and (name in LISTS or alone)
+    return isinstance(item, list) and bool(item) and (name in LISTS or (is_list_of_rows(item) and is_row(item[0])))
 
 
-def holds_rows(name: str, items, value: dict, alone: bool) -> bool:
-    """Whether a list in an object is one of rows: by the fields of its first item, and of the list's name."""
-    if not isinstance(items, list) or not isinstance(items[0], dict):
-        return False
-    if is_row(items[0]) or (name == "rows" and isinstance(items[0].get("row"), dict)):
-        return alone or name in LISTS
-    # the examples of a programming task are no rows, though those of a task of BIG-bench are
-    cases = {"input", "output"} <= items[0].keys() and name in ("examples", "samples") and value.keys() & WEAK
-    return alone and name in LISTS and not cases
+def is_list_of_rows(item) -> bool:
+    """Whether a value is a list of objects."""
+    return isinstance(item, list) and bool(item) and isinstance(item[0], dict)
 
 
-def unfolded(item, name: str, number: int, shared: dict) -> list:
-    """The rows that an item of a list stands for, each with what they share."""
-    if not isinstance(item, dict):
-        return [item]
-    if isinstance(item.get("row"), dict) and "row_idx" in item:  # as the viewer of the hub gives them
-        cut = ", ".join(map(str, item.get("truncated_cells") or ()))
-        got = f"{name}: got row {number}, of which the hub's viewer has cut {cut}"
-        need(not cut, f"{got}; expected whole cells; try the data set's name, OWNER/NAME, or its parquet files")
-        return [item["row"]]
-    rows = rows_in(item, name, alone=False)
-    return [{**shared, **row} if isinstance(row, dict) else row for row in ([item] if rows is None else rows)]
+def is_row(item: dict) -> bool:
+    """Whether an object has a field that asks."""
+    return bool(item.keys() & ASKS)
 
 
 def rows_of_columns(value: dict, name: str, known) -> list[dict] | None:
-    """The rows of an object whose values are columns: lists, or objects by index, or pandas' orient="split"."""
-    columns, data = value.get("columns"), value.get("data")
-    if isinstance(columns, list) and isinstance(data, list) and data and isinstance(data[0], list):
-        fits = all(isinstance(row, list) and len(row) == len(columns) for row in data)
-        need(fits, f"{name}: got a row of another length than `columns`; expected {len(columns)} cells; try JSONL")
-        return [dict(zip(map(str, columns), row, strict=True)) for row in data]
+    """The rows of an object whose values are columns: lists, or objects by index, as pandas' to_json writes them."""
     asking = [value[key] for key in value.keys() & {*ASKS, *WEAK, *known}]
     if asking and all(isinstance(item, dict) and item and all(map(str.isdigit, item)) for item in value.values()):
         places = [*max(value.values(), key=len)]
@@ -891,73 +686,161 @@ def with_chats(row: dict) -> dict:
 
 # --------------------------------------------------------------------------------------- rows (src/parts/data/rows.py)
 
+SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"}
+JSON_SPACE = re.compile(r"[ \t\n\r]*")
 
-def json_lines(stream, name: str) -> list[dict]:
-    """Rows of JSONL; a broken line is named by file and number (blank lines count)."""
+
+def whole_rows(records: Iterable[tuple[int, dict | RowFlaw]], name: str) -> list[dict]:
+    """The rows of records; UserError names the line of the first that is none."""
     rows = []
-    for number, line in enumerate(stream, start=1):
-        if not line.strip():
-            continue
-        try:
-            rows.append(json.loads(line.decode()))
-        except UnicodeDecodeError as error:
-            got = f"{name}:{number}: got byte {line[error.start]:#04x}, which is not UTF-8"
-            raise UserError(f"{got}; expected UTF-8 text; try {OTHER_ENCODING}") from None
-        except (ValueError, RecursionError) as error:
-            raise UserError(f"{name}:{number}: got no JSON ({error}); expected one object a line") from None
-        got = f"{name}:{number}: got {line[:40].decode('utf-8', 'replace')!r}"
-        need(isinstance(rows[-1], dict), f"{got}; expected an object with a prompt")
+    for line, row in records:
+        need(not isinstance(row, RowFlaw), f"{name}:{line}: {row}")
+        rows.append(row)
     return rows
+
+
+def unique(pairs: list[tuple]) -> dict:
+    """A JSON object; RowFlaw where a key stands twice, of which Python would keep the last."""
+    row = dict(pairs)
+    if len(row) != len(pairs):
+        names = [key for key, _ in pairs]
+        twice = next(key for key in names if names.count(key) > 1)
+        raise RowFlaw(twice, "the key twice in one object", "each key once", "keeping one of them")
+    return row
+
+
+def plain_json(text: str):
+    """The value of JSON text.
+
+    Raises:
+        RowFlaw: it is none, or has a key twice in one object.
+    """
+    if flaw := flaw_of_bytes(text):
+        raise RowFlaw("row", flaw, "UTF-8 text", OTHER_ENCODING)
+    try:
+        return json.loads(text, object_pairs_hook=unique)
+    except RecursionError:
+        raise RowFlaw("row", "nesting too deep", "fewer levels", "storing the inner part as JSON text") from None
+    except ValueError as error:
+        at = getattr(error, "pos", 0)
+        got = f"no JSON ({error}, near {text[max(at - 20, 0) : at + 20]!r})"
+        raise RowFlaw("row", got, "one JSON object") from None
+
+
+def as_row(value) -> dict:
+    """A JSON value that is a row; RowFlaw for others, with advice of its own for bare messages."""
+    if isinstance(value, dict):
+        return value
+    is_chat = isinstance(value, list) and value and isinstance(value[0], dict)
+    advice = ['{"messages": […]} for each row, an answer in a field of its own'] if is_chat else []
+    raise RowFlaw("row", f"{type(value).__name__} {value!r:.60}", "a JSON object with named fields", *advice)
+
+
+def json_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """(line, row or its flaw) of JSONL. Lines end at line feeds only; blank ones are counted, not read."""
+    for number, line in enumerate(stream, start=1):
+        if line.strip():
+            try:
+                yield number, as_row(plain_json(line))
+            except RowFlaw as flaw:
+                flaw.parts["row"] = line.rstrip("\r\n")
+                yield number, flaw
+
+
+def json_records(text: str, name: str, known) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """(number, row or its flaw) of a JSON file: an array, an object that holds the rows, or objects in a row."""
+    decoder, values, at = json.JSONDecoder(object_pairs_hook=unique), [], JSON_SPACE.match(text).end()
+    flaw = flaw_of_bytes(text)
+    need(not flaw, f"{name}: got {flaw}; expected UTF-8 text; try {OTHER_ENCODING}")
+    try:
+        while at < len(text):
+            value, at = decoder.raw_decode(text, at)
+            values.append(value)
+            at = JSON_SPACE.match(text, at).end()
+    except RecursionError:
+        raise UserError(f"{name}: got JSON that is nested too deep; expected rows; try JSONL") from None
+    except RowFlaw as flaw:
+        raise UserError(f"{name}: {flaw}") from None
+    except ValueError as error:
+        got = f"{name}: got a file that is no JSON ({error}, near {text[max(at - 20, 0) : at + 20]!r})"
+        raise UserError(f"{got}; expected an array of objects; try mending it, or JSONL") from None
+    if len(values) == 1:
+        value = values[0]
+        inner = rows_in(value, name, known) if isinstance(value, dict) else value
+        values = inner if isinstance(inner, list) else values
+    for number, value in enumerate(values, start=1):
+        try:
+            yield number, as_row(value)
+        except RowFlaw as flaw:
+            yield number, flaw
+
+
+def parquet_records(source: str) -> Iterator[tuple[int, dict]]:
+    """(number, row) of a parquet file, 1000 read at a time."""
+    import pyarrow.parquet
+
+    number = 0
+    try:
+        with open(source, "rb") as raw:
+            refuse_no_data(raw.peek(), source, "parquet")
+            file = pyarrow.parquet.ParquetFile(raw)
+            size = sum(file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups))
+            need(
+                size <= MAX_BYTES, f"{source}: got {size} unpacked bytes; expected at most {MAX_BYTES}; try parts of it"
+            )
+            for batch in file.iter_batches(1000):
+                for row in batch.to_pylist():
+                    number += 1
+                    yield number, row
+    except (OSError, ValueError, pyarrow.ArrowException, RecursionError) as error:
+        raise UserError(f"{source}: got no readable parquet ({str(error)[:200]}); expected an intact file") from None
+
+
+def file_records(
+    source: str, form: str | None, encoding=None, delimiter=None, sure=False, known=()
+) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """(line or number, row or its flaw) of a file, or of stdin (`-`).
+
+    Args:
+        form: jsonl, json, csv, tsv, txt or parquet; None: told from the text.
+        encoding, delimiter: of the text; None: as the file shows.
+        sure: the form is as given, whatever the file shows.
+        known: columns that make an object a row, beside the usual ones.
+    """
+    name = "stdin" if source == "-" else source
+    if form == "parquet":
+        need(source != "-", "got parquet on stdin; expected a file, as parquet is not read in one go")
+        yield from parquet_records(source)
+        return
+    stream, form = open_text(source, form, encoding, sure)
+    try:
+        with stream:
+            if form in ("csv", "tsv"):
+                yield from table_rows(stream.read(), name, "," if form == "csv" else "\t", delimiter)
+            elif form == "txt":
+                yield from prompt_lines(stream)
+            elif form == "json":
+                yield from json_records(stream.read(), name, known)
+            else:
+                yield from json_lines(stream)
+    except (UnicodeDecodeError, OSError) as error:
+        raise UserError(f"{name}: got bytes that cannot be read ({error}); expected an intact file") from None
+
+
+def prompt_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """(line, row or its flaw) of one prompt a line; blank ones are skipped."""
+    for number, line in enumerate(stream, start=1):
+        flaw = flaw_of_bytes(line)
+        if line.strip():
+            yield (
+                number,
+                RowFlaw("prompt", flaw, "UTF-8 text", OTHER_ENCODING) if flaw else {"prompt": line.strip("\r\n")},
+            )
 
 
 def is_hub_id(source: str) -> bool:
     """Whether a name, not a local path, could be `owner/name` or `name` on the hub."""
     return not Path(source).exists() and not source.startswith((".", "/", "~")) and source.count("/") <= 1
-
-
-def json_rows(stream, name: str, form: str) -> list[dict]:
-    """Rows of JSON: a line each, a list of objects, or an object that holds them."""
-    if form == "json":
-        data = stream.read()
-        stream = io.BytesIO(data)
-        try:
-            value = json.loads(data) if data.strip() else []
-        except ValueError as error:
-            if "Extra data" not in str(error):
-                raise
-            value = json_lines(stream, name)
-    else:
-        value = json_lines(stream, name)
-    is_object = isinstance(value, dict)
-    value = (rows_in(value, name, alone=True) or [value]) if is_object else value
-    need(isinstance(value, list), f"{name}: got JSON that is not a list of objects; try JSONL, one object a line")
-    rows = []
-    for number, row in enumerate(value, start=1):
-        need(isinstance(row, dict), f"{name}, row {number}: got {str(row)[:40]!r}; expected an object with a prompt")
-        inner = None if is_object else rows_in(row, name, len(value) == 1)
-        rows += [row] if inner is None else inner
-    return rows
-
-
-def csv_rows(stream, name: str, form: str) -> list[dict]:
-    """Rows of CSV with a header; one that does not fit is named by its line."""
-    rows = []
-    for line, row in table_rows(stream, name, "," if form == "csv" else "\t"):
-        need(isinstance(row, dict), f"{name}:{line}: {row}")
-        rows.append(row)
-    return rows
-
-
-def read_parquet(source: str) -> list[dict]:
-    """Read a parquet file."""
-    import pyarrow.parquet
-
-    with open(source, "rb") as raw:
-        refuse_no_data(raw.peek(), source, "parquet")
-        return pyarrow.parquet.read_table(raw).to_pylist()
-
-
-FORMS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"}
 
 
 def hub_rows(source: str) -> Iterator[dict]:
@@ -994,24 +877,15 @@ def hub_is_reached() -> bool:
 
 def read_rows(source: str) -> list[dict]:
     """Read rows from a JSONL, JSON, CSV, TSV or parquet file, or from the hub: `owner/name[:config][@split]`."""
-    path, form = Path(source), FORMS.get(Path(source).suffix.lower())
+    path, form = Path(source), SUFFIXES.get(Path(source).suffix.lower())
     if not path.is_file():
         need(
             is_hub_id(source) and not form,
             f"got data {source!r}, which is not a file; expected JSONL, JSON, CSV, parquet or a hub id",
         )
         return chat_rows(hub_rows(source), source)
-    need(form, f"got data {source!r}; expected a name ending in {', '.join(FORMS)}; try data_loader.py for others")
-    try:
-        if form == "parquet":
-            rows = read_parquet(source)
-        else:
-            stream, form = open_data(source, form)
-            with stream:
-                rows = (csv_rows if form in ("csv", "tsv") else json_rows)(stream, source, form)
-    except (ValueError, OSError, RecursionError) as error:
-        raise UserError(f"{path}: got a file that cannot be read ({error}); expected valid {path.suffix}") from None
-    return chat_rows(rows, source)
+    need(form, f"got data {source!r}; expected a name ending in {', '.join(SUFFIXES)}; try data_loader.py for others")
+    return chat_rows(whole_rows(file_records(source, form), source), source)
 
 
 def chat_rows(rows: Iterable[dict], source: str) -> list[dict]:
@@ -1117,10 +991,53 @@ def extract(source: str, names: list[str]) -> str:
 # -------------------------------------------------------------------------- user code (src/parts/rewards/user_code.py)
 
 
+def text_of_turns(completion) -> str:
+    """The text of a completion or prompt, a string or messages."""
+    if isinstance(completion, str):
+        return completion
+    return "\n".join(str(message.get("content") or "") for message in completion)
+
+
+def text_of_answers(completion) -> str:
+    """The text of a completion; of a conversation what the model said, without tools' results and replies."""
+    if isinstance(completion, str):
+        return completion
+    return text_of_turns([message for message in completion if message.get("role", "assistant") == "assistant"])
+
+
 def trial_texts(gold: str) -> list[str]:
     """Completions that rewards of all kinds tell apart."""
     right = [gold, f"#### {gold}", f"so it is \\boxed{{{gold}}}", f"<answer>{gold}</answer>", f"first\n{gold}"]
     return [*right, f"The answer is {gold}.", f"{gold} or not", "41", "", "nothing"]
+
+
+def own_copy(value):
+    """A copy of a column's value or of a prompt, as far as a reward could change it; other values as they are."""
+    if isinstance(value, list):
+        return [item if isinstance(item, str | int | float) else own_copy(item) for item in value]
+    if isinstance(value, dict):
+        return {key: own_copy(item) for key, item in value.items()}
+    return value.copy() if isinstance(value, set) or hasattr(value, "tolist") else value
+
+
+def reward_arguments(rows: list[dict], completions: list, completion_ids: list[list[int]]) -> dict:
+    """Keyword arguments of a reward function in TRL's shapes; a column absent from a row is None there.
+
+    Completions are texts, or the messages of conversations, which stay as they are. Each completion has its own copies,
+    so that a reward which changes them changes nothing for others.
+    """
+    columns = {name: None for row in rows for name in row["columns"]}
+    return {
+        "prompts": [own_copy(row["prompt"]) for row in rows],
+        "completions": [
+            [{"role": "assistant", "content": said}]
+            if isinstance(said, str) and not isinstance(prompt, str)
+            else own_copy(said)
+            for prompt, said in zip([row["prompt"] for row in rows], completions, strict=True)
+        ],
+        "completion_ids": [[*ids] for ids in completion_ids],
+        **{name: [own_copy(row["columns"].get(name)) for row in rows] for name in columns},
+    }
 
 
 PATCHABLE = (builtins, io, json, math, os, os.path, random, shutil, time)
@@ -1277,8 +1194,6 @@ REWARD_STATE = OwnState()
 
 # -------------------------------------------------------------- schema examples (src/parts/rewards/schema_examples.py)
 
-CLASSES = {"DIGIT": r"\d", "SPACE": r"\s", "WORD": r"\w"}
-
 
 def checker_of(schema):
     """A validator of a JSON Schema, which fetches nothing; raises what jsonschema raises for one that is invalid."""
@@ -1291,7 +1206,10 @@ def checker_of(schema):
 
 
 def example_of(schema):
-    """A value that a JSON Schema, or its text, accepts, as full as its properties allow; None where none was found."""
+    """A value that a JSON Schema, or its text, accepts, as full as its properties allow; None where none was found.
+
+    Deliberately left out: texts for a pattern, and what `if` asks for.
+    """
     try:
         schema = json.loads(schema) if isinstance(schema, str) else schema
         checker = checker_of(schema)
@@ -1306,10 +1224,6 @@ def examples(schema, root, depth: int):
         return ["text"] if schema else []
     if "$ref" in schema:
         return examples(target_of(schema["$ref"], root) | without(schema, "$ref"), root, depth + 1)
-    if "if" in schema:
-        rest = {name: value for name, value in schema.items() if name not in ("if", "then", "else")}
-        held, not_held = [schema["if"], schema.get("then")], [schema.get("else")]
-        return [x for parts in (held, not_held) for x in examples(merged([rest, *parts]), root, depth)]
     for word in ("anyOf", "oneOf"):
         if word in schema:
             choices = (examples(merged([without(schema, word), one]), root, depth) for one in schema[word])
@@ -1359,44 +1273,7 @@ def values_of(schema: dict, root, depth: int) -> list:
         return [int(x) if x == int(x) else x for x in [step, 0, *near]]
     if kind != "string":
         return [True, False] if kind == "boolean" else [None]
-    if "pattern" not in schema:
-        return [("text " * (low // 5 + 1)).strip().ljust(low, "x")[:high]]
-    tree = re._parser.parse(schema["pattern"])
-    return [matching(tree, least) for least in (1, low)]
-
-
-def matching(tree, least: int) -> str:
-    """A text for a parsed regular expression, in which what may be repeated stands `least` times."""
-    text = ""
-    for operation, value in tree:
-        name = str(operation)
-        if name.endswith("REPEAT"):
-            text += matching(value[2], least) * min(value[1], max(value[0], least))
-        elif name in ("SUBPATTERN", "ATOMIC_GROUP"):
-            text += matching(value[-1] if name == "SUBPATTERN" else value, least)
-        elif name == "BRANCH":
-            text += matching(value[1][0], least)
-        elif name not in ("AT", "ASSERT", "ASSERT_NOT"):
-            text += character([*value] if name == "IN" else [(operation, value)])
-    return text
-
-
-def character(members: list) -> str:
-    """A character of a class of a regular expression: the first printable one, or else one that it names."""
-
-    def fits(char: str, operation, value) -> bool:
-        name, word = str(operation), str(value).removeprefix("CATEGORY_")
-        if name == "CATEGORY":
-            return bool(re.match(CLASSES[word.removeprefix("NOT_")], char)) != word.startswith("NOT_")
-        inside = value[0] <= ord(char) <= value[1] if name == "RANGE" else ord(char) == value
-        return name == "ANY" or inside != (name == "NOT_LITERAL")
-
-    negated = str(members[0][0]) == "NEGATE"
-    members = members[negated:]
-    order = string.ascii_letters + string.digits + string.punctuation + " "
-    named = {"LITERAL": lambda value: value, "RANGE": lambda value: value[0]}
-    others = [chr(named[str(operation)](value)) for operation, value in members if str(operation) in named]
-    return next((c for c in [*order, *others] if any(fits(c, *m) for m in members) != negated), "")
+    return [("text " * (low // 5 + 1)).strip().ljust(low, "x")[:high]]
 
 
 def objects(schema: dict, root, depth: int) -> list:
@@ -1449,6 +1326,45 @@ def is_per_sample(function) -> bool:
     got = f"got reward {name} with {' and '.join([*one, *many])}, so for one sample or for a batch"
     need(not (one and many), f"{got}; expected one of two forms: {REWARD_FORMS}")
     return bool(one)
+
+
+class PerSample:
+    """A reward `(prompt, completion, **columns) -> float or None`, async or not, in the shape of a batch.
+
+    `prompt` is the data's, a string or chat messages; `completion` is text in both cases; every other argument is the
+    sample's entry. Signature and name are those of a function with TRL's contract.
+    """
+
+    def __init__(self, function):
+        self.function, self.__name__ = function, getattr(function, "__name__", type(function).__name__)
+        self.__doc__, parameter = inspect.getdoc(function), inspect.Parameter
+        own = [p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_POSITIONAL]
+        named = {p.name: p for p in own if p.kind is not p.VAR_KEYWORD}
+        columns = [p.replace(kind=p.KEYWORD_ONLY) for name, p in named.items() if name not in ("prompt", "completion")]
+        both = [parameter(name, parameter.KEYWORD_ONLY) for name in ("prompts", "completions")]
+        rest = [p for p in own if p.kind is p.VAR_KEYWORD]
+        self.names = None if rest else {*named}
+        self.__signature__ = inspect.Signature([*both, *columns, *rest])
+
+    def calls(self, prompts: list, completions: list, **columns) -> list:
+        """One call for each completion, still to be made."""
+        whole = {name: columns.pop(name) for name in ("trainer_state", "log_extra", "log_metric") if name in columns}
+        found = []
+        for i, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
+            given = {name: values[i] for name, values in columns.items()} | whole
+            given |= {"prompt": prompt, "completion": text_of_answers(completion)}
+            taken = {name: value for name, value in given.items() if self.names is None or name in self.names}
+            found.append(functools.partial(self.function, **taken))
+        return found
+
+    def __call__(self, **arguments) -> list:
+        """Scores of a batch; what an async function returns is still to be awaited."""
+        return [call() for call in self.calls(**arguments)]
+
+
+def as_reward(function):
+    """A reward with the signature of a batch, from one of either form."""
+    return PerSample(function) if is_per_sample(function) else function
 
 
 def is_installed(name: str, folder: Path) -> bool:
@@ -1626,14 +1542,193 @@ def weight_of(spec: str) -> float:
     return weight
 
 
+def refuse_form_of_verl(spec: str, function) -> None:
+    """Raise UserError for a compute_score, which verl calls with one completion, its gold answer and no prompt."""
+    target = spec.partition("*")[0]
+    try:
+        names = {*inspect.signature(function).parameters}
+    except ValueError:  # a builtin
+        return
+    what = f"got reward {spec!r}, which has verl's form; expected {REWARD_FORMS}"
+    port = f"python scripts/create_reward_template.py --from {target} --output my_reward.py"
+    need(not {"solution_str", "ground_truth"} <= names, f"{what}; try {port}")
+
+
+def load_rewards(spec: str) -> list[tuple]:
+    """Load `FILE.py:name[*weight]` and return (function, weight) pairs.
+
+    The name is a function, or a list of functions: a preset, which has their weights as its attribute `weights`, or one
+    whose weights are a list of numbers in the file, `FILE.py:REWARDS*REWARD_WEIGHTS`.
+    """
+    found, members = find_reward(spec)
+    for function in found if isinstance(found, list) else [found]:
+        refuse_form_of_verl(spec, function)
+    if not isinstance(found, list):
+        return [(found, weight_of(spec))]
+    text = spec.partition("*")[2]
+    named = text if text.isidentifier() else ""
+    factor = 1.0 if named else weight_of(spec)
+    return [(f, factor * w) for f, w in zip(found, list_weights(spec, members, found, named), strict=True)]
+
+
+# ------------------------------------------------------------------------------ rewards (src/parts/rewards/rewards.py)
+
+
+@dataclass
+class CallLimits:
+    """Limits on calls of async rewards: seconds for one (0: none), how many at once, and further tries."""
+
+    timeout: float = 600.0
+    concurrency: int = 32
+    retries: int = 2
+
+
+class CallFailed(Exception):
+    """A call raised its __cause__; `number` is its place among the calls of a batch."""
+
+    def __init__(self, number: int):
+        super().__init__(number)
+        self.number = number
+
+
+# lost connections as httpx, openai and anthropic, aiohttp, requests and urllib call them
+LOST = {"TransportError", "APIConnectionError", "ClientConnectionError", "ConnectionError", "Timeout", "URLError"}
+
+
+def is_passing(error: BaseException) -> bool:
+    """Whether another try may help: a lost connection, a time limit, or an HTTP status 408, 425, 429 or 5xx."""
+    holders = (error, getattr(error, "response", None))
+    for status in (getattr(holder, name, None) for holder in holders for name in ("status_code", "status", "code")):
+        if isinstance(status, int):
+            return status in (408, 425, 429) or status >= 500
+    names = {kind.__name__ for kind in type(error).__mro__}
+    return isinstance(error, ConnectionError | TimeoutError) or bool(names & LOST)
+
+
+class RewardLoop:
+    """One event loop in a thread of its own, so that what an async reward keeps, such as a client, stays usable."""
+
+    def __init__(self):
+        self.loop, self.slots = asyncio.new_event_loop(), {}
+        self.thread = threading.Thread(target=self.serve, name="rewards", daemon=True)
+        self.thread.start()
+
+    def serve(self) -> None:
+        """Run the loop for ever; SystemExit, which a task lets through, does not end it."""
+        while True:
+            with contextlib.suppress(SystemExit, KeyboardInterrupt):
+                self.loop.run_forever()
+
+    def gather(self, jobs: list[tuple], limits: CallLimits) -> list:
+        """Await jobs (number, call, the awaitable that it returned) together and return their results in order."""
+        future = self.start(jobs, limits)
+        try:
+            return future.result()
+        finally:
+            future.cancel()  # where a signal ended the wait
+
+    def start(self, jobs: list[tuple], limits: CallLimits):
+        """The future of `gather`."""
+        return asyncio.run_coroutine_threadsafe(self.gathered(jobs, limits), self.loop)
+
+    async def gathered(self, jobs: list[tuple], limits: CallLimits) -> list:
+        """`gather`, within the loop; where one fails, the others are cancelled."""
+        tasks = [asyncio.ensure_future(self.answer(*job, limits)) for job in jobs]
+        try:
+            return await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            close_unstarted([first for _, _, first in jobs])
+
+    async def answer(self, number: int, call, first, limits: CallLimits):
+        """The result of one job; a try that fails in passing is followed by another call."""
+        for attempt in range(1 + limits.retries):
+            async with self.slots.setdefault(limits.concurrency, asyncio.Semaphore(limits.concurrency)):
+                try:
+                    with REWARD_STATE.swapped():
+                        return await within(call() if attempt else first, limits.timeout)
+                except asyncio.CancelledError as error:
+                    if asyncio.current_task().cancelling():  # by `gathered`
+                        raise
+                    raise CallFailed(number) from RuntimeError(f"was cancelled from within: {error}")
+                except BaseException as error:  # SystemExit would end the loop
+                    if attempt == limits.retries or not is_passing(error):
+                        raise CallFailed(number) from error
+                await asyncio.sleep(min(30.0, 0.5 * 2**attempt))
+
+
+async def within(awaitable, seconds: float):
+    """The result of an awaitable, or TimeoutError after a time (0: never)."""
+    try:
+        async with asyncio.timeout(seconds or None) as clock:
+            return await awaitable
+    except TimeoutError as error:
+        if not clock.expired():
+            raise
+        raise TimeoutError(f"no answer in {seconds:g} s; try a higher --reward_timeout") from error
+
+
+def close_unstarted(results: list) -> None:
+    """Close the coroutines among results that nobody will await."""
+    for result in results:
+        if inspect.iscoroutine(result) and inspect.getcoroutinestate(result) == inspect.CORO_CREATED:
+            result.close()
+
+
+LOOPS, LOOPS_LOCK = {}, threading.Lock()
+
+
+def reward_loop() -> RewardLoop:
+    """The loop of this process; a forked one has its own."""
+    with LOOPS_LOCK:
+        if os.getpid() not in LOOPS:
+            LOOPS[os.getpid()] = RewardLoop()
+        return LOOPS[os.getpid()]
+
+
+def answers(calls: list, limits: CallLimits) -> list:
+    """Make calls and return their results; those that give an awaitable run together in the reward loop.
+
+    Raises:
+        CallFailed: a call raised; the others are cancelled.
+    """
+    results = []
+    with REWARD_STATE.swapped():
+        for number, call in enumerate(calls):
+            try:
+                results.append(call())
+            except (Exception, SystemExit) as error:
+                close_unstarted(results)
+                raise CallFailed(number) from error
+        jobs = [(i, calls[i], result) for i, result in enumerate(results) if inspect.isawaitable(result)]
+        awaited = reward_loop().gather(jobs, limits) if jobs else []
+    for (number, _, _), result in zip(jobs, awaited, strict=True):
+        results[number] = result
+    return results
+
+
+def reward_calls(function, arguments: dict) -> list:
+    """The calls that score a batch, still to be made: one for each completion of a PerSample, else one in all."""
+    parameters = inspect.signature(function).parameters.values()
+    if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+        arguments = {p.name: arguments[p.name] for p in parameters if p.name in arguments}
+    if isinstance(function, PerSample):
+        return function.calls(**arguments)
+    return [functools.partial(function, **arguments)]
+
+
+def scored_batch(function, arguments: dict, limits: CallLimits):
+    """What one reward function returns for a batch, awaited."""
+    results = answers(reward_calls(function, arguments), limits)
+    return results if isinstance(function, PerSample) else results[0]
+
+
 # ---------------------------------------------------------- assembly (src/programs/create_reward_template/assembly.py)
 
 CONTRACT = '''\
-"""What every new reward and port reads: completions and rows in TRL's form and in verl's, and results to wait for."""
+"""What every new reward and port reads: completions and rows, in TRL's form and in verl's."""
 
-import asyncio
-import functools
-import inspect
 import json
 
 GOLD = "gold_column"  # the column of the gold answer; verl calls it ground_truth
@@ -1665,54 +1760,41 @@ def verl_row(ground_truth, extra_info) -> dict:
     if row.get("prompt") is None:
         row["prompt"] = row.get("raw_prompt")  # from the reward manager of verl_train.py
     return {name: value.tolist() if hasattr(value, "tolist") else value for name, value in row.items()}  # numpy
-
-
-@functools.cache
-def loop():
-    """The self-test's one event loop: a client that a reward keeps stays usable, as in the trainers."""
-    return asyncio.new_event_loop()
-
-
-def finished(value):
-    """A value, or what awaiting it gives."""
-    return loop().run_until_complete(value) if inspect.isawaitable(value) else value
 '''
 LOADING = '''\
-"""Import of a file that stands beside the written one."""
+"""Import of a file that lies beside the written one, or below it."""
 
 import importlib.util
 import sys
-import zlib
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 
 
 def load_file(path: Path):
-    """Import a file, once in each process."""
-    module = f"reward_{path.stem}_{zlib.crc32(str(path).encode())}"
+    """Import a file by its path, once in each process.
+
+    Raises:
+        FileNotFoundError: it is not there.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"got no {path}; expected the file that {Path(__file__).name} needs; try copying it there"
+        )
+    module = f"reward_{path.stem}_{abs(hash(str(path)))}"
     if module not in sys.modules:
         spec = importlib.util.spec_from_file_location(module, path)
         sys.modules[module] = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(sys.modules[module])
     return sys.modules[module]
-
-
-def load_helper(name: str):
-    """Import NAME.py from this file's folder, or from a folder `scripts` in it or beside it."""
-    places = [folder / f"{name}.py" for folder in (HERE, HERE / "scripts", HERE.parent / "scripts")]
-    path = next((place for place in places if place.is_file()), None)
-    if path is None:
-        where = f"got no {name}.py in {HERE}; expected it beside {Path(__file__).name}"
-        raise FileNotFoundError(f"{where}; try copying scripts/{name}.py of the bundle rl-training-code there")
-    return load_file(path)
 '''
 ADAPTERS = '''\
-"""The two contracts of a new reward, and their self-tests."""
+"""The two contracts of a new reward, its self-test and its command line."""
 
 import json
+import sys
 
-from contract import GOLD, completion_text, finished, rows_of, verl_row
+from contract import GOLD, completion_text, rows_of, verl_row
 from short_answer import CASES, score  # of the task that was asked for
 
 
@@ -1728,55 +1810,38 @@ def compute_score(data_source, solution_str, ground_truth, extra_info=None, **kw
     return {"score": 0.0 if value is None else value, "applies": float(value is not None)}
 
 
-def trl_results() -> list[tuple]:
-    """(contract, case, score, expected score) of every case, as text and as chat messages."""
-    results = []
-    columns = {name: [row.get(name) for _, row, _ in CASES] for _, row, _ in CASES for name in row}
-    prompts = columns.pop("prompt", [None] * len(CASES))
-    texts = [text for text, _, _ in CASES]
-    messages = [[{"role": "assistant", "content": text}] for text in texts]
-    for contract, completions in (("TRL", texts), ("TRL, chat", messages)):
-        scores = finished(reward_name(prompts, completions, **columns))
-        results += [(contract, case, got, case[2]) for case, got in zip(CASES, scores, strict=True)]
-    return results
+def by_trl(text: str, row: dict) -> float | None:
+    """The score of a case by TRL's contract."""
+    columns = {name: [value] for name, value in row.items() if name != "prompt"}
+    return reward_name([row.get("prompt")], [text], **columns)[0]
 
 
-def verl_results() -> list[tuple]:
-    """The same by verl's contract."""
-    results = []
-    for case in CASES:
-        text, row, expected = case
-        extra = {name: value for name, value in row.items() if name != GOLD} | {"ground_truth_field": f"{GOLD}:json"}
-        got = finished(compute_score("self-test", text, json.dumps(row.get(GOLD)), extra))
-        results.append(("verl", case, got["score"] if got["applies"] else None, expected))
-    return results
-'''
-SELF_TEST = '''\
-"""The end of a written file: its self-test and command line."""
-
-import sys
-
-from adapters import trl_results, verl_results
-
-TESTS = [trl_results, verl_results]
+def by_verl(text: str, row: dict) -> float | None:
+    """The score of a case by verl's contract."""
+    extra = {name: value for name, value in row.items() if name != GOLD} | {"ground_truth_field": f"{GOLD}:json"}
+    got = compute_score("self-test", text, json.dumps(row.get(GOLD)), extra)
+    return got["score"] if got["applies"] else None
 
 
-def same(got, expected) -> bool:
-    """Whether two scores are equal, to rounding."""
-    numbers = all(isinstance(value, int | float) for value in (got, expected))
-    return abs(got - expected) < 1e-9 if numbers else got is expected
+CONTRACTS = [by_trl, by_verl]
+
+
+def wrong_cases() -> int:
+    """Score every case by every contract; print what is wrong and return how many are."""
+    wrong = 0
+    for contract in CONTRACTS:
+        for text, row, expected in CASES:
+            got = contract(text, row)
+            if got != expected and (None in (got, expected) or abs(got - expected) > 1e-9):
+                wrong += 1
+                print(f"WRONG {contract.__name__}: got {got}; expected {expected} for {text!r} of {row}")
+    print(f"{len(CONTRACTS) * len(CASES)} scores, {wrong} wrong")
+    return wrong
 
 
 def self_test() -> int:
-    """Score every case; print what is wrong and return how many are."""
-    results = [result for test in TESTS for result in test()]
-    wrong = [result for result in results if not same(result[2], result[3])]
-    for contract, (text, row, _), got, expected in wrong:
-        print(f"WRONG by {contract}: got {got}; expected {expected} for {text!r} of {row}")
-    if len({str(result[2]) for result in results}) == 1:
-        print(f"note: every case scores {results[0][2]}; add one to CASES that does not")
-    print(f"{len(results)} scores, {len(wrong)} wrong")
-    return len(wrong)
+    """How many cases are scored wrong."""
+    return wrong_cases()
 
 
 if __name__ == "__main__":
@@ -1785,8 +1850,9 @@ if __name__ == "__main__":
     sys.exit(1 if self_test() else 0)
 '''
 MAIN = 'if __name__ == "__main__":'
-FILES = {"adapters", "contract", "final_answer", "loading", "mine", "port", "short_answer"}  # what files/ imports of it
-CASES_ABOUT = "(completion, columns of the row, score)"
+FILES = {"adapters", "contract", "final_answer", "loading", "mine", "short_answer", "waiting"}  # imported in files/
+RESERVED = {"prompt", "prompts", "completion", "completions", "completion_ids", "columns", "self", "extra_info"}
+VERL_NOTE = "verl: reward.custom_reward_function.path={file} reward.custom_reward_function.name=compute_score"
 
 
 def named(text: str, columns: list[str], **words: str) -> str:
@@ -1820,12 +1886,15 @@ def assembled(head: str, texts: list[str], roots: list[str], constants: dict[str
     kept = needed(pieces, roots)
     body = joined([piece for place, piece in enumerate(pieces) if place in kept])
     if "self_test" in roots:
-        body += "\n\n" + SELF_TEST[SELF_TEST.index(MAIN) :]
+        body += "\n\n" + ADAPTERS[ADAPTERS.index(MAIN) :]
     used = read_names(ast.parse(body))
     lines = {line: module_of(node) for line, node in imports.items() if bound_names(node) & used}
     standard = [line for line, module in lines.items() if module in sys.stdlib_module_names]
     installed = [line for line, module in lines.items() if module not in sys.stdlib_module_names | FILES]
-    blocks = ["\n".join(sorted(block, key=import_order)) for block in (standard, installed) if block]
+    # `import x` before `from x import y`
+    blocks = [
+        "\n".join(sorted(b, key=lambda line: (line.startswith("from"), line))) for b in (standard, installed) if b
+    ]
     gap = "\n\n\n" if re.match(r"def |async def |class ", body) else "\n\n"
     return head + "\n\n".join(blocks) + gap + body
 
@@ -1833,18 +1902,6 @@ def assembled(head: str, texts: list[str], roots: list[str], constants: dict[str
 def module_of(node: ast.Import | ast.ImportFrom) -> str:
     """The first part of the module that is imported."""
     return (node.module if isinstance(node, ast.ImportFrom) else node.names[0].name).partition(".")[0]
-
-
-def import_order(line: str) -> tuple:
-    """`import x` before `from x import y`."""
-    return line.startswith("from"), line
-
-
-class Words(str):
-    """A text of n words that is shown as an expression."""
-
-    def __repr__(self) -> str:
-        return f"'a ' * {len(self) // 2}"
 
 
 def quoted(text: str) -> str:
@@ -1861,37 +1918,107 @@ def list_rows(rows: list) -> str:
     return text
 
 
-def listing(name: str, about: str, rows: list) -> str:
-    """`NAME = [...]` with a row a line."""
-    return f"{name} = [  # {about}\n{list_rows(rows)}]\n"
+def contracts_of(args) -> tuple[list[str], list[str]]:
+    """(names of the functions that the contracts asked for need, names of what tests them)."""
+    trl, verl = args.target != "verl", args.target != "trl"
+    return [args.name] * trl + ["compute_score"] * verl, ["by_trl"] * trl + ["by_verl"] * verl
 
 
-def head_of(about: str, notes: list[str], needs: str = "") -> str:
-    """Shebang, dependencies and docstring."""
-    dependencies = f"# dependencies = [{needs}]\n" * bool(needs)
-    header = f'#!/usr/bin/env python3\n# /// script\n# requires-python = ">=3.11"\n{dependencies}# ///\n'
-    return f'{header}"""{about}\n\n' + "\n".join(notes) + '\n"""\n\n'
-
-
-def usage_notes(args, gold: str, columns: str) -> list[str]:
-    """How each contract finds the reward, and what it reads."""
-    file, notes = Path(args.output or "my_reward.py").name, []
+def head_of(args, about: str, gold: str, columns: str, needs: str = "", end: str = "") -> str:
+    """Shebang, dependencies, and a docstring that says how each contract finds the reward, and what it reads."""
+    file, notes = Path(args.output).name, [about, ""]
     if args.target != "verl":
-        notes += [f"TRL, and trainers with its contract: {file}:{args.name}"]
+        notes.append(f"TRL, and trainers with its contract: {file}:{args.name}")
         notes += ["    columns: " + "; ".join(filter(None, [gold, columns]))] * bool(gold or columns)
     if args.target != "trl":
-        notes += [f"verl: reward.custom_reward_function.path={file} reward.custom_reward_function.name=compute_score"]
+        notes.append(VERL_NOTE.format(file=file))
         read = [f"ground_truth is {gold}"] * bool(gold) + [f"extra_info has {columns}"] * bool(columns)
         notes += ["    " + "; ".join(read)] * bool(read)
-    return [*notes, "", f"    python {file} --test"]
+    dependencies = f"# dependencies = [{needs}]\n" * bool(needs)
+    header = f'#!/usr/bin/env python3\n# /// script\n# requires-python = ">=3.11"\n{dependencies}# ///\n'
+    return f'{header}"""' + "\n".join(notes) + f'\n{end}"""\n\n'
 
 
-def contract_tests(args) -> list[str]:
-    """The self-tests of the contracts asked for."""
-    return ["trl_results"] * (args.target != "verl") + ["verl_results"] * (args.target != "trl")
+def check_column(name: str, where: str) -> None:
+    """Raise UserError unless a name can be a column, and an argument of a function."""
+    fine = name.isidentifier() and not keyword.iskeyword(name) and name not in RESERVED
+    need(fine, f"got {where} with the column {name!r}; expected a Python name that trainers do not use themselves")
 
 
-# ------------------------------------------------------------ recipes (src/programs/create_reward_template/recipes.py)
+# ---------------------------------------------------- json reward (src/programs/create_reward_template/json_reward.py)
+
+
+def read_schema(file: str):
+    """The JSON Schema of a file; UserError for what is none, or needs another file."""
+    got = f"got --schema {file}"
+    try:
+        schema = json.loads(Path(file).read_text(encoding="utf-8"))
+        checker_of(schema)
+    except ImportError as error:
+        raise UserError(f"{got}: {error}; expected what validates it; try pip install jsonschema referencing") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise UserError(f"{got}: {error}; expected a JSON Schema; try python -m json.tool {file}") from None
+    except Exception as error:  # jsonschema's own, of many classes
+        where = "/".join(map(str, getattr(error, "path", ()))) or "its top"
+        what = str(getattr(error, "message", error)).partition("\n")[0]
+        raise UserError(f"{got}, invalid at {where}: {what}; expected a valid JSON Schema") from None
+    own = schema.get("$id") if isinstance(schema, dict) else None
+    others = {*re.findall(r'"\$ref": "([^#"][^"]*)"', json.dumps(schema))} - {own}
+    need(
+        not others,
+        f"{got} with $ref {min(others, default='')!r}, another file; expected one; try putting it into $defs",
+    )
+    return schema
+
+
+def json_parts(args) -> tuple[dict[str, str], list[tuple]]:
+    """(constants, cases) of the reward; args.gold_template becomes a completion that it pays in full."""
+    schema = read_schema(args.schema)
+    example, exact = example_of(schema), args.exact or []
+    found = example is not None or checker_of(schema).is_valid(None)
+    got = f"got --schema {args.schema}, for which no example was found"
+    need(found, f'{got}; expected one for the self-test; try "examples": [VALUE] in the schema')
+    keys = list(schema.get("properties", {})) if isinstance(schema, dict) else []
+    for key in exact:
+        known = f"expected among {', '.join(keys) or 'its properties'}{suggest(key, keys)}"
+        need(key in keys and key in example, f"got --exact {key!r}, which the schema's example has not; {known}")
+        check_column(key, "--exact")
+    if checker_of(schema).is_valid({}):
+        say("warning: the schema accepts {}, which a model learns to say; try required: [KEYS]")
+    args.gold_template = template_of(example, exact)
+    shown = pprint.pformat(schema, width=110, sort_dicts=False).split("\n")
+    constants = {
+        "EXACT": f"{json.dumps(exact)}  # properties whose value is the row's, in columns of these names",
+        "SCHEMA": "\n".join(line + "  # noqa: E501" * (len(line) > 111) for line in shown),
+    }
+    return constants, json_cases(schema, example, exact)
+
+
+def template_of(example, exact: list[str]) -> str:
+    """A completion that has full marks, with places for the columns of the row."""
+    whole = example | {key: f"{{{key}}}" for key in exact} if exact else example
+    text = json.dumps(whole, ensure_ascii=False)
+    for key in exact:
+        text = text if isinstance(example[key], str) else text.replace(f'"{{{key}}}"', f"{{{key}}}")
+    return text
+
+
+def json_cases(schema, example, exact: list[str]) -> list[tuple]:
+    """Cases of the self-test, whose scores follow from the definition."""
+    text, row = json.dumps(example), {key: example[key] for key in exact}
+    fenced = f"```json\n{text}\n```"
+    cases = [(t, row, 1.0) for t in (text, fenced, f"<think>A plan.</think>\n{text}")]
+    cases += [(t, row, 0.0) for t in (f"Here it is:\n{fenced}", f"{text} {text}", f"<think>{text}", "", "NaN")]
+    required = schema.get("required", []) if isinstance(schema, dict) and isinstance(example, dict) else []
+    for key in required:
+        cases.append((json.dumps({name: value for name, value in example.items() if name != key}), row, 0.0))
+    for key in exact[:1]:
+        other = "another" if isinstance(example[key], str) else [example[key]]
+        cases += [(text, row | {key: None}, None), (text, row | {key: other}, 0.0)]
+    return cases
+
+
+# ---------------------------------------------------------------- tasks (src/programs/create_reward_template/tasks.py)
 
 FINAL_ANSWER = r'''"""The visible text of a completion, and its final answer."""
 
@@ -1922,10 +2049,10 @@ MATH_ANSWER = r'''"""Pay for the right final answer of a mathematical task, and 
 from pathlib import Path
 
 from contract import GOLD, completion_text
-from loading import load_file, load_helper
+from loading import HERE, load_file
 
 # loaded here, so that a missing file stops the trainer at its start; its path travels to other processes
-GRADER = Path(load_helper("math_grader").__file__)
+GRADER = Path(load_file(HERE / "math_grader.py").__file__)
 
 
 def score(text: str, row: dict) -> float | None:
@@ -1952,12 +2079,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from contract import GOLD, completion_text, rows_of
-from loading import load_file, load_helper
+from loading import HERE, load_file
 
 PAY = "all"  # or "fraction": passed / total, a denser signal that also pays for hard-coded easy cases
 TIMEOUT_S = 3.0  # for a test
 # loaded here, so that a missing file stops the trainer at its start; its path travels to other processes
-SANDBOX = Path(load_helper("sandbox").__file__)
+SANDBOX = Path(load_file(HERE / "sandbox.py").__file__)
 
 
 def score(text: str, row: dict) -> float | None:
@@ -2063,10 +2190,8 @@ import jsonschema
 from final_answer import visible
 from referencing import Registry
 
-EXTRA_TEXT = False  # True: of a text with more than the JSON, its last fenced block counts
 MAX_CHARACTERS = 20_000  # longer texts score 0
 EXACT = []  # properties whose value is the row's, in columns of these names
-PARTIAL = False  # True: else half the share of properties that hold
 SCHEMA = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 KIND = jsonschema.validators.validator_for(SCHEMA, jsonschema.Draft202012Validator)
 VALIDATOR = KIND(SCHEMA, registry=Registry())  # fetches nothing; "format" is a remark, as the specification has it
@@ -2079,63 +2204,48 @@ def json_value(text: str):
     if len(text) > MAX_CHARACTERS:
         raise ValueError("too long")
     found = FENCED.fullmatch(text)
-    if EXTRA_TEXT and not found:
-        found = ([*FENCED.finditer(text)] or [None])[-1]
     return json.loads(found[1] if found else text, parse_constant=int)  # int refuses NaN and Infinity
 
 
-def unequal(value, golds: dict) -> set[str]:
-    """The properties without the row's value, for which text may stand, as in CSV: "34" for 34."""
-    given, different = value if isinstance(value, dict) else {}, set()
-    for key, gold in golds.items():
-        said = given.get(key)
-        as_text = isinstance(gold, str) and not isinstance(said, str)
-        alike = said == gold and isinstance(said, bool) == isinstance(gold, bool)  # True == 1
-        if not (json.dumps(said) == gold.strip() if as_text else alike):
-            different.add(key)
-    return different
+def alike(value, gold) -> bool:
+    """Whether a value is the row's, for which text may stand, as in CSV: "34" for 34."""
+    if isinstance(gold, str) and not isinstance(value, str):
+        return json.dumps(value) == gold.strip()
+    return value == gold and isinstance(value, bool) == isinstance(gold, bool)  # True == 1
 
 
 def score(text: str, row: dict) -> float | None:
-    """1 for JSON that the schema accepts, with the values of EXACT; else 0, or part of it; None without those."""
+    """1 for JSON that the schema accepts, with the values of EXACT, else 0; None for a row without those."""
     golds = {key: row.get(key) for key in EXACT}
     if None in golds.values():
         return None
     try:
         value = json_value(text)
-        wrong = unequal(value, golds)
-        if not wrong and VALIDATOR.is_valid(value):
-            return 1.0
-        if not PARTIAL:
-            return 0.0
-        given, keys = value if isinstance(value, dict) else {}, SCHEMA["properties"]
-        wrong |= {next(iter(error.absolute_path), None) for error in VALIDATOR.iter_errors(value)}
-        return 0.5 * sum(key in given and key not in wrong for key in keys) / len(keys)
+        given = value if isinstance(value, dict) else {}
+        right = all(alike(given.get(key), gold) for key, gold in golds.items())
+        return float(right and VALIDATOR.is_valid(value))
     except (ValueError, RecursionError):
         return 0.0
 '''
 LLM_JUDGE = r'''"""Pay what a model behind an OpenAI-compatible endpoint says an answer is worth."""
 
-import asyncio
 import hashlib
-import http.server
 import json
 import os
 import re
-import threading
 import time
 import urllib.request
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 
-from contract import GOLD, completion_text, rows_of, verl_row
+from adapters import wrong_cases
+from contract import GOLD, completion_text, rows_of
 
-# each can also come from the environment: on a Ray cluster, from runtime_env's env_vars
+# the first two also come from the environment: on a Ray cluster, from runtime_env's env_vars
 BASE_URL = os.environ.get("OPENAI_BASE_URL", "http://localhost:8000/v1")
 MODEL = os.environ.get("JUDGE_MODEL", "judge")
 RUBRIC = "You grade one answer to a task, from 0 (useless or wrong) to 10 (correct, complete and clear)."
 TIMEOUT_S, RETRIES, BACKOFF_S, CONCURRENCY = 60.0, 4, 1.0, 16
-POOL = {}  # the threads that wait for the judge, by process
 
 
 def message_of(text: str, row: dict) -> str:
@@ -2155,8 +2265,8 @@ Think briefly, then end with one line of JSON: {{"score": <number from 0 to 10>}
 {fence}"""
 
 
-def ask(message: str) -> float | None:
-    """The judge's score / 10; None, with a warning, where it cannot be had."""
+def reply_to(message: str) -> str:
+    """What the judge says, or the error of the last try."""
     headers = {"Content-Type": "application/json"}
     if key := os.environ.get("OPENAI_API_KEY"):
         headers["Authorization"] = f"Bearer {key}"
@@ -2166,12 +2276,21 @@ def ask(message: str) -> float | None:
         try:
             request = urllib.request.Request(BASE_URL.rstrip("/") + "/chat/completions", body, headers)
             with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:
-                reply = str(json.loads(response.read(1 << 20))["choices"][0]["message"]["content"])
-            break
+                return str(json.loads(response.read(1 << 20))["choices"][0]["message"]["content"])
         except Exception as error:  # whatever a server can do to a client
             reply, code = repr(error), getattr(error, "code", 500)
             if code not in (408, 425, 429) and code < 500:
                 break
+    return reply
+
+
+def score(text: str, row: dict) -> float | None:
+    """0 for an empty text, else the judge's score / 10; None, with a warning, where it cannot be had."""
+    if not text.strip():
+        return 0.0
+    if row.get("prompt") is None:
+        warnings.warn("got no prompt, so the judge sees only the answer; try extra_info['prompt']", stacklevel=2)
+    reply = reply_to(message_of(text, row))
     found = re.fullmatch(r'\s*"score"\s*:\s*(\d{1,3}(?:\.\d*)?)\s*}[\s`*.]*', reply.rpartition("{")[2])
     if found is None:
         warnings.warn(f"got no score from {MODEL} at {BASE_URL}: {reply[:200]!r}", stacklevel=2)
@@ -2179,28 +2298,11 @@ def ask(message: str) -> float | None:
     return min(10.0, float(found[1])) / 10
 
 
-async def score(text: str, row: dict) -> float | None:
-    """0 for an empty text; else the judge's score, asked for in a thread, so that many wait at once."""
-    if not text.strip():
-        return 0.0
-    if row.get("prompt") is None:
-        warnings.warn("got no prompt, so the judge sees only the answer; try extra_info['prompt']", stacklevel=2)
-    if os.getpid() not in POOL:  # a fork has no threads
-        POOL[os.getpid()] = ThreadPoolExecutor(CONCURRENCY)
-    return await asyncio.get_running_loop().run_in_executor(POOL[os.getpid()], ask, message_of(text, row))
-
-
-async def reward_name(prompts, completions, gold_column=None, **columns) -> list[float | None]:
+def reward_name(prompts, completions, gold_column=None, **columns) -> list[float | None]:
     """Score a batch by TRL's contract; None where the judge gives no score. Range: [0, 1]."""
     rows = rows_of(prompts, len(completions), {"gold_column": gold_column, **columns})
-    pairs = zip(completions, rows, strict=True)
-    return list(await asyncio.gather(*(score(completion_text(c), row) for c, row in pairs)))
-
-
-async def compute_score(data_source, solution_str, ground_truth, extra_info=None, **kwargs) -> dict:
-    """Score a completion by verl's contract, which knows no None: the score is 0, and `applies` too."""
-    value = await score(solution_str, verl_row(ground_truth, extra_info))
-    return {"score": 0.0 if value is None else value, "applies": float(value is not None)}
+    with ThreadPoolExecutor(CONCURRENCY) as pool:  # many wait for the judge at once; verl has threads of its own
+        return list(pool.map(score, map(completion_text, completions), rows))
 
 
 CASES = [  # (completion, columns of the row, score)
@@ -2212,32 +2314,19 @@ CASES = [  # (completion, columns of the row, score)
 ]
 
 
-class StandIn(http.server.BaseHTTPRequestHandler):
+def stand_in(message: str) -> str:
     """A judge for the self-test: reads the text inside the fence, grades "Four" with 7, else with 0."""
-
-    def do_POST(self):
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        message = body["messages"][0]["content"]
-        text = message.split("\n" + message.splitlines()[-1] + "\n")[1]
-        grade = 7 if "Four" in text and "Reference answer:\n4" in message else 0
-        reply = "Well." if "silent" in text else f'I see. {{"score": {grade}}}'
-        self.send_response(200)
-        self.end_headers()
-        self.wfile.write(json.dumps({"choices": [{"message": {"content": reply}}]}).encode())
-
-    def log_message(self, *_):
-        """Say nothing."""
+    text = message.split("\n" + message.splitlines()[-1] + "\n")[1]
+    grade = 7 if "Four" in text and "Reference answer:\n4" in message else 0
+    return "Well." if "silent" in text else f'I see. {{"score": {grade}}}'
 
 
-def stand_in_judge() -> list:
-    """Start the judge of the self-test; no results of its own."""
-    global BASE_URL
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), StandIn)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    BASE_URL = f"http://127.0.0.1:{server.server_port}/v1"
-    os.environ["no_proxy"] = "127.0.0.1"
+def self_test() -> int:
+    """How many cases are scored wrong, with the stand-in as the judge."""
+    global reply_to
+    reply_to = stand_in
     warnings.simplefilter("ignore")  # the silent judge
-    return []
+    return wrong_cases()
 '''
 RUBRIC_CHECKS = r'''"""Pay by a rubric of weighted checks."""
 
@@ -2288,33 +2377,16 @@ RUBRIC = [  # (what it asks, its weight, the check: True, False, or None where i
     ("json:key", 1.0, lambda text, row: json_object(text, "key")),
     ("lacks:sorry", 1.0, lambda text, row: not re.search("sorry", text[:MAX_CHARACTERS])),
 ]
-GATED = True  # 0 unless the first check holds
+GATED = True  # 0 unless the first check holds; False: the weighted share of the checks that hold
 
 
 def score(text: str, row: dict) -> float | None:
-    """The weighted share of the checks that hold."""
-    return total([check(text, row) for _, _, check in RUBRIC])
-
-
-def total(held: list[bool | None]) -> float | None:
-    """sum(w * held) / sum(w) over the checks that apply (not None)."""
+    """sum(weight * held) / sum(weight) over the checks that apply (not None); None where none does."""
+    held = [check(text, row) for _, _, check in RUBRIC]
     if GATED and not held[0]:
         return None if held[0] is None else 0.0
     known = [(weight, hold) for (_, weight, _), hold in zip(RUBRIC, held, strict=True) if hold is not None]
     return sum(weight * hold for weight, hold in known) / sum(weight for weight, _ in known) if known else None
-
-
-TOTALS = [([True, False, None, None, None], 0.5)]  # (which checks hold, the score)
-CHECKED = [(3, "[1]", {}, False)]  # (number of the check, completion, columns of the row, does it hold)
-
-
-def rubric_results() -> list[tuple]:
-    """(contract, case, value, expected value) of the total and of each check."""
-    results = [("total", (str(held), {}, expected), total(held), expected) for held, expected in TOTALS]
-    for place, text, row, holds in CHECKED:
-        name, _, check = RUBRIC[place]
-        results.append((f"check {name!r}", (text, row, holds), check(text, row), holds))
-    return results
 '''
 FINAL_NUMBER = r'''"""1 for the right number behind ####, as in GSM8K; a second ####, or text behind it, pays 0."""
 
@@ -2384,7 +2456,6 @@ def reward_name(prompts, completions, gold_column, **kwargs) -> list:
         warnings.warn(f"{len(unfit)} of {len(verdicts)} rows have tests that judge nothing: {unfit}", stacklevel=2)
     return [float(v.all_passed and (v.trusted or PAY_WEAK_TESTS)) for v in verdicts]
 '''
-HELPERS = Path(__file__).resolve().parent  # where math_grader.py and sandbox.py are
 
 
 @dataclass
@@ -2398,294 +2469,54 @@ class Recipe:
     columns: str = ""  # columns besides gold, in words
 
 
+MATH_VERIFY = '"math-verify[antlr4_13_2]>=0.8,<1"'
 TASKS = {
     "math": Recipe(
-        (LOADING, MATH_ANSWER),
-        helper="math_grader",
-        needs='"math-verify[antlr4_13_2]>=0.8,<1"',
-        columns="prompt, so that copying the task does not pay",
+        (LOADING, MATH_ANSWER), "answer", "math_grader", MATH_VERIFY, "prompt, so that copying the task does not pay"
     ),
     "final_number": Recipe((FINAL_NUMBER,)),
     "code": Recipe(
-        (LOADING, CODE_TESTS),
-        gold="tests",
-        helper="sandbox",
-        columns="entry_point and setup, where the tests need them",
+        (LOADING, CODE_TESTS), "tests", "sandbox", columns="entry_point and setup, where the tests need them"
     ),
-    "passes_tests": Recipe((PASSES_TESTS,), gold="tests", helper="sandbox"),
+    "passes_tests": Recipe((PASSES_TESTS,), "tests", "sandbox"),
     "qa": Recipe((FINAL_ANSWER, SHORT_ANSWER)),
-    "format": Recipe((TAG_FORMAT,)),
-    "json_schema": Recipe((FINAL_ANSWER, JSON_SCHEMA), gold="", needs='"jsonschema>=4.20,<5", "referencing"'),
+    "format": Recipe((TAG_FORMAT,), ""),
+    "json_schema": Recipe((FINAL_ANSWER, JSON_SCHEMA), "", needs='"jsonschema>=4.20,<5", "referencing"'),
     "llm_judge": Recipe((LLM_JUDGE,), columns="prompt, which the judge should see"),
-    "custom": Recipe((FINAL_ANSWER, RUBRIC_CHECKS)),
+    "custom": Recipe((FINAL_ANSWER, RUBRIC_CHECKS), ""),
 }
-
-DEFAULT_RULES = ["equals:answer", "words:1-400*0.1"]
-RESERVED = {"prompt", "prompts", "completion", "completions", "completion_ids", "columns", "self", "extra_info"}
-
-
-# -------------------------------------------------------------- rubric (src/programs/create_reward_template/rubric.py)
-
-CHECKS = {  # kind -> the call of its check, with its argument as code
-    "equals": "equals(text, row.get({}))",
-    "contains": "contains(text, row.get({}))",
-    "number": "number(text, row.get({}))",
-    "matches": "bool(re.search({}, text[:MAX_CHARACTERS]))",
-    "lacks": "not re.search({}, text[:MAX_CHARACTERS])",
-    "words": "{} <= len(text.split()) <= {}",
-    "json": "json_object({})",
-}
-
-
-def read_rule(text: str, examples: list[dict]) -> dict:
-    """Read KIND[:ARGUMENT][*WEIGHT] into the source of its check, and what holds and what does not."""
-    form = "expected KIND[:ARGUMENT][*WEIGHT]"
-    match = re.fullmatch(r"(?s)(\w+)(?::(.*?))?(?:\*([\d.]+))?", text)
-    need(match, f"got --rule {text!r}; {form} such as equals:answer*1.0")
-    kind, argument, weight = match[1], match[2] or "", match[3] or "1"
-    need(kind in CHECKS, f"got --rule {text!r}; {form} with one of {', '.join(CHECKS)}{suggest(kind, [*CHECKS])}")
-    need(re.fullmatch(r"\d*\.?\d+|\d+\.", weight) and float(weight) > 0, f"got --rule {text!r}; expected a weight > 0")
-    rule = {"kind": kind, "name": text.rpartition("*")[0] if match[3] else text, "weight": float(weight)}
-    rule |= {"column": None, "row": {}, "call": CHECKS[kind].format(quoted(argument), "")}
-    if kind in ("equals", "contains", "number"):
-        check_column(argument, f"--rule {text!r}")
-        right, wrong = ("42", "41") if kind == "number" else ("blue", "red")
-        good, bad = ("It is blue.", "It is red.") if kind == "contains" else (right, wrong)
-        return rule | {"column": argument, "row": {argument: right}, "good": good, "bad": bad}
-    if kind == "words":
-        low, _, high = argument.partition("-")
-        sizes = low.isdecimal() and high.isdecimal() and int(low) <= int(high)
-        need(sizes, f"got --rule {text!r}; expected words:LOW-HIGH such as words:1-200")
-        call = CHECKS[kind].format(int(low), int(high))
-        return rule | {"call": call, "good": Words("a " * int(low)), "bad": Words("a " * (int(high) + 1))}
-    if kind == "json":
-        keys = [key.strip() for key in argument.split(",") if key.strip()]
-        good = json.dumps(dict.fromkeys(keys or ["a"], 1))
-        call = CHECKS[kind].format(", ".join(["text", *map(quoted, keys)]))
-        return rule | {"call": call, "good": good, "bad": "[1]"}
-    return rule | pattern_texts(kind, argument, text, examples)
-
-
-def pattern_texts(kind: str, pattern: str, rule: str, examples: list[dict]) -> dict:
-    """A text that a rule of a regular expression accepts, and one that it does not."""
-    try:
-        search = re.compile(pattern).search
-    except re.error as error:
-        raise UserError(f"got --rule {rule!r}: {error}; expected a regular expression") from None
-    need(pattern, f"got --rule {rule!r}; expected {kind}:REGEX")
-    plain = re.sub(r"\\[bBAZ]|[\^$()?]|(\\)", "", re.sub(r"\\[nst]|[.\[(]\S*?[*+)\]]", " ", pattern))
-    common = ["The answer is 42.", "<answer>42</answer>", "```python\nprint(1)\n```", "Yes!", "\\boxed{42}", "a, b", ""]
-    texts = [*(example["completion"] for example in examples), plain, *common]
-    found = next((text for text in texts if search(text)), None)
-    unmatched = next((text for text in [*common, "-"] if not search(text)), None)
-    row = '\'{"completion": "…"}\''
-    need(found is not None, f"got --rule {rule!r}; expected a text for its self-test too; try --example {row}")
-    need(unmatched is not None, f"got --rule {rule!r}, which every text meets; expected one that some do not")
-    return {"good": found, "bad": unmatched} if kind == "matches" else {"good": unmatched, "bad": found}
-
-
-def custom_parts(args, rubric: list[dict]) -> dict[str, str]:
-    """The constants of the reward, the cases of its checks among them."""
-    lines = []
-    for rule in rubric:
-        line = f"    ({quoted(rule['name'])}, {rule['weight']}, lambda text, row: {rule['call']}),"
-        lines.append(line + "  # noqa: E501" * (len(line) > 120))
-    gated = args.combine == "gated" and len(rubric) > 1
-    about = "(what it asks, its weight, the check: True, False, or None where it does not apply)"
-    constants = {"RUBRIC": f"[  # {about}\n" + "\n".join(lines) + "\n]"}
-    constants["GATED"] = f"{gated}  # True: 0 unless the first check holds"
-    weights = [rule["weight"] for rule in rubric]
-    first = weights[0] / sum(weights)
-    totals = [([True] * len(rubric), 1.0), ([True] + [False] * (len(rubric) - 1), first), ([False] * len(rubric), 0.0)]
-    if len(rubric) > 1:
-        rest = len(rubric) - 1
-        totals += [([False] + [True] * rest, 0.0 if gated else 1 - first), ([True] + [None] * rest, 1.0)]
-        totals += [([None] + [True] * rest, None if gated else 1.0)]
-    checked = [(i, rule[key], rule["row"], key == "good") for i, rule in enumerate(rubric) for key in ("good", "bad")]
-    constants["TOTALS"] = listing("", "(which checks hold, the score)", totals).removeprefix(" = ").rstrip()
-    about = "(number of the check, completion, columns of the row, does it hold)"
-    constants["CHECKED"] = listing("", about, checked).removeprefix(" = ").rstrip()
-    return constants
-
-
-def custom_cases(texts: tuple[str, ...], constants: dict[str, str], rubric: list[dict]) -> list[tuple]:
-    """The texts of all checks with their scores by the rubric as it is now, so that the test tells when it changes."""
-    row, names = {}, {}
-    for rule in rubric:
-        row |= rule["row"]
-    exec(compile(assembled("", [*texts], ["score"], constants), "rubric", "exec"), names)
-    completions = dict.fromkeys(rule[key] for rule in rubric for key in ("good", "bad"))
-    return [(text, row, names["score"](text, row)) for text in completions]
-
-
-def check_column(name: str, where: str) -> None:
-    """Raise UserError unless a name can be a column, and an argument of a function."""
-    fine = name.isidentifier() and not keyword.iskeyword(name) and name not in RESERVED
-    need(fine, f"got {where} with the column {name!r}; expected a Python name that trainers do not use themselves")
-
-
-# ---------------------------------------------------- json reward (src/programs/create_reward_template/json_reward.py)
-
-
-def read_schema(file: str):
-    """The JSON Schema of a file; UserError for what is none, or needs another file."""
-    got = f"got --schema {file}"
-    try:
-        schema = json.loads(Path(file).read_text(encoding="utf-8"))
-        checker_of(schema)
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{got}: {error}; expected a file with a JSON Schema") from None
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{got}: {error}; expected JSON; try python -m json.tool {file}") from None
-    except ImportError as error:
-        raise UserError(f"{got}: {error}; expected what validates it; try pip install jsonschema referencing") from None
-    except Exception as error:  # jsonschema's own, of many classes
-        where = "/".join(map(str, getattr(error, "path", ()))) or "its top"
-        what = str(getattr(error, "message", error)).partition("\n")[0]
-        raise UserError(f"{got}, invalid at {where}: {what}; expected a valid JSON Schema") from None
-    for reference in references(schema):
-        near = reference.startswith("#") or not isinstance(schema, dict) or reference == schema.get("$id")
-        need(near, f"{got} with $ref {reference!r}, another file; expected one file; try putting it into $defs")
-    return schema
-
-
-def references(part) -> list[str]:
-    """Every $ref of a schema."""
-    if isinstance(part, list):
-        return [found for one in part for found in references(one)]
-    if not isinstance(part, dict):
-        return []
-    inner = [found for one in part.values() for found in references(one)]
-    return [*inner, part["$ref"]] if isinstance(part.get("$ref"), str) else inner
-
-
-def json_parts(args) -> tuple[dict[str, str], list[tuple]]:
-    """(constants, cases) of the reward; args.gold_template becomes a completion that it pays in full."""
-    schema = read_schema(args.schema)
-    example, exact = good_value(args, schema), args.exact or []
-    keys = list(schema.get("properties", {})) if isinstance(schema, dict) else []
-    flags = " and ".join(["--exact"] * bool(exact) + ["--partial"] * bool(args.partial))
-    need(keys or not flags, f"got {flags} with a schema without properties at its top; expected some")
-    for key in exact:
-        known = f"expected among {', '.join(keys)}{suggest(key, keys)}"
-        need(key in keys and key in example, f"got --exact {key!r}, which the schema's example has not; {known}")
-        check_column(key, "--exact")
-    if checker_of(schema).is_valid({}):
-        say("warning: the schema accepts {}, which a model learns to say; try required: [KEYS]")
-    args.gold_template = template_of(example, exact)
-    shown = pprint.pformat(schema, width=110, sort_dicts=False).split("\n")
-    constants = {
-        "EXACT": f"{json.dumps(exact)}  # properties whose value is the row's, in columns of these names",
-        "PARTIAL": f"{bool(args.partial)}  # True: else half the share of properties that hold",
-        "SCHEMA": "\n".join(line + "  # noqa: E501" * (len(line) > 111) for line in shown),
-    }
-    return constants, json_cases(args, schema, example, len(keys))
-
-
-def good_value(args, schema):
-    """A value that the schema accepts: of an --example with score 1, or made up."""
-    for example in args.example:
-        if example.get("score") == 1:
-            try:
-                return json.loads(example["completion"])
-            except (ValueError, RecursionError) as error:
-                got = f"got --example with the completion {example['completion']!r} and score 1"
-                raise UserError(f"{got}: {error}; expected JSON") from None
-    value = example_of(schema)
-    form = '\'{"completion": "JSON", "score": 1}\''
-    need(
-        value is not None or checker_of(schema).is_valid(None),
-        f"got --schema {args.schema}, for which no example was found; expected one for the self-test; "
-        f"try --example {form}",
-    )
-    return value
-
-
-def template_of(example, exact: list[str]) -> str:
-    """A completion that has full marks, with places for the columns of the row."""
-    whole = example | {key: f"{{{key}}}" for key in exact} if exact else example
-    text = json.dumps(whole, ensure_ascii=False)
-    for key in exact:
-        text = text if isinstance(example[key], str) else text.replace(f'"{{{key}}}"', f"{{{key}}}")
-    return text
-
-
-def json_cases(args, schema, example, size: int) -> list[tuple]:
-    """Cases of the self-test, whose scores follow from the definition."""
-    text, row = json.dumps(example), {key: example[key] for key in args.exact or []}
-    fenced = f"```json\n{text}\n```"
-    cases = [(text, row, 1.0), (fenced, row, 1.0), (f"<think>A plan.</think>\n{text}", row, 1.0)]
-    cases += [(t, row, 0.0) for t in (f"Here it is:\n{fenced}", f"{text} {text}", f"<think>{text}", "", "NaN")]
-    checker, required = checker_of(schema), schema.get("required", []) if isinstance(schema, dict) else []
-    others = next((value for value in (None, 0, "text", [], {}) if not checker.is_valid(value)), example)
-    cases += [(json.dumps(others), row, 0.0)] if others != example else []
-    for key in required if isinstance(example, dict) and {*example} >= {*schema.get("properties", {})} else []:
-        part = {name: value for name, value in example.items() if name != key}
-        cases.append(
-            (
-                json.dumps(part),
-                row,
-                0.5 * (size - (key in schema.get("properties", {}))) / size if args.partial else 0.0,
-            )
-        )
-    if row:
-        first = args.exact[0]
-        other = {first: "another" if isinstance(example[first], str) else [example[first]]}
-        cases += [
-            (text, row | {first: None}, None),
-            (text, row | other, 0.5 * (size - 1) / size if args.partial else 0.0),
-        ]
-    return cases
-
-
-# ------------------------------------------------------ new reward (src/programs/create_reward_template/new_reward.py)
 
 
 def new_reward(args) -> str:
     """The text of a new reward."""
-    task, constants, cases = TASKS[args.task], {}, []
-    columns, tests = [args.gold_column or task.gold], contract_tests(args)
+    task, gold = TASKS[args.task], args.gold_column or TASKS[args.task].gold
+    if args.task == "passes_tests":
+        text = named(PASSES_TESTS, [gold], gold_column=gold, reward_name=args.name)
+        return text.replace("my_reward.py", args.output.name, 1)
+    roots, tests = contracts_of(args)
+    about = ast.get_docstring(ast.parse(task.texts[-1]))
+    if args.task == "final_number":
+        head = head_of(args, about, gold, "")
+        return assembled(
+            head[head.index('"""') :], [named(FINAL_NUMBER, [gold], gold_column=gold, reward_name=args.name)], roots
+        )
+    columns, constants, cases = [gold] if gold else [], {}, []
     if args.task == "format":
-        columns, constants = [], {"TAGS": f"[{', '.join(map(quoted, args.tags))}]"}
-        cases = format_cases(args.tags)
+        constants, cases = {"TAGS": f"[{', '.join(map(quoted, args.tags))}]"}, format_cases(args.tags)
     elif args.task == "json_schema":
         columns = args.exact or []
         constants, cases = json_parts(args)
     elif args.task == "custom":
-        rubric = [read_rule(text, args.example) for text in args.rule]
-        columns = list(dict.fromkeys(rule["column"] for rule in rubric if rule["column"]))
-        constants = custom_parts(args, rubric)
-        cases, tests = custom_cases(task.texts, constants, rubric), [*tests, "rubric_results"]
-    elif args.task == "llm_judge":
-        constants = {
-            "BASE_URL": f'os.environ.get("OPENAI_BASE_URL", {quoted(args.base_url)})',
-            "MODEL": f'os.environ.get("JUDGE_MODEL", {quoted(args.judge_model)})',
-            "RUBRIC": quoted(args.rubric),
-        }
-        tests = ["stand_in_judge", *tests]
-    examples = [(e["completion"], example_columns(e), e["score"]) for e in args.example if "score" in e]
+        columns, constants, cases = rubric_parts([read_rule(text) for text in args.rule])
     texts = [CONTRACT, *task.texts]
     if cases:
-        texts.append(listing("CASES", CASES_ABOUT, cases + examples))
-    elif examples:
-        before, start, after = task.texts[-1].partition("CASES = [")
-        rows, end, rest = after.partition("\n]\n")
-        texts[-1] = before + start + rows + "\n" + list_rows(examples) + end.lstrip("\n") + rest
+        texts.append(f"CASES = [  # (completion, columns of the row, score)\n{list_rows(cases)}]\n")
     words = {"gold_column": columns[0] if columns else "answer", "reward_name": args.name}
-    texts = [named(text, columns, **words) for text in [*texts, ADAPTERS, SELF_TEST]]
-    if args.task != "llm_judge":  # nothing to await
-        texts[-2] = re.sub(r"finished\((\w+\(.*\))\)", r"\1", texts[-2])
-    roots = [args.name] * (args.target != "verl") + ["compute_score"] * (args.target != "trl") + ["self_test"]
-    about = ast.get_docstring(ast.parse(task.texts[-1]))
-    notes = usage_notes(args, ", ".join(columns), task.columns)
-    if task.helper:
-        notes[-1:-1] = [f"Needs {task.helper}.py beside it; copy both to every machine.", ""]
-    return assembled(head_of(about, notes, task.needs), texts, roots, constants | {"TESTS": f"[{', '.join(tests)}]"})
-
-
-def example_columns(example: dict) -> dict:
-    """The columns of an --example."""
-    return {name: value for name, value in example.items() if name not in ("completion", "score")}
+    texts = [named(text, columns, **words) for text in [*texts, ADAPTERS]]
+    beside = f"\nNeeds {task.helper}.py beside it; copy both to every machine.\n" if task.helper else ""
+    end = f"{beside}\n    python {args.output.name} --test\n"
+    head = head_of(args, about, ", ".join(columns), task.columns, task.needs, end)
+    return assembled(head, texts, [*roots, "self_test"], constants | {"CONTRACTS": f"[{', '.join(tests)}]"})
 
 
 def format_cases(tags: list[str]) -> list[tuple]:
@@ -2698,182 +2529,109 @@ def format_cases(tags: list[str]) -> list[tuple]:
         (whole.replace("word", "", 1), {}, 0.5),
         (f"<{tags[0]}>word", {}, 0.25 / n),
         (f"<{tags[0]}>word</{tags[0]}>{whole}", {}, 0.0),  # a mark that stands twice
-        ("word", {}, 0.0),
         ("", {}, 0.0),
     ]
 
 
-# ------------------------------------------------------------ weights (src/programs/create_reward_template/weights.py)
+# ------------------------------------------------------------------------------------------------ a rubric
+
+CHECKS = {  # kind -> the call of its check, with its argument as code
+    "equals": "equals(text, row.get({}))",
+    "contains": "contains(text, row.get({}))",
+    "number": "number(text, row.get({}))",
+    "matches": "bool(re.search({}, text[:MAX_CHARACTERS]))",
+    "lacks": "not re.search({}, text[:MAX_CHARACTERS])",
+    "words": "{} <= len(text.split()) <= {}",
+    "json": "json_object({})",
+}
 
 
-def check_import(spec: str, file: str) -> None:
-    """Raise UserError for a file that trains when it is imported: a port imports it, here and in every worker."""
-    if not Path(file).is_file():
-        return
+def read_rule(text: str) -> dict:
+    """Read KIND[:ARGUMENT][*WEIGHT] into the source of its check, and texts and a row for the self-test."""
+    form = "expected KIND[:ARGUMENT][*WEIGHT]"
+    match = re.fullmatch(r"(?s)(\w+)(?::(.*?))?(?:\*([\d.]+))?", text)
+    need(match, f"got --rule {text!r}; {form} such as equals:answer*1.0")
+    kind, argument, weight = match[1], match[2] or "", match[3] or "1"
+    need(kind in CHECKS, f"got --rule {text!r}; {form} with one of {', '.join(CHECKS)}{suggest(kind, [*CHECKS])}")
+    need(re.fullmatch(r"\d*\.?\d+|\d+\.", weight) and float(weight) > 0, f"got --rule {text!r}; expected a weight > 0")
+    row, values = {}, [quoted(argument)]
+    if kind in ("equals", "contains", "number"):
+        check_column(argument, f"--rule {text!r}")
+        row, texts = {argument: "42"}, ["It is 42." if kind == "contains" else "42", "41"]
+    elif kind == "words":
+        low, _, high = argument.partition("-")
+        sizes = low.isdecimal() and high.isdecimal() and int(low) <= int(high)
+        need(sizes, f"got --rule {text!r}; expected words:LOW-HIGH such as words:1-200")
+        values, texts = [int(low), int(high)], ["a " * int(low), "<answer>42</answer>" + " a" * int(high)]
+    elif kind == "json":
+        keys = [key.strip() for key in argument.split(",") if key.strip()]
+        values, texts = [", ".join(["text", *map(quoted, keys)])], [json.dumps(dict.fromkeys(keys or ["a"], 1)), "[1]"]
+    else:
+        texts = pattern_texts(argument, text)
+    name = text.rpartition("*")[0] if match[3] else text
+    line = f"    ({quoted(name)}, {float(weight)}, lambda text, row: {CHECKS[kind].format(*values)}),"
+    return {"line": line + "  # noqa: E501" * (len(line) > 120), "row": row, "texts": texts}
+
+
+def pattern_texts(pattern: str, rule: str) -> list[str]:
+    """A text that a regular expression accepts, if one is found, and one that it does not."""
     try:
-        body = ast.parse(Path(file).read_text(encoding="utf-8")).body
-    except (SyntaxError, ValueError):
-        return  # importing it says more
-    calls = [line.value.func for line in body if isinstance(line, ast.Expr) and isinstance(line.value, ast.Call)]
-    trains = [ast.unparse(call) for call in calls if isinstance(call, ast.Attribute) and call.attr == "train"]
-    got = f"got --from {spec!r}: {Path(file).name} calls {', '.join(trains)}() when it is imported"
-    need(not trains, f'{got}; expected rewards that import alone; try it below `if __name__ == "__main__":`')
+        search = re.compile(pattern).search
+    except re.error as error:
+        raise UserError(f"got --rule {rule!r}: {error}; expected a regular expression") from None
+    need(pattern, f"got --rule {rule!r}; expected KIND:REGEX")
+    texts = ["The answer is 42.", "<think>So it is.</think>\n<answer>42</answer>", "42", "", "-"]
+    found = [next((text for text in texts if bool(search(text)) == held), None) for held in (True, False)]
+    need(found[1] is not None, f"got --rule {rule!r}, which every text meets; expected one that some do not")
+    return [text for text in found if text is not None]
 
 
-def without_trainer(args, spec: str, file: str, name: str) -> str:
-    """The file of --from; of one that imports a trainer, a file beside --output with what the reward needs of it."""
-    text = Path(file).read_text(encoding="utf-8") if Path(file).is_file() else ""
-    try:
-        libraries = imports_trainer(text)
-    except (SyntaxError, ValueError):
-        return file  # importing it says more
-    if not libraries or not args.output:
-        return file
-    extracted = Path(args.output).with_name(f"{Path(file).stem}_rewards.py")
-    own = extract(text, [name, spec.partition("*")[2], *(args.weights or [])])
-    same = extracted.is_file() and extracted.read_text(encoding="utf-8") == own
-    got = f"got {extracted}, which exists and would hold the rewards of {file}"
-    need(args.force or same or not extracted.exists(), f"{got}; expected a new name; try --force")
-    extracted.write_text(own, encoding="utf-8")
-    say(f"note: {file} imports {', '.join(libraries)}; {extracted} has its rewards alone, keep it beside {args.output}")
-    return str(extracted)
-
-
-def weights_of_list(args, file: str, name: str) -> str:
-    """The weights of --from, a function, a preset or a list, as code.
-
-    Raises:
-        UserError: a list has no weights, or not one for each of its functions.
-    """
-    members = vars(import_file("reward", args.source, file))
-    found, given = members[name], args.weights
-    got = f"got --weights {' '.join(given or [])}"
-    if not isinstance(found, list):
-        need(
-            not given, f"{got} with one function; expected a list of them; try --from {file}:{name}*{(given or '1')[0]}"
-        )
-        return "[1.0]"
-    if hasattr(found, "weights"):
-        need(not given, f"{got} with {name}, which has weights of its own, {found.weights}; expected none")
-        list_weights(args.source, members, found, "")  # one for each, or its error
-        return "source().weights"
-    lists, count = weights_in(members), len(found)
-    functions = f"a list of {count} functions" if count > 1 else "a list of 1 function"
-    if not given:
-        named = next((other for other, values in lists.items() if len(values) == count), "")
-        advice = f"try --weights {named or ' '.join(['1.0'] * count)}"
-        raise UserError(f"got {functions} without weights, {name} of {file}; expected one for each; {advice}")
-    if len(given) == 1 and given[0].isidentifier():
-        near = (
-            f"expected a list of numbers in {file}, such as {', '.join(lists)}" if lists else f"{file} has no such list"
-        )
-        need(given[0] in lists, f"{got}; {near}")
-        need(len(lists[given[0]]) == count, f"{got}, {len(lists[given[0]])} weights, for {functions}; expected {count}")
-        return f'source("{given[0]}")'
-    try:
-        numbers = [float(text) for text in given]
-    except ValueError:
-        numbers = []
-    need(numbers and all(map(is_weight, numbers)), f"{got}; expected numbers, or the name of a list of them in {file}")
-    need(len(numbers) == count, f"{got}, {len(numbers)} weights, for {functions}; expected {count}")
-    return str(numbers)
+def rubric_parts(rubric: list[dict]) -> tuple[list[str], dict[str, str], list[tuple]]:
+    """(columns, constants, cases) of the task custom; the cases have the scores of the rubric as it is written."""
+    row, names = {}, {}
+    for rule in rubric:
+        row |= rule["row"]
+    about = "(what it asks, its weight, the check: True, False, or None where it does not apply)"
+    constants = {"RUBRIC": f"[  # {about}\n" + "\n".join(rule["line"] for rule in rubric) + "\n]"}
+    exec(compile(assembled("", [FINAL_ANSWER, RUBRIC_CHECKS], ["score"], constants), "rubric", "exec"), names)
+    texts = dict.fromkeys(text for rule in rubric for text in rule["texts"])
+    cases = [(text, row, names["score"](text, row)) for text in texts]
+    cases += [(text, dict.fromkeys(row), names["score"](text, dict.fromkeys(row))) for text in [*texts][: bool(row)]]
+    return [*row], constants, cases
 
 
 # ---------------------------------------------------------------- ports (src/programs/create_reward_template/ports.py)
 
-PORT = '''\
-"""Rewards of TRL's contract, or of one sample, by verl's contract and as one reward of TRL's."""
+PORT_TO_VERL = '''\
+"""Rewards of TRL's contract, or of one sample, by verl's contract."""
 
-import asyncio
 import inspect
-import json
 import math
 import warnings
 
-from contract import GOLD, completion_text, finished, rows_of, verl_row
+from contract import verl_row
 from loading import HERE, load_file
 
-SOURCE = HERE / "mine.py"  # keep it there
+SOURCE = load_file(HERE / "mine.py")  # keep it there
+PARTS = {"source_name": (SOURCE.source_name, 1.0)}  # name: (function, weight)
 CHAT = True  # completions as chat messages, or text
-WEIGHT = 1.0
-WEIGHTS = [1.0]
 SILENT = {"trainer_state": None, "log_extra": lambda *_: None, "log_metric": lambda *_: None}
 
 
-def ported_file():
-    """The module of SOURCE."""
-    if not SOURCE.is_file():
-        raise FileNotFoundError(f"got no {SOURCE}; expected the file that is ported here; try copying it there")
-    return load_file(SOURCE)
-
-
-MODULE = ported_file()  # here, so that a missing file stops the trainer at its start
-
-
-def source(name: str = "source_name"):
-    """What is ported here, or another member of its file."""
-    return getattr(MODULE, name)
-
-
-def parts() -> dict:
-    """{name: (function, weight)}: one function, or those of a list."""
-    named = {}
-    functions = [source()] if callable(source()) else source()
-    for function, weight in zip(functions, WEIGHTS, strict=True):
-        name = getattr(function, "__name__", type(function).__name__)
-        while name in named:
-            name += "_2"
-        named[name] = function, WEIGHT * weight
-    return named
-
-
-def takes_one(function) -> bool:
-    """Whether a function takes one sample, `(prompt, completion, …) -> score`, told by its parameters' names."""
-    return bool({"prompt", "completion"} & {*inspect.signature(function).parameters})
-
-
-def taken(function, given: dict) -> dict:
-    """Those of the arguments that a function takes."""
-    parameters = inspect.signature(function).parameters.values()
-    fixed = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-    missing = [p.name for p in fixed if p.default is p.empty and p.name not in given]
-    if missing:
-        columns = ", ".join(sorted({*given} - {*SILENT, "prompt", "prompts", "completion", "completions"})) or "none"
-        raise TypeError(f"got the columns {columns}; expected {', '.join(missing)} too; try extra_info or GOLD")
-    if any(p.kind is p.VAR_KEYWORD for p in parameters):
-        return given
-    return {p.name: given[p.name] for p in fixed if p.name in given}
-
-
-def arguments_of(function, text: str, row: dict, extras: dict = SILENT) -> dict:
-    """One sample, or a batch of one in TRL's shapes, as far as the function takes it."""
-    completion = [{"role": "assistant", "content": text}] if CHAT else text
-    given = {name: [value] for name, value in row.items() if name != "prompt"}
-    given |= {"prompts": [row.get("prompt")], "completions": [completion]}
-    if takes_one(function):
+def arguments_of(function, text: str, row: dict) -> dict:
+    """One sample, or a batch of one in TRL's shapes, as far as the function takes it; TypeError where columns lack."""
+    signature = inspect.signature(function)
+    if {"prompt", "completion"} & {*signature.parameters}:
         given = row | {"prompt": row.get("prompt"), "completion": text}
-    return taken(function, given | extras)
-
-
-def number(value) -> float | None:
-    """A score as a float, or None."""
-    if value is not None and not math.isfinite(value):
-        raise ValueError(f"got the score {value}; expected a finite number or None")
-    return None if value is None else float(value)
-
-
-def only(function, values) -> float | None:
-    """The one score of a sample or a batch of one."""
-    values = values.tolist() if hasattr(values, "tolist") else values
-    (value,) = [values] if takes_one(function) else values
-    return number(value)
-
-
-def summed(scores: dict) -> float | None:
-    """The weighted sum of the parts that apply; None if none does."""
-    weights = {name: weight for name, (_, weight) in parts().items()}
-    known = [weights[name] * value for name, value in scores.items() if value is not None]
-    return sum(known) if known else None
+    else:
+        completion = [{"role": "assistant", "content": text}] if CHAT else text
+        given = {name: [value] for name, value in row.items() if name != "prompt"}
+        given |= {"prompts": [row.get("prompt")], "completions": [completion]}
+    given |= SILENT
+    if not any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values()):
+        given = {name: value for name, value in given.items() if name in signature.parameters}
+    signature.bind(**given)
+    return given
 
 
 async def waited(value):
@@ -2881,124 +2639,43 @@ async def waited(value):
     return await value if inspect.isawaitable(value) else value
 
 
-async def called(function, arguments: dict):
-    """What a function returns; in a thread, as it may block."""
-    return await waited(await asyncio.to_thread(function, **arguments))
+def number(result) -> float | None:
+    """The score of one sample, or that of a batch of one; ValueError for one that is not finite."""
+    result = result.tolist() if hasattr(result, "tolist") else result
+    (value,) = result if isinstance(result, list | tuple) else [result]
+    if value is not None and not math.isfinite(value):
+        raise ValueError(f"got the score {value}; expected a finite number or None")
+    return None if value is None else float(value)
 
 
-async def compute_score(data_source, solution_str, ground_truth, extra_info=None, **kwargs) -> dict:
-    """The reward by verl's contract, which knows no None: the score is 0, and `applies` too."""
+def compute_score(data_source, solution_str, ground_truth, extra_info=None, **kwargs) -> dict:
+    """The weighted sum of the parts that apply; verl knows no None: the score is 0, and `applies` too."""
     row, scores, raised = verl_row(ground_truth, extra_info), {}, 0.0
-    for name, (function, _) in parts().items():
+    for name, (function, _) in PARTS.items():
         arguments, scores[name] = arguments_of(function, solution_str, row), None
         try:
-            scores[name] = only(function, await called(function, arguments))
+            scores[name] = number(function(**arguments))
         except Exception as error:  # verl would drop the row, and go on with what is left of its group
             raised = 1.0
             warnings.warn(f"{name} raised {error!r} for {solution_str[:200]!r}; the score is 0", stacklevel=2)
-    value = None if raised else summed(scores)
-    named = {f"reward/{name}": score or 0.0 for name, score in scores.items() if len(scores) > 1}
-    return {"score": value or 0.0, "applies": float(value is not None), "raised": raised, **named}
-
-
-def results_of(function, completions, rows: list[dict], given: dict) -> list:
-    """What a function returns: one result for each sample if it takes one, else one for the batch."""
-    if not takes_one(function):
-        return [function(**taken(function, given))]
-    extras = {name: given[name] for name in SILENT if name in given}
-    pairs = zip(map(completion_text, completions), rows, strict=True)
-    return [function(**arguments_of(function, text, row, SILENT | extras)) for text, row in pairs]
-
-
-async def gathered(results: dict) -> dict:
-    """{name: results} with none left to await, all at once."""
-    waits = [asyncio.gather(*map(waited, values)) for values in results.values()]
-    return dict(zip(results, await asyncio.gather(*waits), strict=True))
-
-
-def values_of(function, results: list, count: int) -> list[float | None]:
-    """The scores of a batch."""
-    values = results if takes_one(function) else results[0]
-    values = [number(value) for value in (values.tolist() if hasattr(values, "tolist") else values)]
-    if len(values) != count:
-        raise ValueError(f"got {len(values)} scores; expected {count}, one a completion")
-    return values
-
-
-async def reward_name(prompts, completions, gold_column, **columns) -> list[float | None]:
-    """The weighted sum of source_name by TRL's contract: of the parts that apply, None where none does."""
-    columns, count = {"gold_column": gold_column, **columns}, len(completions)
-    rows = rows_of(prompts, count, columns)
-    given = SILENT | columns | {"prompts": prompts, "completions": completions}
-    results = {name: results_of(function, completions, rows, given) for name, (function, _) in parts().items()}
-    results = await gathered(results)
-    scores = {name: values_of(function, results[name], count) for name, (function, _) in parts().items()}
-    for name, values in scores.items():
-        known = [value for value in values if value is not None]
-        if known:
-            given["log_metric"](f"reward/{name}", sum(known) / len(known))
-    return [summed({name: values[i] for name, values in scores.items()}) for i in range(count)]
-
-
-CASES = [("42", {"gold_column": "42"}, "the original's")]  # (completion, columns of the row, score)
-
-
-def original_score(text: str, row: dict):
-    """What the original says of a row, or what it raises."""
-    scores = {}
-    for name, (function, _) in parts().items():
-        try:
-            scores[name] = only(function, finished(function(**arguments_of(function, text, row))))
-        except Exception as error:
-            return f"a score, where the original raises {error!r}"
-    return summed(scores)
-
-
-def port_results(contract: str, scored) -> list[tuple]:
-    """(contract, case, score, expected score) of every case."""
-    results = []
-    for case in CASES:
-        text, row, expected = case
-        got = scored(text, row)
-        results.append((contract, case, got, original_score(text, row) if expected == "the original's" else expected))
-    return results
-
-
-def trl_results() -> list[tuple]:
-    """The cases by TRL's contract, one a batch."""
-
-    def scored(text: str, row: dict):
-        columns = {name: [value] for name, value in row.items() if name != "prompt"}
-        completion = [{"role": "assistant", "content": text}] if CHAT else text
-        return finished(reward_name([row.get("prompt")], [completion], **columns))[0]
-
-    return port_results("TRL", scored)
-
-
-def verl_results() -> list[tuple]:
-    """The cases by verl's contract."""
-
-    def scored(text: str, row: dict):
-        extra = {name: value for name, value in row.items() if name != GOLD} | {"ground_truth_field": f"{GOLD}:json"}
-        got = finished(compute_score("self-test", text, json.dumps(row.get(GOLD)), extra))
-        return got["score"] if got["applies"] else "raised" if got["raised"] else None
-
-    return port_results("verl", scored)
+    known = [] if raised else [PARTS[name][1] * value for name, value in scores.items() if value is not None]
+    named = {f"reward/{name}": value or 0.0 for name, value in scores.items() if len(scores) > 1}
+    return {"score": sum(known, 0.0), "applies": float(bool(known)), "raised": raised, **named}
 '''
 PORT_TO_TRL = '''\
 """A reward of verl's contract by TRL's."""
 
-import asyncio
 import inspect
 import json
 
-from contract import GOLD, completion_text, finished, rows_of
-from port import CASES, source
+from contract import GOLD, completion_text, rows_of
+from loading import HERE, load_file
 
+SOURCE = load_file(HERE / "mine.py")  # keep it there
 DATA_SOURCE = "data"  # for rows without a column data_source or source
 
 
-def arguments_of(text: str, row: dict) -> dict:
+def given_by_verl(text: str, row: dict) -> dict:
     """What verl would give to compute_score."""
     extra, gold = row.get("extra_info"), row.get(GOLD)
     if not isinstance(extra, dict):
@@ -3008,188 +2685,364 @@ def arguments_of(text: str, row: dict) -> dict:
     elif not isinstance(gold, str):  # as data_loader.py writes it
         gold = json.dumps(gold)
     name = row.get("data_source") or row.get("source") or DATA_SOURCE
-    given = {"data_source": name, "solution_str": text, "ground_truth": gold, "extra_info": extra}
-    parameters = inspect.signature(source()).parameters.values()
-    if any(p.kind is p.VAR_KEYWORD for p in parameters):
-        return given
-    return {p.name: given[p.name] for p in parameters if p.name in given}
+    return {"data_source": name, "solution_str": text, "ground_truth": gold, "extra_info": extra}
+
+
+def taken(given: dict) -> dict:
+    """What source_name takes of these."""
+    parameters = inspect.signature(SOURCE.source_name).parameters
+    takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    return {name: value for name, value in given.items() if takes_all or name in parameters}
 
 
 def value_of(result) -> float | None:
-    """The score in what a compute_score returns: a number, a dict with `score`, or a tuple that begins with it."""
+    """The score in what a reward returns: a number, a dict with `score`, or a tuple that begins with it."""
     result = result["score"] if isinstance(result, dict) else result
     result = result[0] if isinstance(result, tuple | list) else result
     return None if result is None else float(result)
 
 
-async def reward_name(prompts, completions, gold_column, **columns) -> list[float | None]:
+def reward_name(prompts, completions, gold_column, **columns) -> list[float | None]:
     """source_name of SOURCE by TRL's contract."""
     rows = rows_of(prompts, len(completions), {"gold_column": gold_column, **columns})
-    results = [source()(**arguments_of(completion_text(c), row)) for c, row in zip(completions, rows, strict=True)]
-    results = await asyncio.gather(*results)
+    pairs = zip(map(completion_text, completions), rows, strict=True)
+    results = [SOURCE.source_name(**taken(given_by_verl(text, row))) for text, row in pairs]
     return [value_of(result) for result in results]
-
-
-def trl_results() -> list[tuple]:
-    """(contract, case, score, expected score) of every case."""
-    results = []
-    columns = {name: [row.get(name) for _, row, _ in CASES] for _, row, _ in CASES for name in row}
-    prompts = columns.pop("prompt", [None] * len(CASES))
-    scores = finished(reward_name(prompts, [text for text, _, _ in CASES], **columns))
-    for case, got in zip(CASES, scores, strict=True):
-        text, row, expected = case
-        if expected == "the original's":
-            expected = value_of(finished(source()(**arguments_of(text, row))))
-        results.append(("TRL", case, got, expected))
-    return results
 '''
-ORIGINAL = "the original's"
-DOUBLE = "```python\ndef double(x):\n    return 2 * x\n```"
-TESTS_OF_DOUBLE = ["assert double(4) == 8", "assert double(0) == 0"]
-NOT_COLUMNS = {
-    *("prompts", "completions", "prompt", "completion", "completion_ids", "environments"),
-    *("trainer_state", "log_extra", "log_metric"),
-}
-VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+INLINE_BATCH = '''\
+"""The end of a port to verl that holds a function of TRL's contract."""
+
+from mine import reward_name
 
 
-def is_async_callable(function) -> bool:
-    """Whether calling a function, an instance of a class too, gives something to await."""
-    return any(map(inspect.iscoroutinefunction, (function, getattr(function, "__call__", None))))  # noqa: B004
+def compute_score(data_source, solution_str, ground_truth, extra_info=None, **kwargs) -> float:
+    """reward_name for one completion; 0 for None, which verl has not."""
+    completion = [{"role": "assistant", "content": solution_str}]
+    return float(reward_name(prompts=[None], completions=[completion], gold_column=[ground_truth])[0] or 0.0)
+'''
+INLINE_SAMPLE = '''\
+"""The end of a port to verl that holds a function of one sample."""
+
+from mine import reward_name
 
 
-def sync_form(text: str) -> str:
-    """The text of a port, written for async rewards, for those that are not."""
-    lines = [line for line in text.splitlines(keepends=True) if not line.startswith("    results = await ")]
-    text = "".join(lines).replace("await called(function, arguments)", "function(**arguments)")
-    for name in ("compute_score", "reward_name"):
-        text = text.replace(f"async def {name}", f"def {name}")
+def compute_score(data_source, solution_str, ground_truth, extra_info=None, **kwargs) -> float:
+    """reward_name for one completion; 0 for None, which verl has not."""
+    return float(reward_name(prompt=None, completion=solution_str, gold_column=ground_truth) or 0.0)
+'''
+OWN = {"prompt", "prompts", "completion", "completions"}
+EXTRAS = {"completion_ids", "environments", "trainer_state", "log_extra", "log_metric"}  # what TRL hands over besides
+GOLDS = ("answer", "tests", "test_cases", "solution", "ground_truth", "label")
+OTHERWISE = "try it without --inline"
+
+
+def parts_of(spec: str) -> tuple[str, str, str]:
+    """(file, name, weight) of `FILE.py:name[*weight]`."""
+    target, _, weight = spec.partition("*")
+    file, _, name = target.rpartition(":")
+    return file, name, weight
+
+
+def source_text(args) -> str:
+    """The text of the file of --from."""
+    file, got = parts_of(args.source)[0], f"got --from {args.source!r}"
+    need(file and Path(file).is_file(), f"{got}: no file {file!r}; expected FILE.py:function[*weight]")
+    need(Path(file).resolve() != args.output.resolve(), f"{got}, the file of --output; expected another")
+    text = Path(file).read_text(encoding="utf-8")
+    try:
+        ast.parse(text)
+    except (SyntaxError, ValueError) as error:
+        raise UserError(f"{got}: {error}; expected Python") from None
     return text
 
 
+def trains(text: str) -> bool:
+    """Whether a port must not import a file: it imports a trainer's library, or calls `x.train()` at its top level."""
+    body = ast.parse(text).body
+    calls = [line.value.func for line in body if isinstance(line, ast.Expr) and isinstance(line.value, ast.Call)]
+    return bool(imports_trainer(text)) or any(isinstance(c, ast.Attribute) and c.attr == "train" for c in calls)
+
+
+def without_trainer(args) -> str:
+    """The file of --from; of one that trains, a file beside --output with what the reward needs of it."""
+    text, (file, name, weight) = source_text(args), parts_of(args.source)
+    if not trains(text):
+        return file
+    extracted = args.output.with_name(f"{Path(file).stem}_rewards.py")
+    own = extract(text, [name, weight])
+    same = extracted.is_file() and extracted.read_text(encoding="utf-8") == own
+    got = f"got {extracted}, which exists and would hold the rewards of {file}"
+    need(args.force or same or not extracted.exists(), f"{got}; expected a new name; try --force")
+    extracted.write_text(own, encoding="utf-8")
+    say(f"note: {file} imports a trainer; {extracted} has its rewards alone, keep it beside {args.output}")
+    return str(extracted)
+
+
 def ported(args) -> str:
-    """The text of a port of --from, which fixes args.target and args.name."""
-    spec = args.source
-    file, _, name = spec.partition("*")[0].rpartition(":")
-    file = without_trainer(args, spec, file, name)
-    args.source = spec = f"{file}:{spec.rpartition(':')[2]}"
-    check_import(spec, file)
-    found, _ = find_reward(spec)
-    several, star = isinstance(found, list), spec.partition("*")[2]
-    if several and star.isidentifier() and not args.weights:  # as the trainers take them
-        args.source, args.weights = spec.partition("*")[0], [star]
-    weight_of(args.source)
-    functions = found if several else [found]
-    signatures = [inspect.signature(function).parameters for function in functions]
-    weights = weights_of_list(args, file, name)
-    one = len(functions) == 1 and weights == "[1.0]"
-    is_verl = one and {"solution_str", "ground_truth"} <= {*signatures[0]}
-    is_trl = not is_verl and all(
-        is_per_sample(f) or "completions" in inspect.signature(f).parameters for f in functions
-    )
-    expected = "expected (prompts, completions, **columns) or (data_source, solution_str, ground_truth, …), "
-    expected += "or (prompt, completion, **columns) for one sample"
-    need(is_verl or is_trl, f"got --from {spec!r} with the arguments {', '.join(signatures[0])}; {expected}")
-    target = "trl" if is_verl else "verl"
-    if is_verl or (one and not is_per_sample(functions[0])):
-        lacking = f"expected --for {target}, the contract that it does not have"
-        need(args.target in (None, target), f"got --for {args.target} with --from {spec!r}; {lacking}")
-    args.target = args.target or target
-    if not one and name == args.name:  # a function is not called REWARDS
-        args.name = name.lower() if name.isupper() else name
-    path = os.path.relpath(Path(file).resolve(), Path(args.output or "reward.py").resolve().parent)
-    need(path != Path(args.output or "").name, f"got --output {args.output}, the file of --from; expected another")
-    constants = {"SOURCE": f"HERE / {json.dumps(path)}  # keep it there"}
-    write = port_to_trl if is_verl else port_of_trl
-    return write(args, functions, constants, weights)
+    """The text of a port of --from; fixes args.target, args.gold_column and args.source."""
+    if args.inline:
+        return inlined(args)
+    args.source = f"{without_trainer(args)}:{args.source.rpartition(':')[2]}"
+    file, name, _ = parts_of(args.source)
+    found, _ = find_reward(args.source)
+    verl_form = callable(found) and {"solution_str", "ground_truth"} <= {*inspect.signature(found).parameters}
+    args.pairs = [(found, 1.0)] if verl_form else weighted(args, found)
+    args.target = args.target or ("trl" if verl_form else "verl")
+    one = callable(found) and args.pairs[0][1] == 1.0 and (verl_form or is_per_sample(found))
+    got = f"got --for {args.target} with --from {args.source!r}"
+    advice = "TRL takes lists by itself: reward_funcs=[...], reward_weights=[...]"
+    need(not verl_form or args.target == "trl", f"{got}, a compute_score; expected --for trl")
+    need(one or args.target == "verl", f"{got}; expected --for verl; {advice}")
+    need(args.target != "both", f"{got}; expected trl or verl; try it twice, with two files")
+    required, names = columns_of_port(args, verl_form)
+    usual = [name for name in GOLDS if name in names]
+    golds = [*(n for n in usual if n in required), *required, *usual, "answer"]
+    args.gold_column = args.gold_column or golds[0]
+    required = [args.gold_column] if verl_form else required
+    path = os.path.relpath(Path(file).resolve(), args.output.resolve().parent)
+    constants = {"SOURCE": f"load_file(HERE / {json.dumps(path)})  # keep it there"}
+    constants |= {"PARTS": parts_constant(args, found), "CHAT": f"{args.completions == 'messages'}  # or text"}
+    text = PORT_TO_TRL if args.target == "trl" else PORT_TO_VERL
+    if not verl_form:  # of one sample
+        text = text.replace("given_by_verl(text, row)", 'row | {"completion": text}')
+    calls = [call for f, _ in args.pairs for call in (f, getattr(f, "__call__", None))]  # noqa: B004
+    if any(map(inspect.iscoroutinefunction, calls)):
+        text = re.sub("def (compute_score|reward_name)", r"async def \1", text)
+        text = text.replace("number(function(**arguments))", "number(await waited(function(**arguments)))")
+        text = "import asyncio\n" + text.replace("result in results]", "result in await asyncio.gather(*results)]")
+    words = {"gold_column": args.gold_column, "reward_name": args.name, "source_name": name}
+    texts = [named(part, required, **words) for part in (CONTRACT, LOADING, text)]
+    about = f"{name} of {Path(file).name}, by {'TRL' if args.target == 'trl' else 'verl'}'s contract."
+    others = ", ".join(column for column in [*required, "prompt"] if column != args.gold_column)
+    return assembled(head_of(args, about, args.gold_column, others), texts, contracts_of(args)[0], constants)
 
 
-def port_cases(args, gold: str, required: list[str]) -> str:
-    """Completions and rows for the self-test of a port: those of --example, or made up from the gold column."""
-    texts, row = ["42", "<answer>42</answer>", r"so it is \boxed{42}", "#### 42", "41", ""], {gold: "42"}
-    if gold in ("tests", "test_cases", "test", "test_list"):
-        texts, row = [DOUBLE, DOUBLE.replace("2 * x", "x + 4"), ""], {gold: TESTS_OF_DOUBLE}
-    cases = [(text, row, ORIGINAL) for text in texts]
-    if args.example:
-        cases = [(e["completion"], example_columns(e), e.get("score", ORIGINAL)) for e in args.example]
-    others = [name for name in required if name != gold]
-    form = '{"completion": "…", ' + ", ".join(f'"{name}": …' for name in [gold, *others]) + "}"
-    got = f"got --from {args.source!r}, which needs {', '.join(others)}"
-    need(args.example or not others, f"{got}; expected a row for the self-test; try --example '{form}'")
-    return listing("CASES", CASES_ABOUT, cases)
+def weighted(args, found) -> list[tuple]:
+    """(function, weight) of everything that --from names, with the numbers of --weights where it is a list."""
+    if not args.weights:
+        return load_rewards(args.source)
+    got, count = f"got --weights {' '.join(map(str, args.weights))}", len(found) if isinstance(found, list) else 1
+    fits = isinstance(found, list) and not hasattr(found, "weights") and not parts_of(args.source)[2]
+    need(fits, f"{got} with {args.source}; expected a list of functions without weights of its own; try it without")
+    need(all(map(is_weight, args.weights)), f"{got}; expected finite numbers")
+    need(len(args.weights) == count, f"{got}, {len(args.weights)} weights, for a list of {count} functions")
+    return list(zip(found, args.weights, strict=True))
 
 
-def required_columns(args, functions: list) -> tuple[list[str], set[str]]:
-    """(columns that functions of TRL's contract require, all that they name); UserError for what verl cannot give."""
-    signatures = [inspect.signature(function).parameters for function in functions]
-    parameters = [p for s in signatures for p in s.values() if p.kind not in VARIADIC]
-    required = list(dict.fromkeys(p.name for p in parameters if p.default is p.empty and p.name not in NOT_COLUMNS))
-    names = {p.name for p in parameters}
+def columns_of_port(args, verl_form: bool) -> tuple[list[str], set[str]]:
+    """(columns that the functions require, all that they name); UserError for what the other contract cannot give."""
+    parameters = [p for function, _ in args.pairs for p in inspect.signature(function).parameters.values()]
+    fixed = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    demanded = dict.fromkeys(p.name for p in fixed if p.default is p.empty)
+    names, got = {p.name for p in parameters}, f"got --from {args.source!r}"
+    if verl_form:
+        unknown = demanded.keys() - {"data_source", "solution_str", "ground_truth", "extra_info"}
+        need(not unknown, f"{got}, which requires {', '.join(unknown)}; verl gives none by itself; try a default")
+        return [], set()
+    form = "expected (prompts, completions, **columns), (prompt, completion, **columns) or verl's compute_score"
+    need({"completion", "completions"} & names, f"{got} with the arguments {', '.join(names)}; {form}")
+    if args.target == "verl":
+        whole = any(getattr(function, "needs_group", False) for function, _ in args.pairs)
+        need(
+            not whole,
+            f"{got}, which compares the completions of a prompt; verl scores each by itself; try ppo_train.py",
+        )
+        for name in {"completion_ids", "environments"} & names:
+            need(name not in demanded, f"{got}, which requires {name}; verl gives none; try a length in words")
+            say(f"note: {name} is not given in verl: {args.name} goes by what it does without")
+    return [name for name in demanded if name not in OWN | EXTRAS], names
+
+
+def parts_constant(args, found) -> str:
+    """The constant PARTS: each function by its place in the file, and its weight."""
+    lines, name = {}, parts_of(args.source)[1]
+    for place, (function, weight) in enumerate(args.pairs):
+        key = getattr(function, "__name__", type(function).__name__)
+        while key in lines:
+            key += "_2"
+        where = f"SOURCE.{name}[{place}]" if isinstance(found, list) else f"SOURCE.{name}"
+        lines[key] = f'    "{key}": ({where}, {float(weight)}),'
+    return "{  # name: (function, weight)\n" + "\n".join(lines.values()) + "\n}"
+
+
+# ------------------------------------------------------------------------------------------------ inline
+
+
+def inlined(args) -> str:
+    """The text of a port of --from to verl that holds the function; fixes args.target and args.gold_column."""
+    text, (file, name, weight) = source_text(args), parts_of(args.source)
+    got = f"got --inline with --from {args.source!r}"
+    need(args.target in (None, "verl"), f"got --for {args.target} with --inline; expected verl; {OTHERWISE}")
+    found = [line for line in ast.parse(text).body if isinstance(line, ast.FunctionDef) and line.name == name]
+    need(found, f"{got}; expected a plain function of that file, neither async nor a list; {OTHERWISE}")
+    need(not weight and not args.weights, f"{got}; expected no weight; {OTHERWISE}")
+    given = found[0].args
+    read = {node.id for part in found[0].body for node in ast.walk(part) if isinstance(node, ast.Name)}
+    hidden = {a.arg for a in (given.vararg, given.kwarg) if a}
+    used = sorted(read & ({"prompt", "prompts"} | EXTRAS | hidden))
+    need(not used, f"{got}, which reads {', '.join(used)}; expected the completion and one column; {OTHERWISE}")
+    names = [a.arg for a in (*given.args, *given.kwonlyargs)]
+    columns = [n for n in names if n not in OWN | EXTRAS]
+    need(len(columns) == 1, f"{got} with the columns {', '.join(columns) or 'none'}; expected one; {OTHERWISE}")
+    batch = "completions" in names
+    need(batch or "completion" in names, f"{got}; expected a parameter completions, or completion for one sample")
+    args.target, args.gold_column, kept = "verl", columns[0], extract(text, [name])
+    body = ast.parse(kept)
+    if ast.get_docstring(body, clean=False) is not None:  # that of the whole file
+        kept = "\n".join(kept.splitlines()[body.body[0].end_lineno :]) + "\n"
+    end = named(INLINE_BATCH if batch else INLINE_SAMPLE, [], reward_name=name, gold_column=columns[0])
+    end = joined([(node, lines) for node, lines in statements_of(end) if bound_names(node) == {"compute_score"}])
+    for argument in {"prompts", "prompt"} - {*names}:
+        end = re.sub(rf"\b{argument}=(None|\[None\]), ", "", end)
+    if args.completions == "text":
+        end = end.replace('[{"role": "assistant", "content": solution_str}]', "solution_str")
+    head = f'"""{name} of {Path(file).name}, copied here, for verl.\n\n{VERL_NOTE.format(file=args.output.name)}\n'
+    head += f'    ground_truth is {columns[0]}\n"""\n\n'
+    kept = kept.strip("\n") + "\n"
+    return head + "\n" * kept.startswith(("def ", "@", "class ")) + kept + "\n\n" + end
+
+
+# -------------------------------------------------------------- trials (src/programs/create_reward_template/trials.py)
+
+SCRIPTS = Path(__file__).resolve().parent  # where math_grader.py, sandbox.py and reward_preflight.py are
+DOUBLE = "```python\ndef double(x):\n    return 2 * x\n```"
+TESTS_OF_DOUBLE = ["assert double(4) == 8", "assert double(0) == 0"]
+SILENT = {"trainer_state": None, "log_extra": lambda *_: None, "log_metric": lambda *_: None}
+ONCE, IDS = CallLimits(retries=0), [5, 6, 7]  # tokens, which the reward manager of verl_train.py gives
+
+
+def tested(path: Path) -> str:
+    """What the self-test of a written file says; UserError where a score is wrong."""
+    done = subprocess.run([sys.executable, str(path), "--test"], capture_output=True, text=True)
+    need(done.returncode == 0, f"got a self-test that fails: {(done.stdout + done.stderr).strip()[-600:]}")
+    return done.stdout.strip()
+
+
+def checks_of(args) -> list[str]:
+    """The flags of reward_preflight.py that fit a task: its profile, and what has full marks."""
+    if args.task == "llm_judge":
+        return ["--profile", "judge"]
+    if args.task == "format":
+        return ["--profile", "format", "--gold_template", "\n".join(f"<{tag}>text</{tag}>" for tag in args.tags)]
+    if args.task == "json_schema":
+        return ["--profile", "answer" if args.exact else "format", "--gold_template", args.gold_template]
+    return []
+
+
+def preflighted(args) -> dict:
+    """What reward_preflight.py says of the written reward on the rows of --data, in short."""
+    script = SCRIPTS / "reward_preflight.py"
+    need(script.is_file(), f"got --data, and no {script}; expected it beside this script; try without --data")
+    command = [sys.executable, str(script), "--reward", f"{args.output}:{args.name}", "--data", args.data, "--json"]
+    command += ["--prompt_column", args.prompt_column or "prompt", *checks_of(args)]
+    command += ["--answer_column", args.gold_column] if args.gold_column and args.task != "code" else []
+    done = subprocess.run(command, capture_output=True, text=True)
+    wrong = done.stderr.strip().removeprefix("error: ").replace("--answer_column", "--gold_column")
+    need(done.returncode in (0, 1) and done.stdout, f"{wrong}; nothing is written")
+    found = json.loads(done.stdout)
+    paid_nothing = [probe["name"] for probe in found["probes"] if probe["status"] == "pass"]
+    said = {"ready": found["ready"], "rows": found["rows"], "gold_with_full_marks": found["gold"]["full_marks"]}
+    said |= {"completions": sum(f["completions"] for f in found["functions"]), "not_paid": paid_nothing}
+    return said | {"findings": found["findings"]}
+
+
+# ------------------------------------------------------------------------------------------------ a port
+
+
+def trial_cases(args) -> list[tuple[str, dict]]:
+    """(completion, row) pairs, made from the gold answers of --data, or from one."""
+    gold = args.gold_column
+    if not args.data and gold in ("tests", "test_cases", "test", "test_list"):
+        return [(text, {gold: TESTS_OF_DOUBLE}) for text in (DOUBLE, DOUBLE.replace("2 * x", "x + 4"), "")]
+    cases = {}
+    for number, row in enumerate(read_rows(args.data)[:200] if args.data else [{gold: "42"}], start=1):
+        got, fits = f"got row {number} of {args.data} with {gold} {row.get(gold)!r}", isinstance(row.get(gold), str)
+        need(fits or not args.inline, f"{got}; expected a text, as verl gives it; {OTHERWISE}")
+        row |= {gold: row.get(gold)}
+        truth = row[gold]["ground_truth"] if gold == "reward_model" else row[gold]
+        right = truth[0] if isinstance(truth, list) and truth else truth
+        if isinstance(row.get("prompt"), str) and args.completions == "messages":
+            row |= {"prompt": [{"role": "user", "content": row["prompt"]}]}
+        cases |= {json.dumps([row[gold], said], default=str): (said, row) for said in trial_texts(str(right))}
+    return [*cases.values()]
+
+
+def outcome(call) -> float | str:
+    """The score of one completion, 0 for None; `raised …` where that happens."""
+    try:
+        (value,) = answers([call], ONCE)
+    except CallFailed as failed:
+        error = failed.__cause__
+        error = error.__cause__ if isinstance(error, CallFailed) else error
+        return f"raised {type(error).__name__}: {error}"
+    if isinstance(value, dict):
+        value = "raised" if value.get("raised") else value["score"]
+    value = value.tolist() if hasattr(value, "tolist") else value
+    value = value[0] if isinstance(value, list | tuple) else value
+    return value if isinstance(value, str) else float(value or 0.0)
+
+
+def original_score(args, text: str, row: dict) -> float | str:
+    """What the original says of a completion, called as the trainers call it."""
+    columns = {name: value for name, value in row.items() if name != "prompt"}
+    prompt = row.get("prompt", "" if args.completions == "text" else None)
+    given = reward_arguments([{"prompt": prompt, "columns": columns}], [text], [IDS]) | SILENT
+    scores = []
+    for function, weight in args.pairs:
+        score = outcome(lambda function=function: scored_batch(as_reward(function), given, ONCE))
+        scores.append(score if isinstance(score, str) else weight * score)
+    return next((score for score in scores if isinstance(score, str)), None) or sum(scores)
+
+
+def port_score(args, module, text: str, row: dict) -> float | str:
+    """What the port says of it."""
+    columns = {name: value for name, value in row.items() if name != args.gold_column}
+    gold, extra = row[args.gold_column], {}
     if args.target == "trl":
-        return required, names
-    whole = any(getattr(function, "needs_group", False) for function in functions)
-    got = f"got --from {args.source!r}, which compares the completions of a prompt"
-    need(not whole, f"{got}; verl scores each by itself; try ppo_train.py or grpo_train.py, which hand over groups")
-    for name in ("completion_ids", "environments"):
-        demanded = any(p.name == name and p.default is p.empty for p in parameters)
-        need(not demanded, f"got --from {args.source!r}, which requires {name}; verl gives none; try a length in words")
-        if name in names:
-            of_source = args.source.partition("*")[0].rpartition(":")[2]
-            say(f"note: {name} is not given in verl: {of_source} goes by what it does without")
-    return required, names
+        given = {name: [value] for name, value in row.items() if name != "prompt"}
+        return outcome(lambda: getattr(module, args.name)([row.get("prompt")], [text], **given))
+    if not args.inline:
+        extra = columns | {"completion_ids": IDS, "ground_truth_field": f"{args.gold_column}:json"}
+        gold = json.dumps(gold)
+    return outcome(lambda: module.compute_score("data", text, gold, extra))
 
 
-def port_of_trl(args, functions: list, constants: dict, weights: str) -> str:
-    """Rewards of TRL's contract, or of one sample, as a compute_score, as one reward of TRL's contract, or both."""
-    required, names = required_columns(args, functions)
-    usual = [n for n in ("answer", "tests", "test_cases", "solution", "ground_truth", "label") if n in names]
-    gold = args.gold_column or next(iter([*(n for n in usual if n in required), *required, *usual]), "answer")
-    constants |= {"CHAT": f"{args.completions == 'messages'}  # completions as chat messages, or text"}
-    constants |= {"WEIGHT": str(weight_of(args.source)), "WEIGHTS": weights}
-    text = PORT
-    if weights.startswith("source"):
-        text = text.replace("functions, WEIGHTS,", f"functions, {weights},")
-    if not any(map(is_async_callable, functions)):
-        text = sync_form(text)
-    contracts = [name for name, other in (("TRL", "verl"), ("verl", "trl")) if args.target != other]
-    kind = "a reward of TRL's contract" if weights == "[1.0]" else "the weighted sum of a list"
-    columns = ", ".join(n for n in [*required, "prompt"] if n != gold)
-    cases = port_cases(args, gold, required)
-    return written_port(
-        args, text, constants, cases, f"{kind}, for {' and '.join(contracts)}.", gold, required, columns
-    )
+def compared(args) -> dict:
+    """How many scores of original and port are the same, and which were seen; to TRL the port alone is tried.
 
-
-def port_to_trl(args, functions: list, constants: dict, weights: str) -> str:
-    """A reward of TRL's contract for a compute_score."""
-    verl_gives = ("data_source", "solution_str", "ground_truth", "extra_info")
-    fixed = [p for p in inspect.signature(functions[0]).parameters.values() if p.kind not in VARIADIC]
-    unknown = [p.name for p in fixed if p.default is p.empty and p.name not in verl_gives]
-    got = f"got --from {args.source!r}, which requires {', '.join(unknown)}"
-    need(not unknown, f"{got}; expected only what verl gives without reward_kwargs; try a default")
-    gold = args.gold_column or "answer"
-    constants |= {"DATA_SOURCE": f"{args.data_source!r}  # for rows without a column data_source or source"}
-    text = PORT_TO_TRL if is_async_callable(functions[0]) else sync_form(PORT_TO_TRL)
-    cases = port_cases(args, gold, [])
-    return written_port(args, text, constants, cases, "a reward of verl's contract, for TRL.", gold, [gold], "", PORT)
-
-
-def written_port(args, text, constants, cases, about, gold, required, columns, *more: str) -> str:
-    """The whole file of a port."""
-    name = args.source.partition("*")[0].rpartition(":")[2]
-    words = {"gold_column": gold, "reward_name": args.name, "source_name": name}
-    texts = [named(part, required, **words) for part in (CONTRACT, LOADING)]
-    texts += [cases, *(named(part, required, **words) for part in (text, *more, SELF_TEST))]
-    roots = [args.name] * (args.target != "verl") + ["compute_score"] * (args.target != "trl") + ["self_test"]
-    about = f"{name} of {Path(args.source.rpartition(':')[0]).name}, {about}"
-    head = head_of(about, usage_notes(args, gold, columns))
-    return assembled(head, texts, roots, constants | {"TESTS": f"[{', '.join(contract_tests(args))}]"})
+    Raises:
+        UserError: a score differs, none could be had, or an inlined port does not import alone.
+    """
+    got = f"got --from {args.source!r}"
+    if args.inline:
+        with tempfile.TemporaryDirectory() as folder:
+            command = [sys.executable, "-I", str(args.output.resolve())]
+            done = subprocess.run(command, capture_output=True, text=True, cwd=folder)
+        last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        need(done.returncode == 0, f"{got} and --inline, which does not import alone: {last}; {OTHERWISE}")
+    module = import_file("port", str(args.output), str(args.output))
+    if args.inline:  # a file that trains cannot be imported
+        alone = trains(source_text(args))
+        args.pairs = [(getattr(module, parts_of(args.source)[1]) if alone else find_reward(args.source)[0], 1.0)]
+    scores = []
+    for text, row in trial_cases(args):
+        ported = port_score(args, module, text, row)
+        scores.append((original_score(args, text, row) if args.target == "verl" else ported, ported))
+    advice = f"expected a row that it takes; try --data FILE, with the column {args.gold_column}"
+    need(not all(isinstance(a, str) for a, _ in scores), f"{got}, which {scores[0][0]}, on every completion; {advice}")
+    for a, b in scores:
+        same = a == b or (isinstance(a, str) and isinstance(b, str))
+        need(
+            same, f"{got}: it scores {a}, the port {b}; expected the same; {OTHERWISE if args.inline else 'report it'}"
+        )
+    seen = sorted({b for _, b in scores}, key=str)
+    return {"completions": len(scores), "same_score": len(scores), "scores": seen}
 
 
 # ------------------------------------------------------ code trial (src/programs/create_reward_template/code_trial.py)
 
-# What is tried with the test `assert f(2) == 4`. A hostile program pays only where what it tries succeeds, or leaves a
-# trace: its file @MARK@ changed, another beside it, one named @BRAND@ elsewhere, a process of that name, the output.
+# What is tried with the test `assert f(2) == 4`. A hostile program pays only where what it tries succeeds: @MARK@ is a
+# file that it must not touch, @PORT@ a server that it must not reach.
 PROGRAMS = r"""# right: plain
 def f(x):
     return 2 * x
@@ -3304,30 +3157,21 @@ def f(x):
     return 2 * x if open("@MARK@").read() else 0
 
 # hostile: files left behind
-for path in ("@MARK@.left", "@BRAND@", "/tmp/@BRAND@", "/var/tmp/@BRAND@", "/dev/shm/@BRAND@"):
-    try:
-        open(path, "w").close()
-    except OSError:
-        pass
+def f(x):
+    open("@MARK@.left", "w").close()
+    return 2 * x
 
 # hostile: process left behind
-import ctypes
 import os
 import time
 
 def f(x):
-    ctypes.CDLL(None).prctl(15, b"@BRAND@", 0, 0, 0)
     if os.fork() == 0:
         os.setsid()
-        if os.fork() == 0:
-            os.closerange(0, 64)
-            time.sleep(0.5)
-            try:
-                open("@MARK@.left", "w").close()
-                time.sleep(10)
-            finally:
-                os._exit(0)
+        os.closerange(0, 64)
+        time.sleep(10)
         os._exit(0)
+    return 2 * x
 
 # hostile: secret of the environment
 import os
@@ -3343,43 +3187,31 @@ def f(x):
     socket.create_connection(("127.0.0.1", @PORT@), timeout=2)
     return 2 * x
 """
-TRIAL = r'''"""Call a written code reward on programs: JSON of [path, name, column, programs] -> scores."""
+TRIAL = r'''"""Call a code reward on programs: JSON of [path, name, column, programs] -> scores, and what isolated them."""
 
 import importlib.util
 import json
-import resource
 import socket
 import sys
+from pathlib import Path
 
-
-def peak() -> int:
-    """The kernel's own figure of this program; getrusage's begins with that of the process that started it."""
-    with open("/proc/self/status", encoding="utf-8") as status:
-        sizes = [line.split()[1] for line in status if line.startswith("VmHWM")]
-    return 1024 * int(sizes[0] if sizes else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
-
-
-def tried(path: str, name: str, column: str, programs: list[str]) -> dict:
-    """The scores of the programs, how much memory they cost here, and what isolated them."""
-    spec = importlib.util.spec_from_file_location("tried", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = str(server.getsockname()[1])
-        texts = ["```python\n" + code.replace("@PORT@", port) + "\n```" if code else "" for code in programs]
-        completions = [[{"role": "assistant", "content": text}] for text in texts]
-        rows = {"prompts": [""] * len(texts), column: [["assert f(2) == 4"]] * len(texts)}
-        size = peak()
-        scores = getattr(module, name)(completions=completions, **rows)
-        grown = peak() - size
-    return {"scores": scores, "grown": grown, "isolated": module.run_many.__globals__["DEFAULT"].isolated()}
-
-
-print(json.dumps(tried(*json.loads(sys.argv[1]))))
+path, name, column, programs = json.loads(sys.argv[1])
+spec = importlib.util.spec_from_file_location("tried", path)
+module = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+marks = [Path(f"keep{i}").resolve() for i in range(len(programs))]
+for mark in marks:
+    mark.write_text("kept", encoding="utf-8")
+    mark.chmod(0o666)
+with socket.create_server(("127.0.0.1", 0)) as server:
+    port = str(server.getsockname()[1])
+    codes = [c.replace("@MARK@", str(m)).replace("@PORT@", port) for c, m in zip(programs, marks, strict=True)]
+    completions = [[{"role": "assistant", "content": f"```python\n{code}\n```" if code else ""}] for code in codes]
+    columns = {"prompts": [""] * len(codes), column: [["assert f(2) == 4"]] * len(codes)}
+    scores = getattr(module, name)(completions=completions, **columns)
+print(json.dumps({"scores": scores, "isolated": module.run_many.__globals__["DEFAULT"].isolated()}))
 '''
 TRIAL_S = 120  # seconds that a trial may take: 4 are usual, nearly all of them for the endless loop
-LATER_S = 1.0  # seconds after which a trial looks for what was left behind: the program left behind writes after half
-MUCH_OUTPUT = 32 << 20  # bytes that reach the caller; the program says four times as many
 # what the attacks of the sandbox's own tests say
 HOLDS = (
     "endless loops, exits with success, objects equal to everything, forged output, patched judges, killed parents, "
@@ -3396,54 +3228,6 @@ RIGHT_AT_0 = (
 )
 
 
-def passes_tests_reward(args) -> str:
-    """The text of the task passes_tests, which is TRL's form alone."""
-    need(args.target == "trl", f"got --for {args.target} with passes_tests; expected trl; try --task code")
-    gold, file = args.gold_column or "tests", Path(args.output or "my_reward.py").name
-    return named(PASSES_TESTS, [gold], gold_column=gold, reward_name=args.name).replace("my_reward.py", file, 1)
-
-
-def traces(folder: Path, names: list[str]) -> list[str]:
-    """Names of the programs that changed their file, or left a file or a process; both are removed."""
-    found = []
-    for i, name in enumerate(names):
-        kept = folder / str(i) / "keep"
-        if [*kept.parent.iterdir()] != [kept] or kept.read_bytes() != b"kept":
-            found.append(name)
-    for place in (folder / "here", "/tmp", "/var/tmp", "/dev/shm"):
-        with contextlib.suppress(OSError):
-            Path(place, folder.name + ".x").unlink()
-            found.append("files left behind")
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            about = stat.read_text(encoding="utf-8", errors="replace")
-            if f"({folder.name}.x)" in about and ") Z" not in about:
-                os.kill(int(stat.parent.name), signal.SIGKILL)
-                found.append("process left behind")
-    return found
-
-
-def call_on_programs(args, codes: list[str], folder: Path) -> subprocess.CompletedProcess:
-    """The written reward on programs, in a process of its own; each program has a file that it must not touch.
-
-    Raises:
-        subprocess.TimeoutExpired: it did not come back.
-    """
-    programs = []
-    (folder / "here").mkdir()
-    folder.chmod(0o755)  # what keeps a program of another user out shall be the sandbox alone
-    for i, code in enumerate(codes):
-        mark = folder / str(i) / "keep"
-        mark.parent.mkdir()
-        mark.write_text("kept", encoding="utf-8")
-        mark.parent.chmod(0o777)
-        mark.chmod(0o666)
-        programs.append(code.strip().replace("@MARK@", str(mark)).replace("@BRAND@", folder.name + ".x"))
-    given = json.dumps([str(Path(args.output).resolve()), args.name, args.gold_column or "tests", programs])
-    about = {"env": os.environ | {"TRIAL_SECRET": "told"}, "cwd": folder / "here", "timeout": TRIAL_S}
-    return subprocess.run([sys.executable, "-c", TRIAL, given], capture_output=True, text=True, **about)
-
-
 def tried_on_programs(args) -> dict:
     """What the written reward pays for right and for hostile programs, and what holds of it.
 
@@ -3451,261 +3235,50 @@ def tried_on_programs(args) -> dict:
         UserError: it raised, as it does where nothing isolates programs.
     """
     found = re.split(r"^# (right|hostile): (.*)\n", PROGRAMS, flags=re.MULTILINE)[1:]
-    kinds, names, codes = found[::3], found[1::3], found[2::3]
+    kinds, names, codes = found[::3], found[1::3], [code.strip() for code in found[2::3]]
+    given = json.dumps([str(args.output.resolve()), args.name, args.gold_column or "tests", codes])
     with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o777)  # what keeps a program of another user out shall be the sandbox alone
+        about = {"env": os.environ | {"TRIAL_SECRET": "told"}, "cwd": folder, "timeout": TRIAL_S}
         try:
-            done = call_on_programs(args, codes, Path(folder))
+            done = subprocess.run([sys.executable, "-c", TRIAL, given], capture_output=True, text=True, **about)
         except subprocess.TimeoutExpired:
-            done = None
-        time.sleep(LATER_S)
-        lost = traces(Path(folder), names)
-    if done is None:
-        return {"ready": False, "ended": f"the reward did not come back in {TRIAL_S} s"}
+            return {"ready": False, "ended": f"the reward did not come back in {TRIAL_S} s"}
     if done.returncode <= 0 and not done.stdout.strip():
         return {"ready": False, "ended": "a program ended the process that called the reward"}
     if done.returncode:
         last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
         raise UserError(f"got {last} from {args.output}; nothing is written; try sandbox.py --report")
     told = json.loads(done.stdout.splitlines()[-1])
-    if max(told["grown"], len(done.stdout), len(done.stderr)) > MUCH_OUTPUT:
-        lost.append("much output")
     tried = list(zip(kinds, names, told["scores"], strict=True))
     hostile = [name for kind, name, _ in tried if kind == "hostile"]
     missed = [name for kind, name, score in tried if kind == "right" and score != 1.0]
-    paid = [name for _, name, score in tried if name in hostile and (score or name in lost)]
+    paid = [name for kind, name, score in tried if kind == "hostile" and score]
     report = {"ready": not paid and not missed, "right_programs": kinds.count("right"), "not_paid_of_them": missed}
     report |= {"hostile_programs": hostile, "paid_of_them": paid, "isolated": told["isolated"]}
     return report | {"holds_against": HOLDS, "not_against": NOT_AGAINST, "right_but_0": RIGHT_AT_0}
 
 
-# ---------------------------------------------------------------- short (src/programs/create_reward_template/short.py)
-
-INLINE_BATCH = '''\
-"""The end of a port to verl that holds a function of TRL's contract."""
-
-from mine import reward_name
-
-
-def compute_score(data_source, solution_str, ground_truth, extra_info=None, **kwargs) -> float:
-    """reward_name for one completion; 0 for None, which verl has not."""
-    completion = [{"role": "assistant", "content": solution_str}]
-    return float(reward_name(prompts=[None], completions=[completion], gold_column=[ground_truth])[0] or 0.0)
-'''
-INLINE_ONE = '''\
-"""The end of a port to verl that holds a function of one sample."""
-
-from mine import reward_name
-
-
-def compute_score(data_source, solution_str, ground_truth, extra_info=None, **kwargs) -> float:
-    """reward_name for one completion; 0 for None, which verl has not."""
-    return float(reward_name(prompt=None, completion=solution_str, gold_column=ground_truth) or 0.0)
-'''
-ARGUMENTS = {"prompt", "prompts", "completion", "completions"}
-EXTRAS = {"completion_ids", "trainer_state", "log_extra", "log_metric", "environments"}  # what TRL hands over besides
-NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-VERL_NOTE = "verl: reward.custom_reward_function.path={file} reward.custom_reward_function.name=compute_score"
-OTHERWISE = "try it without --inline"
-
-
-def final_number_reward(args) -> str:
-    """The text of the task final_number."""
-    gold, file = args.gold_column or "answer", Path(args.output or "my_reward.py").name
-    notes, roots = [], []
-    if args.target != "verl":
-        notes.append(f"TRL, and trainers with its contract: {file}:{args.name}, column {gold}")
-        roots.append(args.name)
-    if args.target != "trl":
-        notes.append(VERL_NOTE.format(file=file))
-        roots.append("compute_score")
-    head = '"""' + ast.get_docstring(ast.parse(FINAL_NUMBER)) + "\n\n" + "\n".join(notes) + '\n"""\n\n'
-    return assembled(head, [named(FINAL_NUMBER, [gold], gold_column=gold, reward_name=args.name)], roots)
-
-
-# ------------------------------------------------------------------------------------------------ a port
-
-
-def definition(args, source: str, name: str) -> ast.FunctionDef:
-    """The function of --from as its file defines it; UserError for what needs more than a few lines."""
-    got = f"got --inline with --from {args.source!r}"
-    try:
-        body = ast.parse(source).body
-    except (SyntaxError, ValueError) as error:
-        raise UserError(f"{got}: {error}; expected Python") from None
-    found = next((line for line in body if isinstance(line, ast.FunctionDef) and line.name == name), None)
-    need(found, f"{got}; expected a plain function of that file, neither async nor a list; {OTHERWISE}")
-    need(weight_of(args.source) == 1 and not args.weights, f"{got}; expected no weight; {OTHERWISE}")
-    read = {node.id for part in found.body for node in ast.walk(part) if isinstance(node, ast.Name)}
-    arguments = found.args
-    hidden = [a.arg for a in (arguments.vararg, arguments.kwarg) if a]
-    used = sorted(read & {"prompt", "prompts", *EXTRAS, *hidden})
-    need(not used, f"{got}, which reads {', '.join(used)}; expected the completion and one column; {OTHERWISE}")
-    return found
-
-
-def inlined(args) -> str:
-    """The text of a port of --from to verl that holds the function; fixes args.target."""
-    file, _, name = args.source.partition("*")[0].rpartition(":")
-    got = f"got --from {args.source!r}"
-    need(file and Path(file).is_file(), f"{got}: no file {file!r}; expected FILE.py:function")
-    need(args.target in (None, "verl"), f"got --for {args.target} with --inline; expected verl; {OTHERWISE}")
-    need(Path(file).resolve() != Path(args.output or "").resolve(), f"{got}, the file of --output; expected another")
-    args.target, source = "verl", Path(file).read_text(encoding="utf-8")
-    given = definition(args, source, name).args
-    own = ARGUMENTS | EXTRAS
-    named_arguments = [a.arg for a in (*given.args, *given.kwonlyargs)]
-    need(not given.posonlyargs, f"{got}, whose arguments have no names; {OTHERWISE}")
-    columns = [n for n in named_arguments if n not in own]
-    need(len(columns) == 1, f"{got} with the columns {', '.join(columns) or 'none'}; expected one; {OTHERWISE}")
-    need(not args.gold_column or args.gold_column == columns[0], f"got --gold_column; expected {columns[0]}")
-    batch = "completions" in named_arguments
-    need(
-        batch or "completion" in named_arguments,
-        f"{got}; expected a parameter completions, or completion for one sample",
-    )
-    kept = extract(source, [name])
-    body = ast.parse(kept)
-    taken = [line for line in body.body if getattr(line, "name", "") == "compute_score"]
-    need(not taken, f"{got}, which uses a compute_score of its own; expected another name for it; {OTHERWISE}")
-    if ast.get_docstring(body, clean=False) is not None:  # that of the whole file
-        kept = "\n".join(kept.splitlines()[body.body[0].end_lineno :]) + "\n"
-    end = named(INLINE_BATCH if batch else INLINE_ONE, [], reward_name=name, gold_column=columns[0])
-    end = joined([(node, lines) for node, lines in statements_of(end) if bound_names(node) == {"compute_score"}])
-    for argument in {"prompts", "prompt"} - {*named_arguments}:
-        end = re.sub(rf"\b{argument}=(None|\[None\]), ", "", end)
-    if args.completions == "text":
-        end = end.replace('[{"role": "assistant", "content": solution_str}]', "solution_str")
-    output = Path(args.output or "my_reward.py").name
-    head = f'"""{name} of {Path(file).name}, copied here, for verl.\n\n{VERL_NOTE.format(file=output)}\n'
-    head += f'    ground_truth is {columns[0]}\n"""\n\n'
-    kept = kept.strip("\n") + "\n"
-    return head + "\n" * kept.startswith(("def ", "@", "class ")) + kept + "\n\n" + end
-
-
-def outcome(function, *args, **kwargs) -> float | str:
-    """The score of one completion, 0 for None, or what is raised."""
-    try:
-        value = function(*args, **kwargs)
-        return float((value[0] if isinstance(value, list | tuple) else value) or 0.0)
-    except Exception as error:
-        return f"{type(error).__name__}: {error}"
-
-
-def imported_alone(args, text: str):
-    """The text of a port as a module; UserError where it needs a file that lies beside the original."""
-    with tempfile.TemporaryDirectory() as folder:
-        alone = Path(folder, "alone.py")
-        alone.write_text(text, encoding="utf-8")
-        done = subprocess.run([sys.executable, "-I", str(alone)], capture_output=True, text=True, cwd=folder)
-        last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-        got = f"got --inline with --from {args.source!r}, which does not import alone"
-        need(done.returncode == 0, f"{got}: {last}; {OTHERWISE}")
-        return import_file("port", str(alone), str(alone))
-
-
-def golds_of(args, column: str) -> list[str]:
-    """The gold answers to compare with: those of the first 200 rows of --data, else one."""
-    rows = read_rows(args.data)[:200] if args.data else [{column: "42"}]
-    for number, row in enumerate(rows, start=1):
-        got = f"got row {number} of {args.data} with {column} {row.get(column)!r}"
-        need(isinstance(row.get(column), str), f"{got}; expected a text, as verl gives it; {OTHERWISE}")
-    return list(dict.fromkeys(row[column] for row in rows))
-
-
-def compared(args, text: str) -> dict:
-    """How many scores of original and port are the same, and which scores were seen.
-
-    Raises:
-        UserError: one differs, or the port does not import alone.
-    """
-    file, _, name = args.source.partition("*")[0].rpartition(":")
-    port = imported_alone(args, text)
-    original = getattr(port, name)
-    if not imports_trainer(Path(file).read_text(encoding="utf-8")):
-        check_import(args.source, file)
-        original, _ = find_reward(f"{file}:{name}")
-    own, parameters = ARGUMENTS | EXTRAS, inspect.signature(original).parameters
-    (column,) = [n for n, p in parameters.items() if n not in own and p.kind in NAMED]
-    scores = []
-    for gold in golds_of(args, column):
-        for said in trial_texts(gold):
-            given = {column: gold, "completion": said, "prompt": None}
-            if not is_per_sample(original):
-                whole = [{"role": "assistant", "content": said}] if args.completions == "messages" else said
-                given = {column: [gold], "completions": [whole], "prompts": [None]}
-            taken = {n: value for n, value in given.items() if n in parameters}
-            scores.append((outcome(original, **taken), outcome(port.compute_score, *("data", said, gold, {}))))
-    wrong = [f"{a}, inline {b}" for a, b in scores if a != b]
-    need(not wrong, f"got --inline with --from {args.source!r}: it scores {' '.join(wrong[:1])}; {OTHERWISE}")
-    seen = sorted({b for _, b in scores}, key=str)
-    return {"completions": len(scores), "same_score": len(scores) - len(wrong), "scores": seen}
-
-
-# ------------------------------------------------------------------------------------------------ tried
-
-
-def tested(path: Path) -> str:
-    """What the self-test of a written file says; UserError where a score is wrong."""
-    done = subprocess.run([sys.executable, str(path), "--test"], capture_output=True, text=True)
-    need(done.returncode == 0, f"got a self-test that fails: {(done.stdout + done.stderr).strip()[-600:]}")
-    return done.stdout.strip()
-
-
-def checks_of(args) -> list[str]:
-    """The flags of reward_preflight.py that fit a task: its profile, and what has full marks."""
-    if args.task == "llm_judge":
-        return ["--profile", "judge"]
-    if args.task == "format":
-        return ["--profile", "format", "--gold_template", "\n".join(f"<{tag}>text</{tag}>" for tag in args.tags)]
-    if args.task == "json_schema":
-        return ["--profile", "answer" if args.exact else "format", "--gold_template", args.gold_template]
-    return []
-
-
-def preflighted(args) -> dict:
-    """What reward_preflight.py says of the written reward on the rows of --data, in short."""
-    script = HELPERS / "reward_preflight.py"
-    need(script.is_file(), f"got --data, and no {script}; expected it beside this script; try without --data")
-    command = [sys.executable, str(script), "--reward", f"{args.output}:{args.name}", "--data", args.data, "--json"]
-    command += ["--prompt_column", args.prompt_column or "prompt", *checks_of(args)]
-    command += ["--answer_column", args.gold_column] if args.gold_column and args.task != "code" else []
-    done = subprocess.run(command, capture_output=True, text=True)
-    wrong = done.stderr.strip().removeprefix("error: ").replace("--answer_column", "--gold_column")
-    need(done.returncode in (0, 1) and done.stdout, f"{wrong}; nothing is written")
-    found = json.loads(done.stdout)
-    paid_nothing = [probe["name"] for probe in found["probes"] if probe["status"] == "pass"]
-    said = {"ready": found["ready"], "rows": found["rows"], "gold_with_full_marks": found["gold"]["full_marks"]}
-    said |= {"completions": sum(f["completions"] for f in found["functions"]), "not_paid": paid_nothing}
-    return said | {"findings": found["findings"]}
-
-
 # ------------------------------------------------------------ command (src/programs/create_reward_template/command.py)
 
-RUBRIC = "You grade one answer to a task, from 0 (useless or wrong) to 10 (correct, complete and clear)."
+WITH_GOLD = ("math", "final_number", "code", "passes_tests", "qa", "llm_judge", "--from")
 ONLY_FOR = {  # flag -> the tasks that it is for
     "tags": ("format",),
-    **dict.fromkeys(("schema", "exact", "partial"), ("json_schema",)),
+    **dict.fromkeys(("schema", "exact"), ("json_schema",)),
     "rule": ("custom",),
-    "combine": ("custom",),
-    **dict.fromkeys(("base_url", "judge_model", "rubric"), ("llm_judge",)),
-    "completions": ("--from",),
-    "weights": ("--from",),
-    "data_source": ("--from",),
-    "inline": ("--from",),
-    "gold_column": ("math", "final_number", "code", "passes_tests", "qa", "llm_judge", "--from"),
+    **dict.fromkeys(("completions", "weights", "inline"), ("--from",)),
+    "gold_column": WITH_GOLD,
     "data": (*(task for task in TASKS if task != "passes_tests"), "--from"),
 }
-DEFAULTS = {
-    "tags": ["think", "answer"],
-    "rule": DEFAULT_RULES,
-    "combine": "gated",
-    "rubric": RUBRIC,
-    "base_url": "http://localhost:8000/v1",
-    "judge_model": "judge",
-    "completions": "messages",
-    "data_source": "data",
+DEFAULTS = {"tags": ["think", "answer"], "rule": ["equals:answer", "words:1-400*0.1"], "completions": "messages"}
+IN_FILE = "the constants at the top of the written file"
+REMOVED = {  # flags of earlier versions, and what takes their place
+    "print": "--output FILE.py",
+    **dict.fromkeys(("combine", "rubric", "data_source"), IN_FILE),
+    **dict.fromkeys(("base_url", "judge_model"), f"OPENAI_BASE_URL and JUDGE_MODEL in the environment, or {IN_FILE}"),
+    "example": "CASES in the written file; for a port --data FILE, whose rows have its columns",
+    "partial": "score of the written file, to change there",
 }
-
 CALLED_BY_TRL = (  # a test compares it with what TRL does
     "{name}(prompts=, completions=, completion_ids=, COLUMN= for each other column, trainer_state=, log_extra=, "
     "log_metric=): all but the last three are lists over the samples; a completion is "
@@ -3714,93 +3287,46 @@ CALLED_BY_TRL = (  # a test compares it with what TRL does
 )
 
 
-def template_parser() -> argparse.ArgumentParser:
-    """The command line; flags work with `_` and `-`."""
+def read_flags(argv: list[str] | None) -> argparse.Namespace:
+    """Read the command line; flags work with `_` and `-`."""
     raw = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(
-        usage="%(prog)s [--flag value ...]    (--help has all flags)",
-        description=__doc__,
-        formatter_class=raw,
-        allow_abbrev=False,
-    )
+    usage = "%(prog)s [--flag value ...]    (--help has all flags)"
+    parser = argparse.ArgumentParser(usage=usage, description=__doc__, formatter_class=raw, allow_abbrev=False)
 
     def flag(name: str, help: str, **options) -> None:
         default = DEFAULTS.get(name)
         default = " ".join(default) if isinstance(default, list) else default
-        text = help + (f" (default: {default})".replace("%", "%%") if default else "")
+        text = help + (f" (default: {default})" if default else "")
         parser.add_argument(*dict.fromkeys([f"--{name}", f"--{name.replace('_', '-')}"]), help=text, **options)
 
     flag("task", "what to pay for", choices=[*TASKS])
     flag("from", "port this reward instead: FILE.py:function[*weight]", metavar="SPEC", dest="source")
-    flag(
-        "for",
-        "trl, verl or both (default: both; with --from the other contract)",
-        dest="target",
-        choices=["trl", "verl", "both"],
-    )
-    flag(
-        "weights",
-        "--from a list: a number for each function, or a list's name in the same file",
-        nargs="+",
-        metavar="W",
-    )
+    both = "trl, verl or both (default: both; with --from the other contract)"
+    flag("for", both, dest="target", choices=["trl", "verl", "both"])
+    flag("weights", "--from a list: a number for each function", nargs="+", type=float, metavar="W")
     flag("inline", "--from to verl: the shortest port, with the function inside", action="store_true", default=None)
     flag("data", "try what was written on these rows: JSONL, JSON, CSV or parquet", metavar="FILE")
     flag("prompt_column", "--data: column with the prompt (default: prompt)", metavar="NAME")
-    flag("output", "file to write", metavar="FILE.py")
-    flag("print", "print the file on stdout instead", action="store_true", dest="to_stdout")
+    flag("output", "file to write", metavar="FILE.py", type=Path)
     flag("force", "replace a file that is there", action="store_true")
     flag("name", "TRL's function, and its metric (default: TASK_reward, with --from the function's)", metavar="NAME")
-    flag(
-        "gold_column",
-        "column of the gold answer (default: answer; code, passes_tests: tests; --from: what it reads)",
-        metavar="NAME",
-    )
+    gold = "column of the gold answer (default: answer; code, passes_tests: tests; --from: what it reads)"
+    flag("gold_column", gold, metavar="NAME")
     flag("schema", "json_schema: the JSON Schema", metavar="FILE")
-    flag(
-        "exact", "json_schema: properties whose value is the row's, in columns of these names", nargs="+", metavar="KEY"
-    )
-    half = "json_schema: half the share of properties that hold, for JSON that the schema refuses"
-    flag("partial", half, action="store_true", default=None)
+    exact = "json_schema: properties whose value is the row's, in columns of these names"
+    flag("exact", exact, nargs="+", metavar="KEY")
     flag("tags", "format: the tags, in order", nargs="+", metavar="TAG")
     flag("rule", "custom: KIND[:ARGUMENT][*WEIGHT], repeatable", action="append", metavar="RULE")
-    flag("combine", "custom: gated pays 0 unless the first rule holds", choices=["gated", "mean"])
-    flag("base_url", "llm_judge: endpoint", metavar="URL")
-    flag("judge_model", "llm_judge: the model's name there", metavar="NAME")
-    flag("rubric", "llm_judge: what to grade by, from 0 to 10", metavar="TEXT")
     flag("completions", "--from a TRL reward: what it is given", choices=["messages", "text"])
-    flag("data_source", "--from a compute_score: verl's data_source", metavar="NAME")
-    flag(
-        "example",
-        'row for the self-test, repeatable: \'{"completion": "…", "answer": "…", "score": 1}\'',
-        action="append",
-        metavar="JSON",
-    )
-    return parser
-
-
-def read_example(text: str) -> dict:
-    """The row of an --example."""
-    try:
-        row = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"got --example {text!r}: {error}; expected a JSON object") from None
-    fine = isinstance(row, dict) and isinstance(row.get("completion"), str)
-    need(fine, f"got --example {text!r}; expected a JSON object with completion, columns, and score if it is known")
-    number = row.get("score") is None or (isinstance(row["score"], int | float) and math.isfinite(row["score"]))
-    need(number, f"got --example with the score {row.get('score')!r}; expected a number or null")
-    return row
+    return parse_flags(parser, argv, removed=REMOVED)
 
 
 def check_flags(args) -> None:
     """Raise UserError for what cannot work together; fill in the defaults."""
     need(bool(args.task) != bool(args.source), "got neither or both of --task and --from; expected one of them")
-    need(args.output or args.to_stdout, "got no --output; expected --output FILE.py or --print")
-    need(not (args.output and args.to_stdout), "got --output and --print; expected one of them")
-    need(not (args.force and args.to_stdout), "got --force and --print; expected --force with --output")
-    need(not (args.data and args.to_stdout), "got --data and --print; expected --data with --output")
+    need(args.output, "got no --output; expected --output FILE.py")
     need(args.data or not args.prompt_column, "got --prompt_column without --data; expected them together")
-    need(not (args.inline and args.prompt_column), "got --prompt_column with --inline, which reads no prompt")
+    need(args.task or not args.prompt_column, "got --prompt_column with --from, which reads no prompt column")
     args.source = full_spec(args.source) if args.source else None
     kind = args.task or "--from"
     for name, kinds in ONLY_FOR.items():
@@ -3808,80 +3334,68 @@ def check_flags(args) -> None:
         need(fits, f"got --{name} with {kind}; expected it with {' or '.join(kinds)}")
         if getattr(args, name) is None:
             setattr(args, name, DEFAULTS.get(name))
-    args.example = [read_example(text) for text in args.example or []]
     if args.task:
-        args.target = args.target or ("trl" if args.task == "passes_tests" else "both")
-    named = args.name or (f"{args.task}_reward".replace("llm_", "") if args.task else "")
-    if args.source and not args.name:
-        named = args.source.partition("*")[0].rpartition(":")[2]
-        named = "verl_reward" if named == "compute_score" else named
-    fine = named.isidentifier() and not keyword.iskeyword(named)
-    need(fine and named not in ("score", "compute_score"), f"got --name {named!r}; expected another Python name")
-    args.name = named
+        args.name = args.name or f"{args.task}_reward".replace("llm_", "")
+        args.target = args.target or ("trl" if kind == "passes_tests" else "both")
+        judged = args.target != "verl" or not args.data
+        need(judged, "got --data with a reward for verl alone; expected --for both or trl")
+    else:
+        name = parts_of(args.source)[1].replace("compute_score", "verl_reward")
+        args.name = args.name or (name.lower() if name.isupper() else name)
+    trl_only = kind != "passes_tests" or args.target == "trl"
+    need(trl_only, f"got --for {args.target} with passes_tests; expected trl; try --task code")
+    fine = args.name.isidentifier() and not keyword.iskeyword(args.name)
+    taken = args.name in ("score", "compute_score") and not args.inline
+    need(fine and not taken, f"got --name {args.name!r}; expected another Python name")
     if args.gold_column:
         check_column(args.gold_column, "--gold_column")
     need(args.schema or kind != "json_schema", "got --task json_schema without a schema; try --schema FILE")
-    for tag in args.tags if args.task == "format" else []:
+    for tag in args.tags:
         need(re.fullmatch(r"\w+", tag), f"got the tag {tag!r}; expected a word such as think")
     need(len({*args.tags}) == len(args.tags), f"got --tags {' '.join(args.tags)}; expected each once")
-    need(args.base_url.startswith(("http://", "https://")), f"got --base_url {args.base_url!r}; expected http://…/v1")
+    got, folder = f"got --output {args.output}", args.output.parent
+    need(args.output.suffix == ".py", f"{got}; expected a name in .py")
+    need(folder.is_dir(), f"{got}; expected a folder that exists; try mkdir -p {folder}")
+    need(not args.output.is_dir(), f"{got}, a folder; expected the name of a file")
+    need(args.force or not args.output.exists(), f"{got}, which exists; expected a new name; try --force")
 
 
-def copy_helper(name: str, folder: Path, beside: bool = False) -> dict:
-    """Put NAME.py of the bundle beside the output, unless the file is found from there; say what was done."""
-    target, original = folder / f"{name}.py", HELPERS / f"{name}.py"
-    places = (target, folder / "scripts" / target.name, folder.parent / "scripts" / target.name)
-    found = next((place for place in places[: 1 if beside else 3] if place.is_file()), None)
-    if found:
-        differs = original.is_file() and found.read_bytes() != original.read_bytes()
-        if differs:
-            say(f"note: {found} is kept; it differs from {original}")
-        return {"helper": str(found), "copied": False}
+def copy_helper(name: str, folder: Path) -> dict:
+    """Put NAME.py of the bundle beside the output, unless there is one; say what was done."""
+    target, original = folder / f"{name}.py", SCRIPTS / f"{name}.py"
+    if target.is_file():
+        if original.is_file() and target.read_bytes() != original.read_bytes():
+            say(f"note: {target} is kept; it differs from {original}")
+        return {"helper": str(target), "copied": False}
     need(original.is_file(), f"got no {original}; expected it beside this script; try copying it to {folder}")
     shutil.copyfile(original, target)
     return {"helper": str(target), "copied": True}
 
 
-def text_of(args) -> str:
-    """The text of the file to write."""
-    if args.inline:
-        return inlined(args)
-    if args.task == "final_number":
-        return final_number_reward(args)
-    if args.task == "passes_tests":
-        return passes_tests_reward(args)
-    text = new_reward(args) if args.task else ported(args)
-    judged = args.target != "verl" or not args.data
-    need(judged, "got --data with a reward for verl alone; expected --for both or trl, or --inline")
-    return text
-
-
 def write_reward(args, text: str) -> dict:
     """Write the file and the helper that it needs, try it; return what to say of it."""
-    path = Path(args.output)
+    path = args.output
     report = {"wrote": str(path), "lines": len(text.splitlines()), "for": args.target}
-    if args.inline:
-        report["tried"] = compared(args, text)
-    elif args.task not in ("final_number", "passes_tests"):
+    if args.task not in (None, "final_number", "passes_tests"):
         report["test"] = f"{Path(sys.executable).name} {path} --test"
     if args.target != "verl":
-        report["trl"] = f"{path}:{args.name}"
-        report["trl_calls_it"] = CALLED_BY_TRL.format(name=args.name)
+        report |= {"trl": f"{path}:{args.name}", "trl_calls_it": CALLED_BY_TRL.format(name=args.name)}
     if args.target != "trl":
         keys = "reward.custom_reward_function"
         report["verl"] = [f"{keys}.path={path}", f"{keys}.name=compute_score"]
-    helper = TASKS[args.task].helper if args.task else ""
-    if helper:
-        report |= copy_helper(helper, path.resolve().parent, beside=args.task == "passes_tests")
+    if args.task and TASKS[args.task].helper:
+        report |= copy_helper(TASKS[args.task].helper, path.resolve().parent)
     before = path.read_bytes() if path.exists() else None
     path.write_text(text, encoding="utf-8")
     try:
-        if args.data and not args.inline:
-            report["tried"] = preflighted(args)
         if args.task == "json_schema":
             report |= {"paid_in_full": args.gold_template, "self_test": tested(path)}
         if args.task == "passes_tests":
             report["tried"] = tried_on_programs(args)
+        elif args.source:
+            report["tried"] = compared(args)
+        elif args.data:
+            report["tried"] = preflighted(args)
     except UserError:
         path.unlink() if before is None else path.write_bytes(before)
         if report.get("copied"):
@@ -3892,33 +3406,18 @@ def write_reward(args, text: str) -> dict:
 
 def main(argv: list[str] | None = None) -> int:
     """Command line entry; returns the exit code."""
-    parser = template_parser()
-    args = parse_flags(parser, argv)
+    args = read_flags(argv)
     try:
         check_flags(args)
-        if args.output:
-            path = Path(args.output)
-            need(path.suffix == ".py", f"got --output {path}; expected a name in .py")
-            got, folder = f"got --output {path}", path.parent
-            need(folder.is_dir(), f"{got}; expected a folder that exists; try mkdir -p {folder}")
-            need(not path.is_dir(), f"{got}, a folder; expected the name of a file")
-            need(args.force or not path.exists(), f"{got}, which exists; expected a new name; try --force")
-        text = text_of(args)
-        if args.to_stdout:
-            tell(text, end="")
-            if args.task and TASKS[args.task].helper:
-                say(f"note: it needs {HELPERS / TASKS[args.task].helper}.py beside it")
-        else:
-            report = write_reward(args, text)
-            tell(json.dumps(report, indent=2))
-            return 0 if report.get("tried", {}).get("ready", True) else 1
+        report = write_reward(args, new_reward(args) if args.task else ported(args))
     except UserError as error:
         say(f"error: {error}")
         return error.code
     except OSError as error:
         say(f"error: got {error}; expected a folder to write to; try another --output")
         return 2
-    return 0
+    tell(json.dumps(report, indent=2))
+    return 0 if report.get("tried", {}).get("ready", True) else 1
 
 
 if __name__ == "__main__":

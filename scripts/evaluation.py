@@ -15,7 +15,7 @@ Tasks, by `--task NAME[:option=value,…]`, repeatable:
     math             strict and flexible as lm-evaluation-harness extracts them, verified by math_grader.py
                      template=auto|gsm8k|plain
     code             runs in sandbox.py; unbiased pass@k (Chen 2021, eq. 1)          k=1/10, timeout_s=3
-    perplexity       per token, word and byte, bits per byte                         bos=lm_eval|once|none, stride=N
+    perplexity       per token, word and byte, bits per byte                         stride=N, column=NAME
     multiple_choice  acc, acc_norm (log-prob per character)                          template=auto|qa|plain
     reward           reward functions with TRL's signature, or of one sample         reward:FILE.py:function[*weight]
     custom           your own prompt and score                                       custom:FILE.py:name
@@ -39,67 +39,60 @@ Exit codes: 0 done, 2 bad input, 3 a grader or an environment failed.
 """
 
 # Contents
-#       154-243  messages            Errors that a user can mend, each with its exit code, and what is said on stderr
-#       246-251  bundle              Where this bundle and its embedded model, data and rewards lie
-#       254-408  dialect             One setting under several names: ours, those of the pages, and TRL's. A program …
-#       411-567  settings            Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       570-871  processes           The processes of a run: device, CPU threads, sums, rows dealt out and gathered, …
-#       874-938  exit codes          How a program ends: errors that a user can mend become a message and an exit code
-#      941-1217  data files          Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they …
-#     1220-1351  tables              Rows of CSV and TSV files: the separator, the header, and the cells below it
-#     1354-1534  nested rows         Rows inside other JSON: an object that holds a list of them, columns instead of …
-#     1537-1689  rows                Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1692-1895  question parts      Columns that look like a part of the question: texts to read before it, options, …
-#     1898-2035  chat                Chat templates: their settings, what they write for messages, and strings that …
-#     2038-2052  held out            Held-out prompts that also train: prompts compared by what they ask, counted, …
-#     2055-2068  prompts             Prompts as token ids, for training and held out
-#     2071-2082  pass rates          Pass rates of prompts: pass@k, the groups that teach, and what fits them: RL, a …
-#     2085-2131  text servers        Texts from OpenAI-compatible servers: one completion a request, a busy server is …
-#     2134-2345  user code           What a reward is given: texts, copies of the columns, and a state of the process …
-#     2348-2610  reward forms        The forms that a reward function may have, loading one, and its arguments
-#     2613-2890  rewards             The reward of a run: a weighted sum of functions; calling them, async ones in …
-#     2893-3047  environments        Environments: classes whose methods are a model's tools, or that talk with it; …
-#     3050-3276  tool calls          Tool calls in what a model wrote: by the tokenizer's response template, or by …
-#     3279-3419  tool runs           Running calls of many conversations side by side: a time limit for each, and …
-#     3422-3484  control tokens      Rendering messages so that nothing in them is read as a control token, where …
-#     3487-3742  turn bridge         The tokens between turns, from the chat template alone: what was sampled is …
-#     3745-3899  conversations       The record of a conversation with an environment, and what the environment says …
-#     3902-4060  play                Playing conversations of a policy with environments: all that are open are …
-#     4063-4245  play setup          What conversations are played with, and scored by: shared by all programs that …
-#     4248-4558  models              Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     4561-4571  batches             Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
-#     4574-4913  key cache           Keys and values of texts while they are sampled: room to grow, prompts held …
-#     4916-5085  forward             One forward pass: attention that reads a prompt once, backbone, logits, …
-#     5088-5131  folding             LoRA folded into the weights while completions are sampled: a third of the …
-#     5134-5334  cache probe         What the cache and the attention of a model can do, measured before anything is …
-#     5337-5560  sampling            Sampling with the policy itself: a KV cache, rows that leave the batch when they …
-#     5563-5627  sampling vllm       Sampling with vLLM on the same GPU, and copying the weights into it
-#     5630-5648  rollouts            Sampling and scoring the rows of a batch over all processes, slow rewards while …
-#     5651-5802  memory              The memory that a run will need, from the shape of its networks
-#     5805-5838  plan                What --dry_run prints: the batch, the memory beside what the machine has, the …
-#     5841-5868  fit                 Batch sizes that fit the memory: chosen, said in one line, and what cannot fit …
-#     5871-5907  output folder       The output folder: whose run it holds, folders that appear whole or not at all, …
-#     5910-6060  paired tests        Intervals, paired tests, pass@k
-#     6063-6105  evaluation results  results.json of evaluation.py: reading it, and two of them compared row by row
-#     6108-6221  settings            Settings
-#     6224-6301  extraction          Answers and formats found in completions
-#     6304-6343  rows and siblings   Rows, and the scripts beside this one
-#     6346-6643  tasks               What a task is; generation, mathematics, code
-#     6646-6768  scored tasks        Tasks of log-probs: perplexity, multiple choice
-#     6771-6859  own tasks           Tasks of the user: reward functions, own prompts and scores
-#     6862-6910  prompts             Shots, templates, encoding
-#     6913-7000  cache               Completions that were computed before
-#     7003-7131  environment task    Conversations of the model with an environment
-#     7134-7213  trained rows        Rows that the model was trained on: those of the data that its run's settings name
-#     7216-7254  report              The table on the screen
-#     7257-7476  run                 Running the tasks
-#     7479-7531  task table          Tasks by name
-#     7534-7601  prefix engine       The sampler with top-p, stop strings, and the beginning that all prompts share …
-#     7604-7829  local model         A model of transformers: batched sampling and scoring
-#     7832-7941  vllm and servers    Models in vLLM and on servers
-#     7944-7969  models              Opening the models that were named
-#     7972-7986  comparison          Two runs compared, row by row
-#     7989-8037  command             The command line
+#       148-237  messages            Errors that a user can mend, each with its exit code, and what is said on stderr
+#       240-245  bundle              Where this bundle and its embedded model, data and rewards lie
+#       248-402  dialect             One setting under several names: ours, those of the pages, and TRL's. A program …
+#       405-561  settings            Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       564-865  processes           The processes of a run: device, CPU threads, sums, rows dealt out and gathered, …
+#       868-932  exit codes          How a program ends: errors that a user can mend become a message and an exit code
+#      935-1069  data files          Data files as text: unpacked, decoded, and refused by name where they hold no …
+#     1072-1176  tables              Rows of CSV and TSV files: the separator, the header, and the cells below it
+#     1179-1304  nested rows         Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1307-1538  rows                Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1541-1738  question parts      Columns that look like a part of the question: texts to read before it, options, …
+#     1741-1878  chat                Chat templates: their settings, what they write for messages, and strings that …
+#     1881-1895  held out            Held-out prompts that also train: prompts compared by what they ask, counted, …
+#     1898-1911  prompts             Prompts as token ids, for training and held out
+#     1914-1925  pass rates          Pass rates of prompts: pass@k, the groups that teach, and what fits them: RL, a …
+#     1928-1974  text servers        Texts from OpenAI-compatible servers: one completion a request, a busy server is …
+#     1977-2188  user code           What a reward is given: texts, copies of the columns, and a state of the process …
+#     2191-2453  reward forms        The forms that a reward function may have, loading one, and its arguments
+#     2456-2733  rewards             The reward of a run: a weighted sum of functions; calling them, async ones in …
+#     2736-2890  environments        Environments: classes whose methods are a model's tools, or that talk with it; …
+#     2893-3119  tool calls          Tool calls in what a model wrote: by the tokenizer's response template, or by …
+#     3122-3262  tool runs           Running calls of many conversations side by side: a time limit for each, and …
+#     3265-3327  control tokens      Rendering messages so that nothing in them is read as a control token, where …
+#     3330-3585  turn bridge         The tokens between turns, from the chat template alone: what was sampled is …
+#     3588-3742  conversations       The record of a conversation with an environment, and what the environment says …
+#     3745-3903  play                Playing conversations of a policy with environments: all that are open are …
+#     3906-4088  play setup          What conversations are played with, and scored by: shared by all programs that …
+#     4091-4401  models              Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     4404-4414  batches             Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
+#     4417-4756  key cache           Keys and values of texts while they are sampled: room to grow, prompts held …
+#     4759-4928  forward             One forward pass: attention that reads a prompt once, backbone, logits, …
+#     4931-4974  folding             LoRA folded into the weights while completions are sampled: a third of the …
+#     4977-5177  cache probe         What the cache and the attention of a model can do, measured before anything is …
+#     5180-5403  sampling            Sampling with the policy itself: a KV cache, rows that leave the batch when they …
+#     5406-5470  sampling vllm       Sampling with vLLM on the same GPU, and copying the weights into it
+#     5473-5491  rollouts            Sampling and scoring the rows of a batch over all processes, slow rewards while …
+#     5494-5645  memory              The memory that a run will need, from the shape of its networks
+#     5648-5681  plan                What --dry_run prints: the batch, the memory beside what the machine has, the …
+#     5684-5711  fit                 Batch sizes that fit the memory: chosen, said in one line, and what cannot fit …
+#     5714-5750  output folder       The output folder: whose run it holds, folders that appear whole or not at all, …
+#     5753-5903  paired tests        Intervals, paired tests, pass@k
+#     5906-5948  evaluation results  results.json of evaluation.py: reading it, and two of them compared row by row
+#     5951-6111  settings            Settings
+#     6114-6271  rows                Rows: reading and checking them, those that the model was trained on, and the …
+#     6274-6568  tasks               What a task is; generation, mathematics, code
+#     6571-6693  scored tasks        Tasks of log-probs: perplexity, multiple choice
+#     6696-6821  requests            What is asked of a model: worked examples, templates, token ids
+#     6824-6904  cache               Completions that were computed before
+#     6907-6991  own tasks           Tasks of the user: reward functions, own prompts and scores
+#     6994-7115  environment task    Conversations of the model with an environment
+#     7118-7185  prefix engine       The sampler with top-p, stop strings, and the beginning that all prompts share …
+#     7188-7412  local model         A model of transformers: batched sampling and scoring
+#     7415-7534  models              Models in vLLM, on servers, and none; opening those that were named
+#     7537-7714  run                 Running the tasks, and the command line
 
 import argparse
 import ast
@@ -149,6 +142,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import ClassVar
 
 # ------------------------------------------------------------------------- messages (src/parts/foundation/messages.py)
@@ -941,54 +935,38 @@ def code_of(error: BaseException, mend: str, stopped: str) -> int:
 # --------------------------------------------------------------------------- data files (src/parts/data/data_files.py)
 
 HEAD_BYTES = 1 << 18  # bytes at the beginning of a file that tell what it is
-EXPORT, UNPACK, SHEET = "exporting its rows as JSONL", "unpacking it first", "saving the sheet as CSV UTF-8"
-# first bytes -> what such a file is, and what to do with it; other binary files are told by their zero bytes
-BINARIES = {
-    rb"PAR1": ("a parquet file", "a name that ends in .parquet"),
-    rb"%PDF-": ("a PDF", EXPORT),
-    rb"PK\x03\x04.*(xl/|\[Content_Types\])": ("an Excel workbook", SHEET),
-    rb"PK\x03\x04": ("a zip archive", UNPACK),
-    rb"\xd0\xcf\x11\xe0\xa1\xb1": ("an old Office file (.xls, .doc)", SHEET),
-    rb"ARROW1|\xff\xff\xff\xff": ("an Arrow file", EXPORT),
-    rb".{4}\0\0\0\0\{\"": ("a safetensors file", EXPORT),
-    rb"\x80[\x02-\x05]": ("a pickle, which is never opened", EXPORT),
-    rb"BZh|\xfd7zXZ|7z\xbc\xaf|Rar!|.{257}ustar": ("an archive", UNPACK),
-}
+MAX_BYTES = 8 << 30  # what one packed or parquet file may unpack to
+EXPORT = "unpacking it, or exporting its rows as JSONL or CSV UTF-8"
+# PDF, zip and Excel, old Office, Arrow, pickle, bzip2, xz, 7z, RAR, zstd; other binary files have zero bytes
+BINARY = re.compile(
+    rb"%PDF-|\x28\xb5\x2f\xfd|PK\x03\x04|\xd0\xcf\x11\xe0|ARROW1|\x80[\x02-\x05]|BZh|\xfd7zXZ|7z\xbc\xaf|Rar!"
+)
 POINTERS = {
     rb"version https://(git-lfs|hawser)\.github\.com/spec/": ("a pointer of Git LFS", "`git lfs pull` in its folder"),
     rb"[./]*(\.git|annex)/[\w./-]*objects/\S*\s*\Z": ("a pointer of git-annex", "`git annex get` in its folder"),
 }
-MARKUP = re.compile(rb"\s*<(!doctype|html|\?xml|head\b|body\b|error\b)", re.IGNORECASE)
-MARKUP_LINE = re.compile(rb"\s*(<[^<>]*>\s*)+(\n|\Z)")
+PAGE = re.compile(rb"\s*<(!doctype html|html|\?xml|head|body|error)\b[^\n]*>\s*(\n|\Z)", re.IGNORECASE)
 REPLY = re.compile(
-    rb"\s*([1-5]\d\d:? |entry |repository |page )?(not found|forbidden|unauthorized|bad (request|gateway)|gone|"
-    rb"internal server error|service unavailable|too many requests|gateway time-?out|"
-    rb"invalid username or password)\.?\s*\Z",
-    re.IGNORECASE,
+    rb"\s*([1-5]\d\d:? |entry |repository |page )?(not found|forbidden|unauthorized)\s*\Z", re.IGNORECASE
 )
-REASON_KEYS = ("error", "errors", "message", "detail")
-REPLY_KEYS = {
-    *(*REASON_KEYS, "code", "status", "statusCode", "status_code", "type", "title", "documentation_url", "path"),
-    *("request_id", "requestId", "traceId", "timestamp", "success", "cause"),
-}
 # columns of prompts: those that always ask, and those that do in one file and are a word about the rows in another
 ASKS = {
     *("prompt", "question", "problem", "query", "instruction", "messages", "conversations", "conversation"),
     *("chosen", "completion"),
 }
 WEAK = {"text", "input", "description"}
-TEXT_CODECS = ("cp1252", "cp1250", "cp1251", "gb18030", "cp932", "big5", "euc_kr", "euc_jp")  # what spreadsheets write
-EASTERN = re.compile("[a-z][¡¢£¥ª¯²³¹º¼½¾¿Ÿ][a-z]")  # Polish, Czech or Hungarian letters, read as CP1252
+OTHER_ENCODING = "data_loader.py --encoding NAME, such as cp1252 or gb18030, if the whole file is in it"
+OTHER_BYTES = re.compile("[\udc80-\udcff]")  # as surrogateescape reads bytes that the encoding does not have
 
 
 class Unpacked(io.RawIOBase):
-    """The bytes of a chunk iterator as a file; what cannot be unpacked is a UserError that names the file."""
+    """Unpacked bytes, at most MAX_BYTES; what cannot be unpacked is a UserError that names the file."""
 
-    def __init__(self, chunks: Iterator[bytes], name: str, inner):
-        self.chunks, self.name, self.rest, self.inner = chunks, name, b"", inner
+    def __init__(self, stream, name: str):
+        self.stream, self.name, self.total = stream, name, 0
 
     def close(self) -> None:
-        self.inner.close()
+        self.stream.close()
         super().close()
 
     def readable(self) -> bool:
@@ -996,58 +974,26 @@ class Unpacked(io.RawIOBase):
 
     def readinto(self, buffer) -> int:
         try:
-            while not self.rest and (chunk := next(self.chunks, None)) is not None:
-                self.rest = chunk
-        except UserError:
-            raise
-        except Exception as error:  # zlib, gzip, zstandard, codecs and the system each have their own
-            advice = "; try another --encoding" if isinstance(error, UnicodeDecodeError) else ""
-            got = f"{self.name}: got bytes that cannot be read ({error})"
-            raise UserError(f"{got}; expected an intact file{advice}") from None
-        size = min(len(buffer), len(self.rest))
-        buffer[:size], self.rest = self.rest[:size], self.rest[size:]
-        return size
+            data = self.stream.read(len(buffer))
+        except Exception as error:  # zlib, gzip and the system each have their own
+            got = f"{self.name}: got compressed bytes that cannot be read ({error})"
+            raise UserError(f"{got}; expected an intact file") from None
+        self.total += len(data)
+        got = f"{self.name}: got more than {MAX_BYTES} unpacked bytes"
+        need(self.total <= MAX_BYTES, f"{got}; expected at most that many; try unpacking it if the file is yours")
+        buffer[: len(data)] = data
+        return len(data)
 
 
-def bounded(stream, name: str, limit: int) -> Iterator[bytes]:
-    """Chunks of an unpacked stream; UserError once there is more than the limit."""
-    total = 0
-    while chunk := stream.read(1 << 18):
-        total += len(chunk)
-        got = f"{name}: got more than {limit} unpacked bytes"
-        need(total <= limit, f"{got}; expected at most max_bytes; try --max_bytes if the file is yours")
-        yield chunk
+def open_text(source: str, form: str | None, encoding: str | None = None, sure: bool = False) -> tuple:
+    """Open a file or stdin (`-`) as text without a byte order mark; returns (stream, form).
 
-
-def recoded(stream, codec: str) -> Iterator[bytes]:
-    """Text of another encoding as UTF-8."""
-    chunks = iter(lambda: stream.read(1 << 18), b"")
-    yield from (text.encode() for text in codecs.iterdecode(chunks, codec))
-
-
-def zstd_stream(raw, name: str):
-    """A reader of zstd data: Python 3.14 has one, the package zstandard another."""
-    with contextlib.suppress(ImportError):
-        return importlib.import_module("compression.zstd").ZstdFile(raw)
-    try:
-        zstandard = importlib.import_module("zstandard")
-    except ImportError:
-        advice = "try `pip install zstandard`, or unpack it first"
-        raise UserError(f"{name}: got zstd data; expected the package zstandard; {advice}") from None
-    return zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True)
-
-
-def open_data(
-    source: str, form: str | None, max_bytes: int = 8 << 30, encoding: str | None = None, sure: bool = False
-) -> tuple:
-    """Open a file or stdin (`-`) as UTF-8 bytes without a byte order mark; returns (stream, form).
-
-    Packing and encoding are told from the bytes, as names are often wrong. Without a form (stdin) it is told too;
-    `sure` takes the form as it is.
+    Packing is told from the bytes, as names are often wrong; text is UTF-8, or UTF-16 with a byte order mark, unless
+    an encoding is given. Bytes that it does not have stay as lone surrogates, see `flaw_of_bytes`. Without a form
+    (stdin) it is told too; `sure` takes the form as it is.
 
     Raises:
-        UserError: it holds no rows whatever its name says, such as a pointer of Git LFS, an error page or a pickle, or
-            its encoding cannot be told.
+        UserError: it holds no rows whatever its name says, such as a pointer of Git LFS, an HTML page or a pickle.
     """
     name = "stdin" if source == "-" else source
     with contextlib.ExitStack() as opened:
@@ -1056,214 +1002,108 @@ def open_data(
             head = opened.enter_context(raw).peek(HEAD_BYTES)
         except OSError as error:
             raise UserError(f"got {name}: {error.strerror}; expected a readable file") from None
-        if head[:2] == b"\x1f\x8b" or head[:4] == b"\x28\xb5\x2f\xfd":
-            stream = gzip.GzipFile(fileobj=raw) if head[:2] == b"\x1f\x8b" else zstd_stream(raw, name)
-            raw = io.BufferedReader(Unpacked(bounded(stream, name, max_bytes), name, raw), HEAD_BYTES)
+        if head[:2] == b"\x1f\x8b":
+            raw = io.BufferedReader(Unpacked(gzip.GzipFile(fileobj=raw), name), HEAD_BYTES)
             head = raw.peek(HEAD_BYTES)
-        refuse_no_data(head, name, form)
-        if codec := encoding or codec_of(head, name, form or ("jsonl" if head.lstrip()[:1] in (b"{", b"[") else "txt")):
-            raw = io.BufferedReader(Unpacked(recoded(raw, codec), name, raw), HEAD_BYTES)
-            head = raw.peek(HEAD_BYTES)
-            refuse_no_data(head, name, form)
-        elif head.startswith(codecs.BOM_UTF8):
-            head = head[raw.readinto(bytearray(len(codecs.BOM_UTF8))) :]
-        form = form if sure else form_of_text(head, name, form)
+        wide = head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) and head[2:4] != b"\0\0"
+        told, encoding = bool(encoding), encoding or ("utf-16" if wide else "utf-8-sig")
+        text = codecs.getincrementaldecoder(encoding)("replace").decode(head)
+        refuse_no_data(text.encode() if told or wide else head.removeprefix(codecs.BOM_UTF8), name, form)
+        form = form if sure else form_of_text(text, name, form)
         opened.pop_all()
-    return raw, form
+    newline = "" if form in ("csv", "tsv") else "\n"
+    return io.TextIOWrapper(raw, encoding, "surrogateescape", newline=newline), form
 
 
-def form_of_text(head: bytes, name: str, form: str | None) -> str:
+def flaw_of_bytes(text: str) -> str | None:
+    """What is wrong with a text of `open_text` that has a byte which is not of its encoding."""
+    other = OTHER_BYTES.search(text)
+    return other and f"byte {ord(other[0]) - 0xDC00:#04x}, which is not UTF-8"
+
+
+def form_of_text(head: str, name: str, form: str | None) -> str:
     """The form that a text shows, where it has no name that tells it, or one that tells which JSON it is."""
-    start = head.lstrip()[:1]
+    text = head.lstrip()
     if form is None:
-        form = "jsonl" if start in (b"{", b"[") else "txt"
-    elif form in ("txt", "csv", "tsv") and holds_json(head):
+        form = "jsonl" if text.startswith(("{", "[")) else "txt"
+    elif form in ("txt", "csv", "tsv") and holds_json(text):
         got = f"{name}: got JSON in a file that is read as {form}"
         raise UserError(f"{got}; expected text; try renaming it to end in .json")
     if form == "txt":
-        names = re.split(r"[,;\t]", head.partition(b"\n")[0].decode("utf-8", "replace").strip().lower())
+        names = re.split(r"[,;\t]", text.partition("\n")[0].strip().lower())
         got = f"{name}: got a first line of column names, {', '.join(names)[:60]}, in a file of one prompt a line"
         is_table = len(names) > 1 and {*names} & (ASKS | WEAK) and all(map(str.isidentifier, names))
         need(not is_table, f"{got}; expected prompts; try --input_format csv, or renaming it to end in .csv")
-    return "json" if form == "jsonl" and not begins_lines(head) else form
+    if form == "jsonl":  # or an array or object over several lines
+        first, _, rest = text.partition("\n")
+        return "jsonl" if rest.strip() and first.rstrip().endswith(("]", "}")) else "json"
+    return form
 
 
-def holds_json(head: bytes) -> bool:
+def holds_json(text: str) -> bool:
     """Whether a text is JSON: its first line is an object or array, or all of it is one."""
-    text = head.decode("utf-8", "replace").strip()
     if not text.startswith(("{", "[")):
         return False
     for part in (text.partition("\n")[0], text):
         with contextlib.suppress(ValueError, RecursionError):
             return isinstance(json.loads(part), dict | list)
-    return len(head) >= HEAD_BYTES  # a first line longer than that
-
-
-def begins_lines(head: bytes) -> bool:
-    """Whether a JSON file has a value on its first line, not an array or object over several lines."""
-    first, _, rest = head.lstrip().partition(b"\n")
-    if first[:1] == b"[":
-        return bool(rest.strip()) and first.rstrip().endswith(b"]")
-    return first.strip() != b"{"
+    return len(text) >= HEAD_BYTES  # a first line longer than that
 
 
 def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
     """Raise UserError where the first bytes are those of something that holds no rows."""
-    is_binary = not head.isascii() or b"\0" in head or head.startswith(b"%PDF-")
-    again = "downloading it again, and look at the file first"
-    fits = (pair for first, pair in BINARIES.items() if is_binary and re.match(first, head, re.DOTALL))
-    kind, advice = next(fits, (None, ""))
-    if kind == "a parquet file" and form == "parquet":
-        return
-    if kind is None:
-        kind, advice = next((pair for start, pair in POINTERS.items() if re.match(start, head)), (None, again))
-    if kind is None and MARKUP.match(head) and (form not in ("txt", None) or is_page(head)):
+    kind, advice = None, "downloading it again, and look at the file first"
+    if head.startswith(b"PAR1"):
+        kind, advice = "a parquet file", "a name that ends in .parquet"
+        if form == "parquet":
+            return
+    elif BINARY.match(head) or b"\0" in head[:1024]:
+        kind = "a binary file (a workbook, PDF, archive, pickle or the like), or UTF-16 without its mark"
+        advice = f"{EXPORT}, or --encoding utf-16-le"
+    elif pointer := next((pair for start, pair in POINTERS.items() if re.match(start, head)), None):
+        kind, advice = pointer
+    elif PAGE.match(head):
         kind = "an HTML or XML page"
-    if kind is None and len(head) < 10_000 and (REPLY.match(head) or is_reply(head)):
+    elif REPLY.match(head):
         kind = f"a server's error message, {head[:80].decode('utf-8', 'replace').strip()!r}"
     need(kind is None, f"{name}: got {kind}; expected rows of data as {form or 'text'}; try {advice}")
-
-
-def is_page(head: bytes) -> bool:
-    """Whether a text that begins with markup is a page, not prompts about some."""
-    closed = head.lower().count(b"</html>")
-    lines = [line for line in head.split(b"\n") if line.strip()]
-    if len(lines) == 1:
-        return closed < 2 and head.rstrip().endswith(b">")
-    tags = sum(line.lstrip().startswith(b"<") for line in lines)
-    ends = closed == 0 or (closed == 1 and head.rstrip().endswith(b">"))
-    return ends and 2 * tags >= len(lines) and bool(MARKUP_LINE.match(lines[0]))
-
-
-def is_reply(head: bytes) -> bool:
-    """Whether a file is one JSON object that only says what went wrong."""
-    if not head.lstrip().startswith(b"{"):
-        return False
-    try:
-        value = json.loads(head)
-    except (ValueError, RecursionError):
-        return False
-    failed = {"error", "errors"} & value.keys() and not value.keys() & {*ASKS, *WEAK, "data", "rows"}
-    return bool(failed) or (value.keys() <= REPLY_KEYS and any(key in value for key in REASON_KEYS))
-
-
-def codec_of(head: bytes, name: str, form: str) -> str | None:
-    """What a file has to be decoded by; None for UTF-8, and where its flaws are those of single rows.
-
-    JSON is UTF-8, or UTF-16 with a byte order mark; of spreadsheets and texts other encodings are told, and said.
-    """
-    need(head[:4] not in (b"\xff\xfe\0\0", b"\0\0\xfe\xff"), f"{name}: got UTF-32; expected UTF-8 or UTF-16")
-    if head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
-        return "utf-16"
-    got, advice = (
-        f"{name}: got bytes that are not UTF-8",
-        f"try python scripts/data_loader.py {name} --out clean.jsonl --encoding",
-    )
-    if wide := utf16_of(head):
-        wrong = f"{got} but UTF-16 without a byte order mark; expected UTF-8; {advice} {wide}"
-        need(form in ("csv", "tsv", "txt"), wrong)
-        say(f"{name}: read as {wide.upper()}")
-        return wide
-    bad, good = utf8_counts(head)
-    is_binary = b"\0" in head[:1024] and head.lstrip()[:1] not in (b"{", b"[")
-    need(not is_binary, f"{name}: got some binary file; expected rows of data as {form}; try {EXPORT}")
-    if bad < 2 or good >= bad or form in ("json", "jsonl"):
-        return None
-    near = near_codecs(head)
-    if good and near and {*near} <= {"cp1252", "cp1250"}:
-        return None  # UTF-8 with flaws: in a text of such bytes nothing looks like UTF-8
-    likely = f", perhaps {' or '.join(near)}" if near else ""
-    need(len(near) == 1, f"{got}{likely}; expected UTF-8; {advice} {near[0] if near else 'cp1252'}, or another's name")
-    say(f"{name}: read as {near[0].upper()}")
-    return near[0]
-
-
-def utf16_of(head: bytes) -> str | None:
-    """UTF-16 without a mark, by the zero bytes of its line feeds and Latin letters; else None."""
-    for codec, zeros, others in (("utf-16-le", head[1::2], head[::2]), ("utf-16-be", head[::2], head[1::2])):
-        if zeros.count(0) > 10 * others.count(0) and zeros.count(0) > len(zeros) / 20:
-            with contextlib.suppress(UnicodeDecodeError):
-                codecs.getincrementaldecoder(codec)().decode(head, final=False)
-                return codec
-    return None
-
-
-def utf8_counts(head: bytes) -> tuple[int, int]:
-    """In how many places a text is not UTF-8, and how many characters of several bytes it has besides."""
-    if len(head) >= HEAD_BYTES:  # the last character may be cut
-        head = head[: head.rfind(b"\n") + 1] or head[:-4]
-    text = head.decode("utf-8", "surrogateescape")
-    places = [len(run) for run in re.findall("[\udc80-\udcff]+", text)]
-    good = len(re.findall("[^\0-\x7f\udc80-\udcff]", text)) if places else 0
-    return sum(max(1, size // 2) for size in places), good  # a character that is cut leaves 3 bytes at most
-
-
-def near_codecs(head: bytes) -> list[str]:
-    """The encodings that a text may well be in, by charset-normalizer; more than one where it cannot be told."""
-    try:
-        normalizer = importlib.import_module("charset_normalizer")
-    except ImportError:
-        return []
-    lines = [line for line in head.split(b"\n") if not line.isascii()]
-    sample = b"\n".join(lines[:-1] if len(head) >= HEAD_BYTES else lines)[: 1 << 16]
-    matches = [*normalizer.from_bytes(sample, cp_isolation=TEXT_CODECS)]
-    ranks = [match.chaos - match.coherence for match in matches]
-    near = [match for match, rank in zip(matches, ranks, strict=True) if rank <= min(ranks) + 0.08]
-    names = {name for match in near for name in match.could_be_from_charset}
-    if names <= {"cp1252", "cp1250"}:
-        if EASTERN.search(sample.decode("cp1252", "replace")):
-            return ["cp1250"]
-        return ["cp1252"] if "cp1252" in names else ["cp1252", "cp1250"]
-    return sorted(match.encoding for match in near)
 
 
 # ----------------------------------------------------------------------------------- tables (src/parts/data/tables.py)
 
 SEPARATORS = (",", ";", "\t", "|")
-MARK = re.compile(r'"?sep=(.)"?[\r\n]*\Z')  # Excel's first line
 LONGEST_CELL = 256 << 20  # characters of a cell
-# what tells a header from a title above it, and from a row of data
+# names of columns, which no row of data holds
 HEADER_NAMES = {*ASKS, *WEAK, "answer", "response", "output", "solution", "rejected", "choices", "id"}
-OTHER_ENCODING = "data_loader.py --encoding cp1252, or another's name, if the whole file is in it"
-OTHER_BYTES = re.compile("[\udc80-\udcff]")
 
 
-def table_rows(stream, name: str, delimiter: str, chosen: str | None = None) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """(line, row) below the header of a CSV file; every cell is text. A row that does not fit comes as its flaw.
+def table_rows(text: str, name: str, delimiter: str, chosen: str | None = None) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """(line, row) below the header of a CSV text; every cell is text. A row that does not fit comes as its flaw.
 
     Args:
-        stream: UTF-8 bytes that can be peeked at.
         name: what messages call the file.
-        delimiter: what stands between cells, unless the file says or shows otherwise.
+        delimiter: what stands between cells, unless the file shows otherwise.
         chosen: the same, whatever the file shows.
     """
     csv.field_size_limit(LONGEST_CELL)
-    head = stream.peek(1 << 20).decode("utf-8", "surrogateescape")
-    with io.TextIOWrapper(stream, "utf-8", "surrogateescape", newline="") as lines:
-        above = 0
-        if mark := MARK.match(head.partition("\n")[0]):
-            lines.readline()
-            head, above, chosen = head.partition("\n")[2], 1, chosen or mark[1]
-        used = chosen or separator_of(head, delimiter, name)
-        if used != delimiter:
-            say(f"{name}: read with {used!r} between the columns")
-        records = first_records(head, used)
-        at = header_at(records)
-        padded = at < len(records) and len(records[at]) > 1 and all(cell[:1] == " " for cell in records[at][1:])
-        reader = csv.reader(lines, delimiter=used, strict=True, skipinitialspace=padded)
-        try:
-            header = next(itertools.islice((cells for cells in reader if any(cells)), at, None), [])
-        except csv.Error as error:
-            raise UserError(f"{name}:1: got a header that is not valid CSV ({error}); expected column names") from None
-        where = f"{name}:{reader.line_num + above}"
-        if at:
-            say(f"{where}: taken for the header; what stands above it is left out")
-        yield from body(reader, column_names(header, where), used, above)
+    used = chosen or separator_of(text, delimiter, name)
+    if used != delimiter:
+        say(f"{name}: read with {used!r} between the columns")
+    first = next(iter(first_records(text, used)), [])
+    padded = len(first) > 1 and all(cell[:1] == " " for cell in first[1:])
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=used, strict=True, skipinitialspace=padded)
+    try:
+        header = next((cells for cells in reader if any(cells)), [])
+    except csv.Error as error:
+        raise UserError(f"{name}:1: got a header that is not valid CSV ({error}); expected column names") from None
+    yield from body(reader, column_names(header, f"{name}:{reader.line_num}"), used)
 
 
 def column_names(header: list[str], where: str) -> list[str]:
     """The names of the columns: without blanks around them, and without the empty columns that spreadsheets append."""
     names = filled([cell.strip() for cell in header])
+    flaw = flaw_of_bytes("".join(names))
+    need(not flaw, f"{where}: got {flaw}; expected UTF-8 text; try {OTHER_ENCODING}")
     twice = [column for column, count in Counter(names).items() if count > 1]
     need(not twice, f"{where}: got the column {twice[:1]} twice; expected each name once; try renaming one")
     text = next((cell for cell in names if len(cell) > 60 or cell[-1:] in tuple(".?!:。？！")), None)
@@ -1274,17 +1114,16 @@ def column_names(header: list[str], where: str) -> list[str]:
     return names
 
 
-def body(reader, names: list[str], delimiter: str, above: int) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """The rows below the header; `above` lines were read before the reader saw the file."""
+def body(reader, names: list[str], delimiter: str) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """The rows below the header."""
     while True:
         start = reader.line_num
-        line = start + above + 1
         try:
             cells = next(reader)
         except StopIteration:
             return
         except csv.Error as error:
-            yield line, RowFlaw("row", f"no CSV ({error})", "RFC 4180 quoting", 'quotes as ""')
+            yield start + 1, RowFlaw("row", f"no CSV ({error})", "RFC 4180 quoting", 'quotes as ""')
             if reader.line_num == start:
                 return
             continue
@@ -1292,17 +1131,14 @@ def body(reader, names: list[str], delimiter: str, above: int) -> Iterator[tuple
             continue
         if len(cells) > len(names):
             cells = cells[: len(names)] + filled(cells[len(names) :])
-        if other := OTHER_BYTES.search("".join(cells)):
-            got = f"byte {ord(other[0]) - 0xDC00:#04x}, which is not UTF-8"
-            yield (
-                line,
-                RowFlaw("row", got, "UTF-8 text", OTHER_ENCODING),
-            )
+        if flaw := flaw_of_bytes("".join(cells)):
+            yield start + 1, RowFlaw("row", flaw, "UTF-8 text", OTHER_ENCODING)
         elif len(cells) != len(names):
-            advice = f"quoting fields that hold {delimiter!r}"
-            yield line, RowFlaw("row", f"{len(cells)} fields", f"{len(names)} as in the header", advice)
+            expected = f"{len(names)} as in the header {', '.join(names)[:60]}"
+            advice = f"quoting fields that hold {delimiter!r}, or a header alone in the first line"
+            yield start + 1, RowFlaw("row", f"{len(cells)} fields", expected, advice)
         else:
-            yield line, dict(zip(names, cells, strict=True))
+            yield start + 1, dict(zip(names, cells, strict=True))
 
 
 def filled(cells: list[str]) -> list[str]:
@@ -1311,32 +1147,21 @@ def filled(cells: list[str]) -> list[str]:
     return cells[:size]
 
 
-def first_records(head: str, delimiter: str) -> list[list[str]]:
-    """Return the first non-empty records, up to the first that is not valid CSV."""
-    records = []
+def first_records(text: str, delimiter: str) -> list[list[str]]:
+    """Return the first 50 records that are not empty, up to the first that is not valid CSV."""
+    reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True), []
     try:
-        for cells in itertools.islice(csv.reader(io.StringIO(head, newline=""), delimiter=delimiter, strict=True), 50):
-            if any(cells):
-                records.append(cells)
+        records += (cells for cells in itertools.islice(reader, 50) if any(cells))
     except csv.Error:
         pass
     return records
 
 
-def header_at(records: list[list[str]]) -> int:
-    """Which record is the header: the first, unless that is a title above known column names."""
-    if not records or len(filled(records[0])) > 1 or records[0][0].strip().casefold() in HEADER_NAMES:
-        return 0
-    known = (len(cells) > 1 and HEADER_NAMES & {cell.strip().casefold() for cell in cells} for cells in records[:10])
-    return next((number for number, is_header in enumerate(known) if is_header), 0)
-
-
-def separator_of(head: str, delimiter: str, name: str) -> str:
+def separator_of(text: str, delimiter: str, name: str) -> str:
     """What stands between the columns: as expected where that parts the header, else what parts all rows alike."""
     parted, steady = [], []
     for separator in dict.fromkeys((delimiter, *SEPARATORS)):
-        records = first_records(head, separator)
-        table = records[header_at(records) :]
+        table = first_records(text, separator)
         width = len(filled(table[0])) if table else 0
         if width > 1:
             parted.append(separator)
@@ -1354,112 +1179,72 @@ def separator_of(head: str, delimiter: str, name: str) -> str:
 # ------------------------------------------------------------------------- nested rows (src/parts/data/nested_rows.py)
 
 ANSWERED = {"answer", "solution", "completion", "response", "output", "chosen"}
-NESTED = {"paragraphs", "qas", "qa_pairs", "questions"}
 LISTS = {
     *("data", "rows", "examples", "samples", "items", "records", "instances", "entries", "tasks", "problems"),
-    *("prompts", "dataset", "train", "test", "validation", "valid", "dev", "eval", *NESTED),
+    *("prompts", "dataset", "train", "test", "validation", "valid", "dev", "eval"),
 }
-CONTEXT = ("text", "context", "passage", "article", "story", "paragraph", "document", "table", "background", "body")
+CONTEXT = {"context", "passage", "article", "story", "paragraphs", "document", "table", "background", "body"}
 CHAT = re.compile(r"""\s*(?:\[\s*)?\{\s*(["'])(role|from|content|value)\1\s*:""")
-# what begins a turn in dialogues that are one text: HH-RLHF, Guanaco and Alpaca, ChatML, Llama 3, Llama 2, Glaive
-TURNS = (
-    r"(?:\A|\n\n)(Human|Assistant): ?",
-    r"### ?(Human|User|Assistant|System|Instruction|Input|Response): ?",
-    r"<\|im_start\|>(\w+)\n",
-    r"<\|start_header_id\|>(\w+)<\|end_header_id\|>",
-    r"(\[/?INST\])",
-    r"(?:\A|\n)(USER|ASSISTANT|FUNCTION RESPONSE|SYSTEM): ",
+# what begins a turn in dialogues that are one text: HH-RLHF, Guanaco and Alpaca, ChatML, Llama 3 and 2, Glaive
+SPEAKER = re.compile(
+    r"(?:\A|\n\n)(Human|Assistant): ?|### ?(Human|User|Assistant|System|Instruction|Input|Response): ?"
+    r"|<\|im_start\|>(\w+)\n|<\|start_header_id\|>(\w+)<\|end_header_id\|>|(\[/?INST\])|(?:\A|\n)(USER|ASSISTANT): "
 )
 TURN_ENDS = re.compile(r"</?s>|<\|(im_end|eot_id|endoftext|begin_of_text)\|>")
-SPEAKERS = {
-    **dict.fromkeys(("human", "user", "instruction", "input", "[inst]"), "user"),
-    **dict.fromkeys(("assistant", "response", "[/inst]"), "assistant"),
-    **{"system": "system", "tool": "tool", "function response": "tool"},
-}
+ANSWERERS = ("assistant", "response", "[/inst]")
 CHAT_COLUMNS = (*sorted(ASKS), "rejected", "response", "output", "text", "input", "history")
 
 
-def rows_in(value: dict, name: str, alone: bool, known=()) -> list | None:
-    """The rows of an object that holds them; None where it is a row itself.
+def rows_in(value: dict, name: str, known=()) -> list | None:
+    """The rows of the only object in a file; None where it is a row itself.
 
     Args:
-        value: a JSON object.
-        name: what messages call its file.
-        alone: it is all that its file holds.
+        name: what messages call the file.
         known: columns that make it a row, beside the usual ones.
 
     Raises:
         UserError: it holds rows, but not plainly which.
     """
-    table = rows_of_columns(value, name, known) if alone else None
-    asks = value.keys() & {*ASKS, *known}
-    lists = [value[key] for key in LISTS & value.keys() if isinstance(value[key], list) and value[key]]
-    is_head = alone and not value.keys() & {*ANSWERED, *known} and any(is_row(items[0]) for items in lists)
-    if table is not None or (asks and not is_head):  # a prompt above a list of rows is not plainly one
+    if (table := rows_of_columns(value, name, known)) is not None:
         return table
-    shared = {key: value[key] for key in CONTEXT if isinstance(value.get(key), str)}
-    nested = {key: item for key, item in value.items() if isinstance(item, list | dict) and item}
-    rows = {key: items for key, items in nested.items() if holds_rows(key, items, value, alone)}
-    objects = {key: item for key, item in value.items() if isinstance(item, dict) and (key in LISTS or len(value) == 1)}
-    tables = [rows_in(item, name, True, known) for item in objects.values()] if alone else []
-    if len(tables) == 1 and tables[0]:
-        return tables[0]
-    if alone and nested and not any(tables) and all(map(is_row, value.values())):
-        rows = {"": [*value.values()]}  # by index, as pandas' orient="index"
-    keys = ["rows"] if "rows" in rows and "row" in rows["rows"][0] else [*rows]
-    if len(keys) == 1 and not asks:
-        unused = [key for key in value if key not in keys and key not in shared] if keys[0] else []
-        if alone and unused:
-            say(f"{name}: read the rows of {keys[0]!r}; not used: {', '.join(unused)[:200]}")
-        return [row for number, item in enumerate(rows[keys[0]], 1) for row in unfolded(item, name, number, shared)]
-    if alone and not value.keys() & (WEAK - {"description"}):
-        keys = keys or [key for key in nested if key in LISTS]
-    if not keys:
+    holders = {key: item for key, item in value.items() if is_holder(key, item, alone=len(value) == 1)}
+    listed = [value[key] for key in LISTS & holders.keys() if is_list_of_rows(value[key])]
+    asks, rows = value.keys() & {*ASKS, *known}, any(is_row(items[0]) for items in listed)
+    if not holders or (asks and (value.keys() & {*ANSWERED, *known} or not rows)):
         return None
-    part = f"json.load(open({name!r}))[{keys[0]!r}]"
-    if isinstance(value[keys[0]], list) and isinstance(value[keys[0]][0], str):
-        part = f"[{{'prompt': text}} for text in {part}]"
-    code = f"import json; json.dump({part}, open('rows.json', 'w'))"
-    got = f"{name}: got one object that holds {' and '.join(map(repr, keys[:5]))}, and not plainly one list of rows"
+    key, items = next(iter(holders.items()))
+    if len(holders) == 1 and not asks and isinstance(items, dict):
+        return rows_in(items, name, known)
+    # the examples of a programming task are no rows
+    cases = {"input", "output"} <= items[0].keys() and value.keys() & WEAK if is_list_of_rows(items) else True
+    if len(holders) == 1 and not asks and not cases and not value.keys() & CONTEXT:
+        if unused := [other for other in value if other != key]:
+            say(f"{name}: read the rows of {key!r}; not used: {', '.join(unused)[:200]}")
+        return items
+    code = f"import json; json.dump(json.load(open({name!r}))[{key!r}], open('rows.json', 'w'))"
+    got = f"{name}: got one object that holds {' and '.join(map(repr, holders))}, and not plainly one list of rows"
     raise UserError(f'{got}; expected JSONL, or one list of objects; try taking one out: python -c "{code}"')
 
 
-def is_row(item) -> bool:
-    """Whether an item has a field that asks, or holds others that may."""
-    return isinstance(item, dict) and bool(item.keys() & (ASKS | NESTED))
+def is_holder(name: str, item, alone: bool) -> bool:
+    """Whether a field of an object is one that may hold its rows."""
+    if isinstance(item, dict):
+        return bool(item) and (name in LISTS or alone)
+    return isinstance(item, list) and bool(item) and (name in LISTS or (is_list_of_rows(item) and is_row(item[0])))
 
 
-def holds_rows(name: str, items, value: dict, alone: bool) -> bool:
-    """Whether a list in an object is one of rows: by the fields of its first item, and of the list's name."""
-    if not isinstance(items, list) or not isinstance(items[0], dict):
-        return False
-    if is_row(items[0]) or (name == "rows" and isinstance(items[0].get("row"), dict)):
-        return alone or name in LISTS
-    # the examples of a programming task are no rows, though those of a task of BIG-bench are
-    cases = {"input", "output"} <= items[0].keys() and name in ("examples", "samples") and value.keys() & WEAK
-    return alone and name in LISTS and not cases
+def is_list_of_rows(item) -> bool:
+    """Whether a value is a list of objects."""
+    return isinstance(item, list) and bool(item) and isinstance(item[0], dict)
 
 
-def unfolded(item, name: str, number: int, shared: dict) -> list:
-    """The rows that an item of a list stands for, each with what they share."""
-    if not isinstance(item, dict):
-        return [item]
-    if isinstance(item.get("row"), dict) and "row_idx" in item:  # as the viewer of the hub gives them
-        cut = ", ".join(map(str, item.get("truncated_cells") or ()))
-        got = f"{name}: got row {number}, of which the hub's viewer has cut {cut}"
-        need(not cut, f"{got}; expected whole cells; try the data set's name, OWNER/NAME, or its parquet files")
-        return [item["row"]]
-    rows = rows_in(item, name, alone=False)
-    return [{**shared, **row} if isinstance(row, dict) else row for row in ([item] if rows is None else rows)]
+def is_row(item: dict) -> bool:
+    """Whether an object has a field that asks."""
+    return bool(item.keys() & ASKS)
 
 
 def rows_of_columns(value: dict, name: str, known) -> list[dict] | None:
-    """The rows of an object whose values are columns: lists, or objects by index, or pandas' orient="split"."""
-    columns, data = value.get("columns"), value.get("data")
-    if isinstance(columns, list) and isinstance(data, list) and data and isinstance(data[0], list):
-        fits = all(isinstance(row, list) and len(row) == len(columns) for row in data)
-        need(fits, f"{name}: got a row of another length than `columns`; expected {len(columns)} cells; try JSONL")
-        return [dict(zip(map(str, columns), row, strict=True)) for row in data]
+    """The rows of an object whose values are columns: lists, or objects by index, as pandas' to_json writes them."""
     asking = [value[key] for key in value.keys() & {*ASKS, *WEAK, *known}]
     if asking and all(isinstance(item, dict) and item and all(map(str.isdigit, item)) for item in value.values()):
         places = [*max(value.values(), key=len)]
@@ -1508,101 +1293,174 @@ def with_chats(row: dict) -> dict:
     return {**row, **chats} if chats else row
 
 
-def turns_in(text: str) -> list[dict] | None:
-    """The messages of a dialogue that is one text, `### Human: … ### Assistant: …` or the like; None for other texts.
-
-    The last one is empty where the text ends with a speaker's mark.
-    """
-    for mark in TURNS:
-        above, *pieces = re.split(mark, text)
-        roles = [SPEAKERS.get(speaker.lower()) for speaker in pieces[::2]]
-        preface = TURN_ENDS.sub("", above).strip()
-        if "assistant" not in roles or None in roles or roles[0] == "assistant":
-            continue
-        if preface and not preface.startswith("Below is an instruction"):  # Alpaca's
-            continue
-        turns = []
-        for role, said in zip(roles, pieces[1::2], strict=True):
-            content = TURN_ENDS.sub("", said).strip()
-            if turns and turns[-1]["role"] == role:
-                turns[-1]["content"] += f"\n\n{content}"
-            else:
-                turns.append({"role": role, "content": content})
-        if preface:
-            turns[0]["content"] = f"{preface}\n\n{turns[0]['content']}"
-        return turns
-    return None
+def holds_answer(text) -> bool:
+    """Whether a value is a dialogue as one text that ends with an answer, such as `### Human: … ### Assistant: …`."""
+    marks = list(SPEAKER.finditer(text)) if isinstance(text, str) else []
+    if len(marks) < 2:
+        return False
+    first, last = (next(filter(None, mark.groups())).lower() for mark in (marks[0], marks[-1]))
+    preface = TURN_ENDS.sub("", text[: marks[0].start()]).strip()
+    begins = first not in ANSWERERS and (not preface or preface.startswith("Below is an instruction"))  # Alpaca's
+    return begins and last in ANSWERERS and TURN_ENDS.sub("", text[marks[-1].end() :]).strip() != ""
 
 
 # --------------------------------------------------------------------------------------- rows (src/parts/data/rows.py)
 
+SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"}
+JSON_SPACE = re.compile(r"[ \t\n\r]*")
 
-def json_lines(stream, name: str) -> list[dict]:
-    """Rows of JSONL; a broken line is named by file and number (blank lines count)."""
+
+def whole_rows(records: Iterable[tuple[int, dict | RowFlaw]], name: str) -> list[dict]:
+    """The rows of records; UserError names the line of the first that is none."""
     rows = []
-    for number, line in enumerate(stream, start=1):
-        if not line.strip():
-            continue
-        try:
-            rows.append(json.loads(line.decode()))
-        except UnicodeDecodeError as error:
-            got = f"{name}:{number}: got byte {line[error.start]:#04x}, which is not UTF-8"
-            raise UserError(f"{got}; expected UTF-8 text; try {OTHER_ENCODING}") from None
-        except (ValueError, RecursionError) as error:
-            raise UserError(f"{name}:{number}: got no JSON ({error}); expected one object a line") from None
-        got = f"{name}:{number}: got {line[:40].decode('utf-8', 'replace')!r}"
-        need(isinstance(rows[-1], dict), f"{got}; expected an object with a prompt")
+    for line, row in records:
+        need(not isinstance(row, RowFlaw), f"{name}:{line}: {row}")
+        rows.append(row)
     return rows
+
+
+def unique(pairs: list[tuple]) -> dict:
+    """A JSON object; RowFlaw where a key stands twice, of which Python would keep the last."""
+    row = dict(pairs)
+    if len(row) != len(pairs):
+        names = [key for key, _ in pairs]
+        twice = next(key for key in names if names.count(key) > 1)
+        raise RowFlaw(twice, "the key twice in one object", "each key once", "keeping one of them")
+    return row
+
+
+def plain_json(text: str):
+    """The value of JSON text.
+
+    Raises:
+        RowFlaw: it is none, or has a key twice in one object.
+    """
+    if flaw := flaw_of_bytes(text):
+        raise RowFlaw("row", flaw, "UTF-8 text", OTHER_ENCODING)
+    try:
+        return json.loads(text, object_pairs_hook=unique)
+    except RecursionError:
+        raise RowFlaw("row", "nesting too deep", "fewer levels", "storing the inner part as JSON text") from None
+    except ValueError as error:
+        at = getattr(error, "pos", 0)
+        got = f"no JSON ({error}, near {text[max(at - 20, 0) : at + 20]!r})"
+        raise RowFlaw("row", got, "one JSON object") from None
+
+
+def as_row(value) -> dict:
+    """A JSON value that is a row; RowFlaw for others, with advice of its own for bare messages."""
+    if isinstance(value, dict):
+        return value
+    is_chat = isinstance(value, list) and value and isinstance(value[0], dict)
+    advice = ['{"messages": […]} for each row, an answer in a field of its own'] if is_chat else []
+    raise RowFlaw("row", f"{type(value).__name__} {value!r:.60}", "a JSON object with named fields", *advice)
+
+
+def json_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """(line, row or its flaw) of JSONL. Lines end at line feeds only; blank ones are counted, not read."""
+    for number, line in enumerate(stream, start=1):
+        if line.strip():
+            try:
+                yield number, as_row(plain_json(line))
+            except RowFlaw as flaw:
+                flaw.parts["row"] = line.rstrip("\r\n")
+                yield number, flaw
+
+
+def json_records(text: str, name: str, known) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """(number, row or its flaw) of a JSON file: an array, an object that holds the rows, or objects in a row."""
+    decoder, values, at = json.JSONDecoder(object_pairs_hook=unique), [], JSON_SPACE.match(text).end()
+    flaw = flaw_of_bytes(text)
+    need(not flaw, f"{name}: got {flaw}; expected UTF-8 text; try {OTHER_ENCODING}")
+    try:
+        while at < len(text):
+            value, at = decoder.raw_decode(text, at)
+            values.append(value)
+            at = JSON_SPACE.match(text, at).end()
+    except RecursionError:
+        raise UserError(f"{name}: got JSON that is nested too deep; expected rows; try JSONL") from None
+    except RowFlaw as flaw:
+        raise UserError(f"{name}: {flaw}") from None
+    except ValueError as error:
+        got = f"{name}: got a file that is no JSON ({error}, near {text[max(at - 20, 0) : at + 20]!r})"
+        raise UserError(f"{got}; expected an array of objects; try mending it, or JSONL") from None
+    if len(values) == 1:
+        value = values[0]
+        inner = rows_in(value, name, known) if isinstance(value, dict) else value
+        values = inner if isinstance(inner, list) else values
+    for number, value in enumerate(values, start=1):
+        try:
+            yield number, as_row(value)
+        except RowFlaw as flaw:
+            yield number, flaw
+
+
+def parquet_records(source: str) -> Iterator[tuple[int, dict]]:
+    """(number, row) of a parquet file, 1000 read at a time."""
+    import pyarrow.parquet
+
+    number = 0
+    try:
+        with open(source, "rb") as raw:
+            refuse_no_data(raw.peek(), source, "parquet")
+            file = pyarrow.parquet.ParquetFile(raw)
+            size = sum(file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups))
+            need(
+                size <= MAX_BYTES, f"{source}: got {size} unpacked bytes; expected at most {MAX_BYTES}; try parts of it"
+            )
+            for batch in file.iter_batches(1000):
+                for row in batch.to_pylist():
+                    number += 1
+                    yield number, row
+    except (OSError, ValueError, pyarrow.ArrowException, RecursionError) as error:
+        raise UserError(f"{source}: got no readable parquet ({str(error)[:200]}); expected an intact file") from None
+
+
+def file_records(
+    source: str, form: str | None, encoding=None, delimiter=None, sure=False, known=()
+) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """(line or number, row or its flaw) of a file, or of stdin (`-`).
+
+    Args:
+        form: jsonl, json, csv, tsv, txt or parquet; None: told from the text.
+        encoding, delimiter: of the text; None: as the file shows.
+        sure: the form is as given, whatever the file shows.
+        known: columns that make an object a row, beside the usual ones.
+    """
+    name = "stdin" if source == "-" else source
+    if form == "parquet":
+        need(source != "-", "got parquet on stdin; expected a file, as parquet is not read in one go")
+        yield from parquet_records(source)
+        return
+    stream, form = open_text(source, form, encoding, sure)
+    try:
+        with stream:
+            if form in ("csv", "tsv"):
+                yield from table_rows(stream.read(), name, "," if form == "csv" else "\t", delimiter)
+            elif form == "txt":
+                yield from prompt_lines(stream)
+            elif form == "json":
+                yield from json_records(stream.read(), name, known)
+            else:
+                yield from json_lines(stream)
+    except (UnicodeDecodeError, OSError) as error:
+        raise UserError(f"{name}: got bytes that cannot be read ({error}); expected an intact file") from None
+
+
+def prompt_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """(line, row or its flaw) of one prompt a line; blank ones are skipped."""
+    for number, line in enumerate(stream, start=1):
+        flaw = flaw_of_bytes(line)
+        if line.strip():
+            yield (
+                number,
+                RowFlaw("prompt", flaw, "UTF-8 text", OTHER_ENCODING) if flaw else {"prompt": line.strip("\r\n")},
+            )
 
 
 def is_hub_id(source: str) -> bool:
     """Whether a name, not a local path, could be `owner/name` or `name` on the hub."""
     return not Path(source).exists() and not source.startswith((".", "/", "~")) and source.count("/") <= 1
-
-
-def json_rows(stream, name: str, form: str) -> list[dict]:
-    """Rows of JSON: a line each, a list of objects, or an object that holds them."""
-    if form == "json":
-        data = stream.read()
-        stream = io.BytesIO(data)
-        try:
-            value = json.loads(data) if data.strip() else []
-        except ValueError as error:
-            if "Extra data" not in str(error):
-                raise
-            value = json_lines(stream, name)
-    else:
-        value = json_lines(stream, name)
-    is_object = isinstance(value, dict)
-    value = (rows_in(value, name, alone=True) or [value]) if is_object else value
-    need(isinstance(value, list), f"{name}: got JSON that is not a list of objects; try JSONL, one object a line")
-    rows = []
-    for number, row in enumerate(value, start=1):
-        need(isinstance(row, dict), f"{name}, row {number}: got {str(row)[:40]!r}; expected an object with a prompt")
-        inner = None if is_object else rows_in(row, name, len(value) == 1)
-        rows += [row] if inner is None else inner
-    return rows
-
-
-def csv_rows(stream, name: str, form: str) -> list[dict]:
-    """Rows of CSV with a header; one that does not fit is named by its line."""
-    rows = []
-    for line, row in table_rows(stream, name, "," if form == "csv" else "\t"):
-        need(isinstance(row, dict), f"{name}:{line}: {row}")
-        rows.append(row)
-    return rows
-
-
-def read_parquet(source: str) -> list[dict]:
-    """Read a parquet file."""
-    import pyarrow.parquet
-
-    with open(source, "rb") as raw:
-        refuse_no_data(raw.peek(), source, "parquet")
-        return pyarrow.parquet.read_table(raw).to_pylist()
-
-
-FORMS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"}
 
 
 def hub_rows(source: str) -> Iterator[dict]:
@@ -1639,24 +1497,15 @@ def hub_is_reached() -> bool:
 
 def read_rows(source: str) -> list[dict]:
     """Read rows from a JSONL, JSON, CSV, TSV or parquet file, or from the hub: `owner/name[:config][@split]`."""
-    path, form = Path(source), FORMS.get(Path(source).suffix.lower())
+    path, form = Path(source), SUFFIXES.get(Path(source).suffix.lower())
     if not path.is_file():
         need(
             is_hub_id(source) and not form,
             f"got data {source!r}, which is not a file; expected JSONL, JSON, CSV, parquet or a hub id",
         )
         return chat_rows(hub_rows(source), source)
-    need(form, f"got data {source!r}; expected a name ending in {', '.join(FORMS)}; try data_loader.py for others")
-    try:
-        if form == "parquet":
-            rows = read_parquet(source)
-        else:
-            stream, form = open_data(source, form)
-            with stream:
-                rows = (csv_rows if form in ("csv", "tsv") else json_rows)(stream, source, form)
-    except (ValueError, OSError, RecursionError) as error:
-        raise UserError(f"{path}: got a file that cannot be read ({error}); expected valid {path.suffix}") from None
-    return chat_rows(rows, source)
+    need(form, f"got data {source!r}; expected a name ending in {', '.join(SUFFIXES)}; try data_loader.py for others")
+    return chat_rows(whole_rows(file_records(source, form), source), source)
 
 
 def chat_rows(rows: Iterable[dict], source: str) -> list[dict]:
@@ -1792,10 +1641,9 @@ def choice_columns(row: dict) -> tuple[str, ...]:
             continue
         if isinstance(value, str) and (name == "choice" or value.strip() in ("[]", "{}")):
             continue
-        if name == "answers":  # ReClor's, or with a truth value each; elsewhere accepted answers
+        if name == "answers":  # ReClor's; elsewhere accepted answers
             several = isinstance(value, list) and len(value) > 1 and row.get("answer") is None
-            judged = several and isinstance(value[0], dict) and bool in map(type, value[0].values())
-            if not several or not (judged or any(row.get(number) is not None for number in NUMBER_KEYS)):
+            if not several or not any(row.get(number) is not None for number in NUMBER_KEYS):
                 continue
         return (name,)
     for family in families:
@@ -1825,20 +1673,16 @@ def squeezed(text: str) -> str:
 
 def is_json_schema(name: str, value) -> bool:
     """Whether a column named as a schema holds a JSON Schema, by which a reward checks, and no tables of a database."""
-    if head_of(name) != "schema":
-        return False
-    try:
+    schema = value
+    with contextlib.suppress(ValueError):
         schema = json.loads(value) if isinstance(value, str) else value
-    except ValueError:
-        return False
-    if not isinstance(schema, dict):
+    if head_of(name) != "schema" or not isinstance(schema, dict):
         return False
     properties, kind = schema.get("properties"), schema.get("type")
     if isinstance(properties, dict) and all(isinstance(one, dict | bool) for one in properties.values()):
         return True
-    return bool(schema.keys() & {"$schema", "$ref", "anyOf", "oneOf", "allOf"}) or (
-        isinstance(kind, str) and kind in JSON_TYPES
-    )
+    marks = schema.keys() & {"$schema", "$ref", "anyOf", "oneOf", "allOf"}
+    return bool(marks) or (isinstance(kind, str) and kind in JSON_TYPES)
 
 
 def unread_parts(row: dict, prompt) -> list[str]:
@@ -1880,11 +1724,10 @@ def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
     counts, answered = Counter(), 0
     for row, prompt in asked:
         counts.update([] if is_prepared(row) else unread_parts(row, prompt))
-        turns = turns_in(prompt) if isinstance(prompt, str) else None
-        answered += bool(turns) and turns[-1]["role"] == "assistant" and turns[-1]["content"] != ""
+        answered += holds_answer(prompt)
     if answered:
         got = f"got {answered} of {len(asked)} prompts that are whole dialogues, answers included"
-        say(f"warning: {source}: {got}; try `python scripts/data_loader.py {source} --out FILE.jsonl`")
+        say(f"warning: {source}: {got}; expected messages; try a file in which `messages` lists the turns")
     if counts:
         names = ", ".join(f"{name} (in {count} of {len(asked)} rows)" for name, count in counts.items())
         say(
@@ -6123,7 +5966,6 @@ class Config(BaseConfig):
     # prompt
     fewshot: int = setting(0, "worked rows before each prompt")
     fewshot_data: str = setting("", "where they come from, the first ones (default: --data, which loses them)")
-    fewshot_as_turns: bool = setting(True, "with a chat template: turns of their own, not one user message")
     chat_template: str = setting("auto", "auto: the model's where it has one; on, off, or a FILE with a template")
     chat_template_kwargs: str = setting("", 'JSON object for the chat template, such as {"enable_thinking": false}')
     system_prompt: str = setting("", "text, or a file that holds it")
@@ -6183,6 +6025,7 @@ class Config(BaseConfig):
 
     # what the parts read and this program does not offer
     rollout_batch_size = 10**9
+    removed: ClassVar = {"fewshot_as_turns": "to leave it out: a chat template makes worked examples turns"}
 
     def __post_init__(self):
         if self.environment and "environment" not in [text.partition(":")[0] for text in self.task]:
@@ -6192,6 +6035,53 @@ class Config(BaseConfig):
     def conversation_tokens(self) -> int:
         """Most tokens of a conversation."""
         return self.max_conversation_tokens or self.max_prompt_tokens + self.max_turns * self.max_new_tokens
+
+    @property
+    def template_file(self) -> str:
+        """The file of --chat_template FILE; "" for auto, on and off."""
+        return "" if self.chat_template in ("auto", "on", "off") else self.chat_template
+
+
+def check_choices(config: Config) -> None:
+    """Raise UserError for settings that cannot work."""
+    c, url, served = config, config.base_url, config.engine == "vllm" or config.base_url
+    check_numbers(c)
+    template_settings(c)
+    check_environment(c)
+    text, path = c.system_prompt, Path(c.system_prompt)
+    is_path = path.is_dir() or (len(text.split()) == 1 and path.suffix in (".txt", ".md", ".jinja"))
+    several = int(os.environ.get("WORLD_SIZE", "1")) > 1
+    wrong = {
+        f"chat_template {c.template_file!r}, which is no file; expected auto, on, off, or a file with a template": (
+            c.template_file and not Path(c.template_file).is_file()
+        ),
+        "--chat_template FILE with --base_url; expected the server's own; try auto": c.template_file and url,
+        f"top_p {c.top_p}; expected more than 0, at most 1; try 0.95": c.top_p > 1,
+        f"n {c.n} with temperature 0, so all alike; expected sampling; try --temperature 0.8": (
+            c.n > 1 and not c.temperature and not c.completion_column
+        ),
+        f"{len(c.model)} models; expected one, or two to compare": len(c.model) > 2,
+        f"--compare with {len(c.compare)} files; expected two results.json; try --compare BEFORE AFTER": (
+            len(c.compare) not in (0, 2)
+        ),
+        "an empty --stop; expected text": not all(c.stop),
+        "--base_url; expected one --model, the server's name": url and len(c.model) != 1,
+        f"base_url {url!r}; expected http:// or https:// before it; try http://HOST:PORT/v1": (
+            url and not url.startswith(("http://", "https://"))
+        ),
+        f"system_prompt {text!r}, which is no file; expected text, or a file that holds it; try the path from here": (
+            text and is_path and not path.is_file()
+        ),
+        "--attn_implementation without --engine hf, which alone reads it; try to leave it out": (
+            c.attn_implementation != "auto" and served
+        ),
+        "--vllm_args without vLLM in this process; try --engine vllm, or the server's own flags": (
+            c.vllm_args and (c.engine != "vllm" or url)
+        ),
+        "--base_url or --engine vllm under torchrun; expected one process; try without torchrun": several and served,
+    }
+    for message, is_so in wrong.items():
+        need(not is_so, f"got {message}")
 
 
 def check_environment(config: Config) -> None:
@@ -6221,87 +6111,9 @@ def parse_config(argv: list[str], config_class=Config, description: str = __doc_
     return parse_settings(argv, config_class, description)
 
 
-# ------------------------------------------------------------------ extraction (src/programs/evaluation/extraction.py)
+# ------------------------------------------------------------------------------ rows (src/programs/evaluation/rows.py)
 
-STRICT = re.compile(r"#### (\-?[0-9\.\,]+)")
-FLEXIBLE = re.compile(r"(-?[$0-9.,]{2,})|(-?[0-9]+)")
-IGNORED = (re.compile(","), re.compile(r"\$"), re.compile(r"(?s).*#### "), re.compile(r"\.$"))
-
-
-def extract_strict(text: str) -> str:
-    """The first `#### number`, as lm-evaluation-harness's strict-match of GSM8K; "[invalid]" without one."""
-    matches = STRICT.findall(text)
-    return matches[0].strip() if matches else "[invalid]"
-
-
-def extract_flexible(text: str) -> str:
-    """The last number, as lm-evaluation-harness's flexible-extract of GSM8K; "[invalid]" without one."""
-    matches = FLEXIBLE.findall(text)
-    return next(part for part in matches[-1] if part).strip() if matches else "[invalid]"
-
-
-def gsm8k_form(text: str) -> str:
-    """What lm-evaluation-harness compares: without `,`, `$`, all up to the last `#### ` and a final point, lower case.
-
-    >>> gsm8k_form("2+2=4\\n#### $1,004.")
-    '1004'
-    """
-    for pattern in IGNORED:
-        text = pattern.sub("", text)
-    return text.lower()
-
-
-def cut_at(text: str, stops: list[str]) -> str:
-    """The text before the first of each stop string, one after the other."""
-    for stop in stops:
-        text = text.split(stop)[0]
-    return text
-
-
-def ngram_share(words: list[str], size: int) -> float | None:
-    """Distinct n-grams divided by n-grams (Li 2016); None for a text of fewer than `size` words."""
-    grams = [tuple(words[i : i + size]) for i in range(len(words) - size + 1)]
-    return len(set(grams)) / len(grams) if grams else None
-
-
-def has_format(text: str, name: str) -> bool:
-    """Whether a completion has one of FORMATS."""
-    if name == "json":
-        try:
-            json.loads(text)
-        except (ValueError, RecursionError):
-            return False
-        return True
-    return bool(FORMATS[name].fullmatch(text.strip()))
-
-
-FORMATS = {
-    "answer": re.compile(r"<answer>\s*[^<>\s][^<>]*</answer>"),
-    "think": re.compile(r"<think>(?:(?!</?think>).)*</think>(?:(?!</?think>).)+", re.DOTALL),
-    "boxed": re.compile(r"(?:(?!\\boxed).)*\\boxed\{(?:(?!\\boxed).)+\}(?:(?!\\boxed).)*", re.DOTALL),
-    "json": None,
-}
-
-
-def text_windows(tokens: list[int], prefix: list[int], length: int, stride: int) -> list[tuple[list[int], list[int]]]:
-    """Cut tokens into (context, scored) pairs for a model of `length` positions; every token is scored once.
-
-    The first window is conditioned on `prefix`; each later one scores the next `stride` tokens, given as many tokens
-    before them as fit. stride = length is lm-evaluation-harness's rolling window: one token of context, and a last
-    window that looks back over a full one.
-    """
-    windows, start = [], 0 if prefix else 1
-    end = min(length, len(tokens))
-    if tokens[start:end]:
-        windows.append((prefix or tokens[:1], tokens[start:end]))
-    while end < len(tokens):
-        scored = min(stride, len(tokens) - end)
-        end += scored
-        windows.append((tokens[max(0, end - length - 1) : end - scored], tokens[end - scored : end]))
-    return windows
-
-
-# ---------------------------------------------------- rows and siblings (src/programs/evaluation/rows_and_siblings.py)
+PROMPT_COLUMNS = ("prompt", "question", "problem", "instruction", "query", "text", "input")
 
 
 def ranks() -> tuple[int, int]:
@@ -6343,9 +6155,175 @@ def first_of(row: dict, names) -> object:
     return next((row[name] for name in names if row.get(name) is not None), None)
 
 
+def task_rows(config, task) -> tuple[list[dict], list[dict]]:
+    """(rows to evaluate, rows for worked examples), checked."""
+    rows, shots, first = rows_of(task.source), [], 1
+    if config.fewshot and task.asks:
+        same_rows = not config.fewshot_data
+        pool = rows if same_rows else rows_of(config.fewshot_data, "--fewshot_data")
+        enough = len(pool) >= config.fewshot + same_rows
+        need(enough, f"got {len(pool)} rows; expected more than --fewshot {config.fewshot}")
+        shots, count = pool[: config.fewshot], len(rows)
+        first += config.fewshot * same_rows
+        rows = rows[config.fewshot :] if same_rows else [row for row in rows if row not in shots]
+        if len(rows) < count:
+            say(f"{task.label}: {count - len(rows)} rows are worked examples and not evaluated")
+        need(rows, "got no rows but the worked examples; expected others; try another --fewshot_data")
+    limit = task.settings["limit"] or config.limit
+    rows = rows[:limit] if limit else rows
+    for number, row in enumerate(rows, first):
+        try:
+            task.check_row(row)
+            if task.asks:
+                task.question(row)
+            if config.completion_column:
+                given_texts(config, row)
+        except UserError as error:
+            raise type(error)(f"{task.source}, row {number}: {error}") from None
+    if task.asks:
+        warn_unread(task.source, [(task.unused(row), task.question(row)) for row in rows])
+    return rows, shots
+
+
+def given_texts(config, row: dict) -> list[str]:
+    """The completions in --completion_column: a text or a list of them."""
+    given = row.get(config.completion_column)
+    texts = [given] if isinstance(given, str) else given
+    good = isinstance(texts, list) and texts and all(isinstance(text, str) for text in texts)
+    need(good, f"got {str(given)[:60]!r} in column {config.completion_column!r}; expected text or a list of texts")
+    return texts
+
+
+def training_settings(source: str) -> Iterator[tuple[Path, dict]]:
+    """(folder, settings) of the run that wrote a model, and of those that wrote the models before it."""
+    seen, path = set(), Path(source).resolve()
+    while path.is_dir() and path not in seen:
+        seen.add(path)
+        settings = {}
+        for folder in (path, *path.parents[:3]):  # the last: checkpoints/checkpoint-50
+            for name in ("config.json", "settings.json"):
+                try:
+                    saved = json.loads((folder / name).read_text(encoding="utf-8"))
+                    saved = saved.get("settings", saved)
+                except (OSError, ValueError, AttributeError):
+                    continue
+                if not settings and isinstance(saved, dict) and {"data", "data.train_files"} & saved.keys():
+                    settings = saved  # the config.json of a model has no data
+                    yield folder, saved
+        if not settings.get("model"):
+            return
+        path = Path(str(settings["model"])).resolve()
+
+
+def trained_tasks(source: str, with_columns: bool) -> set[tuple]:
+    """What the prompts ask that a model was trained on; none for a model that no run's settings lie beside."""
+    tasks = set()
+    for folder, settings in training_settings(source):
+        data = settings.get("data") or settings.get("data.train_files")
+        for file in data if isinstance(data, list) else [data]:
+            try:
+                rows = read_rows(str(file))
+            except UserError as error:
+                say(f"note: cannot tell whether {source} was trained on these rows: {folder} names {file}: {error}")
+                continue
+            columns = (settings.get("prompt_column"), *PROMPT_COLUMNS)
+            tasks.update(asked(row, columns, with_columns) for row in rows)
+    return tasks - {None}
+
+
+def asked(row: dict, columns, with_columns: bool) -> tuple | None:
+    """`task_of` a row of a data file; None where no prompt is found in it."""
+    name = next((name for name in columns if row.get(name)), None)
+    prompt = row.get(name)
+    if not isinstance(prompt, str | list):
+        return None
+    others = {key: value for key, value in row.items() if key not in (*RESERVED, name)}
+    try:
+        return task_of({"prompt": prompt, "columns": others}, with_columns)
+    except (KeyError, TypeError, AttributeError):  # a list, but not of messages
+        return None
+
+
+def count_trained(source: str, tasks: list[tuple]) -> dict[str, int]:
+    """How many rows of each task, by its label, a model was trained on; says so in one line where there are any."""
+    played = all(task.plays for task, _ in tasks)
+    trained, counts, shares = trained_tasks(source, played), {}, []
+    for task, rows in tasks:
+        count = sum(asked(row, PROMPT_COLUMNS, played) in trained for row in rows)
+        if count:
+            counts[task.label] = count
+            shares.append(f"{task.label}: {count} of {len(rows)} rows")
+    if shares:
+        text = f"{source} was trained on rows of this evaluation ({', '.join(shares)})"
+        say(f"warning: {text}; the figures are inflated")
+    return counts
+
+
+def warn_of_trained(reports: list[dict]) -> None:
+    """Say where results that are compared have rows that a model was trained on."""
+    counts = [
+        f"{report['model']['name']}, {label}: {result['trained_rows']} of {result['rows']}"
+        for report in reports
+        for label, result in report["tasks"].items()
+        if result.get("trained_rows")
+    ]
+    if counts:
+        say(f"warning: rows of this comparison were trained on ({'; '.join(counts)}); a gain is inflated")
+
+
 # ---------------------------------------------------------------------------- tasks (src/programs/evaluation/tasks.py)
 
-PROMPT_COLUMNS = ("prompt", "question", "problem", "instruction", "query", "text", "input")
+STRICT = re.compile(r"#### (\-?[0-9\.\,]+)")
+FLEXIBLE = re.compile(r"(-?[$0-9.,]{2,})|(-?[0-9]+)")
+IGNORED = (re.compile(","), re.compile(r"\$"), re.compile(r"(?s).*#### "), re.compile(r"\.$"))
+
+
+def extract_strict(text: str) -> str:
+    """The first `#### number`, as lm-evaluation-harness's strict-match of GSM8K; "[invalid]" without one."""
+    matches = STRICT.findall(text)
+    return matches[0].strip() if matches else "[invalid]"
+
+
+def extract_flexible(text: str) -> str:
+    """The last number, as lm-evaluation-harness's flexible-extract of GSM8K; "[invalid]" without one."""
+    matches = FLEXIBLE.findall(text)
+    return next(part for part in matches[-1] if part).strip() if matches else "[invalid]"
+
+
+def gsm8k_form(text: str) -> str:
+    """What lm-evaluation-harness compares: without `,`, `$`, all up to the last `#### ` and a final point, lower case.
+
+    >>> gsm8k_form("2+2=4\\n#### $1,004.")
+    '1004'
+    """
+    for pattern in IGNORED:
+        text = pattern.sub("", text)
+    return text.lower()
+
+
+def ngram_share(words: list[str], size: int) -> float | None:
+    """Distinct n-grams divided by n-grams (Li 2016); None for a text of fewer than `size` words."""
+    grams = [tuple(words[i : i + size]) for i in range(len(words) - size + 1)]
+    return len(set(grams)) / len(grams) if grams else None
+
+
+def has_format(text: str, name: str) -> bool:
+    """Whether a completion has one of FORMATS."""
+    if name == "json":
+        try:
+            json.loads(text)
+        except (ValueError, RecursionError):
+            return False
+        return True
+    return bool(FORMATS[name].fullmatch(text.strip()))
+
+
+FORMATS = {
+    "answer": re.compile(r"<answer>\s*[^<>\s][^<>]*</answer>"),
+    "think": re.compile(r"<think>(?:(?!</?think>).)*</think>(?:(?!</?think>).)+", re.DOTALL),
+    "boxed": re.compile(r"(?:(?!\\boxed).)*\\boxed\{(?:(?!\\boxed).)+\}(?:(?!\\boxed).)*", re.DOTALL),
+    "json": None,
+}
 
 
 class Task:
@@ -6358,47 +6336,57 @@ class Task:
     name = "task"
     logprobs = False  # scored by log-probs instead of completions
     plays = False  # scored by conversations
+    asks = True  # has prompts
+    targets_named = False  # takes names of functions beside options
     options: ClassVar[dict] = {}  # option: default, whose type the option has
+    choices_of: ClassVar[dict] = {}  # option: the values that it may have
+    needs = ()  # columns of which a row must have one
+    passes = ""  # the metric that pass@k counts
     definition = ""
+    directions: ClassVar[dict] = {}  # whether higher is better, None for neither, where that is not so
 
     def __init__(self, text: str, config: Config):
-        self.label, self.config = text, config
+        self.label, self.config, self.targets = text, config, []
         self.settings = {"data": "", "limit": 0, "max_new_tokens": 0, **self.options}
-        self.targets = []
         for part in filter(None, text.partition(":")[2].split(",")):
             key, equals, value = part.partition("=")
             if not equals:
+                need(self.targets_named, f"got {part!r} in {text!r}; expected key=value")
                 self.targets.append(part)
                 continue
             near = suggest(key, list(self.settings))
             need(key in self.settings, f"got task {text!r}; expected options {', '.join(self.settings)}{near}")
-            kind = type(self.settings[key])
+            kind, known = type(self.settings[key]), self.choices_of.get(key)
+            need(not known or value in known, f"got {part} in {text!r}; expected one of {', '.join(known or ())}")
             try:
                 self.settings[key] = kind(value)
             except ValueError:
                 raise UserError(f"got {key} {value!r} in task {text!r}; expected a {kind.__name__}") from None
+        self.source = self.settings["data"] or config.data
+        self.max_new_tokens = self.settings["max_new_tokens"] or config.max_new_tokens
+        self.ks = read_ks(self)
         self.check()
 
     def check(self) -> None:
-        """Raise UserError for options that cannot work."""
-        need(not self.targets, f"got {self.targets[0] if self.targets else ''!r} in {self.label!r}; expected key=value")
-
-    def option(self, name: str, choices) -> str:
-        """The value of an option that must be one of `choices`."""
-        value = self.settings[name]
-        need(value in choices, f"got {name}={value} in {self.label!r}; expected one of {', '.join(choices)}")
-        return value
+        """Raise UserError for what cannot work, and load what the task needs."""
 
     def stops(self, chat: bool) -> list[str]:
         """Strings that end a completion."""
         return []
 
-    def question(self, row: dict):
-        """The prompt of a row: text, or chat messages."""
+    def prompt(self, row: dict):
+        """The prompt that a row has: text, or chat messages."""
         prompt = first_of(row, PROMPT_COLUMNS)
         need(prompt is not None, f"got columns {', '.join(row)}; expected one of {', '.join(PROMPT_COLUMNS)}")
         check_prompt(prompt, "column prompt")
         return prompt
+
+    def question(self, row: dict):
+        """What is asked; with the option `template`, as `Question: …` where that or the column's name says so."""
+        prompt, template = self.prompt(row), self.settings.get("template", "plain")
+        if template == "plain" or (template == "auto" and "prompt" in row):
+            return prompt
+        return f"Question: {user_text(prompt)}\nAnswer:"
 
     def target(self, row: dict) -> str:
         """What the assistant says to a few-shot row."""
@@ -6419,25 +6407,54 @@ class Task:
 
     def check_row(self, row: dict) -> None:
         """Raise UserError unless the row has what the scoring needs."""
+        if self.needs:
+            self.require(row, self.needs)
 
     def score(self, rows: list[dict], outputs: list[list[dict]]) -> tuple[list[list[dict]], dict]:
-        """Records and values of all rows."""
+        """Records and values of all rows, from `score_one(row, output)`, the record of one completion.
+
+        A record is {"metrics": {name: number or None}, "extracted", "reason"}.
+        """
         records = [[self.score_one(row, out) for out in outs] for row, outs in zip(rows, outputs, strict=True)]
-        return records, mean_values(records)
-
-    def score_one(self, row: dict, out: dict) -> dict:
-        """{"metrics": {name: number or None}, "extracted", "reason"} of one completion."""
-        raise TypeError(f"{type(self).__name__} scores no single completion")
+        return records, mean_values(records, self.directions) | pass_values(records, self.passes, self.ks)
 
 
-def mean_values(records: list[list[dict]], lower: tuple = ()) -> dict:
-    """Values of each metric in the records: a row's is the mean over its samples that have one."""
-    names, values = list(dict.fromkeys(n for outs in records for r in outs for n in r["metrics"])), {}
-    for name in names:
-        values_by_row = [[r["metrics"][name] for r in outs if r["metrics"].get(name) is not None] for outs in records]
-        better = False if name in lower else None if name.startswith(("length", "distinct", "repetition")) else True
-        values[name] = Values([sum(x) / len(x) if x else None for x in values_by_row], higher_is_better=better)
+def read_ks(task: Task) -> list[int]:
+    """The option k=1/10 as numbers, none above the samples there are."""
+    text = task.settings.get("k", "")
+    try:
+        ks = [int(k) for k in filter(None, text.split("/"))]
+    except ValueError:
+        raise UserError(f"got k={text} in {task.label!r}; expected numbers like k=1/10") from None
+    n = math.inf if task.config.completion_column else task.config.n
+    for k in ks:
+        need(1 <= k <= n, f"got k={k} in {task.label!r} with n {n}; expected k of 1 to n; try --n {max(k, 1)}")
+    return ks
+
+
+def mean_values(records: list[list[dict]], directions: dict | None = None) -> dict:
+    """Values of each metric in the records: a row's is the mean over its samples that have one.
+
+    Args:
+        directions: whether higher is better, None for neither, of the metrics for which it is not so.
+    """
+    values = {}
+    for name in dict.fromkeys(n for outs in records for r in outs for n in r["metrics"]):
+        by_row = [[r["metrics"][name] for r in outs if r["metrics"].get(name) is not None] for outs in records]
+        means = [sum(x) / len(x) if x else None for x in by_row]
+        values[name] = Values(means, higher_is_better=(directions or {}).get(name, True))
     return values
+
+
+def pass_values(records: list[list[dict]], metric: str, ks: list[int]) -> dict:
+    """{"pass@k": Values}, a row's value being the unbiased estimate from its samples."""
+    values = {f"pass@{k}": [] for k in ks}
+    for outs in records:
+        passed = [r["metrics"].get(metric) for r in outs]
+        usable = [x for x in passed if x is not None]
+        for k in ks:
+            values[f"pass@{k}"].append(pass_at_k(len(usable), int(sum(usable)), k) if usable else None)
+    return {name: Values(x) for name, x in values.items()}
 
 
 class Generation(Task):
@@ -6445,16 +6462,10 @@ class Generation(Task):
 
     name = "generation"
     options: ClassVar[dict] = {"format": ""}
+    choices_of: ClassVar[dict] = {"format": FORMATS}
+    neutral = ("length_tokens", "length_characters", "distinct_1", "distinct_2", "distinct_3", "repetition_4")
+    directions: ClassVar[dict] = dict.fromkeys(neutral) | {"truncated": False, "empty": False}
     definition = "distinct_n and repetition_4 over whitespace-separated words of each completion; truncated: no end"
-
-    def check(self):
-        super().check()
-        if self.settings["format"]:
-            self.option("format", FORMATS)
-
-    def score(self, rows, outputs):
-        records, _ = super().score(rows, outputs)
-        return records, mean_values(records, lower=("truncated", "empty"))
 
     def score_one(self, row, out):
         text, words = out["text"], out["text"].split()
@@ -6474,22 +6485,13 @@ class Math(Task):
 
     name = "math"
     options: ClassVar[dict] = {"template": "auto", "k": ""}
+    choices_of: ClassVar[dict] = {"template": ("auto", "gsm8k", "plain")}
+    needs = ("answer", "final_answer", "expected_answer", "ground_truth", "solution")
+    passes = "verified"
     definition = (
         "strict, flexible: strict-match and flexible-extract of GSM8K in lm-evaluation-harness 0.4.13; "
         "verified: math_grader.py on the final answer (box, tag, ####, 'the answer is', or nothing but an answer)"
     )
-    golds = ("answer", "final_answer", "expected_answer", "ground_truth", "solution")
-
-    def check(self):
-        super().check()
-        self.option("template", ("auto", "gsm8k", "plain"))
-        self.ks = read_ks(self)
-
-    def question(self, row):
-        prompt, template = super().question(row), self.settings["template"]
-        if template == "gsm8k" or (template == "auto" and "prompt" not in row):
-            return f"Question: {user_text(prompt)}\nAnswer:"
-        return prompt
 
     def stops(self, chat):
         return ["Question:", "</s>", "<|im_end|>"]
@@ -6498,52 +6500,20 @@ class Math(Task):
         solution = first_of(row, ("solution", "completion"))
         return super().target(row) if solution is None else super().target({"solution": solution})
 
-    def check_row(self, row):
-        self.require(row, self.golds)
-
     def score_one(self, row, out):
-        grader, gold, text = sibling("math_grader"), first_of(row, self.golds), out["text"]
+        grader, gold, text = sibling("math_grader"), first_of(row, self.needs), out["text"]
         grader.start_worker(patience_s=60)  # an evaluation waits for it rather than leave an answer out
         expected = gsm8k_form(str(gold))
         numeric = bool(re.fullmatch(r"-?[0-9.]+", expected))
-        metrics = {}
-        for name, extract in (("strict", extract_strict), ("flexible", extract_flexible)):
-            metrics[name] = float(gsm8k_form(extract(text)) == expected) if numeric else None
-        metrics["verified"] = grader.math_score(text, gold)
-        answer = grader.final_answer(text)
-        reason = "no final answer found" if answer is None else "right" if metrics["verified"] else "wrong answer"
-        reason = reason if metrics["verified"] is not None else f"gold {str(gold)[:80]!r} cannot be graded"
+        found = {"strict": extract_strict(text), "flexible": extract_flexible(text)}
+        metrics = {name: float(gsm8k_form(x) == expected) if numeric else None for name, x in found.items()}
+        verified, answer = grader.math_score(text, gold), grader.final_answer(text)
+        reason = "no final answer found" if answer is None else "right" if verified else "wrong answer"
+        reason = reason if verified is not None else f"gold {str(gold)[:80]!r} cannot be graded"
+        reason += " (cut off)" * (out["finish"] == "length")
         golds = [*map(grader.gold_answer, gold)] if isinstance(gold, list) else grader.gold_answer(gold)
-        cut = " (cut off)" if out["finish"] == "length" else ""
-        record = {"metrics": metrics, "extracted": answer, "reason": reason + cut, "gold": golds}
-        return record | {"strict": extract_strict(text), "flexible": extract_flexible(text)}
-
-    def score(self, rows, outputs):
-        records, values = super().score(rows, outputs)
-        return records, values | pass_values(records, "verified", self.ks)
-
-
-def read_ks(task: Task) -> list[int]:
-    """The option k=1/10 as numbers, none above the samples there are."""
-    try:
-        ks = [int(k) for k in filter(None, str(task.settings["k"]).split("/"))]
-    except ValueError:
-        raise UserError(f"got k={task.settings['k']} in {task.label!r}; expected numbers like k=1/10") from None
-    n = math.inf if task.config.completion_column else task.config.n
-    for k in ks:
-        need(1 <= k <= n, f"got k={k} in {task.label!r} with n {n}; expected k of 1 to n; try --n {max(k, 1)}")
-    return ks
-
-
-def pass_values(records: list[list[dict]], metric: str, ks: list[int]) -> dict:
-    """{"pass@k": Values}, a row's value being the unbiased estimate from its samples."""
-    values = {f"pass@{k}": [] for k in ks}
-    for outs in records:
-        passed = [r["metrics"].get(metric) for r in outs]
-        usable = [x for x in passed if x is not None]
-        for k in ks:
-            values[f"pass@{k}"].append(pass_at_k(len(usable), int(sum(usable)), k) if usable else None)
-    return {name: Values(x) for name, x in values.items()}
+        record = {"metrics": metrics | {"verified": verified}, "extracted": answer, "reason": reason, "gold": golds}
+        return record | found
 
 
 class Code(Task):
@@ -6551,15 +6521,14 @@ class Code(Task):
 
     name = "code"
     options: ClassVar[dict] = {"k": "1", "timeout_s": 3.0}
+    needs = ("tests", "test", "test_list", "test_cases")
     definition = "a sample passes if all its tests do, in sandbox.py; pass@k = 1 - C(n - c, k) / C(n, k) per problem"
 
     def check(self):
-        super().check()
-        self.ks = read_ks(self)
         need(self.settings["timeout_s"] > 0, f"got timeout_s in {self.label!r}; expected more than 0")
 
     def question(self, row):
-        prompt = super().question(row)
+        prompt = self.prompt(row)
         if isinstance(prompt, list) and len(prompt) == 1 and self.head(row):
             return prompt[0]["content"]
         if "prompt" not in row and row.get("test_list"):
@@ -6568,30 +6537,27 @@ class Code(Task):
 
     def head(self, row: dict) -> str:
         """The prompt, where it is the beginning of the program."""
-        text, name = user_text(super().question(row)), row.get("entry_point")
+        text, name = user_text(self.prompt(row)), row.get("entry_point")
         return text if name and re.search(rf"^\s*(?:async )?def {re.escape(str(name))}\b", text, re.M) else ""
 
     def stops(self, chat):
         return [] if chat else ["\nclass", "\ndef", "\n#", "\nif", "\nprint", "\n```\n", "[DONE]"]
 
-    def check_row(self, row):
-        self.require(row, ("tests", "test", "test_list", "test_cases"))
-
     def score(self, rows, outputs):
         sandbox, jobs = sibling("sandbox"), []
         for row, outs in zip(rows, outputs, strict=True):
-            tests = first_of(row, ("tests", "test", "test_list", "test_cases"))
+            tests, prompt = first_of(row, self.needs), self.prompt(row)
             setup = row.get("setup") or "\n".join([row.get("test_setup_code") or "", *(row.get("test_imports") or [])])
-            setup = setup if setup.strip() else self.head(row)
-            about, prompt = {"entry_point": row.get("entry_point"), "setup": setup}, super().question(row)
-            programs = [sandbox.program_of(out["text"], tests, prompt=prompt, **about) for out in outs]
-            extra = {"tests": tests, "timeout_s": self.settings["timeout_s"], **about}
-            jobs += [{"code": program, **extra} for program in programs]
+            about = {"entry_point": row.get("entry_point"), "setup": setup if setup.strip() else self.head(row)}
+            for out in outs:
+                program = sandbox.program_of(out["text"], tests, prompt=prompt, **about)
+                jobs.append({"code": program, "tests": tests, "timeout_s": self.settings["timeout_s"], **about})
         try:
-            verdicts = iter(list(zip(sandbox.run_many(jobs), jobs, strict=True)))
+            verdicts = sandbox.run_many(jobs)
         except (sandbox.BadTests, sandbox.SandboxError) as error:
             raise UserError(f"task code: {error}") from None
-        records = [[self.record(*next(verdicts)) for _ in outs] for outs in outputs]
+        scored = map(self.record, verdicts, jobs)
+        records = [[next(scored) for _ in outs] for outs in outputs]
         return records, pass_values(records, "passed", self.ks)
 
     def record(self, verdict, job: dict) -> dict:
@@ -6602,50 +6568,26 @@ class Code(Task):
         return {"metrics": {"passed": passed}, "extracted": job["code"], "reason": reason[:2000]}
 
 
-@dataclass
-class Request:
-    """One thing to compute: a completion of `ids`, or the log-prob of `scored` after `ids`."""
-
-    ids: list[int]
-    scored: list[int] | None = None
-    stops: list[str] = field(default_factory=list)
-    limit: int = 0  # most new tokens
-    sample: int = 0  # which of the n completions
-    prompt: object = None  # text or messages, for servers
-    given: str | None = None  # the completion itself, with --completion_column
-    cut: bool = False  # the beginning did not fit the context
-
-    def key(self) -> str:
-        """What the result depends on, besides model and settings."""
-        content = [self.ids, self.scored, self.stops, self.limit, self.sample, self.prompt]
-        return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32]
-
-    def seed(self) -> int:
-        """A number that depends on the prompt only."""
-        return int(hashlib.sha256(json.dumps([self.ids, self.prompt]).encode()).hexdigest()[:15], 16)
-
-
-def fingerprint(source: str, full: int = 2**32) -> str:
-    """Hash of the files of a checkpoint folder; of files above 4 GiB 256 evenly spaced MiB, size and time."""
-    total = hashlib.sha256()
-    suffixes = (".json", ".safetensors", ".bin", ".model", ".jinja", ".txt")
-    for path in sorted(p for p in Path(source).iterdir() if p.suffix in suffixes and p.is_file()):
-        size, block = path.stat().st_size, 2**20
-        total.update(f"{path.name} {size}".encode())
-        with path.open("rb") as f:
-            if size <= full:
-                total.update(hashlib.file_digest(f, "sha256").digest())
-                continue
-            total.update(str(path.stat().st_mtime_ns).encode())
-            for i in range(256):
-                f.seek(max(0, size - block) * i // 255)
-                total.update(f.read(block))
-    return total.hexdigest()[:16]
-
-
 # -------------------------------------------------------------- scored tasks (src/programs/evaluation/scored_tasks.py)
 
 CHOICE_COLUMNS = ("choices", "options", "endings")
+GOLD_COLUMNS = ("answer", "label", "answerKey", "gold", "correct", "answer_idx", "answer_index")
+
+
+def text_windows(tokens: list[int], prefix: list[int], length: int, stride: int) -> list[tuple[list[int], list[int]]]:
+    """Cut tokens into (context, scored) pairs for a model of `length` positions; every token is scored once.
+
+    The first window is conditioned on `prefix`; each later one scores the next `stride` tokens, given as many tokens
+    before them as fit. stride = length is lm-evaluation-harness's rolling window: one token of context, and a last
+    window that looks back over a full one.
+    """
+    end = min(length, len(tokens))
+    windows = [(prefix, tokens[:end])] if tokens else []
+    while end < len(tokens):
+        scored = min(stride, len(tokens) - end)
+        end += scored
+        windows.append((tokens[max(0, end - length - 1) : end - scored], tokens[end - scored : end]))
+    return windows
 
 
 class Perplexity(Task):
@@ -6653,20 +6595,15 @@ class Perplexity(Task):
 
     name = "perplexity"
     logprobs = True
-    options: ClassVar[dict] = {"bos": "lm_eval", "stride": 0, "column": ""}
+    asks = False
+    options: ClassVar[dict] = {"stride": 0, "column": ""}
 
     def check(self):
-        super().check()
-        bos = self.option("bos", ("lm_eval", "once", "none"))
-        start = {
-            "lm_eval": "given BOS (end token without one) before the text as the tokenizer encodes it, so that a BOS "
-            "of the tokenizer's own is scored, as lm-evaluation-harness does",
-            "once": "given one BOS (end token without one), which is not scored",
-            "none": "given its first token, which is not scored",
-        }[bos]
         stride = self.settings["stride"]
         windows = f"{stride} new tokens a window" if stride else "disjoint windows of the context with one token before"
-        self.definition = f"each text is {start}; {windows}; words: re.split(r'\\s+'); bytes: UTF-8"
+        start = "each text is given BOS (end token without one) before the text as the tokenizer encodes it, so that a "
+        start += "BOS of the tokenizer's own is scored, as lm-evaluation-harness does"
+        self.definition = f"{start}; {windows}; words: re.split(r'\\s+'); bytes: UTF-8"
 
     def text(self, row: dict) -> str:
         """The text of a row."""
@@ -6680,12 +6617,9 @@ class Perplexity(Task):
 
     def requests(self, row: dict, model) -> list[tuple[list[int], list[int]]]:
         """(context, scored) token pairs of a row."""
-        length, bos = model.max_length, self.settings["bos"]
-        stride = self.settings["stride"] or length
+        length, stride = model.max_length, self.settings["stride"] or model.max_length
         need(1 <= stride <= length, f"got stride {stride}; expected 1 to the context of {length} tokens")
-        text = self.text(row)
-        tokens = model.encode(text) if bos == "lm_eval" else model.tokenizer.encode(text, add_special_tokens=False)
-        return text_windows(tokens, [] if bos == "none" else [model.prefix_id], length, stride)
+        return text_windows(encode_text(model.tokenizer, self.text(row)), [model.prefix_id], length, stride)
 
     def score(self, rows, outputs):
         texts = [self.text(row) for row in rows]
@@ -6711,17 +6645,8 @@ class MultipleChoice(Task):
     name = "multiple_choice"
     logprobs = True
     options: ClassVar[dict] = {"template": "auto"}
+    choices_of: ClassVar[dict] = {"template": ("auto", "qa", "plain")}
     definition = "acc: the highest log-prob; acc_norm: the highest log-prob per character of the choice"
-
-    def check(self):
-        super().check()
-        self.option("template", ("auto", "qa", "plain"))
-
-    def question(self, row):
-        prompt, template = super().question(row), self.settings["template"]
-        if template == "qa" or (template == "auto" and "prompt" not in row):
-            return f"Question: {user_text(prompt)}\nAnswer:"
-        return prompt
 
     def choices(self, row: dict) -> tuple[list[str], int]:
         """The choices and the index of the right one."""
@@ -6732,7 +6657,7 @@ class MultipleChoice(Task):
             choices, labels = choices["text"], choices.get("label")
         good = isinstance(choices, list) and len(choices) > 1 and all(isinstance(c, str) and c for c in choices)
         need(good, f"got choices {str(choices)[:80]}; expected a list of two texts or more")
-        gold = self.require(row, ("answer", "label", "answerKey", "gold", "correct", "answer_idx", "answer_index"))
+        gold = self.require(row, GOLD_COLUMNS)
         gold = gold[0] if isinstance(gold, list) and len(gold) == 1 else gold
         if labels and gold in labels:
             return choices, labels.index(gold)
@@ -6768,103 +6693,41 @@ class MultipleChoice(Task):
         return records, mean_values(records)
 
 
-# -------------------------------------------------------------------- own tasks (src/programs/evaluation/own_tasks.py)
+# ---------------------------------------------------------------------- requests (src/programs/evaluation/requests.py)
 
 
-class RewardTask(Task):
-    """Any reward functions: the graders of training are the graders here."""
+@dataclass
+class Request:
+    """One thing to compute: a completion of `ids`, or the log-prob of `scored` after `ids`."""
 
-    name = "reward"
-    definition = "the mean of each function where it applies; score: their weighted sum"
+    ids: list[int]
+    scored: list[int] | None = None
+    stops: list[str] = field(default_factory=list)
+    limit: int = 0  # most new tokens
+    sample: int = 0  # which of the n completions
+    prompt: object = None  # text or messages, for servers
+    given: str | None = None  # the completion itself, with --completion_column
+    cut: bool = False  # the beginning did not fit the context
 
-    def check(self):
-        specs = [*self.targets, *self.config.reward]
-        need(specs, "got the task reward without functions; expected some; try --task reward:FILE.py:function")
-        self.graders = Reward(specs, call_limits(self.config))
+    def key(self) -> str:
+        """What the result depends on, besides model and settings."""
+        content = [self.ids, self.scored, self.stops, self.limit, self.sample, self.prompt]
+        return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32]
 
-    def columns(self, row: dict) -> dict:
-        """A row as the Reward class takes it."""
-        reserved = ("prompt", "prompts", "completions", "completion_ids")
-        return {"prompt": self.question(row), "columns": {k: v for k, v in row.items() if k not in reserved}}
-
-    def check_row(self, row):
-        self.graders.check_columns(self.columns(row))
-
-    def score(self, rows, outputs):
-        flat = [(self.columns(row), out) for row, outs in zip(rows, outputs, strict=True) for out in outs]
-        scores, parts = self.graders(
-            [row for row, _ in flat], [out["text"] for _, out in flat], [out["ids"] for _, out in flat]
-        )
-        named = [{name: x[i] for name, x in parts.items()} for i in range(len(flat))]
-        applies = [any(x is not None for x in metrics.values()) for metrics in named]
-        flat_records = iter(
-            {
-                "metrics": m | {"score": s if a else None},
-                "extracted": None,
-                "reason": "" if a else "no function applies",
-            }
-            for m, s, a in zip(named, scores, applies, strict=True)
-        )
-        records = [[next(flat_records) for _ in outs] for outs in outputs]
-        return records, mean_values(records)
+    def seed(self) -> int:
+        """A number that depends on the prompt only."""
+        return int(hashlib.sha256(json.dumps([self.ids, self.prompt]).encode()).hexdigest()[:15], 16)
 
 
-class Custom(Task):
-    """A function `score(row, completion)` or a class with that method, `prompt(row)`, `target(row)`, `stop`."""
-
-    name = "custom"
-    definition = "the mean of what the task's own score returns"
-
-    def check(self):
-        need(len(self.targets) == 1, f"got {self.label!r}; expected custom:FILE.py:name")
-        ((target, _),) = load_rewards(self.targets[0])
-        self.user_task = target() if inspect.isclass(target) else target
-        self.score_row = getattr(self.user_task, "score", self.user_task)
-        need(callable(self.score_row), f"got {self.label!r}: no method score; expected score(row, completion)")
-
-    def question(self, row):
-        if not hasattr(self.user_task, "prompt"):
-            return super().question(row)
-        prompt = self.ask_own("prompt", row)
-        check_prompt(prompt, f"prompt of {self.label}")
-        return prompt
-
-    def target(self, row):
-        return self.ask_own("target", row) if hasattr(self.user_task, "target") else super().target(row)
-
-    def ask_own(self, method: str, row: dict):
-        """What the class says of a row."""
-        try:
-            return getattr(self.user_task, method)(row)
-        except Exception as error:
-            raise RewardError(f"{method} of {self.label}: raised {type(error).__name__}: {error}") from error
-
-    def stops(self, chat):
-        return list(getattr(self.user_task, "stop", []))
-
-    def score_one(self, row, out):
-        where = f"task {self.label}, completion {out['text'][:200]!r}"
-        try:
-            result = self.score_row(row, out["text"])
-        except Exception as error:
-            raise RewardError(f"{where}: raised {type(error).__name__}: {error}") from error
-        metrics = dict(result) if isinstance(result, dict) else {"score": result}
-        extra = {key: metrics.pop(key) for key in ("extracted", "reason") if key in metrics}
-        for name, value in metrics.items():
-            value = value.item() if hasattr(value, "item") else value
-            good = value is None or (isinstance(value, int | float) and math.isfinite(value))
-            if not good:
-                raise RewardError(f"{where}: got {name} {value!r}; expected a finite number, True, False or None")
-            metrics[name] = None if value is None else float(value)
-        return {"extracted": None, "reason": "", **extra, "metrics": metrics}
+def cut_at(text: str, stops: list[str]) -> str:
+    """The text before the first of each stop string, one after the other."""
+    for stop in stops:
+        text = text.split(stop)[0]
+    return text
 
 
-# ------------------------------------------------------------------------ prompts (src/programs/evaluation/prompts.py)
-
-
-def add_shots(task: Task, question, shots: list[tuple], config: Config, chat: bool):
+def add_shots(question, shots: list[tuple], system: str, chat: bool):
     """The prompt with system prompt and worked examples: chat messages with a template, text without."""
-    system = config.system_prompt
     as_text = [(user_text(q) if isinstance(q, list) else q, answer) for q, answer in shots]
     if not chat:
         if isinstance(question, list):  # the form that trainers give to a chat without a template
@@ -6874,11 +6737,8 @@ def add_shots(task: Task, question, shots: list[tuple], config: Config, chat: bo
     messages = [dict(m) for m in question] if isinstance(question, list) else [{"role": "user", "content": question}]
     has_system = messages[0]["role"] == "system"
     head = [messages.pop(0)] if has_system else [{"role": "system", "content": system}] if system else []
-    if config.fewshot_as_turns:
-        for q, answer in as_text:
-            head += [{"role": "user", "content": q}, {"role": "assistant", "content": answer}]
-    elif shots:
-        messages[0]["content"] = "".join(f"{q} {answer}\n\n" for q, answer in as_text) + messages[0]["content"]
+    for q, answer in as_text:
+        head += [{"role": "user", "content": q}, {"role": "assistant", "content": answer}]
     return head + messages
 
 
@@ -6901,13 +6761,64 @@ def encode_rendered(tokenizer, prompt, **template) -> list[int]:
 def encode_pair(tokenizer, prompt, choice: str, **template) -> tuple[list[int], list[int]]:
     """(context, continuation) ids; spaces between them belong to the continuation, as tokenizers have them."""
     text = render(tokenizer, prompt, **template)
-    choice = choice if isinstance(prompt, list) else f" {choice}"
-    context = text.rstrip()
     if isinstance(prompt, list):
-        whole, before = (tokenizer.encode(part, add_special_tokens=False) for part in (text + choice, context))
+        whole, before = (tokenizer.encode(part, add_special_tokens=False) for part in (text + choice, text.rstrip()))
     else:
-        whole, before = encode_text(tokenizer, text + choice), encode_text(tokenizer, context)
+        whole, before = (encode_text(tokenizer, part) for part in (f"{text} {choice}", text.rstrip()))
     return before, whole[len(before) :]
+
+
+def use_template(config: Config, model) -> bool:
+    """Whether prompts go through the chat template; for a server, whether they go as messages."""
+    has = bool(model.tokenizer.chat_template) if model.tokenizer else bool(config.base_url)
+    need(
+        has or config.chat_template != "on" or config.completion_column,
+        f"got --chat_template on, but {model.source} has none; expected a chat model; try --chat_template off",
+    )
+    return has and config.chat_template != "off"
+
+
+def make_requests(config: Config, task: Task, model, rows: list[dict], shots: list[dict]) -> tuple[list, list, int]:
+    """(prompts, requests of each row, how many prompts were cut to fit the context)."""
+    if not task.asks:
+        pairs = [task.requests(row, model) for row in rows]
+        return [task.text(row) for row in rows], [[Request(a, b) for a, b in pair] for pair in pairs], 0
+    chat, prompts, requests, cut = use_template(config, model), [], [], 0
+    worked, template = [(task.question(row), task.target(row)) for row in shots], template_settings(config)
+    form = TemplateForm(model.tokenizer) if chat and model.tokenizer else None
+    for row in rows:
+        question = task.question(row)
+        templated = form is not None and form.holds(question)
+        need(
+            not templated or not (worked or config.system_prompt),
+            f"got prompt {question[:80]!r}, which is in the chat template's form already, with worked examples or a "
+            "system prompt; expected chat messages or plain text; try without --fewshot and --system_prompt",
+        )
+        prompts.append(add_shots(question, worked, config.system_prompt, chat and not templated))
+        if task.logprobs:
+            pairs = [encode_pair(model.tokenizer, prompts[-1], choice, **template) for choice in task.choices(row)[0]]
+            cut += any(len(a) + len(b) > model.max_length + 1 for a, b in pairs)
+            fits = all(0 < len(b) <= model.max_length for _, b in pairs)
+            need(fits, f"got a choice of no or more than {model.max_length} tokens: {str(task.choices(row)[0])[:200]}")
+            requests.append([Request(a, b) for a, b in pairs])
+        elif config.completion_column:
+            requests.append([Request([], sample=i, given=t) for i, t in enumerate(given_texts(config, row))])
+        else:
+            requests.append(completions_of(config, task, model, prompts[-1], chat))
+            cut += requests[-1][0].cut
+    return prompts, requests, cut
+
+
+def completions_of(config: Config, task: Task, model, prompt, chat: bool) -> list[Request]:
+    """The requests for n completions of a prompt."""
+    shared = {"stops": list(dict.fromkeys([*task.stops(chat), *config.stop])), "limit": task.max_new_tokens}
+    if not model.tokenizer:
+        return [Request([], sample=i, prompt=prompt, **shared) for i in range(config.n)]
+    room = (model.max_length or math.inf) - task.max_new_tokens
+    need(room > 0, f"got max_new_tokens {task.max_new_tokens} for a context of {model.max_length}; expected less")
+    ids = encode_rendered(model.tokenizer, prompt, **template_settings(config)) or [model.prefix_id]
+    long = len(ids) > room
+    return [Request(ids[-room:] if long else ids, sample=i, cut=long, **shared) for i in range(config.n)]
 
 
 # ---------------------------------------------------------------------------- cache (src/programs/evaluation/cache.py)
@@ -6966,38 +6877,118 @@ def compute(config: Config, model, requests: list[Request], kind: str, title: st
 
     cache, (rank, size) = ResultCache(config, model, kind), ranks()
     keys = [r.key() for r in requests]
-    outputs = [cache.rows.get(key) for key in keys]
-    missing = list(dict.fromkeys(k for k, out in zip(keys, outputs, strict=True) if out is None))
-    first = {key: i for i, key in reversed(list(enumerate(keys)))}
-    waiting = [requests[first[key]] for key in missing]
-    sizes = [len(r.ids) + len(r.scored or ()) + r.limit for r in waiting]
-    local_requests = [waiting[i] for i in dealt(sizes, [tuple(r.ids) for r in waiting], size)[rank]]
-    computed, failure = [None] * len(local_requests), None
-    bar = tqdm(total=len(local_requests), desc=title, disable=None if rank == 0 else True, smoothing=0.1)
+    waiting = {key: r for key, r in zip(keys, requests, strict=True) if key not in cache.rows}
+    reused, asked = sum(key in cache.rows for key in keys), list(waiting.values())
+    sizes = [len(r.ids) + len(r.scored or ()) + r.limit for r in asked]
+    local = [asked[i] for i in dealt(sizes, [tuple(r.ids) for r in asked], size)[rank]]
+    computed, failure = {}, None
+    bar = tqdm(total=len(local), desc=title, disable=None if rank == 0 else True, smoothing=0.1)
 
     def done(i: int, output: dict) -> None:
-        computed[i] = output
-        cache.add(local_requests[i].key(), output)
+        computed[local[i].key()] = output
+        cache.add(local[i].key(), output)
         bar.update()
 
     try:
-        getattr(model, kind)(local_requests, done)
+        getattr(model, kind)(local, done)
     except Exception as error:  # the other processes wait for this one: tell them
         plain = size == 1 or isinstance(error, UserError)
         failure = error if plain else UserError(f"process {rank}: {type(error).__name__}: {error}")
     finally:
         bar.close()
         cache.close()
-    merged = (
-        gather_rows([(r.key(), out) for r, out in zip(local_requests, computed, strict=True)], failure)
-        if size > 1
-        else None
-    )
+    parts = gather_rows([computed], failure) if size > 1 else [computed]
     if failure:
         raise failure
-    fresh = dict(merged if merged is not None else zip((r.key() for r in local_requests), computed, strict=True))
-    reused = sum(out is not None for out in outputs)
-    return [fresh[key] if out is None else out for key, out in zip(keys, outputs, strict=True)], reused
+    fresh = {key: output for part in parts for key, output in part.items()}
+    return [fresh[key] if key in fresh else cache.rows[key] for key in keys], reused
+
+
+# -------------------------------------------------------------------- own tasks (src/programs/evaluation/own_tasks.py)
+
+
+class RewardTask(Task):
+    """Any reward functions: the graders of training are the graders here."""
+
+    name = "reward"
+    targets_named = True
+    definition = "the mean of each function where it applies; score: their weighted sum"
+
+    def check(self):
+        specs = [*self.targets, *self.config.reward]
+        need(specs, "got the task reward without functions; expected some; try --task reward:FILE.py:function")
+        self.graders = Reward(specs, call_limits(self.config))
+
+    def columns(self, row: dict) -> dict:
+        """A row as the Reward class takes it."""
+        reserved = ("prompt", "prompts", "completions", "completion_ids")
+        return {"prompt": self.question(row), "columns": {k: v for k, v in row.items() if k not in reserved}}
+
+    def check_row(self, row):
+        self.graders.check_columns(self.columns(row))
+
+    def score(self, rows, outputs):
+        flat = [(self.columns(row), out) for row, outs in zip(rows, outputs, strict=True) for out in outs]
+        texts, ids = ([out[key] for _, out in flat] for key in ("text", "ids"))
+        scores, parts = self.graders([row for row, _ in flat], texts, ids)
+        scored = []
+        for i, score in enumerate(scores):
+            metrics = {name: values[i] for name, values in parts.items()}
+            applies = any(x is not None for x in metrics.values())
+            metrics["score"] = score if applies else None
+            scored.append({"metrics": metrics, "extracted": None, "reason": "" if applies else "no function applies"})
+        rest = iter(scored)
+        records = [[next(rest) for _ in outs] for outs in outputs]
+        return records, mean_values(records)
+
+
+class Custom(Task):
+    """A function `score(row, completion)` or a class with that method, `prompt(row)`, `target(row)`, `stop`."""
+
+    name = "custom"
+    targets_named = True
+    definition = "the mean of what the task's own score returns"
+
+    def check(self):
+        need(len(self.targets) == 1, f"got {self.label!r}; expected custom:FILE.py:name")
+        ((target, _),) = load_rewards(self.targets[0])
+        self.user_task = target() if inspect.isclass(target) else target
+        self.score_row = getattr(self.user_task, "score", self.user_task)
+        need(callable(self.score_row), f"got {self.label!r}: no method score; expected score(row, completion)")
+
+    def question(self, row):
+        if not hasattr(self.user_task, "prompt"):
+            return self.prompt(row)
+        prompt = self.call_user(f"prompt of {self.label}", self.user_task.prompt, row)
+        check_prompt(prompt, f"prompt of {self.label}")
+        return prompt
+
+    def target(self, row):
+        if not hasattr(self.user_task, "target"):
+            return super().target(row)
+        return self.call_user(f"target of {self.label}", self.user_task.target, row)
+
+    def call_user(self, where: str, function, *given):
+        """What the user's code says."""
+        try:
+            return function(*given)
+        except Exception as error:
+            raise RewardError(f"{where}: raised {type(error).__name__}: {error}") from error
+
+    def stops(self, chat):
+        return list(getattr(self.user_task, "stop", []))
+
+    def score_one(self, row, out):
+        where = f"task {self.label}, completion {out['text'][:200]!r}"
+        result = self.call_user(where, self.score_row, row, out["text"])
+        metrics = dict(result) if isinstance(result, dict) else {"score": result}
+        extra = {key: metrics.pop(key) for key in ("extracted", "reason") if key in metrics}
+        for name, value in metrics.items():
+            value = value.item() if hasattr(value, "item") else value
+            if not (value is None or (isinstance(value, int | float) and math.isfinite(value))):
+                raise RewardError(f"{where}: got {name} {value!r}; expected a finite number, True, False or None")
+            metrics[name] = None if value is None else float(value)
+        return {"extracted": None, "reason": "", **extra, "metrics": metrics}
 
 
 # ------------------------------------------------------ environment task (src/programs/evaluation/environment_task.py)
@@ -7009,18 +7000,18 @@ class EnvironmentTask(Task):
     name = "environment"
     plays = True
     options: ClassVar[dict] = {"k": ""}
+    passes = "accuracy"
+    neutral = ("turns", "calls", "tool_seconds", "length_tokens")
+    directions: ClassVar[dict] = dict.fromkeys(neutral) | {"limit_frac": False}
     definition = (
         "score: get_reward and the reward functions with their weights; accuracy: 1 or more by the first of them, and "
         "what pass@k counts; failure_frac: share of tool calls; limit_frac: ended by max_turns or by the tokens"
     )
 
     def check(self):
-        super().check()
-        need(
-            self.config.environment,
-            "got the task environment without an environment; expected a class; try --environment FILE.py:Class",
-        )
-        self.ks, self.tried = read_ks(self), set()
+        given = self.config.environment
+        need(given, "got the task environment without one; expected a class; try --environment FILE.py:Class")
+        self.tried = set()
         self.environments, self.reward = load_scored(self.config)
 
     def example(self, row: dict) -> dict:
@@ -7039,13 +7030,11 @@ class EnvironmentTask(Task):
 
     def play(self, model, rows: list[dict]) -> tuple[list[dict], list[list[dict]], int]:
         """(examples that were played, the records of their conversations, answers that came from the cache)."""
-        limit = self.settings["max_new_tokens"] or self.config.max_new_tokens
-        config = dataclasses.replace(self.config, model=model.source, max_new_tokens=limit)
+        config = dataclasses.replace(self.config, model=model.source, max_new_tokens=self.max_new_tokens)
         check_chat_template(config, model.tokenizer)
         check_fits(config, model.max_length)
         setup = make_play_setup(config, model.tokenizer, model.eos_ids, self.environments)
-        source = self.settings["data"] or config.data
-        examples = playable_rows(config, setup, list(map(self.example, rows)), source)
+        examples = playable_rows(config, setup, list(map(self.example, rows)), self.source)
         each = [{**example, "sample": i} for example in examples for i in range(config.n)]
         cache = ResultCache(config, model, "conversation")
         try:
@@ -7065,13 +7054,11 @@ class EnvironmentTask(Task):
 
     def values_of(self, records: list[list[dict]]) -> dict:
         """Values of each metric over the rows."""
-        values = mean_values(records, lower=("limit_frac",))
-        for name in ("turns", "calls", "tool_seconds"):
-            values[name] = dataclasses.replace(values[name], higher_is_better=None)
+        values = mean_values(records, self.directions)
         del values["failures"]
         failed, calls = ([sum(r["metrics"][name] for r in row) for row in records] for name in ("failures", "calls"))
         values["failure_frac"] = Values(failed, calls, higher_is_better=False)
-        return values | pass_values(records, "accuracy", self.ks)
+        return values | pass_values(records, self.passes, self.ks)
 
 
 def answers_of(config: Config, model, examples: list[dict], cache: ResultCache):
@@ -7081,11 +7068,8 @@ def answers_of(config: Config, model, examples: list[dict], cache: ResultCache):
     generate = model.turns()
 
     def answer(prompts: list[list[int]], numbers: list[int], turn: int) -> list[tuple[list[int], list[float]]]:
-        samples = [examples[number]["sample"] for number in numbers]
-        asked = [
-            Request(ids=ids, sample=sample, limit=config.max_new_tokens)
-            for ids, sample in zip(prompts, samples, strict=True)
-        ]
+        pairs = zip(prompts, numbers, strict=True)
+        asked = [Request(ids, sample=examples[n]["sample"], limit=config.max_new_tokens) for ids, n in pairs]
         outputs = [cache.rows.get(request.key()) for request in asked]
         missing = [i for i, output in enumerate(outputs) if output is None]
         cache.hits += len(asked) - len(missing)
@@ -7119,7 +7103,7 @@ def conversation_record(model, conversation: Conversation, scores: dict, weights
         "length_tokens": sum(conversation.response_mask),
     }
     return {
-        "text": "\n".join(visible_text(model.tokenizer, ids, model.eos_ids) for ids in answers),
+        "completion": "\n".join(visible_text(model.tokenizer, ids, model.eos_ids) for ids in answers),
         "tokens": sum(conversation.response_mask),
         "finish": conversation.ended_by,
         "metrics": metrics,
@@ -7129,406 +7113,6 @@ def conversation_record(model, conversation: Conversation, scores: dict, weights
         "messages": conversation.messages,
         "pieces": pieces(model.tokenizer, conversation),
     }
-
-
-# -------------------------------------------------------------- trained rows (src/programs/evaluation/trained_rows.py)
-
-
-def training_settings(source: str) -> Iterator[tuple[Path, dict]]:
-    """(folder, settings) of the run that wrote a model, and of those that wrote the models before it."""
-    seen, path = set(), Path(source).resolve()
-    while path.is_dir() and path not in seen:
-        seen.add(path)
-        settings = {}
-        for folder in (
-            path,
-            *path.parents[:3],
-        ):  # the last: checkpoints/checkpoint-50
-            for name in ("config.json", "settings.json"):
-                try:
-                    saved = json.loads((folder / name).read_text(encoding="utf-8"))
-                    saved = saved.get("settings", saved)
-                except (OSError, ValueError, AttributeError):
-                    continue
-                if not settings and isinstance(saved, dict) and {"data", "data.train_files"} & saved.keys():
-                    settings = saved  # the config.json of a model has no data
-                    yield folder, saved
-        path = Path(str(settings.get("model") or "")).resolve() if settings.get("model") else Path()
-
-
-def trained_tasks(source: str, with_columns: bool) -> set[tuple]:
-    """What the prompts ask that a model was trained on; none for a model that no run's settings lie beside."""
-    tasks = set()
-    for folder, settings in training_settings(source):
-        data = settings.get("data") or settings.get("data.train_files")
-        for file in data if isinstance(data, list) else [data]:
-            try:
-                rows = read_rows(str(file))
-            except UserError as error:
-                say(f"note: cannot tell whether {source} was trained on these rows: {folder} names {file}: {error}")
-                continue
-            column = settings.get("prompt_column")
-            tasks.update(asked(row, (column, *PROMPT_COLUMNS), with_columns) for row in rows)
-    return tasks - {None}
-
-
-def asked(row: dict, columns, with_columns: bool) -> tuple | None:
-    """`task_of` a row of a data file; None where no prompt is found in it."""
-    name = next((name for name in columns if row.get(name)), None)
-    prompt = row.get(name)
-    good = isinstance(prompt, str) or (isinstance(prompt, list) and all(isinstance(turn, dict) for turn in prompt))
-    if not good or not name:
-        return None
-    others = {key: value for key, value in row.items() if key not in (*RESERVED, name)}
-    try:
-        return task_of({"prompt": prompt, "columns": others}, with_columns)
-    except (KeyError, TypeError):
-        return None
-
-
-def count_trained(source: str, tasks: list[tuple[Task, list[dict]]]) -> dict[str, int]:
-    """How many rows of each task, by its label, a model was trained on; says so in one line where there are any."""
-    played = [task.plays for task, _ in tasks]
-    trained = trained_tasks(source, all(played))
-    counts = {
-        task.label: sum(asked(row, PROMPT_COLUMNS, all(played)) in trained for row in rows) for task, rows in tasks
-    }
-    counts = {label: count for label, count in counts.items() if count}
-    if counts:
-        rows = {task.label: len(rows) for task, rows in tasks}
-        shares = ", ".join(f"{label}: {count} of {rows[label]} rows" for label, count in counts.items())
-        say(f"warning: {source} was trained on rows of this evaluation ({shares}); the figures are inflated")
-    return counts
-
-
-def warn_of_trained(reports: list[dict]) -> None:
-    """Say where results that are compared have rows that a model was trained on."""
-    counts = [
-        f"{report['model']['name']}, {label}: {result['trained_rows']} of {result['rows']}"
-        for report in reports
-        for label, result in report["tasks"].items()
-        if result.get("trained_rows")
-    ]
-    if counts:
-        say(f"warning: rows of this comparison were trained on ({'; '.join(counts)}); a gain is inflated")
-
-
-# -------------------------------------------------------------------------- report (src/programs/evaluation/report.py)
-
-
-def in_short(metric: dict) -> list[str]:
-    """Cells of a metric: value, interval, rows."""
-    if metric["value"] is None:
-        return ["not applicable", "", "", f"0 of {metric['of']}"]
-    low_high = "" if metric["ci95"] is None else "[{:.4g}, {:.4g}]".format(*metric["ci95"])
-    error = "" if metric["stderr"] is None else f"{metric['stderr']:.2g}"
-    count = str(metric["n"]) if metric["n"] == metric["of"] else f"{metric['n']} of {metric['of']}"
-    return [f"{metric['value']:.4g}", error, low_high, count]
-
-
-TABLE_HEAD = ["task", "metric", "value", "stderr", "95 % interval", "rows"]
-
-
-def table_cells(report: dict) -> list[list[str]]:
-    """The metrics of all tasks as cells."""
-    return [
-        [task, name, *in_short(metric)]
-        for task, result in report["tasks"].items()
-        for name, metric in result["metrics"].items()
-    ]
-
-
-def print_metrics(report: dict) -> None:
-    """Print the metrics of a run."""
-    lines = [TABLE_HEAD, *table_cells(report)]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(TABLE_HEAD))]
-    tell(f"{report['model']['name']} ({report['model']['hash']})")
-    for line in lines:
-        tell("  " + "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
-    for note in report["model"]["notes"]:
-        tell(f"  note: {note}")
-    for task, result in report["tasks"].items():
-        if result["prompts_cut"]:
-            tell(f"  note: {task}: {result['prompts_cut']} of {result['rows']} prompts were cut to fit the context")
-        if result.get("rows_left_out"):
-            tell(f"  note: {task}: {result['rows_left_out']} rows were left out, as their prompts are too long")
-
-
-# -------------------------------------------------------------------------------- run (src/programs/evaluation/run.py)
-
-
-def task_rows(config: Config, task: Task) -> tuple[list[dict], list[dict]]:
-    """(rows to evaluate, rows for worked examples), checked."""
-    source = task.settings["data"] or config.data
-    rows, shots = rows_of(source), []
-    if config.fewshot and type(task) is not Perplexity:
-        same_rows = not config.fewshot_data
-        pool = rows if same_rows else rows_of(config.fewshot_data, "--fewshot_data")
-        need(
-            len(pool) >= config.fewshot + same_rows,
-            f"got {len(pool)} rows; expected more than --fewshot {config.fewshot}",
-        )
-        shots, count = pool[: config.fewshot], len(rows)
-        rows = rows[config.fewshot :] if same_rows else [row for row in rows if row not in shots]
-        if same_rows:
-            say(f"{task.label}: the first {config.fewshot} rows are the worked examples and not evaluated")
-        elif len(rows) < count:
-            say(f"{task.label}: {count - len(rows)} rows are worked examples and not evaluated")
-            need(rows, "got no rows but the worked examples; expected others; try another --fewshot_data")
-    limit = task.settings["limit"] or config.limit
-    rows = rows[:limit] if limit else rows
-    for number, row in enumerate(rows, start=1 + config.fewshot * (not config.fewshot_data)):
-        try:
-            task.check_row(row)
-            if type(task) is not Perplexity:
-                task.question(row)
-            if config.completion_column:
-                given_texts(config, row)
-        except UserError as error:
-            raise type(error)(f"{source}, row {number}: {error}") from None
-    if type(task) is not Perplexity:
-        warn_unread(source, [(task.unused(row), task.question(row)) for row in rows])
-    return rows, shots
-
-
-def given_texts(config: Config, row: dict) -> list[str]:
-    """The completions in --completion_column: a text or a list of them."""
-    given = row.get(config.completion_column)
-    texts = [given] if isinstance(given, str) else given
-    good = isinstance(texts, list) and texts and all(isinstance(text, str) for text in texts)
-    need(good, f"got {str(given)[:60]!r} in column {config.completion_column!r}; expected text or a list of texts")
-    return texts
-
-
-def evaluation_template(config: Config) -> str:
-    """The file of --chat_template FILE; "" for auto, on and off."""
-    return "" if config.chat_template in ("auto", "on", "off") else config.chat_template
-
-
-def use_template(config: Config, model) -> bool:
-    """Whether prompts go through the chat template; for a server, whether they go as messages."""
-    has = bool(model.tokenizer.chat_template) if model.tokenizer else config.chat_template == "on"
-    if config.base_url:
-        return config.chat_template != "off"
-    need(
-        has or config.chat_template != "on" or config.completion_column,
-        f"got --chat_template on, but {model.source} has none; expected a chat model; try --chat_template off",
-    )
-    return has and config.chat_template != "off"
-
-
-def make_requests(config: Config, task: Task, model, rows: list[dict], shots: list[dict]) -> tuple[list, list, int]:
-    """(prompts, requests of each row, how many prompts were cut to fit the context)."""
-    chat, prompts, requests, cut = use_template(config, model), [], [], 0
-    worked, template = [(task.question(row), task.target(row)) for row in shots], template_settings(config)
-    limit = task.settings["max_new_tokens"] or config.max_new_tokens
-    stops = list(dict.fromkeys([*task.stops(chat), *config.stop]))
-    room = (model.max_length or math.inf) - limit
-    if not task.logprobs:
-        need(room > 0, f"got max_new_tokens {limit} for a context of {model.max_length}; expected less")
-    form = TemplateForm(model.tokenizer) if chat and model.tokenizer else None
-    for row in rows:
-        if type(task) is Perplexity:
-            prompts.append(task.text(row))
-            requests.append([Request(ids=context, scored=scored) for context, scored in task.requests(row, model)])
-            continue
-        question = task.question(row)
-        templated = form is not None and form.holds(question)
-        need(
-            not templated or not (worked or config.system_prompt),
-            f"got prompt {question[:80]!r}, which is in the chat template's form already, with worked examples or a "
-            "system prompt; expected chat messages or plain text; try without --fewshot and --system_prompt",
-        )
-        prompt = add_shots(task, question, worked, config, chat and not templated)
-        prompts.append(prompt)
-        if task.logprobs:
-            pairs = [encode_pair(model.tokenizer, prompt, choice, **template) for choice in task.choices(row)[0]]
-            cut += any(len(a) + len(b) > model.max_length + 1 for a, b in pairs)
-            fits = all(0 < len(b) <= model.max_length for _, b in pairs)
-            need(fits, f"got a choice of no or more than {model.max_length} tokens: {str(task.choices(row)[0])[:200]}")
-            requests.append([Request(ids=a, scored=b) for a, b in pairs])
-        elif config.completion_column:
-            requests.append([Request([], sample=i, given=t) for i, t in enumerate(given_texts(config, row))])
-        else:
-            ids = encode_rendered(model.tokenizer, prompt, **template) or [model.prefix_id] if model.tokenizer else []
-            long = len(ids) > room
-            cut += long
-            ids = ids[-room:] if long else ids
-            shared = {"stops": stops, "limit": limit, "prompt": None if model.tokenizer else prompt, "cut": long}
-            requests.append([Request(ids=ids, sample=i, **shared) for i in range(config.n)])
-    return prompts, requests, cut
-
-
-def run_task(config: Config, task: Task, model, rows: list[dict], shots: list[dict]) -> tuple[dict, list[dict]]:
-    """(results of one task, its samples)."""
-    if task.plays:
-        return play_task(config, task, model, rows)
-    need(
-        model.can_logprobs or not task.logprobs,
-        f"got task {task.name} with {model.source}; expected a model whose log-probs can be read; try --engine hf",
-    )
-    started = time.perf_counter()
-    prompts, nested, cut = make_requests(config, task, model, rows, shots)
-    if cut:
-        say(f"warning: {task.label}: {cut} of {len(rows)} prompts are longer than the context and lost their beginning")
-    encoded = time.perf_counter()
-    before = model.tokens
-    flat = [request for group in nested for request in group]
-    if config.completion_column:
-        outputs = [{"text": r.given, "ids": [], "tokens": None, "finish": "given"} for r in flat]
-        reused = 0
-    else:
-        outputs, reused = compute(config, model, flat, "logprob" if task.logprobs else "generate", task.label[:40])
-    computed = time.perf_counter()
-    parts = iter(outputs)
-    grouped = [[next(parts) for _ in group] for group in nested]
-    if ranks()[0] != 0:
-        return {}, []
-    records, values = task.score(rows, grouped)
-    scored = time.perf_counter()
-    # a given completion is no part of a row's name: two files, or two columns, of completions have the same rows
-    about = {
-        "prompts_cut": cut,
-        "from_cache": reused,
-        "seconds": {"encode": encoded - started, "compute": computed - encoded, "score": scored - computed},
-        "tokens_per_second": (model.tokens - before) / max(1e-9, computed - encoded),
-    }
-    result = result_of(config, task, prompts if config.completion_column else rows, values, about)
-    return result, samples_of(task, zip(rows, prompts, result["keys"], grouped, records, strict=True))
-
-
-def play_task(config: Config, task: EnvironmentTask, model, rows: list[dict]) -> tuple[dict, list[dict]]:
-    """`run_task` for conversations."""
-    started, before = time.perf_counter(), model.tokens
-    examples, records, reused = task.play(model, rows)
-    if ranks()[0] != 0:
-        return {}, []
-    seconds = time.perf_counter() - started
-    about = {
-        "prompts_cut": 0,
-        "rows_left_out": len(rows) - len(examples),
-        "from_cache": reused,
-        "seconds": {"play": seconds},
-        "tokens_per_second": (model.tokens - before) / max(1e-9, seconds),
-    }
-    played = [example["row"] for example in examples]
-    result = result_of(config, task, played, task.values_of(records), about)
-    prompts = [example["prompt"] for example in examples]
-    shown = [
-        [{k: v for k, v in r.items() if k not in ("text", "finish", "tokens")} for r in outputs] for outputs in records
-    ]
-    return result, samples_of(task, zip(played, prompts, result["keys"], records, shown, strict=True))
-
-
-def result_of(config: Config, task: Task, named: list, values: dict, about: dict) -> dict:
-    """What results.json has of a task; `named` are the rows, or what they are told apart by."""
-    return {
-        "metrics": {name: summarize(v, config.bootstrap, config.seed) for name, v in values.items()},
-        "definition": task.definition,
-        "rows": len(named),
-        **about,
-        "keys": unique_keys([json.dumps(x, sort_keys=True, default=str) for x in named]),
-        "values": {name: dataclasses.asdict(v) for name, v in values.items()},
-    }
-
-
-def samples_of(task: Task, scored) -> list[dict]:
-    """What samples.jsonl has of each (row, prompt, key, outputs, records)."""
-    samples = []
-    for row, prompt, key, outputs, records in scored:
-        for number, record in enumerate(records):
-            output = outputs[number] if not task.logprobs else {}
-            shown = {"task": task.label, "key": key, "id": row.get("id", row.get("task_id")), "sample": number}
-            shown |= {"prompt": prompt, "completion": output.get("text"), "finish": output.get("finish")}
-            samples.append(shown | {"tokens": output.get("tokens"), **record})
-    return samples
-
-
-def unique_keys(texts: list[str]) -> list[str]:
-    """A short hash of each row, so that two runs find their common rows; repeats are numbered."""
-    seen, keys = {}, []
-    for text in texts:
-        key = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-        seen[key] = seen.get(key, 0) + 1
-        keys.append(key if seen[key] == 1 else f"{key}.{seen[key]}")
-    return keys
-
-
-def evaluate(config: Config, tasks: list[tuple], model, folder: Path) -> dict:
-    """Run all tasks on one model, write its files, and return what results.json holds."""
-    started, results, samples = time.perf_counter(), {}, []
-    trained = count_trained(model.source, [(task, rows) for task, rows, _ in tasks])
-    for task, rows, shots in tasks:
-        results[task.label], shown = run_task(config, task, model, rows, shots)
-        samples += shown
-    for label, count in trained.items() if ranks()[0] == 0 else ():
-        results[label]["trained_rows"] = count
-    about = {"name": model.source, "hash": model.hash, "parameters": model.parameters, "context": model.max_length}
-    about |= {"dtype": str(getattr(model, "dtype", "unknown")), "notes": model.notes}
-    seconds = {"load": model.load_s, "all": time.perf_counter() - started + model.load_s}
-    report = {"settings": dataclasses.asdict(config), "versions": versions(), "model": about, "seconds": seconds}
-    report |= {"tasks": results}
-    if ranks()[0] == 0:
-        folder.mkdir(parents=True, exist_ok=True)
-        write_text(folder / "samples.jsonl", "".join(json.dumps(s, ensure_ascii=True) + "\n" for s in samples))
-        write_text(folder / "results.json", json.dumps(report, indent=1, allow_nan=False))
-        print_metrics(report)
-    return report
-
-
-# ------------------------------------------------------------------ task table (src/programs/evaluation/task_table.py)
-
-
-def check_choices(config: Config) -> None:
-    """Raise UserError for settings that cannot work."""
-    check_numbers(config)
-    template = evaluation_template(config)
-    got = f"got chat_template {template!r}, which is no file; expected auto, on, off, or a file with a Jinja template"
-    need(not template or Path(template).is_file(), got)
-    need(
-        not (template and config.base_url),
-        "got --chat_template FILE with --base_url; expected the server's own; try auto",
-    )
-    template_settings(config)
-    need(config.top_p <= 1, f"got top_p {config.top_p}; expected more than 0, at most 1; try 0.95")
-    greedy = config.n > 1 and not config.temperature and not config.completion_column
-    need(not greedy, f"got n {config.n} with temperature 0, so all alike; expected sampling; try --temperature 0.8")
-    need(len(config.model) < 3, f"got {len(config.model)} models; expected one, or two to compare")
-    need(
-        len(config.compare) in (0, 2),
-        f"got --compare with {len(config.compare)} files; expected two results.json; try --compare BEFORE AFTER",
-    )
-    need(config.task or config.compare, f"got no --task; expected one of {', '.join(TASKS)}; try --task math")
-    need(all(config.stop), "got an empty --stop; expected text")
-    check_environment(config)
-    need(not (config.base_url and len(config.model) != 1), "got --base_url; expected one --model, the server's name")
-    http = config.base_url.startswith(("http://", "https://")) or not config.base_url
-    need(http, f"got base_url {config.base_url!r}; expected http:// or https:// before it; try http://HOST:PORT/v1")
-    text, path = config.system_prompt, Path(config.system_prompt)
-    meant = path.is_dir() or (len(text.split()) == 1 and path.suffix in (".txt", ".md", ".jinja"))
-    got = f"got system_prompt {text!r}, which is no file; expected text, or a file that holds it"
-    need(not text or not meant or path.is_file(), f"{got}; try the path from here, {Path.cwd()}")
-    local = {"--base_url": config.base_url, "--engine vllm": config.engine == "vllm"}
-    idle = config.vllm_args and (config.engine != "vllm" or config.base_url)
-    away = config.attn_implementation != "auto" and (config.engine == "vllm" or config.base_url)
-    need(not away, "got --attn_implementation without --engine hf, which alone reads it; try to leave it out")
-    need(not idle, "got --vllm_args without vLLM in this process; try --engine vllm, or the server's own flags")
-    several = int(os.environ.get("WORLD_SIZE", "1")) > 1
-    for flag, given in local.items():
-        need(not (given and several), f"got {flag} under torchrun; expected one process; try without torchrun")
-
-
-TASKS = {
-    kind.name: kind
-    for kind in (Generation, Math, Code, Perplexity, MultipleChoice, RewardTask, Custom, EnvironmentTask)
-}
-
-
-def make_task(text: str, config: Config) -> Task:
-    """The task of a --task flag."""
-    name = text.partition(":")[0]
-    need(name in TASKS, f"got task {name!r}; expected one of {', '.join(TASKS)}{suggest(name, list(TASKS))}")
-    return TASKS[name](text, config)
 
 
 # ------------------------------------------------------------ prefix engine (src/programs/evaluation/prefix_engine.py)
@@ -7608,6 +7192,24 @@ LOGITS_AT_ONCE = 2**26
 PROMPT = 256  # tokens of a prompt, as batches are reckoned
 
 
+def fingerprint(source: str, full: int = 2**32) -> str:
+    """Hash of the files of a checkpoint folder; of files above 4 GiB 256 evenly spaced MiB, size and time."""
+    total = hashlib.sha256()
+    suffixes = (".json", ".safetensors", ".bin", ".model", ".jinja", ".txt")
+    for path in sorted(p for p in Path(source).iterdir() if p.suffix in suffixes and p.is_file()):
+        size, block = path.stat().st_size, 2**20
+        total.update(f"{path.name} {size}".encode())
+        with path.open("rb") as f:
+            if size <= full:
+                total.update(hashlib.file_digest(f, "sha256").digest())
+                continue
+            total.update(str(path.stat().st_mtime_ns).encode())
+            for i in range(256):
+                f.seek(max(0, size - block) * i // 255)
+                total.update(f.read(block))
+    return total.hexdigest()[:16]
+
+
 class LocalModel:
     """A Hugging Face model: HFEngine samples, in batches under a budget of tokens that is halved where memory ends."""
 
@@ -7620,17 +7222,12 @@ class LocalModel:
         self.parameters = sum(p.numel() for p in self.model.parameters())
         folders = [name for name in (source, config.base_model) if name and Path(name).is_dir()]
         self.hash = "-".join(map(fingerprint, folders)) if folders else f"{source}@{commit}"
-        text = self.model.config.get_text_config()
-        positions = (getattr(text, name, None) for name in ("n_positions", "max_position_embeddings", "n_ctx"))
-        limits = [
-            *positions,
-            self.tokenizer.model_max_length if self.tokenizer.model_max_length < 10**12 else None,
-            2048,
-        ]
+        text, longest = self.model.config.get_text_config(), self.tokenizer.model_max_length
+        limits = [getattr(text, name, None) for name in ("n_positions", "max_position_embeddings", "n_ctx")]
+        limits += [longest if longest < 10**12 else None, 2048]
         self.max_length = config.max_length or next(int(x) for x in limits if x)
         ends = self.model.generation_config.eos_token_id
-        ends = {*(ends if isinstance(ends, list) else [ends]), self.tokenizer.eos_token_id} - {None}
-        self.eos_ids = sorted(ends)
+        self.eos_ids = sorted({*(ends if isinstance(ends, list) else [ends]), self.tokenizer.eos_token_id} - {None})
         starts = (self.tokenizer.bos_token_id, self.tokenizer.eos_token_id, *self.eos_ids, 0)
         self.prefix_id = next(i for i in starts if i is not None)
         self.pad_id = next(i for i in (self.tokenizer.pad_token_id, *self.eos_ids, 0) if i is not None)
@@ -7644,7 +7241,7 @@ class LocalModel:
         self.models = Models(self.model, None, None, self.tokenizer, self.eos_ids, self.pad_id, device)
         if self.can_logprobs:
             settle_logits(config, self.models)
-        self.budget, self.tokens, self.load_s = self.tokens_at_once(), 0, time.perf_counter() - started
+        self.budget, self.load_s = self.tokens_at_once(), time.perf_counter() - started
 
     def load(self, source: str) -> tuple:
         """(model, tokenizer, commit) of a folder, adapter folder or hub id."""
@@ -7659,7 +7256,7 @@ class LocalModel:
             options = {"dtype": dtype, **attention_choice(self.config)}
             model = merged(load_pretrained(AutoModelForCausalLM, source, base, **options))
             tokenizer = AutoTokenizer.from_pretrained(tokenizer_of(source, base))
-            give_template(tokenizer, evaluation_template(self.config))
+            give_template(tokenizer, self.config.template_file)
         except Exception as error:  # OSError, ValueError, SafetensorError, …
             raise load_error(self.config, source, error) from error
         commit = getattr(model.config, "_commit_hash", None)
@@ -7679,10 +7276,6 @@ class LocalModel:
         say(f"batches of {tokens:,} tokens: {gib(tokens * row + pieces)} of {gib(machine['free'])} GiB")
         return tokens
 
-    def encode(self, text: str) -> list[int]:
-        """Token ids of a plain text."""
-        return encode_text(self.tokenizer, text)
-
     @functools.cached_property
     def engine(self) -> PrefixEngine:
         """Who samples; made where it is needed, as it measures what the cache can do."""
@@ -7697,34 +7290,27 @@ class LocalModel:
         """Call run(indices) on groups within the token budget, longest first; what does not fit memory is halved."""
         waiting = sorted(range(len(sizes)), key=lambda i: (-sizes[i], i))
         while waiting:
-            count = max(1, self.budget // max(1, sizes[waiting[0]]))
+            count, begin, failed = max(1, self.budget // max(1, sizes[waiting[0]])), time.perf_counter(), ""
             rows = waiting[: min(count, self.config.batch_size or count)]
-            failed, begin = None, time.perf_counter()
             try:
                 run(rows)
             except (RuntimeError, MemoryError) as error:
                 if not is_out_of_memory(error):
                     raise
                 failed = str(error).split("\n")[0][:200]
-            if failed is None:
+            if not failed:
                 THREADS.after(time.perf_counter() - begin)
                 del waiting[: len(rows)]
                 continue
             size = sizes[rows[0]]
-            advice = "try a lower --max_new_tokens or --max_length, or --precision bf16"
-            need(
-                len(rows) > 1, f"got out of memory on one sequence of {size} tokens ({failed}); expected room; {advice}"
-            )
+            advice = "expected room; try a lower --max_new_tokens or --max_length, or --precision bf16"
+            need(len(rows) > 1, f"got out of memory on one sequence of {size} tokens ({failed}); {advice}")
             self.budget = len(rows) // 2 * size
             say(f"out of memory on {len(rows)} sequences; going on with batches of {len(rows) // 2}")
-            self.free_memory()
+            if self.device.type == "cuda":
+                import torch
 
-    def free_memory(self) -> None:
-        """Give cached blocks back to the device."""
-        if self.device.type == "cuda":
-            import torch
-
-            torch.cuda.empty_cache()
+                torch.cuda.empty_cache()
 
     def generate(self, requests: list[Request], done, turns: TurnSampler | None = None, numbers=()) -> None:
         """Complete each request and call done(index, output) as its batch ends.
@@ -7766,7 +7352,6 @@ class LocalModel:
 
     def finished(self, request: Request, ids: list[int]) -> dict:
         """The output of a request from its sampled ids: text before the first stop string, tokens up to it."""
-        self.tokens += len(ids)
         ended = bool(ids) and ids[-1] in self.eos_ids
         end, ids = (ids[-1:], ids[:-1]) if ended else ([], ids)
         whole = visible_text(self.tokenizer, ids, self.eos_ids)
@@ -7782,54 +7367,52 @@ class LocalModel:
 
     def logprob(self, requests: list[Request], done) -> None:
         """Sum the log-probs of each request's `scored` after its ids, and call done(index, output)."""
-        import torch
-
         # the last scored token is never read; requests that read the same tokens share a row (one-letter choices)
         groups: dict[tuple, list[int]] = {}
         for i, r in enumerate(requests):
             groups.setdefault(tuple((r.ids + r.scored)[-(self.max_length + 1) : -1]), []).append(i)
-        kept = {read: max(len(requests[i].scored) for i in members) for read, members in groups.items()}
-        heads = [list(read[: len(read) - kept[read] + 1]) for read in groups if len(read) < self.max_length]
-        unique = list(groups)  # texts that fill the context share no beginning with the others
-
-        def run(rows: list[int]) -> None:
-            reads = [unique[row] for row in rows]
-            shares = shared and all(len(read) < self.max_length for read in reads)
-            with torch.no_grad():
-                self.logprob_batch(reads, [groups[read] for read in reads], requests, shares, done)
-
+        reads, heads = list(groups), []
+        for read, members in groups.items():
+            if len(read) < self.max_length:  # texts that fill the context share no beginning with the others
+                heads.append(list(read[: len(read) + 1 - max(len(requests[i].scored) for i in members)]))
         shared = len(heads) > 1 and len(common_prefix(heads)) >= PREFIX_MIN
         if shared:
             self.engine.share(heads)
-        self.in_batches([len(read) for read in unique], run)
 
-    def logprob_batch(self, reads, members, requests: list[Request], shares: bool, done) -> None:
-        """`logprob` for rows that fit memory at once; pads stand on the right, where nothing looks at them."""
+        def run(rows: list[int]) -> None:
+            batch = {reads[row]: groups[reads[row]] for row in rows}
+            shares = shared and all(len(read) < self.max_length for read in batch)
+            self.logprob_batch(batch, requests, shares, done)
+
+        self.in_batches(list(map(len, reads)), run)
+
+    def logprob_batch(self, batch: dict, requests: list[Request], shares: bool, done) -> None:
+        """`logprob` for {tokens: requests} that fit memory at once; pads stand on the right, where nothing looks."""
         import torch
 
-        rows, mask, cache = [list(read) for read in reads], None, None
+        rows, mask, cache = list(map(list, batch)), None, None
         if shares:
             rows, mask, cache = self.engine.behind_prefix(rows)
         width = max(map(len, rows))
         ids = torch.tensor([r + [self.pad_id] * (width - len(r)) for r in rows], device=self.device)
         real = torch.tensor([[1] * len(r) + [0] * (width - len(r)) for r in rows], device=self.device)
-        if cache:
-            hidden, _ = cached_states(self.model, ids, torch.cat([mask, real], dim=1), cache)  # [n, width, H]
-        else:
-            hidden = plain_states(self.model, ids, real)
         chunk = max(1, LOGITS_AT_ONCE // self.vocabulary)
-        for row, (r, m) in enumerate(zip(rows, members, strict=True)):
-            for i in m:
-                scored = torch.tensor(requests[i].scored, device=self.device)
-                states = hidden[row, len(r) - len(scored) : len(r)]
-                nats, _ = logprobs_and_entropy(lambda h: all_logits(self.model, h), states, scored, 1.0, chunk)
-                total = float(nats.to(widest_float(nats.device)).sum())
-                need(math.isfinite(total), f"got a log-prob of {total}; expected a finite one; {NOT_FINITE}")
-                done(i, {"logprob": total, "count": len(scored)})
-        self.tokens += sum(map(len, rows))
+        with torch.no_grad():
+            if cache:
+                hidden, _ = cached_states(self.model, ids, torch.cat([mask, real], dim=1), cache)  # [n, width, H]
+            else:
+                hidden = plain_states(self.model, ids, real)
+            for states, row, members in zip(hidden, rows, batch.values(), strict=True):
+                for i in members:
+                    scored = torch.tensor(requests[i].scored, device=self.device)
+                    at = states[len(row) - len(scored) : len(row)]
+                    nats, _ = logprobs_and_entropy(lambda h: all_logits(self.model, h), at, scored, 1.0, chunk)
+                    total = float(nats.to(widest_float(nats.device)).sum())
+                    need(math.isfinite(total), f"got a log-prob of {total}; expected a finite one; {NOT_FINITE}")
+                    done(i, {"logprob": total, "count": len(scored)})
 
 
-# ------------------------------------------------------ vllm and servers (src/programs/evaluation/vllm_and_servers.py)
+# -------------------------------------------------------------------------- models (src/programs/evaluation/models.py)
 
 OURS = {  # arguments of the engine that follow from other settings
     "model": "--model",
@@ -7854,6 +7437,7 @@ class VllmModel(LocalModel):
 
     def load(self, source: str) -> tuple:
         vllm = import_vllm("--engine vllm", "--engine hf")
+        import torch
         from transformers import AutoConfig, AutoTokenizer
 
         refuse_adapter(source, "--model", "with --engine vllm")
@@ -7867,10 +7451,13 @@ class VllmModel(LocalModel):
             self.vllm, self.llm = vllm, vllm.LLM(model=source, **settings)
             shape = AutoConfig.from_pretrained(source)
             tokenizer = AutoTokenizer.from_pretrained(source)
-            give_template(tokenizer, evaluation_template(self.config))
+            give_template(tokenizer, self.config.template_file)
         except Exception as error:
             raise UserError(f"got --engine vllm, which does not start: {error}; try --engine hf") from error
-        return ConfigOnly(shape, generation_settings(source), kind), tokenizer, getattr(shape, "_commit_hash", None)
+        weights = [torch.empty(0, dtype=getattr(torch, kind))]  # what LocalModel reads of a model that lives elsewhere
+        model = SimpleNamespace(config=shape, generation_config=generation_settings(source))
+        model.parameters = lambda: iter(weights)
+        return model, tokenizer, getattr(shape, "_commit_hash", None)
 
     def turns(self):
         """As LocalModel.turns; vLLM keeps what it has read by itself."""
@@ -7894,30 +7481,16 @@ class VllmModel(LocalModel):
             done(i, self.finished(request, list(output.outputs[0].token_ids)))
 
 
-class ConfigOnly:
-    """What LocalModel reads of a model that lives elsewhere."""
-
-    def __init__(self, config, generation_config, dtype):
-        self.config, self.generation_config, self.dtype = config, generation_config, dtype
-
-    def parameters(self):
-        """One stand-in that has a dtype and no weights."""
-        import torch
-
-        return iter([torch.empty(0, dtype=getattr(torch, self.dtype))])
-
-
 class ServerModel:
     """An OpenAI-compatible server; chat messages go to /chat/completions, text to /completions."""
 
     can_logprobs = False
-    tokenizer, max_length, budget, load_s, parameters = None, None, None, 0.0, None
+    tokenizer, max_length, load_s, parameters = None, None, 0.0, None
+    notes = ("a server's weights cannot be hashed: empty the cache when they change",)
 
     def __init__(self, config: Config):
-        self.config, self.source, self.tokens, self.notes = config, config.model[0], 0, []
-        self.template = template_settings(config)
+        self.config, self.source, self.template = config, config.model[0], template_settings(config)
         self.hash = " ".join([config.base_url, self.source, json.dumps(self.template) * bool(self.template)]).rstrip()
-        self.notes.append("a server's weights cannot be hashed: empty the cache when they change")
 
     def generate(self, requests, done):
         with ThreadPoolExecutor(self.config.concurrency) as pool:
@@ -7936,23 +7509,15 @@ class ServerModel:
         hint = "try another --base_url or --model"
         whole, reason, tokens = server_text(self.config.base_url, request.prompt, body, hint)
         text = cut_at(whole, request.stops)
-        self.tokens += tokens or 0
         finish = "length" if reason == "length" and text == whole else "stop"
         return {"text": text, "ids": [], "tokens": tokens, "finish": finish}
-
-
-# -------------------------------------------------------------------------- models (src/programs/evaluation/models.py)
 
 
 class GivenCompletions:
     """No model: the completions stand in the data."""
 
-    can_logprobs, tokenizer, max_length, tokens, notes, load_s = False, None, None, 0, [], 0.0
-    source, hash, parameters = "completions of the data", "given", None
-
-    def generate(self, requests, done):
-        for i, request in enumerate(requests):
-            done(i, {"text": request.given, "ids": [], "tokens": None, "finish": "given"})
+    can_logprobs, tokenizer, max_length, parameters, notes, load_s = False, None, None, None, (), 0.0
+    source, hash = "completions of the data", "given"
 
 
 def open_models(config: Config):
@@ -7969,11 +7534,126 @@ def open_models(config: Config):
             yield kind(config, source, device)
 
 
-# ------------------------------------------------------------------ comparison (src/programs/evaluation/comparison.py)
+# -------------------------------------------------------------------------------- run (src/programs/evaluation/run.py)
+
+KINDS = (Generation, Math, Code, Perplexity, MultipleChoice, RewardTask, Custom, EnvironmentTask)
+TASKS = {kind.name: kind for kind in KINDS}
+
+
+def make_task(text: str, config: Config) -> Task:
+    """The task of a --task flag."""
+    name = text.partition(":")[0]
+    need(name in TASKS, f"got task {name!r}; expected one of {', '.join(TASKS)}{suggest(name, list(TASKS))}")
+    return TASKS[name](text, config)
+
+
+def run_task(config: Config, task: Task, model, rows: list[dict], shots: list[dict]) -> tuple[dict, list[dict]]:
+    """(results of one task, its samples); nothing on other processes than the first."""
+    need(
+        model.can_logprobs or not task.logprobs,
+        f"got task {task.name} with {model.source}; expected a model whose log-probs can be read; try --engine hf",
+    )
+    if task.plays:
+        examples, records, reused = task.play(model, rows)
+        about = {"prompts_cut": 0, "rows_left_out": len(rows) - len(examples), "from_cache": reused}
+        rows, prompts = ([example[key] for example in examples] for key in ("row", "prompt"))
+        grouped, values = [[{}] * config.n for _ in rows], task.values_of(records) if ranks()[0] == 0 else {}
+    else:
+        prompts, nested, cut = make_requests(config, task, model, rows, shots)
+        if cut:
+            text = f"{cut} of {len(rows)} prompts are longer than the context and lost their beginning"
+            say(f"warning: {task.label}: {text}")
+        flat = [request for group in nested for request in group]
+        if config.completion_column:
+            outputs = [{"text": r.given, "ids": [], "tokens": None, "finish": "given"} for r in flat]
+            reused = 0
+        else:
+            outputs, reused = compute(config, model, flat, "logprob" if task.logprobs else "generate", task.label[:40])
+        parts = iter(outputs)
+        grouped, about = [[next(parts) for _ in group] for group in nested], {"prompts_cut": cut, "from_cache": reused}
+        records, values = task.score(rows, grouped) if ranks()[0] == 0 else ([], {})
+    if ranks()[0] != 0:
+        return {}, []
+    # a given completion is no part of a row's name: two files, or two columns, of completions have the same rows
+    named = prompts if config.completion_column else rows
+    result = {
+        "metrics": {name: summarize(v, config.bootstrap, config.seed) for name, v in values.items()},
+        "definition": task.definition,
+        "rows": len(rows),
+        **about,
+        "keys": unique_keys([json.dumps(x, sort_keys=True, default=str) for x in named]),
+        "values": {name: dataclasses.asdict(v) for name, v in values.items()},
+    }
+    samples = []
+    for row, prompt, key, outputs, scored in zip(rows, prompts, result["keys"], grouped, records, strict=True):
+        for number, record in enumerate(scored):
+            output = {} if task.logprobs else outputs[number]
+            shown = {"task": task.label, "key": key, "id": row.get("id", row.get("task_id")), "sample": number}
+            shown |= {"prompt": prompt, "completion": output.get("text"), "finish": output.get("finish")}
+            samples.append(shown | {"tokens": output.get("tokens")} | record)
+    return result, samples
+
+
+def unique_keys(texts: list[str]) -> list[str]:
+    """A short hash of each row, so that two runs find their common rows; repeats are numbered."""
+    seen, keys = {}, []
+    for text in texts:
+        key = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        seen[key] = seen.get(key, 0) + 1
+        keys.append(key if seen[key] == 1 else f"{key}.{seen[key]}")
+    return keys
+
+
+def evaluate(config: Config, tasks: list[tuple], model, folder: Path) -> dict:
+    """Run all tasks on one model, write its files, and return what results.json holds."""
+    started, results, samples = time.perf_counter(), {}, []
+    trained = count_trained(model.source, [(task, rows) for task, rows, _ in tasks])
+    for task, rows, shots in tasks:
+        results[task.label], shown = run_task(config, task, model, rows, shots)
+        results[task.label] |= {"trained_rows": trained[task.label]} if task.label in trained else {}
+        samples += shown
+    about = {"name": model.source, "hash": model.hash, "parameters": model.parameters, "context": model.max_length}
+    about |= {"dtype": str(getattr(model, "dtype", "unknown")), "notes": model.notes}
+    seconds = {"load": model.load_s, "all": time.perf_counter() - started + model.load_s}
+    report = {"settings": dataclasses.asdict(config), "versions": versions(), "model": about, "seconds": seconds}
+    report |= {"tasks": results}
+    if ranks()[0] == 0:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_text(folder / "samples.jsonl", "".join(json.dumps(s, ensure_ascii=True) + "\n" for s in samples))
+        write_text(folder / "results.json", json.dumps(report, indent=1, allow_nan=False))
+        print_metrics(report)
+    return report
+
+
+def in_short(metric: dict) -> list[str]:
+    """Cells of a metric: value, standard error, interval, rows."""
+    if metric["value"] is None:
+        return ["not applicable", "", "", f"0 of {metric['of']}"]
+    low_high = "" if metric["ci95"] is None else "[{:.4g}, {:.4g}]".format(*metric["ci95"])
+    error = "" if metric["stderr"] is None else f"{metric['stderr']:.2g}"
+    count = str(metric["n"]) if metric["n"] == metric["of"] else f"{metric['n']} of {metric['of']}"
+    return [f"{metric['value']:.4g}", error, low_high, count]
+
+
+def print_metrics(report: dict) -> None:
+    """Print the metrics of a run as a table."""
+    lines, notes = [["task", "metric", "value", "stderr", "95 % interval", "rows"]], [*report["model"]["notes"]]
+    for task, result in report["tasks"].items():
+        lines += [[task, name, *in_short(metric)] for name, metric in result["metrics"].items()]
+        if result["prompts_cut"]:
+            notes.append(f"{task}: {result['prompts_cut']} of {result['rows']} prompts were cut to fit the context")
+        if result.get("rows_left_out"):
+            notes.append(f"{task}: {result['rows_left_out']} rows were left out, as their prompts are too long")
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    tell(f"{report['model']['name']} ({report['model']['hash']})")
+    for line in lines:
+        tell("  " + "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+    for note in notes:
+        tell(f"  note: {note}")
 
 
 def print_comparison(before: dict, after: dict, config: Config) -> None:
-    """Write comparison.json and print the verdicts."""
+    """Compare two runs row by row: write comparison.json and print the verdicts."""
     names = [report["model"]["name"] for report in (before, after)]
     results = compare_reports(before, after, config.bootstrap, config.seed)
     folder = Path(config.output_dir)
@@ -7986,12 +7666,10 @@ def print_comparison(before: dict, after: dict, config: Config) -> None:
             tell(f"  {metric['verdict']}")
 
 
-# ------------------------------------------------------------------------ command (src/programs/evaluation/command.py)
-
-
 def run(config: Config) -> int:
     """Do what the settings say and return the exit code."""
     check_choices(config)
+    need(config.task or config.compare, f"got no --task; expected one of {', '.join(TASKS)}; try --task math")
     if config.system_prompt and Path(config.system_prompt).is_file():
         config.system_prompt = Path(config.system_prompt).read_text(encoding="utf-8").strip()
     random.seed(config.seed)  # for the user's graders
@@ -8003,18 +7681,17 @@ def run(config: Config) -> int:
     tasks = [make_task(text, config) for text in dict.fromkeys(config.task)]
     loaded = [(task, *task_rows(config, task)) for task in tasks]  # before a model is
     folder, reports = Path(config.output_dir), []
+    folders = [folder / "before", folder / "after"] if len(config.model) == 2 else [folder]
     make_folder(config)
     for model in open_models(config):
-        inner = folder if len(config.model) < 2 else folder / ("before", "after")[len(reports)]
-        reports.append(evaluate(config, loaded, model, inner))
+        reports.append(evaluate(config, loaded, model, folders[len(reports)]))
         del model  # before the next one is loaded
-    if len(reports) == 2 and ranks()[0] == 0:
-        print_comparison(*reports, config)
     if ranks()[0] == 0:
+        if len(reports) == 2:
+            print_comparison(*reports, config)
         tell(f"report {folder}")
-        shown = [folder] if len(reports) < 2 else [folder / "before", folder / "after"]
         target = shlex.quote(str(folder / "page.html"))
-        say(f"as a page: python scripts/report.py {shlex.join(map(str, shown))} --output {target}")
+        say(f"as a page: python scripts/report.py {shlex.join(map(str, folders))} --output {target}")
     return 0
 
 

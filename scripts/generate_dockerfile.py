@@ -28,13 +28,12 @@ Exit codes: 0 written (or listed), 2 bad input, or a combination outside the tab
 """
 
 # Contents
-#         50-75  messages  Errors that a user can mend, each with its exit code, and what is said on stderr
-#         78-81  bundle    Where this bundle and its embedded model, data and rewards lie
-#        84-215  dialect   One setting under several names: ours, those of the pages, and TRL's. A program answers to …
-#       218-246  settings  Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
-#       249-654  files     The four Dockerfiles, the files beside them, and the table of versions that fit together
-#       657-761  plan      What an image holds: a row of the table, and further packages
-#       764-911  command   The files beside the Dockerfile, and the command line
+#         49-74  messages  Errors that a user can mend, each with its exit code, and what is said on stderr
+#         77-80  bundle    Where this bundle and its embedded model, data and rewards lie
+#        83-214  dialect   One setting under several names: ours, those of the pages, and TRL's. A program answers to …
+#       217-245  settings  Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
+#       248-665  plan      What an image holds: a row of the table of versions that fit together, and further packages
+#       668-865  command   The files beside the Dockerfile, and the command line
 
 import argparse
 import difflib
@@ -246,7 +245,7 @@ def parse_flags(
     return known
 
 
-# ------------------------------------------------------------------- files (src/programs/generate_dockerfile/files.py)
+# --------------------------------------------------------------------- plan (src/programs/generate_dockerfile/plan.py)
 
 BASE = r"""# syntax=docker/dockerfile:1
 # @NAME@, made by scripts/generate_dockerfile.py; needs BuildKit
@@ -482,58 +481,6 @@ LABEL \
     org.opencontainers.image.base.name="@IMAGE@"
 CMD ["/bin/bash"]
 """
-COMPOSE = """\
-services:
-  trainer:
-    image: "@NAME@"
-    build:
-      context: "@CONTEXT@"
-      dockerfile: "@DOCKERFILE@"
-    platform: linux/amd64
-    init: true
-    stdin_open: true
-    tty: true
-    shm_size: "16gb"  # torch and NCCL share tensors through it
-    stop_grace_period: 2m  # a trainer saves on SIGTERM
-    volumes:
-      - ".:/workspace"
-      - "hf-cache:/cache/huggingface"
-      - "nanochat-cache:/cache/nanochat"  # nanochat
-    environment:  # by name: values come from your shell
-      - HF_TOKEN
-      - WANDB_API_KEY
-    network_mode: host  # verl, as its documents start it
-    cap_add: [SYS_ADMIN]  # verl
-    deploy:  # GPU
-      resources:  # GPU
-        reservations:  # GPU
-          devices:  # GPU
-            - driver: nvidia  # GPU
-              count: all  # GPU
-              capabilities: [gpu]  # GPU
-volumes:
-  hf-cache: {}
-  nanochat-cache: {}  # nanochat
-"""
-DEVCONTAINER = """\
-{
-  "name": "@NAME@",
-  "build": {
-    "dockerfile": "@DOCKERFILE@",
-    "context": "@CONTEXT@",
-    "options": ["--platform=linux/amd64"]
-  },
-  "runArgs": ["--shm-size=16g"],
-  "init": true,
-  "workspaceFolder": "/workspace",
-  "workspaceMount": "source=${localWorkspaceFolder},target=/workspace,type=bind",
-  "mounts": ["source=hf-cache,target=/cache/huggingface,type=volume"],
-  "remoteUser": "trainer",
-  "remoteEnv": {"HF_TOKEN": "${localEnv:HF_TOKEN}", "WANDB_API_KEY": "${localEnv:WANDB_API_KEY}"},
-  "hostRequirements": {"gpu": true},
-  "customizations": {"vscode": {"extensions": ["ms-python.python", "charliermarsh.ruff"]}}
-}
-"""
 PINS = """\
 # What fits together, each row with its date and source. Versions were resolved for Linux x86-64 and Python 3.12.
 
@@ -624,37 +571,6 @@ cpu = ["2.9.1", "12.8"]
 """
 
 DOCKERFILES = {"base": BASE, "trl": TRL, "verl": VERL, "nanochat": NANOCHAT}
-BUNDLE_FOLDERS = ("assets", "examples", "references", "scripts", "templates")
-ONLY_BUNDLE = "\n".join(
-    [
-        "# only what the Dockerfile copies",
-        "*",
-        *(f"!{folder}" for folder in BUNDLE_FOLDERS),
-        "**/__pycache__",
-        "**/*.pyc",
-    ]
-)
-NO_SECRETS = """\
-# history, environments, secrets, results
-.git
-.venv*
-**/__pycache__
-**/*.pyc
-.env*
-**/*.pem
-**/*.key
-runs
-wandb
-outputs
-checkpoints
-**/*.safetensors
-**/*.pt
-.cache
-.devcontainer
-"""
-
-
-# --------------------------------------------------------------------- plan (src/programs/generate_dockerfile/plan.py)
 
 
 @dataclass(frozen=True)
@@ -710,20 +626,16 @@ def plain_name(name: str) -> str:
 
 
 def read_extras(texts: list[str], pins: dict[str, str]) -> dict[str, str]:
-    """Parse repeated --extra NAME==VERSION.
-
-    Raises:
-        UserError: The text is not an exact pin, or the table pins that package already.
-    """
+    """Parse repeated --extra NAME==VERSION; UserError for no exact pin, or of a package that is pinned already."""
     extras = {}
     for text in texts:
         match = re.fullmatch(r"([A-Za-z0-9][\w.-]*(?:\[[\w,.-]+\])?)==([A-Za-z0-9][\w.!+-]*)", text, re.ASCII)
         need(match, f"got --extra {text!r}; expected NAME==VERSION, an exact pin; try --extra liger-kernel==0.8.2")
         name, version = match.groups()
-        pinned = {plain_name(key): value for key, value in {**pins, **extras}.items()}.get(plain_name(name))
+        pinned = {plain_name(key): f"{key}=={value}" for key, value in {**pins, **extras}.items()}
         need(
-            pinned is None,
-            f"got --extra {text}; expected a package that is not pinned yet ({name}=={pinned}); "
+            plain_name(name) not in pinned,
+            f"got --extra {text}; expected a package that is not pinned yet ({pinned.get(plain_name(name))}); "
             "try without it, and edit the written file for another version",
         )
         extras[name] = version
@@ -731,37 +643,89 @@ def read_extras(texts: list[str], pins: dict[str, str]) -> dict[str, str]:
 
 
 def make_plan(style: str, cuda: str, sglang: bool, extra: list[str]) -> ImagePlan:
-    """Find the row of the table.
-
-    Raises:
-        UserError: no row has that CUDA version, or SGLang was asked for without verl.
-    """
+    """Find the row of the table; UserError where there is none for that CUDA version, or for SGLang without verl."""
     table = tomllib.loads(PINS)
     rows = table[style]
     cuda = cuda or next(iter(rows["torch"]))
     need(not sglang or style == "verl", f"got --sglang with --style {style}; expected --style verl; try it")
-    need(
-        cuda in rows["torch"],
-        f"got --cuda {cuda} with --style {style}; expected {' or '.join(rows['torch'])} (--list); "
-        f"try --style {style} --cuda {next(iter(rows['torch']))}",
-    )
+    known, got = list(rows["torch"]), f"got --cuda {cuda} with --style {style}"
+    need(cuda in known, f"{got}; expected {' or '.join(known)} (--list); try --style {style} --cuda {known[0]}")
     torch, on_pypi = rows["torch"][cuda]
-    pins = {**rows.get(cuda, {}), **rows["pins"]}
-    engine = "sglang" if sglang else "vllm"
-    if style == "verl":
-        image = rows["images"][engine]
-    else:
-        kind = "devel" if style == "trl" else "base"  # vLLM compiles kernels while it runs
-        image = table["images"][cuda].format(kind=kind)
+    pins, engine = {**rows.get(cuda, {}), **rows["pins"]}, "sglang" if sglang else "vllm"
     wheel = cuda if cuda == "cpu" else f"cu{cuda.replace('.', '')}"
     index = "" if cuda == on_pypi else f"https://download.pytorch.org/whl/{wheel}"
-    fixed = {"torch": torch, **pins, **({"vllm": "", "sglang": "", "flash-attn": ""} if style == "verl" else {})}
-    part = f"{engine}-" if style == "verl" else f"vllm{pins['vllm']}-" if "vllm" in pins else ""
+    if style == "verl":
+        image, part = rows["images"][engine], f"{engine}-"
+        fixed = {"torch": torch, **pins, "vllm": "", "sglang": "", "flash-attn": ""}
+    else:
+        kind = "devel" if style == "trl" else "base"  # vLLM compiles kernels while it runs
+        image, part = table["images"][cuda].format(kind=kind), f"vllm{pins['vllm']}-" if "vllm" in pins else ""
+        fixed = {"torch": torch, **pins}
     name = f"rl-{style}:{part}torch{torch}-{wheel}"
     return ImagePlan(style, cuda, torch, index, image, pins, read_extras(extra, fixed), name)
 
 
 # --------------------------------------------------------------- command (src/programs/generate_dockerfile/command.py)
+
+COMPOSE = """\
+services:
+  trainer:
+    image: "@NAME@"
+    build:
+      context: "@CONTEXT@"
+      dockerfile: "@DOCKERFILE@"
+    platform: linux/amd64
+    init: true
+    stdin_open: true
+    tty: true
+    shm_size: "16gb"  # torch and NCCL share tensors through it
+    stop_grace_period: 2m  # a trainer saves on SIGTERM
+    volumes:
+      - ".:/workspace"
+      - "hf-cache:/cache/huggingface"
+      - "nanochat-cache:/cache/nanochat"  # nanochat
+    environment:  # by name: values come from your shell
+      - HF_TOKEN
+      - WANDB_API_KEY
+    network_mode: host  # verl, as its documents start it
+    cap_add: [SYS_ADMIN]  # verl
+    deploy:  # GPU
+      resources:  # GPU
+        reservations:  # GPU
+          devices:  # GPU
+            - driver: nvidia  # GPU
+              count: all  # GPU
+              capabilities: [gpu]  # GPU
+volumes:
+  hf-cache: {}
+  nanochat-cache: {}  # nanochat
+"""
+DEVCONTAINER = """\
+{
+  "name": "@NAME@",
+  "build": {
+    "dockerfile": "@DOCKERFILE@",
+    "context": "@CONTEXT@",
+    "options": ["--platform=linux/amd64"]
+  },
+  "runArgs": ["--shm-size=16g"],
+  "init": true,
+  "workspaceFolder": "/workspace",
+  "workspaceMount": "source=${localWorkspaceFolder},target=/workspace,type=bind",
+  "mounts": ["source=hf-cache,target=/cache/huggingface,type=volume"],
+  "remoteUser": "trainer",
+  "remoteEnv": {"HF_TOKEN": "${localEnv:HF_TOKEN}", "WANDB_API_KEY": "${localEnv:WANDB_API_KEY}"},
+  "hostRequirements": {"gpu": true},
+  "customizations": {"vscode": {"extensions": ["ms-python.python", "charliermarsh.ruff"]}}
+}
+"""
+BUNDLE_FOLDERS = ("assets", "examples", "references", "scripts", "templates")
+ONLY_BUNDLE = ["# only what the Dockerfile copies", "*", *(f"!{folder}" for folder in BUNDLE_FOLDERS)]
+NO_SECRETS = [
+    *("# history, environments, secrets, results", ".git", ".venv*", ".env*", "**/*.pem", "**/*.key", "runs", "wandb"),
+    *("outputs", "checkpoints", "**/*.safetensors", "**/*.pt", ".cache", ".devcontainer"),
+]
+COMPILED = ["**/__pycache__", "**/*.pyc"]
 
 REMOVED = {  # flags of earlier versions, and what takes their place
     **dict.fromkeys(("python", "torch", "vllm", "verl", "user"), "editing the written Dockerfile"),
@@ -789,17 +753,15 @@ def read_flags(argv: list[str] | None) -> argparse.Namespace:
     return parse_flags(parser, argv, removed=REMOVED)
 
 
-def dropped(plan: ImagePlan) -> list[str]:
-    """Comments that mark the lines of compose.yaml which an image does not need."""
-    unfit = {"GPU": plan.cuda == "cpu", "verl": plan.style != "verl", "nanochat": plan.style != "nanochat"}
-    return [mark for mark, is_unfit in unfit.items() if is_unfit]
-
-
 def compose(plan: ImagePlan, output: Path) -> str:
     """A compose file with the GPUs, shared memory, caches, and tokens by name."""
-    folder, context = output.absolute().parent, plan.context(output)
-    text = re.sub(rf"(?m)^.*# (?:{'|'.join(dropped(plan))})\b.*\n", "", COMPOSE)
-    text = re.sub(r"  # (?:GPU|nanochat|verl)$", "", text, flags=re.M)
+    folder, context, text = output.absolute().parent, plan.context(output), COMPOSE
+    for mark, fits in {
+        "GPU": plan.cuda != "cpu",
+        "verl": plan.style == "verl",
+        "nanochat": plan.style == "nanochat",
+    }.items():
+        text = re.sub(rf"(?m)  # {mark}$" if fits else rf"(?m)^.*# {mark}\b.*\n", "", text)
     values = {"NAME": plan.name, "CONTEXT": os.path.relpath(context, folder)}
     values["DOCKERFILE"] = os.path.relpath(output.absolute(), context)
     return re.sub('"@([A-Z]+)@"', lambda mark: json.dumps(values[mark[1]]), text)
@@ -850,40 +812,29 @@ def commands(plan: ImagePlan, output: Path) -> dict[str, str]:
 
 
 def write(files: dict[Path, str], force: bool) -> None:
-    """Write all files, or none.
-
-    Raises:
-        UserError: A file exists with another text and force is off, or cannot be written.
-    """
+    """Write all files, or none: UserError where one exists with another text and force is off."""
     kept = [str(path) for path, text in files.items() if path.exists() and path.read_text("utf-8") != text]
     need(force or not kept, f"got {', '.join(kept)} already there; expected new files; try --force or another --output")
     for path, text in files.items():
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise UserError(f"got {error} at {path}; expected a folder to write to; try another --output") from error
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
 
 
 def generate(args: argparse.Namespace) -> None:
-    """Write the files and report them.
-
-    Raises:
-        UserError: Bad input.
-    """
+    """Write the files and report them; UserError for bad input."""
     plan = make_plan(args.style, args.cuda, args.sglang, args.extra)
-    missing = [name for name in BUNDLE_FOLDERS if plan.style == "base" and not (BUNDLE / name).is_dir()]
+    base, output = plan.style == "base", Path(args.output)
+    missing = [name for name in BUNDLE_FOLDERS if base and not (BUNDLE / name).is_dir()]
     need(not missing, f"got no {', '.join(missing)} beside this script; expected the whole bundle; try --style trl")
     if args.output == "-":
         need(not args.compose and not args.devcontainer, "got --output -; expected a file beside; try --output F")
         tell(plan.dockerfile, end="")
         return
-    output = Path(args.output)
     if output.is_dir():
         output /= "Dockerfile"
     # BuildKit reads NAME.dockerignore beside the Dockerfile first; the context may be another folder
-    ignore = f"{output.name}.dockerignore" if plan.style == "base" else ".dockerignore"
-    files = {output: plan.dockerfile, output.parent / ignore: ONLY_BUNDLE if plan.style == "base" else NO_SECRETS}
+    ignore = output.parent / (f"{output.name}.dockerignore" if base else ".dockerignore")
+    files = {output: plan.dockerfile, ignore: "\n".join([*(ONLY_BUNDLE if base else NO_SECRETS), *COMPILED, ""])}
     if args.compose:
         files[output.parent / "compose.yaml"] = compose(plan, output)
     if args.devcontainer:
@@ -904,6 +855,9 @@ def main(argv: list[str] | None = None) -> int:
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.code
+    except OSError as error:
+        print(f"error: got {error}; expected a folder to write to; try another --output", file=sys.stderr)
+        return 2
     return 0
 
 

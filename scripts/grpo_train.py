@@ -19,7 +19,7 @@ One rollout samples G completions per prompt (`num_generations`), scores them, a
 
 The settings have TRL's names and, for models above 50M parameters, TRL's learning rate. What this file adds: checks
 that speak before the model loads, greedy held-out evaluation, metrics and samples on disk, stages, a prompt order that
-survives a resume, and final/ loaded once more to show that it works.
+survives a resume.
 
 With --environment or --tools a completion is a conversation of several turns, sampled by TRL and played here through
 its rollout_func: a limit for each tool, ids never encoded again, and only sampled tokens in the loss.
@@ -28,7 +28,7 @@ Deliberately left out: images, a baseline by turn, and a critic (scripts/ppo_tra
 
     python scripts/grpo_train.py --steps 20 --output_dir runs/first          # CPU, the embedded model, under a minute
     python scripts/grpo_train.py --model Qwen/Qwen2.5-0.5B-Instruct --data train.jsonl --eval_data test.jsonl \\
-        --preset MATH_REASONING_REWARDS --profile memory --output_dir runs/qwen                            # one GPU
+        --reward MATH_REASONING_REWARDS --profile memory --output_dir runs/qwen                            # one GPU
     python scripts/grpo_train.py --environment examples/environments.py:SecondAttempt --max_turns 2 --output_dir runs/2
     accelerate launch --num_processes 4 scripts/grpo_train.py --profile fast --model … --data … --reward … # several
 
@@ -37,66 +37,56 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 """
 
 # Contents
-#       152-241  messages               Errors that a user can mend, each with its exit code, and what is said on stderr
-#       244-284  bundle                 Where this bundle and its embedded model, data and rewards lie
-#       287-441  dialect                One setting under several names: ours, those of the pages, and TRL's. A …
-#       444-627  settings               Settings: a dataclass whose fields are flags and YAML keys, and the checks …
-#       630-893  processes              The processes of a run: device, CPU threads, sums, rows dealt out and …
-#       896-960  exit codes             How a program ends: errors that a user can mend become a message and an exit …
-#      963-1239  data files             Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they …
-#     1242-1373  tables                 Rows of CSV and TSV files: the separator, the header, and the cells below it
-#     1376-1556  nested rows            Rows inside other JSON: an object that holds a list of them, columns instead …
-#     1559-1722  rows                   Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1725-1928  question parts         Columns that look like a part of the question: texts to read before it, …
-#     1931-2119  chat                   Chat templates: their settings, what they write for messages, and strings …
-#     2122-2160  held out               Held-out prompts that also train: prompts compared by what they ask, counted, …
-#     2163-2242  prompts                Prompts as token ids, for training and held out
-#     2245-2332  pass band              Prompts drawn by their running pass rate: those outside a band rarely, none …
-#     2335-2541  user code              What a reward is given: texts, copies of the columns, and a state of the …
-#     2544-2806  reward forms           The forms that a reward function may have, loading one, and its arguments
-#     2809-3023  rewards                The reward of a run: a weighted sum of functions; calling them, async ones in …
-#     3026-3203  environments           Environments: classes whose methods are a model's tools, or that talk with …
-#     3206-3432  tool calls             Tool calls in what a model wrote: by the tokenizer's response template, or by …
-#     3435-3575  tool runs              Running calls of many conversations side by side: a time limit for each, and …
-#     3578-3640  control tokens         Rendering messages so that nothing in them is read as a control token, where …
-#     3643-3898  turn bridge            The tokens between turns, from the chat template alone: what was sampled is …
-#     3901-4055  conversations          The record of a conversation with an environment, and what the environment …
-#     4058-4228  play                   Playing conversations of a policy with environments: all that are open are …
-#     4231-4385  play setup             What conversations are played with, and scored by: shared by all programs …
-#     4388-4710  models                 Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     4713-4858  sync check             Proof that a sampler has the policy's weights: checksums of each tensor, and …
-#     4861-4932  sampling vllm          Sampling with vLLM on the same GPU, and copying the weights into it
-#     4935-4941  losses                 The KL to the reference, policy and value losses, and how losses per token …
-#     4944-5047  idle settings          Settings that a configuration makes inert: each is named at the start, with …
-#     5050-5133  trainer settings       Settings that several trainers have, with their defaults: a trainer's Config …
-#     5136-5154  optimizer              The updates of a step: learning rates, gradients over the processes, …
-#     5157-5423  memory                 The memory that a run will need, from the shape of its networks
-#     5426-5485  plan                   What --dry_run prints: the batch, the memory beside what the machine has, the …
-#     5488-5644  fit                    Batch sizes that fit the memory: chosen, said in one line, and what cannot …
-#     5647-5751  pictures               Pictures of a run: curves.png, and what samples.jsonl has of each sampled token
-#     5754-5879  output folder          The output folder: whose run it holds, folders that appear whole or not at …
-#     5882-5930  run end                What a run that went wrong says of itself at its end, by its last steps and …
-#     5933-5969  run check              What diagnose.py says of a run that is under way, and at its end
-#     5972-6061  summary                summary.json and the lines at the end of a run
-#     6064-6204  progress               The course of a run and its log: evaluations, what follows a step, stopping …
-#     6207-6225  paired tests           Intervals, paired tests, pass@k
-#     6228-6629  settings               Settings under TRL's names, profiles, and what contradicts what
-#     6632-6650  data                   Prompts as a data set
-#     6653-6722  batch plan             How steps, rollouts and prompts divide, and the order of the prompts
-#     6725-6796  prompt stream          The data as TRL sees it, one long pass: in an order fixed at the start, or …
-#     6799-6847  trl arguments          Our settings as TRL's
-#     6850-7028  rewards                Rewards as TRL calls them, checked and logged
-#     7031-7105  stages                 Stages of rewards over a run
-#     7108-7237  conversations for trl  Conversations with environments and tools for TRL: its rollout function, what …
-#     7240-7351  evaluation             Held-out evaluation with greedy completions
-#     7354-7412  run log                TRL's figures under our names, and the log of a run that TRL trains
-#     7415-7506  checkpoints            Resume points, and the exported model
-#     7509-7630  colocated              vLLM in TRL's process: the arguments of its engine that TRL does not pass on, …
-#     7633-7962  trainer                TRL's trainer with exact resume and our logs
-#     7965-8050  prepare                All that is loaded and checked before the first step
-#     8053-8149  memory                 The memory that a run will need, and the micro-batch that follows from it
-#     8152-8204  dry run                --dry_run: settings, batch arithmetic, memory
-#     8207-8295  run                    The run and the command line
+#       143-232  messages          Errors that a user can mend, each with its exit code, and what is said on stderr
+#       235-275  bundle            Where this bundle and its embedded model, data and rewards lie
+#       278-432  dialect           One setting under several names: ours, those of the pages, and TRL's. A program …
+#       435-618  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       621-884  processes         The processes of a run: device, CPU threads, sums, rows dealt out and gathered, …
+#       887-951  exit codes        How a program ends: errors that a user can mend become a message and an exit code
+#      954-1088  data files        Data files as text: unpacked, decoded, and refused by name where they hold no data …
+#     1091-1195  tables            Rows of CSV and TSV files: the separator, the header, and the cells below it
+#     1198-1323  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1326-1568  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1571-1768  question parts    Columns that look like a part of the question: texts to read before it, options, …
+#     1771-1959  chat              Chat templates: their settings, what they write for messages, and strings that …
+#     1962-2000  held out          Held-out prompts that also train: prompts compared by what they ask, counted, …
+#     2003-2082  prompts           Prompts as token ids, for training and held out
+#     2085-2291  user code         What a reward is given: texts, copies of the columns, and a state of the process …
+#     2294-2556  reward forms      The forms that a reward function may have, loading one, and its arguments
+#     2559-2773  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
+#     2776-2953  environments      Environments: classes whose methods are a model's tools, or that talk with it; …
+#     2956-3182  tool calls        Tool calls in what a model wrote: by the tokenizer's response template, or by one …
+#     3185-3325  tool runs         Running calls of many conversations side by side: a time limit for each, and …
+#     3328-3390  control tokens    Rendering messages so that nothing in them is read as a control token, where …
+#     3393-3648  turn bridge       The tokens between turns, from the chat template alone: what was sampled is never …
+#     3651-3805  conversations     The record of a conversation with an environment, and what the environment says in it
+#     3808-3978  play              Playing conversations of a policy with environments: all that are open are sampled …
+#     3981-4135  play setup        What conversations are played with, and scored by: shared by all programs that …
+#     4138-4460  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     4463-4608  sync check        Proof that a sampler has the policy's weights: checksums of each tensor, and …
+#     4611-4682  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     4685-4691  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     4694-4797  idle settings     Settings that a configuration makes inert: each is named at the start, with what …
+#     4800-4883  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     4886-4904  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     4907-5184  memory            The memory that a run will need, from the shape of its networks
+#     5187-5268  plan              What --dry_run prints: the batch, the memory beside what the machine has, the …
+#     5271-5437  fit               Batch sizes that fit the memory: chosen, said in one line, and what cannot fit …
+#     5440-5544  pictures          Pictures of a run: curves.png, and what samples.jsonl has of each sampled token
+#     5547-5672  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
+#     5675-5723  run end           What a run that went wrong says of itself at its end, by its last steps and its …
+#     5726-5762  run check         What diagnose.py says of a run that is under way, and at its end
+#     5765-5854  summary           summary.json and the lines at the end of a run
+#     5857-5997  progress          The course of a run and its log: evaluations, what follows a step, stopping by a …
+#     6000-6018  paired tests      Intervals, paired tests, pass@k
+#     6021-6297  settings          Settings under TRL's names, profiles, and what contradicts what
+#     6300-6434  data              Prompts and their order, how steps, rollouts and prompts divide, and our settings …
+#     6437-6647  rewards           Rewards as TRL calls them, checked and logged; the stages of a run
+#     6650-6861  evaluation        Conversations with environments and tools through TRL, and held-out evaluation …
+#     6864-6985  colocated         vLLM in TRL's process: the arguments of its engine that TRL does not pass on, and …
+#     6988-7277  callback          Checkpoints and final/, and what surrounds TRL's steps: stages, evaluation, logs …
+#     7280-7411  trainer           TRL's trainer, with the weights, prompts and sampler that a run here has
+#     7414-7680  run               What is loaded and checked before the first step, --dry_run, the run, and the …
 
 import argparse
 import ast
@@ -148,6 +138,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
+from unittest import mock
 
 # ------------------------------------------------------------------------- messages (src/parts/foundation/messages.py)
 
@@ -963,54 +954,38 @@ def code_of(error: BaseException, mend: str, stopped: str) -> int:
 # --------------------------------------------------------------------------- data files (src/parts/data/data_files.py)
 
 HEAD_BYTES = 1 << 18  # bytes at the beginning of a file that tell what it is
-EXPORT, UNPACK, SHEET = "exporting its rows as JSONL", "unpacking it first", "saving the sheet as CSV UTF-8"
-# first bytes -> what such a file is, and what to do with it; other binary files are told by their zero bytes
-BINARIES = {
-    rb"PAR1": ("a parquet file", "a name that ends in .parquet"),
-    rb"%PDF-": ("a PDF", EXPORT),
-    rb"PK\x03\x04.*(xl/|\[Content_Types\])": ("an Excel workbook", SHEET),
-    rb"PK\x03\x04": ("a zip archive", UNPACK),
-    rb"\xd0\xcf\x11\xe0\xa1\xb1": ("an old Office file (.xls, .doc)", SHEET),
-    rb"ARROW1|\xff\xff\xff\xff": ("an Arrow file", EXPORT),
-    rb".{4}\0\0\0\0\{\"": ("a safetensors file", EXPORT),
-    rb"\x80[\x02-\x05]": ("a pickle, which is never opened", EXPORT),
-    rb"BZh|\xfd7zXZ|7z\xbc\xaf|Rar!|.{257}ustar": ("an archive", UNPACK),
-}
+MAX_BYTES = 8 << 30  # what one packed or parquet file may unpack to
+EXPORT = "unpacking it, or exporting its rows as JSONL or CSV UTF-8"
+# PDF, zip and Excel, old Office, Arrow, pickle, bzip2, xz, 7z, RAR, zstd; other binary files have zero bytes
+BINARY = re.compile(
+    rb"%PDF-|\x28\xb5\x2f\xfd|PK\x03\x04|\xd0\xcf\x11\xe0|ARROW1|\x80[\x02-\x05]|BZh|\xfd7zXZ|7z\xbc\xaf|Rar!"
+)
 POINTERS = {
     rb"version https://(git-lfs|hawser)\.github\.com/spec/": ("a pointer of Git LFS", "`git lfs pull` in its folder"),
     rb"[./]*(\.git|annex)/[\w./-]*objects/\S*\s*\Z": ("a pointer of git-annex", "`git annex get` in its folder"),
 }
-MARKUP = re.compile(rb"\s*<(!doctype|html|\?xml|head\b|body\b|error\b)", re.IGNORECASE)
-MARKUP_LINE = re.compile(rb"\s*(<[^<>]*>\s*)+(\n|\Z)")
+PAGE = re.compile(rb"\s*<(!doctype html|html|\?xml|head|body|error)\b[^\n]*>\s*(\n|\Z)", re.IGNORECASE)
 REPLY = re.compile(
-    rb"\s*([1-5]\d\d:? |entry |repository |page )?(not found|forbidden|unauthorized|bad (request|gateway)|gone|"
-    rb"internal server error|service unavailable|too many requests|gateway time-?out|"
-    rb"invalid username or password)\.?\s*\Z",
-    re.IGNORECASE,
+    rb"\s*([1-5]\d\d:? |entry |repository |page )?(not found|forbidden|unauthorized)\s*\Z", re.IGNORECASE
 )
-REASON_KEYS = ("error", "errors", "message", "detail")
-REPLY_KEYS = {
-    *(*REASON_KEYS, "code", "status", "statusCode", "status_code", "type", "title", "documentation_url", "path"),
-    *("request_id", "requestId", "traceId", "timestamp", "success", "cause"),
-}
 # columns of prompts: those that always ask, and those that do in one file and are a word about the rows in another
 ASKS = {
     *("prompt", "question", "problem", "query", "instruction", "messages", "conversations", "conversation"),
     *("chosen", "completion"),
 }
 WEAK = {"text", "input", "description"}
-TEXT_CODECS = ("cp1252", "cp1250", "cp1251", "gb18030", "cp932", "big5", "euc_kr", "euc_jp")  # what spreadsheets write
-EASTERN = re.compile("[a-z][¡¢£¥ª¯²³¹º¼½¾¿Ÿ][a-z]")  # Polish, Czech or Hungarian letters, read as CP1252
+OTHER_ENCODING = "data_loader.py --encoding NAME, such as cp1252 or gb18030, if the whole file is in it"
+OTHER_BYTES = re.compile("[\udc80-\udcff]")  # as surrogateescape reads bytes that the encoding does not have
 
 
 class Unpacked(io.RawIOBase):
-    """The bytes of a chunk iterator as a file; what cannot be unpacked is a UserError that names the file."""
+    """Unpacked bytes, at most MAX_BYTES; what cannot be unpacked is a UserError that names the file."""
 
-    def __init__(self, chunks: Iterator[bytes], name: str, inner):
-        self.chunks, self.name, self.rest, self.inner = chunks, name, b"", inner
+    def __init__(self, stream, name: str):
+        self.stream, self.name, self.total = stream, name, 0
 
     def close(self) -> None:
-        self.inner.close()
+        self.stream.close()
         super().close()
 
     def readable(self) -> bool:
@@ -1018,58 +993,26 @@ class Unpacked(io.RawIOBase):
 
     def readinto(self, buffer) -> int:
         try:
-            while not self.rest and (chunk := next(self.chunks, None)) is not None:
-                self.rest = chunk
-        except UserError:
-            raise
-        except Exception as error:  # zlib, gzip, zstandard, codecs and the system each have their own
-            advice = "; try another --encoding" if isinstance(error, UnicodeDecodeError) else ""
-            got = f"{self.name}: got bytes that cannot be read ({error})"
-            raise UserError(f"{got}; expected an intact file{advice}") from None
-        size = min(len(buffer), len(self.rest))
-        buffer[:size], self.rest = self.rest[:size], self.rest[size:]
-        return size
+            data = self.stream.read(len(buffer))
+        except Exception as error:  # zlib, gzip and the system each have their own
+            got = f"{self.name}: got compressed bytes that cannot be read ({error})"
+            raise UserError(f"{got}; expected an intact file") from None
+        self.total += len(data)
+        got = f"{self.name}: got more than {MAX_BYTES} unpacked bytes"
+        need(self.total <= MAX_BYTES, f"{got}; expected at most that many; try unpacking it if the file is yours")
+        buffer[: len(data)] = data
+        return len(data)
 
 
-def bounded(stream, name: str, limit: int) -> Iterator[bytes]:
-    """Chunks of an unpacked stream; UserError once there is more than the limit."""
-    total = 0
-    while chunk := stream.read(1 << 18):
-        total += len(chunk)
-        got = f"{name}: got more than {limit} unpacked bytes"
-        need(total <= limit, f"{got}; expected at most max_bytes; try --max_bytes if the file is yours")
-        yield chunk
+def open_text(source: str, form: str | None, encoding: str | None = None, sure: bool = False) -> tuple:
+    """Open a file or stdin (`-`) as text without a byte order mark; returns (stream, form).
 
-
-def recoded(stream, codec: str) -> Iterator[bytes]:
-    """Text of another encoding as UTF-8."""
-    chunks = iter(lambda: stream.read(1 << 18), b"")
-    yield from (text.encode() for text in codecs.iterdecode(chunks, codec))
-
-
-def zstd_stream(raw, name: str):
-    """A reader of zstd data: Python 3.14 has one, the package zstandard another."""
-    with contextlib.suppress(ImportError):
-        return importlib.import_module("compression.zstd").ZstdFile(raw)
-    try:
-        zstandard = importlib.import_module("zstandard")
-    except ImportError:
-        advice = "try `pip install zstandard`, or unpack it first"
-        raise UserError(f"{name}: got zstd data; expected the package zstandard; {advice}") from None
-    return zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True)
-
-
-def open_data(
-    source: str, form: str | None, max_bytes: int = 8 << 30, encoding: str | None = None, sure: bool = False
-) -> tuple:
-    """Open a file or stdin (`-`) as UTF-8 bytes without a byte order mark; returns (stream, form).
-
-    Packing and encoding are told from the bytes, as names are often wrong. Without a form (stdin) it is told too;
-    `sure` takes the form as it is.
+    Packing is told from the bytes, as names are often wrong; text is UTF-8, or UTF-16 with a byte order mark, unless
+    an encoding is given. Bytes that it does not have stay as lone surrogates, see `flaw_of_bytes`. Without a form
+    (stdin) it is told too; `sure` takes the form as it is.
 
     Raises:
-        UserError: it holds no rows whatever its name says, such as a pointer of Git LFS, an error page or a pickle, or
-            its encoding cannot be told.
+        UserError: it holds no rows whatever its name says, such as a pointer of Git LFS, an HTML page or a pickle.
     """
     name = "stdin" if source == "-" else source
     with contextlib.ExitStack() as opened:
@@ -1078,214 +1021,108 @@ def open_data(
             head = opened.enter_context(raw).peek(HEAD_BYTES)
         except OSError as error:
             raise UserError(f"got {name}: {error.strerror}; expected a readable file") from None
-        if head[:2] == b"\x1f\x8b" or head[:4] == b"\x28\xb5\x2f\xfd":
-            stream = gzip.GzipFile(fileobj=raw) if head[:2] == b"\x1f\x8b" else zstd_stream(raw, name)
-            raw = io.BufferedReader(Unpacked(bounded(stream, name, max_bytes), name, raw), HEAD_BYTES)
+        if head[:2] == b"\x1f\x8b":
+            raw = io.BufferedReader(Unpacked(gzip.GzipFile(fileobj=raw), name), HEAD_BYTES)
             head = raw.peek(HEAD_BYTES)
-        refuse_no_data(head, name, form)
-        if codec := encoding or codec_of(head, name, form or ("jsonl" if head.lstrip()[:1] in (b"{", b"[") else "txt")):
-            raw = io.BufferedReader(Unpacked(recoded(raw, codec), name, raw), HEAD_BYTES)
-            head = raw.peek(HEAD_BYTES)
-            refuse_no_data(head, name, form)
-        elif head.startswith(codecs.BOM_UTF8):
-            head = head[raw.readinto(bytearray(len(codecs.BOM_UTF8))) :]
-        form = form if sure else form_of_text(head, name, form)
+        wide = head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) and head[2:4] != b"\0\0"
+        told, encoding = bool(encoding), encoding or ("utf-16" if wide else "utf-8-sig")
+        text = codecs.getincrementaldecoder(encoding)("replace").decode(head)
+        refuse_no_data(text.encode() if told or wide else head.removeprefix(codecs.BOM_UTF8), name, form)
+        form = form if sure else form_of_text(text, name, form)
         opened.pop_all()
-    return raw, form
+    newline = "" if form in ("csv", "tsv") else "\n"
+    return io.TextIOWrapper(raw, encoding, "surrogateescape", newline=newline), form
 
 
-def form_of_text(head: bytes, name: str, form: str | None) -> str:
+def flaw_of_bytes(text: str) -> str | None:
+    """What is wrong with a text of `open_text` that has a byte which is not of its encoding."""
+    other = OTHER_BYTES.search(text)
+    return other and f"byte {ord(other[0]) - 0xDC00:#04x}, which is not UTF-8"
+
+
+def form_of_text(head: str, name: str, form: str | None) -> str:
     """The form that a text shows, where it has no name that tells it, or one that tells which JSON it is."""
-    start = head.lstrip()[:1]
+    text = head.lstrip()
     if form is None:
-        form = "jsonl" if start in (b"{", b"[") else "txt"
-    elif form in ("txt", "csv", "tsv") and holds_json(head):
+        form = "jsonl" if text.startswith(("{", "[")) else "txt"
+    elif form in ("txt", "csv", "tsv") and holds_json(text):
         got = f"{name}: got JSON in a file that is read as {form}"
         raise UserError(f"{got}; expected text; try renaming it to end in .json")
     if form == "txt":
-        names = re.split(r"[,;\t]", head.partition(b"\n")[0].decode("utf-8", "replace").strip().lower())
+        names = re.split(r"[,;\t]", text.partition("\n")[0].strip().lower())
         got = f"{name}: got a first line of column names, {', '.join(names)[:60]}, in a file of one prompt a line"
         is_table = len(names) > 1 and {*names} & (ASKS | WEAK) and all(map(str.isidentifier, names))
         need(not is_table, f"{got}; expected prompts; try --input_format csv, or renaming it to end in .csv")
-    return "json" if form == "jsonl" and not begins_lines(head) else form
+    if form == "jsonl":  # or an array or object over several lines
+        first, _, rest = text.partition("\n")
+        return "jsonl" if rest.strip() and first.rstrip().endswith(("]", "}")) else "json"
+    return form
 
 
-def holds_json(head: bytes) -> bool:
+def holds_json(text: str) -> bool:
     """Whether a text is JSON: its first line is an object or array, or all of it is one."""
-    text = head.decode("utf-8", "replace").strip()
     if not text.startswith(("{", "[")):
         return False
     for part in (text.partition("\n")[0], text):
         with contextlib.suppress(ValueError, RecursionError):
             return isinstance(json.loads(part), dict | list)
-    return len(head) >= HEAD_BYTES  # a first line longer than that
-
-
-def begins_lines(head: bytes) -> bool:
-    """Whether a JSON file has a value on its first line, not an array or object over several lines."""
-    first, _, rest = head.lstrip().partition(b"\n")
-    if first[:1] == b"[":
-        return bool(rest.strip()) and first.rstrip().endswith(b"]")
-    return first.strip() != b"{"
+    return len(text) >= HEAD_BYTES  # a first line longer than that
 
 
 def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
     """Raise UserError where the first bytes are those of something that holds no rows."""
-    is_binary = not head.isascii() or b"\0" in head or head.startswith(b"%PDF-")
-    again = "downloading it again, and look at the file first"
-    fits = (pair for first, pair in BINARIES.items() if is_binary and re.match(first, head, re.DOTALL))
-    kind, advice = next(fits, (None, ""))
-    if kind == "a parquet file" and form == "parquet":
-        return
-    if kind is None:
-        kind, advice = next((pair for start, pair in POINTERS.items() if re.match(start, head)), (None, again))
-    if kind is None and MARKUP.match(head) and (form not in ("txt", None) or is_page(head)):
+    kind, advice = None, "downloading it again, and look at the file first"
+    if head.startswith(b"PAR1"):
+        kind, advice = "a parquet file", "a name that ends in .parquet"
+        if form == "parquet":
+            return
+    elif BINARY.match(head) or b"\0" in head[:1024]:
+        kind = "a binary file (a workbook, PDF, archive, pickle or the like), or UTF-16 without its mark"
+        advice = f"{EXPORT}, or --encoding utf-16-le"
+    elif pointer := next((pair for start, pair in POINTERS.items() if re.match(start, head)), None):
+        kind, advice = pointer
+    elif PAGE.match(head):
         kind = "an HTML or XML page"
-    if kind is None and len(head) < 10_000 and (REPLY.match(head) or is_reply(head)):
+    elif REPLY.match(head):
         kind = f"a server's error message, {head[:80].decode('utf-8', 'replace').strip()!r}"
     need(kind is None, f"{name}: got {kind}; expected rows of data as {form or 'text'}; try {advice}")
-
-
-def is_page(head: bytes) -> bool:
-    """Whether a text that begins with markup is a page, not prompts about some."""
-    closed = head.lower().count(b"</html>")
-    lines = [line for line in head.split(b"\n") if line.strip()]
-    if len(lines) == 1:
-        return closed < 2 and head.rstrip().endswith(b">")
-    tags = sum(line.lstrip().startswith(b"<") for line in lines)
-    ends = closed == 0 or (closed == 1 and head.rstrip().endswith(b">"))
-    return ends and 2 * tags >= len(lines) and bool(MARKUP_LINE.match(lines[0]))
-
-
-def is_reply(head: bytes) -> bool:
-    """Whether a file is one JSON object that only says what went wrong."""
-    if not head.lstrip().startswith(b"{"):
-        return False
-    try:
-        value = json.loads(head)
-    except (ValueError, RecursionError):
-        return False
-    failed = {"error", "errors"} & value.keys() and not value.keys() & {*ASKS, *WEAK, "data", "rows"}
-    return bool(failed) or (value.keys() <= REPLY_KEYS and any(key in value for key in REASON_KEYS))
-
-
-def codec_of(head: bytes, name: str, form: str) -> str | None:
-    """What a file has to be decoded by; None for UTF-8, and where its flaws are those of single rows.
-
-    JSON is UTF-8, or UTF-16 with a byte order mark; of spreadsheets and texts other encodings are told, and said.
-    """
-    need(head[:4] not in (b"\xff\xfe\0\0", b"\0\0\xfe\xff"), f"{name}: got UTF-32; expected UTF-8 or UTF-16")
-    if head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
-        return "utf-16"
-    got, advice = (
-        f"{name}: got bytes that are not UTF-8",
-        f"try python scripts/data_loader.py {name} --out clean.jsonl --encoding",
-    )
-    if wide := utf16_of(head):
-        wrong = f"{got} but UTF-16 without a byte order mark; expected UTF-8; {advice} {wide}"
-        need(form in ("csv", "tsv", "txt"), wrong)
-        say(f"{name}: read as {wide.upper()}")
-        return wide
-    bad, good = utf8_counts(head)
-    is_binary = b"\0" in head[:1024] and head.lstrip()[:1] not in (b"{", b"[")
-    need(not is_binary, f"{name}: got some binary file; expected rows of data as {form}; try {EXPORT}")
-    if bad < 2 or good >= bad or form in ("json", "jsonl"):
-        return None
-    near = near_codecs(head)
-    if good and near and {*near} <= {"cp1252", "cp1250"}:
-        return None  # UTF-8 with flaws: in a text of such bytes nothing looks like UTF-8
-    likely = f", perhaps {' or '.join(near)}" if near else ""
-    need(len(near) == 1, f"{got}{likely}; expected UTF-8; {advice} {near[0] if near else 'cp1252'}, or another's name")
-    say(f"{name}: read as {near[0].upper()}")
-    return near[0]
-
-
-def utf16_of(head: bytes) -> str | None:
-    """UTF-16 without a mark, by the zero bytes of its line feeds and Latin letters; else None."""
-    for codec, zeros, others in (("utf-16-le", head[1::2], head[::2]), ("utf-16-be", head[::2], head[1::2])):
-        if zeros.count(0) > 10 * others.count(0) and zeros.count(0) > len(zeros) / 20:
-            with contextlib.suppress(UnicodeDecodeError):
-                codecs.getincrementaldecoder(codec)().decode(head, final=False)
-                return codec
-    return None
-
-
-def utf8_counts(head: bytes) -> tuple[int, int]:
-    """In how many places a text is not UTF-8, and how many characters of several bytes it has besides."""
-    if len(head) >= HEAD_BYTES:  # the last character may be cut
-        head = head[: head.rfind(b"\n") + 1] or head[:-4]
-    text = head.decode("utf-8", "surrogateescape")
-    places = [len(run) for run in re.findall("[\udc80-\udcff]+", text)]
-    good = len(re.findall("[^\0-\x7f\udc80-\udcff]", text)) if places else 0
-    return sum(max(1, size // 2) for size in places), good  # a character that is cut leaves 3 bytes at most
-
-
-def near_codecs(head: bytes) -> list[str]:
-    """The encodings that a text may well be in, by charset-normalizer; more than one where it cannot be told."""
-    try:
-        normalizer = importlib.import_module("charset_normalizer")
-    except ImportError:
-        return []
-    lines = [line for line in head.split(b"\n") if not line.isascii()]
-    sample = b"\n".join(lines[:-1] if len(head) >= HEAD_BYTES else lines)[: 1 << 16]
-    matches = [*normalizer.from_bytes(sample, cp_isolation=TEXT_CODECS)]
-    ranks = [match.chaos - match.coherence for match in matches]
-    near = [match for match, rank in zip(matches, ranks, strict=True) if rank <= min(ranks) + 0.08]
-    names = {name for match in near for name in match.could_be_from_charset}
-    if names <= {"cp1252", "cp1250"}:
-        if EASTERN.search(sample.decode("cp1252", "replace")):
-            return ["cp1250"]
-        return ["cp1252"] if "cp1252" in names else ["cp1252", "cp1250"]
-    return sorted(match.encoding for match in near)
 
 
 # ----------------------------------------------------------------------------------- tables (src/parts/data/tables.py)
 
 SEPARATORS = (",", ";", "\t", "|")
-MARK = re.compile(r'"?sep=(.)"?[\r\n]*\Z')  # Excel's first line
 LONGEST_CELL = 256 << 20  # characters of a cell
-# what tells a header from a title above it, and from a row of data
+# names of columns, which no row of data holds
 HEADER_NAMES = {*ASKS, *WEAK, "answer", "response", "output", "solution", "rejected", "choices", "id"}
-OTHER_ENCODING = "data_loader.py --encoding cp1252, or another's name, if the whole file is in it"
-OTHER_BYTES = re.compile("[\udc80-\udcff]")
 
 
-def table_rows(stream, name: str, delimiter: str, chosen: str | None = None) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """(line, row) below the header of a CSV file; every cell is text. A row that does not fit comes as its flaw.
+def table_rows(text: str, name: str, delimiter: str, chosen: str | None = None) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """(line, row) below the header of a CSV text; every cell is text. A row that does not fit comes as its flaw.
 
     Args:
-        stream: UTF-8 bytes that can be peeked at.
         name: what messages call the file.
-        delimiter: what stands between cells, unless the file says or shows otherwise.
+        delimiter: what stands between cells, unless the file shows otherwise.
         chosen: the same, whatever the file shows.
     """
     csv.field_size_limit(LONGEST_CELL)
-    head = stream.peek(1 << 20).decode("utf-8", "surrogateescape")
-    with io.TextIOWrapper(stream, "utf-8", "surrogateescape", newline="") as lines:
-        above = 0
-        if mark := MARK.match(head.partition("\n")[0]):
-            lines.readline()
-            head, above, chosen = head.partition("\n")[2], 1, chosen or mark[1]
-        used = chosen or separator_of(head, delimiter, name)
-        if used != delimiter:
-            say(f"{name}: read with {used!r} between the columns")
-        records = first_records(head, used)
-        at = header_at(records)
-        padded = at < len(records) and len(records[at]) > 1 and all(cell[:1] == " " for cell in records[at][1:])
-        reader = csv.reader(lines, delimiter=used, strict=True, skipinitialspace=padded)
-        try:
-            header = next(itertools.islice((cells for cells in reader if any(cells)), at, None), [])
-        except csv.Error as error:
-            raise UserError(f"{name}:1: got a header that is not valid CSV ({error}); expected column names") from None
-        where = f"{name}:{reader.line_num + above}"
-        if at:
-            say(f"{where}: taken for the header; what stands above it is left out")
-        yield from body(reader, column_names(header, where), used, above)
+    used = chosen or separator_of(text, delimiter, name)
+    if used != delimiter:
+        say(f"{name}: read with {used!r} between the columns")
+    first = next(iter(first_records(text, used)), [])
+    padded = len(first) > 1 and all(cell[:1] == " " for cell in first[1:])
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=used, strict=True, skipinitialspace=padded)
+    try:
+        header = next((cells for cells in reader if any(cells)), [])
+    except csv.Error as error:
+        raise UserError(f"{name}:1: got a header that is not valid CSV ({error}); expected column names") from None
+    yield from body(reader, column_names(header, f"{name}:{reader.line_num}"), used)
 
 
 def column_names(header: list[str], where: str) -> list[str]:
     """The names of the columns: without blanks around them, and without the empty columns that spreadsheets append."""
     names = filled([cell.strip() for cell in header])
+    flaw = flaw_of_bytes("".join(names))
+    need(not flaw, f"{where}: got {flaw}; expected UTF-8 text; try {OTHER_ENCODING}")
     twice = [column for column, count in Counter(names).items() if count > 1]
     need(not twice, f"{where}: got the column {twice[:1]} twice; expected each name once; try renaming one")
     text = next((cell for cell in names if len(cell) > 60 or cell[-1:] in tuple(".?!:。？！")), None)
@@ -1296,17 +1133,16 @@ def column_names(header: list[str], where: str) -> list[str]:
     return names
 
 
-def body(reader, names: list[str], delimiter: str, above: int) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """The rows below the header; `above` lines were read before the reader saw the file."""
+def body(reader, names: list[str], delimiter: str) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """The rows below the header."""
     while True:
         start = reader.line_num
-        line = start + above + 1
         try:
             cells = next(reader)
         except StopIteration:
             return
         except csv.Error as error:
-            yield line, RowFlaw("row", f"no CSV ({error})", "RFC 4180 quoting", 'quotes as ""')
+            yield start + 1, RowFlaw("row", f"no CSV ({error})", "RFC 4180 quoting", 'quotes as ""')
             if reader.line_num == start:
                 return
             continue
@@ -1314,17 +1150,14 @@ def body(reader, names: list[str], delimiter: str, above: int) -> Iterator[tuple
             continue
         if len(cells) > len(names):
             cells = cells[: len(names)] + filled(cells[len(names) :])
-        if other := OTHER_BYTES.search("".join(cells)):
-            got = f"byte {ord(other[0]) - 0xDC00:#04x}, which is not UTF-8"
-            yield (
-                line,
-                RowFlaw("row", got, "UTF-8 text", OTHER_ENCODING),
-            )
+        if flaw := flaw_of_bytes("".join(cells)):
+            yield start + 1, RowFlaw("row", flaw, "UTF-8 text", OTHER_ENCODING)
         elif len(cells) != len(names):
-            advice = f"quoting fields that hold {delimiter!r}"
-            yield line, RowFlaw("row", f"{len(cells)} fields", f"{len(names)} as in the header", advice)
+            expected = f"{len(names)} as in the header {', '.join(names)[:60]}"
+            advice = f"quoting fields that hold {delimiter!r}, or a header alone in the first line"
+            yield start + 1, RowFlaw("row", f"{len(cells)} fields", expected, advice)
         else:
-            yield line, dict(zip(names, cells, strict=True))
+            yield start + 1, dict(zip(names, cells, strict=True))
 
 
 def filled(cells: list[str]) -> list[str]:
@@ -1333,32 +1166,21 @@ def filled(cells: list[str]) -> list[str]:
     return cells[:size]
 
 
-def first_records(head: str, delimiter: str) -> list[list[str]]:
-    """Return the first non-empty records, up to the first that is not valid CSV."""
-    records = []
+def first_records(text: str, delimiter: str) -> list[list[str]]:
+    """Return the first 50 records that are not empty, up to the first that is not valid CSV."""
+    reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True), []
     try:
-        for cells in itertools.islice(csv.reader(io.StringIO(head, newline=""), delimiter=delimiter, strict=True), 50):
-            if any(cells):
-                records.append(cells)
+        records += (cells for cells in itertools.islice(reader, 50) if any(cells))
     except csv.Error:
         pass
     return records
 
 
-def header_at(records: list[list[str]]) -> int:
-    """Which record is the header: the first, unless that is a title above known column names."""
-    if not records or len(filled(records[0])) > 1 or records[0][0].strip().casefold() in HEADER_NAMES:
-        return 0
-    known = (len(cells) > 1 and HEADER_NAMES & {cell.strip().casefold() for cell in cells} for cells in records[:10])
-    return next((number for number, is_header in enumerate(known) if is_header), 0)
-
-
-def separator_of(head: str, delimiter: str, name: str) -> str:
+def separator_of(text: str, delimiter: str, name: str) -> str:
     """What stands between the columns: as expected where that parts the header, else what parts all rows alike."""
     parted, steady = [], []
     for separator in dict.fromkeys((delimiter, *SEPARATORS)):
-        records = first_records(head, separator)
-        table = records[header_at(records) :]
+        table = first_records(text, separator)
         width = len(filled(table[0])) if table else 0
         if width > 1:
             parted.append(separator)
@@ -1376,112 +1198,72 @@ def separator_of(head: str, delimiter: str, name: str) -> str:
 # ------------------------------------------------------------------------- nested rows (src/parts/data/nested_rows.py)
 
 ANSWERED = {"answer", "solution", "completion", "response", "output", "chosen"}
-NESTED = {"paragraphs", "qas", "qa_pairs", "questions"}
 LISTS = {
     *("data", "rows", "examples", "samples", "items", "records", "instances", "entries", "tasks", "problems"),
-    *("prompts", "dataset", "train", "test", "validation", "valid", "dev", "eval", *NESTED),
+    *("prompts", "dataset", "train", "test", "validation", "valid", "dev", "eval"),
 }
-CONTEXT = ("text", "context", "passage", "article", "story", "paragraph", "document", "table", "background", "body")
+CONTEXT = {"context", "passage", "article", "story", "paragraphs", "document", "table", "background", "body"}
 CHAT = re.compile(r"""\s*(?:\[\s*)?\{\s*(["'])(role|from|content|value)\1\s*:""")
-# what begins a turn in dialogues that are one text: HH-RLHF, Guanaco and Alpaca, ChatML, Llama 3, Llama 2, Glaive
-TURNS = (
-    r"(?:\A|\n\n)(Human|Assistant): ?",
-    r"### ?(Human|User|Assistant|System|Instruction|Input|Response): ?",
-    r"<\|im_start\|>(\w+)\n",
-    r"<\|start_header_id\|>(\w+)<\|end_header_id\|>",
-    r"(\[/?INST\])",
-    r"(?:\A|\n)(USER|ASSISTANT|FUNCTION RESPONSE|SYSTEM): ",
+# what begins a turn in dialogues that are one text: HH-RLHF, Guanaco and Alpaca, ChatML, Llama 3 and 2, Glaive
+SPEAKER = re.compile(
+    r"(?:\A|\n\n)(Human|Assistant): ?|### ?(Human|User|Assistant|System|Instruction|Input|Response): ?"
+    r"|<\|im_start\|>(\w+)\n|<\|start_header_id\|>(\w+)<\|end_header_id\|>|(\[/?INST\])|(?:\A|\n)(USER|ASSISTANT): "
 )
 TURN_ENDS = re.compile(r"</?s>|<\|(im_end|eot_id|endoftext|begin_of_text)\|>")
-SPEAKERS = {
-    **dict.fromkeys(("human", "user", "instruction", "input", "[inst]"), "user"),
-    **dict.fromkeys(("assistant", "response", "[/inst]"), "assistant"),
-    **{"system": "system", "tool": "tool", "function response": "tool"},
-}
+ANSWERERS = ("assistant", "response", "[/inst]")
 CHAT_COLUMNS = (*sorted(ASKS), "rejected", "response", "output", "text", "input", "history")
 
 
-def rows_in(value: dict, name: str, alone: bool, known=()) -> list | None:
-    """The rows of an object that holds them; None where it is a row itself.
+def rows_in(value: dict, name: str, known=()) -> list | None:
+    """The rows of the only object in a file; None where it is a row itself.
 
     Args:
-        value: a JSON object.
-        name: what messages call its file.
-        alone: it is all that its file holds.
+        name: what messages call the file.
         known: columns that make it a row, beside the usual ones.
 
     Raises:
         UserError: it holds rows, but not plainly which.
     """
-    table = rows_of_columns(value, name, known) if alone else None
-    asks = value.keys() & {*ASKS, *known}
-    lists = [value[key] for key in LISTS & value.keys() if isinstance(value[key], list) and value[key]]
-    is_head = alone and not value.keys() & {*ANSWERED, *known} and any(is_row(items[0]) for items in lists)
-    if table is not None or (asks and not is_head):  # a prompt above a list of rows is not plainly one
+    if (table := rows_of_columns(value, name, known)) is not None:
         return table
-    shared = {key: value[key] for key in CONTEXT if isinstance(value.get(key), str)}
-    nested = {key: item for key, item in value.items() if isinstance(item, list | dict) and item}
-    rows = {key: items for key, items in nested.items() if holds_rows(key, items, value, alone)}
-    objects = {key: item for key, item in value.items() if isinstance(item, dict) and (key in LISTS or len(value) == 1)}
-    tables = [rows_in(item, name, True, known) for item in objects.values()] if alone else []
-    if len(tables) == 1 and tables[0]:
-        return tables[0]
-    if alone and nested and not any(tables) and all(map(is_row, value.values())):
-        rows = {"": [*value.values()]}  # by index, as pandas' orient="index"
-    keys = ["rows"] if "rows" in rows and "row" in rows["rows"][0] else [*rows]
-    if len(keys) == 1 and not asks:
-        unused = [key for key in value if key not in keys and key not in shared] if keys[0] else []
-        if alone and unused:
-            say(f"{name}: read the rows of {keys[0]!r}; not used: {', '.join(unused)[:200]}")
-        return [row for number, item in enumerate(rows[keys[0]], 1) for row in unfolded(item, name, number, shared)]
-    if alone and not value.keys() & (WEAK - {"description"}):
-        keys = keys or [key for key in nested if key in LISTS]
-    if not keys:
+    holders = {key: item for key, item in value.items() if is_holder(key, item, alone=len(value) == 1)}
+    listed = [value[key] for key in LISTS & holders.keys() if is_list_of_rows(value[key])]
+    asks, rows = value.keys() & {*ASKS, *known}, any(is_row(items[0]) for items in listed)
+    if not holders or (asks and (value.keys() & {*ANSWERED, *known} or not rows)):
         return None
-    part = f"json.load(open({name!r}))[{keys[0]!r}]"
-    if isinstance(value[keys[0]], list) and isinstance(value[keys[0]][0], str):
-        part = f"[{{'prompt': text}} for text in {part}]"
-    code = f"import json; json.dump({part}, open('rows.json', 'w'))"
-    got = f"{name}: got one object that holds {' and '.join(map(repr, keys[:5]))}, and not plainly one list of rows"
+    key, items = next(iter(holders.items()))
+    if len(holders) == 1 and not asks and isinstance(items, dict):
+        return rows_in(items, name, known)
+    # the examples of a programming task are no rows
+    cases = {"input", "output"} <= items[0].keys() and value.keys() & WEAK if is_list_of_rows(items) else True
+    if len(holders) == 1 and not asks and not cases and not value.keys() & CONTEXT:
+        if unused := [other for other in value if other != key]:
+            say(f"{name}: read the rows of {key!r}; not used: {', '.join(unused)[:200]}")
+        return items
+    code = f"import json; json.dump(json.load(open({name!r}))[{key!r}], open('rows.json', 'w'))"
+    got = f"{name}: got one object that holds {' and '.join(map(repr, holders))}, and not plainly one list of rows"
     raise UserError(f'{got}; expected JSONL, or one list of objects; try taking one out: python -c "{code}"')
 
 
-def is_row(item) -> bool:
-    """Whether an item has a field that asks, or holds others that may."""
-    return isinstance(item, dict) and bool(item.keys() & (ASKS | NESTED))
+def is_holder(name: str, item, alone: bool) -> bool:
+    """Whether a field of an object is one that may hold its rows."""
+    if isinstance(item, dict):
+        return bool(item) and (name in LISTS or alone)
+    return isinstance(item, list) and bool(item) and (name in LISTS or (is_list_of_rows(item) and is_row(item[0])))
 
 
-def holds_rows(name: str, items, value: dict, alone: bool) -> bool:
-    """Whether a list in an object is one of rows: by the fields of its first item, and of the list's name."""
-    if not isinstance(items, list) or not isinstance(items[0], dict):
-        return False
-    if is_row(items[0]) or (name == "rows" and isinstance(items[0].get("row"), dict)):
-        return alone or name in LISTS
-    # the examples of a programming task are no rows, though those of a task of BIG-bench are
-    cases = {"input", "output"} <= items[0].keys() and name in ("examples", "samples") and value.keys() & WEAK
-    return alone and name in LISTS and not cases
+def is_list_of_rows(item) -> bool:
+    """Whether a value is a list of objects."""
+    return isinstance(item, list) and bool(item) and isinstance(item[0], dict)
 
 
-def unfolded(item, name: str, number: int, shared: dict) -> list:
-    """The rows that an item of a list stands for, each with what they share."""
-    if not isinstance(item, dict):
-        return [item]
-    if isinstance(item.get("row"), dict) and "row_idx" in item:  # as the viewer of the hub gives them
-        cut = ", ".join(map(str, item.get("truncated_cells") or ()))
-        got = f"{name}: got row {number}, of which the hub's viewer has cut {cut}"
-        need(not cut, f"{got}; expected whole cells; try the data set's name, OWNER/NAME, or its parquet files")
-        return [item["row"]]
-    rows = rows_in(item, name, alone=False)
-    return [{**shared, **row} if isinstance(row, dict) else row for row in ([item] if rows is None else rows)]
+def is_row(item: dict) -> bool:
+    """Whether an object has a field that asks."""
+    return bool(item.keys() & ASKS)
 
 
 def rows_of_columns(value: dict, name: str, known) -> list[dict] | None:
-    """The rows of an object whose values are columns: lists, or objects by index, or pandas' orient="split"."""
-    columns, data = value.get("columns"), value.get("data")
-    if isinstance(columns, list) and isinstance(data, list) and data and isinstance(data[0], list):
-        fits = all(isinstance(row, list) and len(row) == len(columns) for row in data)
-        need(fits, f"{name}: got a row of another length than `columns`; expected {len(columns)} cells; try JSONL")
-        return [dict(zip(map(str, columns), row, strict=True)) for row in data]
+    """The rows of an object whose values are columns: lists, or objects by index, as pandas' to_json writes them."""
     asking = [value[key] for key in value.keys() & {*ASKS, *WEAK, *known}]
     if asking and all(isinstance(item, dict) and item and all(map(str.isdigit, item)) for item in value.values()):
         places = [*max(value.values(), key=len)]
@@ -1530,101 +1312,174 @@ def with_chats(row: dict) -> dict:
     return {**row, **chats} if chats else row
 
 
-def turns_in(text: str) -> list[dict] | None:
-    """The messages of a dialogue that is one text, `### Human: … ### Assistant: …` or the like; None for other texts.
-
-    The last one is empty where the text ends with a speaker's mark.
-    """
-    for mark in TURNS:
-        above, *pieces = re.split(mark, text)
-        roles = [SPEAKERS.get(speaker.lower()) for speaker in pieces[::2]]
-        preface = TURN_ENDS.sub("", above).strip()
-        if "assistant" not in roles or None in roles or roles[0] == "assistant":
-            continue
-        if preface and not preface.startswith("Below is an instruction"):  # Alpaca's
-            continue
-        turns = []
-        for role, said in zip(roles, pieces[1::2], strict=True):
-            content = TURN_ENDS.sub("", said).strip()
-            if turns and turns[-1]["role"] == role:
-                turns[-1]["content"] += f"\n\n{content}"
-            else:
-                turns.append({"role": role, "content": content})
-        if preface:
-            turns[0]["content"] = f"{preface}\n\n{turns[0]['content']}"
-        return turns
-    return None
+def holds_answer(text) -> bool:
+    """Whether a value is a dialogue as one text that ends with an answer, such as `### Human: … ### Assistant: …`."""
+    marks = list(SPEAKER.finditer(text)) if isinstance(text, str) else []
+    if len(marks) < 2:
+        return False
+    first, last = (next(filter(None, mark.groups())).lower() for mark in (marks[0], marks[-1]))
+    preface = TURN_ENDS.sub("", text[: marks[0].start()]).strip()
+    begins = first not in ANSWERERS and (not preface or preface.startswith("Below is an instruction"))  # Alpaca's
+    return begins and last in ANSWERERS and TURN_ENDS.sub("", text[marks[-1].end() :]).strip() != ""
 
 
 # --------------------------------------------------------------------------------------- rows (src/parts/data/rows.py)
 
+SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"}
+JSON_SPACE = re.compile(r"[ \t\n\r]*")
 
-def json_lines(stream, name: str) -> list[dict]:
-    """Rows of JSONL; a broken line is named by file and number (blank lines count)."""
+
+def whole_rows(records: Iterable[tuple[int, dict | RowFlaw]], name: str) -> list[dict]:
+    """The rows of records; UserError names the line of the first that is none."""
     rows = []
-    for number, line in enumerate(stream, start=1):
-        if not line.strip():
-            continue
-        try:
-            rows.append(json.loads(line.decode()))
-        except UnicodeDecodeError as error:
-            got = f"{name}:{number}: got byte {line[error.start]:#04x}, which is not UTF-8"
-            raise UserError(f"{got}; expected UTF-8 text; try {OTHER_ENCODING}") from None
-        except (ValueError, RecursionError) as error:
-            raise UserError(f"{name}:{number}: got no JSON ({error}); expected one object a line") from None
-        got = f"{name}:{number}: got {line[:40].decode('utf-8', 'replace')!r}"
-        need(isinstance(rows[-1], dict), f"{got}; expected an object with a prompt")
+    for line, row in records:
+        need(not isinstance(row, RowFlaw), f"{name}:{line}: {row}")
+        rows.append(row)
     return rows
+
+
+def unique(pairs: list[tuple]) -> dict:
+    """A JSON object; RowFlaw where a key stands twice, of which Python would keep the last."""
+    row = dict(pairs)
+    if len(row) != len(pairs):
+        names = [key for key, _ in pairs]
+        twice = next(key for key in names if names.count(key) > 1)
+        raise RowFlaw(twice, "the key twice in one object", "each key once", "keeping one of them")
+    return row
+
+
+def plain_json(text: str):
+    """The value of JSON text.
+
+    Raises:
+        RowFlaw: it is none, or has a key twice in one object.
+    """
+    if flaw := flaw_of_bytes(text):
+        raise RowFlaw("row", flaw, "UTF-8 text", OTHER_ENCODING)
+    try:
+        return json.loads(text, object_pairs_hook=unique)
+    except RecursionError:
+        raise RowFlaw("row", "nesting too deep", "fewer levels", "storing the inner part as JSON text") from None
+    except ValueError as error:
+        at = getattr(error, "pos", 0)
+        got = f"no JSON ({error}, near {text[max(at - 20, 0) : at + 20]!r})"
+        raise RowFlaw("row", got, "one JSON object") from None
+
+
+def as_row(value) -> dict:
+    """A JSON value that is a row; RowFlaw for others, with advice of its own for bare messages."""
+    if isinstance(value, dict):
+        return value
+    is_chat = isinstance(value, list) and value and isinstance(value[0], dict)
+    advice = ['{"messages": […]} for each row, an answer in a field of its own'] if is_chat else []
+    raise RowFlaw("row", f"{type(value).__name__} {value!r:.60}", "a JSON object with named fields", *advice)
+
+
+def json_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """(line, row or its flaw) of JSONL. Lines end at line feeds only; blank ones are counted, not read."""
+    for number, line in enumerate(stream, start=1):
+        if line.strip():
+            try:
+                yield number, as_row(plain_json(line))
+            except RowFlaw as flaw:
+                flaw.parts["row"] = line.rstrip("\r\n")
+                yield number, flaw
+
+
+def json_records(text: str, name: str, known) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """(number, row or its flaw) of a JSON file: an array, an object that holds the rows, or objects in a row."""
+    decoder, values, at = json.JSONDecoder(object_pairs_hook=unique), [], JSON_SPACE.match(text).end()
+    flaw = flaw_of_bytes(text)
+    need(not flaw, f"{name}: got {flaw}; expected UTF-8 text; try {OTHER_ENCODING}")
+    try:
+        while at < len(text):
+            value, at = decoder.raw_decode(text, at)
+            values.append(value)
+            at = JSON_SPACE.match(text, at).end()
+    except RecursionError:
+        raise UserError(f"{name}: got JSON that is nested too deep; expected rows; try JSONL") from None
+    except RowFlaw as flaw:
+        raise UserError(f"{name}: {flaw}") from None
+    except ValueError as error:
+        got = f"{name}: got a file that is no JSON ({error}, near {text[max(at - 20, 0) : at + 20]!r})"
+        raise UserError(f"{got}; expected an array of objects; try mending it, or JSONL") from None
+    if len(values) == 1:
+        value = values[0]
+        inner = rows_in(value, name, known) if isinstance(value, dict) else value
+        values = inner if isinstance(inner, list) else values
+    for number, value in enumerate(values, start=1):
+        try:
+            yield number, as_row(value)
+        except RowFlaw as flaw:
+            yield number, flaw
+
+
+def parquet_records(source: str) -> Iterator[tuple[int, dict]]:
+    """(number, row) of a parquet file, 1000 read at a time."""
+    import pyarrow.parquet
+
+    number = 0
+    try:
+        with open(source, "rb") as raw:
+            refuse_no_data(raw.peek(), source, "parquet")
+            file = pyarrow.parquet.ParquetFile(raw)
+            size = sum(file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups))
+            need(
+                size <= MAX_BYTES, f"{source}: got {size} unpacked bytes; expected at most {MAX_BYTES}; try parts of it"
+            )
+            for batch in file.iter_batches(1000):
+                for row in batch.to_pylist():
+                    number += 1
+                    yield number, row
+    except (OSError, ValueError, pyarrow.ArrowException, RecursionError) as error:
+        raise UserError(f"{source}: got no readable parquet ({str(error)[:200]}); expected an intact file") from None
+
+
+def file_records(
+    source: str, form: str | None, encoding=None, delimiter=None, sure=False, known=()
+) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """(line or number, row or its flaw) of a file, or of stdin (`-`).
+
+    Args:
+        form: jsonl, json, csv, tsv, txt or parquet; None: told from the text.
+        encoding, delimiter: of the text; None: as the file shows.
+        sure: the form is as given, whatever the file shows.
+        known: columns that make an object a row, beside the usual ones.
+    """
+    name = "stdin" if source == "-" else source
+    if form == "parquet":
+        need(source != "-", "got parquet on stdin; expected a file, as parquet is not read in one go")
+        yield from parquet_records(source)
+        return
+    stream, form = open_text(source, form, encoding, sure)
+    try:
+        with stream:
+            if form in ("csv", "tsv"):
+                yield from table_rows(stream.read(), name, "," if form == "csv" else "\t", delimiter)
+            elif form == "txt":
+                yield from prompt_lines(stream)
+            elif form == "json":
+                yield from json_records(stream.read(), name, known)
+            else:
+                yield from json_lines(stream)
+    except (UnicodeDecodeError, OSError) as error:
+        raise UserError(f"{name}: got bytes that cannot be read ({error}); expected an intact file") from None
+
+
+def prompt_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """(line, row or its flaw) of one prompt a line; blank ones are skipped."""
+    for number, line in enumerate(stream, start=1):
+        flaw = flaw_of_bytes(line)
+        if line.strip():
+            yield (
+                number,
+                RowFlaw("prompt", flaw, "UTF-8 text", OTHER_ENCODING) if flaw else {"prompt": line.strip("\r\n")},
+            )
 
 
 def is_hub_id(source: str) -> bool:
     """Whether a name, not a local path, could be `owner/name` or `name` on the hub."""
     return not Path(source).exists() and not source.startswith((".", "/", "~")) and source.count("/") <= 1
-
-
-def json_rows(stream, name: str, form: str) -> list[dict]:
-    """Rows of JSON: a line each, a list of objects, or an object that holds them."""
-    if form == "json":
-        data = stream.read()
-        stream = io.BytesIO(data)
-        try:
-            value = json.loads(data) if data.strip() else []
-        except ValueError as error:
-            if "Extra data" not in str(error):
-                raise
-            value = json_lines(stream, name)
-    else:
-        value = json_lines(stream, name)
-    is_object = isinstance(value, dict)
-    value = (rows_in(value, name, alone=True) or [value]) if is_object else value
-    need(isinstance(value, list), f"{name}: got JSON that is not a list of objects; try JSONL, one object a line")
-    rows = []
-    for number, row in enumerate(value, start=1):
-        need(isinstance(row, dict), f"{name}, row {number}: got {str(row)[:40]!r}; expected an object with a prompt")
-        inner = None if is_object else rows_in(row, name, len(value) == 1)
-        rows += [row] if inner is None else inner
-    return rows
-
-
-def csv_rows(stream, name: str, form: str) -> list[dict]:
-    """Rows of CSV with a header; one that does not fit is named by its line."""
-    rows = []
-    for line, row in table_rows(stream, name, "," if form == "csv" else "\t"):
-        need(isinstance(row, dict), f"{name}:{line}: {row}")
-        rows.append(row)
-    return rows
-
-
-def read_parquet(source: str) -> list[dict]:
-    """Read a parquet file."""
-    import pyarrow.parquet
-
-    with open(source, "rb") as raw:
-        refuse_no_data(raw.peek(), source, "parquet")
-        return pyarrow.parquet.read_table(raw).to_pylist()
-
-
-FORMS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"}
 
 
 def hub_rows(source: str) -> Iterator[dict]:
@@ -1661,24 +1516,15 @@ def hub_is_reached() -> bool:
 
 def read_rows(source: str) -> list[dict]:
     """Read rows from a JSONL, JSON, CSV, TSV or parquet file, or from the hub: `owner/name[:config][@split]`."""
-    path, form = Path(source), FORMS.get(Path(source).suffix.lower())
+    path, form = Path(source), SUFFIXES.get(Path(source).suffix.lower())
     if not path.is_file():
         need(
             is_hub_id(source) and not form,
             f"got data {source!r}, which is not a file; expected JSONL, JSON, CSV, parquet or a hub id",
         )
         return chat_rows(hub_rows(source), source)
-    need(form, f"got data {source!r}; expected a name ending in {', '.join(FORMS)}; try data_loader.py for others")
-    try:
-        if form == "parquet":
-            rows = read_parquet(source)
-        else:
-            stream, form = open_data(source, form)
-            with stream:
-                rows = (csv_rows if form in ("csv", "tsv") else json_rows)(stream, source, form)
-    except (ValueError, OSError, RecursionError) as error:
-        raise UserError(f"{path}: got a file that cannot be read ({error}); expected valid {path.suffix}") from None
-    return chat_rows(rows, source)
+    need(form, f"got data {source!r}; expected a name ending in {', '.join(SUFFIXES)}; try data_loader.py for others")
+    return chat_rows(whole_rows(file_records(source, form), source), source)
 
 
 def chat_rows(rows: Iterable[dict], source: str) -> list[dict]:
@@ -1825,10 +1671,9 @@ def choice_columns(row: dict) -> tuple[str, ...]:
             continue
         if isinstance(value, str) and (name == "choice" or value.strip() in ("[]", "{}")):
             continue
-        if name == "answers":  # ReClor's, or with a truth value each; elsewhere accepted answers
+        if name == "answers":  # ReClor's; elsewhere accepted answers
             several = isinstance(value, list) and len(value) > 1 and row.get("answer") is None
-            judged = several and isinstance(value[0], dict) and bool in map(type, value[0].values())
-            if not several or not (judged or any(row.get(number) is not None for number in NUMBER_KEYS)):
+            if not several or not any(row.get(number) is not None for number in NUMBER_KEYS):
                 continue
         return (name,)
     for family in families:
@@ -1858,20 +1703,16 @@ def squeezed(text: str) -> str:
 
 def is_json_schema(name: str, value) -> bool:
     """Whether a column named as a schema holds a JSON Schema, by which a reward checks, and no tables of a database."""
-    if head_of(name) != "schema":
-        return False
-    try:
+    schema = value
+    with contextlib.suppress(ValueError):
         schema = json.loads(value) if isinstance(value, str) else value
-    except ValueError:
-        return False
-    if not isinstance(schema, dict):
+    if head_of(name) != "schema" or not isinstance(schema, dict):
         return False
     properties, kind = schema.get("properties"), schema.get("type")
     if isinstance(properties, dict) and all(isinstance(one, dict | bool) for one in properties.values()):
         return True
-    return bool(schema.keys() & {"$schema", "$ref", "anyOf", "oneOf", "allOf"}) or (
-        isinstance(kind, str) and kind in JSON_TYPES
-    )
+    marks = schema.keys() & {"$schema", "$ref", "anyOf", "oneOf", "allOf"}
+    return bool(marks) or (isinstance(kind, str) and kind in JSON_TYPES)
 
 
 def unread_parts(row: dict, prompt) -> list[str]:
@@ -1913,11 +1754,10 @@ def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
     counts, answered = Counter(), 0
     for row, prompt in asked:
         counts.update([] if is_prepared(row) else unread_parts(row, prompt))
-        turns = turns_in(prompt) if isinstance(prompt, str) else None
-        answered += bool(turns) and turns[-1]["role"] == "assistant" and turns[-1]["content"] != ""
+        answered += holds_answer(prompt)
     if answered:
         got = f"got {answered} of {len(asked)} prompts that are whole dialogues, answers included"
-        say(f"warning: {source}: {got}; try `python scripts/data_loader.py {source} --out FILE.jsonl`")
+        say(f"warning: {source}: {got}; expected messages; try a file in which `messages` lists the turns")
     if counts:
         names = ", ".join(f"{name} (in {count} of {len(asked)} rows)" for name, count in counts.items())
         say(
@@ -2240,96 +2080,6 @@ def evaluated_rows(config: BaseConfig, rows: list[dict]) -> list[dict]:
     say(f"held-out: {config.eval_rows} of {len(rows)} rows, the same in every evaluation; --eval_rows 0 takes all")
     picked = np.random.default_rng(0).permutation(len(rows))[: config.eval_rows]
     return [rows[i] for i in sorted(picked.tolist())]
-
-
-# ----------------------------------------------------------------------------- pass band (src/parts/data/pass_band.py)
-
-RARE = 0.1  # share of their turns at which prompts outside the band are drawn; ours
-
-
-def band_of(config) -> tuple[float, float] | None:
-    """The bounds of --keep_between; None where prompts are drawn one as often as the other."""
-    return tuple(map(float, config.keep_between)) if config.keep_between else None
-
-
-def check_band(config, group_size: int) -> None:
-    """Raise UserError for bounds that are none, or that would keep all, or where no group tells a pass rate."""
-    got, hint = f"got keep_between {' '.join(config.keep_between)}", "try --keep_between 0.1 0.9"
-    if not config.keep_between:
-        return
-    try:
-        low, high = band_of(config)
-    except ValueError:
-        low = high = -1.0
-    need(0 <= low <= high <= 1, f"{got}; expected two numbers, 0 <= LOW <= HIGH <= 1; {hint}")
-    need(low > 0 or high < 1, f"{got}, which holds every pass rate; expected a narrower band; {hint}")
-    need(
-        group_size > 1,
-        f"{got} with one completion per prompt; expected groups, which tell a pass rate; try groups of 8",
-    )
-
-
-def draw_in_band(
-    config, count: int, start: int, wanted: int, rates: dict[str, float], shuffled: bool = True
-) -> tuple[list[int], int]:
-    """Draw `wanted` of `count` rows from position `start` of the endless stream of passes on.
-
-    A row whose pass rate is within the band, or unknown, is drawn at each of its turns, any other at every tenth. The
-    passes are those of `batch_rows`, so without rates the same rows come.
-
-    Args:
-        rates: running pass rates by row number, as text.
-
-    Returns:
-        (row numbers, the stream's next position).
-    """
-    import numpy as np
-
-    (low, high), picked, order = band_of(config), [], None
-    while len(picked) < wanted:
-        epoch, index = divmod(start, count)
-        if order is None or index == 0:
-            order = np.random.default_rng([config.seed, 1, epoch]).permutation(count) if shuffled else np.arange(count)
-            rare = np.random.default_rng([config.seed, 7, epoch]).random(count) < RARE
-        row, start = int(order[index]), start + 1
-        if rare[index] or low <= rates.get(str(row), low) <= high:
-            picked.append(row)
-    return picked, start
-
-
-def passes_fully(rewards: dict[str, float | None]) -> bool | None:
-    """Whether a completion has full marks, 1 or more, from the first reward; None where that does not apply."""
-    first = next(iter(rewards.values()), None)
-    return None if first is None else first >= 1.0
-
-
-def next_rates(rates: dict[str, float], seen: list[tuple[int, bool | None]]) -> dict[str, float]:
-    """Running pass rates after a step: half of a row's rate so far, half of what its completions show now.
-
-    Args:
-        seen: (row number, whether it passes) of every completion of the step.
-
-    >>> next_rates({"3": 0.5}, [(3, True), (3, True), (8, False), (8, True), (9, None)])
-    {'3': 0.75, '8': 0.5}
-    """
-    by_row: dict[str, list[bool]] = {}
-    for row, passed in seen:
-        if passed is not None:
-            by_row.setdefault(str(row), []).append(passed)
-    shares = {row: sum(passed) / len(passed) for row, passed in by_row.items()}
-    return rates | {row: (rates.get(row, share) + share) / 2 for row, share in shares.items()}
-
-
-def band_metrics(config, rates: dict[str, float], count: int) -> dict[str, float]:
-    """Shares of all prompts: sampled so far, and with a running pass rate below, within and above the band."""
-    low, high = band_of(config)
-    below, above = (sum(outside(rate) for rate in rates.values()) for outside in (low.__gt__, high.__lt__))
-    return {
-        "prompts/seen_frac": len(rates) / count,
-        "prompts/below_frac": below / count,
-        "prompts/within_frac": (len(rates) - below - above) / count,
-        "prompts/above_frac": above / count,
-    }
 
 
 # -------------------------------------------------------------------------- user code (src/parts/rewards/user_code.py)
@@ -5418,6 +5168,17 @@ def memory_of_run(
     }
 
 
+TILE = (4096, 32_768)  # tokens and vocabulary of a piece of TRL's output layer
+TILE_BUFFERS = 7  # float32 tensors of a piece that exist at once where there is no Triton, measured on a CPU
+
+
+def trl_head(shape: DecoderShape, run: PassShape, fused: bool) -> float:
+    """Bytes that TRL's output layer and loss take for a micro-batch; with Triton (`fused`) one piece is all."""
+    tokens = min(run.tokens, TILE[0])
+    logits = 0 if fused else tokens * min(shape.vocab, TILE[1])
+    return tokens * TILE[1] * run.compute + head_bytes(shape, run, logits, TILE_BUFFERS)
+
+
 def in_gib(memory: dict[str, float]) -> dict[str, float]:
     """Bytes by name as GiB, rounded."""
     return {f"{name} (GiB)": round(value / 2**30, 3) for name, value in memory.items()}
@@ -5465,6 +5226,28 @@ def changed_settings(config, **resolved) -> dict:
     usual = dataclasses.asdict(type(config)(**chosen))  # what these two set are defaults as well
     values = dataclasses.asdict(config) | resolved | {"dry_run": False}
     return chosen | {name: value for name, value in values.items() if value != usual.get(name)}
+
+
+def batch_plan(config, tokenizer, rows: list[dict], held_out: list[dict]) -> dict:
+    """What the batch of every plan begins with."""
+    return {
+        "processes": int(os.environ.get("WORLD_SIZE", "1")),
+        "prompts": len(rows),
+        "held_out_prompts": len(held_out),
+        "longest_prompt_tokens": max(len(row["prompt_ids"]) for row in rows),
+        "prompts_past_the_chat_template": strings_past_template(
+            config, tokenizer, [row["prompt"] for row in rows + held_out]
+        ),
+    }
+
+
+def environment_plan(config, setup) -> dict:
+    """What a plan shows of a `PlaySetup`; nothing without one."""
+    if not setup:
+        return {}
+    tools = {kind.name: kind.tool_names for kind in setup.environments.kinds.values()}
+    form = setup.form if isinstance(setup.form, str) else "response template"
+    return {"environment": {"tools": tools, "tool_format": form, "conversation_tokens": config.conversation_tokens}}
 
 
 def print_plan(device: str, plan: dict, memory: dict[str, float], settings: dict, fits: str) -> None:
@@ -5631,6 +5414,16 @@ def settle_or_refuse(config: BaseConfig, device: str, sizes: Sizes) -> None:
         say(fit.line)
     if device == "cpu" and max(sizes.estimate(config).values(), default=0) > 2**30:
         give_back_tensors()
+
+
+def show_plan(config: BaseConfig, device: str, sizes: Sizes, plan: dict, **resolved) -> None:
+    """Print what --dry_run shows, with the sizes that fit.
+
+    Args:
+        resolved: settings with the values that were worked out.
+    """
+    fit = settle_sizes(config, device, sizes)
+    print_plan(device, plan, sizes.estimate(config), changed_settings(config, **resolved), fit.line)
 
 
 def give_back_tensors() -> None:
@@ -6231,7 +6024,7 @@ def accuracy_figures(samples: list[dict]) -> dict[str, float]:
 @in_order(
     profile="",
     max_prompt_length="chat_template_kwargs",
-    preset="reward_retries",
+    stages="reward_retries",
     learning_rate="entropy_coef",
     gradient_checkpointing="attn_implementation",
     lora_dropout="lora_alpha",
@@ -6245,76 +6038,34 @@ class Config(TrainerSettings):
     # model and data
     profile: str = setting("", "ready settings; other flags win over it", ["memory", "fast", "cpu"], free=True)
     max_prompt_length: int = setting(512, "longer prompts are left out, and counted; in tokens", positive=True)
-    reward: list[str] = setting(
-        [], "FILE.py:function[*weight] or a library's name, repeatable; the first defines eval/accuracy"
-    )
-    preset: list[str] = setting(
-        [],
-        "rewards of the library with advised weights, repeatable",
-        ["MATH_REASONING_REWARDS", "CODE_GENERATION_REWARDS", "SUMMARIZATION_REWARDS", "QA_REWARDS"],
-    )
-    stages: list[str] = setting([], "rewards[+rewards…]:steps[@learning_rate], by comma or repeated; in YAML a list")
-    environment: str = setting(
-        "",
-        "FILE.py:Class, conversations of several turns: its methods are tools, or it replies; also {name: class}",
-    )
+    reward: list[str] = setting([], "FILE.py:function[*weight] or a library's name, repeatable; the first: accuracy")
+    stages: list[str] = setting([], "rewards[+rewards…]:steps, by comma or repeated")
+    environment: str = setting("", "FILE.py:Class, conversations of several turns: methods are tools, or it replies")
     tools: str = setting("", "FILE.py:f,g, functions that are the model's tools; --reward scores the conversations")
     max_turns: int = setting(8, "answers in a conversation with an environment or tools", positive=True)
-    max_conversation_tokens: int = setting(
-        0, "tokens of a whole conversation (0: max_prompt_length + max_turns x max_completion_length)"
-    )
-    tool_timeout: float = setting(
-        30.0, "seconds for an answer's tool calls together, or for a reply", positive=True, free=True
-    )
+    max_conversation_tokens: int = setting(0, "tokens of a conversation (0: a longest prompt and max_turns answers)")
+    tool_timeout: float = setting(30.0, "seconds for an answer's tool calls, or a reply", positive=True, free=True)
     tool_characters: int = setting(8000, "longer results of tools are cut", positive=True)
-    tool_format: str = setting(
-        "",
-        "form of tool calls: hermes, qwen_xml, mistral, deepseek, pythonic, llama3_json, or template for the "
-        "tokenizer's response_template (default: what the chat template shows)",
-    )
+    tool_format: str = setting("", "form of tool calls, see references/environments.md (default: the chat template's)")
     output_dir: str = setting("runs/grpo", "folder for logs, checkpoints and final/", free=True)
     seed: int = setting(0, "seed of data order, sampling and new adapters")
     # rollout
     steps: int = setting(100, "optimizer steps (TRL: max_steps); with --stages, their sum", free=True)
     num_train_epochs: float = setting(0.0, "passes over the data, in place of --steps (0: off)", free=True)
     num_generations: int = setting(8, "completions per prompt: the group")
-    per_device_train_batch_size: int = setting(
-        0, "completions per forward pass (0: 128 below 50M parameters, else 8, or what memory holds)", free=True
-    )
-    gradient_accumulation_steps: int = setting(
-        0, "forward passes per step (0: 1 below 50M parameters, else 8, or more where these are smaller)", free=True
-    )
+    per_device_train_batch_size: int = setting(0, "completions per forward pass (0: 128 below 50M, else 8)", free=True)
+    gradient_accumulation_steps: int = setting(0, "forward passes per step (0: 1 below 50M, else 8)", free=True)
     steps_per_generation: int = setting(0, "forward passes per rollout (0: gradient_accumulation_steps)")
-    generation_batch_size: int = setting(0, "completions per rollout over all processes, in place of the former")
     num_iterations: int = setting(1, "optimization passes over each rollout", positive=True)
     max_completion_length: int = setting(256, "longest completion, in tokens", positive=True)
     temperature: float = setting(1.0, "sampling temperature", positive=True)
-    top_p: float = setting(
-        1.0, "nucleus sampling; below 1 the loss is about another distribution than the sampler's", positive=True
-    )
+    top_p: float = setting(1.0, "nucleus sampling; below 1 the sampler is not the policy of the loss", positive=True)
     top_k: int = setting(0, "top-k sampling (0: off); as top_p")
     shuffle_dataset: bool = setting(True, "new order of the prompts in every pass")
-    keep_between: list[str] = setting(
-        [],
-        "LOW HIGH: prompts whose running pass rate (full marks from the first reward) is outside are drawn at a tenth "
-        "of their turns",
-        several=True,
-    )
     use_vllm: str = setting("", "sample with vLLM, in this process or from a server", ["colocate", "server"])
-    vllm_gpu_memory_utilization: float = setting(
-        0.3, "share of GPU memory for vLLM in colocate mode", positive=True, free=True
-    )
+    vllm_gpu_memory_utilization: float = setting(0.3, "share of GPU memory, colocate", positive=True, free=True)
     vllm_enable_sleep_mode: bool = setting(False, "vLLM gives its memory back during updates", free=True)
     vllm_server_base_url: str = setting("", "address of a running vLLM server (default: 0.0.0.0:8000)", free=True)
-    vllm_args: list[str] = setting(
-        [], "key=value …: any other argument of vLLM's engine in colocate mode", free=True, several=True
-    )
-    check_sync: int = setting(
-        50,
-        "steps between comparisons of vLLM's weights with the policy's (colocate), the first two steps too, and of "
-        "log-probs in every log entry (0: never)",
-        free=True,
-    )
     # algorithm
     loss_type: str = setting(
         "dapo", "form of the loss", ["grpo", "dapo", "dr_grpo", "bnpo", "cispo", "sapo", "luspo", "vespo"]
@@ -6322,12 +6073,8 @@ class Config(TrainerSettings):
     importance_sampling_level: str = setting("token", "ratio per token, or per sequence (GSPO)", ["token", "sequence"])
     epsilon: float = setting(0.2, "the ratio is clipped below at 1 - this", positive=True)
     epsilon_high: float = setting(0.0, "the ratio is clipped above at 1 + this (0: epsilon; DAPO 0.28, cispo 5)")
-    delta: float = setting(0.0, "bound on the ratio of negative advantages, above 1 + epsilon_high (0: off)")
     beta: float = setting(0.0, "weight of the KL to the reference; 0 loads no reference")
     scale_rewards: str = setting("group", "what the advantage is divided by", ["group", "batch", "none"])
-    multi_objective_aggregation: str = setting(
-        "sum_then_normalize", "order for several rewards", ["sum_then_normalize", "normalize_then_sum"]
-    )
     mask_truncated_completions: bool = setting(False, "completions without end token do not train")
     top_entropy_quantile: float = setting(1.0, "train on this share of tokens, those of highest entropy", positive=True)
     # optimization
@@ -6337,13 +6084,8 @@ class Config(TrainerSettings):
     optim: str = setting("adamw_torch_fused", "optimizer, as transformers names it")
     max_grad_norm: float = setting(1.0, "gradient clipping")
     # precision and memory
-    precision: str = setting(
-        "auto", "of computation; auto: bf16 where the CUDA GPU can, else fp32", ["auto", "fp32", "bf16", "fp16"]
-    )
     dtype: str = setting(
-        "",
-        "of the weights (default: float32, and the computation's under LoRA)",
-        ["auto", "float32", "bfloat16", "float16"],
+        "", "of the weights (default: float32, LoRA: as --precision)", ["auto", "float32", "bfloat16", "float16"]
     )
     use_cpu: bool = setting(False, "train on the CPU though there is a GPU", free=True)
     gradient_checkpointing: str = setting("auto", "recompute activations; auto: on GPUs", ["auto", "true", "false"])
@@ -6352,14 +6094,18 @@ class Config(TrainerSettings):
     merge_lora: bool = setting(False, "merge the adapters into final/; they stay beside it in final/adapter", free=True)
     # logs and checkpoints
     logging_steps: int = setting(1, "steps between lines of metrics.jsonl", positive=True, free=True)
-    per_device_eval_batch_size: int = setting(
-        0, "held-out prompts sampled at once (0: as many as a rollout samples)", free=True
-    )
-    save_steps: int = setting(
-        50, "steps between checkpoints, raised to whole rollouts (0: only when stopped)", free=True
-    )
+    per_device_eval_batch_size: int = setting(0, "held-out prompts sampled at once (0: as in a rollout)", free=True)
+    save_steps: int = setting(50, "steps between checkpoints, raised to whole rollouts (0: only at a stop)", free=True)
     save_total_limit: int = setting(2, "newest checkpoints to keep", positive=True, free=True)
     trainer_args: list[str] = setting([], "key=value …: any other field of TRL's GRPOConfig", several=True)
+
+    removed: ClassVar[dict[str, str]] = {
+        "preset": "--reward MATH_REASONING_REWARDS, or another list of the library",
+        "generation_batch_size": "--steps_per_generation, forward passes per rollout",
+        "keep_between": "scripts/ppo_train.py --algorithm grpo --keep_between LOW HIGH",
+        "delta": "--trainer_args delta=VALUE",
+        "multi_objective_aggregation": "--trainer_args multi_objective_aggregation=normalize_then_sum",
+    }
 
     def __post_init__(self):
         self.chat = self.chat or self.converses  # a conversation begins with a user's turn
@@ -6416,94 +6162,32 @@ PROFILES = {
     },
 }
 
-# settings that are fields of TRL's config under the same name and with the same meaning
-SAME = (
-    "seed",
-    "num_generations",
-    "per_device_train_batch_size",
-    "gradient_accumulation_steps",
-    "num_iterations",
-    "max_completion_length",
-    "temperature",
-    "top_p",
-    "top_k",
-    "save_total_limit",
-    "vllm_gpu_memory_utilization",
-    "vllm_enable_sleep_mode",
-    "loss_type",
-    "importance_sampling_level",
-    "epsilon",
-    "beta",
-    "scale_rewards",
-    "multi_objective_aggregation",
-    "mask_truncated_completions",
-    "top_entropy_quantile",
-    "entropy_coef",
-    "learning_rate",
-    "lr_scheduler_type",
-    "warmup_steps",
-    "optim",
-    "weight_decay",
-    "max_grad_norm",
-    "logging_steps",
-    "per_device_eval_batch_size",
-)
-
-# 0 or "" here is None there
-OPTIONAL = ("steps_per_generation", "generation_batch_size", "epsilon_high", "delta", "vllm_server_base_url")
-
-# fields of TRL's config that this file sets itself, and what older versions and other trainers have: what to use
-ELSEWHERE = {
-    **dict.fromkeys(("max_steps", "num_train_epochs"), "--steps or --num_train_epochs"),
+# fields of TRL's config that this file sets itself: what to use
+SET_HERE = {
+    "max_steps": "--steps",
     **dict.fromkeys(("bf16", "fp16"), "--precision"),
     **dict.fromkeys(("eval_strategy", "eval_steps", "do_eval", "eval_on_start"), "--eval_data and --eval_every"),
-    **dict.fromkeys(("gradient_checkpointing", "activation_checkpointing"), "--gradient_checkpointing"),
-    "output_dir": "--output_dir",
+    "activation_checkpointing": "--gradient_checkpointing",
     "resume_from_checkpoint": "--resume",
     "reward_weights": "--reward FILE.py:f*0.5",
     "vllm_mode": "--use_vllm",
     "save_strategy": "--save_steps",
+    "generation_batch_size": "--steps_per_generation",
     "auto_find_batch_size": "--profile memory",
-    "remove_unused_columns": "to leave it out",
-    "num_generations_eval": "to leave it out",
     "data_seed": "--seed",
-    "load_best_model_at_end": "to leave it out",
-    "disable_tqdm": "to leave it out",
     "max_tool_calling_iterations": "--max_turns, which is one more",
-    "chat_template_kwargs": "--chat_template_kwargs",
-    "warmup_ratio": "--warmup_steps 0.1 (below 1 it is a share)",
-    "evaluation_strategy": "--eval_every",
-    "logging_dir": "--report_to tensorboard",
-    "no_cuda": "--use_cpu",
-    "vllm_device": "--use_vllm colocate",
-    "vllm_dtype": "--dtype",
-    "save_safetensors": "nothing: it is always so",
-    "overwrite_output_dir": "another --output_dir",
-    "tokenizer": "--model",
-    "use_liger_loss": "nothing: it is always on",
-    "torch_dtype": "--dtype",
-    "kl_coef": "--beta",
-    "clip_eps_high": "--epsilon_high",
-    "group_size": "--num_generations",
-    "max_new_tokens": "--max_completion_length",
+    **dict.fromkeys(("remove_unused_columns", "num_generations_eval"), "to leave it out"),
+    **dict.fromkeys(("load_best_model_at_end", "disable_tqdm"), "to leave it out"),
 }
 
 
-def parse_arguments(argv: list[str]) -> Config:
+def parse_config(argv: list[str], config_class=Config, description: str = __doc__) -> Config:
     """Settings of a command line: defaults, then --profile, then --config, then flags; a later one wins."""
-    profile = parse_config(argv).profile
-    return parse_config(argv, config_of(profile)) if profile else parse_config(argv)
-
-
-def config_of(profile: str):
-    """The Config class with a profile's values as its defaults, so that YAML and flags win over them."""
-    fields = {f.name: f for f in dataclasses.fields(Config)}
-    values = {"profile": profile, **PROFILES[profile]}
-    changed = [
-        (name, fields[name].type, dataclasses.field(default=value, metadata=fields[name].metadata))
-        for name, value in values.items()
-    ]
-    return dataclasses.make_dataclass("Config", changed, bases=(Config,))
+    config = parse_settings(argv, config_class, description)
+    for name, value in PROFILES.get(config.profile, {}).items():
+        if name not in config.given:
+            setattr(config, name, value)
+    return config
 
 
 def trainer_fields(pairs: list[str]) -> dict:
@@ -6518,33 +6202,30 @@ def trainer_fields(pairs: list[str]) -> dict:
         key, equals, text = pair.partition("=")
         need(equals, f"got --trainer_args {pair!r}; expected key=value; try --trainer_args {key}=VALUE")
         got = f"got --trainer_args {pair!r}; "
-        flag = ELSEWHERE.get(key, f"--{key} {text}" if key in flags else "")
+        flag = SET_HERE.get(key, f"--{key} {text}" if key in flags else "")
         need(not flag, f"{got}expected a field of TRL's GRPOConfig that this script leaves to you; try {flag}")
-        need(key in hints, f"{got}expected a field of TRL's GRPOConfig{suggest(key, [*hints, *flags])}")
+        stale = "; or see references/grpo_trl.md, Where memory may be stale"
+        need(key in hints, f"{got}expected a field of TRL's GRPOConfig{suggest(key, [*hints, *flags])}{stale}")
         values[key] = typed(text, hints[key], got)
     return values
 
 
 def typed(text: str, hint, got: str):
-    """`text` as a value of a type annotation: number, truth value, None, JSON object or list, or string."""
+    """`text`, read as YAML, as a value of a type annotation."""
+    import yaml
+
     kinds = {typing.get_origin(t) or t for t in (typing.get_args(hint) or (hint,))}
-    if type(None) in kinds and text.lower() in ("none", "null"):
-        return None
-    if bool in kinds and text.lower() in ("true", "false", "yes", "no", "on", "off"):
-        return text.lower() in ("true", "yes", "on")
-    for kind in (int, float):
-        if kind in kinds:
-            with contextlib.suppress(ValueError):
-                return kind(text)
-    if kinds & {dict, list} and text[:1] in ("{", "["):
-        for read in (json.loads, ast.literal_eval):
-            with contextlib.suppress(ValueError, SyntaxError):
-                return read(text)
-        raise UserError(f'{got}expected JSON, such as {{"key": 1}}')
-    if list in kinds and str not in kinds:
-        return text.split(",")
+    try:
+        value = None if text.lower() == "none" else yaml.safe_load(text)
+        if float in kinds and isinstance(value, int | str):
+            return float(text)  # YAML takes 5e-6 for text
+    except (ValueError, yaml.YAMLError):
+        value = text
+    broken = isinstance(value, str) and text[:1] in ("{", "[") and kinds & {dict, list}
+    if type(value) in kinds and not broken:
+        return value
     names = sorted(k.__name__ for k in kinds - {type(None)} if isinstance(k, type))
-    need(str in kinds or not kinds & {bool, int, float, dict}, f"{got}expected {' or '.join(names)}")
+    need(str in kinds and not broken, f"{got}expected {'JSON' if broken else ' or '.join(names)}")
     return text
 
 
@@ -6560,15 +6241,9 @@ def check_settings(config: Config) -> None:
         f"got num_generations {config.num_generations}; expected 2 or more, as an advantage is the distance from the "
         "group's mean, and one completion is its own mean; try --num_generations 8",
     )
-    check_band(config, config.num_generations)
-    need(
-        not (config.steps_per_generation and config.generation_batch_size),
-        "got both --steps_per_generation and --generation_batch_size; expected one: each follows from the other",
-    )
     need(config.lora_rank or not config.load_in_4bit, "got --load_in_4bit; expected adapters; try --lora_rank 16")
     need(config.lora_rank or not config.merge_lora, "got --merge_lora; expected adapters; try --lora_rank 16")
     need(not (config.stages and config.num_train_epochs), "got --stages and --num_train_epochs; expected one of them")
-    need(not (config.stages and config.preset), "got --stages and --preset; expected one; try the preset in a stage")
     need(max(config.top_p, config.top_entropy_quantile) <= 1, "got top_p or top_entropy_quantile above 1; expected ≤ 1")
     unknown = sorted({*config.report_to} - {"wandb", "tensorboard", "trackio"})
     need(not unknown, f"got report_to {unknown}; expected wandb, tensorboard or trackio")
@@ -6584,8 +6259,7 @@ def check_conversations(config: Config) -> None:
     check_idle(c, c.converses)
     both = "got --environment and --tools; expected one of them; try the functions as methods of the environment"
     need(not (c.environment and c.tools), both)
-    scored = c.reward or c.preset or c.stages
-    need(scored or not c.tools, "got --tools without a reward; expected one; try --reward FILE.py:function")
+    need(c.reward or c.stages or not c.tools, "got --tools without a reward; try --reward FILE.py:function")
     check_room(c, c.max_prompt_length)
 
 
@@ -6615,18 +6289,12 @@ def check_machine(config: Config) -> None:
 def fill_in(config: Config, parameters: int) -> Config:
     """Fill in the settings that follow from the model's size and from one another."""
     tiny = parameters < 50e6
-    batch = config.per_device_train_batch_size or (128 if tiny else 8)
     return dataclasses.replace(
         config,
         learning_rate=config.learning_rate or default_learning_rate("trl_policy", parameters, bool(config.lora_rank)),
-        per_device_train_batch_size=batch,
+        per_device_train_batch_size=config.per_device_train_batch_size or (128 if tiny else 8),
         gradient_accumulation_steps=config.gradient_accumulation_steps or (1 if tiny else 8),
     )
-
-
-def parse_config(argv: list[str], config_class=Config, description: str = __doc__):
-    """Return the settings of a command line: defaults, then --config, then flags; a later one wins."""
-    return parse_settings(argv, config_class, description)
 
 
 # ------------------------------------------------------------------------------ data (src/programs/grpo_train/data.py)
@@ -6650,9 +6318,6 @@ def left_tokenizer(config: Config):
     return tokenizer
 
 
-# ------------------------------------------------------------------ batch plan (src/programs/grpo_train/batch_plan.py)
-
-
 @dataclass
 class BatchPlan:
     """How steps, rollouts and prompts divide; all counts are over all processes."""
@@ -6670,13 +6335,6 @@ def plan_batches(config: Config, world_size: int, prompts: int) -> BatchPlan:
     batch, group = config.per_device_train_batch_size, config.num_generations
     forward = batch * world_size  # completions in one forward pass of all processes
     passes = config.steps_per_generation or config.gradient_accumulation_steps
-    if config.generation_batch_size:
-        passes = config.generation_batch_size // forward
-        need(
-            config.generation_batch_size % forward == 0,
-            f"got generation_batch_size {config.generation_batch_size}, per_device_train_batch_size {batch}, processes "
-            f"{world_size}; expected a multiple of {forward}; try --generation_batch_size {(passes + 1) * forward}",
-        )
     rollout = forward * passes
     unit = group // math.gcd(group, world_size * passes)
     fitting = math.ceil(batch / unit) * unit
@@ -6722,92 +6380,21 @@ def prompt_order(config: Config, count: int, length: int) -> list[int]:
     return order[:length]
 
 
-# ------------------------------------------------------------ prompt stream (src/programs/grpo_train/prompt_stream.py)
-
-
-class BandedPrompts:
-    """Which row stands at a position of the data, with --keep_between.
-
-    TRL's loader fetches positions in order, up to a rollout ahead of the step. So a rollout's rows are drawn by the
-    pass rates from before the rollout that precedes it, whether they have been fetched by then or not; every process
-    draws the same.
-    """
-
-    def __init__(self, config: Config, count: int, per_rollout: int):
-        self.config, self.count, self.per_rollout = config, count, per_rollout
-        self.rates, self.drawn, self.begin = {}, [], 0  # drawn: the rows at positions from `begin` on
-        self.next, self.done = 0, 0  # of the stream of passes; positions whose completions are scored
-
-    def row(self, position: int) -> int:
-        """The row at a position."""
-        while position >= self.begin + len(self.drawn):
-            shuffled = self.config.shuffle_dataset
-            rows, self.next = draw_in_band(self.config, self.count, self.next, self.per_rollout, self.rates, shuffled)
-            self.drawn += rows
-        return self.drawn[position - self.begin]
-
-    def learn(self, seen: list[tuple[int, bool | None]]) -> None:
-        """Move the rates by what the processes saw of a step's completions."""
-        seen = gather_rows(seen)
-        self.done += len(seen) // self.config.num_generations
-        self.row(self.done + self.per_rollout - 1)  # the next rollout's, by the rates so far
-        self.rates = next_rates(self.rates, seen)
-
-    def state_dict(self) -> dict:
-        """All of it; of the rows those of the last two rollouts, with which a resume begins."""
-        kept = self.drawn[-2 * self.per_rollout :]
-        where = {"next": self.next, "done": self.done, "begin": self.begin + len(self.drawn) - len(kept)}
-        return {"rates": self.rates, "drawn": kept, **where}
-
-    def load_state_dict(self, saved: dict) -> None:
-        """Go on from a saved state."""
-        for name, value in saved.items():
-            setattr(self, name, value)
-
-
-def trl_data(config: Config, sent: list[str], plan: BatchPlan, band: BandedPrompts | None):
-    """All positions of a run as a data set for TRL, which keeps its order: a prompt and the number of its row.
-
-    Args:
-        sent: what TRL has for the prompt of each row.
-    """
-    from datasets import Dataset
-
-    length = plan.rollouts * plan.prompts_per_rollout
-    if not band:
-        data = Dataset.from_dict({"prompt": sent, "row": list(range(len(sent)))})
-        return data.select(prompt_order(config, len(sent), length))
-    data = Dataset.from_dict({"position": list(range(length))})
-
-    def drawn(batch: dict) -> dict:
-        chosen = [band.row(position) for position in batch["position"]]
-        return {"prompt": [sent[i] for i in chosen], "row": chosen}
-
-    data.set_transform(drawn)
-    return data
-
-
-def check_loader(args) -> None:
-    """Raise UserError where rows would be fetched by other processes, or long before they are due."""
-    need(
-        not args.dataloader_num_workers and not args.accelerator_config.dispatch_batches,
-        f"got --keep_between with dataloader_num_workers {args.dataloader_num_workers}, dispatch_batches "
-        f"{args.accelerator_config.dispatch_batches}; expected prompts that are drawn when they are due; try without",
-    )
-
-
-# ------------------------------------------------------------ trl arguments (src/programs/grpo_train/trl_arguments.py)
+OPTIONAL = ("steps_per_generation", "epsilon_high", "vllm_server_base_url")  # 0 or "" here is None there
+OTHERWISE = ("num_train_epochs", "gradient_checkpointing")  # names of TRL's with another meaning or default there
 
 
 def trl_settings(config: Config, steps: int) -> dict:
     """Arguments of TRL's GRPOConfig for a resolved config."""
     import torch
+    from trl import GRPOConfig
 
     gpu = torch.cuda.is_available() and not config.use_cpu
     precision = precision_on(config.precision, torch.device("cuda" if gpu else "cpu"))
     compute = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}[precision]
     checkpointing = config.gradient_checkpointing == "true" or (config.gradient_checkpointing == "auto" and gpu)
-    settings = {name: getattr(config, name) for name in SAME}
+    names = {f.name for f in dataclasses.fields(GRPOConfig)} - {*OTHERWISE}
+    settings = {name: value for name, value in dataclasses.asdict(config).items() if name in names}
     settings |= {name: getattr(config, name) or None for name in OPTIONAL}
     settings |= {
         "output_dir": str(Path(config.output_dir) / "checkpoints"),
@@ -6852,11 +6439,10 @@ def trl_config(config: Config, steps: int):
 
 @dataclass
 class Stage:
-    """Some steps of the run with their own rewards and learning rate (0: the run's)."""
+    """Some steps of the run with their own rewards."""
 
     weights: dict[str, float]  # by name of the function
     steps: int
-    learning_rate: float = 0.0
 
 
 def plain_function(function):
@@ -6880,7 +6466,6 @@ class Scorer:
         self.rows, self.functions, self.active, self.weights = rows, {}, set(), {}
         self.limits, self.tokenizer, self.eos_ids = limits or CallLimits(), None, []  # make_trainer gives the others
         self.latest, self.seconds, self.none_in_a_row = {}, 0.0, 0
-        self.seen = []  # (row, whether it passes the first reward) of completions since they were last asked for
         self.heard = None  # (rows, messages) of the latest conversations, where completions are conversations
 
     def add(self, function, weight: float, weights: dict[str, float]) -> None:
@@ -6903,29 +6488,17 @@ class Scorer:
         """Let only a stage's functions score from now on."""
         self.active, self.weights = {*stage.weights}, stage.weights
 
-    def for_trl(self) -> list:
-        """One function per name for TRL's reward_funcs; those of async functions are async, so that they overlap."""
-        wrapped = []
-        for name, function in self.functions.items():
-            scored = functools.partial(self.scored, name)
-            plain = plain_function(function)
-            if any(map(inspect.iscoroutinefunction, (plain, plain.__call__))):
-                scored = functools.partial(self.scored_in_thread, name)
+    def for_trl(self) -> list[Callable]:
+        """One function per name for TRL's reward_funcs."""
 
-            def reward(prompts, completions, scored=scored, **given):
-                return scored(completions, **given)
+        def named(name: str) -> Callable:
+            def reward(prompts, completions, **given):
+                return self.scored(name, completions, **given)
 
-            async def reward_async(prompts, completions, scored=scored, **given):
-                return await scored(completions, **given)
+            reward.__name__ = name
+            return reward
 
-            shown = reward_async if scored.func == self.scored_in_thread else reward
-            shown.__name__ = name
-            wrapped.append(shown)
-        return wrapped
-
-    async def scored_in_thread(self, name: str, completions: list, **given) -> list:
-        """`scored` beside other async functions."""
-        return await asyncio.to_thread(self.scored, name, completions, **given)
+        return [named(name) for name in self.functions]
 
     def scored(self, name: str, completions: list, completion_ids: list, row: list[int], **extra) -> list:
         """Score a rollout in training and remember it."""
@@ -6940,8 +6513,6 @@ class Scorer:
         if name in self.active:
             values = self.score(name, self.latest["rows"], completions, completion_ids, extra)
             self.latest["rewards"][name] = values
-            if name == next(iter(self.weights)):
-                self.seen += [(number, passes_fully({name: value})) for number, value in zip(row, values, strict=True)]
             self.seconds += time.perf_counter() - begin
         return values
 
@@ -6964,26 +6535,22 @@ class Scorer:
             ) from cause
         return checked_scores(name, result, completions)
 
-    def samples(self, eos_ids: list[int]) -> list[dict]:
-        """The latest rollout of this process."""
-        seen, rewards = self.latest, self.latest["rewards"]
+    def as_samples(
+        self, rows: list[dict], completions: list, ids: list[list[int]], rewards: dict, weights: dict
+    ) -> list:
+        """Completions as samples, with their rewards by name."""
         samples = []
-        for i, ids in enumerate(seen["completion_ids"]):
+        for i, row in enumerate(rows):
             parts = {name: values[i] for name, values in rewards.items()}
-            sample = {
-                "prompt": seen["rows"][i]["prompt"],
-                "completion": text_of_turns(seen["completions"][i]),
-                "columns": seen["rows"][i]["columns"],
-            }
-            sample |= {"score": weighted_sum(parts, self.weights), "rewards": parts}
-            samples.append(sample | {"finished": bool(ids) and ids[-1] in eos_ids})
+            sample = {"prompt": row["prompt"], "completion": text_of_turns(completions[i]), "rewards": parts}
+            sample |= {"score": weighted_sum(parts, weights), "length": len(ids[i]), "columns": row["columns"]}
+            samples.append(sample | {"finished": bool(ids[i]) and ids[i][-1] in self.eos_ids})
         return samples
 
-    def scores(self) -> list[float]:
-        """Scores of this process's completions in the latest rollout."""
-        rewards = self.latest["rewards"]
-        count = len(self.latest["completion_ids"])
-        return [weighted_sum({k: v[i] for k, v in rewards.items()}, self.weights) for i in range(count)]
+    def samples(self) -> list[dict]:
+        """The latest rollout of this process."""
+        seen = self.latest
+        return self.as_samples(seen["rows"], seen["completions"], seen["completion_ids"], seen["rewards"], self.weights)
 
     def state_dict(self) -> dict:
         """State of the functions that have one, such as AdaptiveReward."""
@@ -7028,63 +6595,38 @@ def as_completions(tokenizer, rows: list[dict], ids: list[list[int]], eos_ids: l
     return made
 
 
-# -------------------------------------------------------------------------- stages (src/programs/grpo_train/stages.py)
-
-
-def resolve_rewards(name: str, config: Config) -> list[tuple]:
+def stage_rewards(name: str, config: Config) -> list[tuple]:
     """(function, weight) pairs of a stage's word: FILE.py:function, a --reward by its name, or one of the library."""
     word, star, weight = name.partition("*")
-    if ".py:" in word:
-        return load_rewards(name)
-    specs = {spec.partition("*")[0].rpartition(":")[2]: spec.partition("*")[0] for spec in config.reward}
-    for candidate in (word, f"{word}_reward"):
-        if candidate in specs:
-            return load_rewards(specs[candidate] + star + weight)
-    known = library_rewards(EMBEDDED_REWARDS)
-    for candidate in (f"{word}_reward", word):
-        if candidate in known:
-            return load_rewards(candidate + star + weight)
-    near = suggest(word, [*specs, *(n.removesuffix("_reward") for n in known)])
-    raise UserError(f"got stage reward {name!r}; expected FILE.py:function, a --reward's name or a library's{near}")
+    given = {spec.partition("*")[0].rpartition(":")[2]: spec.partition("*")[0] for spec in config.reward}
+    library = {one: one for one in library_rewards(EMBEDDED_REWARDS)}
+    names = (word, f"{word}_reward")
+    target = next((known[one] for known in (given, library) for one in names if one in known), word)
+    return load_rewards(target + star + weight)
 
 
-def parse_stages(specs: list[str]) -> list[tuple[list[str], int, float]]:
-    """(rewards, steps, learning rate or 0) per stage, from `a+b*0.5:200@1e-5,c:800`, or a YAML mapping each."""
-    import yaml
-
+def parse_stages(specs: list[str]) -> list[tuple[list[str], int]]:
+    """(rewards, steps) per stage, from `a+b*0.5:200,c:800`."""
     stages = []
-    for part in [part for spec in specs for part in ([spec] if spec.lstrip().startswith("{") else spec.split(","))]:
-        got = (
-            f"got stage {part!r}; expected rewards:steps[@learning_rate], or the keys rewards, steps and learning_rate"
-        )
-        got += "; try --stages format:200,correctness:800, or --config FILE.yaml with a list `stages:`"
-        match = re.fullmatch(r"\s*(?P<rewards>.+):(?P<steps>\d+)(@(?P<learning_rate>[\d.eE+-]+))?\s*", part)
-        try:
-            if part.lstrip().startswith("{"):
-                stage = yaml.safe_load(part)
-            else:
-                stage = match and match.groupdict() | {"rewards": match["rewards"].split("+")}
-            need(isinstance(stage, dict) and {*stage} <= {"rewards", "steps", "learning_rate"}, got)
-            rate, steps = float(stage.get("learning_rate") or 0), int(stage.get("steps") or 0)
-        except (TypeError, ValueError, yaml.YAMLError):
-            raise UserError(got) from None
-        rewards = stage.get("rewards") or []
-        need(rewards and steps > 0 and rate >= 0 and math.isfinite(rate), got)
-        stages.append(([rewards] if isinstance(rewards, str) else list(rewards), steps, rate))
+    for part in [part for spec in specs for part in spec.split(",")]:
+        match = re.fullmatch(r"\s*(.+):([1-9]\d*)\s*", part)
+        remedy = "try --stages format:200,correctness:800, or in YAML a list of such texts"
+        need(match, f"got stage {part!r}; expected rewards:steps, at one learning rate for all; {remedy}")
+        stages.append((match[1].split("+"), int(match[2])))
     return stages
 
 
 def load_stages(config: Config, rows: list[dict]) -> tuple[Scorer, list[Stage]]:
     """The reward functions and the stages of the run; without --stages there is one."""
     scorer, stages = Scorer(rows, call_limits(config)), []
-    for rewards, steps, rate in parse_stages(config.stages):
-        stages.append(Stage({}, steps, rate))
-        for function, weight in [pair for name in rewards for pair in resolve_rewards(name, config)]:
+    for rewards, steps in parse_stages(config.stages):
+        stages.append(Stage({}, steps))
+        for function, weight in [pair for name in rewards for pair in stage_rewards(name, config)]:
             scorer.add(function, weight, stages[-1].weights)
     if not stages:
-        specs = [*config.reward, *(f"{EMBEDDED_REWARDS}:{name}" for name in config.preset)]
+        specs = config.reward
         if not config.converses:
-            specs = specs_for(config.data, specs, ", or --preset MATH_REASONING_REWARDS")
+            specs = specs_for(config.data, specs, ", or --reward MATH_REASONING_REWARDS")
         stages = [Stage({}, 0)]
         for function, weight in [pair for spec in specs for pair in load_rewards(spec)]:
             scorer.add(function, weight, stages[0].weights)
@@ -7105,7 +6647,7 @@ def stage_at(stages: list[Stage], step: int) -> int:
     return len(stages) - 1
 
 
-# -------------------------------------------- conversations for trl (src/programs/grpo_train/conversations_for_trl.py)
+# ------------------------------------------------------------------ evaluation (src/programs/grpo_train/evaluation.py)
 
 
 def load_kinds(config: Config, tokenizer) -> Environments | None:
@@ -7145,12 +6687,6 @@ def prepare_conversations(
     limit = "max_prompt_length"
     kept = playable_rows(config, setup, rows, config.data, limit)
     return setup, kept, playable_rows(config, setup, held_out, "held-out prompts", limit)
-
-
-def check_conversation_length(config: Config, model) -> None:
-    """Raise UserError if a conversation can be longer than the model's positions."""
-    limit = getattr(model.config.get_text_config(), "max_position_embeddings", None)
-    check_fits(config, limit, "max_completion_length")
 
 
 def check_sampling_apart(trainer) -> None:
@@ -7204,20 +6740,16 @@ def heard(rows: list[dict], conversations: list[Conversation]) -> tuple[list[dic
     ], said
 
 
-def answers_of(conversation: Conversation) -> list[list[int]]:
-    """Token ids of each answer."""
-    return [conversation.response_ids[start:end] for start, end in conversation.spans]
-
-
 def brief(setup: PlaySetup, conversation: Conversation) -> Conversation:
     """A conversation for metrics, as processes exchange it; finished if all of its answers ended by themselves."""
-    finished = all(map(setup.bridge.ends, answers_of(conversation)))
+    finished = all(setup.bridge.ends(conversation.response_ids[start:end]) for start, end in conversation.spans)
     return dataclasses.replace(conversation, kind=None, environment=None, prompt="", messages=[], finished=finished)
 
 
 def conversation_entry(setup: PlaySetup, conversation: Conversation) -> dict:
     """What a sample has of a conversation."""
-    bridge, short, answers = setup.bridge, brief(setup, conversation), answers_of(conversation)
+    bridge, short = setup.bridge, brief(setup, conversation)
+    answers = [conversation.response_ids[start:end] for start, end in conversation.spans]
     return {
         "prompt": conversation.prompt,
         "completion": "\n".join(visible_text(bridge.tokenizer, ids, bridge.end_ids) for ids in answers),
@@ -7237,47 +6769,30 @@ def conversation_metrics(conversations: list[Conversation]) -> dict[str, float]:
     return play_metrics(conversations) | {"rollout/truncated_frac": truncated}
 
 
-# ------------------------------------------------------------------ evaluation (src/programs/grpo_train/evaluation.py)
+def greedy_completions(trainer, prompts: list[list[int]], batch_size: int) -> list[list[int]]:
+    """Token ids of one greedy completion per prompt, by the sampler that trains."""
+    from transformers import GenerationConfig
 
-
-def greedy_completions(trainer, prompts: list[list[int]], batch_size: int, sync: bool = True) -> list[list[int]]:
-    """Token ids of one greedy completion per prompt, by the sampler that trains; vLLM gets its weights with `sync`."""
-    import torch
-    from trl.models import unwrap_model_for_generation
-
-    if trainer.use_vllm:
-        engine = trainer.vllm_generation
-        if sync:
-            engine.sync_weights()
-        kept, engine.temperature = engine.temperature, 0.0
-        try:
-            return engine.generate(prompts, None, 1)[1]
-        finally:
-            engine.temperature = kept
-    device, pad_id = trainer.accelerator.device, trainer.processing_class.pad_token_id
+    ends, pad_id = trainer.eos_token_ids, trainer.processing_class.pad_token_id
+    limits = {"max_new_tokens": trainer.max_completion_length, "do_sample": False, "disable_compile": True}
+    greedy = {"generation_config": GenerationConfig(**limits, eos_token_id=ends, pad_token_id=pad_id)}
+    owner = trainer.vllm_generation if trainer.use_vllm else trainer
+    changed = {"temperature": 0.0} if trainer.use_vllm else greedy | {"generation_kwargs": {}}
+    kept = {name: getattr(owner, name) for name in changed}
+    vars(owner).update(changed)
+    trainer.model.eval()
     completions = [None] * len(prompts)
     order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))  # a batch of like lengths has few pads
-    limits = {"max_new_tokens": trainer.max_completion_length, "do_sample": False, "disable_compile": True}
-    limits |= {"eos_token_id": trainer.eos_token_ids, "pad_token_id": pad_id}
-    trainer.model.eval()
-    with (
-        unwrap_model_for_generation(
-            trainer.model_wrapped, trainer.accelerator, gather_deepspeed3_params=trainer.args.ds3_gather_for_generation
-        ) as model,
-        torch.no_grad(),
-        trainer._dist.summon_full_params(trainer.model_wrapped, recurse=False),
-    ):
-        for start in range(0, len(prompts), batch_size):
-            numbers = order[start : start + batch_size]
-            batch = [prompts[i] for i in numbers]
-            width = max(map(len, batch))
-            ids = torch.tensor([[pad_id] * (width - len(p)) + p for p in batch], device=device)  # [B, T]
-            mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in batch], device=device)
-            made = model.generate(input_ids=ids, attention_mask=mask, **limits)[:, width:].tolist()
+    size = len(prompts) if trainer.use_vllm else batch_size
+    try:
+        for start in range(0, len(prompts), max(1, size)):
+            numbers = order[start : start + size]
+            made = trainer._generate_single_turn([prompts[i] for i in numbers], None, {}, 1)[0]
             for number, tokens in zip(numbers, made, strict=True):
-                ends = [i for i, token in enumerate(tokens) if token in trainer.eos_token_ids]
-                completions[number] = tokens[: ends[0] + 1] if ends else tokens
-    trainer.model.train()
+                completions[number] = tokens
+    finally:
+        vars(owner).update(kept)
+        trainer.model.train()
     return completions
 
 
@@ -7285,7 +6800,7 @@ def greedy_conversations(config: Config, trainer, setup: PlaySetup, rows: list[d
     """One greedy conversation per row."""
 
     def sample(so_far: list[list[int]], numbers: list[int], turn: int) -> list[tuple[list[int], list[float]]]:
-        made = greedy_completions(trainer, so_far, config.per_device_eval_batch_size, sync=turn == 0)
+        made = greedy_completions(trainer, so_far, config.per_device_eval_batch_size)
         return [(ids, [0.0] * len(ids)) for ids in made]
 
     return play(rows, setup.environments, setup.bridge, sample, setup.limits, setup.form)
@@ -7296,13 +6811,8 @@ def scored_samples(trainer, scorer: Scorer, goal: Stage, rows: list[dict], compl
     if not rows:
         return []
     extra = {"trainer_state": trainer.state, "log_extra": lambda *_: None, "log_metric": lambda *_: None}
-    parts, samples = {name: scorer.score(name, rows, completions, ids, extra) for name in goal.weights}, []
-    for i, row in enumerate(rows):
-        rewards = {name: values[i] for name, values in parts.items()}
-        sample = {"prompt": row["prompt"], "completion": text_of_turns(completions[i]), "rewards": rewards}
-        sample |= {"score": weighted_sum(rewards, goal.weights), "length": len(ids[i]), "columns": row["columns"]}
-        samples.append(sample | {"finished": bool(ids[i]) and ids[i][-1] in trainer.eos_token_ids})
-    return samples
+    rewards = {name: scorer.score(name, rows, completions, ids, extra) for name in goal.weights}
+    return scorer.as_samples(rows, completions, ids, rewards, goal.weights)
 
 
 def evaluate(
@@ -7349,161 +6859,6 @@ def evaluate(
         metrics["eval/turns_mean"] = played["rollout/turns_mean"]
         metrics["eval/calls_mean"] = played["tool/calls_mean"]
     return metrics, samples
-
-
-# ------------------------------------------------------------------------ run log (src/programs/grpo_train/run_log.py)
-
-# TRL's names of what metrics.jsonl calls otherwise
-METRICS = {
-    "reward": "reward/mean",
-    "reward_std": "reward/std",
-    "kl": "kl/ref",
-    "loss": "policy/loss",
-    "entropy": "policy/entropy",
-    "clip_ratio/region_mean": "policy/clip_frac",
-    "cispo_clip_ratio": "policy/clip_frac",
-    "completions/mean_length": "rollout/length_mean",
-    "completions/clipped_ratio": "rollout/truncated_frac",
-    "sampling/sampling_logp_difference/max": "rollout/logprob_gap_max",
-    "learning_rate": "optim/lr",
-    "grad_norm": "optim/grad_norm",
-    "step_time": "time/step",
-}
-
-TRL_PANELS = (
-    ("reward", ("reward/mean", "eval/accuracy")),
-    (
-        "groups without signal, clipped, truncated (share)",
-        ("reward/zero_std_frac", "policy/clip_frac", "rollout/truncated_frac"),
-    ),
-    ("completion length (tokens)", ("rollout/length_mean",)),
-    ("KL to the reference (nats per token)", ("kl/ref",)),
-    ("entropy (nats)", ("policy/entropy",)),
-    ("gradient norm", ("optim/grad_norm",)),
-)
-
-
-def our_metrics(logs: dict) -> dict:
-    """TRL's log entry under the names of references/metrics.md; what is None or has no such name is left out."""
-    metrics = {METRICS[key]: value for key, value in logs.items() if key in METRICS and value is not None}
-    for key, value in logs.items():
-        match = re.fullmatch(r"rewards/(.+)/mean", key)
-        if match and value is not None and not math.isnan(value):
-            metrics[f"reward/{match[1]}"] = value
-    return metrics
-
-
-class TrlLog(RunLog):
-    """A RunLog of TRL's run: TRL has the trackers, and logs at its own times, so the bar moves by itself."""
-
-    panels = TRL_PANELS
-
-    def __init__(self, config: Config, steps: int, start: int):
-        super().__init__(config, start, steps, report_to=[])
-
-    def show(self, step: int, metrics: dict) -> None:
-        """Show the reward beside the bar."""
-        if "reward/mean" in metrics:
-            self.bar.set_postfix_str(f"reward {metrics['reward/mean']:.3f}", refresh=False)
-
-    def advance(self, step: int) -> None:
-        """Move the bar to a step."""
-        if self.active:
-            self.bar.update(step - self.bar.n)
-
-
-# ---------------------------------------------------------------- checkpoints (src/programs/grpo_train/checkpoints.py)
-
-
-def saved_steps(config: Config) -> dict[int, Path]:
-    """Complete checkpoints by step; one whose trainer_state.json, written last, cannot be read is not complete."""
-    checkpoints = {}
-    for folder in (Path(config.output_dir) / "checkpoints").glob("checkpoint-*"):
-        try:
-            state = json.loads((folder / "trainer_state.json").read_text())
-            state["stateful_callbacks"]["RunCallback"]
-        except (OSError, ValueError, KeyError):
-            continue
-        checkpoints[state["global_step"]] = folder
-    return dict(sorted(checkpoints.items()))
-
-
-def resume_point(config: Config) -> Path | None:
-    """The checkpoint to resume from, if any; refuses another run's folder and a resume with other settings."""
-    saved = saved_steps(config) if check_folder(config) else {}
-    if config.resume and not saved:
-        say(f"warning: got --resume, but {config.output_dir} holds no complete checkpoint; starting at step 0")
-    return saved[max(saved)] if saved else None
-
-
-def save_as_it_came(config: Config, folder: Path) -> None:
-    """Save the start's tokenizer and generation settings: TRL's tokenizer pads on the left, rollouts obey no settings.
-
-    An adapter has no generation settings of its own.
-    """
-    from transformers import AutoTokenizer
-
-    AutoTokenizer.from_pretrained(tokenizer_of(config.model)).save_pretrained(folder)
-    if (folder / "generation_config.json").exists():
-        generation_settings(base_of(config.model)).to_json_file(folder / "generation_config.json")
-
-
-def tidy_checkpoint(config: Config, folder: Path) -> None:
-    """Put what came with the model into a checkpoint of TRL's, and let others read its files as the umask has it."""
-    save_as_it_came(config, folder)
-    follow_umask(folder)
-
-
-def export_final(config: Config, trainer) -> None:
-    """Write final/: the model in the dtype it came in, or its adapters, or both merged; it loads with transformers."""
-    raw = Path(config.output_dir) / ".final.raw"
-    trainer.save_model(str(raw))  # every process: sharded weights are gathered
-    trainer.accelerator.wait_for_everyone()
-    if world()[0] != 0:
-        return
-    need(
-        list(raw.glob("*.safetensors")),
-        "got no weights from the sharded model; expected whole ones; try FSDP's fsdp_state_dict_type: FULL_STATE_DICT, "
-        "or DeepSpeed's stage3_gather_16bit_weights_on_model_save: true; the checkpoints are intact",
-    )
-
-    def write(folder: Path) -> None:
-        from transformers import AutoConfig, AutoModelForCausalLM
-
-        dtype = getattr(AutoConfig.from_pretrained(base_of(config.model)), "dtype", None) or trainer.model.dtype
-        if config.lora_rank:
-            adapter = folder / "adapter" if config.merge_lora else folder
-            adapter.mkdir(exist_ok=True)
-            for file in raw.glob("adapter_*"):
-                shutil.copy(file, adapter)
-        if config.merge_lora:
-            merged(load_pretrained(AutoModelForCausalLM, str(raw), dtype=dtype)).save_pretrained(folder)
-        elif not config.lora_rank:
-            AutoModelForCausalLM.from_pretrained(raw, dtype=dtype).save_pretrained(folder)
-        save_as_it_came(config, folder)
-
-    write_folder(Path(config.output_dir) / "final", write)
-    shutil.rmtree(raw)
-
-
-def sample_final(config: Config, tokenizer, rows: list[dict]) -> list[dict]:
-    """Load final/ as a user would, and complete a few prompts greedily."""
-    import torch
-    from transformers import AutoModelForCausalLM
-
-    final = Path(config.output_dir) / "final"
-    model = load_pretrained(AutoModelForCausalLM, str(final))
-    sample_plainly(model, end_ids_of(config, tokenizer), tokenizer.pad_token_id)
-    weights = sum(p.numel() * p.element_size() for p in model.parameters())
-    if torch.cuda.is_available() and not config.use_cpu and torch.cuda.mem_get_info()[0] > 1.5 * weights:
-        model = model.to("cuda")
-    samples = []
-    for row in rows:
-        ids = torch.tensor([row["prompt_ids"]], device=model.device)
-        limits = {"max_new_tokens": min(config.max_completion_length, 128), "do_sample": False}
-        made = model.eval().generate(input_ids=ids, attention_mask=torch.ones_like(ids), **limits)[0, ids.shape[1] :]
-        samples.append({"prompt": row["prompt"], "completion": visible_text(tokenizer, made.tolist(), [])})
-    return samples
 
 
 # -------------------------------------------------------------------- colocated (src/programs/grpo_train/colocated.py)
@@ -7630,7 +6985,117 @@ def with_tied_head(engine) -> Iterator[tuple]:
         yield "lm_head.weight", head.weight.data
 
 
-# ------------------------------------------------------------------------ trainer (src/programs/grpo_train/trainer.py)
+# ---------------------------------------------------------------------- callback (src/programs/grpo_train/callback.py)
+
+
+def saved_steps(config: Config) -> dict[int, Path]:
+    """Complete checkpoints by step; one whose trainer_state.json, written last, cannot be read is not complete."""
+    checkpoints = {}
+    for folder in (Path(config.output_dir) / "checkpoints").glob("checkpoint-*"):
+        try:
+            state = json.loads((folder / "trainer_state.json").read_text())
+            state["stateful_callbacks"]["RunCallback"]
+        except (OSError, ValueError, KeyError):
+            continue
+        checkpoints[state["global_step"]] = folder
+    return dict(sorted(checkpoints.items()))
+
+
+def resume_point(config: Config) -> Path | None:
+    """The checkpoint to resume from, if any; refuses another run's folder and a resume with other settings."""
+    saved = saved_steps(config) if check_folder(config) else {}
+    if config.resume and not saved:
+        say(f"warning: got --resume, but {config.output_dir} holds no complete checkpoint; starting at step 0")
+    return saved[max(saved)] if saved else None
+
+
+def save_as_it_came(config: Config, folder: Path) -> None:
+    """Save the start's tokenizer and generation settings: TRL's tokenizer pads on the left, rollouts obey no settings.
+
+    An adapter has no generation settings of its own.
+    """
+    from transformers import AutoTokenizer
+
+    AutoTokenizer.from_pretrained(tokenizer_of(config.model)).save_pretrained(folder)
+    if (folder / "generation_config.json").exists():
+        generation_settings(base_of(config.model)).to_json_file(folder / "generation_config.json")
+
+
+def export_final(config: Config, trainer) -> None:
+    """Write final/: the model in the dtype it came in, or its adapters, or both merged; it loads with transformers."""
+    raw = Path(config.output_dir) / ".final.raw"
+    trainer.save_model(str(raw))  # every process: sharded weights are gathered
+    trainer.accelerator.wait_for_everyone()
+    if world()[0] != 0:
+        return
+    need(
+        list(raw.glob("*.safetensors")),
+        "got no weights from the sharded model; expected whole ones; try FSDP's fsdp_state_dict_type: FULL_STATE_DICT, "
+        "or DeepSpeed's stage3_gather_16bit_weights_on_model_save: true; the checkpoints are intact",
+    )
+
+    def write(folder: Path) -> None:
+        from transformers import AutoConfig, AutoModelForCausalLM
+
+        dtype = getattr(AutoConfig.from_pretrained(base_of(config.model)), "dtype", None) or trainer.model.dtype
+        if config.lora_rank:
+            adapter = folder / "adapter" if config.merge_lora else folder
+            adapter.mkdir(exist_ok=True)
+            for file in raw.glob("adapter_*"):
+                shutil.copy(file, adapter)
+        if config.merge_lora:
+            merged(load_pretrained(AutoModelForCausalLM, str(raw), dtype=dtype)).save_pretrained(folder)
+        elif not config.lora_rank:
+            AutoModelForCausalLM.from_pretrained(raw, dtype=dtype).save_pretrained(folder)
+        save_as_it_came(config, folder)
+
+    write_folder(Path(config.output_dir) / "final", write)
+    shutil.rmtree(raw)
+
+
+# TRL's names of what metrics.jsonl calls otherwise
+METRICS = {
+    "reward": "reward/mean",
+    "reward_std": "reward/std",
+    "kl": "kl/ref",
+    "loss": "policy/loss",
+    "entropy": "policy/entropy",
+    "clip_ratio/region_mean": "policy/clip_frac",
+    "cispo_clip_ratio": "policy/clip_frac",
+    "completions/mean_length": "rollout/length_mean",
+    "completions/clipped_ratio": "rollout/truncated_frac",
+    "sampling/sampling_logp_difference/max": "rollout/logprob_gap_max",
+    "learning_rate": "optim/lr",
+    "grad_norm": "optim/grad_norm",
+    "step_time": "time/step",
+}
+
+
+def our_metrics(logs: dict) -> dict:
+    """TRL's log entry under the names of references/metrics.md; what is None or has no such name is left out."""
+    metrics = {METRICS[key]: value for key, value in logs.items() if key in METRICS and value is not None}
+    for key, value in logs.items():
+        match = re.fullmatch(r"rewards/(.+)/mean", key)
+        if match and value is not None and not math.isnan(value):
+            metrics[f"reward/{match[1]}"] = value
+    return metrics
+
+
+class TrlLog(RunLog):
+    """A RunLog of TRL's run: TRL has the trackers, and logs at its own times, so the bar moves by itself."""
+
+    def __init__(self, config: Config, steps: int, start: int):
+        super().__init__(config, start, steps, report_to=[])
+
+    def show(self, step: int, metrics: dict) -> None:
+        """Show the reward beside the bar."""
+        if "reward/mean" in metrics:
+            self.bar.set_postfix_str(f"reward {metrics['reward/mean']:.3f}", refresh=False)
+
+    def advance(self, step: int) -> None:
+        """Move the bar to a step."""
+        if self.active:
+            self.bar.update(step - self.bar.n)
 
 
 class GrpoRun:
@@ -7647,11 +7112,9 @@ class GrpoRun:
         stages: list[Stage],
         held_out: list[dict],
         setup: PlaySetup | None = None,
-        band: BandedPrompts | None = None,
     ):
         self.config, self.plan, self.scorer, self.stages, self.held_out = config, plan, scorer, stages, held_out
         self.setup = setup  # what conversations are played with
-        self.band = band
         self.trainer = self.log = self.stop = self.watch = None
         self.kept = {"eval_before": None, "eval_after": None, "seconds": 0.0}
         self.memory, self.pending = {}, {}
@@ -7661,15 +7124,18 @@ class GrpoRun:
     def state(self) -> dict:
         """What goes into trainer_state.json; TRL asks for it when it saves."""
         seconds = self.kept["seconds"] + time.perf_counter() - self.started
-        rewards, saved = self.scorer.state_dict(), {"prompts": self.band.state_dict()} if self.band else {}
-        saved["sizes"] = [self.plan.completions_per_step, self.plan.completions_per_rollout]
-        return {"args": {}, "attributes": {**self.kept, "seconds": seconds, "rewards": rewards, **saved}}
+        saved = {"rewards": self.scorer.state_dict(), "sizes": self.sizes()}
+        return {"args": {}, "attributes": {**self.kept, "seconds": seconds, **saved}}
+
+    def sizes(self) -> list[int]:
+        """Completions of a step and of a rollout, which a resume may not change."""
+        return [self.plan.completions_per_step, self.plan.completions_per_rollout]
 
     def restore(self, checkpoint: Path) -> None:
         """Take back the state of a checkpoint."""
         saved = json.loads((checkpoint / "trainer_state.json").read_text())["stateful_callbacks"]["RunCallback"]
         self.kept = {key: saved["attributes"][key] for key in self.kept}
-        ours = [self.plan.completions_per_step, self.plan.completions_per_rollout]
+        ours = self.sizes()
         theirs = saved["attributes"].get("sizes", ours)  # older runs do not say
         need(
             ours == theirs,
@@ -7678,8 +7144,6 @@ class GrpoRun:
             "--per_device_train_batch_size is smaller, without --steps_per_generation, or a new --output_dir",
         )
         self.scorer.load_state_dict(saved["attributes"]["rewards"])
-        if self.band:
-            self.band.load_state_dict(saved["attributes"]["prompts"])
 
     def held_out_evaluation(self, step: int) -> dict:
         """Evaluate, write samples, and return metrics and a few examples."""
@@ -7691,25 +7155,12 @@ class GrpoRun:
         examples = [{k: s[k] for k in ("prompt", "completion", "score")} for s in samples[:EXAMPLES]]
         return {"metrics": metrics, "examples": examples}
 
-    def on_train_begin(self, args, state, control, lr_scheduler=None, **_):
-        """Evaluate before the first step; let the stages' learning rates scale the schedule."""
+    def on_train_begin(self, args, state, control, **_):
+        """Evaluate before the first step."""
         THREADS.begin(self.config, args.device)
-        schedule = getattr(lr_scheduler, "scheduler", lr_scheduler)  # accelerate wraps it under DeepSpeed
-        if len({stage.learning_rate for stage in self.stages}) > 1:
-            need(
-                hasattr(schedule, "lr_lambdas"),
-                f"got stages with learning rates and lr_scheduler_type {self.config.lr_scheduler_type!r}; expected a "
-                "schedule that can be scaled; try linear, cosine or constant_with_warmup",
-            )
-            plain = list(schedule.lr_lambdas)
-            schedule.lr_lambdas = [lambda step, f=f: f(step) * self.rate_factor(step) for f in plain]
         if self.held_out and self.kept["eval_before"] is None:
             self.kept["eval_before"] = self.held_out_evaluation(0)
             self.log.metrics(0, self.kept["eval_before"]["metrics"])
-
-    def rate_factor(self, step: int) -> float:
-        """Learning rate of the stage over that of the first, which is the run's."""
-        return self.stages[stage_at(self.stages, step)].learning_rate / self.stages[0].learning_rate
 
     def on_step_begin(self, args, state, control, **_):
         """Enter the stage of the coming step."""
@@ -7735,11 +7186,8 @@ class GrpoRun:
         step, config, self.memory = state.global_step, self.config, memory_metrics()
         self.noted = self.noted or note_long_step(seconds)
         self.share_reward_state()
-        if self.band:
-            self.band.learn(self.scorer.seen)
-        self.scorer.seen = []
         last = step >= self.plan.steps
-        if self.held_out and (last or (config.eval_every and step % config.eval_every == 0)):
+        if self.held_out and (last or is_due(step, config.eval_every)):
             self.kept["eval_after"] = self.held_out_evaluation(step)
             self.pending = self.kept["eval_after"]["metrics"]
         if is_sampled(step, config.sample_every) and self.scorer.latest:
@@ -7755,7 +7203,7 @@ class GrpoRun:
 
     def latest_samples(self) -> list[dict]:
         """The latest rollout of this process, on the first one with TRL's advantages, which it keeps for its table."""
-        samples = self.scorer.samples(self.trainer.eos_token_ids)
+        samples = self.scorer.samples()
         if world()[0] == 0:
             advantages = self.trainer._logs["advantages"]  # of all processes, in their order
             rounded = (float(f"{value:.3g}") for value in advantages)
@@ -7768,7 +7216,9 @@ class GrpoRun:
     def on_save(self, args, state, control, **_):
         """Leave a checkpoint as others can read it, with the start's tokenizer."""
         if world()[0] == 0:
-            tidy_checkpoint(self.config, Path(args.output_dir) / f"checkpoint-{state.global_step}")
+            folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+            save_as_it_came(self.config, folder)
+            follow_umask(folder)
 
     def share_reward_state(self) -> None:
         """Give every process the first one's state of adaptive rewards, as each has seen its own completions only."""
@@ -7780,7 +7230,7 @@ class GrpoRun:
         """One line of metrics.jsonl, with an evaluation that waits for it."""
         self.log.metrics(step, metrics | self.pending)
         self.pending = {}
-        if self.config.plot_every and step % self.config.plot_every == 0:
+        if is_due(step, self.config.plot_every):
             self.log.plot()
 
     def on_log(self, args, state, control, logs=None, **_):
@@ -7793,13 +7243,11 @@ class GrpoRun:
         metrics = our_metrics(logs) | {"time/reward": self.scorer.seconds} | self.memory
         self.scorer.seconds, group = 0.0, self.config.num_generations
         if "reward" in logs:  # absent where the step trained on an earlier step's rollout
-            scores = gather_object(self.scorer.scores())
+            scores = gather_object([sample["score"] for sample in self.scorer.samples()])
             metrics |= {"reward/zero_std_frac": signal_free(scores, group), "rollout/samples": len(scores)}
             if self.setup:
                 entries = [brief(self.setup, row["talk"]) for row in self.scorer.latest["rows"]]
                 metrics |= conversation_metrics(gather_object(entries))
-            if self.band:
-                metrics |= band_metrics(self.config, self.band.rates, self.band.count)
             self.scorer.none_in_a_row = self.scorer.none_in_a_row + 1 if logs["reward"] is None else 0
         logs |= {key.replace("eval/", "eval_"): value for key, value in self.pending.items()}  # for the trackers
         self.bad = 0 if math.isfinite(norm) else self.bad + 1
@@ -7827,6 +7275,9 @@ def make_callback(run: GrpoRun):
     methods = {name: getattr(run, name) for name in dir(run) if name.startswith("on_") or name == "state"}
     static = {name: staticmethod(method) for name, method in methods.items()}
     return type("RunCallback", (TrainerCallback, ExportableState), static)()
+
+
+# ------------------------------------------------------------------------ trainer (src/programs/grpo_train/trainer.py)
 
 
 def adapters_and_rounding(config: Config, args) -> dict:
@@ -7864,9 +7315,11 @@ def trained_tensors(model) -> dict:
     return {} if isinstance(model, str) else {name: p.data for name, p in model.named_parameters() if p.requires_grad}
 
 
-def check_length(config: Config, model, rows: list[dict]) -> None:
-    """Raise UserError if the longest prompt and completion do not fit the model's positions."""
+def check_length(config: Config, model, rows: list[dict], converses: bool) -> None:
+    """Raise UserError if a conversation, or the longest prompt and completion, do not fit the model's positions."""
     limit = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    if converses:
+        return check_fits(config, limit, "max_completion_length")
     longest = max(len(row["prompt_ids"]) for row in rows)
     need(
         not limit or longest + config.max_completion_length <= limit,
@@ -7877,16 +7330,16 @@ def check_length(config: Config, model, rows: list[dict]) -> None:
 
 def make_trainer(config: Config, args, rows: list[dict], plan: BatchPlan, run: GrpoRun, tokenizer):
     """TRL's GRPOTrainer for this run; what it refuses is told as a UserError."""
+    from datasets import Dataset
     from transformers import PrinterCallback
     from trl import GRPOTrainer
 
     leave_out_cudnn_attention()
-    if run.band:
-        check_loader(args)
     # TRL has the text of a prompt, and its ids from here; a rollout function needs the number of its row
     texts = {tokenizer.decode(row["prompt_ids"]): row["prompt_ids"] for row in rows}
     sent = [*map(str, range(len(rows)))] if run.setup else [tokenizer.decode(row["prompt_ids"]) for row in rows]
-    data = trl_data(config, sent, plan, run.band)
+    order = prompt_order(config, len(rows), plan.rollouts * plan.prompts_per_rollout)
+    data = Dataset.from_dict({"prompt": sent, "row": list(range(len(sent)))}).select(order)
     extra = adapters_and_rounding(config, args)
     extra |= {"rollout_func": rollout_function(run.setup, run.scorer)} if run.setup else {}
     rewards = {"reward_funcs": run.scorer.for_trl(), "processing_class": tokenizer}
@@ -7919,11 +7372,9 @@ def make_trainer(config: Config, args, rows: list[dict], plan: BatchPlan, run: G
     run.trainer, handler = trainer, trainer.callback_handler
     handler.callbacks.insert(0, make_callback(run))  # before the trackers, which then see held-out figures too
     check_padding(trainer)
+    check_length(config, trainer.model, [*rows, *run.held_out], bool(run.setup))
     if run.setup:
-        check_conversation_length(config, trainer.model)
         check_sampling_apart(trainer)
-    else:
-        check_length(config, trainer.model, [*rows, *run.held_out])
     return trainer
 
 
@@ -7944,15 +7395,13 @@ def check_padding(trainer) -> None:
 
     if trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled:
         return
-    model, device = trainer.model, trainer.accelerator.device
-    ids = torch.tensor([[1, 2, 3, 4]], device=device)
-    padded = torch.cat([torch.zeros_like(ids), ids], dim=1)
-    mask = torch.cat([torch.zeros_like(ids), torch.ones_like(ids)], dim=1)
+    model, pad = trainer.model, torch.nn.functional.pad
+    ids = torch.tensor([[1, 2, 3, 4]], device=trainer.accelerator.device)
     training = model.training
     model.eval()
     with torch.no_grad(), trainer.accelerator.autocast():
         alone = model(input_ids=ids).logits[0, -1].float()
-        beside = model(input_ids=padded, attention_mask=mask).logits[0, -1].float()
+        beside = model(input_ids=pad(ids, (4, 0)), attention_mask=pad(ids > 0, (4, 0)).long()).logits[0, -1].float()
     model.train(training)
     gap = (alone.log_softmax(-1) - beside.log_softmax(-1)).abs().max().item()
     if gap > 0.5:
@@ -7962,31 +7411,25 @@ def check_padding(trainer) -> None:
         )
 
 
-# ------------------------------------------------------------------------ prepare (src/programs/grpo_train/prepare.py)
+# -------------------------------------------------------------------------------- run (src/programs/grpo_train/run.py)
 
 
 @contextlib.contextmanager
 def quiet_libraries(config: Config):
     """Set what must stand in the environment when TRL is imported and used; what the user has set stays."""
-    defaults = {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
-    defaults["TENSORBOARD_LOGGING_DIR"] = str(Path(config.output_dir) / "tensorboard")
-    defaults["TRL_EXPERIMENTAL_SILENCE"] = "1"  # it warns that rollout_func may change; the version is pinned
-    defaults |= {"WANDB_DIR": config.output_dir, "WANDB_PROJECT": "rl-training"}
-    ours = {name: value for name, value in defaults.items() if name not in os.environ}
-    os.environ.update(ours)
-    quiet_environment(bool(config.use_vllm))
     import warnings
 
     from transformers.utils import logging
 
+    defaults = {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
+    defaults |= {"TENSORBOARD_LOGGING_DIR": f"{config.output_dir}/tensorboard", "WANDB_DIR": config.output_dir}
+    defaults |= {"WANDB_PROJECT": "rl-training", "TRL_EXPERIMENTAL_SILENCE": "1"}  # of rollout_func: TRL is pinned
+    quiet_environment(bool(config.use_vllm))
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     warnings.filterwarnings("ignore", message=".*gradient_checkpointing.*deprecated.*")  # inside TRL and peft
-    try:
+    with mock.patch.dict(os.environ, {name: value for name, value in defaults.items() if name not in os.environ}):
         yield
-    finally:
-        for name in ours:
-            os.environ.pop(name, None)
 
 
 def parameter_count(config: Config) -> int:
@@ -8033,9 +7476,6 @@ def prepare_run(config: Config) -> Prepared:
     resolved = fill_in(config, parameters)
     if config.stages:
         resolved.steps = sum(stage.steps for stage in stages)
-    for stage in stages:
-        stage.learning_rate = stage.learning_rate or resolved.learning_rate
-    resolved.learning_rate = stages[0].learning_rate  # the schedule's; the other stages scale it
     processes = int(os.environ.get("WORLD_SIZE", "1"))
     plan = plan_batches(resolved, processes, len(rows))
     at_once = plan.completions_per_rollout // processes  # what training has memory for
@@ -8048,19 +7488,6 @@ def prepare_run(config: Config) -> Prepared:
     resolved.given = config.given
     say_idle(resolved, plan.steps_per_rollout)
     return Prepared(resolved, plan, tokenizer, rows, held_out, scorer, stages, parameters, setup)
-
-
-# -------------------------------------------------------------------------- memory (src/programs/grpo_train/memory.py)
-
-TILE = (4096, 32_768)  # tokens and vocabulary of a piece of TRL's output layer
-TILE_BUFFERS = 7  # float32 tensors of a piece that exist at once where there is no Triton, measured on a CPU
-
-
-def trl_head(shape: DecoderShape, run: PassShape, fused: bool) -> float:
-    """Bytes that TRL's output layer and loss take for a micro-batch; with Triton (`fused`) one piece is all."""
-    tokens = min(run.tokens, TILE[0])
-    logits = 0 if fused else tokens * min(shape.vocab, TILE[1])
-    return tokens * TILE[1] * run.compute + head_bytes(shape, run, logits, TILE_BUFFERS)
 
 
 def trl_pass(config: Config, model, args: dict, length: int) -> PassShape:
@@ -8116,7 +7543,7 @@ def splits(config: Config, of_run: Config, heed: bool) -> list[dict]:
     """
     batch, passes = config.per_device_train_batch_size, config.gradient_accumulation_steps
     names = ("per_device_train_batch_size", "gradient_accumulation_steps", "steps_per_generation")
-    left_open = not any(getattr(of_run, name) for name in (*names, "generation_batch_size"))
+    left_open = not any(getattr(of_run, name) for name in names)
     exact = config.loss_type != "bnpo" and config.top_entropy_quantile == 1  # these look at a forward pass
     sizes = [size for size in ladder(batch, 1) if batch % size == 0] if exact and (left_open or not heed) else [batch]
     return [{names[0]: size, names[1]: passes * batch // size} for size in sizes]
@@ -8149,62 +7576,28 @@ def trl_device(config: Config) -> str:
     return f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
 
 
-# ------------------------------------------------------------------------ dry run (src/programs/grpo_train/dry_run.py)
-
-
-def show_plan(config: Config) -> int:
-    """Print batch arithmetic, memory per process, what TRL is given, and the settings that are no defaults, as JSON."""
+def show_trl_plan(config: Config) -> int:
+    """Print batch arithmetic, memory per process, and the settings that are no defaults, as JSON."""
     ready = prepare_run(config)
-    resolved, plan, size = ready.config, ready.plan, int(os.environ.get("WORLD_SIZE", "1"))
-    sizes, device = sizes_of_run(ready, config, size), trl_device(resolved)
-    fit = settle_sizes(resolved, device, sizes)
-    args = trl_settings(resolved, plan.steps)
-    defaults = {f.name: f.default for f in dataclasses.fields(trl_config(resolved, plan.steps))}
-    longest = max(len(row["prompt_ids"]) for row in ready.rows)
-    prompts = [row["prompt"] for row in ready.rows + ready.held_out]
+    resolved, plan = ready.config, ready.plan
     turns = resolved.max_turns if resolved.converses else 1
-    tokens = plan.rollouts * plan.completions_per_rollout * turns * resolved.max_completion_length
+    completions = plan.rollouts * plan.completions_per_rollout
     passes = plan.rollouts * plan.prompts_per_rollout / len(ready.rows)
-    shown = {
-        "batch": {
-            "processes": size,
-            "steps": plan.steps,
-            "prompts": len(ready.rows),
-            "held_out_prompts": len(ready.held_out),
-            "longest_prompt_tokens": longest,
-            "prompts_past_the_chat_template": strings_past_template(config, ready.tokenizer, prompts),
+    batch = (
+        batch_plan(config, ready.tokenizer, ready.rows, ready.held_out)
+        | dataclasses.asdict(plan)
+        | {
             "prompts_per_step": plan.completions_per_step / resolved.num_generations / resolved.num_iterations,
-            "completions_per_step": plan.completions_per_step,
-            "prompts_per_rollout": plan.prompts_per_rollout,
-            "completions_per_rollout": plan.completions_per_rollout,
-            "rollouts": plan.rollouts,
             "optimizer_steps": plan.steps,
-            "optimizer_steps_per_rollout": plan.steps_per_rollout,
             "passes_over_the_data": round(passes, 2),
-            "completion_tokens_at_most": tokens,
-        },
-        "must_divide": [
-            f"num_generations {resolved.num_generations} divides completions_per_rollout {plan.completions_per_rollout}"
-            " = per_device_train_batch_size x processes x steps_per_generation",
-            "per_device_train_batch_size x processes divides generation_batch_size, where that is given",
-            "gradient_accumulation_steps divides steps_per_generation x num_iterations, or is a multiple of it",
-        ],
-        "stages": [dataclasses.asdict(stage) for stage in ready.stages],
-        "trl": {name: value for name, value in args.items() if value != defaults.get(name)},
-        "parameters": ready.parameters,
-    }
-    if ready.setup:
-        shown["environment"] = {
-            "tools": {kind.name: kind.tool_names for kind in ready.setup.environments.kinds.values()},
-            "tool_format": ready.setup.form if isinstance(ready.setup.form, str) else "response template",
-            "conversation_tokens": resolved.conversation_tokens,
+            "completion_tokens_at_most": completions * turns * resolved.max_completion_length,
         }
-    settings = changed_settings(resolved) | ({"profile_sets": PROFILES[config.profile]} if config.profile else {})
-    print_plan(device, shown, sizes.estimate(resolved), settings, fit.line)
+    )
+    shown = {"batch": batch, "stages": [dataclasses.asdict(stage) for stage in ready.stages]}
+    shown |= {"parameters": ready.parameters} | environment_plan(resolved, ready.setup)
+    sizes = sizes_of_run(ready, config, int(os.environ.get("WORLD_SIZE", "1")))
+    show_plan(resolved, trl_device(resolved), sizes, shown)
     return 0
-
-
-# -------------------------------------------------------------------------------- run (src/programs/grpo_train/run.py)
 
 
 def train(config: Config) -> int:
@@ -8219,8 +7612,7 @@ def train(config: Config) -> int:
     settle_batch(ready, config)
     args = trl_config(resolved, plan.steps)
     make_folder(config)
-    band = BandedPrompts(resolved, len(ready.rows), plan.prompts_per_rollout) if resolved.keep_between else None
-    run = GrpoRun(resolved, plan, ready.scorer, ready.stages, ready.held_out, ready.setup, band)
+    run = GrpoRun(resolved, plan, ready.scorer, ready.stages, ready.held_out, ready.setup)
     with room_for(*LOADING):
         trainer = make_trainer(resolved, args, ready.rows, plan, run, ready.tokenizer)
     start = -1
@@ -8245,14 +7637,7 @@ def train(config: Config) -> int:
     finally:
         run.log.close()
         run.stop.restore()
-    run.trainer = trainer = None
-    gc.collect()  # the samples below load final/ beside what is left
-    if world()[0] == 0:
-        summary["final_samples"] = sample_final(resolved, ready.tokenizer, (ready.held_out or ready.rows)[:4])
-        summary["seconds"] = round(run.state()["attributes"]["seconds"], 1)
-        report(config, summary)
-        for s in summary["final_samples"][:2]:
-            tell(f"final/ loads and says {s['completion'][-60:]!r} to {text_of_turns(s['prompt'])[-60:]!r}")
+    report(config, summary | {"seconds": round(run.state()["attributes"]["seconds"], 1)})
     return 0
 
 
@@ -8281,9 +7666,9 @@ def run_steps(trainer, checkpoint: Path | None) -> None:
 
 def run(argv: list[str]) -> int:
     """Do what a command line says and return the exit code."""
-    config = parse_arguments(argv)
+    config = parse_config(argv)
     with quiet_libraries(config):
-        return show_plan(config) if config.dry_run else train(config)
+        return show_trl_plan(config) if config.dry_run else train(config)
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -10,7 +10,7 @@
 Numbers are compared exactly, as fractions; roots, pi, functions and polynomials at sample points; what is left
 (integrals, sums, absolute values) goes to math-verify in a worker process that can be killed, so that the limits of
 0.25 s a comparison and 1 s an item hold in threads and in async code. The worker needs about 2 s of processor time to
-start; it starts beside the first item, and an item that needs it sooner than it is there is left out (None).
+start; it starts beside the first item, and the first one that needs it waits for it.
 Model text is never evaluated: a parser of our own reads it. Digits are ASCII's: ٤٢ and ② are text, not numbers.
 
 What counts: `\\boxed{}`, `<answer>`, `####` and "the answer is", behind the thinking part, or a text that is nothing
@@ -25,25 +25,20 @@ The reward library loads this file when a function grades mathematics.
 """
 
 # Contents
-#         66-89  answer marks    Final answers that worked solutions mark by a last line `#### 42`
-#        92-192  stated answers  Where a text states its final answer: marks and phrases in six languages, and the …
-#       195-356  vocabulary      Patterns, names and units
-#       359-417  text form       Texts brought into one form
-#       420-561  reader          Reading an expression
-#       564-796  values          From texts to values
-#       799-904  equal values    Equality of values
-#      907-1141  worker          The worker that asks math-verify, within its time
-#     1144-1165  equal answers   Equality of two answers
-#     1168-1325  answers         The answer of a completion, and of a row
-#     1328-1379  score           The score of a completion
-#     1382-1426  command         The command line
+#         61-84  answer marks    Final answers that worked solutions mark by a last line `#### 42`
+#        87-187  stated answers  Where a text states its final answer: marks and phrases in six languages, and the …
+#       190-409  vocabulary      Patterns, names and units; texts brought into one form
+#       412-785  values          Reading answers: expressions at sample points, and the structures around them
+#       788-969  worker          The worker that asks math-verify, within its time
+#      972-1098  equality        Equality of values and of answers
+#     1101-1258  answers         The answer of a completion, and of a row
+#     1261-1349  command         The score of a completion, and the command line
 
 import argparse
 import cmath
 import contextlib
 import contextvars
 import functools
-import importlib
 import importlib.util
 import itertools
 import json
@@ -356,9 +351,6 @@ def _remark(m: re.Match) -> str:
     return m[0] if _NO_UNIT & {*m[2].lower().split()} else m[1]
 
 
-# ------------------------------------------------------------------- text form (src/programs/math_grader/text_form.py)
-
-
 def _is_odd_digit(c: str) -> bool:
     """Whether a character is a digit or number other than ASCII's: ٤, ②, ⒈; not ４, an exponent, index or ½."""
     if c.isascii() or "０" <= c <= "９":
@@ -417,7 +409,7 @@ def _cheap(src: str) -> bool:
     )
 
 
-# ------------------------------------------------------------------------- reader (src/programs/math_grader/reader.py)
+# ------------------------------------------------------------------------- values (src/programs/math_grader/values.py)
 
 
 class _Refused(Exception):
@@ -559,9 +551,6 @@ class _Reader:
             raise _Refused(False)
         value = _CALLS[name](complex(value)) if base is None else cmath.log(complex(value)) / cmath.log(complex(base))
         return (value if abs(value.imag) > 1e-13 * abs(value) else value.real) ** int(power or 1)
-
-
-# ------------------------------------------------------------------------- values (src/programs/math_grader/values.py)
 
 
 def _items(parts: list[str], down) -> list[_Value]:
@@ -796,7 +785,191 @@ def _words(value: _Value) -> str:
     return re.sub(r"\b(?:the|an?)\b|[\s{}.,;!?'\"]", "", value.data.casefold())
 
 
-# ------------------------------------------------------------- equal values (src/programs/math_grader/equal_values.py)
+# ------------------------------------------------------------------------- worker (src/programs/math_grader/worker.py)
+
+_LIMIT_S = 0.25  # a comparison in the worker
+_LOST_S = 0.6  # after this a worker that keeps silent is lost, and replaced
+_ITEM_S = 0.95  # all comparisons of an item
+_START_S = 60.0  # the longest wait for a worker that is starting
+_LEFT: contextvars.ContextVar = contextvars.ContextVar("left", default=None)  # [seconds that an item may still compare]
+
+
+@contextlib.contextmanager
+def one_item():
+    """Bound the time of all comparisons inside, by `_ITEM_S` seconds; inside another one, that one's limit holds."""
+    token = _LEFT.set(_LEFT.get() or [_ITEM_S])
+    try:
+        yield
+    finally:
+        _LEFT.reset(token)
+
+
+class MathWorker:
+    """math-verify in a process that can be killed: one comparison at a time, from any thread, no signals."""
+
+    def __init__(self):
+        self.reset()
+        if hasattr(os, "register_at_fork"):  # a lock that a thread holds at the fork would stay locked in the child
+            os.register_at_fork(after_in_child=self.reset)
+
+    def reset(self) -> None:
+        """Forget the process, which belongs to another one after a fork."""
+        self.lock, self.process, self.absent, self.patience_s = threading.Lock(), None, False, _START_S
+
+    def ensure(self) -> None:
+        """Start the process beside the caller, where none runs."""
+        if self.process is None and not self.absent:
+            with self.lock:
+                if self.process is None:
+                    self.start()
+
+    def start(self) -> None:
+        """Start the process."""
+        self.ready, self.absent = False, os.name != "posix" or not importlib.util.find_spec("math_verify")
+        if not self.absent:
+            self.process = subprocess.Popen(
+                [sys.executable, "-P", os.path.abspath(__file__), "--math-worker"],
+                bufsize=0,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+
+    def ask(self, groups: list) -> bool | None:
+        """Match the answers of each group with its golds; None if a gold cannot be parsed, False if time runs out."""
+        left = _LEFT.get() or [_ITEM_S]
+        self.ensure()
+        with self.lock:
+            if left[0] < _LOST_S:
+                return False
+            if self.process and self.process.poll() is not None:
+                self.stop()
+                self.start()
+            if self.process and not self.ready:
+                self.ready = self.answer(self.patience_s) == b"ready\n"
+                self.absent = not self.ready
+            if self.absent:
+                self.stop()
+                warnings.warn("math-verify is missing: integrals, sums, … are compared as text", stacklevel=2)
+                return False
+            started = time.monotonic()
+            try:
+                return self.exchange(groups)
+            finally:
+                left[0] -= time.monotonic() - started
+
+    def exchange(self, groups: list) -> bool | None:
+        """Ask the process, which is ready; one that keeps silent is replaced."""
+        try:
+            with contextlib.suppress(OSError, ValueError):
+                self.process.stdin.write(json.dumps(groups).encode() + b"\n")
+                return json.loads(self.answer(_LOST_S))  # the worker keeps the limit; this is for one that is lost
+        except BaseException:  # an interrupt: the answer still to come is not the next question's
+            self.stop()
+            raise
+        self.stop()
+        self.start()
+        return False
+
+    def answer(self, seconds: float) -> bytes:
+        """The next line of the process, or nothing after a time."""
+        with selectors.DefaultSelector() as waiting:
+            waiting.register(self.process.stdout, selectors.EVENT_READ)
+            return self.process.stdout.readline() if waiting.select(seconds) else b""
+
+    def stop(self) -> None:
+        """Kill the process and what it forked."""
+        if self.process:
+            with contextlib.suppress(OSError):
+                os.killpg(self.process.pid, 9)
+            self.process.wait()
+            self.process.stdin.close()
+            self.process.stdout.close()
+        self.process = None
+
+
+_WORKER = MathWorker()
+
+
+def start_worker(patience_s: float = _START_S) -> None:
+    """Start the worker beside the caller, if it does not run.
+
+    Args:
+        patience_s: seconds for which the first item that needs it may wait for its start.
+    """
+    _WORKER.patience_s = patience_s
+    _WORKER.ensure()
+
+
+def _judge(groups) -> bool | None:
+    """Match answers with golds by math-verify; runs in the worker only."""
+    from math_verify import LatexExtractionConfig, parse, verify
+
+    def read(text):
+        text = re.sub(rf"(?<![\\A-Za-z])({_NAMES})(?![A-Za-z])", r"\\\1", text).translate(_LATEX)
+        return parse(f"${text}$", [LatexExtractionConfig()], fallback_mode="no_fallback", parsing_timeout=None)
+
+    for answers, golds in groups:
+        answers, golds = [[read(text) for text in texts] for texts in (answers, golds)]
+        if not all(golds):
+            return None
+        for gold in golds:
+            found = [i for i, answer in enumerate(answers) if answer and verify(gold, answer, timeout_seconds=None)]
+            if not found:
+                return False
+            del answers[found[0]]
+    return True
+
+
+# what parser and sympy do for the first time costs up to a second; a comparison then takes milliseconds
+_WARM = [
+    (r"\int x dx+\ln{4}", r"2\ln{2}+\frac{x^2}{2}"),
+    (r"\int_0^1 x dx", r"\frac12"),
+    ("|x|+1", "1+|x|"),
+    (r"\sum_{k=1}^{3} k", "6"),
+    (r"\binom{n}{2}", r"\frac{n(n-1)}{2}"),
+    (r"\lim_{x\to 0} \frac{\sin x}{x}", "1"),
+    (r"x^2 < 4", r"-2 < x < 2"),
+    (r"\lfloor 2.5 \rfloor", "2"),
+    ("n!+1", "1+n!"),
+    (r"\sqrt{x^2+1}", r"(x^2+1)^{1/2}"),
+]
+
+
+def _math_worker() -> None:
+    """Serve `ask` on stdin and stdout, by a child that is replaced when a comparison takes too long."""
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    with contextlib.suppress(ImportError, ValueError, OSError):
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
+    for a, b in _WARM:
+        _judge([[[a], [b]]])
+    print("ready", file=out, flush=True)
+    while True:
+        child = os.fork()  # as warm as this process, and at once in place of one that took too long
+        if not child:
+            _serve(out)
+            os._exit(0)
+        if not os.waitpid(child, 0)[1]:
+            return
+        print("false", file=out, flush=True)
+
+
+def _serve(out) -> None:
+    """Answer comparisons; the kernel ends this process when one takes too long."""
+    for line in sys.stdin:
+        signal.setitimer(signal.ITIMER_REAL, 0.7 * _LIMIT_S)
+        reply = False
+        with contextlib.suppress(Exception):
+            reply = _judge(json.loads(line))
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        print(json.dumps(reply), file=out, flush=True)
+
+
+# --------------------------------------------------------------------- equality (src/programs/math_grader/equality.py)
 
 
 def _close(a: _Value, g: _Value, scale: int = 1) -> bool:
@@ -902,246 +1075,6 @@ def _same_items(a: tuple, g: tuple, todo: list) -> bool:
         return False
     todo += [([v.src for v in left], [v.src for v in right])] * bool(left)
     return True
-
-
-# ------------------------------------------------------------------------- worker (src/programs/math_grader/worker.py)
-
-# Percent: 50% = 0.5 = 1/2, and 50% = 50 above 1 (a sign left out). Units: a missing one is fine, a different one wrong.
-# Rounding: a decimal of 4 or more significant digits stands for an endless value (1/3, pi) that it rounds correctly.
-_LIMIT_S = 0.25  # a comparison in the worker, after its start-up
-_LOST_S = 0.6  # after this a worker that keeps silent is lost, and replaced
-_ITEM_S = 0.95  # all comparisons of an item, and its wait for a worker that is starting
-_START_S = 60.0  # the longest wait for a worker where no item's limit holds
-
-
-class _Item:
-    """The time that is left to one item for its comparisons, and its wait for a worker that is starting."""
-
-    def __init__(self):
-        self.left = _ITEM_S
-
-    @contextlib.contextmanager
-    def spend(self):
-        """Take the time of what stands inside; the wait for other threads is not the item's."""
-        start = time.monotonic()
-        try:
-            yield
-        finally:
-            self.left -= time.monotonic() - start
-
-
-_ITEM: contextvars.ContextVar = contextvars.ContextVar("item", default=None)  # None: no limit but the comparison's
-
-
-@contextlib.contextmanager
-def one_item():
-    """Bound the time of all comparisons inside, by `_ITEM_S` seconds; inside another one, that one's limit holds."""
-    token = _ITEM.set(_ITEM.get() or _Item())
-    try:
-        yield
-    finally:
-        _ITEM.reset(token)
-
-
-class WorkerStarting(Exception):
-    """An item's time was over before the worker had started."""
-
-
-class MathWorker:
-    """math-verify in a process that can be killed: one comparison at a time, from any thread, no signals."""
-
-    def __init__(self):
-        self.reset()
-        if hasattr(os, "register_at_fork"):  # a lock that a thread holds at the fork would stay locked in the child
-            os.register_at_fork(after_in_child=self.reset)
-
-    def reset(self) -> None:
-        """Forget the process, which belongs to another one after a fork."""
-        self.lock, self.process, self.pid = threading.Lock(), None, 0
-        self.absent, self.told, self.patience_s, self.ready = False, set(), 0.0, threading.Event()
-
-    def start(self) -> None:
-        """Start the process beside the caller; `ready` is set when it has imported sympy, or cannot."""
-        self.absent = self.absent or not (os.name == "posix" and importlib.util.find_spec("math_verify"))
-        self.pid, self.ready = os.getpid(), threading.Event()
-        if self.absent:
-            self.ready.set()
-            return
-        self.process = subprocess.Popen(
-            [sys.executable, "-P", os.path.abspath(__file__), "--math-worker"],
-            bufsize=0,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        threading.Thread(target=self.greet, args=(self.process, self.ready), daemon=True).start()
-
-    def greet(self, process, ready) -> None:
-        """Wait for the first line of a process."""
-        with contextlib.suppress(OSError, ValueError):
-            if process.stdout.readline() != b"ready\n" and self.process is process:
-                self.absent = True
-        ready.set()
-
-    def ensure(self) -> None:
-        """Start the process where none runs; another thread that does so or asks is not waited for."""
-        if (self.process is None and not self.absent) or self.pid != os.getpid():
-            if self.lock.acquire(blocking=False):
-                try:
-                    if self.process is None or self.pid != os.getpid():
-                        self.start()
-                finally:
-                    self.lock.release()
-
-    def wait(self, item: _Item | None) -> bool:
-        """Wait for the start, an item for as long as it may; whether the process can be asked."""
-        if item and not self.patience_s:
-            with item.spend():
-                started = self.ready.wait(max(0.0, item.left))
-        else:
-            started = self.ready.wait(self.patience_s if item else _START_S)
-        if item and not started:
-            raise WorkerStarting
-        self.absent = self.absent or not started
-        return not self.absent
-
-    def tell(self, message: str) -> None:
-        """Warn of something, once."""
-        if message not in self.told:
-            self.told.add(message)
-            warnings.warn(message, stacklevel=2)
-
-    def ask(self, groups: list) -> bool | None:
-        """Match the answers of each group with its golds; None if a gold cannot be parsed, False if time runs out.
-
-        Raises WorkerStarting where an item's time is over before the process has started.
-        """
-        item = _ITEM.get()
-        self.ensure()
-        if not self.wait(item):
-            self.tell("math-verify is missing: integrals, sums, … are compared as text")
-            return False
-        if item and item.left < _LOST_S:
-            return False
-        with self.lock:
-            if self.process is None or self.process.poll() is not None:
-                self.stop()
-                self.start()
-        self.wait(item)
-        with self.lock, item.spend() if item else contextlib.nullcontext():
-            return self.exchange(groups)
-
-    def exchange(self, groups: list) -> bool | None:
-        """Ask the process, which is ready; one that keeps silent is replaced."""
-        if self.process is None or not self.ready.is_set():  # another thread has just lost it
-            return False
-        try:
-            with contextlib.suppress(OSError, ValueError), selectors.DefaultSelector() as waiting:
-                self.process.stdin.write(json.dumps(groups).encode() + b"\n")
-                waiting.register(self.process.stdout, selectors.EVENT_READ)
-                if waiting.select(_LOST_S):  # the worker keeps the limit; this is for one that is lost
-                    return json.loads(self.process.stdout.readline())
-        except BaseException:  # an interrupt: the answer still to come is not the next question's
-            self.stop()
-            raise
-        self.stop()
-        self.start()
-        return False
-
-    def stop(self) -> None:
-        """Kill the process and what it forked."""
-        if self.process and self.pid == os.getpid():
-            with contextlib.suppress(OSError):
-                os.killpg(self.process.pid, 9)
-            self.process.wait()
-            for pipe in (self.process.stdin, self.process.stdout) if self.ready.is_set() else ():  # nobody reads it
-                pipe.close()
-        self.process = None
-
-
-_WORKER = MathWorker()
-
-
-def start_worker(patience_s: float = 0.0) -> None:
-    """Start the worker beside the caller, if it does not run.
-
-    Args:
-        patience_s: seconds for which an item may wait for the start; without them one second, and then its score is
-            None. A batch of n items may wait n seconds and still spend no more than one on an item.
-    """
-    _WORKER.patience_s = max(_WORKER.patience_s, patience_s)
-    _WORKER.ensure()
-
-
-def _judge(groups) -> bool | None:
-    """Match answers with golds by math-verify; runs in the worker only."""
-    from math_verify import LatexExtractionConfig, parse, verify
-
-    def read(text):
-        text = re.sub(rf"(?<![\\A-Za-z])({_NAMES})(?![A-Za-z])", r"\\\1", text).translate(_LATEX)
-        return parse(f"${text}$", [LatexExtractionConfig()], fallback_mode="no_fallback", parsing_timeout=None)
-
-    for answers, golds in groups:
-        answers, golds = [[read(text) for text in texts] for texts in (answers, golds)]
-        if not all(golds):
-            return None
-        for gold in golds:
-            found = [i for i, answer in enumerate(answers) if answer and verify(gold, answer, timeout_seconds=None)]
-            if not found:
-                return False
-            del answers[found[0]]
-    return True
-
-
-# what parser and sympy do for the first time costs up to a second; a comparison then takes milliseconds
-_WARM = [
-    (r"\int x dx+\ln{4}", r"2\ln{2}+\frac{x^2}{2}"),
-    (r"\int_0^1 x dx", r"\frac12"),
-    ("|x|+1", "1+|x|"),
-    (r"\sum_{k=1}^{3} k", "6"),
-    (r"\binom{n}{2}", r"\frac{n(n-1)}{2}"),
-    (r"\lim_{x\to 0} \frac{\sin x}{x}", "1"),
-    (r"x^2 < 4", r"-2 < x < 2"),
-    (r"\lfloor 2.5 \rfloor", "2"),
-    ("n!+1", "1+n!"),
-    (r"\sqrt{x^2+1}", r"(x^2+1)^{1/2}"),
-]
-
-
-def _math_worker() -> None:
-    """Serve `ask` on stdin and stdout, by a child that is replaced when a comparison takes too long."""
-    out = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-    with contextlib.suppress(ImportError, ValueError, OSError):
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
-    for a, b in _WARM:
-        _judge([[[a], [b]]])
-    print("ready", file=out, flush=True)
-    while True:
-        child = os.fork()  # as warm as this process, and at once in place of one that took too long
-        if not child:
-            _serve(out)
-            os._exit(0)
-        if not os.waitpid(child, 0)[1]:
-            return
-        print("false", file=out, flush=True)
-
-
-def _serve(out) -> None:
-    """Answer comparisons; the kernel ends this process when one takes too long."""
-    for line in sys.stdin:
-        signal.setitimer(signal.ITIMER_REAL, 0.7 * _LIMIT_S)
-        reply = False
-        with contextlib.suppress(Exception):
-            reply = _judge(json.loads(line))
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        print(json.dumps(reply), file=out, flush=True)
-
-
-# ----------------------------------------------------------- equal answers (src/programs/math_grader/equal_answers.py)
 
 
 def math_equal(answer: str, gold: str) -> bool | None:
@@ -1325,7 +1258,7 @@ def _is_copied(answer: str, expected: str, prompt: str) -> bool:
     return any(re.search(rf"(?<![\w.)}}^*/+-]){form}(?![\w(^*/+-]|\.\d)", task) for form in spaced)
 
 
-# --------------------------------------------------------------------------- score (src/programs/math_grader/score.py)
+# ----------------------------------------------------------------------- command (src/programs/math_grader/command.py)
 
 
 def math_score(text: str, gold: Any, prompt: str = "") -> float | None:
@@ -1333,18 +1266,12 @@ def math_score(text: str, gold: Any, prompt: str = "") -> float | None:
 
     Where gold is a number, an answer still to be worked out pays nothing: 34+71 for 105, or what the prompt says; nor
     does another equation, inequality or expression that the prompt says: 2x + 3x for 5x.
-    Takes a second at most, but for `start_worker(patience_s)`: None, with a warning, also where the worker was needed
-    and is still starting.
+    Takes a second at most; the first item that needs the worker also waits for its start.
     """
     _WORKER.ensure()
     with one_item():
-        try:
-            scores = [_score(text, one, prompt) for one in (gold if isinstance(gold, list | tuple) else [gold])]
-            return max((score for score in scores if score is not None), default=None)
-        except WorkerStarting:
-            what = "the worker of math-verify takes more than a second to start: what needs it until then scores None"
-            _WORKER.tell(f"{what}; try math_grader.start_worker(patience_s=60) before the first item")
-            return None
+        scores = [_score(text, one, prompt) for one in (gold if isinstance(gold, list | tuple) else [gold])]
+        return max((score for score in scores if score is not None), default=None)
 
 
 def _score(text: str, gold: Any, prompt: str) -> float | None:
@@ -1379,9 +1306,6 @@ def graded_rows(path: str, completion: str, answer: str):
             yield {"row": number, "score": math_score(str(text), gold), "answer": final_answer(str(text))}
 
 
-# ----------------------------------------------------------------------- command (src/programs/math_grader/command.py)
-
-
 def with_end_of_options(argv: list[str]) -> list[str]:
     """The arguments with `--` before the first that begins with one minus: -4i is an answer, not an option."""
     first = next((i for i, word in enumerate(argv) if re.match("-[^-]", word) and word != "-h"), len(argv))
@@ -1404,7 +1328,6 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(with_end_of_options(sys.argv[1:] if argv is None else argv))
     if (args.gold is None) == (args.data is None):
         parser.error("got neither or both; expected a text and its gold answer, or --data FILE")
-    _WORKER.patience_s = _START_S  # here a wait is better than no score
     if args.data is None:
         print(json.dumps({"score": math_score(args.text, args.gold), "answer": final_answer(args.text)}))
         return 0

@@ -35,7 +35,7 @@ Exit codes: 0 written, and run; 1 a cell of it raised an error; 2 bad input.
 #       242-270  settings      Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
 #       273-424  user code     What a reward is given: texts, copies of the columns, and a state of the process of …
 #       427-531  reward forms  The forms that a reward function may have, loading one, and its arguments
-#       534-818  new notebook  Write a copy of assets/notebook_template.ipynb with your idea, rewards, model and data …
+#       534-800  new notebook  Write a copy of assets/notebook_template.ipynb with your idea, rewards, model and data …
 
 import argparse
 import ast
@@ -684,12 +684,6 @@ def set_idea(notebook: dict, ideas: list[str]) -> None:
             rewards.append(name)
         chosen[kind] = f"[{', '.join(rewards)}]" if kind == "reward" else name
     shown = ", ".join(f'"{key}": {value}' for key, value in chosen.items())
-    lines, places = 0, []  # of the cell: where the text of each file begins, for messages of --run
-    for file, text in texts.items():
-        first = Path(file).read_text(encoding="utf-8").splitlines().index(text.split("\n")[0])
-        places.append((lines + 1, first + 1, file))
-        lines += text.count("\n") + 3
-    notebook["metadata"]["ideas"] = places
     source = "\n\n\n".join([*texts.values(), f"BASELINE = {{}}\nIDEA = {{{shown}}}"])
     cell_of(notebook, "idea")["source"] = source.splitlines(keepends=True)
 
@@ -727,17 +721,6 @@ def new_notebook(args) -> dict:
     return notebook
 
 
-def in_files(message: str, places: list) -> str:
-    """A message in which a line of the idea's cell is the line of the file that it comes from."""
-
-    def in_file(match: re.Match) -> str:
-        line = int(match[1])
-        start, first, file = max((place for place in places if place[0] <= line), default=(0, 0, ""))
-        return f"({file}, line {line - start + first})" if file else match[0]
-
-    return re.sub(r"\(the cell, line (\d+)\)", in_file, message)
-
-
 def printed(notebook, name: str) -> list[str]:
     """The lines that a cell has printed."""
     (cell,) = [cell for cell in notebook.cells if cell.id == name]
@@ -764,8 +747,7 @@ def run_notebook(path: Path) -> dict:
     try:
         NotebookClient(notebook, timeout=None, kernel_name="python3", resources=where).execute()
     except CellExecutionError as error:
-        message = in_files(error.evalue, notebook["metadata"].get("ideas", []))
-        raise CellError(f"a cell raised {error.ename}: {message}; all outputs are in {ran}") from None
+        raise CellError(f"a cell raised {error.ename}: {error.evalue}; all outputs are in {ran}") from None
     finally:
         nbformat.write(notebook, ran)
     outcome = {"ran": str(ran), "seconds": round(time.perf_counter() - begin), "runs": printed(notebook, "run")}

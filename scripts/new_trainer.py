@@ -26,7 +26,7 @@ stdout has one JSON object: what was written and changed, where each function st
 start the run again, how many held-out prompts are in the training data too, the accuracy before and after (of
 conversations the mean return, and that of the logged ones by their number of answers), diagnose.py's verdict, whether
 the saved model loads, by how much its weights differ from the start's, and its accuracy, and KL to the teacher, by
-transformers' own generate (of conversations the sampled return). Progress goes to stderr. Ctrl-C and SIGTERM end the
+transformers' own generate (not of conversations). Progress goes to stderr. Ctrl-C and SIGTERM end the
 training early, saved and evaluated; whatever ends the command once FILE is written, stdout says how far it came.
 
     python scripts/new_trainer.py ppo my_ppo.py                              # the page alone
@@ -38,32 +38,37 @@ Exit codes: 0 done, 1 a check, the run or its diagnosis found something, 2 bad i
 """
 
 # Contents
-#        97-128  messages        Errors that a user can mend, each with its exit code, and what is said on stderr
-#       131-147  bundle          Where this bundle and its embedded model, data and rewards lie
-#       150-304  dialect         One setting under several names: ours, those of the pages, and TRL's. A program …
-#       307-348  settings        Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
-#       351-360  processes       The processes of a run: device, CPU threads, sums, rows dealt out and gathered, …
-#       363-405  nested rows     Rows inside other JSON: an object that holds a list of them, columns instead of …
-#       408-611  question parts  Columns that look like a part of the question: texts to read before it, options, …
-#       614-646  held out        Held-out prompts that also train: prompts compared by what they ask, counted, …
-#       649-800  user code       What a reward is given: texts, copies of the columns, and a state of the process of …
-#       803-907  reward forms    The forms that a reward function may have, loading one, and its arguments
-#       910-925  models          Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#       928-934  losses          The KL to the reference, policy and value losses, and how losses per token become …
-#      937-1034  idle settings   Settings that a configuration makes inert: each is named at the start, with what …
-#     1037-1085  run end         What a run that went wrong says of itself at its end, by its last steps and its …
-#     1088-1323  pages           The pages of templates/ as source: their settings and changes, and functions of the …
-#     1326-1448  saved model     What a run has saved, judged by other code than its own
-#     1451-1599  training        The check of a page, its run, and what both come to
-#     1602-1802  command         The command line
+#       102-141  messages        Errors that a user can mend, each with its exit code, and what is said on stderr
+#       144-160  bundle          Where this bundle and its embedded model, data and rewards lie
+#       163-317  dialect         One setting under several names: ours, those of the pages, and TRL's. A program …
+#       320-361  settings        Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
+#       364-373  processes       The processes of a run: device, CPU threads, sums, rows dealt out and gathered, …
+#       376-510  data files      Data files as text: unpacked, decoded, and refused by name where they hold no data …
+#       513-562  nested rows     Rows inside other JSON: an object that holds a list of them, columns instead of …
+#       565-658  rows            Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#       661-858  question parts  Columns that look like a part of the question: texts to read before it, options, …
+#       861-893  held out        Held-out prompts that also train: prompts compared by what they ask, counted, …
+#      896-1091  user code       What a reward is given: texts, copies of the columns, and a state of the process of …
+#     1094-1356  reward forms    The forms that a reward function may have, loading one, and its arguments
+#     1359-1374  rewards         The reward of a run: a weighted sum of functions; calling them, async ones in one …
+#     1377-1392  models          Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     1395-1401  losses          The KL to the reference, policy and value losses, and how losses per token become …
+#     1404-1501  idle settings   Settings that a configuration makes inert: each is named at the start, with what …
+#     1504-1552  run end         What a run that went wrong says of itself at its end, by its last steps and its …
+#     1555-1751  pages           The pages of templates/ as source: their settings and changes, and functions of the …
+#     1754-1857  saved model     What a run has saved, judged by other code than its own
+#     1860-1979  training        The check of a page, its run, and what both come to
+#     1982-2196  command         The command line
 
 import argparse
 import ast
 import builtins
+import codecs
 import contextlib
 import difflib
 import functools
 import gc
+import gzip
 import importlib
 import importlib.util
 import inspect
@@ -101,6 +106,14 @@ class UserError(Exception):
     """Something the user can mend; printed without a traceback. `code` is the exit code."""
 
     code = 2
+
+
+class RowFlaw(UserError):
+    """A row that cannot be used; says which field, what it held, what was expected, and how to mend it."""
+
+    def __init__(self, field: str, got, expected: str, advice: str = "mending or leaving out the row"):
+        super().__init__(f"{field}: got {got}; expected {expected}; try {advice}")
+        self.parts = {"field": field, "got": str(got), "expected": expected, "try": advice}
 
 
 def need(condition, message: str) -> None:
@@ -360,49 +373,289 @@ def wait_passively() -> None:
         os.environ["GOMP_SPINCOUNT"] = "1000"
 
 
+# --------------------------------------------------------------------------- data files (src/parts/data/data_files.py)
+
+HEAD_BYTES = 1 << 18  # bytes at the beginning of a file that tell what it is
+MAX_BYTES = 8 << 30  # what one packed or parquet file may unpack to
+EXPORT = "unpacking it, or exporting its rows as JSONL or CSV UTF-8"
+# PDF, zip and Excel, old Office, Arrow, pickle, bzip2, xz, 7z, RAR, zstd; other binary files have zero bytes
+BINARY = re.compile(
+    rb"%PDF-|\x28\xb5\x2f\xfd|PK\x03\x04|\xd0\xcf\x11\xe0|ARROW1|\x80[\x02-\x05]|BZh|\xfd7zXZ|7z\xbc\xaf|Rar!"
+)
+POINTERS = {
+    rb"version https://(git-lfs|hawser)\.github\.com/spec/": ("a pointer of Git LFS", "`git lfs pull` in its folder"),
+    rb"[./]*(\.git|annex)/[\w./-]*objects/\S*\s*\Z": ("a pointer of git-annex", "`git annex get` in its folder"),
+}
+PAGE = re.compile(rb"\s*<(!doctype html|html|\?xml|head|body|error)\b[^\n]*>\s*(\n|\Z)", re.IGNORECASE)
+REPLY = re.compile(
+    rb"\s*([1-5]\d\d:? |entry |repository |page )?(not found|forbidden|unauthorized)\s*\Z", re.IGNORECASE
+)
+# columns of prompts: those that always ask, and those that do in one file and are a word about the rows in another
+ASKS = {
+    *("prompt", "question", "problem", "query", "instruction", "messages", "conversations", "conversation"),
+    *("chosen", "completion"),
+}
+WEAK = {"text", "input", "description"}
+OTHER_ENCODING = "data_loader.py --encoding NAME, such as cp1252 or gb18030, if the whole file is in it"
+OTHER_BYTES = re.compile("[\udc80-\udcff]")  # as surrogateescape reads bytes that the encoding does not have
+
+
+class Unpacked(io.RawIOBase):
+    """Unpacked bytes, at most MAX_BYTES; what cannot be unpacked is a UserError that names the file."""
+
+    def __init__(self, stream, name: str):
+        self.stream, self.name, self.total = stream, name, 0
+
+    def close(self) -> None:
+        self.stream.close()
+        super().close()
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer) -> int:
+        try:
+            data = self.stream.read(len(buffer))
+        except Exception as error:  # zlib, gzip and the system each have their own
+            got = f"{self.name}: got compressed bytes that cannot be read ({error})"
+            raise UserError(f"{got}; expected an intact file") from None
+        self.total += len(data)
+        got = f"{self.name}: got more than {MAX_BYTES} unpacked bytes"
+        need(self.total <= MAX_BYTES, f"{got}; expected at most that many; try unpacking it if the file is yours")
+        buffer[: len(data)] = data
+        return len(data)
+
+
+def open_text(source: str, form: str | None, encoding: str | None = None, sure: bool = False) -> tuple:
+    """Open a file or stdin (`-`) as text without a byte order mark; returns (stream, form).
+
+    Packing is told from the bytes, as names are often wrong; text is UTF-8, or UTF-16 with a byte order mark, unless
+    an encoding is given. Bytes that it does not have stay as lone surrogates, see `flaw_of_bytes`. Without a form
+    (stdin) it is told too; `sure` takes the form as it is.
+
+    Raises:
+        UserError: it holds no rows whatever its name says, such as a pointer of Git LFS, an HTML page or a pickle.
+    """
+    name = "stdin" if source == "-" else source
+    with contextlib.ExitStack() as opened:
+        try:
+            raw = io.BufferedReader(sys.stdin.buffer, HEAD_BYTES) if source == "-" else open(source, "rb", HEAD_BYTES)
+            head = opened.enter_context(raw).peek(HEAD_BYTES)
+        except OSError as error:
+            raise UserError(f"got {name}: {error.strerror}; expected a readable file") from None
+        if head[:2] == b"\x1f\x8b":
+            raw = io.BufferedReader(Unpacked(gzip.GzipFile(fileobj=raw), name), HEAD_BYTES)
+            head = raw.peek(HEAD_BYTES)
+        wide = head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) and head[2:4] != b"\0\0"
+        told, encoding = bool(encoding), encoding or ("utf-16" if wide else "utf-8-sig")
+        text = codecs.getincrementaldecoder(encoding)("replace").decode(head)
+        refuse_no_data(text.encode() if told or wide else head.removeprefix(codecs.BOM_UTF8), name, form)
+        form = form if sure else form_of_text(text, name, form)
+        opened.pop_all()
+    newline = "" if form in ("csv", "tsv") else "\n"
+    return io.TextIOWrapper(raw, encoding, "surrogateescape", newline=newline), form
+
+
+def flaw_of_bytes(text: str) -> str | None:
+    """What is wrong with a text of `open_text` that has a byte which is not of its encoding."""
+    other = OTHER_BYTES.search(text)
+    return other and f"byte {ord(other[0]) - 0xDC00:#04x}, which is not UTF-8"
+
+
+def form_of_text(head: str, name: str, form: str | None) -> str:
+    """The form that a text shows, where it has no name that tells it, or one that tells which JSON it is."""
+    text = head.lstrip()
+    if form is None:
+        form = "jsonl" if text.startswith(("{", "[")) else "txt"
+    elif form in ("txt", "csv", "tsv") and holds_json(text):
+        got = f"{name}: got JSON in a file that is read as {form}"
+        raise UserError(f"{got}; expected text; try renaming it to end in .json")
+    if form == "txt":
+        names = re.split(r"[,;\t]", text.partition("\n")[0].strip().lower())
+        got = f"{name}: got a first line of column names, {', '.join(names)[:60]}, in a file of one prompt a line"
+        is_table = len(names) > 1 and {*names} & (ASKS | WEAK) and all(map(str.isidentifier, names))
+        need(not is_table, f"{got}; expected prompts; try --input_format csv, or renaming it to end in .csv")
+    if form == "jsonl":  # or an array or object over several lines
+        first, _, rest = text.partition("\n")
+        return "jsonl" if rest.strip() and first.rstrip().endswith(("]", "}")) else "json"
+    return form
+
+
+def holds_json(text: str) -> bool:
+    """Whether a text is JSON: its first line is an object or array, or all of it is one."""
+    if not text.startswith(("{", "[")):
+        return False
+    for part in (text.partition("\n")[0], text):
+        with contextlib.suppress(ValueError, RecursionError):
+            return isinstance(json.loads(part), dict | list)
+    return len(text) >= HEAD_BYTES  # a first line longer than that
+
+
+def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
+    """Raise UserError where the first bytes are those of something that holds no rows."""
+    kind, advice = None, "downloading it again, and look at the file first"
+    if head.startswith(b"PAR1"):
+        kind, advice = "a parquet file", "a name that ends in .parquet"
+        if form == "parquet":
+            return
+    elif BINARY.match(head) or b"\0" in head[:1024]:
+        kind = "a binary file (a workbook, PDF, archive, pickle or the like), or UTF-16 without its mark"
+        advice = f"{EXPORT}, or --encoding utf-16-le"
+    elif pointer := next((pair for start, pair in POINTERS.items() if re.match(start, head)), None):
+        kind, advice = pointer
+    elif PAGE.match(head):
+        kind = "an HTML or XML page"
+    elif REPLY.match(head):
+        kind = f"a server's error message, {head[:80].decode('utf-8', 'replace').strip()!r}"
+    need(kind is None, f"{name}: got {kind}; expected rows of data as {form or 'text'}; try {advice}")
+
+
 # ------------------------------------------------------------------------- nested rows (src/parts/data/nested_rows.py)
 
-# what begins a turn in dialogues that are one text: HH-RLHF, Guanaco and Alpaca, ChatML, Llama 3, Llama 2, Glaive
-TURNS = (
-    r"(?:\A|\n\n)(Human|Assistant): ?",
-    r"### ?(Human|User|Assistant|System|Instruction|Input|Response): ?",
-    r"<\|im_start\|>(\w+)\n",
-    r"<\|start_header_id\|>(\w+)<\|end_header_id\|>",
-    r"(\[/?INST\])",
-    r"(?:\A|\n)(USER|ASSISTANT|FUNCTION RESPONSE|SYSTEM): ",
+CHAT = re.compile(r"""\s*(?:\[\s*)?\{\s*(["'])(role|from|content|value)\1\s*:""")
+# what begins a turn in dialogues that are one text: HH-RLHF, Guanaco and Alpaca, ChatML, Llama 3 and 2, Glaive
+SPEAKER = re.compile(
+    r"(?:\A|\n\n)(Human|Assistant): ?|### ?(Human|User|Assistant|System|Instruction|Input|Response): ?"
+    r"|<\|im_start\|>(\w+)\n|<\|start_header_id\|>(\w+)<\|end_header_id\|>|(\[/?INST\])|(?:\A|\n)(USER|ASSISTANT): "
 )
 TURN_ENDS = re.compile(r"</?s>|<\|(im_end|eot_id|endoftext|begin_of_text)\|>")
-SPEAKERS = {
-    **dict.fromkeys(("human", "user", "instruction", "input", "[inst]"), "user"),
-    **dict.fromkeys(("assistant", "response", "[/inst]"), "assistant"),
-    **{"system": "system", "tool": "tool", "function response": "tool"},
-}
+ANSWERERS = ("assistant", "response", "[/inst]")
+CHAT_COLUMNS = (*sorted(ASKS), "rejected", "response", "output", "text", "input", "history")
 
 
-def turns_in(text: str) -> list[dict] | None:
-    """The messages of a dialogue that is one text, `### Human: … ### Assistant: …` or the like; None for other texts.
+def with_chats(row: dict) -> dict:
+    """The row with messages instead of their JSON text, as cells of a spreadsheet hold them; other texts stay.
 
-    The last one is empty where the text ends with a speaker's mark.
+    Raises:
+        RowFlaw: a text is such JSON but broken, or the same as Python prints it.
     """
-    for mark in TURNS:
-        above, *pieces = re.split(mark, text)
-        roles = [SPEAKERS.get(speaker.lower()) for speaker in pieces[::2]]
-        preface = TURN_ENDS.sub("", above).strip()
-        if "assistant" not in roles or None in roles or roles[0] == "assistant":
+    chats = {}
+    for name in CHAT_COLUMNS:
+        text = row.get(name)
+        start = CHAT.match(text) if isinstance(text, str) else None
+        if not start or not text.rstrip().endswith(("]", "}")):
             continue
-        if preface and not preface.startswith("Below is an instruction"):  # Alpaca's
-            continue
-        turns = []
-        for role, said in zip(roles, pieces[1::2], strict=True):
-            content = TURN_ENDS.sub("", said).strip()
-            if turns and turns[-1]["role"] == role:
-                turns[-1]["content"] += f"\n\n{content}"
-            else:
-                turns.append({"role": role, "content": content})
-        if preface:
-            turns[0]["content"] = f"{preface}\n\n{turns[0]['content']}"
-        return turns
-    return None
+        try:
+            messages = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            if str(error).startswith("Extra data"):
+                continue  # a text that begins with messages
+            got = f"chat messages as Python prints them, {text[:40]!r}" if start[1] == "'" else f"broken JSON ({error})"
+            advice = "json.dumps for the column, or pandas' to_json(FILE, orient='records', lines=True) for all"
+            raise RowFlaw(name, got, "a list of messages, or its JSON text", advice) from None
+        messages = [messages] if isinstance(messages, dict) else messages
+        if all(
+            isinstance(m, dict) and ({"role", "content"} <= m.keys() or {"from", "value"} <= m.keys()) for m in messages
+        ):
+            chats[name] = messages
+    return {**row, **chats} if chats else row
+
+
+def holds_answer(text) -> bool:
+    """Whether a value is a dialogue as one text that ends with an answer, such as `### Human: … ### Assistant: …`."""
+    marks = list(SPEAKER.finditer(text)) if isinstance(text, str) else []
+    if len(marks) < 2:
+        return False
+    first, last = (next(filter(None, mark.groups())).lower() for mark in (marks[0], marks[-1]))
+    preface = TURN_ENDS.sub("", text[: marks[0].start()]).strip()
+    begins = first not in ANSWERERS and (not preface or preface.startswith("Below is an instruction"))  # Alpaca's
+    return begins and last in ANSWERERS and TURN_ENDS.sub("", text[marks[-1].end() :]).strip() != ""
+
+
+# --------------------------------------------------------------------------------------- rows (src/parts/data/rows.py)
+
+
+def read_json_lines(path: Path) -> list[dict]:
+    """Read JSONL; a broken line is named by file and number (blank lines count)."""
+    with open_text(str(path), "jsonl", sure=True)[0] as stream:
+        return whole_rows(json_lines(stream), str(path))
+
+
+def whole_rows(records: Iterable[tuple[int, dict | RowFlaw]], name: str) -> list[dict]:
+    """The rows of records; UserError names the line of the first that is none."""
+    rows = []
+    for line, row in records:
+        need(not isinstance(row, RowFlaw), f"{name}:{line}: {row}")
+        rows.append(row)
+    return rows
+
+
+def unique(pairs: list[tuple]) -> dict:
+    """A JSON object; RowFlaw where a key stands twice, of which Python would keep the last."""
+    row = dict(pairs)
+    if len(row) != len(pairs):
+        names = [key for key, _ in pairs]
+        twice = next(key for key in names if names.count(key) > 1)
+        raise RowFlaw(twice, "the key twice in one object", "each key once", "keeping one of them")
+    return row
+
+
+def plain_json(text: str):
+    """The value of JSON text.
+
+    Raises:
+        RowFlaw: it is none, or has a key twice in one object.
+    """
+    if flaw := flaw_of_bytes(text):
+        raise RowFlaw("row", flaw, "UTF-8 text", OTHER_ENCODING)
+    try:
+        return json.loads(text, object_pairs_hook=unique)
+    except RecursionError:
+        raise RowFlaw("row", "nesting too deep", "fewer levels", "storing the inner part as JSON text") from None
+    except ValueError as error:
+        at = getattr(error, "pos", 0)
+        got = f"no JSON ({error}, near {text[max(at - 20, 0) : at + 20]!r})"
+        raise RowFlaw("row", got, "one JSON object") from None
+
+
+def as_row(value) -> dict:
+    """A JSON value that is a row; RowFlaw for others, with advice of its own for bare messages."""
+    if isinstance(value, dict):
+        return value
+    is_chat = isinstance(value, list) and value and isinstance(value[0], dict)
+    advice = ['{"messages": […]} for each row, an answer in a field of its own'] if is_chat else []
+    raise RowFlaw("row", f"{type(value).__name__} {value!r:.60}", "a JSON object with named fields", *advice)
+
+
+def json_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """(line, row or its flaw) of JSONL. Lines end at line feeds only; blank ones are counted, not read."""
+    for number, line in enumerate(stream, start=1):
+        if line.strip():
+            try:
+                yield number, as_row(plain_json(line))
+            except RowFlaw as flaw:
+                flaw.parts["row"] = line.rstrip("\r\n")
+                yield number, flaw
+
+
+def prompt_of(row: dict, column: str, where: str):
+    """The prompt in a column of a row; UserError where there is no such column, its cell is empty, or no prompt."""
+    near = suggest(column, list(row)).replace("; try ", "; try --prompt_column ")
+    try_one = near or "; try --prompt_column NAME, or data_loader.py"
+    need(column in row, f"{where}: got columns {', '.join(map(str, row))}; expected {column!r}{try_one}")
+    got = f"{where}: got an empty cell in the column {column!r}; expected a prompt"
+    need(row[column] not in (None, ""), f"{got}; try filling it, or leaving out the row")
+    check_prompt(row[column], where)
+    return row[column]
+
+
+def check_prompt(prompt, where: str) -> None:
+    """Raise UserError unless the prompt is a non-empty string or a list of chat messages."""
+    is_text = isinstance(prompt, str) and prompt.strip()
+    try:
+        as_text = is_text and with_chats({"prompt": prompt})["prompt"] is not prompt
+    except RowFlaw:
+        as_text = True
+    advice = "try a column named `prompt`, or data_loader.py with --map prompt=COLUMN"
+    need(not as_text, f"{where}: got chat messages as text, {str(prompt)[:40]!r}; expected a list of them; {advice}")
+    is_chat = isinstance(prompt, list) and all(
+        isinstance(m, dict) and isinstance(m.get("role"), str) and isinstance(m.get("content"), str) for m in prompt
+    )
+    need(
+        is_text or (is_chat and prompt),
+        f"{where}: got prompt {str(prompt)[:80]!r}; expected a non-empty string or a list of "
+        '{"role": …, "content": …} messages',
+    )
 
 
 # ------------------------------------------------------------------- question parts (src/parts/data/question_parts.py)
@@ -508,10 +761,9 @@ def choice_columns(row: dict) -> tuple[str, ...]:
             continue
         if isinstance(value, str) and (name == "choice" or value.strip() in ("[]", "{}")):
             continue
-        if name == "answers":  # ReClor's, or with a truth value each; elsewhere accepted answers
+        if name == "answers":  # ReClor's; elsewhere accepted answers
             several = isinstance(value, list) and len(value) > 1 and row.get("answer") is None
-            judged = several and isinstance(value[0], dict) and bool in map(type, value[0].values())
-            if not several or not (judged or any(row.get(number) is not None for number in NUMBER_KEYS)):
+            if not several or not any(row.get(number) is not None for number in NUMBER_KEYS):
                 continue
         return (name,)
     for family in families:
@@ -541,20 +793,16 @@ def squeezed(text: str) -> str:
 
 def is_json_schema(name: str, value) -> bool:
     """Whether a column named as a schema holds a JSON Schema, by which a reward checks, and no tables of a database."""
-    if head_of(name) != "schema":
-        return False
-    try:
+    schema = value
+    with contextlib.suppress(ValueError):
         schema = json.loads(value) if isinstance(value, str) else value
-    except ValueError:
-        return False
-    if not isinstance(schema, dict):
+    if head_of(name) != "schema" or not isinstance(schema, dict):
         return False
     properties, kind = schema.get("properties"), schema.get("type")
     if isinstance(properties, dict) and all(isinstance(one, dict | bool) for one in properties.values()):
         return True
-    return bool(schema.keys() & {"$schema", "$ref", "anyOf", "oneOf", "allOf"}) or (
-        isinstance(kind, str) and kind in JSON_TYPES
-    )
+    marks = schema.keys() & {"$schema", "$ref", "anyOf", "oneOf", "allOf"}
+    return bool(marks) or (isinstance(kind, str) and kind in JSON_TYPES)
 
 
 def unread_parts(row: dict, prompt) -> list[str]:
@@ -596,11 +844,10 @@ def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
     counts, answered = Counter(), 0
     for row, prompt in asked:
         counts.update([] if is_prepared(row) else unread_parts(row, prompt))
-        turns = turns_in(prompt) if isinstance(prompt, str) else None
-        answered += bool(turns) and turns[-1]["role"] == "assistant" and turns[-1]["content"] != ""
+        answered += holds_answer(prompt)
     if answered:
         got = f"got {answered} of {len(asked)} prompts that are whole dialogues, answers included"
-        say(f"warning: {source}: {got}; try `python scripts/data_loader.py {source} --out FILE.jsonl`")
+        say(f"warning: {source}: {got}; expected messages; try a file in which `messages` lists the turns")
     if counts:
         names = ", ".join(f"{name} (in {count} of {len(asked)} rows)" for name, count in counts.items())
         say(
@@ -647,6 +894,50 @@ def mark_trained(config, rows: list[dict], held_out: list[dict]) -> None:
 
 
 # -------------------------------------------------------------------------- user code (src/parts/rewards/user_code.py)
+
+
+def text_of_turns(completion) -> str:
+    """The text of a completion or prompt, a string or messages."""
+    if isinstance(completion, str):
+        return completion
+    return "\n".join(str(message.get("content") or "") for message in completion)
+
+
+def text_of_answers(completion) -> str:
+    """The text of a completion; of a conversation what the model said, without tools' results and replies."""
+    if isinstance(completion, str):
+        return completion
+    return text_of_turns([message for message in completion if message.get("role", "assistant") == "assistant"])
+
+
+def own_copy(value):
+    """A copy of a column's value or of a prompt, as far as a reward could change it; other values as they are."""
+    if isinstance(value, list):
+        return [item if isinstance(item, str | int | float) else own_copy(item) for item in value]
+    if isinstance(value, dict):
+        return {key: own_copy(item) for key, item in value.items()}
+    return value.copy() if isinstance(value, set) or hasattr(value, "tolist") else value
+
+
+def reward_arguments(rows: list[dict], completions: list, completion_ids: list[list[int]]) -> dict:
+    """Keyword arguments of a reward function in TRL's shapes; a column absent from a row is None there.
+
+    Completions are texts, or the messages of conversations, which stay as they are. Each completion has its own copies,
+    so that a reward which changes them changes nothing for others.
+    """
+    columns = {name: None for row in rows for name in row["columns"]}
+    return {
+        "prompts": [own_copy(row["prompt"]) for row in rows],
+        "completions": [
+            [{"role": "assistant", "content": said}]
+            if isinstance(said, str) and not isinstance(prompt, str)
+            else own_copy(said)
+            for prompt, said in zip([row["prompt"] for row in rows], completions, strict=True)
+        ],
+        "completion_ids": [[*ids] for ids in completion_ids],
+        **{name: [own_copy(row["columns"].get(name)) for row in rows] for name in columns},
+    }
+
 
 PATCHABLE = (builtins, io, json, math, os, os.path, random, shutil, time)
 
@@ -802,6 +1093,64 @@ REWARD_STATE = OwnState()
 
 # -------------------------------------------------------------------- reward forms (src/parts/rewards/reward_forms.py)
 
+REWARD_FORMS = (
+    "def reward(prompt, completion, answer) -> float, or def reward(prompts, completions, answer, **kwargs) -> list"
+)
+
+
+def is_per_sample(function) -> bool:
+    """Whether a reward takes one sample, told by the names of its parameters: `prompt` or `completion`, not plural.
+
+    Raises:
+        UserError: it has names of both forms.
+    """
+    names = inspect.signature(function).parameters
+    one = [name for name in ("prompt", "completion") if name in names]
+    many = [name for name in ("prompts", "completions") if name in names]
+    name = getattr(function, "__name__", type(function).__name__)
+    got = f"got reward {name} with {' and '.join([*one, *many])}, so for one sample or for a batch"
+    need(not (one and many), f"{got}; expected one of two forms: {REWARD_FORMS}")
+    return bool(one)
+
+
+class PerSample:
+    """A reward `(prompt, completion, **columns) -> float or None`, async or not, in the shape of a batch.
+
+    `prompt` is the data's, a string or chat messages; `completion` is text in both cases; every other argument is the
+    sample's entry. Signature and name are those of a function with TRL's contract.
+    """
+
+    def __init__(self, function):
+        self.function, self.__name__ = function, getattr(function, "__name__", type(function).__name__)
+        self.__doc__, parameter = inspect.getdoc(function), inspect.Parameter
+        own = [p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_POSITIONAL]
+        named = {p.name: p for p in own if p.kind is not p.VAR_KEYWORD}
+        columns = [p.replace(kind=p.KEYWORD_ONLY) for name, p in named.items() if name not in ("prompt", "completion")]
+        both = [parameter(name, parameter.KEYWORD_ONLY) for name in ("prompts", "completions")]
+        rest = [p for p in own if p.kind is p.VAR_KEYWORD]
+        self.names = None if rest else {*named}
+        self.__signature__ = inspect.Signature([*both, *columns, *rest])
+
+    def calls(self, prompts: list, completions: list, **columns) -> list:
+        """One call for each completion, still to be made."""
+        whole = {name: columns.pop(name) for name in ("trainer_state", "log_extra", "log_metric") if name in columns}
+        found = []
+        for i, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
+            given = {name: values[i] for name, values in columns.items()} | whole
+            given |= {"prompt": prompt, "completion": text_of_answers(completion)}
+            taken = {name: value for name, value in given.items() if self.names is None or name in self.names}
+            found.append(functools.partial(self.function, **taken))
+        return found
+
+    def __call__(self, **arguments) -> list:
+        """Scores of a batch; what an async function returns is still to be awaited."""
+        return [call() for call in self.calls(**arguments)]
+
+
+def as_reward(function):
+    """A reward with the signature of a batch, from one of either form."""
+    return PerSample(function) if is_per_sample(function) else function
+
 
 def is_installed(name: str, folder: Path) -> bool:
     """Whether a module of this name is Python's own, or found in another folder than this one."""
@@ -874,6 +1223,44 @@ def import_file(what: str, spec: str, file: str):
     return module
 
 
+def is_weight(value) -> bool:
+    """Whether a value is a finite number."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def weights_in(members: dict) -> dict[str, list]:
+    """The lists of numbers among a module's members."""
+    lists = {name: [*value] for name, value in members.items() if isinstance(value, list | tuple) and value}
+    return {name: value for name, value in lists.items() if all(map(is_weight, value))}
+
+
+def list_weights(spec: str, members: dict, found: list, named: str) -> list[float]:
+    """Weights of a list of functions: those it has as its attribute, or the list of the file that the spec names.
+
+    Raises:
+        UserError: it has none, as a list of TRL's `reward_funcs`, or not one for each.
+    """
+    lists, target, many = weights_in(members), spec.partition("*")[0], f"{len(found)} functions"
+    own = getattr(found, "weights", None)
+    if own is None and not named and len(found) > 1:
+        fits = [name for name, values in lists.items() if len(values) == len(found)]
+        advice = (
+            f"{target}*{fits[0]}" if fits else f"{target}*WEIGHTS, after WEIGHTS = {[1.0] * len(found)} in the file"
+        )
+        raise UserError(f"got reward {spec!r}: {many} without weights; expected one for each; try {advice}")
+    if not named:
+        weights = [1.0] if own is None else own
+    else:
+        need(own is None, f"got reward {spec!r}: a list with weights of its own, {own}; expected no others")
+        near = f"one of {', '.join(lists)}" if lists else "such a list in the file"
+        need(
+            named in lists, f"got reward {spec!r}: no list of numbers {named!r}; expected {near}{suggest(named, lists)}"
+        )
+        weights = lists[named]
+    need(len(weights) == len(found), f"got reward {spec!r}: {many} with {len(weights)} weights; expected one for each")
+    return weights
+
+
 def is_reward(member, names: tuple[str, ...] = ("completions",)) -> bool:
     """Whether a library's member is a reward function, or an object that is called like one: it takes one of names."""
     try:
@@ -905,6 +1292,86 @@ def full_spec(spec: str, library: str = EMBEDDED_REWARDS) -> str:
     names = [*library_rewards(library)]
     need(name in names, f"got reward {spec!r}; {expected}{suggest(name, names)}")
     return f"{library}:{spec}"
+
+
+def find_reward(spec: str):
+    """The function or list of functions that `FILE.py:name[*weight]` or a bare name names, and its file's members."""
+    target = full_spec(spec).partition("*")[0]
+    file, _, name = target.rpartition(":")
+    need(file and Path(file).is_file(), f"got reward {spec!r}: no file {file!r}; expected FILE.py:function[*weight]")
+    module = import_file("reward", spec, file)
+    members = vars(module)
+    found = getattr(module, name, None)
+    if isinstance(found, list) and found and all(map(callable, found)):
+        return found, members
+    own = {
+        n: m for n, m in members.items() if getattr(m, "__module__", "") == module.__name__ and not n.startswith("_")
+    }
+    known = [n for n, member in own.items() if callable(member) and n == getattr(member, "__name__", n)]
+    rewards = [n for n in known if is_reward(own[n], ("completion", "completions"))]
+    known = rewards or known  # a library has other functions too
+    what = f"{file} has no function {name!r}; expected one of {', '.join(known)}{suggest(name, known)}"
+    need(callable(found), f"got reward {spec!r}: {what}")
+    return found, members
+
+
+def weight_of(spec: str) -> float:
+    """The number after the star of a reward's spec, or 1."""
+    text = spec.partition("*")[2]
+    try:
+        weight = float(text or 1.0)
+    except ValueError:
+        expected = "expected FILE.py:function[*weight], or FILE.py:REWARDS*WEIGHTS with two lists of the file"
+        raise UserError(f"got reward {spec!r}: {text!r} is no number; {expected}") from None
+    need(math.isfinite(weight), f"got reward {spec!r}: weight {weight}; expected a finite number")
+    return weight
+
+
+def refuse_form_of_verl(spec: str, function) -> None:
+    """Raise UserError for a compute_score, which verl calls with one completion, its gold answer and no prompt."""
+    target = spec.partition("*")[0]
+    try:
+        names = {*inspect.signature(function).parameters}
+    except ValueError:  # a builtin
+        return
+    what = f"got reward {spec!r}, which has verl's form; expected {REWARD_FORMS}"
+    port = f"python scripts/create_reward_template.py --from {target} --output my_reward.py"
+    need(not {"solution_str", "ground_truth"} <= names, f"{what}; try {port}")
+
+
+def load_rewards(spec: str) -> list[tuple]:
+    """Load `FILE.py:name[*weight]` and return (function, weight) pairs.
+
+    The name is a function, or a list of functions: a preset, which has their weights as its attribute `weights`, or one
+    whose weights are a list of numbers in the file, `FILE.py:REWARDS*REWARD_WEIGHTS`.
+    """
+    found, members = find_reward(spec)
+    for function in found if isinstance(found, list) else [found]:
+        refuse_form_of_verl(spec, function)
+    if not isinstance(found, list):
+        return [(found, weight_of(spec))]
+    text = spec.partition("*")[2]
+    named = text if text.isidentifier() else ""
+    factor = 1.0 if named else weight_of(spec)
+    return [(f, factor * w) for f, w in zip(found, list_weights(spec, members, found, named), strict=True)]
+
+
+# ------------------------------------------------------------------------------ rewards (src/parts/rewards/rewards.py)
+
+
+def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> None:
+    """Raise UserError if a reward function requires an argument that is neither in the data nor among `others`."""
+    given = {*reward_arguments([row], [""], [[]]), *others}
+    for name, function in functions.items():
+        for p in inspect.signature(function).parameters.values():
+            required = p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+            near = suggest(p.name, list(row["columns"]))
+            need(
+                not required or p.name in given,
+                f"reward {name} takes {p.name!r}; got data with the columns {', '.join(row['columns']) or 'none'}; "
+                f"expected that column too{near}; or rename it in the file, or give --reward FILE.py:function with a "
+                "function for this data",
+            )
 
 
 # ------------------------------------------------------------------------------- models (src/parts/networks/models.py)
@@ -1144,15 +1611,11 @@ def settings_of(source: str) -> dict[str, dict]:
     return settings
 
 
-def known_settings(kind: str, source: str) -> list[str]:
-    """The page's settings, and those that its changes add."""
-    lines = "".join(new for change in changes_of(kind).values() for _, new in change["edits"])
-    return [*settings_of(source), *re.findall(r"^    (\w+): \w+ = ", lines, re.MULTILINE)]
-
-
-def usual_counts(source: str) -> dict[str, int]:
-    """{name: default} of the page's whole numbers."""
-    return {name: int(x["default"]) for name, x in settings_of(source).items() if x["type"] == "int"}
+def settings_of_changes(kind: str) -> dict[str, str]:
+    """{setting: the change of the page that makes it}, as `kl_coef` of grpo."""
+    made = re.compile(r"^    (\w+): \w+ = ", re.MULTILINE)
+    texts = [(name, new) for name, change in changes_of(kind).items() for _, new in change["edits"]]
+    return {setting: name for name, new in texts for setting in made.findall(new)}
 
 
 def as_own(source: str, kind: str, file: str) -> str:
@@ -1181,19 +1644,8 @@ def with_change(source: str, kind: str, name: str) -> str:
     return source
 
 
-def named_by_flags(kind: str, rest: list[str]) -> list[str]:
-    """Changes that make a setting which the command line names and the page does not have, as `--kl_coef` of grpo."""
-    flags = {word.partition("=")[0].removeprefix("--").replace("-", "_") for word in rest if word.startswith("--")}
-    flags -= {*settings_of(page_text(kind))}
-    return [
-        name
-        for name, change in changes_of(kind).items()
-        if any(re.search(rf"^    {flag}: \w+ = ", new, re.MULTILINE) for flag in flags for _, new in change["edits"])
-    ]
-
-
-def parts_of(file: str) -> tuple[list[str], list[str], list[str]]:
-    """(imports, other statements with the comments above them, functions and classes) of a Python file, as source.
+def own_text(file: str) -> tuple[str, list[str]]:
+    """(text, names of functions and classes) of a Python file.
 
     Its docstring, `from __future__` and a block `if __name__ == ...` are left out.
     """
@@ -1202,52 +1654,28 @@ def parts_of(file: str) -> tuple[list[str], list[str], list[str]]:
         body = ast.parse(text).body
     except SyntaxError as error:
         raise UserError(f"got {file}:{error.lineno}: {error.msg}; expected Python; try python {file}") from None
-    imports, kept, names, lines, end = [], [], [], text.splitlines(), 0
+    lines = text.splitlines()
     for node in body:
-        begin = min([node.lineno, *(x.lineno for x in getattr(node, "decorator_list", []))]) - 1
-        said = "\n".join([*(x for x in lines[end:begin] if x.strip()), *lines[begin : node.end_lineno]])
-        end, is_text = node.end_lineno, isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
         is_main = isinstance(node, ast.If) and "__name__" in ast.unparse(node.test)
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            imports += [ast.unparse(node)] if getattr(node, "module", "") != "__future__" else []
-        elif not is_main and not is_text:
-            kept.append(said)
-            names += [node.name] if hasattr(node, "name") else []
-    return imports, kept, names
+        if is_text or is_main or getattr(node, "module", "") == "__future__":
+            lines[node.lineno - 1 : node.end_lineno] = [""] * (node.end_lineno - node.lineno + 1)
+    text = re.sub(r"\n{4,}", "\n\n\n", "\n".join(lines).strip())
+    return text, [node.name for node in body if hasattr(node, "name")]
 
 
 def with_text(source: str, flag: str, spec: str) -> str:
     """The page with the code of FILE.py:name before its Config, once."""
     file, _, name = spec.rpartition(":")
     need(Path(file).is_file(), f"got --{flag} {spec!r}; expected FILE.py:name with a file that exists")
-    imports, kept, theirs = parts_of(file)
+    text, theirs = own_text(file)
     known = f"which {file} does not define; expected one of {', '.join(theirs)}"
     need(name in theirs, f"got --{flag} {spec!r}, {known}")
-    text = "\n\n\n".join(kept)
     if f"\n{text}\n\n\n@dataclass" in source:  # by another flag
         return source
     both = sorted({*theirs} & {*outline(source)})
     need(not both, f"got {', '.join(both)} in {file} and in the page; expected other names; try renaming")
-    head, marker, tail = source.partition("\n\n\n@dataclass\nclass Config:")
-    between = "\n\n\n" if re.match(r"(async def|def|class|@)", text) else "\n\n"
-    return with_imports(head, imports) + between + text + marker + tail
-
-
-def with_imports(head: str, more: list[str]) -> str:
-    """The page's head with further imports, sorted into its two groups, of the standard library and of others."""
-    above, marker, theirs = head.partition('\n"""\n\nimport ')
-    known = ("import " + theirs).split("\n")
-    # behind the imports stands what another flag has put there
-    end = next((i for i, line in enumerate(known) if line and not line.startswith(("import ", "from "))), len(known))
-    while end and not known[end - 1]:
-        end -= 1
-    lines = {*filter(None, known[:end]), *more}
-    groups = [set(), set()]
-    for line in lines:
-        groups[line.split()[1].split(".")[0] not in sys.stdlib_module_names].add(line)
-    ordered = [sorted(group, key=lambda line: (line.startswith("from"), line.lower())) for group in groups]
-    imports = "\n\n".join("\n".join(group) for group in ordered if group)
-    return above + marker.removesuffix("import ") + "\n".join([imports, *known[end:]])
+    return source.replace("\n\n\n@dataclass\nclass Config:", f"\n\n\n{text}\n\n\n@dataclass\nclass Config:", 1)
 
 
 def with_file(source: str, setting: str, spec: str) -> str:
@@ -1429,25 +1857,6 @@ def by_generate(file: str, out: Path) -> dict:
     return figures
 
 
-def by_playing(file: str, out: Path) -> dict:
-    """The held-out conversations of the saved model, sampled at the run's temperature, as the script plays them.
-
-    {"rows": at most 256, "mean_return": ..., "by_answers": as of `by_answers`}.
-    """
-    import torch
-
-    page = loaded(file)
-    settings = json.loads((out / "settings.json").read_text(encoding="utf-8"))
-    config = page["Config"](**settings | {"model": str(out)})
-    models, make = page["load_models"](config), page["load_environment"](config.environment)
-    rows = page["load_rows"](config, models.tokenizer, config.eval_data)[:256]
-    torch.manual_seed(config.seed)
-    parts = [rows[i : i + 64] for i in range(0, len(rows), 64)]
-    samples = [sample for part in parts for sample in page["rollout"](config, models, make, part)[1]]
-    mean = sum(sample["score"] for sample in samples) / len(samples)
-    return {"rows": len(rows), "mean_return": round(mean, 4), "by_answers": by_answers(samples)}
-
-
 # --------------------------------------------------------------------- training (src/programs/new_trainer/training.py)
 
 STOPS = (signal.SIGINT, signal.SIGTERM)
@@ -1515,50 +1924,23 @@ def time_left(given: dict, check: dict) -> dict:
 
 
 def page_rows(flag: str, file: str) -> list[dict]:
-    """Rows {"prompt", "columns"} of a JSONL file.
-
-    Raises:
-        UserError: a page could not read it; names the line, and the command that writes such a file.
-    """
+    """Rows {"prompt", "columns"} of a JSONL file; UserError where a page could not read it."""
     need(Path(file).is_file(), f"got --{flag} {file}, which is not a file; expected JSONL with a column prompt")
-    loader = BUNDLE / "scripts" / "data_loader.py"
-    expected = f"expected JSONL with a column prompt; try python {loader} {file} --out {Path(file).stem}_read.jsonl"
-    rows = []
-    for number, line in enumerate(Path(file).read_bytes().splitlines(), 1):
-        if not line.strip():
-            continue
-        try:
-            columns = json.loads(line)
-        except ValueError:
-            columns = None
-        need(isinstance(columns, dict), f"got {file}:{number}, which is no JSON object; {expected}")
-        prompt = columns.get("prompt")
-        need("prompt" in columns, f"got {file}:{number} with the columns {', '.join(columns)}; {expected}")
-        kind = type(prompt).__name__
-        need(prompt and isinstance(prompt, str | list), f"got {file}:{number} with a prompt of type {kind}; {expected}")
-        rows.append({"prompt": prompt, "columns": columns})
-    need(rows, f"got --{flag} {file} without rows; expected JSONL with a column prompt")
-    return rows
-
-
-def check_columns(spec: str, rows: list[dict]) -> None:
-    """Raise UserError for a reward that needs a column which no row has."""
-    file, _, name = spec.partition("*")[0].rpartition(":")
     try:
-        function = defined(Path(file).read_text(encoding="utf-8"), name)
-    except (OSError, ValueError, SyntaxError):
-        return  # selfcheck says what is wrong with it
-    if not function or function.decorator_list:  # which may change what it takes
-        return
-    parameters = function.args
-    positional = [x.arg for x in (*parameters.posonlyargs, *parameters.args)]
-    needed = positional[: len(positional) - len(parameters.defaults)]
-    needed += [x.arg for x, value in zip(parameters.kwonlyargs, parameters.kw_defaults, strict=True) if value is None]
-    columns = list(dict.fromkeys(column for row in rows for column in row["columns"]))
-    known = {*columns, "prompts", "completion", "completions"}
-    missing = ", ".join(x for x in needed if x not in known)
-    text = f"got --reward {spec}, which needs {missing}, and --data with the columns {', '.join(columns)}"
-    need(not missing, f"{text}; expected each in the data; try another name for the parameter")
+        found = read_json_lines(Path(file))
+        need(found, f"got --{flag} {file} without rows; expected JSONL with a column prompt")
+        return [{"prompt": prompt_of(x, "prompt", f"{file}, row {i}"), "columns": x} for i, x in enumerate(found, 1)]
+    except UserError as error:
+        reader = f"python {BUNDLE / 'scripts' / 'data_loader.py'} {file} --out {Path(file).stem}_read.jsonl"
+        raise UserError(f"{error}; other forms of data become such a file by {reader}") from None
+
+
+def check_reward(spec: str, rows: list[dict]) -> None:
+    """Raise UserError for a reward that needs a column which the data do not have."""
+    for function, _ in load_rewards(spec):
+        name = getattr(function, "__name__", type(function).__name__)
+        columns = {k: v for row in rows for k, v in row["columns"].items() if k != "prompt"}
+        check_columns({name: as_reward(function)}, {"prompt": rows[0]["prompt"], "columns": columns})
 
 
 def unread_columns(file: str, rows: list[dict]) -> dict[str, int]:
@@ -1589,14 +1971,12 @@ def trained(file: str, flags: list[str], model: str, out: Path, record: dict) ->
             record |= {name: judged[name] for name in names if name in judged}
         record["saved_model"] = saved(model, out)
         settings = json.loads((out / "settings.json").read_text(encoding="utf-8"))
-        if settings.get("eval_data") and record["saved_model"]["loads"]:
-            how = {"by_generate": by_generate} if settings.get("reward") or settings.get("teacher") else {}
-            how |= {"sampled": by_playing} if settings.get("environment") else {}
-            for name, evaluate in how.items():
-                try:
-                    record["saved_model"][name] = evaluate(file, out)
-                except (Exception, SystemExit) as error:  # a page ends by SystemExit
-                    record["saved_model"][name] = f"{type(error).__name__}: {error}"
+        scored = settings.get("reward") or settings.get("teacher")
+        if scored and settings.get("eval_data") and record["saved_model"]["loads"]:
+            try:
+                record["saved_model"]["by_generate"] = by_generate(file, out)
+            except (Exception, SystemExit) as error:  # a page ends by SystemExit
+                record["saved_model"]["by_generate"] = f"{type(error).__name__}: {error}"
 
 
 # ----------------------------------------------------------------------- command (src/programs/new_trainer/command.py)
@@ -1654,19 +2034,28 @@ def edited_page(args, rest: list[str], theirs: dict[str, str]) -> tuple[str, lis
         source = with_own(source, flag, spec)
     lora = [word for word in rest if word.startswith(("--lora_", "--lora-"))]
     need(not lora, f"got {' '.join(lora)}; expected LoRA as a change of the page; try --change lora, then r= in FILE")
-    rest = in_own_words(rest, known_settings(args.kind, source))
-    changes = [*args.change, *(name for name in named_by_flags(args.kind, rest) if name not in args.change)]
+    own, made = settings_of(source), settings_of_changes(args.kind)
+    rest = in_own_words(rest, [*own, *made])
+    flags = [word.partition("=")[0].removeprefix("--").replace("-", "_") for word in rest if word.startswith("--")]
+    brought = [made[flag] for flag in flags if flag in made and flag not in own]
+    changes = list(dict.fromkeys([*args.change, *brought]))
     for name in changes:
         source = with_change(source, args.kind, name)
     return source, changes, rest
+
+
+def given_settings(kind: str, source: str, words: list[str]) -> dict:
+    """The settings of the page that a command line names."""
+    return {k: x for k, x in vars(parse_flags(page_parser(kind, source), words)).items() if x is not None}
 
 
 def new_trainer(args, rest: list[str], report: dict) -> int:
     """Write, check and train; `report` gets what is known, step by step. Returns the exit code."""
     theirs = {flag: getattr(args, flag) for flag in OWN if getattr(args, flag)}
     source, changes, own_words = edited_page(args, rest, theirs)
-    given = {k: x for k, x in vars(parse_flags(page_parser(args.kind, source), own_words)).items() if x is not None}
-    check_units(usual_counts(source) | given, rest)
+    given = given_settings(args.kind, source, own_words)
+    counts = {name: int(x["default"]) for name, x in settings_of(source).items() if x["type"] == "int"}
+    check_units(counts | given, rest)
     check_file(args.file, args.force)
     is_new = not Path(args.file).exists()
     started = any(name in given for name in OF_A_RUN if not args.inline or name not in ("environment", "reward"))
@@ -1681,7 +2070,7 @@ def new_trainer(args, rest: list[str], report: dict) -> int:
     if given.get("reward"):
         given["reward"] = full_spec(given["reward"])
         if "data" in rows:
-            check_columns(given["reward"], rows["data"])
+            check_reward(given["reward"], rows["data"])
     settings = {name: value for name, value in given.items() if name not in OF_A_RUN}
     for name, value in settings.items():
         source = with_default(source, name, value)
@@ -1694,8 +2083,7 @@ def new_trainer(args, rest: list[str], report: dict) -> int:
     source = as_own(source, args.kind, args.file)
     Path(args.file).write_text(source, encoding="utf-8")
     report |= {"wrote": args.file, "lines": len(source.splitlines()), "settings": settings, "changes": changes}
-    report |= {"own": theirs} if theirs else {}
-    report |= {"functions": outline(source), "notes": notes}
+    report |= ({"own": theirs} if theirs else {}) | {"functions": outline(source), "notes": notes}
     for note in notes:
         say(f"note: {note}")
     if not started:
@@ -1721,7 +2109,13 @@ def new_trainer(args, rest: list[str], report: dict) -> int:
     trained(args.file, flags, given["model"], out, run)
     if run["ended_by"]:
         return 128 + run["ended_by"]
-    return int(bool(run["exit_code"] or run.get("causes") or not run.get("saved_model", {"loads": True})["loads"]))
+    return int(failed(run))
+
+
+def failed(run: dict) -> bool:
+    """Whether a run ended badly, has a certain cause, or saved a model that does not load."""
+    certain = any(cause["certainty"] == "certain" for cause in run.get("causes", ()))
+    return bool(run["exit_code"] or certain or not run.get("saved_model", {"loads": True})["loads"])
 
 
 def stop(number, frame) -> None:

@@ -19,8 +19,7 @@ With S and T the student's and the teacher's distribution of the next token (Aga
 A divergence's gradient is exact given the text so far; none flows through the sampling. The first three are it summed
 over the vocabulary, so they have less noise than the last, which needs one log-prob a token from the teacher only.
 The loss is the mean over completion tokens, the end token included, prompts and pads never. A reward may be added
-(--reward_coef), completions of the data may take a share of the batch (--offpolicy_frac), and several teachers may each
-have their prompts (--teacher_column).
+(--reward_coef), and several teachers may each have their prompts (--teacher_column).
 
 The teacher never samples: it reads what the student wrote. It is a folder, a hub id, or an OpenAI-compatible server
 that returns `prompt_logprobs` (vLLM does). Logits are made in pieces of --logits_chunk, gradients included, so that
@@ -34,70 +33,63 @@ models. Each process holds student and teacher whole; a teacher that does not fi
     python scripts/on_policy_distillation.py --model Qwen/Qwen2.5-0.5B-Instruct --teacher Qwen/Qwen2.5-7B-Instruct \\
         --teacher_precision bf16 --data train.jsonl --precision bf16 --output_dir runs/qwen  # one GPU
 
-Exit codes: 0 done, 2 bad input, 3 a reward function failed, 4 training diverged, 5 vLLM has other weights than the
-policy, 128 + n saved and stopped by signal n.
+Exit codes: 0 done, 2 bad input, 3 a reward function or a teacher's server failed, 4 training diverged, 5 vLLM has other
+weights than the policy, 128 + n saved and stopped by signal n.
 """
 
 # Contents
-#       155-244  messages          Errors that a user can mend, each with its exit code, and what is said on stderr
-#       247-265  bundle            Where this bundle and its embedded model, data and rewards lie
-#       268-422  dialect           One setting under several names: ours, those of the pages, and TRL's. A program …
-#       425-651  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#      654-1022  processes         The processes of a run: device, CPU threads, sums, rows dealt out and gathered, …
-#     1025-1089  exit codes        How a program ends: errors that a user can mend become a message and an exit code
-#     1092-1368  data files        Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they hold …
-#     1371-1502  tables            Rows of CSV and TSV files: the separator, the header, and the cells below it
-#     1505-1685  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
-#     1688-1851  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1854-2057  question parts    Columns that look like a part of the question: texts to read before it, options, …
-#     2060-2248  chat              Chat templates: their settings, what they write for messages, and strings that …
-#     2251-2289  held out          Held-out prompts that also train: prompts compared by what they ask, counted, …
-#     2292-2371  prompts           Prompts as token ids, for training and held out
-#     2374-2379  text servers      Texts from OpenAI-compatible servers: one completion a request, a busy server is …
-#     2382-2588  user code         What a reward is given: texts, copies of the columns, and a state of the process …
-#     2591-2853  reward forms      The forms that a reward function may have, loading one, and its arguments
-#     2856-3133  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
-#     3136-3613  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     3616-3852  batches           Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
-#     3855-4152  key cache         Keys and values of texts while they are sampled: room to grow, prompts held once, …
-#     4155-4482  forward           One forward pass: attention that reads a prompt once, backbone, logits, log-probs …
-#     4485-4528  folding           LoRA folded into the weights while completions are sampled: a third of the kernels …
-#     4531-4806  cache probe       What the cache and the attention of a model can do, measured before anything is …
-#     4809-5050  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     5053-5215  sync check        Proof that a sampler has the policy's weights: checksums of each tensor, and …
-#     5218-5433  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     5436-5636  rollouts          Sampling and scoring the rows of a batch over all processes, slow rewards while …
-#     5639-5718  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     5721-5824  idle settings     Settings that a configuration makes inert: each is named at the start, with what …
-#     5827-5880  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     5883-6057  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     6060-6263  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     6266-6577  memory            The memory that a run will need, from the shape of its networks
-#     6580-6639  plan              What --dry_run prints: the batch, the memory beside what the machine has, the …
-#     6642-6833  fit               Batch sizes that fit the memory: chosen, said in one line, and what cannot fit …
-#     6836-6940  pictures          Pictures of a run: curves.png, and what samples.jsonl has of each sampled token
-#     6943-7068  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
-#     7071-7164  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     7167-7215  run end           What a run that went wrong says of itself at its end, by its last steps and its …
-#     7218-7254  run check         What diagnose.py says of a run that is under way, and at its end
-#     7257-7346  summary           summary.json and the lines at the end of a run
-#     7349-7683  progress          The course of a run and its log: evaluations, what follows a step, stopping by a …
-#     7686-7704  paired tests      Intervals, paired tests, pass@k
-#     7707-7844  settings          Settings of the trainer and what contradicts what
-#     7847-7914  objective         Divergences between student and teacher
-#     7917-7962  data              Rows with completions of their own, and which teacher a row goes to
-#     7965-8226  teachers          Teachers: local networks and servers
-#     8229-8266  models            Student, teachers and the optional reward
-#     8269-8300  inputs            What a run is given: prompts, teachers, an optional reward; and all checks of it
-#     8303-8327  rollout           The batch of a step
-#     8330-8374  teacher figures   What the teachers say of a batch's tokens: servers in answers, local ones in pieces
-#     8377-8401  advantages        The advantages of teacher and rewards
-#     8404-8499  token gradients   Loss and gradient of a piece of tokens, through the output layer, and what is …
-#     8502-8659  metrics           Metrics of a step, and the held-out gap between student and teacher
-#     8662-8800  step              One step: rollout, what the teachers say of it, update, in the order of the data
-#     8803-8845  memory            The memory that a run will need
-#     8848-8885  dry run           --dry_run: settings, batch arithmetic, memory
-#     8888-8934  run               The loop of a run and the command line
+#       146-235  messages          Errors that a user can mend, each with its exit code, and what is said on stderr
+#       238-256  bundle            Where this bundle and its embedded model, data and rewards lie
+#       259-413  dialect           One setting under several names: ours, those of the pages, and TRL's. A program …
+#       416-642  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#      645-1013  processes         The processes of a run: device, CPU threads, sums, rows dealt out and gathered, …
+#     1016-1080  exit codes        How a program ends: errors that a user can mend become a message and an exit code
+#     1083-1217  data files        Data files as text: unpacked, decoded, and refused by name where they hold no data …
+#     1220-1324  tables            Rows of CSV and TSV files: the separator, the header, and the cells below it
+#     1327-1452  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1455-1697  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1700-1897  question parts    Columns that look like a part of the question: texts to read before it, options, …
+#     1900-2088  chat              Chat templates: their settings, what they write for messages, and strings that …
+#     2091-2129  held out          Held-out prompts that also train: prompts compared by what they ask, counted, …
+#     2132-2211  prompts           Prompts as token ids, for training and held out
+#     2214-2243  text servers      Texts from OpenAI-compatible servers: one completion a request, a busy server is …
+#     2246-2452  user code         What a reward is given: texts, copies of the columns, and a state of the process …
+#     2455-2717  reward forms      The forms that a reward function may have, loading one, and its arguments
+#     2720-2997  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
+#     3000-3477  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     3480-3716  batches           Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
+#     3719-4016  key cache         Keys and values of texts while they are sampled: room to grow, prompts held once, …
+#     4019-4346  forward           One forward pass: attention that reads a prompt once, backbone, logits, log-probs …
+#     4349-4392  folding           LoRA folded into the weights while completions are sampled: a third of the kernels …
+#     4395-4670  cache probe       What the cache and the attention of a model can do, measured before anything is …
+#     4673-4914  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     4917-5079  sync check        Proof that a sampler has the policy's weights: checksums of each tensor, and …
+#     5082-5301  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     5304-5504  rollouts          Sampling and scoring the rows of a batch over all processes, slow rewards while …
+#     5507-5586  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     5589-5692  idle settings     Settings that a configuration makes inert: each is named at the start, with what …
+#     5695-5748  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     5751-5925  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5928-6131  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     6134-6468  memory            The memory that a run will need, from the shape of its networks
+#     6471-6543  plan              What --dry_run prints: the batch, the memory beside what the machine has, the …
+#     6546-6747  fit               Batch sizes that fit the memory: chosen, said in one line, and what cannot fit …
+#     6750-6854  pictures          Pictures of a run: curves.png, and what samples.jsonl has of each sampled token
+#     6857-6982  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
+#     6985-7078  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     7081-7129  run end           What a run that went wrong says of itself at its end, by its last steps and its …
+#     7132-7168  run check         What diagnose.py says of a run that is under way, and at its end
+#     7171-7260  summary           summary.json and the lines at the end of a run
+#     7263-7597  progress          The course of a run and its log: evaluations, what follows a step, stopping by a …
+#     7600-7618  paired tests      Intervals, paired tests, pass@k
+#     7621-7748  settings          Settings of the trainer and what contradicts what
+#     7751-7940  objective         Divergences between student and teacher, loss and gradient of a piece of tokens, …
+#     7943-8217  teachers          Teachers, local networks and servers, and what they say of a batch's tokens
+#     8220-8266  rollout           The batch of a step, and its metrics
+#     8269-8337  models            What a run is given: prompts, student, teachers, an optional reward; and all …
+#     8340-8456  evaluation        The held-out gap between student and teacher, and the log that shows it
+#     8459-8593  step              One step: rollout, what the teachers say of it, update, in the order of the data
+#     8596-8686  run               The memory and the plan of a run, its loop, and the command line
 
 import argparse
 import asyncio
@@ -142,7 +134,6 @@ import time
 import traceback
 import unicodedata
 import urllib.error
-import urllib.parse
 import urllib.request
 import warnings
 from collections import Counter
@@ -1092,54 +1083,38 @@ def code_of(error: BaseException, mend: str, stopped: str) -> int:
 # --------------------------------------------------------------------------- data files (src/parts/data/data_files.py)
 
 HEAD_BYTES = 1 << 18  # bytes at the beginning of a file that tell what it is
-EXPORT, UNPACK, SHEET = "exporting its rows as JSONL", "unpacking it first", "saving the sheet as CSV UTF-8"
-# first bytes -> what such a file is, and what to do with it; other binary files are told by their zero bytes
-BINARIES = {
-    rb"PAR1": ("a parquet file", "a name that ends in .parquet"),
-    rb"%PDF-": ("a PDF", EXPORT),
-    rb"PK\x03\x04.*(xl/|\[Content_Types\])": ("an Excel workbook", SHEET),
-    rb"PK\x03\x04": ("a zip archive", UNPACK),
-    rb"\xd0\xcf\x11\xe0\xa1\xb1": ("an old Office file (.xls, .doc)", SHEET),
-    rb"ARROW1|\xff\xff\xff\xff": ("an Arrow file", EXPORT),
-    rb".{4}\0\0\0\0\{\"": ("a safetensors file", EXPORT),
-    rb"\x80[\x02-\x05]": ("a pickle, which is never opened", EXPORT),
-    rb"BZh|\xfd7zXZ|7z\xbc\xaf|Rar!|.{257}ustar": ("an archive", UNPACK),
-}
+MAX_BYTES = 8 << 30  # what one packed or parquet file may unpack to
+EXPORT = "unpacking it, or exporting its rows as JSONL or CSV UTF-8"
+# PDF, zip and Excel, old Office, Arrow, pickle, bzip2, xz, 7z, RAR, zstd; other binary files have zero bytes
+BINARY = re.compile(
+    rb"%PDF-|\x28\xb5\x2f\xfd|PK\x03\x04|\xd0\xcf\x11\xe0|ARROW1|\x80[\x02-\x05]|BZh|\xfd7zXZ|7z\xbc\xaf|Rar!"
+)
 POINTERS = {
     rb"version https://(git-lfs|hawser)\.github\.com/spec/": ("a pointer of Git LFS", "`git lfs pull` in its folder"),
     rb"[./]*(\.git|annex)/[\w./-]*objects/\S*\s*\Z": ("a pointer of git-annex", "`git annex get` in its folder"),
 }
-MARKUP = re.compile(rb"\s*<(!doctype|html|\?xml|head\b|body\b|error\b)", re.IGNORECASE)
-MARKUP_LINE = re.compile(rb"\s*(<[^<>]*>\s*)+(\n|\Z)")
+PAGE = re.compile(rb"\s*<(!doctype html|html|\?xml|head|body|error)\b[^\n]*>\s*(\n|\Z)", re.IGNORECASE)
 REPLY = re.compile(
-    rb"\s*([1-5]\d\d:? |entry |repository |page )?(not found|forbidden|unauthorized|bad (request|gateway)|gone|"
-    rb"internal server error|service unavailable|too many requests|gateway time-?out|"
-    rb"invalid username or password)\.?\s*\Z",
-    re.IGNORECASE,
+    rb"\s*([1-5]\d\d:? |entry |repository |page )?(not found|forbidden|unauthorized)\s*\Z", re.IGNORECASE
 )
-REASON_KEYS = ("error", "errors", "message", "detail")
-REPLY_KEYS = {
-    *(*REASON_KEYS, "code", "status", "statusCode", "status_code", "type", "title", "documentation_url", "path"),
-    *("request_id", "requestId", "traceId", "timestamp", "success", "cause"),
-}
 # columns of prompts: those that always ask, and those that do in one file and are a word about the rows in another
 ASKS = {
     *("prompt", "question", "problem", "query", "instruction", "messages", "conversations", "conversation"),
     *("chosen", "completion"),
 }
 WEAK = {"text", "input", "description"}
-TEXT_CODECS = ("cp1252", "cp1250", "cp1251", "gb18030", "cp932", "big5", "euc_kr", "euc_jp")  # what spreadsheets write
-EASTERN = re.compile("[a-z][¡¢£¥ª¯²³¹º¼½¾¿Ÿ][a-z]")  # Polish, Czech or Hungarian letters, read as CP1252
+OTHER_ENCODING = "data_loader.py --encoding NAME, such as cp1252 or gb18030, if the whole file is in it"
+OTHER_BYTES = re.compile("[\udc80-\udcff]")  # as surrogateescape reads bytes that the encoding does not have
 
 
 class Unpacked(io.RawIOBase):
-    """The bytes of a chunk iterator as a file; what cannot be unpacked is a UserError that names the file."""
+    """Unpacked bytes, at most MAX_BYTES; what cannot be unpacked is a UserError that names the file."""
 
-    def __init__(self, chunks: Iterator[bytes], name: str, inner):
-        self.chunks, self.name, self.rest, self.inner = chunks, name, b"", inner
+    def __init__(self, stream, name: str):
+        self.stream, self.name, self.total = stream, name, 0
 
     def close(self) -> None:
-        self.inner.close()
+        self.stream.close()
         super().close()
 
     def readable(self) -> bool:
@@ -1147,58 +1122,26 @@ class Unpacked(io.RawIOBase):
 
     def readinto(self, buffer) -> int:
         try:
-            while not self.rest and (chunk := next(self.chunks, None)) is not None:
-                self.rest = chunk
-        except UserError:
-            raise
-        except Exception as error:  # zlib, gzip, zstandard, codecs and the system each have their own
-            advice = "; try another --encoding" if isinstance(error, UnicodeDecodeError) else ""
-            got = f"{self.name}: got bytes that cannot be read ({error})"
-            raise UserError(f"{got}; expected an intact file{advice}") from None
-        size = min(len(buffer), len(self.rest))
-        buffer[:size], self.rest = self.rest[:size], self.rest[size:]
-        return size
+            data = self.stream.read(len(buffer))
+        except Exception as error:  # zlib, gzip and the system each have their own
+            got = f"{self.name}: got compressed bytes that cannot be read ({error})"
+            raise UserError(f"{got}; expected an intact file") from None
+        self.total += len(data)
+        got = f"{self.name}: got more than {MAX_BYTES} unpacked bytes"
+        need(self.total <= MAX_BYTES, f"{got}; expected at most that many; try unpacking it if the file is yours")
+        buffer[: len(data)] = data
+        return len(data)
 
 
-def bounded(stream, name: str, limit: int) -> Iterator[bytes]:
-    """Chunks of an unpacked stream; UserError once there is more than the limit."""
-    total = 0
-    while chunk := stream.read(1 << 18):
-        total += len(chunk)
-        got = f"{name}: got more than {limit} unpacked bytes"
-        need(total <= limit, f"{got}; expected at most max_bytes; try --max_bytes if the file is yours")
-        yield chunk
+def open_text(source: str, form: str | None, encoding: str | None = None, sure: bool = False) -> tuple:
+    """Open a file or stdin (`-`) as text without a byte order mark; returns (stream, form).
 
-
-def recoded(stream, codec: str) -> Iterator[bytes]:
-    """Text of another encoding as UTF-8."""
-    chunks = iter(lambda: stream.read(1 << 18), b"")
-    yield from (text.encode() for text in codecs.iterdecode(chunks, codec))
-
-
-def zstd_stream(raw, name: str):
-    """A reader of zstd data: Python 3.14 has one, the package zstandard another."""
-    with contextlib.suppress(ImportError):
-        return importlib.import_module("compression.zstd").ZstdFile(raw)
-    try:
-        zstandard = importlib.import_module("zstandard")
-    except ImportError:
-        advice = "try `pip install zstandard`, or unpack it first"
-        raise UserError(f"{name}: got zstd data; expected the package zstandard; {advice}") from None
-    return zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True)
-
-
-def open_data(
-    source: str, form: str | None, max_bytes: int = 8 << 30, encoding: str | None = None, sure: bool = False
-) -> tuple:
-    """Open a file or stdin (`-`) as UTF-8 bytes without a byte order mark; returns (stream, form).
-
-    Packing and encoding are told from the bytes, as names are often wrong. Without a form (stdin) it is told too;
-    `sure` takes the form as it is.
+    Packing is told from the bytes, as names are often wrong; text is UTF-8, or UTF-16 with a byte order mark, unless
+    an encoding is given. Bytes that it does not have stay as lone surrogates, see `flaw_of_bytes`. Without a form
+    (stdin) it is told too; `sure` takes the form as it is.
 
     Raises:
-        UserError: it holds no rows whatever its name says, such as a pointer of Git LFS, an error page or a pickle, or
-            its encoding cannot be told.
+        UserError: it holds no rows whatever its name says, such as a pointer of Git LFS, an HTML page or a pickle.
     """
     name = "stdin" if source == "-" else source
     with contextlib.ExitStack() as opened:
@@ -1207,214 +1150,108 @@ def open_data(
             head = opened.enter_context(raw).peek(HEAD_BYTES)
         except OSError as error:
             raise UserError(f"got {name}: {error.strerror}; expected a readable file") from None
-        if head[:2] == b"\x1f\x8b" or head[:4] == b"\x28\xb5\x2f\xfd":
-            stream = gzip.GzipFile(fileobj=raw) if head[:2] == b"\x1f\x8b" else zstd_stream(raw, name)
-            raw = io.BufferedReader(Unpacked(bounded(stream, name, max_bytes), name, raw), HEAD_BYTES)
+        if head[:2] == b"\x1f\x8b":
+            raw = io.BufferedReader(Unpacked(gzip.GzipFile(fileobj=raw), name), HEAD_BYTES)
             head = raw.peek(HEAD_BYTES)
-        refuse_no_data(head, name, form)
-        if codec := encoding or codec_of(head, name, form or ("jsonl" if head.lstrip()[:1] in (b"{", b"[") else "txt")):
-            raw = io.BufferedReader(Unpacked(recoded(raw, codec), name, raw), HEAD_BYTES)
-            head = raw.peek(HEAD_BYTES)
-            refuse_no_data(head, name, form)
-        elif head.startswith(codecs.BOM_UTF8):
-            head = head[raw.readinto(bytearray(len(codecs.BOM_UTF8))) :]
-        form = form if sure else form_of_text(head, name, form)
+        wide = head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) and head[2:4] != b"\0\0"
+        told, encoding = bool(encoding), encoding or ("utf-16" if wide else "utf-8-sig")
+        text = codecs.getincrementaldecoder(encoding)("replace").decode(head)
+        refuse_no_data(text.encode() if told or wide else head.removeprefix(codecs.BOM_UTF8), name, form)
+        form = form if sure else form_of_text(text, name, form)
         opened.pop_all()
-    return raw, form
+    newline = "" if form in ("csv", "tsv") else "\n"
+    return io.TextIOWrapper(raw, encoding, "surrogateescape", newline=newline), form
 
 
-def form_of_text(head: bytes, name: str, form: str | None) -> str:
+def flaw_of_bytes(text: str) -> str | None:
+    """What is wrong with a text of `open_text` that has a byte which is not of its encoding."""
+    other = OTHER_BYTES.search(text)
+    return other and f"byte {ord(other[0]) - 0xDC00:#04x}, which is not UTF-8"
+
+
+def form_of_text(head: str, name: str, form: str | None) -> str:
     """The form that a text shows, where it has no name that tells it, or one that tells which JSON it is."""
-    start = head.lstrip()[:1]
+    text = head.lstrip()
     if form is None:
-        form = "jsonl" if start in (b"{", b"[") else "txt"
-    elif form in ("txt", "csv", "tsv") and holds_json(head):
+        form = "jsonl" if text.startswith(("{", "[")) else "txt"
+    elif form in ("txt", "csv", "tsv") and holds_json(text):
         got = f"{name}: got JSON in a file that is read as {form}"
         raise UserError(f"{got}; expected text; try renaming it to end in .json")
     if form == "txt":
-        names = re.split(r"[,;\t]", head.partition(b"\n")[0].decode("utf-8", "replace").strip().lower())
+        names = re.split(r"[,;\t]", text.partition("\n")[0].strip().lower())
         got = f"{name}: got a first line of column names, {', '.join(names)[:60]}, in a file of one prompt a line"
         is_table = len(names) > 1 and {*names} & (ASKS | WEAK) and all(map(str.isidentifier, names))
         need(not is_table, f"{got}; expected prompts; try --input_format csv, or renaming it to end in .csv")
-    return "json" if form == "jsonl" and not begins_lines(head) else form
+    if form == "jsonl":  # or an array or object over several lines
+        first, _, rest = text.partition("\n")
+        return "jsonl" if rest.strip() and first.rstrip().endswith(("]", "}")) else "json"
+    return form
 
 
-def holds_json(head: bytes) -> bool:
+def holds_json(text: str) -> bool:
     """Whether a text is JSON: its first line is an object or array, or all of it is one."""
-    text = head.decode("utf-8", "replace").strip()
     if not text.startswith(("{", "[")):
         return False
     for part in (text.partition("\n")[0], text):
         with contextlib.suppress(ValueError, RecursionError):
             return isinstance(json.loads(part), dict | list)
-    return len(head) >= HEAD_BYTES  # a first line longer than that
-
-
-def begins_lines(head: bytes) -> bool:
-    """Whether a JSON file has a value on its first line, not an array or object over several lines."""
-    first, _, rest = head.lstrip().partition(b"\n")
-    if first[:1] == b"[":
-        return bool(rest.strip()) and first.rstrip().endswith(b"]")
-    return first.strip() != b"{"
+    return len(text) >= HEAD_BYTES  # a first line longer than that
 
 
 def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
     """Raise UserError where the first bytes are those of something that holds no rows."""
-    is_binary = not head.isascii() or b"\0" in head or head.startswith(b"%PDF-")
-    again = "downloading it again, and look at the file first"
-    fits = (pair for first, pair in BINARIES.items() if is_binary and re.match(first, head, re.DOTALL))
-    kind, advice = next(fits, (None, ""))
-    if kind == "a parquet file" and form == "parquet":
-        return
-    if kind is None:
-        kind, advice = next((pair for start, pair in POINTERS.items() if re.match(start, head)), (None, again))
-    if kind is None and MARKUP.match(head) and (form not in ("txt", None) or is_page(head)):
+    kind, advice = None, "downloading it again, and look at the file first"
+    if head.startswith(b"PAR1"):
+        kind, advice = "a parquet file", "a name that ends in .parquet"
+        if form == "parquet":
+            return
+    elif BINARY.match(head) or b"\0" in head[:1024]:
+        kind = "a binary file (a workbook, PDF, archive, pickle or the like), or UTF-16 without its mark"
+        advice = f"{EXPORT}, or --encoding utf-16-le"
+    elif pointer := next((pair for start, pair in POINTERS.items() if re.match(start, head)), None):
+        kind, advice = pointer
+    elif PAGE.match(head):
         kind = "an HTML or XML page"
-    if kind is None and len(head) < 10_000 and (REPLY.match(head) or is_reply(head)):
+    elif REPLY.match(head):
         kind = f"a server's error message, {head[:80].decode('utf-8', 'replace').strip()!r}"
     need(kind is None, f"{name}: got {kind}; expected rows of data as {form or 'text'}; try {advice}")
-
-
-def is_page(head: bytes) -> bool:
-    """Whether a text that begins with markup is a page, not prompts about some."""
-    closed = head.lower().count(b"</html>")
-    lines = [line for line in head.split(b"\n") if line.strip()]
-    if len(lines) == 1:
-        return closed < 2 and head.rstrip().endswith(b">")
-    tags = sum(line.lstrip().startswith(b"<") for line in lines)
-    ends = closed == 0 or (closed == 1 and head.rstrip().endswith(b">"))
-    return ends and 2 * tags >= len(lines) and bool(MARKUP_LINE.match(lines[0]))
-
-
-def is_reply(head: bytes) -> bool:
-    """Whether a file is one JSON object that only says what went wrong."""
-    if not head.lstrip().startswith(b"{"):
-        return False
-    try:
-        value = json.loads(head)
-    except (ValueError, RecursionError):
-        return False
-    failed = {"error", "errors"} & value.keys() and not value.keys() & {*ASKS, *WEAK, "data", "rows"}
-    return bool(failed) or (value.keys() <= REPLY_KEYS and any(key in value for key in REASON_KEYS))
-
-
-def codec_of(head: bytes, name: str, form: str) -> str | None:
-    """What a file has to be decoded by; None for UTF-8, and where its flaws are those of single rows.
-
-    JSON is UTF-8, or UTF-16 with a byte order mark; of spreadsheets and texts other encodings are told, and said.
-    """
-    need(head[:4] not in (b"\xff\xfe\0\0", b"\0\0\xfe\xff"), f"{name}: got UTF-32; expected UTF-8 or UTF-16")
-    if head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
-        return "utf-16"
-    got, advice = (
-        f"{name}: got bytes that are not UTF-8",
-        f"try python scripts/data_loader.py {name} --out clean.jsonl --encoding",
-    )
-    if wide := utf16_of(head):
-        wrong = f"{got} but UTF-16 without a byte order mark; expected UTF-8; {advice} {wide}"
-        need(form in ("csv", "tsv", "txt"), wrong)
-        say(f"{name}: read as {wide.upper()}")
-        return wide
-    bad, good = utf8_counts(head)
-    is_binary = b"\0" in head[:1024] and head.lstrip()[:1] not in (b"{", b"[")
-    need(not is_binary, f"{name}: got some binary file; expected rows of data as {form}; try {EXPORT}")
-    if bad < 2 or good >= bad or form in ("json", "jsonl"):
-        return None
-    near = near_codecs(head)
-    if good and near and {*near} <= {"cp1252", "cp1250"}:
-        return None  # UTF-8 with flaws: in a text of such bytes nothing looks like UTF-8
-    likely = f", perhaps {' or '.join(near)}" if near else ""
-    need(len(near) == 1, f"{got}{likely}; expected UTF-8; {advice} {near[0] if near else 'cp1252'}, or another's name")
-    say(f"{name}: read as {near[0].upper()}")
-    return near[0]
-
-
-def utf16_of(head: bytes) -> str | None:
-    """UTF-16 without a mark, by the zero bytes of its line feeds and Latin letters; else None."""
-    for codec, zeros, others in (("utf-16-le", head[1::2], head[::2]), ("utf-16-be", head[::2], head[1::2])):
-        if zeros.count(0) > 10 * others.count(0) and zeros.count(0) > len(zeros) / 20:
-            with contextlib.suppress(UnicodeDecodeError):
-                codecs.getincrementaldecoder(codec)().decode(head, final=False)
-                return codec
-    return None
-
-
-def utf8_counts(head: bytes) -> tuple[int, int]:
-    """In how many places a text is not UTF-8, and how many characters of several bytes it has besides."""
-    if len(head) >= HEAD_BYTES:  # the last character may be cut
-        head = head[: head.rfind(b"\n") + 1] or head[:-4]
-    text = head.decode("utf-8", "surrogateescape")
-    places = [len(run) for run in re.findall("[\udc80-\udcff]+", text)]
-    good = len(re.findall("[^\0-\x7f\udc80-\udcff]", text)) if places else 0
-    return sum(max(1, size // 2) for size in places), good  # a character that is cut leaves 3 bytes at most
-
-
-def near_codecs(head: bytes) -> list[str]:
-    """The encodings that a text may well be in, by charset-normalizer; more than one where it cannot be told."""
-    try:
-        normalizer = importlib.import_module("charset_normalizer")
-    except ImportError:
-        return []
-    lines = [line for line in head.split(b"\n") if not line.isascii()]
-    sample = b"\n".join(lines[:-1] if len(head) >= HEAD_BYTES else lines)[: 1 << 16]
-    matches = [*normalizer.from_bytes(sample, cp_isolation=TEXT_CODECS)]
-    ranks = [match.chaos - match.coherence for match in matches]
-    near = [match for match, rank in zip(matches, ranks, strict=True) if rank <= min(ranks) + 0.08]
-    names = {name for match in near for name in match.could_be_from_charset}
-    if names <= {"cp1252", "cp1250"}:
-        if EASTERN.search(sample.decode("cp1252", "replace")):
-            return ["cp1250"]
-        return ["cp1252"] if "cp1252" in names else ["cp1252", "cp1250"]
-    return sorted(match.encoding for match in near)
 
 
 # ----------------------------------------------------------------------------------- tables (src/parts/data/tables.py)
 
 SEPARATORS = (",", ";", "\t", "|")
-MARK = re.compile(r'"?sep=(.)"?[\r\n]*\Z')  # Excel's first line
 LONGEST_CELL = 256 << 20  # characters of a cell
-# what tells a header from a title above it, and from a row of data
+# names of columns, which no row of data holds
 HEADER_NAMES = {*ASKS, *WEAK, "answer", "response", "output", "solution", "rejected", "choices", "id"}
-OTHER_ENCODING = "data_loader.py --encoding cp1252, or another's name, if the whole file is in it"
-OTHER_BYTES = re.compile("[\udc80-\udcff]")
 
 
-def table_rows(stream, name: str, delimiter: str, chosen: str | None = None) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """(line, row) below the header of a CSV file; every cell is text. A row that does not fit comes as its flaw.
+def table_rows(text: str, name: str, delimiter: str, chosen: str | None = None) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """(line, row) below the header of a CSV text; every cell is text. A row that does not fit comes as its flaw.
 
     Args:
-        stream: UTF-8 bytes that can be peeked at.
         name: what messages call the file.
-        delimiter: what stands between cells, unless the file says or shows otherwise.
+        delimiter: what stands between cells, unless the file shows otherwise.
         chosen: the same, whatever the file shows.
     """
     csv.field_size_limit(LONGEST_CELL)
-    head = stream.peek(1 << 20).decode("utf-8", "surrogateescape")
-    with io.TextIOWrapper(stream, "utf-8", "surrogateescape", newline="") as lines:
-        above = 0
-        if mark := MARK.match(head.partition("\n")[0]):
-            lines.readline()
-            head, above, chosen = head.partition("\n")[2], 1, chosen or mark[1]
-        used = chosen or separator_of(head, delimiter, name)
-        if used != delimiter:
-            say(f"{name}: read with {used!r} between the columns")
-        records = first_records(head, used)
-        at = header_at(records)
-        padded = at < len(records) and len(records[at]) > 1 and all(cell[:1] == " " for cell in records[at][1:])
-        reader = csv.reader(lines, delimiter=used, strict=True, skipinitialspace=padded)
-        try:
-            header = next(itertools.islice((cells for cells in reader if any(cells)), at, None), [])
-        except csv.Error as error:
-            raise UserError(f"{name}:1: got a header that is not valid CSV ({error}); expected column names") from None
-        where = f"{name}:{reader.line_num + above}"
-        if at:
-            say(f"{where}: taken for the header; what stands above it is left out")
-        yield from body(reader, column_names(header, where), used, above)
+    used = chosen or separator_of(text, delimiter, name)
+    if used != delimiter:
+        say(f"{name}: read with {used!r} between the columns")
+    first = next(iter(first_records(text, used)), [])
+    padded = len(first) > 1 and all(cell[:1] == " " for cell in first[1:])
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=used, strict=True, skipinitialspace=padded)
+    try:
+        header = next((cells for cells in reader if any(cells)), [])
+    except csv.Error as error:
+        raise UserError(f"{name}:1: got a header that is not valid CSV ({error}); expected column names") from None
+    yield from body(reader, column_names(header, f"{name}:{reader.line_num}"), used)
 
 
 def column_names(header: list[str], where: str) -> list[str]:
     """The names of the columns: without blanks around them, and without the empty columns that spreadsheets append."""
     names = filled([cell.strip() for cell in header])
+    flaw = flaw_of_bytes("".join(names))
+    need(not flaw, f"{where}: got {flaw}; expected UTF-8 text; try {OTHER_ENCODING}")
     twice = [column for column, count in Counter(names).items() if count > 1]
     need(not twice, f"{where}: got the column {twice[:1]} twice; expected each name once; try renaming one")
     text = next((cell for cell in names if len(cell) > 60 or cell[-1:] in tuple(".?!:。？！")), None)
@@ -1425,17 +1262,16 @@ def column_names(header: list[str], where: str) -> list[str]:
     return names
 
 
-def body(reader, names: list[str], delimiter: str, above: int) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """The rows below the header; `above` lines were read before the reader saw the file."""
+def body(reader, names: list[str], delimiter: str) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """The rows below the header."""
     while True:
         start = reader.line_num
-        line = start + above + 1
         try:
             cells = next(reader)
         except StopIteration:
             return
         except csv.Error as error:
-            yield line, RowFlaw("row", f"no CSV ({error})", "RFC 4180 quoting", 'quotes as ""')
+            yield start + 1, RowFlaw("row", f"no CSV ({error})", "RFC 4180 quoting", 'quotes as ""')
             if reader.line_num == start:
                 return
             continue
@@ -1443,17 +1279,14 @@ def body(reader, names: list[str], delimiter: str, above: int) -> Iterator[tuple
             continue
         if len(cells) > len(names):
             cells = cells[: len(names)] + filled(cells[len(names) :])
-        if other := OTHER_BYTES.search("".join(cells)):
-            got = f"byte {ord(other[0]) - 0xDC00:#04x}, which is not UTF-8"
-            yield (
-                line,
-                RowFlaw("row", got, "UTF-8 text", OTHER_ENCODING),
-            )
+        if flaw := flaw_of_bytes("".join(cells)):
+            yield start + 1, RowFlaw("row", flaw, "UTF-8 text", OTHER_ENCODING)
         elif len(cells) != len(names):
-            advice = f"quoting fields that hold {delimiter!r}"
-            yield line, RowFlaw("row", f"{len(cells)} fields", f"{len(names)} as in the header", advice)
+            expected = f"{len(names)} as in the header {', '.join(names)[:60]}"
+            advice = f"quoting fields that hold {delimiter!r}, or a header alone in the first line"
+            yield start + 1, RowFlaw("row", f"{len(cells)} fields", expected, advice)
         else:
-            yield line, dict(zip(names, cells, strict=True))
+            yield start + 1, dict(zip(names, cells, strict=True))
 
 
 def filled(cells: list[str]) -> list[str]:
@@ -1462,32 +1295,21 @@ def filled(cells: list[str]) -> list[str]:
     return cells[:size]
 
 
-def first_records(head: str, delimiter: str) -> list[list[str]]:
-    """Return the first non-empty records, up to the first that is not valid CSV."""
-    records = []
+def first_records(text: str, delimiter: str) -> list[list[str]]:
+    """Return the first 50 records that are not empty, up to the first that is not valid CSV."""
+    reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True), []
     try:
-        for cells in itertools.islice(csv.reader(io.StringIO(head, newline=""), delimiter=delimiter, strict=True), 50):
-            if any(cells):
-                records.append(cells)
+        records += (cells for cells in itertools.islice(reader, 50) if any(cells))
     except csv.Error:
         pass
     return records
 
 
-def header_at(records: list[list[str]]) -> int:
-    """Which record is the header: the first, unless that is a title above known column names."""
-    if not records or len(filled(records[0])) > 1 or records[0][0].strip().casefold() in HEADER_NAMES:
-        return 0
-    known = (len(cells) > 1 and HEADER_NAMES & {cell.strip().casefold() for cell in cells} for cells in records[:10])
-    return next((number for number, is_header in enumerate(known) if is_header), 0)
-
-
-def separator_of(head: str, delimiter: str, name: str) -> str:
+def separator_of(text: str, delimiter: str, name: str) -> str:
     """What stands between the columns: as expected where that parts the header, else what parts all rows alike."""
     parted, steady = [], []
     for separator in dict.fromkeys((delimiter, *SEPARATORS)):
-        records = first_records(head, separator)
-        table = records[header_at(records) :]
+        table = first_records(text, separator)
         width = len(filled(table[0])) if table else 0
         if width > 1:
             parted.append(separator)
@@ -1505,112 +1327,72 @@ def separator_of(head: str, delimiter: str, name: str) -> str:
 # ------------------------------------------------------------------------- nested rows (src/parts/data/nested_rows.py)
 
 ANSWERED = {"answer", "solution", "completion", "response", "output", "chosen"}
-NESTED = {"paragraphs", "qas", "qa_pairs", "questions"}
 LISTS = {
     *("data", "rows", "examples", "samples", "items", "records", "instances", "entries", "tasks", "problems"),
-    *("prompts", "dataset", "train", "test", "validation", "valid", "dev", "eval", *NESTED),
+    *("prompts", "dataset", "train", "test", "validation", "valid", "dev", "eval"),
 }
-CONTEXT = ("text", "context", "passage", "article", "story", "paragraph", "document", "table", "background", "body")
+CONTEXT = {"context", "passage", "article", "story", "paragraphs", "document", "table", "background", "body"}
 CHAT = re.compile(r"""\s*(?:\[\s*)?\{\s*(["'])(role|from|content|value)\1\s*:""")
-# what begins a turn in dialogues that are one text: HH-RLHF, Guanaco and Alpaca, ChatML, Llama 3, Llama 2, Glaive
-TURNS = (
-    r"(?:\A|\n\n)(Human|Assistant): ?",
-    r"### ?(Human|User|Assistant|System|Instruction|Input|Response): ?",
-    r"<\|im_start\|>(\w+)\n",
-    r"<\|start_header_id\|>(\w+)<\|end_header_id\|>",
-    r"(\[/?INST\])",
-    r"(?:\A|\n)(USER|ASSISTANT|FUNCTION RESPONSE|SYSTEM): ",
+# what begins a turn in dialogues that are one text: HH-RLHF, Guanaco and Alpaca, ChatML, Llama 3 and 2, Glaive
+SPEAKER = re.compile(
+    r"(?:\A|\n\n)(Human|Assistant): ?|### ?(Human|User|Assistant|System|Instruction|Input|Response): ?"
+    r"|<\|im_start\|>(\w+)\n|<\|start_header_id\|>(\w+)<\|end_header_id\|>|(\[/?INST\])|(?:\A|\n)(USER|ASSISTANT): "
 )
 TURN_ENDS = re.compile(r"</?s>|<\|(im_end|eot_id|endoftext|begin_of_text)\|>")
-SPEAKERS = {
-    **dict.fromkeys(("human", "user", "instruction", "input", "[inst]"), "user"),
-    **dict.fromkeys(("assistant", "response", "[/inst]"), "assistant"),
-    **{"system": "system", "tool": "tool", "function response": "tool"},
-}
+ANSWERERS = ("assistant", "response", "[/inst]")
 CHAT_COLUMNS = (*sorted(ASKS), "rejected", "response", "output", "text", "input", "history")
 
 
-def rows_in(value: dict, name: str, alone: bool, known=()) -> list | None:
-    """The rows of an object that holds them; None where it is a row itself.
+def rows_in(value: dict, name: str, known=()) -> list | None:
+    """The rows of the only object in a file; None where it is a row itself.
 
     Args:
-        value: a JSON object.
-        name: what messages call its file.
-        alone: it is all that its file holds.
+        name: what messages call the file.
         known: columns that make it a row, beside the usual ones.
 
     Raises:
         UserError: it holds rows, but not plainly which.
     """
-    table = rows_of_columns(value, name, known) if alone else None
-    asks = value.keys() & {*ASKS, *known}
-    lists = [value[key] for key in LISTS & value.keys() if isinstance(value[key], list) and value[key]]
-    is_head = alone and not value.keys() & {*ANSWERED, *known} and any(is_row(items[0]) for items in lists)
-    if table is not None or (asks and not is_head):  # a prompt above a list of rows is not plainly one
+    if (table := rows_of_columns(value, name, known)) is not None:
         return table
-    shared = {key: value[key] for key in CONTEXT if isinstance(value.get(key), str)}
-    nested = {key: item for key, item in value.items() if isinstance(item, list | dict) and item}
-    rows = {key: items for key, items in nested.items() if holds_rows(key, items, value, alone)}
-    objects = {key: item for key, item in value.items() if isinstance(item, dict) and (key in LISTS or len(value) == 1)}
-    tables = [rows_in(item, name, True, known) for item in objects.values()] if alone else []
-    if len(tables) == 1 and tables[0]:
-        return tables[0]
-    if alone and nested and not any(tables) and all(map(is_row, value.values())):
-        rows = {"": [*value.values()]}  # by index, as pandas' orient="index"
-    keys = ["rows"] if "rows" in rows and "row" in rows["rows"][0] else [*rows]
-    if len(keys) == 1 and not asks:
-        unused = [key for key in value if key not in keys and key not in shared] if keys[0] else []
-        if alone and unused:
-            say(f"{name}: read the rows of {keys[0]!r}; not used: {', '.join(unused)[:200]}")
-        return [row for number, item in enumerate(rows[keys[0]], 1) for row in unfolded(item, name, number, shared)]
-    if alone and not value.keys() & (WEAK - {"description"}):
-        keys = keys or [key for key in nested if key in LISTS]
-    if not keys:
+    holders = {key: item for key, item in value.items() if is_holder(key, item, alone=len(value) == 1)}
+    listed = [value[key] for key in LISTS & holders.keys() if is_list_of_rows(value[key])]
+    asks, rows = value.keys() & {*ASKS, *known}, any(is_row(items[0]) for items in listed)
+    if not holders or (asks and (value.keys() & {*ANSWERED, *known} or not rows)):
         return None
-    part = f"json.load(open({name!r}))[{keys[0]!r}]"
-    if isinstance(value[keys[0]], list) and isinstance(value[keys[0]][0], str):
-        part = f"[{{'prompt': text}} for text in {part}]"
-    code = f"import json; json.dump({part}, open('rows.json', 'w'))"
-    got = f"{name}: got one object that holds {' and '.join(map(repr, keys[:5]))}, and not plainly one list of rows"
+    key, items = next(iter(holders.items()))
+    if len(holders) == 1 and not asks and isinstance(items, dict):
+        return rows_in(items, name, known)
+    # the examples of a programming task are no rows
+    cases = {"input", "output"} <= items[0].keys() and value.keys() & WEAK if is_list_of_rows(items) else True
+    if len(holders) == 1 and not asks and not cases and not value.keys() & CONTEXT:
+        if unused := [other for other in value if other != key]:
+            say(f"{name}: read the rows of {key!r}; not used: {', '.join(unused)[:200]}")
+        return items
+    code = f"import json; json.dump(json.load(open({name!r}))[{key!r}], open('rows.json', 'w'))"
+    got = f"{name}: got one object that holds {' and '.join(map(repr, holders))}, and not plainly one list of rows"
     raise UserError(f'{got}; expected JSONL, or one list of objects; try taking one out: python -c "{code}"')
 
 
-def is_row(item) -> bool:
-    """Whether an item has a field that asks, or holds others that may."""
-    return isinstance(item, dict) and bool(item.keys() & (ASKS | NESTED))
+def is_holder(name: str, item, alone: bool) -> bool:
+    """Whether a field of an object is one that may hold its rows."""
+    if isinstance(item, dict):
+        return bool(item) and (name in LISTS or alone)
+    return isinstance(item, list) and bool(item) and (name in LISTS or (is_list_of_rows(item) and is_row(item[0])))
 
 
-def holds_rows(name: str, items, value: dict, alone: bool) -> bool:
-    """Whether a list in an object is one of rows: by the fields of its first item, and of the list's name."""
-    if not isinstance(items, list) or not isinstance(items[0], dict):
-        return False
-    if is_row(items[0]) or (name == "rows" and isinstance(items[0].get("row"), dict)):
-        return alone or name in LISTS
-    # the examples of a programming task are no rows, though those of a task of BIG-bench are
-    cases = {"input", "output"} <= items[0].keys() and name in ("examples", "samples") and value.keys() & WEAK
-    return alone and name in LISTS and not cases
+def is_list_of_rows(item) -> bool:
+    """Whether a value is a list of objects."""
+    return isinstance(item, list) and bool(item) and isinstance(item[0], dict)
 
 
-def unfolded(item, name: str, number: int, shared: dict) -> list:
-    """The rows that an item of a list stands for, each with what they share."""
-    if not isinstance(item, dict):
-        return [item]
-    if isinstance(item.get("row"), dict) and "row_idx" in item:  # as the viewer of the hub gives them
-        cut = ", ".join(map(str, item.get("truncated_cells") or ()))
-        got = f"{name}: got row {number}, of which the hub's viewer has cut {cut}"
-        need(not cut, f"{got}; expected whole cells; try the data set's name, OWNER/NAME, or its parquet files")
-        return [item["row"]]
-    rows = rows_in(item, name, alone=False)
-    return [{**shared, **row} if isinstance(row, dict) else row for row in ([item] if rows is None else rows)]
+def is_row(item: dict) -> bool:
+    """Whether an object has a field that asks."""
+    return bool(item.keys() & ASKS)
 
 
 def rows_of_columns(value: dict, name: str, known) -> list[dict] | None:
-    """The rows of an object whose values are columns: lists, or objects by index, or pandas' orient="split"."""
-    columns, data = value.get("columns"), value.get("data")
-    if isinstance(columns, list) and isinstance(data, list) and data and isinstance(data[0], list):
-        fits = all(isinstance(row, list) and len(row) == len(columns) for row in data)
-        need(fits, f"{name}: got a row of another length than `columns`; expected {len(columns)} cells; try JSONL")
-        return [dict(zip(map(str, columns), row, strict=True)) for row in data]
+    """The rows of an object whose values are columns: lists, or objects by index, as pandas' to_json writes them."""
     asking = [value[key] for key in value.keys() & {*ASKS, *WEAK, *known}]
     if asking and all(isinstance(item, dict) and item and all(map(str.isdigit, item)) for item in value.values()):
         places = [*max(value.values(), key=len)]
@@ -1659,101 +1441,174 @@ def with_chats(row: dict) -> dict:
     return {**row, **chats} if chats else row
 
 
-def turns_in(text: str) -> list[dict] | None:
-    """The messages of a dialogue that is one text, `### Human: … ### Assistant: …` or the like; None for other texts.
-
-    The last one is empty where the text ends with a speaker's mark.
-    """
-    for mark in TURNS:
-        above, *pieces = re.split(mark, text)
-        roles = [SPEAKERS.get(speaker.lower()) for speaker in pieces[::2]]
-        preface = TURN_ENDS.sub("", above).strip()
-        if "assistant" not in roles or None in roles or roles[0] == "assistant":
-            continue
-        if preface and not preface.startswith("Below is an instruction"):  # Alpaca's
-            continue
-        turns = []
-        for role, said in zip(roles, pieces[1::2], strict=True):
-            content = TURN_ENDS.sub("", said).strip()
-            if turns and turns[-1]["role"] == role:
-                turns[-1]["content"] += f"\n\n{content}"
-            else:
-                turns.append({"role": role, "content": content})
-        if preface:
-            turns[0]["content"] = f"{preface}\n\n{turns[0]['content']}"
-        return turns
-    return None
+def holds_answer(text) -> bool:
+    """Whether a value is a dialogue as one text that ends with an answer, such as `### Human: … ### Assistant: …`."""
+    marks = list(SPEAKER.finditer(text)) if isinstance(text, str) else []
+    if len(marks) < 2:
+        return False
+    first, last = (next(filter(None, mark.groups())).lower() for mark in (marks[0], marks[-1]))
+    preface = TURN_ENDS.sub("", text[: marks[0].start()]).strip()
+    begins = first not in ANSWERERS and (not preface or preface.startswith("Below is an instruction"))  # Alpaca's
+    return begins and last in ANSWERERS and TURN_ENDS.sub("", text[marks[-1].end() :]).strip() != ""
 
 
 # --------------------------------------------------------------------------------------- rows (src/parts/data/rows.py)
 
+SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"}
+JSON_SPACE = re.compile(r"[ \t\n\r]*")
 
-def json_lines(stream, name: str) -> list[dict]:
-    """Rows of JSONL; a broken line is named by file and number (blank lines count)."""
+
+def whole_rows(records: Iterable[tuple[int, dict | RowFlaw]], name: str) -> list[dict]:
+    """The rows of records; UserError names the line of the first that is none."""
     rows = []
-    for number, line in enumerate(stream, start=1):
-        if not line.strip():
-            continue
-        try:
-            rows.append(json.loads(line.decode()))
-        except UnicodeDecodeError as error:
-            got = f"{name}:{number}: got byte {line[error.start]:#04x}, which is not UTF-8"
-            raise UserError(f"{got}; expected UTF-8 text; try {OTHER_ENCODING}") from None
-        except (ValueError, RecursionError) as error:
-            raise UserError(f"{name}:{number}: got no JSON ({error}); expected one object a line") from None
-        got = f"{name}:{number}: got {line[:40].decode('utf-8', 'replace')!r}"
-        need(isinstance(rows[-1], dict), f"{got}; expected an object with a prompt")
+    for line, row in records:
+        need(not isinstance(row, RowFlaw), f"{name}:{line}: {row}")
+        rows.append(row)
     return rows
+
+
+def unique(pairs: list[tuple]) -> dict:
+    """A JSON object; RowFlaw where a key stands twice, of which Python would keep the last."""
+    row = dict(pairs)
+    if len(row) != len(pairs):
+        names = [key for key, _ in pairs]
+        twice = next(key for key in names if names.count(key) > 1)
+        raise RowFlaw(twice, "the key twice in one object", "each key once", "keeping one of them")
+    return row
+
+
+def plain_json(text: str):
+    """The value of JSON text.
+
+    Raises:
+        RowFlaw: it is none, or has a key twice in one object.
+    """
+    if flaw := flaw_of_bytes(text):
+        raise RowFlaw("row", flaw, "UTF-8 text", OTHER_ENCODING)
+    try:
+        return json.loads(text, object_pairs_hook=unique)
+    except RecursionError:
+        raise RowFlaw("row", "nesting too deep", "fewer levels", "storing the inner part as JSON text") from None
+    except ValueError as error:
+        at = getattr(error, "pos", 0)
+        got = f"no JSON ({error}, near {text[max(at - 20, 0) : at + 20]!r})"
+        raise RowFlaw("row", got, "one JSON object") from None
+
+
+def as_row(value) -> dict:
+    """A JSON value that is a row; RowFlaw for others, with advice of its own for bare messages."""
+    if isinstance(value, dict):
+        return value
+    is_chat = isinstance(value, list) and value and isinstance(value[0], dict)
+    advice = ['{"messages": […]} for each row, an answer in a field of its own'] if is_chat else []
+    raise RowFlaw("row", f"{type(value).__name__} {value!r:.60}", "a JSON object with named fields", *advice)
+
+
+def json_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """(line, row or its flaw) of JSONL. Lines end at line feeds only; blank ones are counted, not read."""
+    for number, line in enumerate(stream, start=1):
+        if line.strip():
+            try:
+                yield number, as_row(plain_json(line))
+            except RowFlaw as flaw:
+                flaw.parts["row"] = line.rstrip("\r\n")
+                yield number, flaw
+
+
+def json_records(text: str, name: str, known) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """(number, row or its flaw) of a JSON file: an array, an object that holds the rows, or objects in a row."""
+    decoder, values, at = json.JSONDecoder(object_pairs_hook=unique), [], JSON_SPACE.match(text).end()
+    flaw = flaw_of_bytes(text)
+    need(not flaw, f"{name}: got {flaw}; expected UTF-8 text; try {OTHER_ENCODING}")
+    try:
+        while at < len(text):
+            value, at = decoder.raw_decode(text, at)
+            values.append(value)
+            at = JSON_SPACE.match(text, at).end()
+    except RecursionError:
+        raise UserError(f"{name}: got JSON that is nested too deep; expected rows; try JSONL") from None
+    except RowFlaw as flaw:
+        raise UserError(f"{name}: {flaw}") from None
+    except ValueError as error:
+        got = f"{name}: got a file that is no JSON ({error}, near {text[max(at - 20, 0) : at + 20]!r})"
+        raise UserError(f"{got}; expected an array of objects; try mending it, or JSONL") from None
+    if len(values) == 1:
+        value = values[0]
+        inner = rows_in(value, name, known) if isinstance(value, dict) else value
+        values = inner if isinstance(inner, list) else values
+    for number, value in enumerate(values, start=1):
+        try:
+            yield number, as_row(value)
+        except RowFlaw as flaw:
+            yield number, flaw
+
+
+def parquet_records(source: str) -> Iterator[tuple[int, dict]]:
+    """(number, row) of a parquet file, 1000 read at a time."""
+    import pyarrow.parquet
+
+    number = 0
+    try:
+        with open(source, "rb") as raw:
+            refuse_no_data(raw.peek(), source, "parquet")
+            file = pyarrow.parquet.ParquetFile(raw)
+            size = sum(file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups))
+            need(
+                size <= MAX_BYTES, f"{source}: got {size} unpacked bytes; expected at most {MAX_BYTES}; try parts of it"
+            )
+            for batch in file.iter_batches(1000):
+                for row in batch.to_pylist():
+                    number += 1
+                    yield number, row
+    except (OSError, ValueError, pyarrow.ArrowException, RecursionError) as error:
+        raise UserError(f"{source}: got no readable parquet ({str(error)[:200]}); expected an intact file") from None
+
+
+def file_records(
+    source: str, form: str | None, encoding=None, delimiter=None, sure=False, known=()
+) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """(line or number, row or its flaw) of a file, or of stdin (`-`).
+
+    Args:
+        form: jsonl, json, csv, tsv, txt or parquet; None: told from the text.
+        encoding, delimiter: of the text; None: as the file shows.
+        sure: the form is as given, whatever the file shows.
+        known: columns that make an object a row, beside the usual ones.
+    """
+    name = "stdin" if source == "-" else source
+    if form == "parquet":
+        need(source != "-", "got parquet on stdin; expected a file, as parquet is not read in one go")
+        yield from parquet_records(source)
+        return
+    stream, form = open_text(source, form, encoding, sure)
+    try:
+        with stream:
+            if form in ("csv", "tsv"):
+                yield from table_rows(stream.read(), name, "," if form == "csv" else "\t", delimiter)
+            elif form == "txt":
+                yield from prompt_lines(stream)
+            elif form == "json":
+                yield from json_records(stream.read(), name, known)
+            else:
+                yield from json_lines(stream)
+    except (UnicodeDecodeError, OSError) as error:
+        raise UserError(f"{name}: got bytes that cannot be read ({error}); expected an intact file") from None
+
+
+def prompt_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """(line, row or its flaw) of one prompt a line; blank ones are skipped."""
+    for number, line in enumerate(stream, start=1):
+        flaw = flaw_of_bytes(line)
+        if line.strip():
+            yield (
+                number,
+                RowFlaw("prompt", flaw, "UTF-8 text", OTHER_ENCODING) if flaw else {"prompt": line.strip("\r\n")},
+            )
 
 
 def is_hub_id(source: str) -> bool:
     """Whether a name, not a local path, could be `owner/name` or `name` on the hub."""
     return not Path(source).exists() and not source.startswith((".", "/", "~")) and source.count("/") <= 1
-
-
-def json_rows(stream, name: str, form: str) -> list[dict]:
-    """Rows of JSON: a line each, a list of objects, or an object that holds them."""
-    if form == "json":
-        data = stream.read()
-        stream = io.BytesIO(data)
-        try:
-            value = json.loads(data) if data.strip() else []
-        except ValueError as error:
-            if "Extra data" not in str(error):
-                raise
-            value = json_lines(stream, name)
-    else:
-        value = json_lines(stream, name)
-    is_object = isinstance(value, dict)
-    value = (rows_in(value, name, alone=True) or [value]) if is_object else value
-    need(isinstance(value, list), f"{name}: got JSON that is not a list of objects; try JSONL, one object a line")
-    rows = []
-    for number, row in enumerate(value, start=1):
-        need(isinstance(row, dict), f"{name}, row {number}: got {str(row)[:40]!r}; expected an object with a prompt")
-        inner = None if is_object else rows_in(row, name, len(value) == 1)
-        rows += [row] if inner is None else inner
-    return rows
-
-
-def csv_rows(stream, name: str, form: str) -> list[dict]:
-    """Rows of CSV with a header; one that does not fit is named by its line."""
-    rows = []
-    for line, row in table_rows(stream, name, "," if form == "csv" else "\t"):
-        need(isinstance(row, dict), f"{name}:{line}: {row}")
-        rows.append(row)
-    return rows
-
-
-def read_parquet(source: str) -> list[dict]:
-    """Read a parquet file."""
-    import pyarrow.parquet
-
-    with open(source, "rb") as raw:
-        refuse_no_data(raw.peek(), source, "parquet")
-        return pyarrow.parquet.read_table(raw).to_pylist()
-
-
-FORMS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"}
 
 
 def hub_rows(source: str) -> Iterator[dict]:
@@ -1790,24 +1645,15 @@ def hub_is_reached() -> bool:
 
 def read_rows(source: str) -> list[dict]:
     """Read rows from a JSONL, JSON, CSV, TSV or parquet file, or from the hub: `owner/name[:config][@split]`."""
-    path, form = Path(source), FORMS.get(Path(source).suffix.lower())
+    path, form = Path(source), SUFFIXES.get(Path(source).suffix.lower())
     if not path.is_file():
         need(
             is_hub_id(source) and not form,
             f"got data {source!r}, which is not a file; expected JSONL, JSON, CSV, parquet or a hub id",
         )
         return chat_rows(hub_rows(source), source)
-    need(form, f"got data {source!r}; expected a name ending in {', '.join(FORMS)}; try data_loader.py for others")
-    try:
-        if form == "parquet":
-            rows = read_parquet(source)
-        else:
-            stream, form = open_data(source, form)
-            with stream:
-                rows = (csv_rows if form in ("csv", "tsv") else json_rows)(stream, source, form)
-    except (ValueError, OSError, RecursionError) as error:
-        raise UserError(f"{path}: got a file that cannot be read ({error}); expected valid {path.suffix}") from None
-    return chat_rows(rows, source)
+    need(form, f"got data {source!r}; expected a name ending in {', '.join(SUFFIXES)}; try data_loader.py for others")
+    return chat_rows(whole_rows(file_records(source, form), source), source)
 
 
 def chat_rows(rows: Iterable[dict], source: str) -> list[dict]:
@@ -1954,10 +1800,9 @@ def choice_columns(row: dict) -> tuple[str, ...]:
             continue
         if isinstance(value, str) and (name == "choice" or value.strip() in ("[]", "{}")):
             continue
-        if name == "answers":  # ReClor's, or with a truth value each; elsewhere accepted answers
+        if name == "answers":  # ReClor's; elsewhere accepted answers
             several = isinstance(value, list) and len(value) > 1 and row.get("answer") is None
-            judged = several and isinstance(value[0], dict) and bool in map(type, value[0].values())
-            if not several or not (judged or any(row.get(number) is not None for number in NUMBER_KEYS)):
+            if not several or not any(row.get(number) is not None for number in NUMBER_KEYS):
                 continue
         return (name,)
     for family in families:
@@ -1987,20 +1832,16 @@ def squeezed(text: str) -> str:
 
 def is_json_schema(name: str, value) -> bool:
     """Whether a column named as a schema holds a JSON Schema, by which a reward checks, and no tables of a database."""
-    if head_of(name) != "schema":
-        return False
-    try:
+    schema = value
+    with contextlib.suppress(ValueError):
         schema = json.loads(value) if isinstance(value, str) else value
-    except ValueError:
-        return False
-    if not isinstance(schema, dict):
+    if head_of(name) != "schema" or not isinstance(schema, dict):
         return False
     properties, kind = schema.get("properties"), schema.get("type")
     if isinstance(properties, dict) and all(isinstance(one, dict | bool) for one in properties.values()):
         return True
-    return bool(schema.keys() & {"$schema", "$ref", "anyOf", "oneOf", "allOf"}) or (
-        isinstance(kind, str) and kind in JSON_TYPES
-    )
+    marks = schema.keys() & {"$schema", "$ref", "anyOf", "oneOf", "allOf"}
+    return bool(marks) or (isinstance(kind, str) and kind in JSON_TYPES)
 
 
 def unread_parts(row: dict, prompt) -> list[str]:
@@ -2042,11 +1883,10 @@ def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
     counts, answered = Counter(), 0
     for row, prompt in asked:
         counts.update([] if is_prepared(row) else unread_parts(row, prompt))
-        turns = turns_in(prompt) if isinstance(prompt, str) else None
-        answered += bool(turns) and turns[-1]["role"] == "assistant" and turns[-1]["content"] != ""
+        answered += holds_answer(prompt)
     if answered:
         got = f"got {answered} of {len(asked)} prompts that are whole dialogues, answers included"
-        say(f"warning: {source}: {got}; try `python scripts/data_loader.py {source} --out FILE.jsonl`")
+        say(f"warning: {source}: {got}; expected messages; try a file in which `messages` lists the turns")
     if counts:
         names = ", ".join(f"{name} (in {count} of {len(asked)} rows)" for name, count in counts.items())
         say(
@@ -2377,6 +2217,30 @@ def evaluated_rows(config: BaseConfig, rows: list[dict]) -> list[dict]:
 def is_server(source: str) -> bool:
     """Whether a model is behind HTTP."""
     return source.startswith(("http://", "https://"))
+
+
+def server_json(url: str, body: dict | None, hint: str) -> dict:
+    """The JSON answer to a GET, or to a POST of `body`; a lost connection or a busy server is tried five times.
+
+    Args:
+        hint: what the user may try where no answer comes.
+    """
+    headers = {"Content-Type": "application/json"}
+    if key := os.environ.get("OPENAI_API_KEY"):
+        headers["Authorization"] = f"Bearer {key}"
+    request = urllib.request.Request(url, None if body is None else json.dumps(body).encode(), headers)
+    for attempt in range(5):
+        try:
+            with urllib.request.urlopen(request, timeout=600) as response:
+                return json.load(response)
+        except urllib.error.HTTPError as error:
+            what = f"{error} {error.read()[:200]!r}"
+            if error.code not in (408, 429, 500, 502, 503, 504):
+                break
+        except (OSError, ValueError) as error:
+            what = str(error)
+        time.sleep(0.5 * 2**attempt)
+    raise UserError(f"got {what} from {url}; expected an answer; {hint}")
 
 
 # -------------------------------------------------------------------------- user code (src/parts/rewards/user_code.py)
@@ -5383,21 +5247,25 @@ class VllmEngine:
     def sync(self, step: int = 0) -> None:
         """Copy the policy's weights into the engine after `step` updates, and forget cached prefixes.
 
-        Layers are loaded anew: where vLLM keeps a matrix packed (on CPUs, or rounded), it is packed again.
+        Every process must call it: an error of one, such as out of memory, is raised by all.
         """
+        failure = None
+        try:
+            self.copy_weights()
+            if self.watch.due(step):
+                self.check(step)
+        except Exception as error:
+            failure = error
+        gather_rows([], failure)
+
+    def copy_weights(self) -> None:
+        """Load vLLM's layers anew: where it keeps a matrix packed (on CPUs, or rounded), it is packed again."""
         import torch
         from vllm.config import set_current_vllm_config
 
         with torch.no_grad(), set_current_vllm_config(self.llm.llm_engine.vllm_config):
             self.network().reload_weights(weights_iterator=self.weights())
         self.llm.reset_prefix_cache()
-        if self.watch.due(step):
-            failure = None
-            try:
-                self.check(step)
-            except Exception as error:  # the other processes wait for this one: tell them
-                failure = error
-            gather_rows([], failure)
 
     def check(self, step: int) -> None:
         """Raise StaleSamplerError unless the engine has the policy's weights."""
@@ -6543,19 +6411,42 @@ def memory_of_run(
     }
 
 
-def sampled_at_once(config: BaseConfig, processes: int) -> int:
-    """Completions that this bundle's sampler holds at once; none where vLLM samples."""
-    share = config.batch_size // processes
-    return 0 if config.rollout_engine == "vllm" else min(config.rollout_batch_size or share, share)
+def longest_row(config: BaseConfig, prompt: int) -> int:
+    """Most tokens of a row, where the longest prompt has so many."""
+    return config.conversation_tokens if getattr(config, "environment", "") else prompt + config.max_new_tokens
 
 
-def update_pass(config: BaseConfig, model, longest: int, processes: int) -> PassShape:
-    """The largest micro-batch of an update, were all its rows as long as the longest prompt and completion.
+def network_weights(network, width: float, embedding_width: float) -> float:
+    """Bytes of a frozen network, whose embedding and output layer have a width of their own."""
+    shape, parameters = shape_of(network), sum(p.numel() for p in network.parameters())
+    return frozen_bytes(shape, parameters, width, embedding_width) if shape else parameters * width
 
-    It is the plain one of rows x columns: where prompts are run once for their rows, and no pads, less is taken.
+
+def memory_of_trainer(
+    config: BaseConfig, model, prompt: int, processes: int, buffers: int, frozen: dict[str, float], networks: int = 1
+) -> dict[str, float]:
+    """Bytes per process of a trainer with this bundle's step, see `memory_of_run`; {} for an unknown architecture.
+
+    The largest micro-batch has rows as long as the longest prompt and completion. It is the plain one of rows x
+    columns: where prompts are run once for their rows, and no pads, less is taken.
+
+    Args:
+        model: the trained network, on the meta device.
+        prompt: tokens of the longest prompt.
+        buffers: see `head_bytes`.
+        frozen: bytes of other networks by name.
+        networks: that are trained, of the size of `model`.
     """
-    rows = min(config.micro_batch_tokens // longest, config.batch_size // config.minibatches // processes)
-    return pass_of_rows(config, model, max(1, rows), longest)
+    shape, parameters = shape_of(model), sum(p.numel() for p in model.parameters())
+    if not shape:
+        return {}
+    longest, share = longest_row(config, prompt), config.batch_size // processes
+    rows = min(config.micro_batch_tokens // longest, share // config.minibatches)
+    run = pass_of_rows(config, model, max(1, rows), longest)
+    trained = tuple(networks * x for x in network_bytes(config, shape, parameters))
+    at_once = 0 if config.rollout_engine == "vllm" else min(config.rollout_batch_size or share, share)
+    head = head_of_pieces(config, shape, run, buffers)
+    return memory_of_run(shape, run, trained, frozen, head, at_once, config.max_new_tokens)
 
 
 def pass_of_rows(config: BaseConfig, model, rows: int, length: int) -> PassShape:
@@ -6621,6 +6512,19 @@ def changed_settings(config, **resolved) -> dict:
     return chosen | {name: value for name, value in values.items() if value != usual.get(name)}
 
 
+def batch_plan(config, tokenizer, rows: list[dict], held_out: list[dict]) -> dict:
+    """What the batch of every plan begins with."""
+    return {
+        "processes": int(os.environ.get("WORLD_SIZE", "1")),
+        "prompts": len(rows),
+        "held_out_prompts": len(held_out),
+        "longest_prompt_tokens": max(len(row["prompt_ids"]) for row in rows),
+        "prompts_past_the_chat_template": strings_past_template(
+            config, tokenizer, [row["prompt"] for row in rows + held_out]
+        ),
+    }
+
+
 def print_plan(device: str, plan: dict, memory: dict[str, float], settings: dict, fits: str) -> None:
     """Print a plan as JSON, and whether it fits the memory.
 
@@ -6681,11 +6585,11 @@ def ladder(largest: int, least: int) -> list[int]:
     return list(dict.fromkeys(rungs))
 
 
-def rollout_sizes(config: BaseConfig, estimate: Callable, longest: Callable, processes: int) -> Sizes:
+def rollout_sizes(config: BaseConfig, estimate: Callable, prompt: int, processes: int) -> Sizes:
     """The sizes of trainers with this bundle's step.
 
     Args:
-        longest: config -> tokens of the longest row.
+        prompt: tokens of the longest prompt.
     """
     bits = config.rollout_engine == "hf" and not config.merge_lora
     recompute = {} if config.gradient_checkpointing else {"gradient_checkpointing": True}
@@ -6693,7 +6597,7 @@ def rollout_sizes(config: BaseConfig, estimate: Callable, longest: Callable, pro
     def choices(changed: BaseConfig, heed: bool) -> dict[str, list[dict]]:
         tokens, chunk, rows = (getattr(changed, name) for name in ROLLOUT_SIZES)
         free = {name: not heed or is_chosen_here(changed, name) for name in ROLLOUT_SIZES}
-        budgets = ladder(tokens, longest(changed)) if free["micro_batch_tokens"] else [tokens]
+        budgets = ladder(tokens, longest_row(changed, prompt)) if free["micro_batch_tokens"] else [tokens]
         chunks = ladder(chunk, LEAST_LOGITS) if free["logits_chunk"] else [chunk]
         counts = [rows, *ladder(rows or changed.batch_size // processes, 1)] if free["rollout_batch_size"] else [rows]
         return {
@@ -6820,6 +6724,16 @@ def settle_or_refuse(config: BaseConfig, device: str, sizes: Sizes) -> None:
         say(fit.line)
     if device == "cpu" and max(sizes.estimate(config).values(), default=0) > 2**30:
         give_back_tensors()
+
+
+def show_plan(config: BaseConfig, device: str, sizes: Sizes, plan: dict, **resolved) -> None:
+    """Print what --dry_run shows, with the sizes that fit.
+
+    Args:
+        resolved: settings with the values that were worked out.
+    """
+    fit = settle_sizes(config, device, sizes)
+    print_plan(device, plan, sizes.estimate(config), changed_settings(config, **resolved), fit.line)
 
 
 def give_back_tensors() -> None:
@@ -7711,9 +7625,8 @@ ESTIMATORS = ["mean", "grpo", "rloo"]
 
 
 @in_order(
-    completion_column="chat_template_kwargs",
     batch_size="steps",
-    offpolicy_frac="check_sync",
+    objective="check_sync",
     ppo_epochs="norm_length",
     eval_samples="allow_overlap",
 )
@@ -7727,7 +7640,6 @@ class Config(RolloutSettings):
     teacher_column: str = setting("", "column that names the teacher of a row, with several --teacher NAME=…")
     teacher_precision: str = setting("", "of local teachers (default: --precision)", ["fp32", "bf16", "fp16"])
     teacher_in_4bit: bool = setting(False, "4-bit weights of local teachers (needs bitsandbytes)")
-    completion_column: str = setting("completion", "column with the completions that --offpolicy_frac takes")
     reward: list[str] = setting(
         [], "FILE.py:function[*weight] or a library's name, repeatable (default: that of the embedded data)"
     )
@@ -7739,8 +7651,6 @@ class Config(RolloutSettings):
         1.0, "sampling temperature; logits of student and teacher are divided by it", positive=True
     )
     reuse_prefill: bool = setting(True, "the sampler hf reads equal prompts once", free=True)
-    offpolicy_frac: float = setting(0.0, "share of the batch that are completions of the data")
-    offpolicy_loss: str = setting("same", "what they train by: the objective, or log-likelihood", ["same", "nll"])
     # objective
     objective: str = setting("reverse_kl", "divergence from the teacher", list(OBJECTIVES))
     beta: float = setting(0.5, "jsd: weight of the teacher in the mixture; 0 and 1 are forward and reverse KL")
@@ -7786,6 +7696,11 @@ class Config(RolloutSettings):
     # logs and checkpoints
     eval_samples: int = setting(1, "completions per held-out prompt in eval/reverse_kl", positive=True)
 
+    removed: ClassVar[dict[str, str]] = dict.fromkeys(
+        ("offpolicy_frac", "offpolicy_loss", "completion_column"),
+        "scripts/warm_start.py on completions of the data first, and this from its final/",
+    )
+
 
 def check_config(config: Config, world: int = 1) -> None:
     """Raise UserError for settings that cannot work together."""
@@ -7798,18 +7713,13 @@ def check_config(config: Config, world: int = 1) -> None:
 def check_objective(config: Config) -> None:
     """Raise UserError for choices of the objective that contradict each other or would do nothing."""
     c, sampled = config, config.objective == "policy_gradient"
-    largest = max(c.beta, c.discount, c.offpolicy_frac)
-    need(largest <= 1, f"got {largest} for beta, discount or offpolicy_frac; expected at most 1")
+    largest = max(c.beta, c.discount)
+    need(largest <= 1, f"got {largest} for beta or discount; expected at most 1")
     need(c.beta == Config.beta or c.objective == "jsd", f"got --beta with {c.objective}; expected --objective jsd")
     need(sampled or not c.discount, f"got --discount with {c.objective}; expected --objective policy_gradient")
     need(not (sampled and c.kl_top_k), "got --kl_top_k with policy_gradient, which looks at the sampled token only")
     need(c.top_k_of == "teacher" or c.kl_top_k, "got --top_k_of student; expected a number of them; try --kl_top_k 32")
-    need(c.kl_coef or c.reward_coef or c.offpolicy_frac, "got kl_coef 0; expected something to train by")
-    given = c.offpolicy_frac and c.offpolicy_loss == "same"
-    need(
-        not (sampled and given),
-        "got --offpolicy_frac with policy_gradient, whose advantage is of sampled tokens; try --offpolicy_loss nll",
-    )
+    need(c.kl_coef or c.reward_coef, "got kl_coef 0; expected something to train by")
     need(
         c.group_size > 1 or not c.reward_coef,
         f"got reward_coef {c.reward_coef} with group_size 1; expected several completions per prompt, whose mean is "
@@ -7819,23 +7729,17 @@ def check_objective(config: Config) -> None:
     need(fixed or not c.norm_length, "got --norm_length; expected --aggregation fixed_length, which divides by it")
 
 
-def offpolicy_rows(config: Config) -> int:
-    """Completions of the data in a step's batch."""
-    return round(config.offpolicy_frac * config.batch_size)
-
-
 def check_batch(config: Config, world: int) -> None:
-    """Raise UserError unless minibatches, groups and completions of the data divide the batch."""
-    part, share = config.minibatches * world, config.offpolicy_frac * config.batch_size
+    """Raise UserError unless minibatches and groups divide the batch."""
+    part = config.minibatches * world
     need(
         config.batch_size % part == 0,
         f"got batch_size {config.batch_size}, minibatches {config.minibatches}, processes {world}; expected a multiple "
         f"of {part}; try --batch_size {math.ceil(config.batch_size / part) * part}",
     )
     need(
-        abs(share - round(share)) < 1e-6 and (config.batch_size - round(share)) % config.group_size == 0,
-        f"got batch_size {config.batch_size}, offpolicy_frac {config.offpolicy_frac}, group_size {config.group_size}; "
-        "expected a whole number of completions of the data, and whole groups of sampled ones",
+        config.batch_size % config.group_size == 0,
+        f"got batch_size {config.batch_size}, group_size {config.group_size}; expected whole groups",
     )
 
 
@@ -7914,52 +7818,126 @@ def gap_figures(student, teacher, looked_at: int = 0):
     return torch.stack([kl, -(s * student).sum(-1), -(t * teacher).sum(-1), shared], -1)
 
 
-# ------------------------------------------------------------------ data (src/programs/on_policy_distillation/data.py)
+def widened(logits):
+    """Logits in float32 or wider."""
+    return logits.float() if logits.dtype.itemsize < 4 else logits
 
 
-def data_completion(config: Config, row: dict) -> str:
-    """The completion that the data have for a prompt: a string, or one assistant message."""
-    value = row["columns"].get(config.completion_column)
-    if isinstance(value, list) and len(value) == 1 and isinstance(value[0], dict):
-        value = value[0].get("content")
-    need(
-        isinstance(value, str) and value,
-        f"{config.data}, prompt {str(row['prompt'])[:60]!r}: got {config.completion_column} {str(value)[:60]!r}; "
-        "expected a string or one assistant message; try --completion_column NAME",
-    )
-    return value
+# the columns that `token_gradients` returns: those of `teacher_view`, and of the update itself
+TOKEN_FIGURES = (
+    *("kl/teacher", "policy/entropy", "policy/teacher_entropy", "policy/overlap"),
+    *("policy/clip_frac", "kl/approx", "policy/lost_mass"),
+)
 
 
-def data_sample(config: Config, models, row: dict) -> dict:
-    """A row of the data as if the student had written its completion; the end token is part of it."""
-    text, end = data_completion(config, row), models.tokenizer.eos_token_id
-    end = end if end in models.eos_ids else models.eos_ids[0]
-    ids = [*models.tokenizer(text, add_special_tokens=False).input_ids, end]
-    finished, ids = len(ids) <= config.max_new_tokens, ids[: config.max_new_tokens]
-    sample = {"prompt": row["prompt"], "prompt_ids": row["prompt_ids"], "completion": text, "response_ids": ids}
-    sample |= {"rollout_logprobs": [0.0] * len(ids), "finished": finished, "rewards": {}, "score": 0.0}
-    return sample | {"group": -1, "weights": {}, "offpolicy": True}
+def token_gradients(config: Config, policy, hidden, known: dict, dist, scale):
+    """Run the output layer on n states, and the backward pass down to them, times `scale`.
+
+    Args:
+        hidden: [n, H], slices of a leaf.
+        known: of the n tokens, what the batch has; `weights` are those of the loss.
+        dist: the teacher's log-probs [n, W], None where the batch has what is needed of the teacher.
+
+    Returns:
+        (weighted loss, [n, 7] of TOKEN_FIGURES, largest ratio).
+    """
+    import torch
+
+    logits = widened(all_logits(policy, hidden)) / config.temperature  # [n, rows]
+    lost = lost_mass(policy, logits.detach())
+    logits = known_logits(policy, logits)  # [n, V]
+    shared = logits if dist is None else logits[:, : dist.shape[1]]
+    student, weights = torch.log_softmax(shared.detach(), -1), known["weights"]
+    loss, heads, gradients = weights.new_zeros(()), [], []
+    if config.objective != "policy_gradient" and config.kl_coef:
+        head, value, gradient = divergence_head(config, shared, student, known, dist)
+        share = config.kl_coef * weights
+        loss, heads, gradients = (value * share).sum(), [head], [gradient.mul_((share * scale)[:, None])]
+    if config.entropy_coef:  # d H / d logits = -p (log p + H)
+        p, log_p = student.exp(), student
+        entropy = -(p * log_p).sum(-1, keepdim=True)
+        heads.append(shared)
+        gradients.append(p * (log_p + entropy) * (config.entropy_coef * weights * scale)[:, None])
+    clipped = kl = ratio = weights * 0
+    if "advantages" in known or "old_logprobs" in known:
+        logprobs = logits.gather(-1, known["input_ids"][:, None]).squeeze(-1) - logits.logsumexp(-1)
+        old, advantages = known.get("old_logprobs", logprobs.detach()), known.get("advantages", weights * 0)
+        bounds = (config.clip_eps_low, config.clip_eps_high, config.dual_clip)
+        per_token, ratio, clipped = policy_loss(logprobs, old, advantages, *bounds)
+        per_token, ratio = per_token * known.get("corrections", 1.0), ratio.detach()
+        kl = ratio - 1 - ratio.log()  # k3 of KL(old || new) on samples of the old policy
+        part = (per_token * weights).sum()
+        loss = loss + part.detach()
+        heads.append(part)
+        gradients.append(scale)
+    torch.autograd.backward(heads, gradients)
+    seen = teacher_view(config, student, known, dist)
+    return loss, torch.cat([seen, torch.stack([clipped, kl, lost], -1)], -1), ratio.max()
 
 
-def check_rows(config: Config, rows: list[dict], held_out: list[dict], names: list[str]) -> None:
-    """Raise UserError for rows without a teacher, or without a completion where those of the data are used."""
-    for row in rows + held_out:
-        teacher_of(config, row, names)
-    for row in rows if config.offpolicy_frac else []:
-        data_completion(config, row)
+def divergence_head(config: Config, logits, student, known: dict, dist):
+    """What the divergence is taken of, its values [n], and its gradient with respect to that.
+
+    Over the whole vocabulary these are the logits; with `kl_top_k` they are the log-probs of the chosen tokens and of
+    the rest, whose softmax is themselves.
+    """
+    beta, k = OBJECTIVES[config.objective], config.kl_top_k
+    beta = config.beta if beta is None else beta
+    if dist is not None and not 0 < k < dist.shape[1]:
+        return logits, *divergence(student, dist, beta)
+    if dist is None:
+        ids, teacher = known["teacher_ids"], known["teacher_top"]
+    else:
+        ids = (dist if config.top_k_of == "teacher" else student).topk(k).indices
+        teacher = dist.gather(-1, ids)
+    head = with_rest(logits.gather(-1, ids) - logits.logsumexp(-1, keepdim=True))  # [n, k + 1]
+    return head, *divergence(head.detach(), with_rest(teacher), beta)
 
 
-def teacher_of(config: Config, row: dict, names: list[str]) -> int:
-    """Index of the teacher of a row."""
-    if not config.teacher_column:
-        return 0
-    value = str(row["columns"].get(config.teacher_column))
-    need(
-        value in names,
-        f"prompt {str(row['prompt'])[:60]!r}: got {config.teacher_column} {value!r}; expected one of "
-        f"{', '.join(names)}{suggest(value, names)}",
-    )
-    return names.index(value)
+def teacher_view(config: Config, student, known: dict, dist):
+    """Per token: reverse KL, entropy of student and of teacher, overlap, [n, 4]; NaN where the teacher does not tell.
+
+    Without the teacher's distribution, the reverse KL is estimated on the sampled token (k1).
+    """
+    import torch
+
+    if dist is not None:
+        return gap_figures(student, dist, LOOKED_AT)
+    nothing = student[:, 0] * math.nan
+    if "teacher_logprobs" not in known:
+        return torch.stack([nothing, -(student.exp() * student).sum(-1), nothing, nothing], -1)
+    logprobs = student.gather(-1, known["input_ids"][:, None]).squeeze(-1)
+    kl = kl_estimate(logprobs, known["teacher_logprobs"], "k1")
+    shared = nothing
+    if "teacher_ids" in known:
+        ids = known["teacher_ids"][:, :COMPARED]
+        shared = overlap(ids, student.topk(ids.shape[1]).indices)
+    entropy = known.get("teacher_entropy", nothing)
+    return torch.stack([kl, -(student.exp() * student).sum(-1), entropy, shared], -1)
+
+
+ADVANTAGES = {"mean": mean_advantages, "grpo": grpo_advantages, "rloo": rloo_advantages}
+
+
+def distillation_advantages(config: Config, batch: dict, samples: list[dict], kl_coef: float):
+    """Advantages [B, T] of teacher and rewards."""
+    import torch
+
+    mask = batch["loss_mask"]
+    advantages = torch.zeros(mask.shape, device=mask.device)
+    if config.objective == "policy_gradient":
+        seen = batch.get("old_logprobs", batch["rollout_logprobs"])  # with one update a step they are the same
+        gap = kl_estimate(seen, batch["teacher_logprobs"], "k1") * mask
+        advantages = -kl_coef * discounted_returns(gap, mask, config.discount)
+    if config.reward_coef:
+        scores = torch.tensor([s["score"] for s in samples], device=mask.device)
+        groups = torch.tensor([s.get("group", i) for i, s in enumerate(samples)], device=mask.device)
+        applies = [any(value is not None for value in s["rewards"].values()) for s in samples]
+        scored = torch.tensor(applies, device=mask.device)
+        if scored.any():
+            values = ADVANTAGES[config.advantage](scores=scores[scored], groups=groups[scored], config=config)
+            advantages[scored] += config.reward_coef * values[:, None] * mask[scored]
+    return advantages
 
 
 # ---------------------------------------------------------- teachers (src/programs/on_policy_distillation/teachers.py)
@@ -7997,22 +7975,17 @@ def teacher_specs(config: Config) -> dict[str, str]:
     return specs
 
 
-def check_teachers(config: Config, tokenizer, rows: list[dict], held_out: list[dict]) -> None:
-    """Raise UserError unless every teacher reads the student's tokens as the student does; no weights are loaded."""
-    specs = teacher_specs(config)
-    check_rows(config, rows, held_out, list(specs))
-    local = [spec for spec in specs.values() if not is_server(spec)]
-    need(len(local) in (0, len(specs)), "got local teachers and servers; expected all of one kind")
-    need(local or not config.teacher_in_4bit, "got --teacher_in_4bit; expected a teacher that is loaded here")
-    need(local or not config.teacher_precision, "got --teacher_precision; expected a teacher that is loaded here")
-    for spec in specs.values():
-        if is_server(spec):
-            check_server_objective(config)
-            server = ServerTeacher(spec, config)
-            server.check_length(max(len(row["prompt_ids"]) for row in rows + held_out) + config.max_new_tokens)
-            server.check_vocabulary(tokenizer, rows)
-        elif Path(spec).resolve() != Path(config.model).resolve():
-            check_same_tokenizer(tokenizer, load_tokenizer(dataclasses.replace(config, model=spec)), spec, rows)
+def teacher_of(config: Config, row: dict, names: list[str]) -> int:
+    """Index of the teacher of a row."""
+    if not config.teacher_column:
+        return 0
+    value = str(row["columns"].get(config.teacher_column))
+    need(
+        value in names,
+        f"prompt {str(row['prompt'])[:60]!r}: got {config.teacher_column} {value!r}; expected one of "
+        f"{', '.join(names)}{suggest(value, names)}",
+    )
+    return names.index(value)
 
 
 def check_same_tokenizer(tokenizer, other, spec: str, rows: list[dict]) -> None:
@@ -8020,23 +7993,19 @@ def check_same_tokenizer(tokenizer, other, spec: str, rows: list[dict]) -> None:
     ours, theirs = tokenizer.get_vocab(), other.get_vocab()
     wrong = sorted((t for t in ours.keys() | theirs.keys() if ours.get(t) != theirs.get(t)), key=lambda t: (len(t), t))
     shown = "; ".join(f"{t!r} {ours.get(t, 'absent')} / {theirs.get(t, 'absent')}" for t in wrong[:8])
-    shown += "; …" if len(wrong) > 8 else ""
+    remedy = "try a teacher of the same family, or one that teaches by its texts: warm_start.py --teacher"
     need(
         not wrong,
         f"got teacher {spec!r}, whose vocabulary differs from the student's in {len(wrong)} tokens (student's id / "
-        f"teacher's id): {shown}; expected one vocabulary; try a teacher of the same family, "
-        "or one that teaches by its texts: warm_start.py --teacher",
+        f"teacher's id): {shown}; expected one vocabulary; {remedy}",
     )
     for row in rows[:64]:
         text = tokenizer.decode(row["prompt_ids"])
-        a, b = (t(text, add_special_tokens=False).input_ids for t in (tokenizer, other))
-        at = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
-        pieces = [t.convert_ids_to_tokens(ids[at : at + 4]) for t, ids in ((tokenizer, a), (other, b))]
-        need(
-            a == b,
-            f"got teacher {spec!r}, which splits {text[:60]!r} otherwise: student {pieces[0]}, teacher {pieces[1]}; "
-            "expected one tokenizer; try a teacher of the same family, or its texts: warm_start.py --teacher",
+        student, teacher = (t.tokenize(text, add_special_tokens=False) for t in (tokenizer, other))
+        got = (
+            f"got teacher {spec!r}, which splits {text[:60]!r} otherwise: student {student[:8]}, teacher {teacher[:8]}"
         )
+        need(student == teacher, f"{got}; expected one tokenizer; {remedy}")
     if tokenizer.chat_template != other.chat_template:
         say(f"warning: the chat template of teacher {spec!r} differs; it will read prompts in the student's")
 
@@ -8089,58 +8058,28 @@ class LocalTeacher:
             return torch.log_softmax(logits / self.config.temperature, -1)
 
 
-def widened(logits):
-    """Logits in float32 or wider."""
-    return logits.float() if logits.dtype.itemsize < 4 else logits
-
-
 class ServerTeacher:
     """A model behind an OpenAI-compatible server that returns vLLM's `prompt_logprobs`; asked for no text."""
 
+    hint = (
+        "try `vllm serve MODEL`, with --max-logprobs at least --kl_top_k and --max-model-len above the longest prompt "
+        "and completion"
+    )
+
     def __init__(self, url: str, config: Config):
         self.url, _, self.name = url.partition("#")
-        self.url, self.top_k, self.waiting = self.url.rstrip("/"), config.kl_top_k, False
-        served = self.call("/models", None).get("data") or []
+        self.url, self.top_k = self.url.rstrip("/"), config.kl_top_k
+        served = server_json(f"{self.url}/models", None, self.hint).get("data") or []
         if not self.name:
             self.name = served[0]["id"] if served else ""
             need(self.name, f"got teacher {url!r}, which serves no model; expected one; try {url}#MODEL")
         lengths = [entry.get("max_model_len") for entry in served if entry.get("id") == self.name]
-        self.max_length = next(filter(None, lengths), None)  # vLLM says it; None: unknown
+        self.max_length = next(filter(None, lengths), math.inf)  # vLLM says it
 
-    def call(self, path: str, body: dict | None, attempts: int = 4) -> dict:
-        """GET or POST JSON; refused connections and errors of the server are tried again."""
-        headers = {"Content-Type": "application/json"}
-        if os.environ.get("OPENAI_API_KEY"):
-            headers["Authorization"] = f"Bearer {os.environ['OPENAI_API_KEY']}"
-        data = None if body is None else json.dumps(body).encode()
-        for attempt in range(attempts):
-            try:
-                request = urllib.request.Request(self.url + path, data, headers)
-                with urllib.request.urlopen(request, timeout=600) as answer:
-                    return json.loads(answer.read())
-            except urllib.error.HTTPError as error:
-                problem, final = f"{error.code}: {error.read()[:300].decode(errors='replace')}", error.code < 500
-            except (OSError, ValueError) as error:
-                problem, final = str(error), False
-            if final or attempt == attempts - 1:
-                break
-            if attempt == 3 and not self.waiting:  # once, not for each request that is under way
-                self.waiting = True
-                say(f"note: teacher {self.url} does not answer ({problem}); waiting for it")
-            time.sleep(min(0.2 * 4**attempt, 30))
-        sent = "nothing"
-        if body:
-            sent = f"{len(body['prompt'])} token ids as prompt, max_tokens 1, prompt_logprobs {body['prompt_logprobs']}"
-        raise UserError(
-            f"got from {self.url + path}, sent {sent}: {problem}; expected an OpenAI-compatible server such as "
-            "`vllm serve MODEL`, with --max-logprobs at least --kl_top_k and --max-model-len above the longest prompt "
-            "and completion"
-        )
-
-    def ask(self, ids: list[int], attempts: int = 4) -> list[dict]:
+    def ask(self, ids: list[int]) -> list[dict]:
         """For each token but the first: {token id: {"logprob", …}} of itself and the likeliest tokens there."""
-        body = {"model": self.name, "prompt": ids, "max_tokens": 1, "temperature": 1.0}
-        choices = self.call("/completions", body | {"prompt_logprobs": self.top_k}, attempts).get("choices") or [{}]
+        body = {"model": self.name, "prompt": ids, "max_tokens": 1, "temperature": 1.0, "prompt_logprobs": self.top_k}
+        choices = server_json(f"{self.url}/completions", body, self.hint).get("choices") or [{}]
         scored = choices[0].get("prompt_logprobs")
         need(
             isinstance(scored, list) and len(scored) == len(ids) and all(map(self.is_scored, scored[1:], ids[1:])),
@@ -8155,12 +8094,21 @@ class ServerTeacher:
             return False
         return all(isinstance(e, dict) and math.isfinite(e.get("logprob", math.nan)) for e in entry.values())
 
-    def check_vocabulary(self, tokenizer, rows: list[dict]) -> None:
-        """Raise UserError where the server's text of a token id is another than the student's."""
-        size = len(tokenizer)
-        ids = rows[0]["prompt_ids"][:64] + list(range(0, size, max(1, size // 192)))
-        wrong = []
-        for token, entry in self.entries_of(ids):
+    def check(self, tokenizer, rows: list[dict], longest: int) -> None:
+        """Raise UserError where the server's text of a token id is another than the student's, or texts do not fit.
+
+        Args:
+            longest: tokens of the longest prompt and completion.
+        """
+        need(
+            longest < self.max_length,  # it counts the token that it makes
+            f"got prompts and completions of up to {longest} tokens, and teacher {self.url} with a length of "
+            f"{self.max_length}; expected one above; try --max-model-len {longest + 1} there, or a lower "
+            "--max_new_tokens or --max_prompt_tokens",
+        )
+        size, wrong = len(tokenizer), []
+        ids = (rows[0]["prompt_ids"][:64] + list(range(0, size, max(1, size // 192))))[:longest]
+        for token, entry in zip(ids[1:], self.ask(ids), strict=True):
             theirs, ours = entry[str(token)].get("decoded_token"), tokenizer.decode([token])
             if theirs and "\ufffd" not in theirs + ours and theirs.strip() != ours.strip():
                 wrong.append(f"{token} {ours!r} / {theirs!r}")
@@ -8170,27 +8118,10 @@ class ServerTeacher:
             f"tried (id, student's / teacher's): {'; '.join(wrong[:8])}; expected one vocabulary",
         )
 
-    def entries_of(self, ids: list[int]):
-        """(token, its entry) of all but the first, asked for in pieces of up to 64 that fit the server's length."""
-        size = max(2, min(64, (self.max_length or 65) - 1))  # the server counts the token that it makes
-        for start in range(0, len(ids) - 1, size - 1):
-            piece = ids[start : start + size]
-            yield from zip(piece[1:], self.ask(piece), strict=True)
-
-    def check_length(self, longest: int) -> None:
-        """Raise UserError if a text of this many tokens does not fit the server."""
-        need(
-            not self.max_length or longest < self.max_length,
-            f"got prompts and completions of up to {longest} tokens, and teacher {self.url} with a length of "
-            f"{self.max_length}; expected one above; try --max-model-len {longest + 1} there, or a lower "
-            "--max_new_tokens or --max_prompt_tokens",
-        )
-
     def score(self, samples: list[dict]) -> list[dict]:
         """Of each sample: log-probs of its response tokens, and ids and log-probs of the likeliest there."""
         with ThreadPoolExecutor(16) as pool:
-            texts = [s["prompt_ids"] + s["response_ids"] for s in samples]
-            answers = list(pool.map(functools.partial(self.ask, attempts=20), texts))  # 8 minutes, for a restart
+            answers = list(pool.map(self.ask, [s["prompt_ids"] + s["response_ids"] for s in samples]))
         scored = []
         for sample, entries in zip(samples, answers, strict=True):
             entries, ids = entries[len(sample["prompt_ids"]) - 1 :], sample["response_ids"]
@@ -8203,6 +8134,24 @@ class ServerTeacher:
         return scored
 
 
+def check_teachers(config: Config, tokenizer, rows: list[dict], held_out: list[dict]) -> None:
+    """Raise UserError unless every teacher reads the student's tokens as the student does; no weights are loaded."""
+    specs = teacher_specs(config)
+    for row in rows + held_out:
+        teacher_of(config, row, list(specs))
+    local = [spec for spec in specs.values() if not is_server(spec)]
+    need(len(local) in (0, len(specs)), "got local teachers and servers; expected all of one kind")
+    need(local or not config.teacher_in_4bit, "got --teacher_in_4bit; expected a teacher that is loaded here")
+    need(local or not config.teacher_precision, "got --teacher_precision; expected a teacher that is loaded here")
+    for spec in specs.values():
+        if is_server(spec):
+            check_server_objective(config)
+            longest = max(len(row["prompt_ids"]) for row in rows + held_out) + config.max_new_tokens
+            ServerTeacher(spec, config).check(tokenizer, rows, longest)
+        elif Path(spec).resolve() != Path(config.model).resolve():
+            check_same_tokenizer(tokenizer, load_tokenizer(dataclasses.replace(config, model=spec)), spec, rows)
+
+
 def ask_servers(models: DistillationModels, samples: list[dict]) -> None:
     """Add to samples of server teachers what those say of their tokens, each process asking for its share."""
     rank, size = world()
@@ -8210,124 +8159,18 @@ def ask_servers(models: DistillationModels, samples: list[dict]) -> None:
     if not wanted:
         return
     lengths = [len(s["prompt_ids"]) + len(s["response_ids"]) for s in wanted]
-    shares = dealt(
-        lengths, [tuple(s["prompt_ids"]) for s in wanted], size
-    )  # a server may keep what it read of a prompt
+    shares = dealt(lengths, [tuple(s["prompt_ids"]) for s in wanted], size)  # a server may keep a prompt that it read
     local, answers, failure = [wanted[i] for i in shares[rank]], [], None
     try:
         for index, teacher in enumerate(models.teachers):
             theirs = [i for i, s in enumerate(local) if s.get("teacher", 0) == index]
             if theirs and isinstance(teacher, ServerTeacher):
                 answers += zip(theirs, teacher.score([local[i] for i in theirs]), strict=True)
-    except UserError as error:
-        failure = error
+    except UserError as error:  # a fault of scoring: the steps so far are saved
+        failure = RewardError(str(error))
     ordered = [answer for _, answer in sorted(answers, key=lambda pair: pair[0])]
     for sample, answer in zip(wanted, gather_rows(ordered, failure, shares), strict=True):
         sample["scored"] = answer
-
-
-# -------------------------------------------------------------- models (src/programs/on_policy_distillation/models.py)
-
-
-def load_reward(config: Config) -> Reward:
-    """The configured reward functions, those of the embedded task with its data, or none."""
-    specs = config.reward or (EMBEDDED_SPECS if has_embedded_data(config.data) else [])
-    reward = Reward(specs, call_limits(config))
-    need(reward.functions or not config.reward_coef, "got --reward_coef without reward; try --reward FILE.py:function")
-    reward.silent = not reward.functions  # no warning that none applies
-    return reward
-
-
-def load_models(config: Config, device, checkpoint: Path | None = None, tokenizer=None) -> DistillationModels:
-    """Load tokenizer, student (from a checkpoint where there is one) and teachers."""
-    tokenizer = tokenizer or load_tokenizer(config)
-    policy = load_policy(config, device, checkpoint and checkpoint / "policy")
-    if config.gradient_checkpointing:
-        policy.activation_checkpointing_enable({"use_reentrant": False})
-    eos_ids, pad_id = end_and_pad_ids(config, policy, tokenizer)
-    models = DistillationModels(policy, None, None, tokenizer, eos_ids, pad_id, device, [])
-    settle_logits(config, models)
-    check_pads(config, models, policy, "model")
-    share_prompts(config, models, [policy])
-    for spec in teacher_specs(config).values():
-        teacher = ServerTeacher(spec, config) if is_server(spec) else LocalTeacher(spec, config, models)
-        models.teachers.append(teacher)
-    return models
-
-
-def student_learning_rate(config: Config, parameters: int) -> float:
-    """The learning rate, by model size where the setting is 0."""
-    return config.lr or default_learning_rate("student", parameters, bool(config.lora_rank))
-
-
-def make_optimizer(config: Config, models):
-    """AdamW over the student's trained weights."""
-    size = sum(p.numel() for p in models.policy.parameters())
-    return adamw(config, [(models.policy, student_learning_rate(config, size))])
-
-
-# -------------------------------------------------------------- inputs (src/programs/on_policy_distillation/inputs.py)
-
-
-@dataclass
-class Inputs:
-    """What a run is given beside its settings."""
-
-    tokenizer: object
-    rows: list[dict]
-    held_out: list[dict]
-    reward: Reward
-
-
-def load_inputs(config: Config) -> Inputs:
-    """Read prompts and rewards, and check them."""
-    reward, tokenizer = load_reward(config), load_tokenizer(config)
-    inputs = Inputs(tokenizer, *load_splits(config, tokenizer), reward)
-    validate(config, inputs=inputs)
-    return inputs
-
-
-def validate(config: Config, processes: int = 1, inputs: Inputs | None = None, models=None) -> None:
-    """Raise UserError for what cannot work: of the settings alone, then of the inputs, then of inputs with models."""
-    if models:
-        check_context(config, models, inputs.rows + inputs.held_out)
-    elif inputs:
-        for row in (inputs.rows + inputs.held_out)[:: max(1, len(inputs.rows))]:
-            inputs.reward.check_columns(row)
-        check_teachers(config, inputs.tokenizer, inputs.rows, inputs.held_out)
-    else:
-        check_config(config, processes)  # ranges, choices, the objective, the batch; says what is idle
-        teacher_specs(config)
-
-
-# ------------------------------------------------------------ rollout (src/programs/on_policy_distillation/rollout.py)
-
-
-def rollout_batch(config: Config, models, engine, reward: Reward, rows: list, step: int, start: int, timer: dict):
-    """The batch of a step: sampled completions, then completions of the data, from prompt `start` of the stream on.
-
-    Returns:
-        (samples, the stream's next position).
-    """
-    import numpy as np
-
-    given, size = offpolicy_rows(config), config.group_size
-    fresh = config.batch_size - given
-    picked = batch_rows(rows, config, start, fresh // size + given)
-    prompts, rest = [row for row in picked[: fresh // size] for _ in range(size)], picked[fresh // size :]
-    noise = np.random.default_rng([config.seed, 3, step]).random((fresh, config.max_new_tokens))
-    samples = collect(config, models, engine, reward, prompts, noise, timer) if prompts else []
-    samples += [data_sample(config, models, row) for row in rest]
-    names = list(teacher_specs(config))
-    for sample, row in zip(samples, prompts + rest, strict=True):
-        sample["teacher"] = teacher_of(config, row, names)
-    begin = time.perf_counter()
-    ask_servers(models, samples)
-    timer["teacher"] = time.perf_counter() - begin
-    return samples, start + len(picked)
-
-
-# -------------------------------------------- teacher figures (src/programs/on_policy_distillation/teacher_figures.py)
 
 
 def server_tensors(samples: list[dict], batch: dict) -> dict:
@@ -8374,157 +8217,44 @@ def teacher_figures(config: Config, teacher: LocalTeacher, hidden, targets) -> d
     return {name: torch.cat(parts) for name, parts in figures.items()}
 
 
-# ------------------------------------------------------ advantages (src/programs/on_policy_distillation/advantages.py)
-
-ADVANTAGES = {"mean": mean_advantages, "grpo": grpo_advantages, "rloo": rloo_advantages}
+# ------------------------------------------------------------ rollout (src/programs/on_policy_distillation/rollout.py)
 
 
-def distillation_advantages(config: Config, batch: dict, samples: list[dict], kl_coef: float):
-    """Advantages [B, T] of teacher and rewards; 0 on completions of the data, which the student did not sample."""
-    import torch
-
-    mask, sampled = batch["loss_mask"], ~batch["offpolicy"]
-    advantages = torch.zeros(mask.shape, device=mask.device)
-    if config.objective == "policy_gradient":
-        seen = batch.get("old_logprobs", batch["rollout_logprobs"])  # with one update a step they are the same
-        gap = kl_estimate(seen, batch["teacher_logprobs"], "k1") * mask
-        advantages = -kl_coef * discounted_returns(gap, mask, config.discount)
-    if config.reward_coef:
-        scores = torch.tensor([s["score"] for s in samples], device=mask.device)
-        groups = torch.tensor([s.get("group", i) for i, s in enumerate(samples)], device=mask.device)
-        scored = sampled[:, 0] & torch.tensor([any(v is not None for v in s["rewards"].values()) for s in samples]).to(
-            sampled
-        )
-        if scored.any():
-            values = ADVANTAGES[config.advantage](scores=scores[scored], groups=groups[scored], config=config)
-            advantages[scored] += config.reward_coef * values[:, None] * mask[scored]
-    return advantages * sampled
-
-
-# -------------------------------------------- token gradients (src/programs/on_policy_distillation/token_gradients.py)
-
-# the columns that `token_gradients` returns: those of `teacher_view`, and of the update itself
-TOKEN_FIGURES = (
-    *("kl/teacher", "policy/entropy", "policy/teacher_entropy", "policy/overlap"),
-    *("policy/clip_frac", "kl/approx", "policy/lost_mass"),
-)
-
-
-def token_gradients(config: Config, policy, hidden, known: dict, dist, scale):
-    """Run the output layer on n states, and the backward pass down to them, times `scale`.
-
-    Args:
-        hidden: [n, H], slices of a leaf.
-        known: of the n tokens, what the batch has; `weights` are those of the loss.
-        dist: the teacher's log-probs [n, W], None where the batch has what is needed of the teacher.
+def rollout_batch(config: Config, models, engine, reward: Reward, rows: list, step: int, start: int, timer: dict):
+    """The batch of a step: completions sampled from prompt `start` of the stream on.
 
     Returns:
-        (weighted loss, [n, 7] of TOKEN_FIGURES, largest ratio).
+        (samples, the stream's next position).
     """
-    import torch
+    import numpy as np
 
-    logits = widened(all_logits(policy, hidden)) / config.temperature  # [n, rows]
-    lost = lost_mass(policy, logits.detach())
-    logits = known_logits(policy, logits)  # [n, V]
-    shared = logits if dist is None else logits[:, : dist.shape[1]]
-    student, weights = torch.log_softmax(shared.detach(), -1), known["weights"]
-    by_nll = known["offpolicy"] if config.offpolicy_loss == "nll" else torch.zeros_like(known["offpolicy"])
-    loss, heads, gradients = weights.new_zeros(()), [], []
-    if config.objective != "policy_gradient" and config.kl_coef and not by_nll.all():
-        head, value, gradient = divergence_head(config, shared, student, known, dist)
-        share = config.kl_coef * weights * ~by_nll
-        loss, heads, gradients = (value * share).sum(), [head], [gradient.mul_((share * scale)[:, None])]
-    if config.entropy_coef:  # d H / d logits = -p (log p + H)
-        p, log_p = student.exp(), student
-        entropy = -(p * log_p).sum(-1, keepdim=True)
-        heads.append(shared)
-        gradients.append(p * (log_p + entropy) * (config.entropy_coef * weights * scale)[:, None])
-    clipped = kl = ratio = weights * 0
-    if "advantages" in known or "old_logprobs" in known or by_nll.any():
-        logprobs = logits.gather(-1, known["input_ids"][:, None]).squeeze(-1) - logits.logsumexp(-1)
-        old = torch.where(known["offpolicy"], logprobs.detach(), known.get("old_logprobs", logprobs.detach()))
-        advantages = known.get("advantages", weights * 0)
-        bounds = (config.clip_eps_low, config.clip_eps_high, config.dual_clip)
-        per_token, ratio, clipped = policy_loss(logprobs, old, advantages, *bounds)
-        per_token = torch.where(by_nll, -logprobs, per_token * known.get("corrections", 1.0))
-        ratio = ratio.detach()
-        kl = ratio - 1 - ratio.log()  # k3 of KL(old || new) on samples of the old policy
-        part = (per_token * weights).sum()
-        loss = loss + part.detach()
-        heads.append(part)
-        gradients.append(scale)
-    torch.autograd.backward(heads, gradients)
-    seen = teacher_view(config, student, known, dist)
-    return loss, torch.cat([seen, torch.stack([clipped, kl, lost], -1)], -1), ratio.max()
-
-
-def divergence_head(config: Config, logits, student, known: dict, dist):
-    """What the divergence is taken of, its values [n], and its gradient with respect to that.
-
-    Over the whole vocabulary these are the logits; with `kl_top_k` they are the log-probs of the chosen tokens and of
-    the rest, whose softmax is themselves.
-    """
-    beta, k = OBJECTIVES[config.objective], config.kl_top_k
-    beta = config.beta if beta is None else beta
-    if dist is not None and not 0 < k < dist.shape[1]:
-        return logits, *divergence(student, dist, beta)
-    if dist is None:
-        ids, teacher = known["teacher_ids"], known["teacher_top"]
-    else:
-        ids = (dist if config.top_k_of == "teacher" else student).topk(k).indices
-        teacher = dist.gather(-1, ids)
-    head = with_rest(logits.gather(-1, ids) - logits.logsumexp(-1, keepdim=True))  # [n, k + 1]
-    return head, *divergence(head.detach(), with_rest(teacher), beta)
-
-
-def teacher_view(config: Config, student, known: dict, dist):
-    """Per token: reverse KL, entropy of student and of teacher, overlap, [n, 4]; NaN where the teacher does not tell.
-
-    Without the teacher's distribution, the reverse KL is estimated on the sampled token (k1).
-    """
-    import torch
-
-    if dist is not None:
-        return gap_figures(student, dist, LOOKED_AT)
-    nothing = student[:, 0] * math.nan
-    if "teacher_logprobs" not in known:
-        return torch.stack([nothing, -(student.exp() * student).sum(-1), nothing, nothing], -1)
-    logprobs = student.gather(-1, known["input_ids"][:, None]).squeeze(-1)
-    kl = kl_estimate(logprobs, known["teacher_logprobs"], "k1")
-    shared = nothing
-    if "teacher_ids" in known:
-        ids = known["teacher_ids"][:, :COMPARED]
-        shared = overlap(ids, student.topk(ids.shape[1]).indices)
-    entropy = known.get("teacher_entropy", nothing)
-    return torch.stack([kl, -(student.exp() * student).sum(-1), entropy, shared], -1)
-
-
-# ------------------------------------------------------------ metrics (src/programs/on_policy_distillation/metrics.py)
-
-HEAVY = 1 / 3  # share of a sum in one completion above which the mean is mostly about that one
-RESAMPLED = 1000  # draws of the bootstrap
+    picked = batch_rows(rows, config, start, config.batch_size // config.group_size)
+    prompts = [row for row in picked for _ in range(config.group_size)]
+    noise = np.random.default_rng([config.seed, 3, step]).random((config.batch_size, config.max_new_tokens))
+    samples, names = collect(config, models, engine, reward, prompts, noise, timer), list(teacher_specs(config))
+    for sample, row in zip(samples, prompts, strict=True):
+        sample["teacher"] = teacher_of(config, row, names)
+    begin = time.perf_counter()
+    ask_servers(models, samples)
+    timer["teacher"] = time.perf_counter() - begin
+    return samples, start + len(picked)
 
 
 def batch_metrics(config: Config, batch: dict, samples: list[dict], timer: dict) -> dict:
     """Metrics of a rollout: rewards, lengths, speed, and how far sampler and trainer disagree."""
-    import statistics
-
-    sampled = [s for s in samples if "offpolicy" not in s]
-    lengths = [len(s["response_ids"]) for s in sampled]
-    metrics = {}
-    if sampled and sampled[0]["rewards"]:
-        scores = [s["score"] for s in sampled]
+    lengths, metrics = [len(s["response_ids"]) for s in samples], {}
+    if samples[0]["rewards"]:
+        scores = [s["score"] for s in samples]
         metrics = {"reward/mean": statistics.fmean(scores), "reward/std": statistics.pstdev(scores)}
-        metrics |= {f"reward/{name}": mean for name, mean in reward_means(sampled).items()}
+        metrics |= {f"reward/{name}": mean for name, mean in reward_means(samples).items()}
         groups = [scores[i : i + config.group_size] for i in range(0, len(scores), config.group_size)]
         if config.group_size > 1:
             metrics["reward/zero_std_frac"] = statistics.fmean(len(set(group)) == 1 for group in groups)
-    if sampled:
-        metrics["rollout/length_mean"] = statistics.fmean(lengths)
-        metrics["rollout/truncated_frac"] = statistics.fmean(not s["finished"] for s in sampled)
-        metrics["rollout/tokens_per_s"] = sum(lengths) / max(timer["rollout"], 1e-9)
-    if sampled and "old_logprobs" in batch:
-        mask = batch["loss_mask"] * ~batch["offpolicy"]
+    metrics["rollout/length_mean"] = statistics.fmean(lengths)
+    metrics["rollout/truncated_frac"] = statistics.fmean(not s["finished"] for s in samples)
+    metrics["rollout/tokens_per_s"] = sum(lengths) / max(timer["rollout"], 1e-9)
+    if "old_logprobs" in batch:
+        mask = batch["loss_mask"]
         gap = (batch["old_logprobs"] - batch["rollout_logprobs"]) * mask
         w = likelihood_ratio(gap, 0)
         metrics["rollout/logprob_gap_max"] = gap.abs().max().item()
@@ -8534,6 +8264,82 @@ def batch_metrics(config: Config, batch: dict, samples: list[dict], timer: dict)
             cut = batch["corrections"] < w if mismatch_mode(config) == "tis" else batch["corrections"] == 0
             metrics["mismatch/cut_frac"] = masked_mean(cut.float(), mask).item()
     return metrics
+
+
+# -------------------------------------------------------------- models (src/programs/on_policy_distillation/models.py)
+
+
+def load_reward(config: Config) -> Reward:
+    """The configured reward functions, those of the embedded task with its data, or none."""
+    specs = config.reward or (EMBEDDED_SPECS if has_embedded_data(config.data) else [])
+    reward = Reward(specs, call_limits(config))
+    need(reward.functions or not config.reward_coef, "got --reward_coef without reward; try --reward FILE.py:function")
+    reward.silent = not reward.functions  # no warning that none applies
+    return reward
+
+
+@dataclass
+class Inputs:
+    """What a run is given beside its settings."""
+
+    tokenizer: object
+    rows: list[dict]
+    held_out: list[dict]
+    reward: Reward
+
+
+def load_inputs(config: Config) -> Inputs:
+    """Read prompts and rewards, and check them."""
+    reward, tokenizer = load_reward(config), load_tokenizer(config)
+    inputs = Inputs(tokenizer, *load_splits(config, tokenizer), reward)
+    validate(config, inputs=inputs)
+    return inputs
+
+
+def validate(config: Config, processes: int = 1, inputs: Inputs | None = None, models=None) -> None:
+    """Raise UserError for what cannot work: of the settings alone, then of the inputs, then of inputs with models."""
+    if models:
+        check_context(config, models, inputs.rows + inputs.held_out)
+    elif inputs:
+        for row in (inputs.rows + inputs.held_out)[:: max(1, len(inputs.rows))]:
+            inputs.reward.check_columns(row)
+        check_teachers(config, inputs.tokenizer, inputs.rows, inputs.held_out)
+    else:
+        check_config(config, processes)  # ranges, choices, the objective, the batch; says what is idle
+        teacher_specs(config)
+
+
+def load_models(config: Config, device, checkpoint: Path | None = None, tokenizer=None) -> DistillationModels:
+    """Load tokenizer, student (from a checkpoint where there is one) and teachers."""
+    tokenizer = tokenizer or load_tokenizer(config)
+    policy = load_policy(config, device, checkpoint and checkpoint / "policy")
+    if config.gradient_checkpointing:
+        policy.activation_checkpointing_enable({"use_reentrant": False})
+    eos_ids, pad_id = end_and_pad_ids(config, policy, tokenizer)
+    models = DistillationModels(policy, None, None, tokenizer, eos_ids, pad_id, device, [])
+    settle_logits(config, models)
+    check_pads(config, models, policy, "model")
+    share_prompts(config, models, [policy])
+    for spec in teacher_specs(config).values():
+        teacher = ServerTeacher(spec, config) if is_server(spec) else LocalTeacher(spec, config, models)
+        models.teachers.append(teacher)
+    return models
+
+
+def student_learning_rate(config: Config, parameters: int) -> float:
+    """The learning rate, by model size where the setting is 0."""
+    return config.lr or default_learning_rate("student", parameters, bool(config.lora_rank))
+
+
+def make_optimizer(config: Config, models):
+    """AdamW over the student's trained weights."""
+    size = sum(p.numel() for p in models.policy.parameters())
+    return adamw(config, [(models.policy, student_learning_rate(config, size))])
+
+
+# ------------------------------------------------------ evaluation (src/programs/on_policy_distillation/evaluation.py)
+
+RESAMPLED = 1000  # draws of the bootstrap
 
 
 def held_out_gap(config: Config, models, engine, reward: Reward, rows: list[dict]) -> tuple[dict, list[dict]]:
@@ -8636,8 +8442,6 @@ def evaluate(config: Config, models, engine, reward: Reward, rows: list[dict]) -
 class DistillationLog(RunLog):
     """A RunLog whose bar also moves where nothing is rewarded."""
 
-    tail_is_said = False
-
     def show(self, step: int, metrics: dict) -> None:
         """Move the bar, with reward or KL beside it; say the held-out distance."""
         super().show(step, metrics)
@@ -8645,18 +8449,11 @@ class DistillationLog(RunLog):
             self.bar.set_postfix_str(f"KL {metrics.get('kl/teacher', math.nan):.3f}", refresh=False)
             self.bar.update()
         if "eval/reverse_kl" in metrics:
-            low, high, top = map(metrics.get, SPREAD_KEYS.values())
+            low, high = metrics.get(SPREAD_KEYS["low"]), metrics.get(SPREAD_KEYS["high"])
             interval = "" if low is None else f" (95%: {low:.4f} to {high:.4f})"
             self.bar.write(
                 f"step {step}: held-out reverse KL {metrics['eval/reverse_kl']:.4f}{interval}", file=sys.stderr
             )
-            if (top or 0) > HEAVY and not self.tail_is_said:
-                self.tail_is_said = True
-                finding = (
-                    f"one held-out completion carries {top:.0%} of eval/reverse_kl, which is mostly about that one"
-                )
-                advice = f"try --eval_samples {max(4, 2 * self.config.eval_samples)}, or more held-out prompts"
-                self.bar.write(f"warning: {finding}; {advice}", file=sys.stderr)
 
 
 # ------------------------------------------------------------------ step (src/programs/on_policy_distillation/step.py)
@@ -8691,9 +8488,8 @@ def make_experience(config: Config, models, samples: list[dict], kl_coef: float)
 
     batch = collate(samples, models.pad_id, models.device)
     shape, response = batch["input_ids"].shape, batch["response_mask"]
-    per_row = {"teacher": [s.get("teacher", 0) for s in samples], "offpolicy": ["offpolicy" in s for s in samples]}
-    for name, values in per_row.items():
-        batch[name] = torch.tensor(values, device=models.device)[:, None].expand(shape)
+    owners = torch.tensor([s.get("teacher", 0) for s in samples], device=models.device)
+    batch["teacher"] = owners[:, None].expand(shape)
     widths = torch.tensor([getattr(t, "width", 2**62) for t in models.teachers], device=models.device)
     batch["loss_mask"] = response * (batch["input_ids"] < widths[batch["teacher"]])  # a padding row may be sampled
     batch |= server_tensors(samples, batch)
@@ -8708,7 +8504,7 @@ def make_experience(config: Config, models, samples: list[dict], kl_coef: float)
     if sampled or config.reward_coef:
         batch["advantages"] = distillation_advantages(config, batch, samples, kl_coef)
     if weighed:
-        mask, bounds = batch["loss_mask"] * ~batch["offpolicy"], (config.mismatch_low, config.mismatch_high)
+        mask, bounds = batch["loss_mask"], (config.mismatch_low, config.mismatch_high)
         old, sampler = batch["old_logprobs"], batch["rollout_logprobs"]
         batch["corrections"] = mismatch_weights(old, sampler, mask, mismatch_mode(config), *bounds)
     return batch
@@ -8763,13 +8559,12 @@ def accumulate_gradients(config: Config, models, batch: dict, rows, scaler) -> S
 
     Every weight of a token is that of the whole minibatch, so neither micro-batches nor processes change the gradient.
     Below the output layer the backward pass runs once a micro-batch, through it once a piece of `logits_chunk`. Means
-    are over the tokens that the student sampled, NaN where the teacher does not give them.
+    are NaN where the teacher does not give them.
     """
     import torch
 
     index = torch.as_tensor(rows, device=models.device)
     tokens = batch["loss_mask"][index].sum().clamp(min=1)  # over all processes
-    sampled = (batch["loss_mask"][index] * ~batch["offpolicy"][index]).sum().clamp(min=1)
     scale = scaler.scale(torch.ones((), device=models.device))
     statistics = Statistics(STATISTICS, models.device)
     pieces = [
@@ -8777,7 +8572,6 @@ def accumulate_gradients(config: Config, models, batch: dict, rows, scaler) -> S
         for teacher, local_rows in by_teacher(models, batch, rows)
         for piece_rows in micro_batches(batch, local_rows, config.micro_batch_tokens, shared_length(models.networks))
     ]
-    only_nll = config.offpolicy_frac == 1 and config.offpolicy_loss == "nll"  # the teacher has nothing to say
     for teacher, piece_rows in pieces:
         piece, _ = trimmed(batch, piece_rows)
         mask = piece["loss_mask"].bool()
@@ -8786,106 +8580,64 @@ def accumulate_gradients(config: Config, models, batch: dict, rows, scaler) -> S
         with autocast(config, models.device):
             states = predicting_states(models.policy, piece)[mask]  # [N, H]
         leaf = states.detach().requires_grad_()
-        read = "teacher_logprobs" not in piece and not only_nll
+        read = "teacher_logprobs" not in piece
         teacher_states = teacher.states(piece)[mask] if read else None
         for part in pieces_of(config, models.policy, len(leaf)):
             known = {name: x[part] for name, x in flat.items()}
             dist = teacher.logprobs(teacher_states[part]) if read else None  # [n, V]
             loss, figures, ratio = token_gradients(config, models.policy, leaf[part], known, dist, scale)
-            means = torch.where(known["offpolicy"][:, None], 0.0, figures).sum(0) / sampled
-            statistics.add(dict(zip(TOKEN_FIGURES, means, strict=True)))
+            statistics.add(dict(zip(TOKEN_FIGURES, figures.sum(0) / tokens, strict=True)))
             statistics.add({"policy/loss": loss, "policy/ratio_max": ratio})
         states.backward(leaf.grad)
     sum_gradients([models.policy])
     return statistics
 
 
-# -------------------------------------------------------------- memory (src/programs/on_policy_distillation/memory.py)
+# -------------------------------------------------------------------- run (src/programs/on_policy_distillation/run.py)
 
 STUDENT_BUFFERS = 8  # float32 tensors [tokens, vocabulary] of a piece that exist at once, of both models
 
 
-def local_sources(config: Config) -> list[str]:
-    """Where the teachers are that run in this process."""
-    return [source for source in teacher_specs(config).values() if not is_server(source)]
-
-
-def distillation_memory(config: Config, networks: dict, prompt: int, processes: int) -> dict[str, float]:
-    """Bytes per process, see `memory_of_run`.
-
-    Args:
-        networks: student and teachers by their source, on the meta device.
-        prompt: tokens of the longest prompt.
-    """
-    counts = {source: sum(p.numel() for p in network.parameters()) for source, network in networks.items()}
-    shapes = {source: shape_of(network) for source, network in networks.items()}
-    if not all(shapes.values()):
-        return {}
-    student, shape = networks[config.model], shapes[config.model]
-    run = update_pass(config, student, prompt + config.max_new_tokens, processes)
-    at_once = sampled_at_once(config, processes)
-    trained = network_bytes(config, shape, counts[config.model])
-    precision = config.teacher_precision or config.precision
-    width = 4 if precision == "fp32" else 2
-    each, embeddings = (0.516, width) if config.teacher_in_4bit else (width, 4)
-    teachers = sum(frozen_bytes(shapes[s], counts[s], each, embeddings) for s in local_sources(config))
-    head = head_of_pieces(config, shape, run, STUDENT_BUFFERS)
-    return memory_of_run(shape, run, trained, {"teachers": teachers}, head, at_once, config.max_new_tokens)
+def local_teachers(config: Config) -> list:
+    """The teachers that run in this process, on the meta device."""
+    return [shaped_network(config, source) for source in teacher_specs(config).values() if not is_server(source)]
 
 
 def sizes_of_run(config: Config, rows: list[dict], processes: int) -> Sizes:
     """What may be chosen by the memory that is free."""
-    networks = {source: shaped_network(config, source) for source in [config.model, *local_sources(config)]}
+    student, teachers = shaped_network(config, config.model), local_teachers(config)
     prompt = max(len(row["prompt_ids"]) for row in rows)
-    return rollout_sizes(
-        config,
-        lambda changed: distillation_memory(changed, networks, prompt, processes),
-        lambda changed: prompt + changed.max_new_tokens,
-        processes,
-    )
+    width = 4 if (config.teacher_precision or config.precision) == "fp32" else 2
+    widths = (0.516, width) if config.teacher_in_4bit else (width, 4)
+    frozen = {"teachers": sum(network_weights(teacher, *widths) for teacher in teachers)}
 
+    def estimate(changed: Config) -> dict[str, float]:
+        return memory_of_trainer(changed, student, prompt, processes, STUDENT_BUFFERS, frozen)
 
-# ------------------------------------------------------------ dry run (src/programs/on_policy_distillation/dry_run.py)
+    return rollout_sizes(config, estimate, prompt, processes)
 
 
 def print_distillation_plan(config: Config) -> None:
     """Print batch arithmetic, a memory estimate per process, and the settings that are no defaults, as JSON."""
     import torch
 
-    size = int(os.environ.get("WORLD_SIZE", "1"))
+    size, device = int(os.environ.get("WORLD_SIZE", "1")), device_name(config)
     settle_model(config)
     validate(config, size)
-    settle_precision(config, torch.device(device_name(config)))
+    settle_precision(config, torch.device(device))
     inputs = load_inputs(config)
-    rows = inputs.rows
-    sizes = sizes_of_run(config, rows, size)
-    fit = settle_sizes(config, device_name(config), sizes)
-    prompts = [row["prompt"] for row in rows + inputs.held_out]
-    networks = {source: shaped_network(config, source) for source in [config.model, *local_sources(config)]}
-    counts = {source: sum(p.numel() for p in network.parameters()) for source, network in networks.items()}
-    fresh = config.batch_size - offpolicy_rows(config)
-    plan = {
-        "batch": {
-            "processes": size,
-            "steps": config.steps,
-            "completions_per_step": config.batch_size,
-            "prompts": len(rows),
-            "held_out_prompts": len(inputs.held_out),
-            "longest_prompt_tokens": max(len(row["prompt_ids"]) for row in rows),
-            "prompts_past_the_chat_template": strings_past_template(config, inputs.tokenizer, prompts),
-            "sampled_completions_per_step": fresh,
-            "completions_of_the_data_per_step": offpolicy_rows(config),
-            "completions": config.steps * config.batch_size,
-            "completions_per_optimizer_step": config.batch_size // config.minibatches,
-            "optimizer_steps": config.steps * config.ppo_epochs * config.minibatches,
-        },
-        "parameters": {"student": counts[config.model], "teachers": [counts[s] for s in local_sources(config)]},
+    networks = [shaped_network(config, config.model), *local_teachers(config)]
+    student, *teachers = (sum(p.numel() for p in network.parameters()) for network in networks)
+    batch = batch_plan(config, inputs.tokenizer, inputs.rows, inputs.held_out) | {
+        "steps": config.steps,
+        "completions_per_step": config.batch_size,
+        "completions": config.steps * config.batch_size,
+        "completions_per_optimizer_step": config.batch_size // config.minibatches,
+        "optimizer_steps": config.steps * config.ppo_epochs * config.minibatches,
     }
-    settings = changed_settings(config, lr=student_learning_rate(config, counts[config.model]))
-    print_plan(device_name(config), plan, sizes.estimate(config), settings, fit.line)
-
-
-# -------------------------------------------------------------------- run (src/programs/on_policy_distillation/run.py)
+    plan = {"batch": batch, "parameters": {"student": student, "teachers": teachers}}
+    lr = student_learning_rate(config, student)
+    show_plan(config, device, sizes_of_run(config, inputs.rows, size), plan, lr=lr)
 
 
 def train(config: Config) -> int:

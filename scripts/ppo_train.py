@@ -40,70 +40,66 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 """
 
 # Contents
-#       161-250  messages             Errors that a user can mend, each with its exit code, and what is said on stderr
-#       253-293  bundle               Where this bundle and its embedded model, data and rewards lie
-#       296-450  dialect              One setting under several names: ours, those of the pages, and TRL's. A program …
-#       453-679  settings             Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#      682-1058  processes            The processes of a run: device, CPU threads, sums, rows dealt out and gathered, …
-#     1061-1125  exit codes           How a program ends: errors that a user can mend become a message and an exit code
-#     1128-1404  data files           Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they …
-#     1407-1538  tables               Rows of CSV and TSV files: the separator, the header, and the cells below it
-#     1541-1721  nested rows          Rows inside other JSON: an object that holds a list of them, columns instead of …
-#     1724-1887  rows                 Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1890-2093  question parts       Columns that look like a part of the question: texts to read before it, …
-#     2096-2284  chat                 Chat templates: their settings, what they write for messages, and strings that …
-#     2287-2325  held out             Held-out prompts that also train: prompts compared by what they ask, counted, …
-#     2328-2407  prompts              Prompts as token ids, for training and held out
-#     2410-2497  pass band            Prompts drawn by their running pass rate: those outside a band rarely, none …
-#     2500-2706  user code            What a reward is given: texts, copies of the columns, and a state of the …
-#     2709-2971  reward forms         The forms that a reward function may have, loading one, and its arguments
-#     2974-3251  rewards              The reward of a run: a weighted sum of functions; calling them, async ones in …
-#     3254-3408  environments         Environments: classes whose methods are a model's tools, or that talk with it; …
-#     3411-3637  tool calls           Tool calls in what a model wrote: by the tokenizer's response template, or by …
-#     3640-3780  tool runs            Running calls of many conversations side by side: a time limit for each, and …
-#     3783-3845  control tokens       Rendering messages so that nothing in them is read as a control token, where …
-#     3848-4103  turn bridge          The tokens between turns, from the chat template alone: what was sampled is …
-#     4106-4260  conversations        The record of a conversation with an environment, and what the environment says …
-#     4263-4433  play                 Playing conversations of a policy with environments: all that are open are …
-#     4436-4625  play setup           What conversations are played with, and scored by: shared by all programs that …
-#     4628-5132  models               Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     5135-5390  batches              Batches: padding, collating, micro-batches, one line of tokens in which a …
-#     5393-5732  key cache            Keys and values of texts while they are sampled: room to grow, prompts held …
-#     5735-6061  forward              One forward pass: attention that reads a prompt once, backbone, logits, …
-#     6064-6107  folding              LoRA folded into the weights while completions are sampled: a third of the …
-#     6110-6385  cache probe          What the cache and the attention of a model can do, measured before anything is …
-#     6388-6669  sampling             Sampling with the policy itself: a KV cache, rows that leave the batch when …
-#     6672-6834  sync check           Proof that a sampler has the policy's weights: checksums of each tensor, and …
-#     6837-7052  sampling vllm        Sampling with vLLM on the same GPU, and copying the weights into it
-#     7055-7255  rollouts             Sampling and scoring the rows of a batch over all processes, slow rewards while …
-#     7258-7569  losses               The KL to the reference, policy and value losses, and how losses per token …
-#     7572-7675  idle settings        Settings that a configuration makes inert: each is named at the start, with …
-#     7678-8007  advantages           From scores to advantages: penalties and KL in the reward, the estimators; a …
-#     8010-8149  presets              The algorithms by name: which choices each one makes, and which choices …
-#     8152-8440  trainer settings     Settings that several trainers have, with their defaults: a trainer's Config …
-#     8443-8542  own functions        Advantage estimators and policy losses of the user's own, `FILE.py:function`, …
-#     8545-8755  optimizer            The updates of a step: learning rates, gradients over the processes, clipping, …
-#     8758-9069  memory               The memory that a run will need, from the shape of its networks
-#     9072-9131  plan                 What --dry_run prints: the batch, the memory beside what the machine has, the …
-#     9134-9325  fit                  Batch sizes that fit the memory: chosen, said in one line, and what cannot fit …
-#     9328-9432  pictures             Pictures of a run: curves.png, and what samples.jsonl has of each sampled token
-#     9435-9560  output folder        The output folder: whose run it holds, folders that appear whole or not at all, …
-#     9563-9656  checkpoints          The state of a run, checkpoints, resuming, the exported model
-#     9659-9707  run end              What a run that went wrong says of itself at its end, by its last steps and its …
-#     9710-9746  run check            What diagnose.py says of a run that is under way, and at its end
-#     9749-9838  summary              summary.json and the lines at the end of a run
-#    9841-10175  progress             The course of a run and its log: evaluations, what follows a step, stopping by …
-#   10178-10196  paired tests         Intervals, paired tests, pass@k
-#   10199-10225  settings             Settings of the trainer
-#   10228-10289  models               The networks of a run: policy, critic, reference
-#   10292-10347  environment rollout  Rollouts with an environment: conversations of several turns in the place of …
-#   10350-10422  inputs               What a run is given: prompts, rewards, environments; and all checks of it
-#   10425-10595  rollout              The rollout: prompts drawn, completions sampled and measured; dynamic sampling; …
-#   10598-10624  chosen tokens        Tokens that a policy loss treats apart (Clip-Cov, KL-Cov), chosen among all of …
-#   10627-10799  step                 One step: rollout, experience, update, in the order of the data
-#   10802-10840  memory               The memory that a run will need, and the sizes that follow from it
-#   10843-10887  dry run              --dry_run: settings, batch arithmetic, memory
-#   10890-10938  run                  The loop of a run and the command line
+#       157-246  messages          Errors that a user can mend, each with its exit code, and what is said on stderr
+#       249-289  bundle            Where this bundle and its embedded model, data and rewards lie
+#       292-446  dialect           One setting under several names: ours, those of the pages, and TRL's. A program …
+#       449-675  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#      678-1054  processes         The processes of a run: device, CPU threads, sums, rows dealt out and gathered, …
+#     1057-1121  exit codes        How a program ends: errors that a user can mend become a message and an exit code
+#     1124-1258  data files        Data files as text: unpacked, decoded, and refused by name where they hold no data …
+#     1261-1365  tables            Rows of CSV and TSV files: the separator, the header, and the cells below it
+#     1368-1493  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1496-1738  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1741-1938  question parts    Columns that look like a part of the question: texts to read before it, options, …
+#     1941-2129  chat              Chat templates: their settings, what they write for messages, and strings that …
+#     2132-2170  held out          Held-out prompts that also train: prompts compared by what they ask, counted, …
+#     2173-2252  prompts           Prompts as token ids, for training and held out
+#     2255-2342  pass band         Prompts drawn by their running pass rate: those outside a band rarely, none …
+#     2345-2551  user code         What a reward is given: texts, copies of the columns, and a state of the process …
+#     2554-2816  reward forms      The forms that a reward function may have, loading one, and its arguments
+#     2819-3096  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
+#     3099-3253  environments      Environments: classes whose methods are a model's tools, or that talk with it; …
+#     3256-3482  tool calls        Tool calls in what a model wrote: by the tokenizer's response template, or by one …
+#     3485-3625  tool runs         Running calls of many conversations side by side: a time limit for each, and …
+#     3628-3690  control tokens    Rendering messages so that nothing in them is read as a control token, where …
+#     3693-3948  turn bridge       The tokens between turns, from the chat template alone: what was sampled is never …
+#     3951-4105  conversations     The record of a conversation with an environment, and what the environment says in it
+#     4108-4278  play              Playing conversations of a policy with environments: all that are open are sampled …
+#     4281-4470  play setup        What conversations are played with, and scored by: shared by all programs that …
+#     4473-4977  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     4980-5235  batches           Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
+#     5238-5577  key cache         Keys and values of texts while they are sampled: room to grow, prompts held once, …
+#     5580-5906  forward           One forward pass: attention that reads a prompt once, backbone, logits, log-probs …
+#     5909-5952  folding           LoRA folded into the weights while completions are sampled: a third of the kernels …
+#     5955-6230  cache probe       What the cache and the attention of a model can do, measured before anything is …
+#     6233-6514  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     6517-6679  sync check        Proof that a sampler has the policy's weights: checksums of each tensor, and …
+#     6682-6901  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     6904-7104  rollouts          Sampling and scoring the rows of a batch over all processes, slow rewards while …
+#     7107-7418  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     7421-7524  idle settings     Settings that a configuration makes inert: each is named at the start, with what …
+#     7527-7856  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     7859-7998  presets           The algorithms by name: which choices each one makes, and which choices contradict …
+#     8001-8289  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     8292-8391  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
+#     8394-8604  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     8607-8941  memory            The memory that a run will need, from the shape of its networks
+#     8944-9025  plan              What --dry_run prints: the batch, the memory beside what the machine has, the …
+#     9028-9229  fit               Batch sizes that fit the memory: chosen, said in one line, and what cannot fit …
+#     9232-9336  pictures          Pictures of a run: curves.png, and what samples.jsonl has of each sampled token
+#     9339-9464  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
+#     9467-9560  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     9563-9611  run end           What a run that went wrong says of itself at its end, by its last steps and its …
+#     9614-9650  run check         What diagnose.py says of a run that is under way, and at its end
+#     9653-9742  summary           summary.json and the lines at the end of a run
+#    9745-10079  progress          The course of a run and its log: evaluations, what follows a step, stopping by a …
+#   10082-10100  paired tests      Intervals, paired tests, pass@k
+#   10103-10129  settings          Settings of the trainer
+#   10132-10358  rollout           The rollout: prompts drawn, completions or conversations sampled and measured, and …
+#   10361-10494  models            What a run is given, prompts, rewards, environments, networks; and all checks of it
+#   10497-10523  chosen tokens     Tokens that a policy loss treats apart (Clip-Cov, KL-Cov), chosen among all of a …
+#   10526-10698  step              One step: rollout, experience, update, in the order of the data
+#   10701-10792  run               The memory and the plan of a run, its loop, and the command line
 
 import argparse
 import ast
@@ -1128,54 +1124,38 @@ def code_of(error: BaseException, mend: str, stopped: str) -> int:
 # --------------------------------------------------------------------------- data files (src/parts/data/data_files.py)
 
 HEAD_BYTES = 1 << 18  # bytes at the beginning of a file that tell what it is
-EXPORT, UNPACK, SHEET = "exporting its rows as JSONL", "unpacking it first", "saving the sheet as CSV UTF-8"
-# first bytes -> what such a file is, and what to do with it; other binary files are told by their zero bytes
-BINARIES = {
-    rb"PAR1": ("a parquet file", "a name that ends in .parquet"),
-    rb"%PDF-": ("a PDF", EXPORT),
-    rb"PK\x03\x04.*(xl/|\[Content_Types\])": ("an Excel workbook", SHEET),
-    rb"PK\x03\x04": ("a zip archive", UNPACK),
-    rb"\xd0\xcf\x11\xe0\xa1\xb1": ("an old Office file (.xls, .doc)", SHEET),
-    rb"ARROW1|\xff\xff\xff\xff": ("an Arrow file", EXPORT),
-    rb".{4}\0\0\0\0\{\"": ("a safetensors file", EXPORT),
-    rb"\x80[\x02-\x05]": ("a pickle, which is never opened", EXPORT),
-    rb"BZh|\xfd7zXZ|7z\xbc\xaf|Rar!|.{257}ustar": ("an archive", UNPACK),
-}
+MAX_BYTES = 8 << 30  # what one packed or parquet file may unpack to
+EXPORT = "unpacking it, or exporting its rows as JSONL or CSV UTF-8"
+# PDF, zip and Excel, old Office, Arrow, pickle, bzip2, xz, 7z, RAR, zstd; other binary files have zero bytes
+BINARY = re.compile(
+    rb"%PDF-|\x28\xb5\x2f\xfd|PK\x03\x04|\xd0\xcf\x11\xe0|ARROW1|\x80[\x02-\x05]|BZh|\xfd7zXZ|7z\xbc\xaf|Rar!"
+)
 POINTERS = {
     rb"version https://(git-lfs|hawser)\.github\.com/spec/": ("a pointer of Git LFS", "`git lfs pull` in its folder"),
     rb"[./]*(\.git|annex)/[\w./-]*objects/\S*\s*\Z": ("a pointer of git-annex", "`git annex get` in its folder"),
 }
-MARKUP = re.compile(rb"\s*<(!doctype|html|\?xml|head\b|body\b|error\b)", re.IGNORECASE)
-MARKUP_LINE = re.compile(rb"\s*(<[^<>]*>\s*)+(\n|\Z)")
+PAGE = re.compile(rb"\s*<(!doctype html|html|\?xml|head|body|error)\b[^\n]*>\s*(\n|\Z)", re.IGNORECASE)
 REPLY = re.compile(
-    rb"\s*([1-5]\d\d:? |entry |repository |page )?(not found|forbidden|unauthorized|bad (request|gateway)|gone|"
-    rb"internal server error|service unavailable|too many requests|gateway time-?out|"
-    rb"invalid username or password)\.?\s*\Z",
-    re.IGNORECASE,
+    rb"\s*([1-5]\d\d:? |entry |repository |page )?(not found|forbidden|unauthorized)\s*\Z", re.IGNORECASE
 )
-REASON_KEYS = ("error", "errors", "message", "detail")
-REPLY_KEYS = {
-    *(*REASON_KEYS, "code", "status", "statusCode", "status_code", "type", "title", "documentation_url", "path"),
-    *("request_id", "requestId", "traceId", "timestamp", "success", "cause"),
-}
 # columns of prompts: those that always ask, and those that do in one file and are a word about the rows in another
 ASKS = {
     *("prompt", "question", "problem", "query", "instruction", "messages", "conversations", "conversation"),
     *("chosen", "completion"),
 }
 WEAK = {"text", "input", "description"}
-TEXT_CODECS = ("cp1252", "cp1250", "cp1251", "gb18030", "cp932", "big5", "euc_kr", "euc_jp")  # what spreadsheets write
-EASTERN = re.compile("[a-z][¡¢£¥ª¯²³¹º¼½¾¿Ÿ][a-z]")  # Polish, Czech or Hungarian letters, read as CP1252
+OTHER_ENCODING = "data_loader.py --encoding NAME, such as cp1252 or gb18030, if the whole file is in it"
+OTHER_BYTES = re.compile("[\udc80-\udcff]")  # as surrogateescape reads bytes that the encoding does not have
 
 
 class Unpacked(io.RawIOBase):
-    """The bytes of a chunk iterator as a file; what cannot be unpacked is a UserError that names the file."""
+    """Unpacked bytes, at most MAX_BYTES; what cannot be unpacked is a UserError that names the file."""
 
-    def __init__(self, chunks: Iterator[bytes], name: str, inner):
-        self.chunks, self.name, self.rest, self.inner = chunks, name, b"", inner
+    def __init__(self, stream, name: str):
+        self.stream, self.name, self.total = stream, name, 0
 
     def close(self) -> None:
-        self.inner.close()
+        self.stream.close()
         super().close()
 
     def readable(self) -> bool:
@@ -1183,58 +1163,26 @@ class Unpacked(io.RawIOBase):
 
     def readinto(self, buffer) -> int:
         try:
-            while not self.rest and (chunk := next(self.chunks, None)) is not None:
-                self.rest = chunk
-        except UserError:
-            raise
-        except Exception as error:  # zlib, gzip, zstandard, codecs and the system each have their own
-            advice = "; try another --encoding" if isinstance(error, UnicodeDecodeError) else ""
-            got = f"{self.name}: got bytes that cannot be read ({error})"
-            raise UserError(f"{got}; expected an intact file{advice}") from None
-        size = min(len(buffer), len(self.rest))
-        buffer[:size], self.rest = self.rest[:size], self.rest[size:]
-        return size
+            data = self.stream.read(len(buffer))
+        except Exception as error:  # zlib, gzip and the system each have their own
+            got = f"{self.name}: got compressed bytes that cannot be read ({error})"
+            raise UserError(f"{got}; expected an intact file") from None
+        self.total += len(data)
+        got = f"{self.name}: got more than {MAX_BYTES} unpacked bytes"
+        need(self.total <= MAX_BYTES, f"{got}; expected at most that many; try unpacking it if the file is yours")
+        buffer[: len(data)] = data
+        return len(data)
 
 
-def bounded(stream, name: str, limit: int) -> Iterator[bytes]:
-    """Chunks of an unpacked stream; UserError once there is more than the limit."""
-    total = 0
-    while chunk := stream.read(1 << 18):
-        total += len(chunk)
-        got = f"{name}: got more than {limit} unpacked bytes"
-        need(total <= limit, f"{got}; expected at most max_bytes; try --max_bytes if the file is yours")
-        yield chunk
+def open_text(source: str, form: str | None, encoding: str | None = None, sure: bool = False) -> tuple:
+    """Open a file or stdin (`-`) as text without a byte order mark; returns (stream, form).
 
-
-def recoded(stream, codec: str) -> Iterator[bytes]:
-    """Text of another encoding as UTF-8."""
-    chunks = iter(lambda: stream.read(1 << 18), b"")
-    yield from (text.encode() for text in codecs.iterdecode(chunks, codec))
-
-
-def zstd_stream(raw, name: str):
-    """A reader of zstd data: Python 3.14 has one, the package zstandard another."""
-    with contextlib.suppress(ImportError):
-        return importlib.import_module("compression.zstd").ZstdFile(raw)
-    try:
-        zstandard = importlib.import_module("zstandard")
-    except ImportError:
-        advice = "try `pip install zstandard`, or unpack it first"
-        raise UserError(f"{name}: got zstd data; expected the package zstandard; {advice}") from None
-    return zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True)
-
-
-def open_data(
-    source: str, form: str | None, max_bytes: int = 8 << 30, encoding: str | None = None, sure: bool = False
-) -> tuple:
-    """Open a file or stdin (`-`) as UTF-8 bytes without a byte order mark; returns (stream, form).
-
-    Packing and encoding are told from the bytes, as names are often wrong. Without a form (stdin) it is told too;
-    `sure` takes the form as it is.
+    Packing is told from the bytes, as names are often wrong; text is UTF-8, or UTF-16 with a byte order mark, unless
+    an encoding is given. Bytes that it does not have stay as lone surrogates, see `flaw_of_bytes`. Without a form
+    (stdin) it is told too; `sure` takes the form as it is.
 
     Raises:
-        UserError: it holds no rows whatever its name says, such as a pointer of Git LFS, an error page or a pickle, or
-            its encoding cannot be told.
+        UserError: it holds no rows whatever its name says, such as a pointer of Git LFS, an HTML page or a pickle.
     """
     name = "stdin" if source == "-" else source
     with contextlib.ExitStack() as opened:
@@ -1243,214 +1191,108 @@ def open_data(
             head = opened.enter_context(raw).peek(HEAD_BYTES)
         except OSError as error:
             raise UserError(f"got {name}: {error.strerror}; expected a readable file") from None
-        if head[:2] == b"\x1f\x8b" or head[:4] == b"\x28\xb5\x2f\xfd":
-            stream = gzip.GzipFile(fileobj=raw) if head[:2] == b"\x1f\x8b" else zstd_stream(raw, name)
-            raw = io.BufferedReader(Unpacked(bounded(stream, name, max_bytes), name, raw), HEAD_BYTES)
+        if head[:2] == b"\x1f\x8b":
+            raw = io.BufferedReader(Unpacked(gzip.GzipFile(fileobj=raw), name), HEAD_BYTES)
             head = raw.peek(HEAD_BYTES)
-        refuse_no_data(head, name, form)
-        if codec := encoding or codec_of(head, name, form or ("jsonl" if head.lstrip()[:1] in (b"{", b"[") else "txt")):
-            raw = io.BufferedReader(Unpacked(recoded(raw, codec), name, raw), HEAD_BYTES)
-            head = raw.peek(HEAD_BYTES)
-            refuse_no_data(head, name, form)
-        elif head.startswith(codecs.BOM_UTF8):
-            head = head[raw.readinto(bytearray(len(codecs.BOM_UTF8))) :]
-        form = form if sure else form_of_text(head, name, form)
+        wide = head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) and head[2:4] != b"\0\0"
+        told, encoding = bool(encoding), encoding or ("utf-16" if wide else "utf-8-sig")
+        text = codecs.getincrementaldecoder(encoding)("replace").decode(head)
+        refuse_no_data(text.encode() if told or wide else head.removeprefix(codecs.BOM_UTF8), name, form)
+        form = form if sure else form_of_text(text, name, form)
         opened.pop_all()
-    return raw, form
+    newline = "" if form in ("csv", "tsv") else "\n"
+    return io.TextIOWrapper(raw, encoding, "surrogateescape", newline=newline), form
 
 
-def form_of_text(head: bytes, name: str, form: str | None) -> str:
+def flaw_of_bytes(text: str) -> str | None:
+    """What is wrong with a text of `open_text` that has a byte which is not of its encoding."""
+    other = OTHER_BYTES.search(text)
+    return other and f"byte {ord(other[0]) - 0xDC00:#04x}, which is not UTF-8"
+
+
+def form_of_text(head: str, name: str, form: str | None) -> str:
     """The form that a text shows, where it has no name that tells it, or one that tells which JSON it is."""
-    start = head.lstrip()[:1]
+    text = head.lstrip()
     if form is None:
-        form = "jsonl" if start in (b"{", b"[") else "txt"
-    elif form in ("txt", "csv", "tsv") and holds_json(head):
+        form = "jsonl" if text.startswith(("{", "[")) else "txt"
+    elif form in ("txt", "csv", "tsv") and holds_json(text):
         got = f"{name}: got JSON in a file that is read as {form}"
         raise UserError(f"{got}; expected text; try renaming it to end in .json")
     if form == "txt":
-        names = re.split(r"[,;\t]", head.partition(b"\n")[0].decode("utf-8", "replace").strip().lower())
+        names = re.split(r"[,;\t]", text.partition("\n")[0].strip().lower())
         got = f"{name}: got a first line of column names, {', '.join(names)[:60]}, in a file of one prompt a line"
         is_table = len(names) > 1 and {*names} & (ASKS | WEAK) and all(map(str.isidentifier, names))
         need(not is_table, f"{got}; expected prompts; try --input_format csv, or renaming it to end in .csv")
-    return "json" if form == "jsonl" and not begins_lines(head) else form
+    if form == "jsonl":  # or an array or object over several lines
+        first, _, rest = text.partition("\n")
+        return "jsonl" if rest.strip() and first.rstrip().endswith(("]", "}")) else "json"
+    return form
 
 
-def holds_json(head: bytes) -> bool:
+def holds_json(text: str) -> bool:
     """Whether a text is JSON: its first line is an object or array, or all of it is one."""
-    text = head.decode("utf-8", "replace").strip()
     if not text.startswith(("{", "[")):
         return False
     for part in (text.partition("\n")[0], text):
         with contextlib.suppress(ValueError, RecursionError):
             return isinstance(json.loads(part), dict | list)
-    return len(head) >= HEAD_BYTES  # a first line longer than that
-
-
-def begins_lines(head: bytes) -> bool:
-    """Whether a JSON file has a value on its first line, not an array or object over several lines."""
-    first, _, rest = head.lstrip().partition(b"\n")
-    if first[:1] == b"[":
-        return bool(rest.strip()) and first.rstrip().endswith(b"]")
-    return first.strip() != b"{"
+    return len(text) >= HEAD_BYTES  # a first line longer than that
 
 
 def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
     """Raise UserError where the first bytes are those of something that holds no rows."""
-    is_binary = not head.isascii() or b"\0" in head or head.startswith(b"%PDF-")
-    again = "downloading it again, and look at the file first"
-    fits = (pair for first, pair in BINARIES.items() if is_binary and re.match(first, head, re.DOTALL))
-    kind, advice = next(fits, (None, ""))
-    if kind == "a parquet file" and form == "parquet":
-        return
-    if kind is None:
-        kind, advice = next((pair for start, pair in POINTERS.items() if re.match(start, head)), (None, again))
-    if kind is None and MARKUP.match(head) and (form not in ("txt", None) or is_page(head)):
+    kind, advice = None, "downloading it again, and look at the file first"
+    if head.startswith(b"PAR1"):
+        kind, advice = "a parquet file", "a name that ends in .parquet"
+        if form == "parquet":
+            return
+    elif BINARY.match(head) or b"\0" in head[:1024]:
+        kind = "a binary file (a workbook, PDF, archive, pickle or the like), or UTF-16 without its mark"
+        advice = f"{EXPORT}, or --encoding utf-16-le"
+    elif pointer := next((pair for start, pair in POINTERS.items() if re.match(start, head)), None):
+        kind, advice = pointer
+    elif PAGE.match(head):
         kind = "an HTML or XML page"
-    if kind is None and len(head) < 10_000 and (REPLY.match(head) or is_reply(head)):
+    elif REPLY.match(head):
         kind = f"a server's error message, {head[:80].decode('utf-8', 'replace').strip()!r}"
     need(kind is None, f"{name}: got {kind}; expected rows of data as {form or 'text'}; try {advice}")
-
-
-def is_page(head: bytes) -> bool:
-    """Whether a text that begins with markup is a page, not prompts about some."""
-    closed = head.lower().count(b"</html>")
-    lines = [line for line in head.split(b"\n") if line.strip()]
-    if len(lines) == 1:
-        return closed < 2 and head.rstrip().endswith(b">")
-    tags = sum(line.lstrip().startswith(b"<") for line in lines)
-    ends = closed == 0 or (closed == 1 and head.rstrip().endswith(b">"))
-    return ends and 2 * tags >= len(lines) and bool(MARKUP_LINE.match(lines[0]))
-
-
-def is_reply(head: bytes) -> bool:
-    """Whether a file is one JSON object that only says what went wrong."""
-    if not head.lstrip().startswith(b"{"):
-        return False
-    try:
-        value = json.loads(head)
-    except (ValueError, RecursionError):
-        return False
-    failed = {"error", "errors"} & value.keys() and not value.keys() & {*ASKS, *WEAK, "data", "rows"}
-    return bool(failed) or (value.keys() <= REPLY_KEYS and any(key in value for key in REASON_KEYS))
-
-
-def codec_of(head: bytes, name: str, form: str) -> str | None:
-    """What a file has to be decoded by; None for UTF-8, and where its flaws are those of single rows.
-
-    JSON is UTF-8, or UTF-16 with a byte order mark; of spreadsheets and texts other encodings are told, and said.
-    """
-    need(head[:4] not in (b"\xff\xfe\0\0", b"\0\0\xfe\xff"), f"{name}: got UTF-32; expected UTF-8 or UTF-16")
-    if head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
-        return "utf-16"
-    got, advice = (
-        f"{name}: got bytes that are not UTF-8",
-        f"try python scripts/data_loader.py {name} --out clean.jsonl --encoding",
-    )
-    if wide := utf16_of(head):
-        wrong = f"{got} but UTF-16 without a byte order mark; expected UTF-8; {advice} {wide}"
-        need(form in ("csv", "tsv", "txt"), wrong)
-        say(f"{name}: read as {wide.upper()}")
-        return wide
-    bad, good = utf8_counts(head)
-    is_binary = b"\0" in head[:1024] and head.lstrip()[:1] not in (b"{", b"[")
-    need(not is_binary, f"{name}: got some binary file; expected rows of data as {form}; try {EXPORT}")
-    if bad < 2 or good >= bad or form in ("json", "jsonl"):
-        return None
-    near = near_codecs(head)
-    if good and near and {*near} <= {"cp1252", "cp1250"}:
-        return None  # UTF-8 with flaws: in a text of such bytes nothing looks like UTF-8
-    likely = f", perhaps {' or '.join(near)}" if near else ""
-    need(len(near) == 1, f"{got}{likely}; expected UTF-8; {advice} {near[0] if near else 'cp1252'}, or another's name")
-    say(f"{name}: read as {near[0].upper()}")
-    return near[0]
-
-
-def utf16_of(head: bytes) -> str | None:
-    """UTF-16 without a mark, by the zero bytes of its line feeds and Latin letters; else None."""
-    for codec, zeros, others in (("utf-16-le", head[1::2], head[::2]), ("utf-16-be", head[::2], head[1::2])):
-        if zeros.count(0) > 10 * others.count(0) and zeros.count(0) > len(zeros) / 20:
-            with contextlib.suppress(UnicodeDecodeError):
-                codecs.getincrementaldecoder(codec)().decode(head, final=False)
-                return codec
-    return None
-
-
-def utf8_counts(head: bytes) -> tuple[int, int]:
-    """In how many places a text is not UTF-8, and how many characters of several bytes it has besides."""
-    if len(head) >= HEAD_BYTES:  # the last character may be cut
-        head = head[: head.rfind(b"\n") + 1] or head[:-4]
-    text = head.decode("utf-8", "surrogateescape")
-    places = [len(run) for run in re.findall("[\udc80-\udcff]+", text)]
-    good = len(re.findall("[^\0-\x7f\udc80-\udcff]", text)) if places else 0
-    return sum(max(1, size // 2) for size in places), good  # a character that is cut leaves 3 bytes at most
-
-
-def near_codecs(head: bytes) -> list[str]:
-    """The encodings that a text may well be in, by charset-normalizer; more than one where it cannot be told."""
-    try:
-        normalizer = importlib.import_module("charset_normalizer")
-    except ImportError:
-        return []
-    lines = [line for line in head.split(b"\n") if not line.isascii()]
-    sample = b"\n".join(lines[:-1] if len(head) >= HEAD_BYTES else lines)[: 1 << 16]
-    matches = [*normalizer.from_bytes(sample, cp_isolation=TEXT_CODECS)]
-    ranks = [match.chaos - match.coherence for match in matches]
-    near = [match for match, rank in zip(matches, ranks, strict=True) if rank <= min(ranks) + 0.08]
-    names = {name for match in near for name in match.could_be_from_charset}
-    if names <= {"cp1252", "cp1250"}:
-        if EASTERN.search(sample.decode("cp1252", "replace")):
-            return ["cp1250"]
-        return ["cp1252"] if "cp1252" in names else ["cp1252", "cp1250"]
-    return sorted(match.encoding for match in near)
 
 
 # ----------------------------------------------------------------------------------- tables (src/parts/data/tables.py)
 
 SEPARATORS = (",", ";", "\t", "|")
-MARK = re.compile(r'"?sep=(.)"?[\r\n]*\Z')  # Excel's first line
 LONGEST_CELL = 256 << 20  # characters of a cell
-# what tells a header from a title above it, and from a row of data
+# names of columns, which no row of data holds
 HEADER_NAMES = {*ASKS, *WEAK, "answer", "response", "output", "solution", "rejected", "choices", "id"}
-OTHER_ENCODING = "data_loader.py --encoding cp1252, or another's name, if the whole file is in it"
-OTHER_BYTES = re.compile("[\udc80-\udcff]")
 
 
-def table_rows(stream, name: str, delimiter: str, chosen: str | None = None) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """(line, row) below the header of a CSV file; every cell is text. A row that does not fit comes as its flaw.
+def table_rows(text: str, name: str, delimiter: str, chosen: str | None = None) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """(line, row) below the header of a CSV text; every cell is text. A row that does not fit comes as its flaw.
 
     Args:
-        stream: UTF-8 bytes that can be peeked at.
         name: what messages call the file.
-        delimiter: what stands between cells, unless the file says or shows otherwise.
+        delimiter: what stands between cells, unless the file shows otherwise.
         chosen: the same, whatever the file shows.
     """
     csv.field_size_limit(LONGEST_CELL)
-    head = stream.peek(1 << 20).decode("utf-8", "surrogateescape")
-    with io.TextIOWrapper(stream, "utf-8", "surrogateescape", newline="") as lines:
-        above = 0
-        if mark := MARK.match(head.partition("\n")[0]):
-            lines.readline()
-            head, above, chosen = head.partition("\n")[2], 1, chosen or mark[1]
-        used = chosen or separator_of(head, delimiter, name)
-        if used != delimiter:
-            say(f"{name}: read with {used!r} between the columns")
-        records = first_records(head, used)
-        at = header_at(records)
-        padded = at < len(records) and len(records[at]) > 1 and all(cell[:1] == " " for cell in records[at][1:])
-        reader = csv.reader(lines, delimiter=used, strict=True, skipinitialspace=padded)
-        try:
-            header = next(itertools.islice((cells for cells in reader if any(cells)), at, None), [])
-        except csv.Error as error:
-            raise UserError(f"{name}:1: got a header that is not valid CSV ({error}); expected column names") from None
-        where = f"{name}:{reader.line_num + above}"
-        if at:
-            say(f"{where}: taken for the header; what stands above it is left out")
-        yield from body(reader, column_names(header, where), used, above)
+    used = chosen or separator_of(text, delimiter, name)
+    if used != delimiter:
+        say(f"{name}: read with {used!r} between the columns")
+    first = next(iter(first_records(text, used)), [])
+    padded = len(first) > 1 and all(cell[:1] == " " for cell in first[1:])
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=used, strict=True, skipinitialspace=padded)
+    try:
+        header = next((cells for cells in reader if any(cells)), [])
+    except csv.Error as error:
+        raise UserError(f"{name}:1: got a header that is not valid CSV ({error}); expected column names") from None
+    yield from body(reader, column_names(header, f"{name}:{reader.line_num}"), used)
 
 
 def column_names(header: list[str], where: str) -> list[str]:
     """The names of the columns: without blanks around them, and without the empty columns that spreadsheets append."""
     names = filled([cell.strip() for cell in header])
+    flaw = flaw_of_bytes("".join(names))
+    need(not flaw, f"{where}: got {flaw}; expected UTF-8 text; try {OTHER_ENCODING}")
     twice = [column for column, count in Counter(names).items() if count > 1]
     need(not twice, f"{where}: got the column {twice[:1]} twice; expected each name once; try renaming one")
     text = next((cell for cell in names if len(cell) > 60 or cell[-1:] in tuple(".?!:。？！")), None)
@@ -1461,17 +1303,16 @@ def column_names(header: list[str], where: str) -> list[str]:
     return names
 
 
-def body(reader, names: list[str], delimiter: str, above: int) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """The rows below the header; `above` lines were read before the reader saw the file."""
+def body(reader, names: list[str], delimiter: str) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """The rows below the header."""
     while True:
         start = reader.line_num
-        line = start + above + 1
         try:
             cells = next(reader)
         except StopIteration:
             return
         except csv.Error as error:
-            yield line, RowFlaw("row", f"no CSV ({error})", "RFC 4180 quoting", 'quotes as ""')
+            yield start + 1, RowFlaw("row", f"no CSV ({error})", "RFC 4180 quoting", 'quotes as ""')
             if reader.line_num == start:
                 return
             continue
@@ -1479,17 +1320,14 @@ def body(reader, names: list[str], delimiter: str, above: int) -> Iterator[tuple
             continue
         if len(cells) > len(names):
             cells = cells[: len(names)] + filled(cells[len(names) :])
-        if other := OTHER_BYTES.search("".join(cells)):
-            got = f"byte {ord(other[0]) - 0xDC00:#04x}, which is not UTF-8"
-            yield (
-                line,
-                RowFlaw("row", got, "UTF-8 text", OTHER_ENCODING),
-            )
+        if flaw := flaw_of_bytes("".join(cells)):
+            yield start + 1, RowFlaw("row", flaw, "UTF-8 text", OTHER_ENCODING)
         elif len(cells) != len(names):
-            advice = f"quoting fields that hold {delimiter!r}"
-            yield line, RowFlaw("row", f"{len(cells)} fields", f"{len(names)} as in the header", advice)
+            expected = f"{len(names)} as in the header {', '.join(names)[:60]}"
+            advice = f"quoting fields that hold {delimiter!r}, or a header alone in the first line"
+            yield start + 1, RowFlaw("row", f"{len(cells)} fields", expected, advice)
         else:
-            yield line, dict(zip(names, cells, strict=True))
+            yield start + 1, dict(zip(names, cells, strict=True))
 
 
 def filled(cells: list[str]) -> list[str]:
@@ -1498,32 +1336,21 @@ def filled(cells: list[str]) -> list[str]:
     return cells[:size]
 
 
-def first_records(head: str, delimiter: str) -> list[list[str]]:
-    """Return the first non-empty records, up to the first that is not valid CSV."""
-    records = []
+def first_records(text: str, delimiter: str) -> list[list[str]]:
+    """Return the first 50 records that are not empty, up to the first that is not valid CSV."""
+    reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True), []
     try:
-        for cells in itertools.islice(csv.reader(io.StringIO(head, newline=""), delimiter=delimiter, strict=True), 50):
-            if any(cells):
-                records.append(cells)
+        records += (cells for cells in itertools.islice(reader, 50) if any(cells))
     except csv.Error:
         pass
     return records
 
 
-def header_at(records: list[list[str]]) -> int:
-    """Which record is the header: the first, unless that is a title above known column names."""
-    if not records or len(filled(records[0])) > 1 or records[0][0].strip().casefold() in HEADER_NAMES:
-        return 0
-    known = (len(cells) > 1 and HEADER_NAMES & {cell.strip().casefold() for cell in cells} for cells in records[:10])
-    return next((number for number, is_header in enumerate(known) if is_header), 0)
-
-
-def separator_of(head: str, delimiter: str, name: str) -> str:
+def separator_of(text: str, delimiter: str, name: str) -> str:
     """What stands between the columns: as expected where that parts the header, else what parts all rows alike."""
     parted, steady = [], []
     for separator in dict.fromkeys((delimiter, *SEPARATORS)):
-        records = first_records(head, separator)
-        table = records[header_at(records) :]
+        table = first_records(text, separator)
         width = len(filled(table[0])) if table else 0
         if width > 1:
             parted.append(separator)
@@ -1541,112 +1368,72 @@ def separator_of(head: str, delimiter: str, name: str) -> str:
 # ------------------------------------------------------------------------- nested rows (src/parts/data/nested_rows.py)
 
 ANSWERED = {"answer", "solution", "completion", "response", "output", "chosen"}
-NESTED = {"paragraphs", "qas", "qa_pairs", "questions"}
 LISTS = {
     *("data", "rows", "examples", "samples", "items", "records", "instances", "entries", "tasks", "problems"),
-    *("prompts", "dataset", "train", "test", "validation", "valid", "dev", "eval", *NESTED),
+    *("prompts", "dataset", "train", "test", "validation", "valid", "dev", "eval"),
 }
-CONTEXT = ("text", "context", "passage", "article", "story", "paragraph", "document", "table", "background", "body")
+CONTEXT = {"context", "passage", "article", "story", "paragraphs", "document", "table", "background", "body"}
 CHAT = re.compile(r"""\s*(?:\[\s*)?\{\s*(["'])(role|from|content|value)\1\s*:""")
-# what begins a turn in dialogues that are one text: HH-RLHF, Guanaco and Alpaca, ChatML, Llama 3, Llama 2, Glaive
-TURNS = (
-    r"(?:\A|\n\n)(Human|Assistant): ?",
-    r"### ?(Human|User|Assistant|System|Instruction|Input|Response): ?",
-    r"<\|im_start\|>(\w+)\n",
-    r"<\|start_header_id\|>(\w+)<\|end_header_id\|>",
-    r"(\[/?INST\])",
-    r"(?:\A|\n)(USER|ASSISTANT|FUNCTION RESPONSE|SYSTEM): ",
+# what begins a turn in dialogues that are one text: HH-RLHF, Guanaco and Alpaca, ChatML, Llama 3 and 2, Glaive
+SPEAKER = re.compile(
+    r"(?:\A|\n\n)(Human|Assistant): ?|### ?(Human|User|Assistant|System|Instruction|Input|Response): ?"
+    r"|<\|im_start\|>(\w+)\n|<\|start_header_id\|>(\w+)<\|end_header_id\|>|(\[/?INST\])|(?:\A|\n)(USER|ASSISTANT): "
 )
 TURN_ENDS = re.compile(r"</?s>|<\|(im_end|eot_id|endoftext|begin_of_text)\|>")
-SPEAKERS = {
-    **dict.fromkeys(("human", "user", "instruction", "input", "[inst]"), "user"),
-    **dict.fromkeys(("assistant", "response", "[/inst]"), "assistant"),
-    **{"system": "system", "tool": "tool", "function response": "tool"},
-}
+ANSWERERS = ("assistant", "response", "[/inst]")
 CHAT_COLUMNS = (*sorted(ASKS), "rejected", "response", "output", "text", "input", "history")
 
 
-def rows_in(value: dict, name: str, alone: bool, known=()) -> list | None:
-    """The rows of an object that holds them; None where it is a row itself.
+def rows_in(value: dict, name: str, known=()) -> list | None:
+    """The rows of the only object in a file; None where it is a row itself.
 
     Args:
-        value: a JSON object.
-        name: what messages call its file.
-        alone: it is all that its file holds.
+        name: what messages call the file.
         known: columns that make it a row, beside the usual ones.
 
     Raises:
         UserError: it holds rows, but not plainly which.
     """
-    table = rows_of_columns(value, name, known) if alone else None
-    asks = value.keys() & {*ASKS, *known}
-    lists = [value[key] for key in LISTS & value.keys() if isinstance(value[key], list) and value[key]]
-    is_head = alone and not value.keys() & {*ANSWERED, *known} and any(is_row(items[0]) for items in lists)
-    if table is not None or (asks and not is_head):  # a prompt above a list of rows is not plainly one
+    if (table := rows_of_columns(value, name, known)) is not None:
         return table
-    shared = {key: value[key] for key in CONTEXT if isinstance(value.get(key), str)}
-    nested = {key: item for key, item in value.items() if isinstance(item, list | dict) and item}
-    rows = {key: items for key, items in nested.items() if holds_rows(key, items, value, alone)}
-    objects = {key: item for key, item in value.items() if isinstance(item, dict) and (key in LISTS or len(value) == 1)}
-    tables = [rows_in(item, name, True, known) for item in objects.values()] if alone else []
-    if len(tables) == 1 and tables[0]:
-        return tables[0]
-    if alone and nested and not any(tables) and all(map(is_row, value.values())):
-        rows = {"": [*value.values()]}  # by index, as pandas' orient="index"
-    keys = ["rows"] if "rows" in rows and "row" in rows["rows"][0] else [*rows]
-    if len(keys) == 1 and not asks:
-        unused = [key for key in value if key not in keys and key not in shared] if keys[0] else []
-        if alone and unused:
-            say(f"{name}: read the rows of {keys[0]!r}; not used: {', '.join(unused)[:200]}")
-        return [row for number, item in enumerate(rows[keys[0]], 1) for row in unfolded(item, name, number, shared)]
-    if alone and not value.keys() & (WEAK - {"description"}):
-        keys = keys or [key for key in nested if key in LISTS]
-    if not keys:
+    holders = {key: item for key, item in value.items() if is_holder(key, item, alone=len(value) == 1)}
+    listed = [value[key] for key in LISTS & holders.keys() if is_list_of_rows(value[key])]
+    asks, rows = value.keys() & {*ASKS, *known}, any(is_row(items[0]) for items in listed)
+    if not holders or (asks and (value.keys() & {*ANSWERED, *known} or not rows)):
         return None
-    part = f"json.load(open({name!r}))[{keys[0]!r}]"
-    if isinstance(value[keys[0]], list) and isinstance(value[keys[0]][0], str):
-        part = f"[{{'prompt': text}} for text in {part}]"
-    code = f"import json; json.dump({part}, open('rows.json', 'w'))"
-    got = f"{name}: got one object that holds {' and '.join(map(repr, keys[:5]))}, and not plainly one list of rows"
+    key, items = next(iter(holders.items()))
+    if len(holders) == 1 and not asks and isinstance(items, dict):
+        return rows_in(items, name, known)
+    # the examples of a programming task are no rows
+    cases = {"input", "output"} <= items[0].keys() and value.keys() & WEAK if is_list_of_rows(items) else True
+    if len(holders) == 1 and not asks and not cases and not value.keys() & CONTEXT:
+        if unused := [other for other in value if other != key]:
+            say(f"{name}: read the rows of {key!r}; not used: {', '.join(unused)[:200]}")
+        return items
+    code = f"import json; json.dump(json.load(open({name!r}))[{key!r}], open('rows.json', 'w'))"
+    got = f"{name}: got one object that holds {' and '.join(map(repr, holders))}, and not plainly one list of rows"
     raise UserError(f'{got}; expected JSONL, or one list of objects; try taking one out: python -c "{code}"')
 
 
-def is_row(item) -> bool:
-    """Whether an item has a field that asks, or holds others that may."""
-    return isinstance(item, dict) and bool(item.keys() & (ASKS | NESTED))
+def is_holder(name: str, item, alone: bool) -> bool:
+    """Whether a field of an object is one that may hold its rows."""
+    if isinstance(item, dict):
+        return bool(item) and (name in LISTS or alone)
+    return isinstance(item, list) and bool(item) and (name in LISTS or (is_list_of_rows(item) and is_row(item[0])))
 
 
-def holds_rows(name: str, items, value: dict, alone: bool) -> bool:
-    """Whether a list in an object is one of rows: by the fields of its first item, and of the list's name."""
-    if not isinstance(items, list) or not isinstance(items[0], dict):
-        return False
-    if is_row(items[0]) or (name == "rows" and isinstance(items[0].get("row"), dict)):
-        return alone or name in LISTS
-    # the examples of a programming task are no rows, though those of a task of BIG-bench are
-    cases = {"input", "output"} <= items[0].keys() and name in ("examples", "samples") and value.keys() & WEAK
-    return alone and name in LISTS and not cases
+def is_list_of_rows(item) -> bool:
+    """Whether a value is a list of objects."""
+    return isinstance(item, list) and bool(item) and isinstance(item[0], dict)
 
 
-def unfolded(item, name: str, number: int, shared: dict) -> list:
-    """The rows that an item of a list stands for, each with what they share."""
-    if not isinstance(item, dict):
-        return [item]
-    if isinstance(item.get("row"), dict) and "row_idx" in item:  # as the viewer of the hub gives them
-        cut = ", ".join(map(str, item.get("truncated_cells") or ()))
-        got = f"{name}: got row {number}, of which the hub's viewer has cut {cut}"
-        need(not cut, f"{got}; expected whole cells; try the data set's name, OWNER/NAME, or its parquet files")
-        return [item["row"]]
-    rows = rows_in(item, name, alone=False)
-    return [{**shared, **row} if isinstance(row, dict) else row for row in ([item] if rows is None else rows)]
+def is_row(item: dict) -> bool:
+    """Whether an object has a field that asks."""
+    return bool(item.keys() & ASKS)
 
 
 def rows_of_columns(value: dict, name: str, known) -> list[dict] | None:
-    """The rows of an object whose values are columns: lists, or objects by index, or pandas' orient="split"."""
-    columns, data = value.get("columns"), value.get("data")
-    if isinstance(columns, list) and isinstance(data, list) and data and isinstance(data[0], list):
-        fits = all(isinstance(row, list) and len(row) == len(columns) for row in data)
-        need(fits, f"{name}: got a row of another length than `columns`; expected {len(columns)} cells; try JSONL")
-        return [dict(zip(map(str, columns), row, strict=True)) for row in data]
+    """The rows of an object whose values are columns: lists, or objects by index, as pandas' to_json writes them."""
     asking = [value[key] for key in value.keys() & {*ASKS, *WEAK, *known}]
     if asking and all(isinstance(item, dict) and item and all(map(str.isdigit, item)) for item in value.values()):
         places = [*max(value.values(), key=len)]
@@ -1695,101 +1482,174 @@ def with_chats(row: dict) -> dict:
     return {**row, **chats} if chats else row
 
 
-def turns_in(text: str) -> list[dict] | None:
-    """The messages of a dialogue that is one text, `### Human: … ### Assistant: …` or the like; None for other texts.
-
-    The last one is empty where the text ends with a speaker's mark.
-    """
-    for mark in TURNS:
-        above, *pieces = re.split(mark, text)
-        roles = [SPEAKERS.get(speaker.lower()) for speaker in pieces[::2]]
-        preface = TURN_ENDS.sub("", above).strip()
-        if "assistant" not in roles or None in roles or roles[0] == "assistant":
-            continue
-        if preface and not preface.startswith("Below is an instruction"):  # Alpaca's
-            continue
-        turns = []
-        for role, said in zip(roles, pieces[1::2], strict=True):
-            content = TURN_ENDS.sub("", said).strip()
-            if turns and turns[-1]["role"] == role:
-                turns[-1]["content"] += f"\n\n{content}"
-            else:
-                turns.append({"role": role, "content": content})
-        if preface:
-            turns[0]["content"] = f"{preface}\n\n{turns[0]['content']}"
-        return turns
-    return None
+def holds_answer(text) -> bool:
+    """Whether a value is a dialogue as one text that ends with an answer, such as `### Human: … ### Assistant: …`."""
+    marks = list(SPEAKER.finditer(text)) if isinstance(text, str) else []
+    if len(marks) < 2:
+        return False
+    first, last = (next(filter(None, mark.groups())).lower() for mark in (marks[0], marks[-1]))
+    preface = TURN_ENDS.sub("", text[: marks[0].start()]).strip()
+    begins = first not in ANSWERERS and (not preface or preface.startswith("Below is an instruction"))  # Alpaca's
+    return begins and last in ANSWERERS and TURN_ENDS.sub("", text[marks[-1].end() :]).strip() != ""
 
 
 # --------------------------------------------------------------------------------------- rows (src/parts/data/rows.py)
 
+SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"}
+JSON_SPACE = re.compile(r"[ \t\n\r]*")
 
-def json_lines(stream, name: str) -> list[dict]:
-    """Rows of JSONL; a broken line is named by file and number (blank lines count)."""
+
+def whole_rows(records: Iterable[tuple[int, dict | RowFlaw]], name: str) -> list[dict]:
+    """The rows of records; UserError names the line of the first that is none."""
     rows = []
-    for number, line in enumerate(stream, start=1):
-        if not line.strip():
-            continue
-        try:
-            rows.append(json.loads(line.decode()))
-        except UnicodeDecodeError as error:
-            got = f"{name}:{number}: got byte {line[error.start]:#04x}, which is not UTF-8"
-            raise UserError(f"{got}; expected UTF-8 text; try {OTHER_ENCODING}") from None
-        except (ValueError, RecursionError) as error:
-            raise UserError(f"{name}:{number}: got no JSON ({error}); expected one object a line") from None
-        got = f"{name}:{number}: got {line[:40].decode('utf-8', 'replace')!r}"
-        need(isinstance(rows[-1], dict), f"{got}; expected an object with a prompt")
+    for line, row in records:
+        need(not isinstance(row, RowFlaw), f"{name}:{line}: {row}")
+        rows.append(row)
     return rows
+
+
+def unique(pairs: list[tuple]) -> dict:
+    """A JSON object; RowFlaw where a key stands twice, of which Python would keep the last."""
+    row = dict(pairs)
+    if len(row) != len(pairs):
+        names = [key for key, _ in pairs]
+        twice = next(key for key in names if names.count(key) > 1)
+        raise RowFlaw(twice, "the key twice in one object", "each key once", "keeping one of them")
+    return row
+
+
+def plain_json(text: str):
+    """The value of JSON text.
+
+    Raises:
+        RowFlaw: it is none, or has a key twice in one object.
+    """
+    if flaw := flaw_of_bytes(text):
+        raise RowFlaw("row", flaw, "UTF-8 text", OTHER_ENCODING)
+    try:
+        return json.loads(text, object_pairs_hook=unique)
+    except RecursionError:
+        raise RowFlaw("row", "nesting too deep", "fewer levels", "storing the inner part as JSON text") from None
+    except ValueError as error:
+        at = getattr(error, "pos", 0)
+        got = f"no JSON ({error}, near {text[max(at - 20, 0) : at + 20]!r})"
+        raise RowFlaw("row", got, "one JSON object") from None
+
+
+def as_row(value) -> dict:
+    """A JSON value that is a row; RowFlaw for others, with advice of its own for bare messages."""
+    if isinstance(value, dict):
+        return value
+    is_chat = isinstance(value, list) and value and isinstance(value[0], dict)
+    advice = ['{"messages": […]} for each row, an answer in a field of its own'] if is_chat else []
+    raise RowFlaw("row", f"{type(value).__name__} {value!r:.60}", "a JSON object with named fields", *advice)
+
+
+def json_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """(line, row or its flaw) of JSONL. Lines end at line feeds only; blank ones are counted, not read."""
+    for number, line in enumerate(stream, start=1):
+        if line.strip():
+            try:
+                yield number, as_row(plain_json(line))
+            except RowFlaw as flaw:
+                flaw.parts["row"] = line.rstrip("\r\n")
+                yield number, flaw
+
+
+def json_records(text: str, name: str, known) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """(number, row or its flaw) of a JSON file: an array, an object that holds the rows, or objects in a row."""
+    decoder, values, at = json.JSONDecoder(object_pairs_hook=unique), [], JSON_SPACE.match(text).end()
+    flaw = flaw_of_bytes(text)
+    need(not flaw, f"{name}: got {flaw}; expected UTF-8 text; try {OTHER_ENCODING}")
+    try:
+        while at < len(text):
+            value, at = decoder.raw_decode(text, at)
+            values.append(value)
+            at = JSON_SPACE.match(text, at).end()
+    except RecursionError:
+        raise UserError(f"{name}: got JSON that is nested too deep; expected rows; try JSONL") from None
+    except RowFlaw as flaw:
+        raise UserError(f"{name}: {flaw}") from None
+    except ValueError as error:
+        got = f"{name}: got a file that is no JSON ({error}, near {text[max(at - 20, 0) : at + 20]!r})"
+        raise UserError(f"{got}; expected an array of objects; try mending it, or JSONL") from None
+    if len(values) == 1:
+        value = values[0]
+        inner = rows_in(value, name, known) if isinstance(value, dict) else value
+        values = inner if isinstance(inner, list) else values
+    for number, value in enumerate(values, start=1):
+        try:
+            yield number, as_row(value)
+        except RowFlaw as flaw:
+            yield number, flaw
+
+
+def parquet_records(source: str) -> Iterator[tuple[int, dict]]:
+    """(number, row) of a parquet file, 1000 read at a time."""
+    import pyarrow.parquet
+
+    number = 0
+    try:
+        with open(source, "rb") as raw:
+            refuse_no_data(raw.peek(), source, "parquet")
+            file = pyarrow.parquet.ParquetFile(raw)
+            size = sum(file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups))
+            need(
+                size <= MAX_BYTES, f"{source}: got {size} unpacked bytes; expected at most {MAX_BYTES}; try parts of it"
+            )
+            for batch in file.iter_batches(1000):
+                for row in batch.to_pylist():
+                    number += 1
+                    yield number, row
+    except (OSError, ValueError, pyarrow.ArrowException, RecursionError) as error:
+        raise UserError(f"{source}: got no readable parquet ({str(error)[:200]}); expected an intact file") from None
+
+
+def file_records(
+    source: str, form: str | None, encoding=None, delimiter=None, sure=False, known=()
+) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """(line or number, row or its flaw) of a file, or of stdin (`-`).
+
+    Args:
+        form: jsonl, json, csv, tsv, txt or parquet; None: told from the text.
+        encoding, delimiter: of the text; None: as the file shows.
+        sure: the form is as given, whatever the file shows.
+        known: columns that make an object a row, beside the usual ones.
+    """
+    name = "stdin" if source == "-" else source
+    if form == "parquet":
+        need(source != "-", "got parquet on stdin; expected a file, as parquet is not read in one go")
+        yield from parquet_records(source)
+        return
+    stream, form = open_text(source, form, encoding, sure)
+    try:
+        with stream:
+            if form in ("csv", "tsv"):
+                yield from table_rows(stream.read(), name, "," if form == "csv" else "\t", delimiter)
+            elif form == "txt":
+                yield from prompt_lines(stream)
+            elif form == "json":
+                yield from json_records(stream.read(), name, known)
+            else:
+                yield from json_lines(stream)
+    except (UnicodeDecodeError, OSError) as error:
+        raise UserError(f"{name}: got bytes that cannot be read ({error}); expected an intact file") from None
+
+
+def prompt_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """(line, row or its flaw) of one prompt a line; blank ones are skipped."""
+    for number, line in enumerate(stream, start=1):
+        flaw = flaw_of_bytes(line)
+        if line.strip():
+            yield (
+                number,
+                RowFlaw("prompt", flaw, "UTF-8 text", OTHER_ENCODING) if flaw else {"prompt": line.strip("\r\n")},
+            )
 
 
 def is_hub_id(source: str) -> bool:
     """Whether a name, not a local path, could be `owner/name` or `name` on the hub."""
     return not Path(source).exists() and not source.startswith((".", "/", "~")) and source.count("/") <= 1
-
-
-def json_rows(stream, name: str, form: str) -> list[dict]:
-    """Rows of JSON: a line each, a list of objects, or an object that holds them."""
-    if form == "json":
-        data = stream.read()
-        stream = io.BytesIO(data)
-        try:
-            value = json.loads(data) if data.strip() else []
-        except ValueError as error:
-            if "Extra data" not in str(error):
-                raise
-            value = json_lines(stream, name)
-    else:
-        value = json_lines(stream, name)
-    is_object = isinstance(value, dict)
-    value = (rows_in(value, name, alone=True) or [value]) if is_object else value
-    need(isinstance(value, list), f"{name}: got JSON that is not a list of objects; try JSONL, one object a line")
-    rows = []
-    for number, row in enumerate(value, start=1):
-        need(isinstance(row, dict), f"{name}, row {number}: got {str(row)[:40]!r}; expected an object with a prompt")
-        inner = None if is_object else rows_in(row, name, len(value) == 1)
-        rows += [row] if inner is None else inner
-    return rows
-
-
-def csv_rows(stream, name: str, form: str) -> list[dict]:
-    """Rows of CSV with a header; one that does not fit is named by its line."""
-    rows = []
-    for line, row in table_rows(stream, name, "," if form == "csv" else "\t"):
-        need(isinstance(row, dict), f"{name}:{line}: {row}")
-        rows.append(row)
-    return rows
-
-
-def read_parquet(source: str) -> list[dict]:
-    """Read a parquet file."""
-    import pyarrow.parquet
-
-    with open(source, "rb") as raw:
-        refuse_no_data(raw.peek(), source, "parquet")
-        return pyarrow.parquet.read_table(raw).to_pylist()
-
-
-FORMS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"}
 
 
 def hub_rows(source: str) -> Iterator[dict]:
@@ -1826,24 +1686,15 @@ def hub_is_reached() -> bool:
 
 def read_rows(source: str) -> list[dict]:
     """Read rows from a JSONL, JSON, CSV, TSV or parquet file, or from the hub: `owner/name[:config][@split]`."""
-    path, form = Path(source), FORMS.get(Path(source).suffix.lower())
+    path, form = Path(source), SUFFIXES.get(Path(source).suffix.lower())
     if not path.is_file():
         need(
             is_hub_id(source) and not form,
             f"got data {source!r}, which is not a file; expected JSONL, JSON, CSV, parquet or a hub id",
         )
         return chat_rows(hub_rows(source), source)
-    need(form, f"got data {source!r}; expected a name ending in {', '.join(FORMS)}; try data_loader.py for others")
-    try:
-        if form == "parquet":
-            rows = read_parquet(source)
-        else:
-            stream, form = open_data(source, form)
-            with stream:
-                rows = (csv_rows if form in ("csv", "tsv") else json_rows)(stream, source, form)
-    except (ValueError, OSError, RecursionError) as error:
-        raise UserError(f"{path}: got a file that cannot be read ({error}); expected valid {path.suffix}") from None
-    return chat_rows(rows, source)
+    need(form, f"got data {source!r}; expected a name ending in {', '.join(SUFFIXES)}; try data_loader.py for others")
+    return chat_rows(whole_rows(file_records(source, form), source), source)
 
 
 def chat_rows(rows: Iterable[dict], source: str) -> list[dict]:
@@ -1990,10 +1841,9 @@ def choice_columns(row: dict) -> tuple[str, ...]:
             continue
         if isinstance(value, str) and (name == "choice" or value.strip() in ("[]", "{}")):
             continue
-        if name == "answers":  # ReClor's, or with a truth value each; elsewhere accepted answers
+        if name == "answers":  # ReClor's; elsewhere accepted answers
             several = isinstance(value, list) and len(value) > 1 and row.get("answer") is None
-            judged = several and isinstance(value[0], dict) and bool in map(type, value[0].values())
-            if not several or not (judged or any(row.get(number) is not None for number in NUMBER_KEYS)):
+            if not several or not any(row.get(number) is not None for number in NUMBER_KEYS):
                 continue
         return (name,)
     for family in families:
@@ -2023,20 +1873,16 @@ def squeezed(text: str) -> str:
 
 def is_json_schema(name: str, value) -> bool:
     """Whether a column named as a schema holds a JSON Schema, by which a reward checks, and no tables of a database."""
-    if head_of(name) != "schema":
-        return False
-    try:
+    schema = value
+    with contextlib.suppress(ValueError):
         schema = json.loads(value) if isinstance(value, str) else value
-    except ValueError:
-        return False
-    if not isinstance(schema, dict):
+    if head_of(name) != "schema" or not isinstance(schema, dict):
         return False
     properties, kind = schema.get("properties"), schema.get("type")
     if isinstance(properties, dict) and all(isinstance(one, dict | bool) for one in properties.values()):
         return True
-    return bool(schema.keys() & {"$schema", "$ref", "anyOf", "oneOf", "allOf"}) or (
-        isinstance(kind, str) and kind in JSON_TYPES
-    )
+    marks = schema.keys() & {"$schema", "$ref", "anyOf", "oneOf", "allOf"}
+    return bool(marks) or (isinstance(kind, str) and kind in JSON_TYPES)
 
 
 def unread_parts(row: dict, prompt) -> list[str]:
@@ -2078,11 +1924,10 @@ def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
     counts, answered = Counter(), 0
     for row, prompt in asked:
         counts.update([] if is_prepared(row) else unread_parts(row, prompt))
-        turns = turns_in(prompt) if isinstance(prompt, str) else None
-        answered += bool(turns) and turns[-1]["role"] == "assistant" and turns[-1]["content"] != ""
+        answered += holds_answer(prompt)
     if answered:
         got = f"got {answered} of {len(asked)} prompts that are whole dialogues, answers included"
-        say(f"warning: {source}: {got}; try `python scripts/data_loader.py {source} --out FILE.jsonl`")
+        say(f"warning: {source}: {got}; expected messages; try a file in which `messages` lists the turns")
     if counts:
         names = ", ".join(f"{name} (in {count} of {len(asked)} rows)" for name, count in counts.items())
         say(
@@ -7002,21 +6847,25 @@ class VllmEngine:
     def sync(self, step: int = 0) -> None:
         """Copy the policy's weights into the engine after `step` updates, and forget cached prefixes.
 
-        Layers are loaded anew: where vLLM keeps a matrix packed (on CPUs, or rounded), it is packed again.
+        Every process must call it: an error of one, such as out of memory, is raised by all.
         """
+        failure = None
+        try:
+            self.copy_weights()
+            if self.watch.due(step):
+                self.check(step)
+        except Exception as error:
+            failure = error
+        gather_rows([], failure)
+
+    def copy_weights(self) -> None:
+        """Load vLLM's layers anew: where it keeps a matrix packed (on CPUs, or rounded), it is packed again."""
         import torch
         from vllm.config import set_current_vllm_config
 
         with torch.no_grad(), set_current_vllm_config(self.llm.llm_engine.vllm_config):
             self.network().reload_weights(weights_iterator=self.weights())
         self.llm.reset_prefix_cache()
-        if self.watch.due(step):
-            failure = None
-            try:
-                self.check(step)
-            except Exception as error:  # the other processes wait for this one: tell them
-                failure = error
-            gather_rows([], failure)
 
     def check(self, step: int) -> None:
         """Raise StaleSamplerError unless the engine has the policy's weights."""
@@ -9035,19 +8884,42 @@ def memory_of_run(
     }
 
 
-def sampled_at_once(config: BaseConfig, processes: int) -> int:
-    """Completions that this bundle's sampler holds at once; none where vLLM samples."""
-    share = config.batch_size // processes
-    return 0 if config.rollout_engine == "vllm" else min(config.rollout_batch_size or share, share)
+def longest_row(config: BaseConfig, prompt: int) -> int:
+    """Most tokens of a row, where the longest prompt has so many."""
+    return config.conversation_tokens if getattr(config, "environment", "") else prompt + config.max_new_tokens
 
 
-def update_pass(config: BaseConfig, model, longest: int, processes: int) -> PassShape:
-    """The largest micro-batch of an update, were all its rows as long as the longest prompt and completion.
+def network_weights(network, width: float, embedding_width: float) -> float:
+    """Bytes of a frozen network, whose embedding and output layer have a width of their own."""
+    shape, parameters = shape_of(network), sum(p.numel() for p in network.parameters())
+    return frozen_bytes(shape, parameters, width, embedding_width) if shape else parameters * width
 
-    It is the plain one of rows x columns: where prompts are run once for their rows, and no pads, less is taken.
+
+def memory_of_trainer(
+    config: BaseConfig, model, prompt: int, processes: int, buffers: int, frozen: dict[str, float], networks: int = 1
+) -> dict[str, float]:
+    """Bytes per process of a trainer with this bundle's step, see `memory_of_run`; {} for an unknown architecture.
+
+    The largest micro-batch has rows as long as the longest prompt and completion. It is the plain one of rows x
+    columns: where prompts are run once for their rows, and no pads, less is taken.
+
+    Args:
+        model: the trained network, on the meta device.
+        prompt: tokens of the longest prompt.
+        buffers: see `head_bytes`.
+        frozen: bytes of other networks by name.
+        networks: that are trained, of the size of `model`.
     """
-    rows = min(config.micro_batch_tokens // longest, config.batch_size // config.minibatches // processes)
-    return pass_of_rows(config, model, max(1, rows), longest)
+    shape, parameters = shape_of(model), sum(p.numel() for p in model.parameters())
+    if not shape:
+        return {}
+    longest, share = longest_row(config, prompt), config.batch_size // processes
+    rows = min(config.micro_batch_tokens // longest, share // config.minibatches)
+    run = pass_of_rows(config, model, max(1, rows), longest)
+    trained = tuple(networks * x for x in network_bytes(config, shape, parameters))
+    at_once = 0 if config.rollout_engine == "vllm" else min(config.rollout_batch_size or share, share)
+    head = head_of_pieces(config, shape, run, buffers)
+    return memory_of_run(shape, run, trained, frozen, head, at_once, config.max_new_tokens)
 
 
 def pass_of_rows(config: BaseConfig, model, rows: int, length: int) -> PassShape:
@@ -9113,6 +8985,28 @@ def changed_settings(config, **resolved) -> dict:
     return chosen | {name: value for name, value in values.items() if value != usual.get(name)}
 
 
+def batch_plan(config, tokenizer, rows: list[dict], held_out: list[dict]) -> dict:
+    """What the batch of every plan begins with."""
+    return {
+        "processes": int(os.environ.get("WORLD_SIZE", "1")),
+        "prompts": len(rows),
+        "held_out_prompts": len(held_out),
+        "longest_prompt_tokens": max(len(row["prompt_ids"]) for row in rows),
+        "prompts_past_the_chat_template": strings_past_template(
+            config, tokenizer, [row["prompt"] for row in rows + held_out]
+        ),
+    }
+
+
+def environment_plan(config, setup) -> dict:
+    """What a plan shows of a `PlaySetup`; nothing without one."""
+    if not setup:
+        return {}
+    tools = {kind.name: kind.tool_names for kind in setup.environments.kinds.values()}
+    form = setup.form if isinstance(setup.form, str) else "response template"
+    return {"environment": {"tools": tools, "tool_format": form, "conversation_tokens": config.conversation_tokens}}
+
+
 def print_plan(device: str, plan: dict, memory: dict[str, float], settings: dict, fits: str) -> None:
     """Print a plan as JSON, and whether it fits the memory.
 
@@ -9173,11 +9067,11 @@ def ladder(largest: int, least: int) -> list[int]:
     return list(dict.fromkeys(rungs))
 
 
-def rollout_sizes(config: BaseConfig, estimate: Callable, longest: Callable, processes: int) -> Sizes:
+def rollout_sizes(config: BaseConfig, estimate: Callable, prompt: int, processes: int) -> Sizes:
     """The sizes of trainers with this bundle's step.
 
     Args:
-        longest: config -> tokens of the longest row.
+        prompt: tokens of the longest prompt.
     """
     bits = config.rollout_engine == "hf" and not config.merge_lora
     recompute = {} if config.gradient_checkpointing else {"gradient_checkpointing": True}
@@ -9185,7 +9079,7 @@ def rollout_sizes(config: BaseConfig, estimate: Callable, longest: Callable, pro
     def choices(changed: BaseConfig, heed: bool) -> dict[str, list[dict]]:
         tokens, chunk, rows = (getattr(changed, name) for name in ROLLOUT_SIZES)
         free = {name: not heed or is_chosen_here(changed, name) for name in ROLLOUT_SIZES}
-        budgets = ladder(tokens, longest(changed)) if free["micro_batch_tokens"] else [tokens]
+        budgets = ladder(tokens, longest_row(changed, prompt)) if free["micro_batch_tokens"] else [tokens]
         chunks = ladder(chunk, LEAST_LOGITS) if free["logits_chunk"] else [chunk]
         counts = [rows, *ladder(rows or changed.batch_size // processes, 1)] if free["rollout_batch_size"] else [rows]
         return {
@@ -9312,6 +9206,16 @@ def settle_or_refuse(config: BaseConfig, device: str, sizes: Sizes) -> None:
         say(fit.line)
     if device == "cpu" and max(sizes.estimate(config).values(), default=0) > 2**30:
         give_back_tensors()
+
+
+def show_plan(config: BaseConfig, device: str, sizes: Sizes, plan: dict, **resolved) -> None:
+    """Print what --dry_run shows, with the sizes that fit.
+
+    Args:
+        resolved: settings with the values that were worked out.
+    """
+    fit = settle_sizes(config, device, sizes)
+    print_plan(device, plan, sizes.estimate(config), changed_settings(config, **resolved), fit.line)
 
 
 def give_back_tensors() -> None:
@@ -10225,71 +10129,7 @@ def parse_config(argv: list[str], config_class=Config, description: str = __doc_
     return parse_settings(argv, config_class, description)
 
 
-# --------------------------------------------------------------------------- models (src/programs/ppo_train/models.py)
-
-
-def make_critic(config: Config, policy, device):
-    """A value head that starts at 0, with its own backbone when the critic is separate."""
-    import torch
-    from transformers import AutoModel
-
-    critic = torch.nn.Module()
-    critic.backbone = None
-    if config.critic == "separate":
-        critic.backbone = load_network(AutoModel, config.critic_model or config.model, config, device)
-        known, used = (m.get_input_embeddings().weight.shape[0] for m in (critic.backbone, unwrapped(policy)))
-        need(
-            known >= used,
-            f"got critic_model {config.critic_model!r} of {known} tokens; expected the policy's {used} at least",
-        )
-        if config.lora_rank:
-            critic.backbone = add_lora(critic.backbone, config)
-    size = unwrapped(critic.backbone or policy).config.get_text_config().hidden_size
-    critic.head = torch.nn.Linear(size, 1, device=device)  # float32 whatever the backbone's dtype
-    torch.nn.init.zeros_(critic.head.weight)
-    torch.nn.init.zeros_(critic.head.bias)
-    return critic
-
-
-def load_models(config: Config, device, checkpoint: Path | None = None, tokenizer=None) -> Models:
-    """Load tokenizer, policy, critic and (with KL) reference, from a checkpoint where there is one."""
-    from transformers import AutoModelForCausalLM
-
-    tokenizer = tokenizer or load_tokenizer(config)
-    policy = load_policy(config, device, checkpoint and checkpoint / "policy")
-    critic = make_critic(config, policy, device) if estimator(config).critic else None
-    if checkpoint and critic:
-        import torch
-
-        trained = torch.load(checkpoint / "critic.pt", map_location="cpu", weights_only=True, mmap=True)
-        critic.load_state_dict(trained, strict=False)
-    reference = None
-    if config.kl_coef:
-        reference = policy
-        if adapter_settings(config.model):
-            keep_as_reference(policy, config.model)
-        elif not config.lora_rank:
-            reference = load_network(AutoModelForCausalLM, config.model, config, device, frozen=True)
-    if config.gradient_checkpointing:
-        for network in filter(None, (policy, critic and critic.backbone)):
-            network.activation_checkpointing_enable({"use_reentrant": False})
-    eos_ids, pad_id = end_and_pad_ids(config, policy, tokenizer)
-    models = Models(policy, critic, reference, tokenizer, eos_ids, pad_id, device)
-    settle_logits(config, models)
-    check_pads(config, models, policy, "model")
-    if critic and critic.backbone:
-        check_pads(config, models, critic.backbone, "critic_model")
-    share_prompts(config, models, models.networks)
-    return models
-
-
-def make_optimizer(config: Config, models: Models):
-    """AdamW over the policy, and the critic where there is one."""
-    rates = learning_rates(config, sum(p.numel() for p in models.policy.parameters()))
-    return adamw(config, [pair for pair in zip((models.policy, models.critic), rates, strict=True) if pair[0]])
-
-
-# ------------------------------------------------- environment rollout (src/programs/ppo_train/environment_rollout.py)
+# ------------------------------------------------------------------------- rollout (src/programs/ppo_train/rollout.py)
 
 
 def converse(
@@ -10346,83 +10186,6 @@ def conversation_sample(models: Models, row: dict, talk: Conversation, values: d
         "talk": dataclasses.replace(talk, kind=None, environment=None),  # for metrics; processes exchange samples
     }
 
-
-# --------------------------------------------------------------------------- inputs (src/programs/ppo_train/inputs.py)
-
-
-@dataclass
-class Inputs:
-    """What a run is given beside its settings."""
-
-    tokenizer: object
-    rows: list[dict]
-    held_out: list[dict]
-    reward: Reward
-    environments: object = None  # with --environment
-    setup: PlaySetup | None = None  # what conversations are played with, once the model's end tokens are known
-
-    @property
-    def sample(self) -> Callable:
-        """What samples and scores: completions, or conversations with the environment."""
-        return functools.partial(converse, self.setup) if self.setup else collect
-
-    def prepare_play(self, config: Config, end_ids: list[int]) -> None:
-        """With an environment, leave out prompts that no conversation can begin with."""
-        if self.environments:
-            self.setup = make_play_setup(config, self.tokenizer, end_ids, self.environments)
-            self.rows = playable_rows(config, self.setup, self.rows, config.data)
-            self.held_out = playable_rows(config, self.setup, self.held_out, "held-out prompts")
-
-
-def load_reward(config: Config) -> Reward:
-    """The configured reward functions, by default those of the embedded task with its data."""
-    return Reward(specs_for(config.data, config.reward), call_limits(config))
-
-
-def load_inputs(config: Config) -> Inputs:
-    """Read prompts, rewards and environments, and check them."""
-    tokenizer = load_tokenizer(config)
-    rows, held_out = load_splits(config, tokenizer)
-    environments, reward = load_with_reward(config, tokenizer) if config.environment else (None, load_reward(config))
-    inputs = Inputs(tokenizer, rows, held_out, reward, environments)
-    validate(config, inputs=inputs)
-    return inputs
-
-
-def validate(config: Config, processes: int = 1, inputs: Inputs | None = None, models: Models | None = None) -> None:
-    """Raise UserError for what cannot work: of the settings alone, then of the inputs, then of inputs with models."""
-    if models:
-        if inputs.environments:
-            limit = getattr(unwrapped(models.policy).config.get_text_config(), "max_position_embeddings", None)
-            check_fits(config, limit)
-        else:
-            check_context(config, models, inputs.rows + inputs.held_out)
-    elif inputs:
-        rows = inputs.rows + inputs.held_out
-        for row in rows[:: max(1, len(inputs.rows))]:
-            inputs.reward.check_columns(row)
-        if inputs.environments:
-            check_environment_rows(inputs.environments, rows)
-    else:
-        check_config(config, processes)  # ranges, choices, the algorithm's contradictions, the batch; says what is idle
-        check_loss(config)
-        check_band(config, config.group_size)
-        check_idle(config, bool(config.environment), (*TURN_SETTINGS, "turn_baseline"))
-        check_turn_baseline(config)
-        check_room(config, config.max_prompt_tokens)
-
-
-def check_turn_baseline(config: Config) -> None:
-    """Raise UserError unless the estimator can compare turn by turn, where it has to."""
-    by_turn = [name for name, entry in ADVANTAGES.items() if getattr(entry, "by_turn", False)]
-    need(
-        config.turn_baseline == "conversation" or estimator(config).by_turn,
-        f"got --turn_baseline turn with advantage {config.advantage}; expected one of {', '.join(by_turn)}; "
-        "try --algorithm rloo",
-    )
-
-
-# ------------------------------------------------------------------------- rollout (src/programs/ppo_train/rollout.py)
 
 MEMORY = 0.9  # of the share of groups that were kept: what a step counts beside the next one
 
@@ -10593,6 +10356,142 @@ def evaluate(
         metrics["eval/turns_mean"] = played["rollout/turns_mean"]
         metrics["eval/calls_mean"] = played["tool/calls_mean"]
     return metrics, samples
+
+
+# --------------------------------------------------------------------------- models (src/programs/ppo_train/models.py)
+
+
+def make_critic(config: Config, policy, device):
+    """A value head that starts at 0, with its own backbone when the critic is separate."""
+    import torch
+    from transformers import AutoModel
+
+    critic = torch.nn.Module()
+    critic.backbone = None
+    if config.critic == "separate":
+        critic.backbone = load_network(AutoModel, config.critic_model or config.model, config, device)
+        known, used = (m.get_input_embeddings().weight.shape[0] for m in (critic.backbone, unwrapped(policy)))
+        need(
+            known >= used,
+            f"got critic_model {config.critic_model!r} of {known} tokens; expected the policy's {used} at least",
+        )
+        if config.lora_rank:
+            critic.backbone = add_lora(critic.backbone, config)
+    size = unwrapped(critic.backbone or policy).config.get_text_config().hidden_size
+    critic.head = torch.nn.Linear(size, 1, device=device)  # float32 whatever the backbone's dtype
+    torch.nn.init.zeros_(critic.head.weight)
+    torch.nn.init.zeros_(critic.head.bias)
+    return critic
+
+
+def load_models(config: Config, device, checkpoint: Path | None = None, tokenizer=None) -> Models:
+    """Load tokenizer, policy, critic and (with KL) reference, from a checkpoint where there is one."""
+    from transformers import AutoModelForCausalLM
+
+    tokenizer = tokenizer or load_tokenizer(config)
+    policy = load_policy(config, device, checkpoint and checkpoint / "policy")
+    critic = make_critic(config, policy, device) if estimator(config).critic else None
+    if checkpoint and critic:
+        import torch
+
+        trained = torch.load(checkpoint / "critic.pt", map_location="cpu", weights_only=True, mmap=True)
+        critic.load_state_dict(trained, strict=False)
+    reference = None
+    if config.kl_coef:
+        reference = policy
+        if adapter_settings(config.model):
+            keep_as_reference(policy, config.model)
+        elif not config.lora_rank:
+            reference = load_network(AutoModelForCausalLM, config.model, config, device, frozen=True)
+    if config.gradient_checkpointing:
+        for network in filter(None, (policy, critic and critic.backbone)):
+            network.activation_checkpointing_enable({"use_reentrant": False})
+    eos_ids, pad_id = end_and_pad_ids(config, policy, tokenizer)
+    models = Models(policy, critic, reference, tokenizer, eos_ids, pad_id, device)
+    settle_logits(config, models)
+    check_pads(config, models, policy, "model")
+    if critic and critic.backbone:
+        check_pads(config, models, critic.backbone, "critic_model")
+    share_prompts(config, models, models.networks)
+    return models
+
+
+def make_optimizer(config: Config, models: Models):
+    """AdamW over the policy, and the critic where there is one."""
+    rates = learning_rates(config, sum(p.numel() for p in models.policy.parameters()))
+    return adamw(config, [pair for pair in zip((models.policy, models.critic), rates, strict=True) if pair[0]])
+
+
+@dataclass
+class Inputs:
+    """What a run is given beside its settings."""
+
+    tokenizer: object
+    rows: list[dict]
+    held_out: list[dict]
+    reward: Reward
+    environments: object = None  # with --environment
+    setup: PlaySetup | None = None  # what conversations are played with, once the model's end tokens are known
+
+    @property
+    def sample(self) -> Callable:
+        """What samples and scores: completions, or conversations with the environment."""
+        return functools.partial(converse, self.setup) if self.setup else collect
+
+    def prepare_play(self, config: Config, end_ids: list[int]) -> None:
+        """With an environment, leave out prompts that no conversation can begin with."""
+        if self.environments:
+            self.setup = make_play_setup(config, self.tokenizer, end_ids, self.environments)
+            self.rows = playable_rows(config, self.setup, self.rows, config.data)
+            self.held_out = playable_rows(config, self.setup, self.held_out, "held-out prompts")
+
+
+def load_reward(config: Config) -> Reward:
+    """The configured reward functions, by default those of the embedded task with its data."""
+    return Reward(specs_for(config.data, config.reward), call_limits(config))
+
+
+def load_inputs(config: Config) -> Inputs:
+    """Read prompts, rewards and environments, and check them."""
+    tokenizer = load_tokenizer(config)
+    rows, held_out = load_splits(config, tokenizer)
+    environments, reward = load_with_reward(config, tokenizer) if config.environment else (None, load_reward(config))
+    inputs = Inputs(tokenizer, rows, held_out, reward, environments)
+    validate(config, inputs=inputs)
+    return inputs
+
+
+def validate(config: Config, processes: int = 1, inputs: Inputs | None = None, models: Models | None = None) -> None:
+    """Raise UserError for what cannot work: of the settings alone, then of the inputs, then of inputs with models."""
+    if models:
+        if inputs.environments:
+            limit = getattr(unwrapped(models.policy).config.get_text_config(), "max_position_embeddings", None)
+            check_fits(config, limit)
+        else:
+            check_context(config, models, inputs.rows + inputs.held_out)
+    elif inputs:
+        rows = inputs.rows + inputs.held_out
+        for row in rows[:: max(1, len(inputs.rows))]:
+            inputs.reward.check_columns(row)
+        if inputs.environments:
+            check_environment_rows(inputs.environments, rows)
+    else:
+        check_config(config, processes)  # ranges, choices, the algorithm's contradictions, the batch; says what is idle
+        check_loss(config)
+        check_band(config, config.group_size)
+        check_idle(config, bool(config.environment), (*TURN_SETTINGS, "turn_baseline"))
+        check_turn_baseline(config)
+        check_room(config, config.max_prompt_tokens)
+
+
+def check_turn_baseline(config: Config) -> None:
+    """Raise UserError unless the estimator can compare turn by turn, where it has to."""
+    by_turn = [name for name, entry in ADVANTAGES.items() if getattr(entry, "by_turn", False)]
+    need(
+        config.turn_baseline == "conversation" or estimator(config).by_turn,
+        f"got --turn_baseline turn with advantage {config.advantage}; expected one of {', '.join(by_turn)}; "
+        "try --algorithm rloo",
+    )
 
 
 # ------------------------------------------------------------- chosen tokens (src/programs/ppo_train/chosen_tokens.py)
@@ -10799,95 +10698,50 @@ def policy_share(config: Config, models: Models, piece: dict, hidden, whole: tup
     return ((per_token - config.entropy_coef * entropy) * weights).sum()
 
 
-# --------------------------------------------------------------------------- memory (src/programs/ppo_train/memory.py)
+# --------------------------------------------------------------------------------- run (src/programs/ppo_train/run.py)
 
 POLICY_BUFFERS = 5  # float32 tensors [tokens, vocabulary] of a piece that exist at once, the gradient's among them
 
 
-def longest_row(config: Config, prompt: int) -> int:
-    """Most tokens of a row, where the longest prompt has so many."""
-    return config.conversation_tokens if config.environment else prompt + config.max_new_tokens
-
-
 def memory_estimate(config: Config, model, prompt: int, processes: int) -> dict[str, float]:
-    """Bytes per process, see `memory_of_run`; the critic is counted with the policy's size.
-
-    Args:
-        model: the policy's network on the meta device.
-        prompt: tokens of the longest prompt.
-    """
-    shape, parameters = shape_of(model), sum(p.numel() for p in model.parameters())
-    if not shape:
-        return {}
-    run = update_pass(config, model, longest_row(config, prompt), processes)
+    """Bytes per process, see `memory_of_trainer`; the critic is counted with the policy's size."""
+    own_reference = config.kl_coef and not config.lora_rank
+    reference = network_weights(model, 4 if config.precision == "fp32" else 2, 4) if own_reference else 0
     networks = 2 if estimator(config).critic and config.critic == "separate" else 1
-    trained = tuple(networks * x for x in network_bytes(config, shape, parameters))
-    full = config.kl_coef and not config.lora_rank
-    reference = frozen_bytes(shape, parameters, run.compute, 4) if full else 0
-    head = head_of_pieces(config, shape, run, POLICY_BUFFERS)
-    at_once = sampled_at_once(config, processes)
-    return memory_of_run(shape, run, trained, {"reference": reference}, head, at_once, config.max_new_tokens)
+    return memory_of_trainer(config, model, prompt, processes, POLICY_BUFFERS, {"reference": reference}, networks)
 
 
 def sizes_of_run(config: Config, rows: list[dict], processes: int) -> Sizes:
     """What may be chosen by the memory that is free."""
     model, prompt = shaped_network(config, config.model), max(len(row["prompt_ids"]) for row in rows)
-    return rollout_sizes(
-        config,
-        lambda changed: memory_estimate(changed, model, prompt, processes),
-        lambda changed: longest_row(changed, prompt),
-        processes,
-    )
-
-
-# ------------------------------------------------------------------------- dry run (src/programs/ppo_train/dry_run.py)
+    return rollout_sizes(config, lambda changed: memory_estimate(changed, model, prompt, processes), prompt, processes)
 
 
 def dry_run(config: Config) -> None:
     """Print batch arithmetic, a memory estimate per process, and the settings that are no defaults, as JSON."""
     import torch
 
-    size = int(os.environ.get("WORLD_SIZE", "1"))
+    size, device = int(os.environ.get("WORLD_SIZE", "1")), device_name(config)
     settle_model(config)
     validate(config, size)
-    settle_precision(config, torch.device(device_name(config)))
+    settle_precision(config, torch.device(device))
     inputs = load_inputs(config)
-    prompts = [row["prompt"] for row in inputs.rows + inputs.held_out]
     model = shaped_network(config, config.model)
     parameters = sum(p.numel() for p in model.parameters())
     inputs.prepare_play(config, end_and_pad_ids(config, model, inputs.tokenizer)[0])
-    rows, setup = inputs.rows, inputs.setup
-    sizes = sizes_of_run(config, rows, size)
-    fit = settle_sizes(config, device_name(config), sizes)
-    lr, critic_lr = learning_rates(config, parameters)
-    plan = {
-        "batch": {
-            "processes": size,
-            "steps": config.steps,
-            "completions_per_step": config.batch_size,
-            "prompts": len(rows),
-            "held_out_prompts": len(inputs.held_out),
-            "longest_prompt_tokens": max(len(row["prompt_ids"]) for row in rows),
-            "prompts_past_the_chat_template": strings_past_template(config, inputs.tokenizer, prompts),
-            "prompts_per_step": config.batch_size // config.group_size,
-            "completions": config.steps * config.batch_size,
-            "passes_over_the_data": round(config.steps * config.batch_size / config.group_size / len(rows), 2),
-            "completions_per_optimizer_step": config.batch_size // config.minibatches,
-            "optimizer_steps": config.steps * config.ppo_epochs * config.minibatches,
-        },
-        "parameters": parameters,
+    rows, completions = inputs.rows, config.steps * config.batch_size
+    batch = batch_plan(config, inputs.tokenizer, rows, inputs.held_out) | {
+        "steps": config.steps,
+        "completions_per_step": config.batch_size,
+        "prompts_per_step": config.batch_size // config.group_size,
+        "completions": completions,
+        "passes_over_the_data": round(completions / config.group_size / len(rows), 2),
+        "completions_per_optimizer_step": config.batch_size // config.minibatches,
+        "optimizer_steps": config.steps * config.ppo_epochs * config.minibatches,
     }
-    if setup:
-        plan["environment"] = {
-            "tools": {kind.name: kind.tool_names for kind in setup.environments.kinds.values()},
-            "tool_format": setup.form if isinstance(setup.form, str) else "response template",
-            "conversation_tokens": config.conversation_tokens,
-        }
-    settings = changed_settings(config, lr=lr, critic_lr=critic_lr)
-    print_plan(device_name(config), plan, sizes.estimate(config), settings, fit.line)
-
-
-# --------------------------------------------------------------------------------- run (src/programs/ppo_train/run.py)
+    plan = {"batch": batch, "parameters": parameters} | environment_plan(config, inputs.setup)
+    lr, critic_lr = learning_rates(config, parameters)
+    show_plan(config, device, sizes_of_run(config, rows, size), plan, lr=lr, critic_lr=critic_lr)
 
 
 def train(config: Config) -> int:

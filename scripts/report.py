@@ -26,76 +26,48 @@ Deliberately left out: a server, trackers' own formats (wandb, tensorboard), and
 
     python scripts/report.py runs/first
     python scripts/report.py runs/a runs/b ev/before ev/after --output report.html
-    python scripts/report.py runs/long --watch 30
 
 Exit codes: 0 the page is written, 2 bad input; a page of the readable ones is written where others are not.
 """
 
 # Contents
-#       116-147  messages               Errors that a user can mend, each with its exit code, and what is said on stderr
-#       150-281  dialect                One setting under several names: ours, those of the pages, and TRL's. A …
-#       284-312  settings               Settings: a dataclass whose fields are flags and YAML keys, and the checks …
-#       315-389  extracts               The part of a Python file that some of its names need, as a file of its own
-#       392-403  output folder          The output folder: whose run it holds, folders that appear whole or not at …
-#       406-540  paired tests           Intervals, paired tests, pass@k
-#       543-585  evaluation results     results.json of evaluation.py: reading it, and two of them compared row by row
-#       588-803  metric names           Names of metrics and settings in three kinds of logs
-#       806-827  marked texts           Entries of a text file by name and mark, such as a glossary
-#       830-931  trends                 Trends of a series
-#      934-1094  logged run             A run as its log, settings and samples show it: the facts that causes are …
-#     1097-1301  sample texts           Samples as causes read them: text, score, gold, and what a completion states …
-#     1304-1375  plain logs             Logs of no framework: CSV files, lines of name=value, and the columns that …
-#     1378-1537  sample dumps           Samples that other trainers leave beside their logs: verl's dumps of …
-#     1540-1776  run settings           Settings of a run under common names: ours, TRL's, verl's, EasyR1's, …
-#     1779-2215  log reading            Reading the logs: ours, TRL's, verl's
-#     2218-2274  cause                  A cause: the evidence that it needs, what it explains, and what to change
-#     2277-2353  signs                  Signs: what figures show without saying why; a cause explains them, and none …
-#     2356-2392  overflow               Overflow: a loss, gradient or KL that is not finite, or updates left out for …
-#     2395-2458  jump at restart        A jump at a restart: figures after it do not go on from those before
-#     2461-2497  too hard               Too hard: no completion is right, so no group has anything to prefer
-#     2500-2580  near greedy sampling   Near-greedy sampling: completions of a prompt hardly differ, so neither do …
-#     2583-2633  answer form            The answer's form: completions state the right answer where the reward does …
-#     2636-2707  gold mismatch          Gold that is not the row's: a number against a text, another row's gold, a …
-#     2710-2776  constant reward        A constant reward: every completion is paid the same, or one part always pays …
-#     2779-2818  inverted reward        An inverted reward: wrong answers are paid more than right ones
-#     2821-2856  reward ignores answer  A reward that ignores the answer: right and wrong completions are paid alike, …
-#     2859-2896  noisy reward           A noisy reward: the same completion of the same prompt is paid differently
-#     2899-2944  limit too short        The limit is below what an answer needs: completions are cut from the first …
-#     2947-2976  too easy               Too easy: nearly every completion is right from the start
-#     2979-3013  too sparse             Too sparse for the group: right answers occur, but most groups have none
-#     3016-3059  no group variance      No variance within groups, though scores differ between prompts
-#     3062-3109  sampler mismatch       Sampler and trainer disagree on the probability of sampled tokens
-#     3112-3142  stale weights          Stale weights: the sampler keeps old weights while the trainer moves away …
-#     3145-3216  updates too large      Updates too large: rate, passes or minibatches move the policy further than …
-#     3219-3316  nothing moves          Nothing moves: scores differ in groups and the policy stays what it was
-#     3319-3354  kl holds policy        KL holds the policy: its weight keeps the policy where it began, whatever the …
-#     3357-3457  part bought            One part is bought at the cost of the answer: length, tags, digits, brevity, …
-#     3460-3514  part dies              One part or turn dies while the whole rises
-#     3517-3571  memorised prompts      Few prompts learnt by heart: training rises, held-out does not
-#     3574-3642  other eval task        The held-out prompts are of another task, or also train
-#     3645-3703  critic useless         A critic that explains nothing after its warm-up, while scores differ
-#     3706-3730  conversation fails     Conversations that fail: tools are not called, their calls end in errors
-#     3733-3776  memory grows           Memory that grows step by step although completions do not: of a GPU, or of …
-#     3779-3912  ranking                Which cause explains a run best, and the run's verdict
-#     3915-4188  metric groups          Metrics of three kinds of logs under one name, in groups, each with what it …
-#     4191-4273  sources                What the command line names: runs and evaluations, read, and what of them …
-#     4276-4481  run facts              What the top of the page says of a run
-#     4484-4580  run curves             The curves of all runs as plain data, and which runs are seeds of one setting
-#     4583-4619  small curve            A small drawing of a run for the top of the page, which needs no JavaScript
-#     4622-4666  time table             Where the seconds of a step go, how fast it samples, how much memory it …
-#     4669-4703  evaluation tables      Tables of evaluations, and the paired tests against the first
-#     4706-4767  sample rows            Samples of all sources as rows of plain data for the page's table
-#     4770-4839  packing                Data compressed for the page: base64 of gzip, which browsers unpack by …
-#     4842-6007  page                   The page
-#     6010-6110  command                The command line
+#        87-118  messages            Errors that a user can mend, each with its exit code, and what is said on stderr
+#       121-252  dialect             One setting under several names: ours, those of the pages, and TRL's. A program …
+#       255-283  settings            Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       286-360  extracts            The part of a Python file that some of its names need, as a file of its own
+#       363-374  output folder       The output folder: whose run it holds, folders that appear whole or not at all, …
+#       377-511  paired tests        Intervals, paired tests, pass@k
+#       514-556  evaluation results  results.json of evaluation.py: reading it, and two of them compared row by row
+#       559-776  dialects            What our trainers, TRL, verl and others call metrics and settings
+#       779-880  trends              Trends of a series
+#      883-1050  logged run          A run as its log, settings and samples show it: the facts that causes are told by
+#     1053-1242  run settings        Settings of a run under common names: ours, TRL's, verl's, EasyR1's, ms-swift's; …
+#     1245-1438  sample texts        Samples as causes read them: text, score, gold, and what a completion states and …
+#     1441-1605  sample files        Files of samples: samples.jsonl, TRL's tables of completions, verl's dumps of …
+#     1608-1946  log reading         Reading a log of any dialect in one pass: ours, TRL's, verl's, CSV, lines of …
+#     1949-2129  run folder          A run from its folder: the log, and the settings, samples, data and rewards that …
+#     2132-2189  cause               A cause: the evidence that it needs, what it explains, and what to change
+#     2192-2268  signs               Signs: what figures show without saying why; a cause explains them, and none has …
+#     2271-2486  machinery           Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale …
+#     2489-2715  groups              Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, …
+#     2718-2983  rewards             Rewards at fault: another form, another gold, constant, inverted, blind to the …
+#     2986-3215  updates             Updates at fault: too large, none that moves anything, held by the KL, or led by …
+#     3218-3447  outcomes            What was learnt in place of the task: a part bought or lost, prompts by heart, …
+#     3450-3564  ranking             Which cause explains a run best, and the run's verdict
+#     3567-3654  sources             What the command line names: runs and evaluations, read, and what of them cannot be
+#     3657-3821  run facts           What the page says of a run: held-out figure, how far it came, what it took, how …
+#     3824-4189  curves              The curves of all runs as plain data: metrics of all logs under one name, in …
+#     4192-4321  samples             Samples of all sources as rows, thinned and compressed: browsers unpack base64 …
+#     4324-5418  page                The page
+#     5421-5484  command             The command line
 
 import argparse
 import ast
 import base64
+import bisect
 import csv
 import datetime
 import difflib
-import io
 import itertools
 import json
 import math
@@ -105,7 +77,6 @@ import secrets
 import shlex
 import statistics
 import sys
-import time
 import unicodedata
 import zlib
 from collections import Counter
@@ -585,7 +556,7 @@ def pick_values(values: dict, rows: list[int]) -> Values:
     return Values(**{**values, **picked})
 
 
-# -------------------------------------------------------------------- metric names (src/parts/reading/metric_names.py)
+# ---------------------------------------------------------------------------- dialects (src/parts/reading/dialects.py)
 
 # what each framework's log calls the quantities below; of several names for one in a row, the first here counts
 OURS = {
@@ -612,11 +583,8 @@ OURS = {
     "mismatch/weight_mean": "weight_mean",
     "optim/lr": "lr",
     "optim/grad_norm": "grad_norm",
-    "optim/critic_grad_norm": "critic_grad_norm",
     "optim/updates": "updates",
     "optim/skipped_updates": "skipped",
-    "time/rollout": "time_rollout",
-    "time/reward": "time_reward",
     "time/step": "time_step",
     "memory/gpu_peak_gib": "gpu_memory",
     "memory/process_gib": "memory",
@@ -671,9 +639,6 @@ VERL = {
     "training/rollout_actor_probs_pearson_corr": "probs_correlation",
     "actor/lr": "lr",
     "actor/grad_norm": "grad_norm",
-    "critic/grad_norm": "critic_grad_norm",
-    "timing_s/gen": "time_rollout",
-    "timing_s/reward": "time_reward",
     "timing_s/step": "time_step",
     "perf/max_memory_allocated_gb": "gpu_memory",
 }
@@ -682,14 +647,11 @@ EARLIER = {  # and elsewhere: what TRL's trainers, and OpenRLHF, called them in 
     "completion_length": "length",
     "clip_ratio": "clip_frac",
     "objective/scores": "score",
-    "objective/kl": "kl_sum",
-    "objective/entropy": "entropy_sum",
     "policy/approxkl_avg": "kl_step",
     "policy/clipfrac_avg": "clip_frac",
     "policy/entropy_avg": "entropy",
     "loss/policy_avg": "loss",
     "loss/value_avg": "value_loss",
-    "val/ratio": "ratio_mean",
     "lr": "lr",
     "eval_objective/scores": "held_out",
     # OpenRLHF, as it names them to trackers
@@ -718,113 +680,100 @@ HELD_OUT = {
     "verl": r"val-core/.+/(?:acc|reward)/mean@\d+|val/test_score/.+",
 }
 
-# the settings that a remedy names, by who trains; a page has most of those of ppo_train.py, grpo_train.py of TRL's
+# common name of a setting: ours, TRL's, and the ends of dotted names that mean it elsewhere (verl's, EasyR1's, …)
+SETTINGS = {
+    "temperature": ("temperature", "temperature"),
+    "top_k": ("top_k",),
+    "top_p": ("top_p",),
+    "min_p": ("min_p",),
+    "do_sample": ("rollout.do_sample",),
+    "group_size": ("group_size", "num_generations", "rollout.n", "n_samples_per_prompt", "num_sample_generations"),
+    "max_length": (
+        *("max_new_tokens", "max_completion_length", "max_response_length"),
+        *("response_length", "generate_max_len", "max_tokens"),
+    ),
+    "lr": ("lr", "learning_rate", "actor.optim.lr", "actor_learning_rate"),
+    "kl": ("kl_coef", "beta", "actor.kl_loss_coef", "kl_ctrl.kl_coef", "init_kl_coef"),
+    "warmup": ("warmup_steps", "actor.optim.lr_warmup_steps", "lr_warmup_steps"),
+    "steps": ("steps", "max_steps", "total_training_steps"),
+    "epochs": ("ppo_epochs", "num_iterations", "actor.ppo_epochs", "num_ppo_epochs", "epochs"),
+    "minibatches": ("minibatches", "num_mini_batches"),
+    "precision": ("precision", "fsdp_config.model_dtype", "torch_dtype", "dtype", "bnb_dtype"),
+    "data": ("data", "data.train_files", "dataset", "train_dataset", "prompt_data"),
+    "eval_data": ("eval_data", "data.val_files", "val_dataset", "eval_dataset"),
+    "reward": ("reward", "reward_funcs", "custom_reward_function.path", "reward.reward_function"),
+    "grad_clip": ("max_grad_norm", "max_grad_norm", "grad_clip", "clip_grad"),
+    "repetition_penalty": ("repetition_penalty",),
+    "critic_lr": ("critic_lr", "critic.optim.lr"),
+    "batch": ("batch_size", "train_batch_size", "rollout_batch_size", "rollout.batch_size"),
+}
 ACTOR = "actor_rollout_ref.actor"
-PPO_SETTINGS = {
-    "lr": "--lr",
-    "group": "--group_size",
-    "temperature": "--temperature",
-    "length": "--max_new_tokens",
-    "kl": "--kl_coef",
+ADVISED = ("lr", "group_size", "temperature", "max_length", "kl", "grad_clip")  # settings that a remedy names
+
+# what else a remedy names, by who trains
+NO_FILTER = "a training file without the prompts that all or none solve"
+OUR_WORDS = {name: f"--{SETTINGS[name][0]}" for name in ADVISED} | {
     "reuse": "--ppo_epochs and --minibatches",
     "critic_lr": "--critic_lr",
     "critic_warmup": "--critic_warmup_steps 10",
     "critic_updates": "--minibatches 4, with a lower --lr, as the policy gets them too",
     "value_clip": "--value_clip 0",
     "critic_free": "--algorithm grpo or rloo",
-    "grad_clip": "--max_grad_norm",
     "filter": "--dynamic_sampling true",
     "mismatch": "--mismatch tis",
     "precision": "--precision bf16 (or fp32)",
-    "batch": "--batch_size",
     "tool_form": "--tool_format",
 }
-PAGE_SETTINGS = PPO_SETTINGS | {
-    "reuse": "--epochs and --minibatches",
-    "critic_free": "templates/grpo.py",
-    "grad_clip": "the bound of clip_grad_norm_",
-    "filter": "a training file without the prompts that all or none solve",
-    "mismatch": "scripts/ppo_train.py --mismatch tis",
-    "precision": "weights in float32, as the page has them",
-    "batch": "number of completions of a step",
-    "tool_form": "what the page takes for a call",
-}
-TRL_SETTINGS = {
-    "lr": "learning_rate",
-    "group": "num_generations",
-    "temperature": "temperature",
-    "length": "max_completion_length",
-    "kl": "beta",
+CRITIC = ("critic_lr", "critic_warmup", "critic_updates", "value_clip", "critic_free")  # which TRL's trainers lack
+TRL_WORDS = {
+    **{name: SETTINGS[name][1] for name in ADVISED},
+    **dict.fromkeys(CRITIC, "the critic's settings"),
     "reuse": "num_iterations and steps_per_generation",
-    "critic_lr": "the critic's learning rate",
-    "critic_warmup": "a critic warm-up",
-    "critic_updates": "smaller minibatches",
-    "value_clip": "no clip of values",
-    "critic_free": "no critic, as GRPO and RLOO",
-    "grad_clip": "max_grad_norm",
-    "filter": "a data set without the prompts that all or none solve (TRL has no dynamic sampling)",
+    "filter": f"{NO_FILTER} (TRL has no dynamic sampling)",
     "mismatch": "vllm_importance_sampling_correction=True",
     "precision": "bf16=True with weights in float32, in place of fp16=True",
-    "batch": "gradient_accumulation_steps",
     "tool_form": "a tokenizer with a response schema",
 }
-GRPO_SETTINGS = {word: f"--{name}" if name.isidentifier() else name for word, name in TRL_SETTINGS.items()} | {
-    "reuse": "--num_iterations and --steps_per_generation",
-    "filter": "a training file without the prompts that all or none solve (TRL has no dynamic sampling)",
-    "mismatch": "--trainer_args vllm_importance_sampling_correction=true",
-    "precision": "--precision bf16 (or fp32)",
-    "tool_form": "--tool_format",
+WORDS = {
+    "ppo_train": OUR_WORDS,
+    "one_page": OUR_WORDS
+    | {
+        "reuse": "--epochs and --minibatches",
+        "critic_free": "templates/grpo.py",
+        "grad_clip": "the bound of clip_grad_norm_",
+        "filter": NO_FILTER,
+        "mismatch": "scripts/ppo_train.py --mismatch tis",
+        "precision": "weights in float32, as the page has them",
+        "tool_form": "what the page takes for a call",
+    },
+    "grpo_train": TRL_WORDS
+    | {name: f"--{SETTINGS[name][1]}" for name in ADVISED}
+    | {
+        "reuse": "--num_iterations and --steps_per_generation",
+        "mismatch": "--trainer_args vllm_importance_sampling_correction=true",
+        "precision": "--precision bf16 (or fp32)",
+        "tool_form": "--tool_format",
+    },
+    "trl": TRL_WORDS,
+    "verl": {
+        "lr": f"{ACTOR}.optim.lr",
+        "group_size": "actor_rollout_ref.rollout.n",
+        "temperature": "actor_rollout_ref.rollout.temperature",
+        "max_length": "data.max_response_length",
+        "kl": f"{ACTOR}.kl_loss_coef (use_kl_loss=True), or algorithm.kl_ctrl.kl_coef (use_kl_in_reward=True)",
+        "reuse": f"{ACTOR}.ppo_epochs, or a larger {ACTOR}.ppo_mini_batch_size",
+        "critic_lr": "critic.optim.lr",
+        "critic_warmup": "trainer.critic_warmup=10",
+        "critic_updates": "critic.ppo_mini_batch_size a quarter of the batch, or a larger critic.ppo_epochs",
+        "value_clip": "critic.cliprange_value=1000 (as good as off)",
+        "critic_free": "algorithm.adv_estimator=grpo or rloo",
+        "grad_clip": f"{ACTOR}.grad_clip",
+        "filter": "algorithm.filter_groups.enable=True",
+        "mismatch": "algorithm.rollout_correction.rollout_is=token",
+        "precision": f"{ACTOR}.fsdp_config.dtype=bfloat16 with model_dtype=fp32",
+        "tool_form": "actor_rollout_ref.rollout.multi_turn.format",
+    },
 }
-VERL_SETTINGS = {
-    "lr": f"{ACTOR}.optim.lr",
-    "group": "actor_rollout_ref.rollout.n",
-    "temperature": "actor_rollout_ref.rollout.temperature",
-    "length": "data.max_response_length",
-    "kl": f"{ACTOR}.kl_loss_coef (use_kl_loss=True), or algorithm.kl_ctrl.kl_coef (use_kl_in_reward=True)",
-    "reuse": f"{ACTOR}.ppo_epochs, or a larger {ACTOR}.ppo_mini_batch_size",
-    "critic_lr": "critic.optim.lr",
-    "critic_warmup": "trainer.critic_warmup=10",
-    "critic_updates": "critic.ppo_mini_batch_size a quarter of the batch, or a larger critic.ppo_epochs",
-    "value_clip": "critic.cliprange_value=1000 (as good as off)",
-    "critic_free": "algorithm.adv_estimator=grpo or rloo",
-    "grad_clip": f"{ACTOR}.grad_clip",
-    "filter": "algorithm.filter_groups.enable=True",
-    "mismatch": "algorithm.rollout_correction.rollout_is=token",
-    "precision": f"{ACTOR}.fsdp_config.dtype=bfloat16 with model_dtype=fp32",
-    "batch": "data.train_batch_size",
-    "tool_form": "actor_rollout_ref.rollout.multi_turn.format",
-}
-SETTINGS = {
-    "ppo_train": PPO_SETTINGS,
-    "one_page": PAGE_SETTINGS,
-    "grpo_train": GRPO_SETTINGS,
-    "trl": TRL_SETTINGS,
-    "verl": VERL_SETTINGS,
-}
-
-
-# -------------------------------------------------------------------- marked texts (src/parts/reading/marked_texts.py)
-
-
-def marked_texts(text: str) -> dict[str, dict[str, list[str]]]:
-    """Entries of a text file: {name: {mark: texts}}; under "#" the heading above an entry, under "" its first text.
-
-    A line begins `name: text`, further texts are indented by two with a mark (+, !, - or =), their next lines by four.
-    """
-    entries, heading, entry, texts = {}, "", {}, []
-    for line in text.splitlines():
-        if line.startswith("# "):
-            heading = line[2:]
-        elif line.startswith("    "):
-            texts[-1] += f" {line.strip()}"
-        elif line.startswith("  "):
-            texts = entry.setdefault(line[2], [])
-            texts.append(line[4:])
-        else:
-            name, _, text = line.partition(": ")
-            texts = [text]
-            entry = entries[name] = {"#": [heading], "": texts}
-    return entries
 
 
 # -------------------------------------------------------------------------------- trends (src/parts/reading/trends.py)
@@ -940,7 +889,7 @@ EARLY = 5  # steps in which a policy is nearly the one that it was at the start
 
 @dataclass
 class LoggedRun:
-    """What a run left: `series` under common names, `rows` as they stand in its log.
+    """What a run left: every figure of its log as {step: value}, `columns` by its name there, `series` by common name.
 
     `settings` are `config`, the run's own settings, under common names; `reward_source` is the code of its rewards.
     """
@@ -948,24 +897,31 @@ class LoggedRun:
     path: str
     format: str
     trainer: str
+    columns: dict[str, dict[int, float]] = field(default_factory=dict)
+    bad: list[tuple[str, int, float]] = field(default_factory=list)  # (name, step, value) of what is not finite
     series: dict[str, dict[int, float]] = field(default_factory=dict)
-    rows: list[dict] = field(default_factory=list)
-    names: dict[str, str] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)  # of the series in this log
     settings: dict = field(default_factory=dict)
     config: dict = field(default_factory=dict)
     samples: list[dict] = field(default_factory=list)
-    broken: list[tuple[str, int, float]] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
     settings_file: str = ""
     reward_source: str = ""
-    trials: dict = field(default_factory=dict)  # what --rescore measured
     texts: list = field(default_factory=list)  # the samples as causes read them
     golds: dict[str, str] = field(default_factory=dict)  # gold answers of the training data by prompt, in its order
 
+    @property
+    def dialect(self) -> str:
+        """Whose metric names the log has."""
+        return self.trainer if self.trainer in ("trl", "verl") else "ours"
+
+    def points(self, name: str) -> list[tuple[int, float]]:
+        """(step, value) of a series, by step."""
+        return sorted(self.series.get(name, {}).items())
+
     def values(self, name: str) -> list[float]:
         """The finite values of a series, by step."""
-        points = self.series.get(name, {})
-        return [points[step] for step in sorted(points)]
+        return [value for _, value in self.points(name)]
 
     def first(self, name: str) -> float:
         """Median of the first stretch of a series; NaN without one."""
@@ -1002,10 +958,6 @@ class LoggedRun:
         return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
-class UnreadableError(Exception):
-    """The input is no log that can be judged."""
-
-
 def first_part(run: LoggedRun) -> tuple[str, list[float]]:
     """Name and means of the reward that stands for correctness: named so, else the first; the score without parts."""
     parts = run.parts()
@@ -1014,6 +966,11 @@ def first_part(run: LoggedRun) -> tuple[str, list[float]]:
         return named, parts[named]
     others = [(name, values) for name, values in parts.items() if not is_format(name)]
     return others[0] if others else ("score", run.values("score"))
+
+
+def first_series(run: LoggedRun) -> str:
+    """The series of that reward."""
+    return f"part:{first_part(run)[0]}" if run.parts() else "score"
 
 
 def is_constant(run: LoggedRun) -> bool:
@@ -1044,16 +1001,15 @@ def held_out_gain(run: LoggedRun) -> tuple[float, float, float] | None:
     Of shares of `eval/rows` answers it is that of independent samples, which is wide for the same rows twice; without
     the number of rows 64 are taken.
     """
-    points = sorted(run.series.get("held_out", {}).items())
+    points = run.points("held_out")
     if len(points) < 2:
         return None
     (_, before), (_, after) = points[0], points[-1]
     gain, rows = after - before, run.series.get("held_out_rows", {})
-    count = rows.get(points[-1][0]) or rows.get(points[0][0])
     if not 0 <= min(before, after) <= max(before, after) <= 1:
         scatter = max(GAIN, *(abs(b - a) for (_, a), (_, b) in itertools.pairwise(points[1:])), 0.0)
         return gain, gain - 2 * scatter, gain + 2 * scatter
-    count = count or 64
+    count = rows.get(points[-1][0]) or rows.get(points[0][0]) or 64
     return share_gain((before, count), (after, count))
 
 
@@ -1087,11 +1043,203 @@ def collapse(run: LoggedRun) -> tuple[float, float, int] | None:
     spread = ends(run.values("score_std"))[0] if run.values("score_std") else 0.0
     if best - last <= max(0.5 * (best - floor), spread / 2, chance, 1e-6):
         return None
-    points = sorted(run.series["score"].items())
+    points = run.points("score")
     if len(scores) < 2 * TREND_STEPS and last > 0.1 * best:
         return None
     top = max(points, key=lambda pair: pair[1])[0]
     return best, last, next((step for step, v in points if step > top and v < (best + last) / 2), points[-1][0])
+
+
+# -------------------------------------------------------------------- run settings (src/parts/reading/run_settings.py)
+
+GROUPED = ("grpo", "rloo", "grpo_passk", "gpg", "rloo_vectorized", "dapo", "dr_grpo", "gspo", "cispo", "opo")
+CONFIG_CALL = re.compile(r"(?:Config|Arguments|Args|Trainer|Params)$")
+# what multiplies the updates of a batch in a page, and under which names a page of one's own has it
+REPEATS = ("minibatches", "epochs", "ppo_epochs", "updates", "iterations", "num_iterations")
+NO_SETTINGS = ("trainer_state", "summary", "results", "result", "versions", "label", "requirements")
+MOST_BYTES = 2_000_000  # of a file of settings
+
+
+def flat_config(config: dict, prefix: str = "") -> dict:
+    """Nested settings by their dotted names."""
+    flat = {}
+    for key, value in config.items():
+        is_folder = isinstance(value, dict) and value
+        flat |= flat_config(value, f"{prefix}{key}.") if is_folder else {f"{prefix}{key}": value}
+    return flat
+
+
+def number_or_text(text):
+    """A word of a command or a YAML value as a number, truth value or text."""
+    if not isinstance(text, str):
+        return text
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return {"true": True, "false": False, "null": None, "none": None}.get(text.strip().lower(), text.strip("'\""))
+
+
+def printed_config(lines: list[str]) -> dict:
+    """verl's settings by dotted names, printed over many lines with Ray's prefix; {} where they are not whole."""
+    plain = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in lines]
+    plain[0] = plain[0][plain[0].find("{'actor_rollout_ref': ") :]
+    plain = [re.sub(r"^.*?\(\w+ pid=\d+(, ip=[\d.]+)?\) ?", "", line) for line in plain]
+    try:  # without the lines of another process in between
+        return flat_config(ast.literal_eval("".join(line for line in plain if line[:1] in " {")))
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return {}
+
+
+def shell_settings(text: str) -> dict:
+    """`--flag value`, `--flag=value` and `a.b=1` of a command or shell script; its variables stand for their values."""
+    variables = dict(re.findall(r"^\s*(?:export\s+)?([A-Za-z_]\w*)=([^\s$`]+)\s*$", text, re.MULTILINE))
+    text = re.sub(r"\$\{?(\w+)\}?", lambda match: variables.get(match[1], match[0]), text.replace("\\\n", " "))
+    words, flat = [], {}
+    for line in text.splitlines():
+        try:
+            words += shlex.split(line, comments=True)
+        except ValueError:
+            words += line.split()
+    for i, word in enumerate(words):
+        after = words[i + 1] if i + 1 < len(words) else "--"
+        if match := re.fullmatch(r"(?:--|\+{0,2})([A-Za-z_][\w.-]*)=(.*)", word, re.DOTALL):
+            flat[match[1].replace("-", "_")] = number_or_text(match[2])
+        elif re.fullmatch(r"--[A-Za-z][\w.-]*", word):
+            flat[word[2:].replace("-", "_")] = True if after.startswith("--") else number_or_text(after)
+    return flat
+
+
+def script_settings(text: str) -> dict:
+    """Literal arguments of a training script's configurations and trainers, which is parsed and never run."""
+    tree, flat, constants = ast.parse(text), {}, {}
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            constants[node.targets[0].id] = node.value
+    for call in ast.walk(tree):
+        name = ast.unparse(call.func) if isinstance(call, ast.Call) else ""
+        for keyword in call.keywords if CONFIG_CALL.search(name) and not name.endswith("LoraConfig") else []:
+            value = constants.get(getattr(keyword.value, "id", ""), keyword.value)
+            try:
+                flat[keyword.arg] = ast.literal_eval(value)
+            except (ValueError, TypeError, SyntaxError):
+                flat[keyword.arg] = ast.unparse(value)
+    return flat_config({key: value for key, value in flat.items() if key})
+
+
+def read_settings(path: Path) -> dict:
+    """The settings in a file by dotted names; {} of a file that has none."""
+    import yaml
+
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace") if path.stat().st_size < MOST_BYTES else ""
+        if path.suffix == ".py":
+            return script_settings(text)
+        if path.suffix not in (".yaml", ".yml", ".json"):
+            return shell_settings(text)
+        loaded = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
+    except (OSError, ValueError, SyntaxError, RecursionError, yaml.YAMLError):
+        return {}
+    if isinstance(loaded, list):  # hydra's overrides
+        return shell_settings("\n".join(map(str, loaded)))
+    return {k: number_or_text(v) for k, v in flat_config(loaded).items()} if isinstance(loaded, dict) else {}
+
+
+def common_settings(flat: dict) -> dict:
+    """What the causes want to know of settings by their dotted names."""
+    settings, extra = {}, flat.get("trainer_args") or []
+    flat = flat | shell_settings(" ".join(map(str, extra))) if isinstance(extra, list) else flat
+    for name, endings in SETTINGS.items():
+        aside = ("val_kwargs", ".ref.") if name == "critic_lr" else ("val_kwargs", ".ref.", "critic")
+        for ending in endings:
+            keys = [key for key in flat if key == ending or ("." in key and key.endswith(f".{ending}"))]
+            keys = [key for key in keys if flat[key] is not None and not any(word in key for word in aside)]
+            value = flat[min(keys, key=len)] if keys else None
+            if keys and name not in settings and (name in ("data", "reward") or not isinstance(value, list)):
+                settings[name] = value
+    if "learning_rate" in flat and "beta" not in flat and "num_generations" in flat:
+        settings["kl"] = 0.0  # TRL's default
+    return settings
+
+
+def verl_settings(flat: dict) -> dict:
+    """What the causes want to know of verl's settings by their dotted names."""
+    if not flat:
+        return {}
+    batch, mini = flat.get("data.train_batch_size"), flat.get(f"{ACTOR}.ppo_mini_batch_size")
+    epochs, estimator = flat.get(f"{ACTOR}.ppo_epochs", 1), flat.get("algorithm.adv_estimator")
+    bypass = flat.get("algorithm.rollout_correction.bypass_mode")
+    known = common_settings(flat)
+    if flat.get(f"{ACTOR}.use_kl_loss") is False and flat.get("algorithm.use_kl_in_reward") is False:
+        known["kl"] = 0.0
+    elif flat.get("algorithm.use_kl_in_reward") and not flat.get(f"{ACTOR}.use_kl_loss"):
+        known["kl"] = flat.get("algorithm.kl_ctrl.kl_coef", known.get("kl"))
+    return known | {
+        "updates": None if bypass or not batch or not mini else epochs * max(1, batch // mini),
+        "grouped": estimator in GROUPED,
+        "critic_warmup": flat.get("trainer.critic_warmup") or 0,
+    }
+
+
+def our_settings(config: dict, is_page: bool = False) -> tuple[str, dict]:
+    """(trainer, what the causes want to know) of a config.json or a page's settings.json; "" where it does not say."""
+    known = common_settings(config) | {"fp16": config.get("precision") == "fp16"}
+    if not known.get("lr"):  # 0 stands for a default by size
+        known.pop("lr", None)
+    known |= {"critic_warmup": config.get("critic_warmup_steps", 0), "value_clip": config.get("value_clip", 0)}
+    if "num_generations" in config:
+        per_rollout = config.get("steps_per_generation", 0)
+        one = config.get("num_iterations", 1) == 1 and not config.get("generation_batch_size")
+        one = one and per_rollout in (0, config.get("gradient_accumulation_steps", 0))
+        return "grpo_train", known | {"updates": 1 if one else None, "grouped": True}
+    if is_page or "ppo_epochs" in config:
+        known["updates"] = math.prod(config.get(name) or 1 for name in REPEATS)
+    if is_page:
+        return "one_page", known | {"grouped": "group_size" in config}
+    if "ppo_epochs" not in config:
+        return "", known
+    advantage = config.get("advantage") or config.get("algorithm") or "gae"
+    grouped = advantage not in ("gae", "ppo", "remax", "reinforce_pp")
+    return "ppo_train", known | {
+        # a distillation's rewards may be measured only
+        "grouped": bool(config.get("reward_coef")) if "teacher" in config else grouped,
+        "exact": config.get("precision") == "fp32" and config.get("rollout_engine") == "hf",
+        "tools": bool(config.get("tool_format")),  # refused where an environment has none
+    }
+
+
+def settings_beside(folder: Path) -> tuple[Path, dict] | None:
+    """The file of settings in a run's folder, and what it has; the one with most that is known."""
+    found = []
+    for pattern in ("*.json", "*.yaml", "*.yml", ".hydra/*.yaml", "*.py", "*.sh", "*.txt", "command*"):
+        for path in sorted(folder.glob(pattern)):
+            flat = read_settings(path) if path.is_file() and path.stem not in NO_SETTINGS else {}
+            found.append((len(common_settings(flat)), path, flat))
+    best = max(found, key=lambda entry: entry[0], default=(0, folder, {}))
+    return (best[1], best[2]) if best[0] >= 3 else None
+
+
+def add_settings(run: LoggedRun, folder: Path, given: str) -> None:
+    """Give a run what --settings names, or else what lies beside a log whose settings are not known yet."""
+    path, flat = Path(given), {}
+    if given:
+        flat = read_settings(path)
+        need(
+            common_settings(flat),
+            f"got --settings {given} without a setting that is known; expected YAML, JSON, a shell script or a Python "
+            "script with names such as temperature, learning_rate, num_generations",
+        )
+    elif not (run.settings.get("lr") or run.config.get("lr") is not None):
+        path, flat = next(filter(None, map(settings_beside, (folder, folder.parent))), (path, flat))
+    if flat:
+        is_verl = any(key.startswith(("actor_rollout_ref.", "data.")) for key in flat)
+        known = verl_settings(flat) if is_verl else common_settings(flat)
+        run.settings |= {name: value for name, value in known.items() if value is not None}
+        run.config = flat | run.config
+        run.settings_file = path.name
+        if run.trainer == "trl" and "num_generations" in flat:
+            run.settings.setdefault("grouped", True)
 
 
 # -------------------------------------------------------------------- sample texts (src/parts/reading/sample_texts.py)
@@ -1184,32 +1332,21 @@ def holds(text: str, gold: str) -> bool:
 
 
 def sample_texts(samples: list[dict], golds: dict[str, str]) -> list[Text]:
-    """The samples that have a completion, in the order of the log; `golds` are those of --data by prompt."""
+    """The samples that have a completion, in the order of the log; `golds` are those of the data by prompt."""
     texts = []
     for i, row in enumerate(samples):
-        completion = row.get("completion")
-        if not isinstance(completion, (str, list)):
+        if not isinstance(row.get("completion"), (str, list)):
             continue
-        completion, prompt = plain_text(completion), plain_text(row.get("prompt"))
+        completion, prompt = plain_text(row["completion"]), plain_text(row.get("prompt"))
         gold = gold_of({k: v for k, v in row.items() if k not in ("prompt", "completion")}) or golds.get(prompt)
         right = None if gold is None else stated_answer(completion, bool(NUMBER.fullmatch(gold))) == gold
         score, rewards = row.get("score"), row.get("rewards")
+        score = float(score) if is_real(score) else None
         parts = {k: float(v) for k, v in rewards.items() if is_real(v)} if isinstance(rewards, dict) else {}
         step = int(row["step"]) if is_real(row.get("step")) else 0
-        texts.append(
-            Text(
-                id=f"{step}.{i}",
-                step=step,
-                kind=str(row.get("kind", "train")),
-                prompt=prompt,
-                completion=completion,
-                score=float(score) if is_real(score) else None,
-                gold=gold,
-                right=right,
-                finished=row.get("finished") if isinstance(row.get("finished"), bool) else None,
-                parts=parts,
-            )
-        )
+        finished = row.get("finished") if isinstance(row.get("finished"), bool) else None
+        kind = str(row.get("kind", "train"))
+        texts.append(Text(f"{step}.{i}", step, kind, prompt, completion, score, gold, right, finished, parts))
     return texts
 
 
@@ -1301,85 +1438,17 @@ def right_gain(texts: list[Text]) -> tuple[float, float, float] | None:
     return share_gain(*((sum(share) / len(share), len(share)) for share in shares))
 
 
-# ------------------------------------------------------------------------ plain logs (src/parts/reading/plain_logs.py)
-
-# what --columns calls a figure, and TRL's name for it, under which it is read
-FIGURES = {
-    "step": "step",
-    "reward": "reward",
-    "reward_std": "reward_std",
-    "accuracy": "eval_reward",
-    "length": "completions/mean_length",
-    "truncated": "completions/clipped_ratio",
-    "zero_std": "frac_reward_zero_std",
-    "kl": "kl",
-    "entropy": "entropy",
-    "loss": "loss",
-    "clip_frac": "clip_ratio/region_mean",
-    "lr": "learning_rate",
-    "grad_norm": "grad_norm",
-}
-NAMED_COLUMNS = "named columns"
-PAIR = re.compile(r"([A-Za-z_][\w/.@-]*)['\"]?\s*[=:]\s*(?=[-+.\d]|nan|inf)([-+\w.]+)", re.IGNORECASE)
-
-
-def number_or_text(text):
-    """A word of a command or a YAML value as a number, truth value or text."""
-    if not isinstance(text, str):
-        return text
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return {"true": True, "false": False, "null": None, "none": None}.get(text.strip().lower(), text.strip("'\""))
-
-
-def plain_rows(text: str) -> list[dict]:
-    """The rows of a CSV file (wandb's export is one) or of lines with two or more name=value; [] of other texts."""
-    text = text.lstrip("\ufeff\n")
-    header = text.partition("\n")[0]
-    separator = max(",;\t", key=header.count)
-    if separator in header and header[0] not in "{[" and not PAIR.search(header):
-        rows = list(csv.DictReader(io.StringIO(text), delimiter=separator))
-        if any(re.fullmatch(r"[-+]?[.\d]+(e[-+]?\d+)?", str(cell)) for row in rows[:9] for cell in row.values()):
-            return [{short_name(name): cell for name, cell in row.items() if name} for row in rows]
-    pairs = [dict(PAIR.findall(line)) for line in text.splitlines()]
-    return [{short_name(name): value for name, value in row.items()} for row in pairs if len(row) > 1]
-
-
-def short_name(name: str) -> str:
-    """A column's name without the run before it, as wandb writes it: "run - train/reward", whose step is "Step"."""
-    name = name.strip().rpartition(" - ")[2]
-    return "step" if name.lower() in ("step", "steps", "iter", "iteration", "global_step", "_step") else name
-
-
-def renamed(rows: list[dict], columns: dict[str, str], path) -> list[dict]:
-    """Rows with the columns that were named under TRL's names, in place of what the log has under these."""
-    names = {str(name) for row in rows for name in row}
-    if not rows:
-        raise UnreadableError(f"got {path} without a column; expected JSONL, CSV, or lines of name=value")
-    for figure, column in columns.items():
-        column = short_name(column)
-        if column not in names:
-            near = difflib.get_close_matches(column, names, n=1)
-            raise UnreadableError(
-                f"got --columns {figure}={column}, which {path} does not have; expected one of its columns: "
-                f"{', '.join(sorted(names)[:20])}" + (f"; try {figure}={near[0]}" if near else "")
-            )
-    sources = {FIGURES[figure]: short_name(column) for figure, column in columns.items()}
-    kept = [{name: value for name, value in row.items() if name not in sources} for row in rows]
-    return [
-        old | {name: row[column] for name, column in sources.items() if column in row}
-        for old, row in zip(kept, rows, strict=True)
-    ]
-
-
-# -------------------------------------------------------------------- sample dumps (src/parts/reading/sample_dumps.py)
+# -------------------------------------------------------------------- sample files (src/parts/reading/sample_files.py)
 
 HELD_OUT_FOLDER = re.compile(r"val|eval|held|test", re.IGNORECASE)
 VERL_KEYS = ("input", "output", "score", "step")  # of every line of a dump; the rest is what its reward returned
 TRL_KEYS = ("step", "prompt", "completion", "advantage")  # the rest are reward functions, and what these have logged
+SAMPLE_NAMES = {  # of samples.jsonl: what others call it
+    "completion": ("completion", "completions", "response", "output", "generation", "generated_text", "text"),
+    "prompt": ("prompt", "prompts", "question", "input", "problem", "query"),
+    "score": ("score", "reward", "rewards", "total_reward", "return"),
+    "step": ("step", "global_step", "train_step"),
+}
 
 
 def is_number(value) -> bool:
@@ -1387,90 +1456,57 @@ def is_number(value) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
+def json_lines(path: Path) -> tuple[list[dict], list[int]]:
+    """The objects of a JSONL file, and the numbers of its lines that are none."""
+    rows, bad = [], []
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                row = json.loads(line.decode("utf-8", errors="replace")) if line.strip() else None
+            except (ValueError, RecursionError):
+                row = None
+            if isinstance(row, dict):
+                rows.append({sys.intern(key): value for key, value in row.items()})
+            elif line.strip():
+                bad.append(number)
+    return rows, bad
+
+
+def samples_beside(path: Path, run: LoggedRun) -> list[dict]:
+    """The rows of samples.jsonl beside a log; what cannot be read is remarked."""
+    other = path.with_name("samples.jsonl")
+    rows, bad = json_lines(other) if other.is_file() else ([], [])
+    if bad and rows:
+        run.remarks.append(f"samples.jsonl beside it: {len(bad)} lines are no JSON (line {bad[0]}); left out")
+    elif other.is_file() and not rows:
+        run.remarks.append("samples.jsonl beside it could not be read")
+    return rows
+
+
 def verl_row(row: dict, kind: str) -> dict:
     """A line of verl's dump under the names of samples.jsonl."""
     parts = {key: value for key, value in row.items() if key not in (*VERL_KEYS, "gts", "uid", "request_id")}
-    found = {"step": row["step"], "kind": kind, "prompt": row["input"], "completion": row["output"]}
-    found |= {"score": row["score"], "rewards": {key: value for key, value in parts.items() if is_number(value)}}
-    found |= {key: value for key, value in parts.items() if not is_number(value) and key not in found}
-    return found | ({} if row.get("gts") is None else {"ground truth": row["gts"]})
-
-
-def verl_files(folder: Path, config: dict) -> list[tuple[Path, str]]:
-    """(STEP.jsonl, kind) of the dumps that the settings name, or else of the folders beside the log."""
-    named = {"train": config.get("trainer.rollout_data_dir"), "eval": config.get("trainer.validation_data_dir")}
-    folders = [(Path(path), kind) for kind, path in named.items() if path and Path(path).is_dir()]
-    if not folders:
-        others = sorted(path for path in folder.iterdir() if path.is_dir())
-        folders = [(path, "eval" if HELD_OUT_FOLDER.search(path.name) else "train") for path in others]
-    found = [(path, kind) for folder, kind in folders for path in folder.glob("*.jsonl") if path.stem.isdecimal()]
-    return sorted(found, key=lambda pair: (int(pair[0].stem), pair[1], str(pair[0])))
+    sample = {"step": row["step"], "kind": kind, "prompt": row["input"], "completion": row["output"]}
+    sample |= {"score": row["score"], "rewards": {key: value for key, value in parts.items() if is_number(value)}}
+    sample |= {key: value for key, value in parts.items() if not is_number(value) and key not in sample}
+    return sample | ({} if row.get("gts") is None else {"ground truth": row["gts"]})
 
 
 def verl_samples(folder: Path, config: dict) -> tuple[list[dict], list[str]]:
-    """What trainer.rollout_data_dir and trainer.validation_data_dir hold; rows and remarks."""
-    rows, bad = [], 0
-    for path, kind in verl_files(folder, config):
-        for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
-            try:
-                row = json.loads(line)
-                rows.append(verl_row(row, kind))
-            except (ValueError, RecursionError, KeyError, AttributeError):
-                bad += bool(line.strip())
-    return rows, [f"verl's dumps of samples: {bad} lines are no samples; left out"] if bad else []
-
-
-def rows_of_samples(path: Path) -> list[dict]:
-    """The rows of a JSONL, JSON, CSV or parquet file, under the names of samples.jsonl.
-
-    Raises:
-        UnreadableError: it has no rows.
-    """
-    rows = []
-    try:
-        if path.suffix == ".parquet":
-            from pyarrow import parquet
-
-            rows = parquet.read_table(path).to_pylist()
-        elif path.suffix == ".csv":
-            with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
-                rows = [{key: number_or_text(cell) for key, cell in row.items()} for row in csv.DictReader(file)]
-        else:
-            text = path.read_text(encoding="utf-8", errors="replace").strip()
-            rows = (
-                json.loads(text) if text[:1] == "[" else [json.loads(line) for line in text.split("\n") if line.strip()]
-            )
-    except (OSError, ValueError, RecursionError, ImportError) as error:
-        raise UnreadableError(f"got {path} ({error}); expected JSONL, JSON, CSV or parquet with rows") from None
-    if not rows or not all(isinstance(row, dict) for row in rows):
-        raise UnreadableError(f"got {path} without rows; expected JSONL, JSON, CSV or parquet with rows")
-    return [verl_row(row, "train") if {*VERL_KEYS} <= row.keys() else renamed_row(row) for row in rows]
-
-
-SAMPLE_NAMES = {  # of samples.jsonl: what others call it
-    "completion": (
-        "completion",
-        "completions",
-        "response",
-        "output",
-        "generation",
-        "generated_text",
-        "text",
-        "answer_text",
-    ),
-    "prompt": ("prompt", "prompts", "question", "input", "problem", "query"),
-    "score": ("score", "reward", "rewards", "total_reward", "return"),
-    "step": ("step", "global_step", "train_step"),
-}
-
-
-def renamed_row(row: dict) -> dict:
-    """A row of anyone's samples under the names of samples.jsonl, as far as it has them."""
-    known = {name: next((key for key in names if key in row), None) for name, names in SAMPLE_NAMES.items()}
-    taken = {name: row[key] for name, key in known.items() if key is not None}
-    if isinstance(taken.get("score"), dict):
-        taken["rewards"] = taken.pop("score")
-    return {k: v for k, v in row.items() if k not in known.values()} | taken
+    """Rows and remarks of the dumps STEP.jsonl in the folders that settings name, or else in those beside the log."""
+    named = (("trainer.rollout_data_dir", "train"), ("trainer.validation_data_dir", "eval"))
+    folders = [(Path(config[key]), kind) for key, kind in named if config.get(key) and Path(config[key]).is_dir()]
+    if not folders:
+        others = sorted(path for path in folder.iterdir() if path.is_dir())
+        folders = [(path, "eval" if HELD_OUT_FOLDER.search(path.name) else "train") for path in others]
+    files = [(path, kind) for place, kind in folders for path in place.glob("*.jsonl") if path.stem.isdecimal()]
+    samples, bad = [], 0
+    for path, kind in sorted(files, key=lambda pair: (int(pair[0].stem), pair[1], str(pair[0]))):
+        rows, torn = json_lines(path)
+        whole = [row for row in rows if {*VERL_KEYS} <= row.keys()]
+        samples += [verl_row(row, kind) for row in whole]
+        bad += len(torn) + len(rows) - len(whole)
+    return samples, [f"verl's dumps of samples: {bad} lines are no samples; left out"] if bad else []
 
 
 def turns_of(completion) -> tuple[str, list]:
@@ -1489,43 +1525,37 @@ def trl_row(row: dict, weights: dict[str, float] | None) -> dict:
     rewards = {key: value for key, value in parts.items() if value is None or is_number(value)}
     applies = {key: x for key, x in rewards.items() if x is not None and math.isfinite(x) and key in (weights or {})}
     score = sum(weights[key] * value for key, value in applies.items()) if applies else None
-    found = {"step": row["step"], "kind": "train", "prompt": row["prompt"], "completion": text, "score": score}
-    found |= {"rewards": rewards, "advantage": row.get("advantage")}
+    sample = {"step": row["step"], "kind": "train", "prompt": row["prompt"], "completion": text, "score": score}
+    sample |= {"rewards": rewards, "advantage": row.get("advantage")}
     if turns:
         prompt = row["prompt"] if isinstance(row["prompt"], list) else [{"role": "user", "content": row["prompt"]}]
-        found["messages"] = [*prompt, *turns]
-    return found | {key: value for key, value in parts.items() if key not in rewards and key not in found}
+        sample["messages"] = [*prompt, *turns]
+    return sample | {key: value for key, value in parts.items() if key not in rewards and key not in sample}
 
 
-def reward_weights(history: list[dict]) -> dict[str, float] | None:
-    """The weights with which TRL's log sums the rewards to `reward`; None where its means do not tell them."""
-    names = [re.fullmatch(r"rewards/(.+)/mean", key) for key in dict.fromkeys(key for row in history for key in row)]
-    means = [match[0] for match in names if match]
-    rows = [row for row in history if all(is_number(row.get(key)) and math.isfinite(row[key]) for key in means)]
-    rows = [row for row in rows if is_number(row.get("reward"))] if means else []
-    found = [1.0] * len(means)
-    if len(rows) > len(means) and any(abs(row["reward"] - sum(map(row.get, means))) > 1e-4 for row in rows):
-        import numpy as np
-
-        table = np.array([[row[key] for key in means] for row in rows])
-        found, _, rank, _ = np.linalg.lstsq(table, np.array([row["reward"] for row in rows]), rcond=1e-6)
-        found = [] if rank < len(means) else [float(f"{weight:.4g}") for weight in found]
-    sums = [sum(w * row[key] for w, key in zip(found, means, strict=True)) for row in rows] if found else []
-    fits = sums and all(abs(total - row["reward"]) < 1e-3 for total, row in zip(sums, rows, strict=True))
-    return dict(zip((match[1] for match in names if match), found, strict=True)) if fits else None
+def reward_weights(run: LoggedRun) -> dict[str, float] | None:
+    """The settings' weights of TRL's rewards, else 1 each; None where the log's means do not sum to its score so."""
+    means = {m[1]: key for key in run.columns if (m := re.fullmatch(r"rewards/(.+)/mean", key))}
+    given = run.config.get("reward_weights")
+    weights = given if isinstance(given, list) and len(given) == len(means) else [1.0] * len(means)
+    totals = run.columns.get("reward", {})
+    for step in totals if means else ():
+        parts = [run.columns[key].get(step, math.nan) for key in means.values()]
+        total = sum(weight * part for weight, part in zip(weights, parts, strict=True))
+        if abs(total - totals[step]) > 1e-3 * max(1.0, abs(totals[step])):
+            return None
+    return dict(zip(means, weights, strict=True)) if means and totals else None
 
 
-def trl_samples(folder: Path, history: list[dict]) -> tuple[list[dict], list[str]]:
+def trl_samples(folder: Path, run: LoggedRun) -> tuple[list[dict], list[str]]:
     """What TRL's log_completions=True leaves in the folder completions/; rows and remarks."""
     files = sorted((folder / "completions").glob("completions_*.parquet"))
     if not files:
         return [], []
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError:
-        return [], ["completions/ could not be read without pyarrow; try pip install pyarrow"]
-    rows, bad, weights = [], [], reward_weights(history)
+    import pyarrow
+    from pyarrow import parquet
+
+    rows, bad, weights = [], [], reward_weights(run)
     for path in files:
         try:
             rows += [trl_row(row, weights) for row in parquet.read_table(path).to_pylist()]
@@ -1533,270 +1563,77 @@ def trl_samples(folder: Path, history: list[dict]) -> tuple[list[dict], list[str
             bad.append(f"{path.name} ({type(error).__name__})")
     remarks = [f"completions/ has files that could not be read: {', '.join(bad[:3])}; left out"] if bad else []
     if rows and weights is None and any(len(row["rewards"]) > 1 for row in rows):
-        remarks.append("TRL's log does not tell the weights of the rewards: its samples have no score")
+        remarks.append(
+            "the settings do not tell the weights of the rewards: samples have no score; try --settings FILE"
+        )
     return rows, remarks
 
 
-# -------------------------------------------------------------------- run settings (src/parts/reading/run_settings.py)
+def rows_of_samples(path: Path) -> list[dict]:
+    """The rows of a JSONL, JSON, CSV or parquet file, under the names of samples.jsonl.
 
-# common name: the last parts of dotted names that mean it in one trainer or another
-NAMES_OF_SETTINGS = {
-    "temperature": ("temperature",),
-    "top_k": ("top_k",),
-    "top_p": ("top_p",),
-    "min_p": ("min_p",),
-    "do_sample": ("rollout.do_sample",),
-    "group_size": ("group_size", "num_generations", "rollout.n", "n_samples_per_prompt", "num_sample_generations"),
-    "max_length": (
-        *("max_new_tokens", "max_completion_length", "max_response_length"),
-        *("response_length", "generate_max_len", "max_tokens"),
-    ),
-    "lr": ("lr", "learning_rate", "actor.optim.lr", "actor_learning_rate"),
-    "kl": ("kl_coef", "beta", "actor.kl_loss_coef", "kl_ctrl.kl_coef", "init_kl_coef"),
-    "warmup": ("warmup_steps", "actor.optim.lr_warmup_steps", "lr_warmup_steps"),
-    "steps": ("steps", "max_steps", "total_training_steps"),
-    "epochs": ("ppo_epochs", "num_iterations", "actor.ppo_epochs", "num_ppo_epochs", "epochs"),
-    "minibatches": ("minibatches", "num_mini_batches"),
-    "precision": ("precision", "fsdp_config.model_dtype", "torch_dtype", "dtype", "bnb_dtype"),
-    "data": ("data", "data.train_files", "dataset", "train_dataset", "prompt_data"),
-    "eval_data": ("eval_data", "data.val_files", "val_dataset", "eval_dataset"),
-    "reward": ("reward", "reward_funcs", "custom_reward_function.path", "reward.reward_function"),
-    "grad_clip": ("max_grad_norm", "grad_clip", "clip_grad"),
-    "repetition_penalty": ("repetition_penalty",),
-    "critic_lr": ("critic_lr", "critic.optim.lr"),
-    "batch": ("batch_size", "train_batch_size", "rollout_batch_size", "rollout.batch_size"),
-}
-GROUPED = ("grpo", "rloo", "grpo_passk", "gpg", "rloo_vectorized", "dapo", "dr_grpo", "gspo", "cispo", "opo")
-CONFIG_CALL = re.compile(r"(?:Config|Arguments|Args|Trainer|Params)$")
-# what multiplies the updates of a batch in a page, and under which names a page of one's own has it
-REPEATS = ("minibatches", "epochs", "ppo_epochs", "updates", "iterations", "num_iterations")
-NO_SETTINGS = ("trainer_state", "summary", "results", "result", "versions", "label", "requirements")
-MOST_BYTES = 2_000_000  # of a file of settings
-
-
-def flat_config(config: dict, prefix: str = "") -> dict:
-    """Nested settings by their dotted names."""
-    flat = {}
-    for key, value in config.items():
-        is_folder = isinstance(value, dict) and value
-        flat |= flat_config(value, f"{prefix}{key}.") if is_folder else {f"{prefix}{key}": value}
-    return flat
-
-
-def printed_config(text: str) -> dict:
-    """verl's settings by dotted names, which it prints at the start over many lines with Ray's prefix; {} without."""
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", text)
-    start = re.search(r"\{'actor_rollout_ref': ", plain)
-    lines = []
-    for line in plain[start.start() :].split("\n", 5000)[:5000] if start else []:
-        line = re.sub(r"^.*?\(\w+ pid=\d+(, ip=[\d.]+)?\) ?", "", line)
-        if line[:1] not in " {" and line != "":  # another process in between
-            continue
-        lines.append(line)
-        if line.endswith("}}"):
-            try:
-                return flat_config(ast.literal_eval("\n".join(lines)))
-            except (ValueError, SyntaxError, MemoryError, RecursionError):
-                continue
-    return {}
-
-
-def shell_settings(text: str) -> dict:
-    """`--flag value`, `--flag=value` and `a.b=1` of a command or shell script; its variables stand for their values."""
-    variables = dict(re.findall(r"^\s*(?:export\s+)?([A-Za-z_]\w*)=([^\s$`]+)\s*$", text, re.MULTILINE))
-    text = re.sub(r"\$\{?(\w+)\}?", lambda match: variables.get(match[1], match[0]), text.replace("\\\n", " "))
-    words, flat = [], {}
-    for line in text.splitlines():
-        try:
-            words += shlex.split(line, comments=True)
-        except ValueError:
-            words += line.split()
-    for i, word in enumerate(words):
-        after = words[i + 1] if i + 1 < len(words) else "--"
-        if match := re.fullmatch(r"(?:--|\+{0,2})([A-Za-z_][\w.-]*)=(.*)", word, re.DOTALL):
-            flat[match[1].replace("-", "_")] = number_or_text(match[2])
-        elif re.fullmatch(r"--[A-Za-z][\w.-]*", word):
-            flat[word[2:].replace("-", "_")] = True if after.startswith("--") else number_or_text(after)
-    return flat
-
-
-def script_settings(text: str) -> dict:
-    """Literal arguments of a training script's configurations and trainers, which is parsed and never run."""
-    tree, flat, constants = ast.parse(text), {}, {}
-    for node in tree.body:
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-            constants[node.targets[0].id] = node.value
-    for call in ast.walk(tree):
-        name = ast.unparse(call.func) if isinstance(call, ast.Call) else ""
-        for keyword in call.keywords if CONFIG_CALL.search(name) and not name.endswith("LoraConfig") else []:
-            value = constants.get(getattr(keyword.value, "id", ""), keyword.value)
-            try:
-                flat[keyword.arg] = ast.literal_eval(value)
-            except (ValueError, TypeError, SyntaxError):
-                flat[keyword.arg] = ast.unparse(value)
-    return flat_config({key: value for key, value in flat.items() if key})
-
-
-def read_settings(path: Path) -> dict:
-    """The settings in a file by dotted names; {} of a file that has none."""
+    Raises:
+        UserError: it has no rows.
+    """
+    rows, problem = [], "which has no rows"
     try:
-        text = path.read_text(encoding="utf-8", errors="replace") if path.stat().st_size < MOST_BYTES else ""
-        if path.suffix == ".py":
-            return script_settings(text)
-        if path.suffix in (".yaml", ".yml"):
-            import yaml
+        if path.suffix == ".parquet":
+            from pyarrow import parquet
 
-            loaded = yaml.safe_load(text)
-        elif path.suffix == ".json":
-            loaded = json.loads(text)
+            rows = parquet.read_table(path).to_pylist()
+        elif path.suffix == ".csv":
+            with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+                rows = [{key: number_or_text(cell) for key, cell in row.items()} for row in csv.DictReader(file)]
+        elif path.read_bytes()[:1] == b"[":
+            rows = json.loads(path.read_text(encoding="utf-8", errors="replace"))
         else:
-            return shell_settings(text)
-    except (OSError, ValueError, SyntaxError, RecursionError, ImportError):
-        return {}
-    except Exception as error:  # of yaml, which need not be installed
-        if type(error).__module__.partition(".")[0] != "yaml":
-            raise
-        return {}
-    if isinstance(loaded, list):  # hydra's overrides
-        return shell_settings("\n".join(str(item) for item in loaded))
-    return {k: number_or_text(v) for k, v in flat_config(loaded).items()} if isinstance(loaded, dict) else {}
+            rows, bad = json_lines(path)
+            problem, rows = (f"whose line {bad[0]} is no JSON", []) if bad else (problem, rows)
+    except (OSError, ValueError, RecursionError) as error:
+        problem = str(error)
+    if not rows or not all(isinstance(row, dict) for row in rows):
+        raise UserError(f"got {path}, {problem}; expected JSONL, JSON, CSV or parquet with rows")
+    return [verl_row(row, "train") if {*VERL_KEYS} <= row.keys() else renamed_row(row) for row in rows]
 
 
-def common_settings(flat: dict) -> dict:
-    """What the causes want to know of settings by their dotted names."""
-    settings, extra = {}, flat.get("trainer_args") or []
-    flat = flat | shell_settings(" ".join(map(str, extra))) if isinstance(extra, list) else flat
-    for name, endings in NAMES_OF_SETTINGS.items():
-        for ending in endings:
-            keys = [key for key in flat if key == ending or ("." in key and f".{key}".endswith(f".{ending}"))]
-            aside = ("val_kwargs", ".ref.") if name == "critic_lr" else ("val_kwargs", ".ref.", "critic")
-            keys = [key for key in keys if not any(word in key for word in aside)]
-            keys = [key for key in keys if flat[key] is not None]
-            if keys and name not in settings:
-                settings[name] = flat[min(keys, key=len)]
-    if "learning_rate" in flat and "beta" not in flat and "num_generations" in flat:
-        settings["kl"] = 0.0  # TRL's default
-    return {
-        name: value for name, value in settings.items() if name in ("data", "reward") or not isinstance(value, list)
-    }
-
-
-def verl_settings(flat: dict) -> dict:
-    """What the causes want to know of verl's settings by their dotted names."""
-    if not flat:
-        return {}
-    batch, mini = flat.get("data.train_batch_size"), flat.get(f"{ACTOR}.ppo_mini_batch_size")
-    epochs, estimator = flat.get(f"{ACTOR}.ppo_epochs", 1), flat.get("algorithm.adv_estimator")
-    bypass = flat.get("algorithm.rollout_correction.bypass_mode")
-    known = common_settings(flat)
-    if flat.get(f"{ACTOR}.use_kl_loss") is False and flat.get("algorithm.use_kl_in_reward") is False:
-        known["kl"] = 0.0
-    elif flat.get("algorithm.use_kl_in_reward") and not flat.get(f"{ACTOR}.use_kl_loss"):
-        known["kl"] = flat.get("algorithm.kl_ctrl.kl_coef", known.get("kl"))
-    return known | {
-        "updates": None if bypass or not batch or not mini else epochs * max(1, batch // mini),
-        "grouped": estimator in GROUPED,
-        "critic_warmup": flat.get("trainer.critic_warmup") or 0,
-    }
-
-
-def our_settings(config: dict) -> tuple[str, dict]:
-    """(trainer, what the causes want to know) of a config.json; `trainer` is "" where it does not say."""
-    known = common_settings(config) | {"fp16": config.get("precision") == "fp16"}
-    if not known.get("lr"):  # 0 stands for a default by size
-        known.pop("lr", None)
-    if "num_generations" in config:
-        per_rollout = config.get("steps_per_generation", 0)
-        one = config.get("num_iterations", 1) == 1 and not config.get("generation_batch_size")
-        one = one and per_rollout in (0, config.get("gradient_accumulation_steps", 0))
-        return "grpo_train", known | {"updates": 1 if one else None, "grouped": True}
-    if "ppo_epochs" not in config:
-        return "", known
-    advantage = config.get("advantage") or config.get("algorithm") or "gae"
-    grouped = advantage not in ("gae", "ppo", "remax", "reinforce_pp")
-    return "ppo_train", known | {
-        "updates": config["ppo_epochs"] * config.get("minibatches", 1),
-        # a distillation's rewards may be measured only
-        "grouped": bool(config.get("reward_coef")) if "teacher" in config else grouped,
-        "critic_warmup": config.get("critic_warmup_steps", 0),
-        "value_clip": config.get("value_clip", 0),
-        "exact": config.get("precision") == "fp32" and config.get("rollout_engine") == "hf",
-        "tools": bool(config.get("tool_format")),  # refused where an environment has none
-    }
-
-
-def page_settings(given: dict) -> dict:
-    """What the causes want to know of a one-page trainer's settings.json."""
-    known = common_settings(given)
-    if not known.get("lr"):  # 0 stands for a default by size
-        known.pop("lr", None)
-    return known | {
-        "grouped": "group_size" in given,
-        "updates": math.prod(given.get(name) or 1 for name in REPEATS),
-        "critic_warmup": given.get("critic_warmup_steps", 0),
-        "value_clip": given.get("value_clip", 0),
-    }
-
-
-def settings_beside(folder: Path) -> tuple[Path, dict] | None:
-    """The file of settings in a run's folder, and what it has; the one with most that is known."""
-    found = []
-    for pattern in ("*.json", "*.yaml", "*.yml", ".hydra/*.yaml", "*.py", "*.sh", "*.txt", "command*"):
-        for path in sorted(folder.glob(pattern)):
-            flat = read_settings(path) if path.is_file() and path.stem not in NO_SETTINGS else {}
-            found.append((len(common_settings(flat)), path, flat))
-    best = max(found, key=lambda entry: entry[0], default=(0, folder, {}))
-    return (best[1], best[2]) if best[0] >= 3 else None
-
-
-def add_settings(run: LoggedRun, folder: Path, given: str) -> None:
-    """Give a run what --settings names, or else what lies beside a log whose settings are not known yet."""
-    if given:
-        path = Path(given)
-        found = path, read_settings(path)
-        if not common_settings(found[1]):
-            raise UnreadableError(
-                f"got --settings {given} without a setting that is known; expected YAML, JSON, a shell script or a "
-                "Python script with names such as temperature, learning_rate, num_generations"
-            )
-    else:
-        found = (
-            None
-            if run.settings.get("lr") or run.config.get("lr") is not None
-            else next(filter(None, map(settings_beside, (folder, folder.parent))), None)
-        )
-    if found:
-        path, flat = found
-        is_verl = any(key.startswith(("actor_rollout_ref.", "data.")) for key in flat)
-        known = verl_settings(flat) if is_verl else common_settings(flat)
-        run.settings |= {name: value for name, value in known.items() if value is not None}
-        run.config = flat | run.config
-        run.settings_file = path.name
-        if run.trainer == "trl" and "num_generations" in flat:
-            run.settings.setdefault("grouped", True)
+def renamed_row(row: dict) -> dict:
+    """A row of anyone's samples under the names of samples.jsonl, as far as it has them."""
+    known = {name: next((key for key in names if key in row), None) for name, names in SAMPLE_NAMES.items()}
+    taken = {name: row[key] for name, key in known.items() if key is not None}
+    if isinstance(taken.get("score"), dict):
+        taken["rewards"] = taken.pop("score")
+    return {k: v for k, v in row.items() if k not in known.values()} | taken
 
 
 # ---------------------------------------------------------------------- log reading (src/parts/reading/log_reading.py)
 
-# what of its settings TRL's trainer_state.json has
 TRL_STATE = ("max_steps", "num_train_epochs", "train_batch_size", "logging_steps", "eval_steps", "save_steps")
-
-# series that training of any kind has, without one that only RL has
-OTHER_TRAINING = {"loss", "lr", "grad_norm", "entropy", "memory", "gpu_memory", "time_step"}
-
-
-def need_log(condition, message: str) -> None:
-    """Raise UnreadableError unless the condition holds."""
-    if not condition:
-        raise UnreadableError(message)
+FIGURES = {  # what --columns calls a figure, and TRL's name for it, under which it is read
+    "step": "step",
+    "reward": "reward",
+    "reward_std": "reward_std",
+    "accuracy": "eval_reward",
+    "length": "completions/mean_length",
+    "truncated": "completions/clipped_ratio",
+    "zero_std": "frac_reward_zero_std",
+    "kl": "kl",
+    "entropy": "entropy",
+    "loss": "loss",
+    "clip_frac": "clip_ratio/region_mean",
+    "lr": "learning_rate",
+    "grad_norm": "grad_norm",
+}
+STEP_NAMES = ("step", "steps", "iter", "iteration", "global_step", "_step")
+COLOUR, NUMPY = re.compile(r"\x1b\[[0-9;]*m"), re.compile(r"\bnp\.\w+\(([^()]*)\)")
+PAIR = re.compile(r"([A-Za-z_][\w/.@-]*)['\"]?\s*[=:]\s*(?=[-+.\d]|nan|inf)([-+\w.]+)", re.IGNORECASE)
+CELL = re.compile(r"[-+]?[.\d]+(e[-+]?\d+)?")
+MOST_STEPS, FIRST_STEPS = 5000, 100  # of a figure that are kept at least, and of those that no thinning touches
 
 
 def as_number(value) -> float | None:
-    """A float from a JSON or console value; None where it is none. numpy's `np.float64(1.5)` is read too."""
+    """A float from a JSON or console value; None where it is none."""
     if isinstance(value, bool) or value is None:
         return None
-    if isinstance(value, str):
-        value = re.sub(r"^np\.\w+\((.*)\)$", r"\1", value.strip())
     try:
         return float(value)
     except (TypeError, ValueError, OverflowError):
@@ -1809,64 +1646,10 @@ def is_finite(value) -> bool:
     return number is not None and math.isfinite(number)
 
 
-def step_of(row: dict) -> int:
-    """The step of a log entry; 0 where it says none."""
-    return int(float(as_number(row.get("step")))) if is_finite(row.get("step")) else 0
-
-
-def read_text(path: Path) -> str:
-    """The text of a log; a binary or empty file is refused."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise UnreadableError(f"got {path} ({error.strerror}); expected a log file or a run folder") from None
-    need_log(data.strip(), f"got {path}, which is empty; expected a log with at least one step")
-    text = data.decode("utf-8", errors="replace")
-    odd = text.count("\0") + text.count("\ufffd")
-    need_log(
-        odd * 50 < len(text), f"got {path}, which is binary; expected text: metrics.jsonl, trainer_state.json, a log"
-    )
-    return text
-
-
-def rows_of_json(text: str) -> tuple[list[dict], list[int], int]:
-    """Objects of a JSONL text, numbers of the lines that hold none, and how many lines are not empty."""
-    rows, bad, count = [], [], 0
-    for number, line in enumerate(text.split("\n"), start=1):
-        if not line.strip():
-            continue
-        count += 1
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError):
-            row = None
-        if isinstance(row, dict):
-            rows.append(row)
-        else:
-            bad.append(number)
-    return rows, bad, count
-
-
-def console_dicts(text: str) -> list[dict]:
-    """The flat dicts that transformers' Trainer prints, {'loss': …}, wherever they stand in a line."""
-    found = []
-    for match in re.findall(r"\{'[^{}\n]*\}", text):
-        try:
-            row = ast.literal_eval(re.sub(r"(?<=: )(-?inf|nan)(?=[,}])", r"'\1'", match))
-        except (ValueError, SyntaxError, MemoryError, RecursionError):
-            continue
-        if isinstance(row, dict) and ({*NAMES["trl"]} & {*row} or any(str(k).startswith("eval_") for k in row)):
-            found.append(row)
-    return found
-
-
-def console_steps(text: str) -> list[dict]:
-    """The lines of verl's console logger: step:N - key:value - key:value."""
-    rows = []
-    for step, line in re.findall(r"\bstep:(\d+) - (.+)", re.sub(r"\x1b\[[0-9;]*m", "", text)):
-        pairs = [part.rpartition(":") for part in line.strip().split(" - ")]
-        rows.append({"step": int(step), **{key: value for key, _, value in pairs if key}})
-    return rows
+def short_name(name: str) -> str:
+    """A column's name without the run before it, as wandb writes it: "run - train/reward", whose step is "Step"."""
+    name = name.strip().rpartition(" - ")[2]
+    return "step" if name.lower() in STEP_NAMES else name
 
 
 def common_name(key: str, dialect: str) -> str | None:
@@ -1883,31 +1666,270 @@ def common_name(key: str, dialect: str) -> str | None:
     return None
 
 
-def fill_series(run: LoggedRun, rows: list[dict], dialect: str) -> LoggedRun:
-    """Put log rows into a run's series; a later value of a step wins, as a resumed run repeats steps."""
-    run.rows, order = rows, [step_of(row) for row in rows if len(row) > 2]
-    restarts = {after for before, after in itertools.pairwise(order) if 0 < after < before}
-    run.settings["restarts"] = sorted(restarts)
-    held_out: dict[int, list[float]] = {}
-    places = {name: place for place, name in enumerate(NAMES[dialect])}
-    keys = {key: common_name(str(key), dialect) for row in rows for key in row}
-    ordered = sorted(keys, key=lambda key: places.get(str(key).removeprefix("train/"), len(places)))
-    for row in rows:
-        step, taken = step_of(row), set()
-        for key in ordered:
-            name, value = keys[key], as_number(row.get(key))
-            if name is None or value is None or (name in taken and name != "held_out"):
-                continue
-            taken.add(name)
+class Table:
+    """The figures of a log's rows, as {name: {step: value}}: of a step that comes again the later value.
+
+    Of a figure with more than 2 x MOST_STEPS steps every second one behind the first is dropped, so memory stays flat.
+    """
+
+    def __init__(self, columns: dict[str, str]):
+        self.columns, self.bad, self.restarts = {}, [], []
+        self.rows = self.nested = self.step = self.before = 0
+        step_name = columns.get("step", "step")
+        self.step_names = (step_name, short_name(step_name), "train/global_step")
+        self.trains = {short_name(column): True for column in columns.values()}  # whether a name is of training
+
+    def add(self, row: dict) -> None:
+        """Take in a row; one without a step is the next one if it is of training."""
+        if isinstance(row.get("data"), dict):  # verl's file logger
+            row, self.nested = {"step": row.get("step"), **row["data"]}, self.nested + 1
+        self.rows += 1
+        step = self.step = self.step_of(row)
+        if len(row) > 2:
+            if 0 < step < self.before:
+                self.restarts.append(step)
+            self.before = step
+        for key, value in policy_only(row).items():
+            if type(value) is not float:
+                value = as_number(value)
+                if value is None:
+                    continue
             if not math.isfinite(value):
-                run.broken.append((str(key), step, value))
+                self.bad.append((key, step, value))
                 continue
-            run.names.setdefault(name, str(key))
-            if name == "held_out" and dialect == "verl":  # one key per data source: their mean
+            points = self.columns.setdefault(key, {})
+            points[step] = value
+            if len(points) > 2 * MOST_STEPS:
+                kept = list(points.items())
+                self.columns[key] = dict(kept[:FIRST_STEPS] + kept[FIRST_STEPS::2])
+
+    def step_of(self, row: dict) -> int:
+        """The step that a row names, or that of its place."""
+        for name in self.step_names:
+            if is_finite(row.get(name)):
+                return int(as_number(row[name]))
+        for key in row.keys() - self.trains.keys():
+            self.trains[key] = not (common_name(key, "trl") or "held_out").startswith("held_out")
+        return self.step + any(map(self.trains.get, row))
+
+
+def policy_only(row: dict) -> dict:
+    """A row without the loss of a distillation, which is a divergence, and without a page's updates of its critic."""
+    if "kl/teacher" in row and is_finite(row.get("policy/loss")):
+        row = {key: value for key, value in row.items() if key != "policy/loss"}
+    if row.get("optim/grad_norm") == 0 and "value/loss" in row and "optim/lr" not in row:
+        aside = ("kl/approx", "optim/grad_norm")
+        row = {key: value for key, value in row.items() if not key.startswith("policy/") and key not in aside}
+    return row
+
+
+class Reader:
+    """Takes the lines of a log and keeps what each dialect has in them."""
+
+    def __init__(self, columns: dict[str, str]):
+        self.json, self.verl, self.trl, self.plain = (Table(columns) for _ in range(4))
+        self.number = self.lines = self.bad = self.first_bad = 0  # lines, not empty ones, those not JSON, their first
+        self.printed, self.config = [], {}  # verl's settings, over many lines
+
+    def take(self, line: str) -> None:
+        """Take in a line."""
+        self.number += 1
+        if not line.strip():
+            return
+        self.lines += 1
+        if line.lstrip()[0] == "{":
+            try:
+                row = json.loads(line)
+            except (ValueError, RecursionError):
+                row = None
+            if isinstance(row, dict):
+                return self.json.add(row)
+        self.bad += 1
+        self.first_bad = self.first_bad or self.number
+        self.take_config(line)
+        if "step:" in line and (match := re.search(r"\bstep:(\d+) - (.+)", COLOUR.sub("", line))):
+            pairs = [part.rpartition(":") for part in NUMPY.sub(r"\1", match[2]).strip().split(" - ")]
+            return self.verl.add({"step": match[1], **{key: value for key, _, value in pairs if key}})
+        rows = list(console_dicts(line)) if "{'" in line else []
+        for row in rows:
+            self.trl.add(row)
+        if not (rows or self.verl.rows or self.trl.rows):
+            pairs = {short_name(name): value for name, value in PAIR.findall(line)}
+            if len(pairs) > 1:
+                self.plain.add(pairs)
+
+    def take_config(self, line: str) -> None:
+        """Keep a line of the settings that verl prints, and read them once they are whole."""
+        begun = self.printed or "{'actor_rollout_ref': " in line
+        if begun and not self.config and len(self.printed) < MOST_STEPS:
+            self.printed.append(line)
+            self.config = printed_config(self.printed) if line.rstrip().endswith("}}") else {}
+
+    def run(self, path: Path, columns: dict[str, str], whole: bool) -> LoggedRun:
+        """The run of the dialect that has most; `whole` is whether the last line is."""
+        if self.json.rows * 2 >= self.lines > 0:
+            run = run_of_rows(path, self.json, columns)
+            if self.bad:
+                torn = self.bad == 1 and (self.first_bad == self.lines or not whole)
+                flaw = "the last line is torn" if torn else f"{self.bad} of {self.lines} lines are no JSON"
+                run.remarks.append(f"{flaw} (line {self.first_bad}); left out")
+            return run
+        if self.verl.rows:
+            run = run_of(path, "verl console", "verl", self.verl, columns)
+            run.config, run.settings = self.config, run.settings | verl_settings(self.config)
+            return drop_padded(run)
+        if self.trl.rows:
+            run = run_of(path, "TRL console", "trl", self.trl, columns)
+            run.remarks.append("the console shows no steps: they are counted entries")
+            return run
+        need(
+            self.plain.rows,
+            f"got {path}, in none of the formats; expected metrics.jsonl, trainer_state.json, TRL's or verl's console "
+            "output, verl's file log, a CSV file, or lines of name=value; try the run's folder",
+        )
+        return run_of_rows(path, self.plain, columns)
+
+
+def console_dicts(line: str) -> Iterator[dict]:
+    """The flat dicts that transformers' Trainer prints, {'loss': …}, wherever they stand in a line."""
+    for text in re.findall(r"\{'[^{}\n]*\}", line):
+        text = re.sub(r"(?<=: )(-?inf|nan|None|True|False)(?=[,}])", r'"\1"', text)
+        try:
+            row = json.loads(text.replace("'", '"'))
+        except (ValueError, RecursionError):
+            continue
+        if NAMES["trl"].keys() & row.keys() or any(key.startswith("eval_") for key in row):
+            yield row
+
+
+def state_rows(file, around: list[str]) -> Iterator[dict]:
+    """The entries of a trainer_state.json's log_history one at a time; its other keys go to `around` as JSON."""
+    decoder, text, at = json.JSONDecoder(), file.read(1 << 20), 0
+    head, _, text = text.partition('"log_history"')
+    while True:
+        at = re.compile(r"[\s,:\[]*").match(text, at).end()
+        try:
+            row, at = decoder.raw_decode(text, at) if text[at : at + 1] == "{" else (None, at)
+        except ValueError:
+            row = None
+        if row is not None:
+            yield row
+        elif text[at : at + 1] not in ("", "{") or not (more := file.read(1 << 20)):
+            break
+        else:
+            text, at = text[at:] + more, 0
+    around.append(f'{head}"log_history": [{text[at:]}{file.read()}')
+
+
+def csv_separator(head: str) -> str:
+    """What separates the cells of a CSV file (wandb's export is one); "" of another text."""
+    header, _, rest = head.lstrip("\ufeff\n").partition("\n")
+    separator = max(",;\t", key=header.count)
+    if separator not in header or header[0] in "{[" or PAIR.search(header):
+        return ""
+    rows = csv.reader(rest.splitlines()[:9], delimiter=separator)
+    return separator if any(CELL.fullmatch(cell) for row in rows for cell in row) else ""
+
+
+def head_of(path: Path) -> str:
+    """The start of a log; a binary or empty file is refused."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(1 << 16)
+    except OSError as error:
+        raise UserError(f"got {path} ({error.strerror}); expected a log file or a run folder") from None
+    need(head.strip(), f"got {path}, which is empty; expected a log with at least one step")
+    text = head.decode("utf-8", errors="replace")
+    odd = text.count("\0") + text.count("\ufffd")
+    need(odd * 50 < len(text), f"got {path}, which is binary; expected metrics.jsonl, trainer_state.json, a log")
+    return text
+
+
+def read_log(paths: list[Path], columns: dict[str, str]) -> LoggedRun:
+    """Read the logs of a run's starts, one behind the other; `columns` are names of figures of FIGURES in them.
+
+    Raises:
+        UserError: it is no log, or has no such columns.
+    """
+    head, path = head_of(paths[0]), paths[0]
+    table, separator = Table(columns), csv_separator(head)
+    if head.lstrip().startswith("{") and '"log_history"' in head:
+        return read_state(path, table, columns)
+    if separator:
+        with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+            for row in csv.DictReader(file, delimiter=separator):
+                table.add({short_name(name): cell for name, cell in row.items() if name})
+        return run_of_rows(path, table, columns)
+    reader, line = Reader(columns), b"\n"
+    for start in paths:
+        with start.open("rb") as file:
+            for line in file:
+                reader.take(line.decode("utf-8", errors="replace"))
+    return reader.run(path, columns, line.endswith(b"\n"))
+
+
+def read_state(path: Path, table: Table, columns: dict[str, str]) -> LoggedRun:
+    """Read a trainer_state.json."""
+    around: list[str] = []
+    with path.open(encoding="utf-8", errors="replace") as file:
+        for row in state_rows(file, around):
+            table.add(row)
+    need(
+        table.rows,
+        f"got {path} without an entry in log_history; expected one with a step; try the run's console output",
+    )
+    run = run_of(path, "trainer_state.json", "trl", table, columns)
+    try:
+        state = json.loads(around[0])
+        run.config = {key: state[key] for key in TRL_STATE if state.get(key) is not None}
+    except (ValueError, RecursionError):
+        run.remarks.append("the end of trainer_state.json is torn")
+    return run
+
+
+def run_of_rows(path: Path, table: Table, columns: dict[str, str]) -> LoggedRun:
+    """A run from rows: verl's file logger, our metrics.jsonl, or TRL entries."""
+    keys = table.columns.keys() | {key for key, _, _ in table.bad}
+    verl = len(keys & NAMES["verl"].keys()) >= max(1, len(keys & NAMES["trl"].keys()))
+    if columns or not (table.nested or verl or keys & OURS.keys()):
+        return run_of(path, "named columns" if columns else "TRL log entries", "trl", table, columns)
+    if table.nested or not keys & OURS.keys():
+        kind = "verl file log" if table.nested else "verl log entries"
+        return drop_padded(run_of(path, kind, "verl", table, columns))
+    trainer = "grpo_train" if "time/step" in keys else "ppo_train"
+    trainer = trainer if "optim/lr" in keys else "one_page"  # whose rates never change
+    return run_of(path, "metrics.jsonl", trainer, table, columns)
+
+
+def run_of(path: Path | str, kind: str, trainer: str, table: Table, columns: dict[str, str]) -> LoggedRun:
+    """A run with a table's figures under common names; those of --columns come before the log's own names."""
+    run = LoggedRun(str(path), kind, trainer, table.columns, table.bad)
+    run.settings["restarts"] = sorted({*table.restarts})
+    if any(len(points) > MOST_STEPS for points in table.columns.values()):
+        run.remarks.append(f"the log is long: of its {table.rows} entries every so many are judged, the first all")
+    given = {figure: short_name(column) for figure, column in columns.items()}
+    for figure, column in given.items():
+        near = difflib.get_close_matches(column, run.columns, n=1)
+        need(
+            column in run.columns,
+            f"got --columns {figure}={column}, which {path} does not have; expected one of its columns: "
+            f"{', '.join(sorted(run.columns)[:20])}" + (f"; try {figure}={near[0]}" if near else ""),
+        )
+    aside = {FIGURES[figure] for figure in given}
+    names = {column: common_name(FIGURES[figure], "trl") for figure, column in given.items()}
+    places = {name: place for place, name in enumerate(NAMES[run.dialect])}
+    held_out: dict[int, list[float]] = {}
+    for key in sorted(run.columns, key=lambda key: places.get(key.removeprefix("train/"), len(places))):
+        name = names.get(key) or (None if key in aside else common_name(key, run.dialect))
+        if name == "held_out" and run.dialect == "verl":  # one key per data source: their mean
+            for step, value in run.columns[key].items():
                 held_out.setdefault(step, []).append(value)
-                value = statistics.fmean(held_out[step])
-            run.series.setdefault(name, {})[step] = value
-        held_out.pop(step, None)
+            run.names.setdefault(name, key)
+        elif name and run.columns[key]:  # of several names for one the first counts
+            run.names.setdefault(name, key)
+            run.series[name] = run.columns[key] | run.series.get(name, {})
+    if held_out:
+        run.series["held_out"] = {step: sum(values) / len(values) for step, values in held_out.items()}
     return run
 
 
@@ -1924,95 +1946,10 @@ def drop_padded(run: LoggedRun) -> LoggedRun:
     return run
 
 
-def numbered(rows: list[dict]) -> list[dict]:
-    """Give rows without a step the count of training entries so far."""
-    step = 0
-    for row in rows:
-        is_training = any(not (common_name(str(key), "trl") or "held_out").startswith("held_out") for key in row)
-        given = step_of(row) or step_of({"step": row.get("train/global_step")})
-        step = given or (step + 1 if is_training else step)
-        row["step"] = step
-    return rows
+# ------------------------------------------------------------------------ run folder (src/parts/reading/run_folder.py)
 
-
-def parse(path: Path, text: str, columns: dict[str, str]) -> LoggedRun:
-    """Read any of the formats, or what stands in the named columns."""
-    (rows, bad, count), history, config = rows_of_json(text), [], {}
-    try:
-        state = json.loads(text) if text.lstrip()[:1] == "{" else {}
-        history = [row for row in state.get("log_history") or [] if isinstance(row, dict)]
-        config = {key: state[key] for key in TRL_STATE if state.get(key) is not None}
-    except (ValueError, RecursionError, AttributeError, TypeError):
-        pass
-    if columns:
-        return parse_columns(path, history or rows or console_steps(text) or plain_rows(text), columns)
-    if history:
-        return fill_series(LoggedRun(str(path), "trainer_state.json", "trl", config=config), numbered(history), "trl")
-    if rows and len(rows) * 2 >= count:
-        run = parse_rows(path, rows)
-        if bad:
-            torn = bad == [count] or (len(bad) == 1 and not text.endswith("\n"))
-            flaw = "the last line is torn" if torn else f"{len(bad)} of {count} lines are no JSON"
-            run.remarks.append(f"{flaw} (line {bad[0]}); left out")
-        return run
-    rows = console_steps(text)
-    if rows:
-        config = printed_config(text)
-        run = LoggedRun(str(path), "verl console", "verl", settings=verl_settings(config), config=config)
-        return drop_padded(fill_series(run, rows, "verl"))
-    rows = console_dicts(text)
-    if rows:
-        run = LoggedRun(str(path), "TRL console", "trl")
-        run.remarks.append("the console shows no steps: they are counted entries")
-        return fill_series(run, numbered(rows), "trl")
-    rows = plain_rows(text)
-    need_log(
-        rows,
-        f"got {path}, in none of the formats; expected metrics.jsonl, trainer_state.json, TRL's or verl's console "
-        "output, verl's file log, a CSV file, or lines of name=value; try the run's folder",
-    )
-    return parse_rows(path, rows)
-
-
-def parse_columns(path: Path, rows: list[dict], columns: dict[str, str]) -> LoggedRun:
-    """A run of rows whose figures have the names that --columns gives; findings name these."""
-    rows = renamed([row | row["data"] if isinstance(row.get("data"), dict) else row for row in rows], columns, path)
-    run = fill_series(LoggedRun(str(path), NAMED_COLUMNS, "trl"), numbered(rows), "trl")
-    given = {FIGURES[figure]: column for figure, column in columns.items()}
-    run.names = {name: given.get(key, key) for name, key in run.names.items()}
-    return run
-
-
-def parse_rows(path: Path, rows: list[dict]) -> LoggedRun:
-    """A run from JSONL rows: verl's file logger, our metrics.jsonl, or TRL entries."""
-    if all(isinstance(row.get("data"), dict) for row in rows):
-        flat = [{**row["data"], "step": row.get("step")} for row in rows]
-        return drop_padded(fill_series(LoggedRun(str(path), "verl file log", "verl"), flat, "verl"))
-    keys = {key for row in rows for key in row}
-    if keys & set(OURS):
-        trainer = "grpo_train" if "time/step" in keys else "ppo_train"
-        trainer = trainer if "optim/lr" in keys else "one_page"  # whose rates never change
-        if "kl/teacher" in keys:  # a distillation's loss is a divergence, of which the remarks on PPO's do not hold
-            rows = [
-                {key: value for key, value in row.items() if key != "policy/loss" or not is_finite(value)}
-                for row in rows
-            ]
-        if trainer == "one_page":
-            rows = [without_policy(row) if is_critic_only(row) else row for row in rows]
-        return fill_series(LoggedRun(str(path), "metrics.jsonl", trainer), rows, "ours")
-    if len(keys & {*NAMES["verl"]}) >= max(1, len(keys & {*NAMES["trl"]})):
-        return drop_padded(fill_series(LoggedRun(str(path), "verl log entries", "verl"), rows, "verl"))
-    return fill_series(LoggedRun(str(path), "TRL log entries", "trl"), numbered(rows), "trl")
-
-
-def is_critic_only(row: dict) -> bool:
-    """Whether a page's step trained the critic only: the policy's gradient is 0 then."""
-    return "value/loss" in row and row.get("optim/grad_norm") == 0
-
-
-def without_policy(row: dict) -> dict:
-    """A row without what it says of the policy's update."""
-    return {k: v for k, v in row.items() if not k.startswith("policy/") and k not in ("kl/approx", "optim/grad_norm")}
+# series that training of any kind has, without one that only RL has
+OTHER_TRAINING = {"loss", "lr", "grad_norm", "entropy", "memory", "gpu_memory", "time_step"}
 
 
 def log_of_folder(folder: Path) -> Path:
@@ -2023,11 +1960,11 @@ def log_of_folder(folder: Path) -> Path:
     states = sorted(folder.glob("checkpoint-*/trainer_state.json"), key=lambda p: p.stat().st_mtime)
     others = sorted([*folder.glob("*.jsonl"), *folder.glob("*.log")])
     runs = sorted({p.parent for name in ("metrics.jsonl", "trainer_state.json") for p in folder.glob(f"*/{name}")})
-    need_log(
+    need(
         states or others or not runs,
         f"got {folder}, which holds {len(runs)} runs; expected one; try diagnose.py {' '.join(map(str, runs[:3]))}",
     )
-    need_log(
+    need(
         states or len(others) == 1,
         f"got {folder} with {', '.join(p.name for p in others[:5]) or 'no log'}; expected metrics.jsonl, "
         "trainer_state.json, checkpoint-*/trainer_state.json or one .jsonl or .log; try the file itself",
@@ -2040,121 +1977,105 @@ def starts_of(path: Path) -> list[Path]:
     if path.name != "metrics.jsonl":
         return [path]
     numbers = [re.fullmatch(r"metrics\.(\d+)\.jsonl", other.name) for other in path.parent.glob("metrics.*.jsonl")]
-    found = sorted(int(number[1]) for number in numbers if number)
-    starts = [path, *(path.with_name(f"metrics.{n}.jsonl") for n in found)]
+    later = sorted(int(number[1]) for number in numbers if number)
+    starts = [path, *(path.with_name(f"metrics.{n}.jsonl") for n in later)]
     return [start for start in starts if start.stat().st_size] or [path]
 
 
-def samples_beside(path: Path, run: LoggedRun) -> list[dict]:
-    """The rows of samples.jsonl, read line by line, as it may be large; what cannot be read is remarked."""
-    other, rows, bad, names = path.with_name("samples.jsonl"), [], [], {}
-    if not other.is_file():
-        return []
-    with other.open("rb") as file:
-        for number, line in enumerate(file, start=1):
-            found, _, filled = rows_of_json(line.decode("utf-8", errors="replace").rstrip("\n"))
-            rows += [{names.setdefault(key, key): value for key, value in row.items()} for row in found]
-            bad += [number] if filled and not found else []
-    if bad and rows:
-        run.remarks.append(f"samples.jsonl beside it: {len(bad)} lines are no JSON (line {bad[0]}); left out")
-    elif bad or not rows:
-        run.remarks.append("samples.jsonl beside it could not be read")
-    return rows
-
-
-def beside(path: Path, name: str, run: LoggedRun) -> list[dict]:
-    """The object of a file beside the log; what cannot be read is remarked."""
-    other = path.with_name(name)
-    if not other.exists():
-        return []
+def json_beside(folder: Path, name: str, remarks: list[str] | None = None) -> dict:
+    """A JSON object in a run's folder; {} where there is none, with a remark where it cannot be read."""
     try:
-        return [dict(json.loads(read_text(other)))]
-    except (UnreadableError, ValueError, TypeError, RecursionError):
-        run.remarks.append(f"{name} beside it could not be read")
-        return []
+        return dict(json.loads((folder / name).read_text(encoding="utf-8", errors="replace")))
+    except (OSError, ValueError, TypeError, RecursionError):
+        if remarks is not None and (folder / name).exists():
+            remarks.append(f"{name} beside it could not be read")
+        return {}
 
 
-def add_dumps(run: LoggedRun, path: Path) -> None:
-    """Give a run of TRL or verl the settings and samples that lie beside its log."""
-    folder, console = path.parent, path.with_name("verl.log")
-    if run.trainer == "trl":
-        folder = folder.parent if re.fullmatch(r"checkpoint-\d+", folder.name) else folder
-        run.samples, remarks = trl_samples(folder, run.rows)
-    else:
-        if not run.config and console.is_file() and console != path:  # verl_train.py's, beside verl's file log
-            run.config = printed_config(console.read_text(encoding="utf-8", errors="replace"))
-            run.settings = verl_settings(run.config)
+def add_own_settings(run: LoggedRun, path: Path) -> None:
+    """Give a run the settings that its trainer wrote beside its log."""
+    console = path.with_name("verl.log")
+    if run.trainer == "verl" and not run.config and console.is_file():  # verl_train.py's, beside verl's file log
+        reader = Reader({})
+        for line in console.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True):
+            reader.take_config(line)
+        run.config, run.settings = reader.config, run.settings | verl_settings(reader.config)
+    if run.format != "metrics.jsonl":
+        return
+    is_page = run.trainer == "one_page" and path.with_name("settings.json").exists()
+    run.config = json_beside(path.parent, "settings.json" if is_page else "config.json", run.remarks)
+    if run.config:
+        trainer, known = our_settings(run.config, is_page)
+        run.trainer, run.settings = trainer or run.trainer, run.settings | known
+
+
+def add_samples(run: LoggedRun, path: Path, folder: Path, given: str) -> None:
+    """Give a run its samples: those that are named, or those beside its log."""
+    remarks: list[str] = []
+    if given:
+        run.samples = rows_of_samples(Path(given))
+    elif run.trainer == "trl":
+        run.samples, remarks = trl_samples(folder, run)
+    elif run.trainer == "verl":
         run.samples, remarks = verl_samples(folder, run.config)
     run.samples = run.samples or samples_beside(path, run)
     run.remarks += remarks
 
 
-@dataclass
-class Extras:
-    """What a user names beside a log: files of settings, samples, data and rewards, and the group size."""
-
-    settings: str = ""
-    samples: str = ""
-    data: str = ""
-    reward: str = ""
-    group_size: int = 0
-
-
-def load_run(source: str, columns: dict[str, str] | None = None, extras: Extras | None = None) -> LoggedRun:
+def load_run(
+    source: str,
+    columns: dict[str, str] | None = None,
+    settings: str = "",
+    samples: str = "",
+    data: str = "",
+    reward: str = "",
+    group_size: int = 0,
+) -> LoggedRun:
     """Read a run from a file or folder, with its settings and samples.
 
     Args:
         source: the file or folder.
         columns: names in this log of figures of FIGURES.
-        extras: what lies elsewhere.
+        settings, samples, data, reward: files that lie elsewhere.
+        group_size: completions of a prompt, where no settings say it.
+
+    Raises:
+        UserError: it is no log of RL, or a named file is not what it is named for.
     """
-    path, later, extras = Path(source), [], extras or Extras()
+    path, later = Path(source), []
     if path.is_dir():
         path, *later = starts_of(log_of_folder(path))
-    run = parse(path, "\n".join(map(read_text, [path, *later])), columns or {})
+    run = read_log([path, *later], columns or {})
     if later:
         run.remarks.append(f"{1 + len(later)} starts, to {later[-1].name}: steps run again count as run last")
-    if run.format == "metrics.jsonl":
-        run.samples = samples_beside(path, run)
-        for config in beside(path, "config.json", run):
-            trainer, run.settings = our_settings(config)
-            run.trainer, run.config = trainer or run.trainer, config
-        for given in beside(path, "settings.json", run) if run.trainer == "one_page" else []:
-            run.settings, run.config = page_settings(given), given
-    if run.trainer in ("trl", "verl"):
-        add_dumps(run, path)
+    add_own_settings(run, path)
     folder = path.parent.parent if re.fullmatch(r"checkpoint-\d+", path.parent.name) else path.parent
-    add_settings(run, folder if Path(source).is_dir() or extras.settings else Path(), extras.settings)
-    if extras.group_size:
-        run.settings["group_size"] = extras.group_size
-    need_log(
-        run.steps() or run.broken,
+    add_settings(run, folder if Path(source).is_dir() or settings else Path(), settings)
+    if group_size:
+        run.settings["group_size"] = group_size
+    known = ", ".join(run.columns)
+    need(
+        run.steps() or run.bad,
         f"got {path} ({run.format}) without a training metric that is known; expected a step of training, with "
-        f"names such as {', '.join(list(NAMES[dialect_of(run)])[:3])}; it has {', '.join(names_in(run)[:12])}; try "
+        f"names such as {', '.join(list(NAMES[run.dialect])[:3])}; it has {known[:300]}; try "
         "diagnose.py --columns reward=NAME",
     )
-    need_log(
-        run.broken or not OTHER_TRAINING.issuperset(run.series),
-        f"got {path} with {', '.join(names_in(run)[:8])} and no score: a log of another kind of training, such as "
-        "SFT; expected a run of RL; try diagnose.py --columns reward=NAME where a column is the score",
+    need(
+        run.bad or not OTHER_TRAINING.issuperset(run.series),
+        f"got {path} with {known[:200]} and no score: a log of another kind of training, such as SFT; expected a run "
+        "of RL; try diagnose.py --columns reward=NAME where a column is the score",
     )
-    for flag, file in (("data", extras.data), ("reward", extras.reward.rpartition(":")[0] or extras.reward)):
-        need_log(not file or Path(file).is_file(), f"got --{flag} {file}, which does not exist; expected a file")
-    if extras.samples:
-        run.samples = rows_of_samples(Path(extras.samples))
-    add_texts(run, extras.data, folder)
-    need_log(
-        run.texts or not extras.samples,
-        f"got --samples {extras.samples} with {', '.join(map(str, [*(run.samples or [{}])[0]][:8]))}; expected prompt, "
+    for flag, file in (("data", data), ("reward", reward.rpartition(":")[0] or reward)):
+        need(not file or Path(file).is_file(), f"got --{flag} {file}, which does not exist; expected a file")
+    add_samples(run, path, folder, samples)
+    add_texts(run, data, folder)
+    need(
+        run.texts or not samples,
+        f"got --samples {samples} with {', '.join(map(str, [*(run.samples or [{}])[0]][:8]))}; expected prompt, "
         "completion and score; try other names for its columns",
     )
-    run.reward_source = source_of_reward(extras.reward, run, folder)
+    run.reward_source = source_of_reward(reward, run, folder)
     return run
-
-
-def names_in(run: LoggedRun) -> list[str]:
-    """The names of all figures in a log."""
-    return [*dict.fromkeys(str(key) for row in run.rows for key, value in row.items() if is_finite(value))]
 
 
 def add_texts(run: LoggedRun, data: str, folder: Path) -> None:
@@ -2181,28 +2102,26 @@ def data_rows(data: str, folder: Path) -> list[tuple[str, dict]]:
 
 def source_of_reward(spec: str, run: LoggedRun, folder: Path) -> str:
     """The code of the reward for correctness: of files that settings name, or of scripts beside the log."""
-    named = run.settings.get("reward") or []
-    specs = [spec] if spec else [named] if isinstance(named, str) else [item for item in named if isinstance(item, str)]
+    named = spec or run.settings.get("reward") or []
+    specs = [item for item in ([named] if isinstance(named, str) else named) if isinstance(item, str)]
     pairs = [item.partition("*")[0].rpartition(":")[::2] for item in specs]
-    pairs.sort(key=lambda pair: not names_correctness(pair[1]))
-    for file, name in pairs:
+    for file, name in sorted(pairs, key=lambda pair: not names_correctness(pair[1])):
         for path in (Path(file), folder / Path(file).name, folder.parent / Path(file).name):
             if path.suffix == ".py" and path.is_file():
                 return function_of(path, name)
     scripts = [path for place in (folder, folder.parent) for path in sorted(place.glob("*.py"))[:20]]
-    words = " ".join(specs)
-    return next(filter(None, (function_of(path, words) for path in scripts)), "")
+    return next(filter(None, (function_of(path, " ".join(specs)) for path in scripts)), "")
 
 
 def function_of(path: Path, words: str) -> str:
     """The code of a file's reward for correctness, named in some words or found by what it takes, and what it uses."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
-        nodes = [node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)]
+        tree = ast.parse(text)
+        nodes = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
         named = [node.name for node in nodes if node.name in re.findall(r"\w+", words)]
         takes = [node.name for node in nodes if {argument.arg for argument in node.args.args} & COMPLETIONS]
-        tree = ast.walk(ast.parse(text))
-        called = {ast.unparse(node.func) for node in tree if isinstance(node, ast.Call)}
+        called = {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
         chosen = named or [name for name in takes if name not in called]
         chosen.sort(key=lambda name: not names_correctness(name))
         return extract(text, chosen[:1]) if chosen else ""
@@ -2210,20 +2129,16 @@ def function_of(path: Path, words: str) -> str:
         return ""
 
 
-def dialect_of(run: LoggedRun) -> str:
-    """Whose metric names a run's log has."""
-    return run.trainer if run.trainer in ("trl", "verl") else "ours"
+# --------------------------------------------------------------------------- cause (src/parts/reading/causes/cause.py)
 
-
-# ---------------------------------------------------------------------------------- cause (src/parts/reading/cause.py)
-
-CERTAIN, LIKELY, WEAK = 0.9, 0.6, 0.4  # strengths of evidence; below LIKELY a cause is named only beside another
-
+CERTAIN, LIKELY = 0.9, 0.6  # strengths of evidence; below LIKELY a cause is named only beside another
 # signs of a run that learns nothing, and of one that loses what it had
 STILL = "flat_score constant_scores equal_groups zero_gradient held_out_flat critic_explains_little"
 LOST = (
     "score_fell clipped kl_high entropy_fell entropy_rose length_fell length_rose truncated repetition gradient_spike"
 )
+TRY_REWARD = "python scripts/reward_preflight.py --reward FILE.py:{reward} --data DATA"
+TRY_MODEL = f"{TRY_REWARD} --model MODEL"
 
 
 @dataclass(frozen=True)
@@ -2247,26 +2162,26 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Cause:
-    """A root cause; a new one is a file in this folder, and its line in `ranking.py`.
-
-    `explains` has the names of signs, and of causes that follow from this one. `breaks` says that a run with it is
-    broken, not only without a gain.
-    """
+    """A root cause. `explains` has the names of signs, and of causes that follow from this one."""
 
     name: str
     says: str
     test: Callable[[LoggedRun], Evidence | None]
     explains: str
     change: str
-    decide_with: str
     source: str
-    breaks: bool = False
+    decide_with: str = ""
+    breaks: bool = False  # a run with it is broken, not only without a gain
 
 
-def fact(run: LoggedRun, series: str, text: str, step: int | None = None, samples=()) -> Fact:
+def cause(says: str, **more) -> Callable:
+    """Make a Cause of a function that looks for its evidence; the function's name is the cause's."""
+    return lambda test: Cause(test.__name__, says, test, **more)
+
+
+def fact(run: LoggedRun, series: str, text: str, step: int | None = None) -> Fact:
     """A fact about a series under its name in the log; without a step, its last one."""
-    points = run.series.get(series, {})
-    return Fact(text, run.name(series), max(points, default=None) if step is None else step, tuple(samples)[:8])
+    return Fact(text, run.name(series), max(run.series.get(series, {}), default=None) if step is None else step)
 
 
 def shown(texts, text: str) -> Fact:
@@ -2274,7 +2189,7 @@ def shown(texts, text: str) -> Fact:
     return Fact(text, "samples", texts[0].step if texts else None, tuple(t.id for t in texts[:3]))
 
 
-# ---------------------------------------------------------------------------------- signs (src/parts/reading/signs.py)
+# --------------------------------------------------------------------------- signs (src/parts/reading/causes/signs.py)
 
 # sign, series, share of the first stretch beyond which the last lies, least distance
 MOVES = (
@@ -2287,7 +2202,7 @@ MOVES = (
 
 def moves(run: LoggedRun) -> Iterator[tuple[str, Fact]]:
     """Length or entropy that moves far."""
-    sharp = is_solved(run) or rises_late(run) or any("kl/teacher" in row for row in run.rows)
+    sharp = is_solved(run) or rises_late(run) or "kl/teacher" in run.columns
     for name, series, share, least in MOVES:
         values, way = run.values(series), 1 if share > 1 else -1
         if trend(values) != way or gained(run) or (name == "entropy_fell" and sharp):
@@ -2345,7 +2260,7 @@ def signs(run: LoggedRun) -> dict[str, Fact]:
 
 def largest_spike(run: LoggedRun) -> tuple[int, float] | None:
     """(step, norm) of the largest gradient that is above 1 and ten times the median of the 20 steps before it."""
-    norms, spikes = sorted(run.series.get("grad_norm", {}).items()), []
+    norms, spikes = run.points("grad_norm"), []
     for i in range(5, len(norms)):
         before = statistics.median(value for _, value in norms[max(0, i - 20) : i])
         if norms[i][1] > 1 and norms[i][1] > 10 * before > 0.01:
@@ -2353,112 +2268,228 @@ def largest_spike(run: LoggedRun) -> tuple[int, float] | None:
     return max(spikes, key=lambda spike: spike[1]) if len(spikes) >= max(1, 0.02 * len(norms)) else None
 
 
-# --------------------------------------------------------------------- overflow (src/parts/reading/causes/overflow.py)
+# ------------------------------------------------------------------- machinery (src/parts/reading/causes/machinery.py)
 
 WATCHED = ("loss", "grad_norm", "kl", "entropy", "value_loss", "score")
+MISMATCH = (  # series, lowest and highest value that is fine, words
+    ("gap_mean", -math.inf, math.log(1.05), "mean difference of log-probs {:.3g} nats; above log 1.05 = 0.049"),
+    ("mismatch_kl", -math.inf, 0.01, "KL of sampler and trainer {:.3g} nats a token; above 0.01"),
+    ("weight_mean", 0.5, 2, "mean importance weight {:.3g}; outside 0.5 to 2"),
+    ("weight_ess", 0.3, math.inf, "effective sample size {:.3g} of the batch; below 0.3"),
+    ("weight_std", -math.inf, 1, "standard deviation of the importance weights {:.3g}; above 1"),
+    ("probs_correlation", 0.9, math.inf, "correlation of the two probabilities {:.3g}; below 0.9 (our heuristic)"),
+)
+LEAST_GROWTH = {"mismatch_kl": 1e-3, "gap_mean": 1e-3, "gap_max": 0.05}  # least distance, in nats, that counts
+STRETCHES, STEPS_EACH = 6, 5  # of what is left of a run without its first tenth, in which memory still settles
+GROWN, UNEVEN = 0.1, 1 / 3  # of the first stretch's memory; of the growth, which is 0.2 each where it is even
 
 
-def find_overflow(run: LoggedRun) -> Evidence | None:
+@cause(
+    "numbers overflow: an update too large, a log-prob of -inf, or fp16",
+    explains=f"{STILL} {LOST} nothing_moves updates_too_large constant_reward critic_useless too_hard",
+    change="{precision}; keep {grad_clip} at 1; lower {lr}; go on from a checkpoint before this step",
+    source="definition; unsloth#3006, verl#2505",
+    breaks=True,
+)
+def overflow(run: LoggedRun) -> Evidence | None:
     """The first value that is not finite; skipped updates, in fp16 only where a fifth of the steps has them."""
     names = {key for dialect in NAMES.values() for key, name in dialect.items() if name in WATCHED}
-    bad = [entry for entry in run.broken if entry[0].removeprefix("train/") in names]
+    bad = [entry for entry in run.bad if entry[0].removeprefix("train/") in names]
     if bad:
         metric, step, value = bad[0]
-        return Evidence(
-            0.99, [Fact(f"{metric} is {value} at step {step}, {len(bad)} such values in all", metric, step)], step
-        )
-    large = next((step for step, value in sorted(run.series.get("score", {}).items()) if abs(value) > 1e15), None)
+        text = f"{metric} is {value} at step {step}, {len(bad)} such values in all"
+        return Evidence(CERTAIN + 0.09, [Fact(text, metric, step)], step)
+    large = next((step for step, value in run.points("score") if abs(value) > 1e15), None)
     if large is not None:
         text = f"{run.name('score')} is {run.series['score'][large]:.3g}; squares of such scores overflow in float32"
-        return Evidence(CERTAIN + 0.08, [Fact(text, run.name("score"), large)], large)
-    skipped = run.series.get("skipped", {})
-    steps = [step for step, value in sorted(skipped.items()) if value]
+        return Evidence(CERTAIN + 0.08, [fact(run, "score", text, large)], large)
+    skipped = run.points("skipped")
+    steps = [step for step, value in skipped if value]
     allowed = 0.2 if run.settings.get("fp16") else 0.01  # fp16's loss scale settles that way
     if steps and len(steps) > allowed * len(skipped):
         text = f"{len(steps)} steps left updates out because a gradient was not finite, first step {steps[0]}"
-        return Evidence(CERTAIN + 0.07, [Fact(text, run.name("skipped"), steps[0])], steps[0])
+        return Evidence(CERTAIN + 0.07, [fact(run, "skipped", text, steps[0])], steps[0])
     return None
 
 
-OVERFLOW = Cause(
-    "overflow",
-    "numbers overflow: an update too large, a log-prob of -inf, or fp16",
-    find_overflow,
-    f"{STILL} {LOST} nothing_moves updates_too_large constant_reward critic_useless too_hard",
-    "{precision}; keep {grad_clip} at 1; lower {lr}; go on from a checkpoint before this step",
-    "",
-    "definition; unsloth#3006, verl#2505",
-    breaks=True,
-)
-
-
-# ------------------------------------------------------- jump at restart (src/parts/reading/causes/jump_at_restart.py)
-
-
-def jumps_at(run: LoggedRun, step: int, least: float) -> list[Fact]:
-    """Figures whose five steps from a step on lie beyond those before it, and nearer to the run's start."""
+def jumps_at(run: LoggedRun, series: dict[str, list], step: int, least: float) -> list[Fact]:
+    """Figures whose steps from a step on lie beyond those before it, and nearer to the run's start."""
     facts = []
-    for name in ("entropy", "score", "length"):
-        points = sorted(run.series.get(name, {}).items())
-        before = [value for at, value in points if at < step][-6:]
-        after = [value for at, value in points if at >= step][:3]
+    for name, points in series.items():
+        place = bisect.bisect_left(points, (step, -math.inf))
+        before, after = (
+            [value for _, value in part] for part in (points[max(0, place - 6) : place], points[place:][:3])
+        )
         if len(before) < 4 or len(after) < 2:
             continue
         a, b, start = (statistics.median(values) for values in (before, after, [v for _, v in points[:3]]))
         scatter = max(noise(before), 0.05 * abs(a), 1e-6)
-        if abs(b - a) > least * scatter and (b - a) / (start - a or 1e-9) >= 0.6 and abs(start - a) > least * scatter:
-            facts.append(
-                fact(run, name, f"{run.name(name)} goes from {a:.3g} back to {b:.3g}, where the run began", step)
-            )
+        if min(abs(b - a), abs(start - a)) > least * scatter and (b - a) / (start - a) >= 0.6:
+            text = f"{run.name(name)} goes from {a:.3g} back to {b:.3g}, where the run began"
+            facts.append(fact(run, name, text, step))
     return facts
 
 
-def restart_steps(run: LoggedRun) -> list[int]:
-    """Steps at which the log itself shows a restart: they come again, the rate's schedule or the KL begins anew."""
-    steps = list(run.settings.get("restarts", ()))
-    rates = sorted(run.series.get("lr", {}).items())
-    falling = [
-        i for i in range(3, len(rates)) if rates[i - 2][1] > rates[i - 1][1] and rates[i][1] > 1.5 * rates[i - 1][1]
+def schedules_anew(run: LoggedRun) -> list[int]:
+    """Steps at which the rate's schedule, or the KL, begins anew."""
+    rates, kl = run.points("lr"), run.points("kl")
+    anew = [
+        rates[i][0]
+        for i in range(3, len(rates))
+        if rates[i - 2][1] > rates[i - 1][1] and rates[i][1] > 1.5 * rates[i - 1][1]
     ]
-    kl = sorted(run.series.get("kl", {}).items())
-    kl = kl if kl and abs(kl[0][1]) < 1e-6 and sum(abs(value) < 1e-6 for _, value in kl) < 4 else []
-    anew = []
-    for i in range(3, len(kl) - 1):
+    zeros = [abs(value) < 1e-6 for _, value in kl]
+    for i in range(3, len(kl) - 1) if kl and zeros[0] and sum(zeros) < 4 else ():
         before, after = [abs(value) for _, value in kl[max(1, i - 4) : i]], [abs(value) for _, value in kl[i : i + 4]]
         # it grows again from 0; a single 0 among values that scatter is chance
-        if after[0] < 1e-6 < 1e-4 < min(before) and max(after) < 0.5 * statistics.median(before):
-            anew.append(i)
-    return steps + [rates[i][0] for i in falling] + [kl[i][0] for i in anew]
+        if zeros[i] and min(before) > 1e-4 and max(after) < 0.5 * statistics.median(before):
+            anew.append(kl[i][0])
+    return anew
 
 
-def find_jump_at_restart(run: LoggedRun) -> Evidence | None:
+@cause(
+    "the run jumps at a restart: weights, optimizer, schedule, data order or settings are not those before it",
+    explains=f"{STILL} {LOST} updates_too_large part_dies critic_useless stale_weights part_bought memorised_prompts",
+    change="resume from the run's own newest checkpoint with its optimizer and the same settings (--resume)",
+    source="an exact resume gives the figures of an uninterrupted run; six times the scatter: our heuristic",
+    breaks=True,
+)
+def jump_at_restart(run: LoggedRun) -> Evidence | None:
     """Figures jump where the log shows a restart; without one, two of them go back to the run's start in one step."""
-    restarts = restart_steps(run)
+    anew, series = schedules_anew(run), {name: run.points(name) for name in ("entropy", "score", "length")}
+    restarts = {*anew, *run.settings.get("restarts", ())}
     for step in sorted({*restarts, *run.steps()[5:-2]}):
-        facts = jumps_at(run, step, 1.5 if step in restarts else 6)
-        if step in restarts:
+        facts = jumps_at(run, series, step, 1.5 if step in restarts else 6)
+        if step in restarts and (facts or step in anew):  # a schedule or a KL that begins anew is a jump by itself
             said = Fact(f"the log shows a restart at step {step}", "step", step)
-            again = step in run.settings.get("restarts", ())
-            if facts or not again:  # a schedule or a KL that begins anew is a jump by itself
-                return Evidence(CERTAIN + 0.06 if facts else LIKELY + 0.1, [said, *facts], since=step)
-        elif len(facts) > 1 and facts[0].figure == run.name("entropy"):
+            return Evidence(CERTAIN + 0.06 if facts else LIKELY + 0.1, [said, *facts], since=step)
+        if step not in restarts and len(facts) > 1 and facts[0].figure == run.name("entropy"):
             return Evidence(CERTAIN + 0.06, facts, since=step)
     return None
 
 
-JUMP_AT_RESTART = Cause(
-    "jump_at_restart",
-    "the run jumps at a restart: weights, optimizer, schedule, data order or settings are not those before it",
-    find_jump_at_restart,
-    f"{STILL} {LOST} updates_too_large part_dies critic_useless stale_weights part_bought memorised_prompts",
-    "resume from the run's own newest checkpoint with its optimizer and the same settings (--resume)",
-    "",
-    "an exact resume gives the figures of an uninterrupted run; six times the scatter: our heuristic",
+@cause(
+    "sampler and trainer give the same tokens different probabilities",
+    explains=f"{LOST} sampler_gap flat_score held_out_flat critic_explains_little updates_too_large critic_useless "
+    "stale_weights part_dies nothing_moves",
+    change="the same {temperature}, top-p 1 and top-k off on both sides, old log-probs by the trainer's own forward "
+    "pass (dropout off), weights copied after every step; {mismatch} corrects what is left",
+    decide_with="python scripts/selfcheck.py scripts/ppo_train.py",
+    source="NeMo-RL docs/guides/grpo.md (1.05, 0.01); verl docs/algo/rollout_corr.md; verl#2996, verl#6280",
     breaks=True,
 )
+def sampler_mismatch(run: LoggedRun) -> Evidence | None:
+    """A distance beyond its limit in most steps, or a ratio other than 1 in a rollout's only update."""
+    penalty = run.number("repetition_penalty")
+    if penalty is not None and penalty != 1:
+        text = f"the sampler has a repetition penalty of {penalty:g}, the trainer has none"
+        return Evidence(CERTAIN + 0.04, [Fact(text, "repetition_penalty")], since=1)
+    gap = 0.01 if run.settings.get("exact") else 2.0  # fp32 with one sampler: rounding; else tokens may differ much
+    largest = ("gap_max", -math.inf, gap, f"largest difference of a token {{:.3g}} nats; above {gap} (our heuristic)")
+    for name, low, high, text in (*MISMATCH, largest):
+        points, values = run.points(name), run.values(name)
+        middle = statistics.median(values) if values else low
+        # where it begins within the limits, weights go stale
+        if values and not low <= middle <= high and not low <= statistics.median(values[:2]) <= high:
+            first = next(step for step, value in points if not low <= value <= high)
+            text = f"{text.format(middle)}; median of all steps"
+            return Evidence(CERTAIN + 0.03, [fact(run, name, text, first)], since=first)
+    updates, constant = run.series.get("updates", {}), run.settings.get("updates")
+    for name, limit in (("ratio_max", 1 + 1e-3), ("clip_frac", 1e-3)):
+        for step, value in run.points(name):
+            if updates.get(step, constant) == 1 and value > limit:
+                text = f"{run.name(name)} is {value:.4g} at step {step}, which has one update per rollout"
+                return Evidence(CERTAIN + 0.03, [fact(run, name, text, step)], since=step)
+    return None
 
 
-# --------------------------------------------------------------------- too hard (src/parts/reading/causes/too_hard.py)
+@cause(
+    "the sampler keeps old weights, wholly or in part, while the trainer moves away from them",
+    explains=f"{STILL} {LOST} sampler_gap sampler_mismatch updates_too_large critic_useless part_bought "
+    "kl_holds_policy",
+    change="copy all weights to the sampler after every step; --check_sync of our trainers names the tensors that "
+    "differ",
+    decide_with="--check_sync 1 for ten steps",
+    source="allenai/open-instruct#1473; five times the start: our heuristic, kernels differ less",
+    breaks=True,
+)
+def stale_weights(run: LoggedRun) -> Evidence | None:
+    """Sampler and trainer agree at the first step, and their distance grows to five times that and more."""
+    for name, least in LEAST_GROWTH.items():
+        values = [abs(value) for value in run.values(name)]
+        if len(values) < 4:
+            continue
+        middle, first = statistics.median(values[2:]), values[0]
+        synced = 0 < first < 0.01 * least and middle > least  # one engine: they agree to rounding at the first step
+        drifts = trend(values) > 0 and ends(values)[1] > max(least, 5 * ends(values)[0]) and run.trend("score") <= 0
+        if synced or drifts:
+            step = next(step for step, value in run.points(name) if abs(value) > least)
+            text = f"{run.name(name)} grew from {first:.2g} to {max(middle, ends(values)[1]):.2g} nats a token"
+            return Evidence(CERTAIN + 0.05, [fact(run, name, text, step)], since=step)
+    return None
+
+
+@cause(
+    "the model does not use its tools: it calls none, or most calls end in an error",
+    explains=f"{STILL} too_hard too_sparse nothing_moves",
+    change="read the calls and errors in samples.jsonl; an instruct model that was trained on tools; {tool_form}",
+    source="definition: what is never sampled gets no gradient; every second call: our heuristic",
+)
+def conversation_fails(run: LoggedRun) -> Evidence | None:
+    """No tool call at all where there are tools, or every second call in error."""
+    calls, failures = run.values("tool_calls"), run.values("tool_failures")
+    # where nothing was called and nothing took a moment, nothing replied either: then there are tools
+    tools = run.settings.get("tools") or not any(run.values("tool_seconds"))
+    if len(calls) >= 3 and not any(calls) and tools:
+        return Evidence(CERTAIN, [fact(run, "tool_calls", f"not one tool call in {len(calls)} steps")])
+    if len(failures) >= 3 and run.last("tool_failures") >= 0.5 and (not calls or run.last("tool_calls") > 0):
+        text = f"{run.last('tool_failures'):.0%} of the tool calls come to an error"
+        return Evidence(CERTAIN, [fact(run, "tool_failures", text)])
+    return None
+
+
+def even_growth(values: list[float]) -> tuple[float, float] | None:
+    """Medians of the first and of the last stretch where each of six lies above the one before, none by most of it.
+
+    What settles gains most at first: of a logarithm's growth 0.37 lies between the first two stretches. None where
+    memory does not grow so, or by less than a tenth, or the log is short.
+    """
+    values = values[len(values) // 10 :]
+    size = len(values) // STRETCHES
+    if size < STEPS_EACH:
+        return None
+    middles = [statistics.median(values[i * size : (i + 1) * size]) for i in range(STRETCHES)]
+    gains = [after - before for before, after in itertools.pairwise(middles)]
+    grown = middles[-1] - middles[0]
+    even = min(gains) > 0 and max(gains) <= UNEVEN * grown and grown > GROWN * middles[0]
+    return (middles[0], middles[-1]) if even else None
+
+
+@cause(
+    "memory grows without end: something keeps what each step made",
+    explains="",
+    change="keep metrics as numbers (.item()), and look for lists and dicts that a reward or environment only adds to",
+    source="a tenth, in six even stretches: our heuristic; what settles gains most at first",
+)
+def memory_grows(run: LoggedRun) -> Evidence | None:
+    """Even growth of memory, of a GPU or of the process, at an even length."""
+    if any(run.trend(name) > 0 for name in ("length", "length_max", "turns")):
+        return None
+    for name in ("gpu_memory", "memory"):
+        growth = even_growth(run.values(name))
+        if growth:
+            text = f"{run.name(name)} rose evenly from {growth[0]:.3g} to {growth[1]:.3g} GiB"
+            return Evidence(CERTAIN, [fact(run, name, text)])
+    return None
+
+
+MACHINERY_CAUSES = (overflow, jump_at_restart, sampler_mismatch, stale_weights, conversation_fails, memory_grows)
+
+
+# ------------------------------------------------------------------------- groups (src/parts/reading/causes/groups.py)
+
+# setting: (bound, whether a value below it is near greedy)
+SAMPLING_BOUNDS = {"temperature": (0.3, True), "top_p": (0.5, True), "top_k": (4, True), "min_p": (0.5, False)}
 
 
 def pass_rate(run: LoggedRun, steps: int = EARLY) -> tuple[str, float, float, float] | None:
@@ -2469,38 +2500,6 @@ def pass_rate(run: LoggedRun, steps: int = EARLY) -> tuple[str, float, float, fl
         return None
     count, rate = int(run.number("batch") or 32) * len(early), sum(early) / len(early)
     return name, rate, *wilson_interval(rate * count, count)
-
-
-def find_too_hard(run: LoggedRun) -> Evidence | None:
-    """Next to none of the run's completions passes, and those that are logged do not hold their gold answer."""
-    rate = pass_rate(run, steps=10**9)
-    if not rate or rate[1] > 0.002 or rate[3] > 0.03:
-        return None
-    text = f"{rate[0]} passes {rate[1]:.2%} of all completions (95 %: {rate[2]:.2%} to {rate[3]:.2%})"
-    facts = [fact(run, f"part:{rate[0]}" if run.parts() else "score", text, min(run.steps()))]
-    known = [t for t in run.texts if t.gold and t.score is not None]
-    without = [t for t in known if not holds(t.completion, t.gold)]
-    if len(known) >= 8 and len(without) >= 0.9 * len(known):
-        facts.append(shown(without, f"{len(without)} of {len(known)} logged completions do not hold the gold answer"))
-        return Evidence(CERTAIN + 0.01, facts)
-    return Evidence(LIKELY if not known else LIKELY - 0.2, facts)
-
-
-TOO_HARD = Cause(
-    "too_hard",
-    "the prompts are too hard for this model: no completion is right, so nothing can be reinforced",
-    find_too_hard,
-    f"{STILL} no_group_variance nothing_moves critic_useless too_sparse kl_holds_policy constant_reward part_bought",
-    "easier prompts, partial credit, or a warm start (scripts/warm_start.py)",
-    "python scripts/reward_preflight.py --reward FILE.py:{reward} --data DATA --model MODEL",
-    "Wilson's interval; groups alike with p^G + (1 - p)^G",
-)
-
-
-# --------------------------------------------- near greedy sampling (src/parts/reading/causes/near_greedy_sampling.py)
-
-# setting: (bound, whether a value below it is near greedy, what is off)
-SAMPLING_BOUNDS = {"temperature": (0.3, True), "top_p": (0.5, True), "top_k": (4, True), "min_p": (0.5, False)}
 
 
 def sharp_settings(run: LoggedRun) -> list[Fact]:
@@ -2517,12 +2516,13 @@ def sharp_settings(run: LoggedRun) -> list[Fact]:
 
 
 def groups_of_one_prompt(texts: list[Text]) -> list[list[Text]]:
-    """Completions of the same prompt at the same early step, four and more."""
-    train = [t for t in texts if t.kind == "train"]
-    first = sorted({t.step for t in train})[:2]
-    ordered = sorted((t for t in train if t.step in first), key=lambda t: (t.step, t.prompt))
-    groups = [list(group) for _, group in itertools.groupby(ordered, key=lambda t: (t.step, t.prompt))]
-    return [group for group in groups if len(group) >= 4]
+    """Completions of the same training prompt at the same step."""
+
+    def key(t: Text) -> tuple:
+        return t.step, t.prompt
+
+    train = sorted((t for t in texts if t.kind == "train"), key=key)
+    return [list(group) for _, group in itertools.groupby(train, key=key)]
 
 
 def alike_at_pass_rate(run: LoggedRun) -> Fact | None:
@@ -2531,56 +2531,193 @@ def alike_at_pass_rate(run: LoggedRun) -> Fact | None:
     if len(alike) < 3 or not rate or not 0.1 < rate[1] < 0.9 or not spreads:
         return None
     expected, share = forecast(rate[1], int(run.number("group_size") or 8)), sum(alike) / len(alike)
-    _, part = first_part(run)
-    binary = len(run.parts()) > 1 or all(
-        abs(spread - math.sqrt(max(0.0, mean * (1 - mean)))) < 0.1 for spread, mean in zip(spreads, part, strict=False)
-    )
+    pairs = zip(spreads, first_part(run)[1], strict=False)
+    binary = len(run.parts()) > 1 or all(abs(std - math.sqrt(max(0.0, m * (1 - m)))) < 0.1 for std, m in pairs)
     if share < 0.8 or share < expected + 0.25 or not binary:
         return None
-    text = (
-        f"{share:.0%} of the groups score all alike at a pass rate of {rate[1]:.2g}, where chance gives {expected:.0%}"
-    )
-    return fact(run, "zero_std", text, min(run.steps()))
+    text = f"{share:.0%} of the groups score all alike at a pass rate of {rate[1]:.2g}"
+    return fact(run, "zero_std", f"{text}, where chance gives {expected:.0%}", min(run.steps()))
 
 
-def find_near_greedy_sampling(run: LoggedRun) -> Evidence | None:
+@cause(
+    "sampling is nearly greedy: completions of a prompt hardly differ, so neither do their scores",
+    explains=f"{STILL} entropy_fell sampler_gap kl_high clipped no_group_variance nothing_moves too_hard too_easy "
+    "too_sparse critic_useless sampler_mismatch updates_too_large part_bought",
+    change="{temperature} 1.0, top-p 1, top-k and min-p off, also for models whose card advises less for use",
+    decide_with="python scripts/diagnose.py RUN --settings FILE --samples FILE",
+    source="definition: equal scores in a group give advantage 0; limits 0.3, 0.5, 4: our heuristic",
+)
+def near_greedy_sampling(run: LoggedRun) -> Evidence | None:
     """Settings say so; without them, identical completions of a prompt, or an entropy of nearly 0, from the start."""
     facts, groups = sharp_settings(run), groups_of_one_prompt(run.texts)
+    first = sorted({group[0].step for group in groups})[:2]
+    groups = [group for group in groups if group[0].step in first and len(group) >= 4]
     alike = [group for group in groups if len({t.completion for t in group}) == 1]
-    entropy = run.early("entropy", 3)
-    same = (
-        shown(alike[0], f"all {len(alike[0])} completions of a prompt are identical at step {alike[0][0].step}")
-        if alike
-        else None
-    )
+    same = [
+        shown(group, f"all {len(group)} completions of a prompt are identical at step {group[0].step}")
+        for group in alike[:1]
+    ]
     if facts:
-        return Evidence(CERTAIN + 0.05, facts + ([same] if same else []))
+        return Evidence(CERTAIN + 0.05, facts + same)
     if run.number("temperature") is not None and run.number("temperature") >= 0.5:
         return None
-    rate = pass_rate(run, steps=3)
+    rate, entropy = pass_rate(run, steps=3), run.early("entropy", 3)
     able = rate is not None and rate[2] > 0.8  # a model that is right is sure of it
     if entropy and not able and max(entropy) < 0.02 and min(run.series["entropy"]) <= EARLY:
-        said = fact(run, "entropy", f"{run.name('entropy')} of the first steps is {max(entropy):.2g} nats a token", 1)
-        return Evidence(LIKELY + 0.2, [said] + ([same] if same else []))
+        text = f"{run.name('entropy')} of the first steps is {max(entropy):.2g} nats a token"
+        return Evidence(LIKELY + 0.2, [fact(run, "entropy", text, 1), *same])
     if same and len(alike) == len(groups) and groups[0][0].step <= EARLY:
-        return Evidence(LIKELY, [same])
+        return Evidence(LIKELY, same)
     share = alike_at_pass_rate(run) if not groups else None
     return Evidence(LIKELY + 0.25, [share]) if share else None
 
 
-NEAR_GREEDY_SAMPLING = Cause(
-    "near_greedy_sampling",
-    "sampling is nearly greedy: completions of a prompt hardly differ, so neither do their scores",
-    find_near_greedy_sampling,
-    f"{STILL} entropy_fell sampler_gap kl_high clipped no_group_variance nothing_moves too_hard too_easy "
-    "too_sparse critic_useless sampler_mismatch updates_too_large part_bought",
-    "{temperature} 1.0, top-p 1, top-k and min-p off, also for models whose card advises less for use",
-    "python scripts/diagnose.py RUN --settings FILE --samples FILE",
-    "definition: equal scores in a group give advantage 0; limits 0.3, 0.5, 4: our heuristic",
+@cause(
+    "the length limit is below what an answer needs: completions are cut from the first step on",
+    explains=f"{STILL} truncated length_fell answer_form gold_mismatch too_hard too_sparse constant_reward "
+    "nothing_moves no_group_variance part_bought critic_useless",
+    change="raise {max_length} to what whole answers need, or ask for shorter ones",
+    source="TRL completions/clipped_ratio; trl#5697; limit of a fifth: our heuristic",
 )
+def limit_too_short(run: LoggedRun) -> Evidence | None:
+    """A fifth and more of the completions are cut from the first steps on, and those that are cut are hardly paid."""
+    name = "truncated" if run.series.get("truncated") else "limit"
+    cut, scores = run.early(name, 3), run.values("score")
+    share = sum(cut) / len(cut) if cut else 0.0
+    if not cut or min(cut[0], share) < 0.2 or min(run.series[name]) > 10 or run.last(name) < 0.1:
+        return None
+    if name == "limit" and is_solved(run):
+        return None
+    ended, whole = ([t for t in run.texts if t.finished is kind and t.score is not None] for kind in (False, True))
+    facts = [fact(run, name, f"{share:.0%} are cut by the limit in the first steps", min(run.series[name]))]
+    limit = run.number("max_length")
+    if limit:
+        facts.append(Fact(f"the limit is {limit:g} tokens", "max_length"))
+    if ended and whole:
+        paid, usual = (sum(t.score for t in texts) / len(texts) for texts in (ended, whole))
+        if paid >= 0.7 * usual > 0:
+            return None  # being cut costs nothing: the limit is not what holds the score
+    if not ended and scores and scores[0] + cut[0] - 1 > 0.5 * min(scores[0], cut[0]):
+        return None  # some are cut and paid
+    if ended:
+        without = [t for t in ended if not t.gold or not holds(t.completion, t.gold)]
+        text = f"{len(ended)} logged completions stop at the limit, {len(without)} without their answer"
+        facts.append(shown(without or ended, text))
+    return Evidence(CERTAIN if share >= 0.5 or ended else LIKELY + 0.15, facts)
 
 
-# --------------------------------------------------------------- answer form (src/parts/reading/causes/answer_form.py)
+@cause(
+    "the prompts are too hard for this model: no completion is right, so nothing can be reinforced",
+    explains=f"{STILL} no_group_variance nothing_moves critic_useless too_sparse kl_holds_policy constant_reward "
+    "part_bought",
+    change="easier prompts, partial credit, or a warm start (scripts/warm_start.py)",
+    decide_with=TRY_MODEL,
+    source="Wilson's interval; groups alike with p^G + (1 - p)^G",
+)
+def too_hard(run: LoggedRun) -> Evidence | None:
+    """Next to none of the run's completions passes, and those that are logged do not hold their gold answer."""
+    rate = pass_rate(run, steps=10**9)
+    if not rate or rate[1] > 0.002 or rate[3] > 0.03:
+        return None
+    text = f"{rate[0]} passes {rate[1]:.2%} of all completions (95 %: {rate[2]:.2%} to {rate[3]:.2%})"
+    facts = [fact(run, first_series(run), text, min(run.steps()))]
+    known = [t for t in run.texts if t.gold and t.score is not None]
+    without = [t for t in known if not holds(t.completion, t.gold)]
+    if len(known) >= 8 and len(without) >= 0.9 * len(known):
+        facts.append(shown(without, f"{len(without)} of {len(known)} logged completions do not hold the gold answer"))
+        return Evidence(CERTAIN + 0.01, facts)
+    return Evidence(LIKELY if not known else LIKELY - 0.2, facts)
+
+
+@cause(
+    "the prompts are too easy: nearly every completion is right from the start, so groups score alike",
+    explains=f"{STILL} entropy_fell kl_high no_group_variance nothing_moves critic_useless constant_reward "
+    "memorised_prompts",
+    change="harder prompts; or stop here, as there is nothing left to learn from these",
+    decide_with=TRY_MODEL,
+    source="Wilson's interval of the pass rate",
+)
+def too_easy(run: LoggedRun) -> Evidence | None:
+    """Held out 95 % and sampled 80 % are right at the start, or sampled 95 % without a held-out figure."""
+    rate, held_out = pass_rate(run, steps=3), run.early("held_out", 1)
+    least = 0.8 if held_out and SOLVED <= held_out[0] <= 1 else SOLVED
+    if not rate or rate[1] < least or (held_out and held_out[0] < 0.9):
+        return None
+    right, wrong = scores_by_answer(run.texts)
+    if len(wrong) > 0.4 * len([*right, *wrong]):
+        return None  # paid though wrong: the reward is at fault
+    facts = [fact(run, first_series(run), f"{rate[0]} is {rate[1]:.3g} in the first steps", min(run.steps()))]
+    if held_out:
+        text = f"held out it is {held_out[0]:.3g} at the start"
+        facts.append(fact(run, "held_out", text, min(run.series["held_out"])))
+    return Evidence(CERTAIN + 0.02 if len(right) >= 4 else LIKELY + 0.1, facts)
+
+
+@cause(
+    "right answers are too rare for the group: most groups have none, so most of a batch teaches nothing",
+    explains=f"{STILL} no_group_variance nothing_moves too_hard critic_useless kl_holds_policy",
+    change="raise {group_size}; {filter}; prompts that the model solves now and then, or partial credit",
+    decide_with=TRY_MODEL,
+    source="p^G + (1 - p)^G; DAPO (Yu 2025), section 3.2",
+)
+def too_sparse(run: LoggedRun) -> Evidence | None:
+    """A pass rate between 0 and 12 %, most groups without a right answer, as its forecast says, and no gain."""
+    rate, group, alike = pass_rate(run, steps=20), int(run.number("group_size") or 8), run.early("zero_std", 20)
+    if not rate or not 0.002 < rate[1] < 0.12 or group == 1 or not (alike or run.number("group_size")):
+        return None
+    expected = forecast(rate[1], group)
+    share = sum(alike) / len(alike) if alike else expected
+    if share < 0.6 or share < expected - 0.15 or (gained(run) and run.trend("score") > 0):
+        return None
+    enough = next((2**i for i in range(1, 10) if forecast(rate[1], 2**i) < 0.5), 512)
+    text = f"pass rate {rate[1]:.2%}: {expected:.0%} of groups of {group} are all alike by forecast"
+    text += f", {share:.0%} were; groups of {enough} would bring it to {forecast(rate[1], enough):.0%}"
+    sure = CERTAIN if alike and run.number("group_size") else LIKELY + 0.1
+    return Evidence(sure, [fact(run, "zero_std" if alike else "score", text, min(run.steps()))])
+
+
+@cause(
+    "groups have no variance: prompts are always or never solved, or scored by what their completions share",
+    explains=f"{STILL} nothing_moves critic_useless reward_ignores_answer part_bought kl_holds_policy",
+    change="score what differs between completions of one prompt; {filter}; {group_size} 8 or more",
+    decide_with=TRY_MODEL,
+    source="definition of a group's advantage; p^G + (1 - p)^G",
+)
+def no_group_variance(run: LoggedRun) -> Evidence | None:
+    """Groups score alike from the start, far more often than the pass rate forecasts, while prompts differ."""
+    alike, rate, group = run.early("zero_std"), pass_rate(run), run.number("group_size")
+    if group == 1 and run.settings.get("grouped"):
+        return Evidence(CERTAIN, [fact(run, "score", "the group has 1 completion: nothing to compare it with", 1)])
+    groups = groups_of_one_prompt([t for t in run.texts if t.score is not None])
+    several = [group for group in groups if len({t.completion for t in group}) > 2]
+    spreads = [max(t.score for t in group) - min(t.score for t in group) for group in several]
+    means = {round(group[0].score, 6) for group in several}
+    if len(several) >= 5 and max(spreads) <= 1e-6 and len(means) > 2:
+        text = f"different completions of one prompt score alike, in all {len(several)} logged groups"
+        return Evidence(CERTAIN + 0.06, [shown(several[0], text)])
+    equal = alike or [a == b for a, b in zip(run.early("advantage_max"), run.early("advantage_min"), strict=False)]
+    share = sum(equal) / len(equal) if equal else 0.0
+    if is_constant(run) or is_solved(run) or share < 0.8 or len(equal) < 3:
+        return None
+    if rate and 0.1 < rate[1] < 0.9:
+        expected = forecast(rate[1], int(group or 8))
+        if share < expected + 0.25:
+            return None
+        text = f"at a pass rate of {rate[1]:.2g}, where chance gives {expected:.0%}"
+    elif rate or not run.series.get("score_std") or min(run.early("score_std")) <= 1e-6:
+        return None
+    else:
+        text = f"while scores differ by {run.first('score_std'):.3g} between prompts"
+    text = f"{share:.0%} of the groups score all alike {text}"
+    return Evidence(CERTAIN + 0.02, [fact(run, "zero_std" if alike else "advantage_max", text, min(run.steps()))])
+
+
+GROUP_CAUSES = (near_greedy_sampling, limit_too_short, too_hard, too_easy, too_sparse, no_group_variance)
+
+
+# ----------------------------------------------------------------------- rewards (src/parts/reading/causes/rewards.py)
+
+OTHER_ROW = re.compile(r"\b(answers?|golds?|targets?|solutions?|ground_truth|labels?)\[(\d+|-1|::-1)\]")
 
 
 def unpaid_with_gold(texts: list[Text]) -> list[Text]:
@@ -2606,7 +2743,16 @@ def marks_with_gold(texts: list[Text]) -> set[str]:
     return {mark for t in texts for mark, answer in marked_answers(t.completion) if holds(answer, t.gold)}
 
 
-def find_answer_form(run: LoggedRun) -> Evidence | None:
+@cause(
+    "the answer's form is not the one that the reward reads: right answers are not paid",
+    explains=f"{STILL} {LOST} constant_reward too_hard too_sparse nothing_moves no_group_variance critic_useless "
+    "part_bought reward_ignores_answer memorised_prompts updates_too_large",
+    change="ask in the prompt for the form that the reward reads, or have the reward read the form that completions "
+    "have",
+    decide_with=TRY_REWARD,
+    source="counting, against gold answers of other rows; open-r1#255, verl#2150",
+)
+def answer_form(run: LoggedRun) -> Evidence | None:
     """Gold stands in unpaid completions, in no mark that the reward's source names; or it reads no mark asked for."""
     reads, asks, unpaid = source_marks(run.reward_source), asked_marks(run.texts), unpaid_with_gold(run.texts)
     other = [Fact(f"prompts ask for {', '.join(sorted(asks))}, the reward reads {', '.join(sorted(reads))}", "reward")]
@@ -2621,59 +2767,44 @@ def find_answer_form(run: LoggedRun) -> Evidence | None:
     return Evidence(CERTAIN + 0.05 if reads else LIKELY + 0.1, [shown(unpaid, text), *other])
 
 
-ANSWER_FORM = Cause(
-    "answer_form",
-    "the answer's form is not the one that the reward reads: right answers are not paid",
-    find_answer_form,
-    f"{STILL} {LOST} constant_reward too_hard too_sparse nothing_moves no_group_variance critic_useless part_bought "
-    "reward_ignores_answer memorised_prompts updates_too_large",
-    "ask in the prompt for the form that the reward reads, or have the reward read the form that completions have",
-    "python scripts/diagnose.py RUN --rescore --reward FILE.py:{reward}",
-    "counting, against gold answers of other rows; open-r1#255, verl#2150",
-)
-
-
-# ----------------------------------------------------------- gold mismatch (src/parts/reading/causes/gold_mismatch.py)
-
-OTHER_ROW = re.compile(r"\b(answers?|golds?|targets?|solutions?|ground_truth|labels?)\[(\d+|-1|::-1)\]")
-
-
 def shifted_gold(run: LoggedRun) -> Fact | None:
     """Completions state the gold of the row some places on in the data, the same number of places each time."""
     prompts, golds = list(run.golds), list(run.golds.values())
     places, votes = {prompt: i for i, prompt in enumerate(prompts)}, Counter()
-    train = {(t.prompt, t.completion): t for t in run.texts if t.prompt in places}.values()
+    train = list({(t.prompt, t.completion): t for t in run.texts if t.prompt in places}.values())
     for t in train:
         answer, place = stated_answer(t.completion, bool(NUMBER.fullmatch(golds[places[t.prompt]]))), places[t.prompt]
         votes.update(k for k in range(-60, 61) if golds[(place + k) % len(golds)] == answer)
     (best, count), *others = [*votes.most_common(2), (0, 0)] if votes else [(0, 0)]
     if not best or len(golds) < 20 or count < max(4, 2 * others[0][1], 3 * votes[0], 0.2 * len(train)):
         return None
-    return shown(
-        list(train), f"{count} of {len(train)} completions state the gold answer of the row {best:+d} places away"
-    )
+    return shown(train, f"{count} of {len(train)} completions state the gold answer of the row {best:+d} places away")
 
 
 def unlike_held_out(run: LoggedRun) -> Fact | None:
     """Held-out completions are paid from the start, training ones hardly, by the same reward."""
     name, means = first_part(run)
-    held_out, early = (
-        run.early(f"held_out_part:{name}", 1) or run.early("held_out", 1),
-        means[:1],
-    )  # later a policy may be lost
-    if not held_out or not early or not 0 < held_out[0] <= 1 or min(early) < 0 or max(early) > 1:
+    held_out = run.early(f"held_out_part:{name}", 1) or run.early("held_out", 1)
+    if not held_out or not means or not 0 < held_out[0] <= 1 or not 0 <= means[0] <= 1:
         return None
-    count, rate = int(run.number("batch") or 32) * len(early), sum(early) / len(early)
-    if wilson_interval(rate * count, count)[1] > 0.35 * wilson_interval(held_out[0] * 64, 64)[0]:
+    count = int(run.number("batch") or 32)
+    if wilson_interval(means[0] * count, count)[1] > 0.35 * wilson_interval(held_out[0] * 64, 64)[0]:
         return None
-    text = f"at the start {name} pays {rate:.3g} in training and {held_out[0]:.3g} on held-out prompts"
-    return fact(run, f"part:{name}" if run.parts() else "score", text, 1)
+    text = f"at the start {name} pays {means[0]:.3g} in training and {held_out[0]:.3g} on held-out prompts"
+    return fact(run, first_series(run), text, 1)
 
 
-def find_gold_mismatch(run: LoggedRun) -> Evidence | None:
+@cause(
+    "answers are compared with what is not their gold: a number with a text, another row's gold, a wrong column",
+    explains=f"{STILL} {LOST} constant_reward too_hard too_sparse nothing_moves no_group_variance critic_useless "
+    "noisy_reward reward_ignores_answer part_bought other_eval_task inverted_reward memorised_prompts "
+    "updates_too_large answer_form",
+    change="compare texts with texts (str() on both sides) and print prompt, gold and extracted answer of ten rows",
+    decide_with=TRY_REWARD,
+    source="counting; held-out and training rewards are one function, so their pay at the start agrees",
+)
+def gold_mismatch(run: LoggedRun) -> Evidence | None:
     """Gold stands unpaid where the reward looks; or it is that of another row; or held-out pays and training not."""
-    if run.trials.get("alone"):
-        return Evidence(CERTAIN + 0.09, [Fact(run.trials["alone"], "rescore")])
     shift, other = shifted_gold(run), OTHER_ROW.search(run.reward_source)
     train = [t for t in run.texts if t.kind == "train"]
     golds, prompts = {t.gold for t in train if t.gold}, {t.prompt for t in train if t.gold}
@@ -2685,29 +2816,12 @@ def find_gold_mismatch(run: LoggedRun) -> Evidence | None:
     if len(prompts) >= 8 and len(golds) == 1:
         return Evidence(CERTAIN, [shown(train, f"{len(prompts)} prompts have the same gold answer, {min(golds)!r}")])
     unpaid, unlike = unpaid_with_gold(run.texts), unlike_held_out(run)
-    if unpaid:
-        reads, used = source_marks(run.reward_source), marks_with_gold(unpaid)
-        text = (
-            f"{len(unpaid)} unpaid completions hold the gold answer{' where the reward looks' if used & reads else ''}"
-        )
-        sure = CERTAIN + 0.05 if used & reads else LIKELY
-        return Evidence(sure, [shown(unpaid, text)]) if used & reads or not reads else None
-    return Evidence(LIKELY + 0.2, [unlike]) if unlike else None
-
-
-GOLD_MISMATCH = Cause(
-    "gold_mismatch",
-    "answers are compared with what is not their gold: a number with a text, another row's gold, a wrong column",
-    find_gold_mismatch,
-    f"{STILL} {LOST} constant_reward too_hard too_sparse nothing_moves no_group_variance critic_useless noisy_reward "
-    "reward_ignores_answer part_bought other_eval_task inverted_reward memorised_prompts updates_too_large answer_form",
-    "compare texts with texts (str() on both sides) and print prompt, gold and extracted answer of ten rows",
-    "python scripts/diagnose.py RUN --rescore --reward FILE.py:{reward}",
-    "counting; held-out and training rewards are one function, so their pay at the start agrees",
-)
-
-
-# ------------------------------------------------------- constant reward (src/parts/reading/causes/constant_reward.py)
+    if not unpaid:
+        return Evidence(LIKELY + 0.2, [unlike]) if unlike else None
+    reads = source_marks(run.reward_source)
+    seen = bool(marks_with_gold(unpaid) & reads)
+    text = f"{len(unpaid)} unpaid completions hold the gold answer{' where the reward looks' if seen else ''}"
+    return Evidence(CERTAIN + 0.05 if seen else LIKELY, [shown(unpaid, text)]) if seen or not reads else None
 
 
 def placeholder(source: str) -> str:
@@ -2720,27 +2834,29 @@ def placeholder(source: str) -> str:
         given = {argument.arg for argument in (*function.args.args, *function.args.kwonlyargs)} & COMPLETIONS
         inside = list(ast.walk(function))
         # len(completions), and `for _ in completions`, do not look at any
-        unread = [
-            node.args[0]
-            for node in inside
-            if isinstance(node, ast.Call) and ast.unparse(node.func) == "len" and node.args
-        ]
-        unread += [
-            node.iter for node in inside if isinstance(node, ast.comprehension) and ast.unparse(node.target) == "_"
-        ]
+        calls = [node for node in inside if isinstance(node, ast.Call) and ast.unparse(node.func) == "len"]
+        loops = [n for n in inside if isinstance(n, ast.comprehension) and ast.unparse(n.target) == "_"]
+        unread = [argument for call in calls for argument in call.args] + [loop.iter for loop in loops]
         reads = [node for node in inside if isinstance(node, ast.Name) and node.id in given and node not in unread]
         if given and not reads:
             return f"{function.name} never reads its {min(given)}"
     caught = [node for node in nodes if isinstance(node, ast.ExceptHandler)]
-    if any(not isinstance(inner, ast.Raise) for node in caught for inner in node.body[-1:]):
+    if any(not isinstance(node.body[-1], ast.Raise) for node in caught):
         return "the reward turns an exception into a score"
     return ""
 
 
-def find_constant_reward(run: LoggedRun) -> Evidence | None:
+@cause(
+    "the reward pays every completion the same: a placeholder, or an exception turned into a score",
+    explains=f"{STILL} {LOST} nothing_moves too_hard too_easy too_sparse no_group_variance critic_useless "
+    "reward_ignores_answer part_dies updates_too_large part_bought answer_form gold_mismatch kl_holds_policy",
+    change="have {reward} read the completion, and let an exception end the run; score gold answers before training: "
+    "python scripts/reward_preflight.py --reward FILE.py:{reward} --data DATA",
+    decide_with=TRY_REWARD,
+    source="definition: equal scores give advantage 0; verl#3024",
+)
+def constant_reward(run: LoggedRun) -> Evidence | None:
     """No spread of scores, or of the part for correctness, at any step, for right and wrong completions alike."""
-    if run.trials.get("constant"):
-        return Evidence(CERTAIN + 0.08, [Fact(run.trials["constant"], "rescore")])
     name, means = first_part(run)
     part = len(run.parts()) > 1 and len(means) >= 3 and max(means) - min(means) < 1e-9
     few = 0 < len(run.values("score")) < 3 and run.series.get("score_std") and max(run.values("score_std")) <= 1e-6
@@ -2763,22 +2879,6 @@ def find_constant_reward(run: LoggedRun) -> Evidence | None:
     return Evidence(CERTAIN + 0.05 if sure else LIKELY - 0.15 if always_wrong else LIKELY + 0.02, facts)
 
 
-CONSTANT_REWARD = Cause(
-    "constant_reward",
-    "the reward pays every completion the same: a placeholder, or an exception turned into a score",
-    find_constant_reward,
-    f"{STILL} {LOST} nothing_moves too_hard too_easy too_sparse no_group_variance critic_useless reward_ignores_answer "
-    "part_dies updates_too_large part_bought answer_form gold_mismatch kl_holds_policy",
-    "have {reward} read the completion, and let an exception end the run; score gold answers before training: "
-    "python scripts/reward_preflight.py --reward FILE.py:{reward} --data DATA",
-    "python scripts/diagnose.py RUN --rescore --reward FILE.py:{reward}",
-    "definition: equal scores give advantage 0; verl#3024",
-)
-
-
-# ------------------------------------------------------- inverted reward (src/parts/reading/causes/inverted_reward.py)
-
-
 def separation(right: list[float], wrong: list[float]) -> tuple[float, float, str]:
     """Difference of the mean scores of right and wrong completions, its standard error, and both in words."""
     means = statistics.fmean(right), statistics.fmean(wrong)
@@ -2788,16 +2888,27 @@ def separation(right: list[float], wrong: list[float]) -> tuple[float, float, st
     return means[0] - means[1], math.sqrt(sum(errors)), text
 
 
-def find_inverted_reward(run: LoggedRun) -> Evidence | None:
+def best_paid_wrong(texts: list[Text]) -> list[Text]:
+    """Wrong completions, the best paid first."""
+    return sorted((t for t in texts if t.right is False and t.score is not None), key=lambda t: -t.score)
+
+
+@cause(
+    "the reward is inverted: it pays wrong answers more than right ones",
+    explains=f"{STILL} {LOST} updates_too_large part_bought part_dies reward_ignores_answer critic_useless "
+    "limit_too_short too_easy memorised_prompts gold_mismatch answer_form too_hard no_group_variance too_sparse",
+    change="turn the sign of {reward}, then begin anew from the first model",
+    decide_with=TRY_REWARD,
+    source="scores of right and wrong completions, Welch's t",
+    breaks=True,
+)
+def inverted_reward(run: LoggedRun) -> Evidence | None:
     """Right completions score less than wrong ones, beyond chance."""
-    if run.trials.get("inverted"):
-        return Evidence(CERTAIN + 0.09, [Fact(run.trials["inverted"], "rescore")])
     right, wrong = scores_by_answer(early_texts(run.texts))
     gain = held_out_gain(run)
     if len(right) >= 3 and len(wrong) >= 3:
         difference, error, text = separation(right, wrong)
-        best_paid = sorted((t for t in run.texts if t.right is False and t.score is not None), key=lambda t: -t.score)
-        examples = best_paid[:2] + [t for t in run.texts if t.right][:1]
+        examples = best_paid_wrong(run.texts)[:2] + [t for t in run.texts if t.right][:1]
         return Evidence(CERTAIN + 0.06, [shown(examples, text)], since=1) if difference < -4 * error else None
     if not right and gain and gain[2] < 0 and run.trend("score") > 0:
         text = f"the score rose and the held-out figure fell by {-gain[0]:.3g}"
@@ -2805,26 +2916,16 @@ def find_inverted_reward(run: LoggedRun) -> Evidence | None:
     return None
 
 
-INVERTED_REWARD = Cause(
-    "inverted_reward",
-    "the reward is inverted: it pays wrong answers more than right ones",
-    find_inverted_reward,
-    f"{STILL} {LOST} updates_too_large part_bought part_dies reward_ignores_answer critic_useless limit_too_short "
-    "too_easy memorised_prompts gold_mismatch answer_form too_hard no_group_variance near_greedy too_sparse",
-    "turn the sign of {reward}, then begin anew from the first model",
-    "python scripts/diagnose.py RUN --rescore --reward FILE.py:{reward}",
-    "scores of right and wrong completions, Welch's t",
+@cause(
+    "the reward does not look at the answer: right and wrong completions are paid alike",
+    explains=f"{STILL} {LOST} limit_too_short critic_useless too_easy memorised_prompts updates_too_large",
+    change="pay for the right answer; form, length or style at most beside a right one",
+    decide_with=TRY_REWARD,
+    source="difference of mean scores with its interval, below half of what scores span",
     breaks=True,
 )
-
-
-# ------------------------------------------- reward ignores answer (src/parts/reading/causes/reward_ignores_answer.py)
-
-
-def find_reward_ignores_answer(run: LoggedRun) -> Evidence | None:
+def reward_ignores_answer(run: LoggedRun) -> Evidence | None:
     """Scores differ, and the difference between right and wrong completions is none; or all parts judge the form."""
-    if run.trials.get("indifferent"):
-        return Evidence(CERTAIN + 0.06, [Fact(run.trials["indifferent"], "rescore")], since=1)
     parts = run.parts()
     if parts and all(map(is_format, parts)):
         text = f"no part of the reward judges the answer: {', '.join(parts)}"
@@ -2840,405 +2941,128 @@ def find_reward_ignores_answer(run: LoggedRun) -> Evidence | None:
     paid = payment_by_feature(run.texts)
     name = max(paid, key=lambda key: abs(paid[key]))
     text += f"; the score goes with {name} (r = {paid[name]:.2f})" if abs(paid[name]) > 0.5 else ""
-    examples = sorted((t for t in run.texts if t.right is False and t.score is not None), key=lambda t: -t.score)
-    return Evidence(CERTAIN + 0.03, [shown(examples, text)], since=1)
+    return Evidence(CERTAIN + 0.03, [shown(best_paid_wrong(run.texts), text)], since=1)
 
 
-REWARD_IGNORES_ANSWER = Cause(
-    "reward_ignores_answer",
-    "the reward does not look at the answer: right and wrong completions are paid alike",
-    find_reward_ignores_answer,
-    f"{STILL} {LOST} limit_too_short critic_useless too_easy memorised_prompts updates_too_large",
-    "pay for the right answer; form, length or style at most beside a right one",
-    "python scripts/diagnose.py RUN --rescore --reward FILE.py:{reward}",
-    "difference of mean scores with its interval, below half of what scores span",
-    breaks=True,
+@cause(
+    "the reward is noise: the same completion of the same prompt gets other scores",
+    explains=f"{LOST} flat_score held_out_flat critic_explains_little reward_ignores_answer nothing_moves "
+    "kl_holds_policy critic_useless inverted_reward too_sparse updates_too_large part_bought too_hard "
+    "constant_reward answer_form gold_mismatch limit_too_short memorised_prompts no_group_variance",
+    change="make {reward} deterministic: no random draw, a judge at temperature 0, no state kept between calls",
+    decide_with=TRY_REWARD,
+    source="definition: a reward is a function of prompt and completion",
 )
-
-
-# ------------------------------------------------------------- noisy reward (src/parts/reading/causes/noisy_reward.py)
-
-
-def find_noisy_reward(run: LoggedRun) -> Evidence | None:
-    """Pairs of one text, one prompt and one step whose scores differ."""
-    if run.trials.get("twice"):
-        return Evidence(CERTAIN + 0.08, [Fact(run.trials["twice"], "rescore")])
+def noisy_reward(run: LoggedRun) -> Evidence | None:
+    """Pairs of one text and one prompt, of one step where there are some, whose scores differ."""
     scored = [t for t in run.texts if t.score is not None]
-    for key in (
-        lambda t: (t.step, t.kind, t.prompt, t.completion, t.gold or ""),
-        lambda t: (0, t.kind, t.prompt, t.completion, t.gold or ""),
-    ):
-        ordered = sorted(scored, key=key)
-        groups = [list(group) for _, group in itertools.groupby(ordered, key=key)]
-        groups = [group for group in groups if len(group) > 1]
-        differing = [group for group in groups if max(t.score for t in group) - min(t.score for t in group) > 1e-6]
-        if sum(map(len, groups)) >= 6:
-            break
+    groups, differing = [], []
+    for by_step in (True, False):
+        if sum(map(len, groups)) < 6:
+            groups = repeated_texts(scored, by_step)
+            differing = [group for group in groups if group[-1].score - group[0].score > 1e-6]
     if len(differing) < 2 or len(differing) < 0.1 * len(groups):
         return None
-    widest = max(differing, key=lambda group: max(t.score for t in group) - min(t.score for t in group))
-    ends = [min(widest, key=lambda t: t.score), max(widest, key=lambda t: t.score)]
+    widest = max(differing, key=lambda group: group[-1].score - group[0].score)
     text = f"{len(differing)} of {len(groups)} repeated completions scored differently"
-    text += f", one {ends[0].score:.3g} and {ends[1].score:.3g}"
-    return Evidence(CERTAIN + 0.07, [shown(ends, text)])
+    text += f", one {widest[0].score:.3g} and {widest[-1].score:.3g}"
+    return Evidence(CERTAIN + 0.07, [shown([widest[0], widest[-1]], text)])
 
 
-NOISY_REWARD = Cause(
-    "noisy_reward",
-    "the reward is noise: the same completion of the same prompt gets other scores",
-    find_noisy_reward,
-    f"{LOST} flat_score held_out_flat critic_explains_little reward_ignores_answer nothing_moves kl_holds_policy "
-    "critic_useless inverted_reward too_sparse updates_too_large part_bought too_hard constant_reward "
-    "answer_form gold_mismatch limit_too_short memorised_prompts no_group_variance",
-    "make {reward} deterministic: no random draw, a judge at temperature 0, no state kept between calls",
-    "python scripts/diagnose.py RUN --rescore --reward FILE.py:{reward}",
-    "definition: a reward is a function of prompt and completion",
-)
+def repeated_texts(scored: list[Text], by_step: bool) -> list[list[Text]]:
+    """Groups of the same completion of the same prompt, each by its score."""
+
+    def key(t: Text) -> tuple:
+        return t.step * by_step, t.kind, t.prompt, t.completion, t.gold or ""
+
+    ordered = sorted(scored, key=lambda t: (*key(t), t.score))
+    groups = [list(group) for _, group in itertools.groupby(ordered, key=key)]
+    return [group for group in groups if len(group) > 1]
 
 
-# ------------------------------------------------------- limit too short (src/parts/reading/causes/limit_too_short.py)
+REWARD_CAUSES = (answer_form, gold_mismatch, constant_reward, inverted_reward, noisy_reward, reward_ignores_answer)
 
 
-def find_limit_too_short(run: LoggedRun) -> Evidence | None:
-    """A fifth and more of the completions are cut from the first steps on, and those that are cut are hardly paid."""
-    cut, name = run.early("truncated", 3), "truncated"
-    if not cut:
-        cut, name = run.early("limit", 3), "limit"
-    if not cut or min(cut[0], sum(cut) / len(cut)) < 0.2 or min(run.series[name]) > 10 or run.last(name) < 0.1:
-        return None
-    if name == "limit" and is_solved(run):
-        return None
-    ended = [t for t in run.texts if t.finished is False and t.score is not None]
-    whole = [t for t in run.texts if t.finished is True and t.score is not None]
-    facts = [
-        fact(run, name, f"{sum(cut) / len(cut):.0%} are cut by the limit in the first steps", min(run.series[name]))
-    ]
-    limit = run.number("max_length")
-    if limit:
-        facts.append(Fact(f"the limit is {limit:g} tokens", "max_length"))
-    scores = run.values("score")
-    if (
-        ended
-        and whole
-        and sum(t.score for t in ended) / len(ended) >= 0.7 * sum(t.score for t in whole) / len(whole) > 0
-    ):
-        return None  # being cut costs nothing: the limit is not what holds the score
-    if not ended and scores and scores[0] + cut[0] - 1 > 0.5 * min(scores[0], cut[0]):
-        return None  # some are cut and paid
-    if ended:
-        without = [t for t in ended if not t.gold or not holds(t.completion, t.gold)]
-        text = f"{len(ended)} logged completions stop at the limit, {len(without)} without their answer"
-        facts.append(shown(without or ended, text))
-    return Evidence(CERTAIN if sum(cut) / len(cut) >= 0.5 or ended else LIKELY + 0.15, facts)
-
-
-LIMIT_TOO_SHORT = Cause(
-    "limit_too_short",
-    "the length limit is below what an answer needs: completions are cut from the first step on",
-    find_limit_too_short,
-    f"{STILL} truncated length_fell answer_form gold_mismatch too_hard too_sparse constant_reward nothing_moves "
-    "no_group_variance part_bought critic_useless",
-    "raise {length} to what whole answers need, or ask for shorter ones",
-    "",
-    "TRL completions/clipped_ratio; trl#5697; limit of a fifth: our heuristic",
-)
-
-
-# --------------------------------------------------------------------- too easy (src/parts/reading/causes/too_easy.py)
-
-
-def find_too_easy(run: LoggedRun) -> Evidence | None:
-    """Held out 95 % and sampled 80 % are right at the start, or sampled 95 % without a held-out figure."""
-    rate, held_out = pass_rate(run, steps=3), run.early("held_out", 1)
-    least = 0.8 if held_out and SOLVED <= held_out[0] <= 1 else SOLVED
-    if not rate or rate[1] < least or (held_out and held_out[0] < 0.9):
-        return None
-    right, wrong = scores_by_answer(run.texts)
-    if len(wrong) > 0.4 * len([*right, *wrong]):
-        return None  # paid though wrong: the reward is at fault
-    text = f"{rate[0]} is {rate[1]:.3g} in the first steps"
-    facts = [fact(run, f"part:{rate[0]}" if run.parts() else "score", text, min(run.steps()))]
-    if held_out:
-        facts.append(
-            fact(run, "held_out", f"held out it is {held_out[0]:.3g} at the start", min(run.series["held_out"]))
-        )
-    return Evidence(CERTAIN + 0.02 if len(right) >= 4 else LIKELY + 0.1, facts)
-
-
-TOO_EASY = Cause(
-    "too_easy",
-    "the prompts are too easy: nearly every completion is right from the start, so groups score alike",
-    find_too_easy,
-    f"{STILL} entropy_fell kl_high no_group_variance nothing_moves critic_useless constant_reward memorised_prompts",
-    "harder prompts; or stop here, as there is nothing left to learn from these",
-    "python scripts/reward_preflight.py --reward FILE.py:{reward} --data DATA --model MODEL",
-    "Wilson's interval of the pass rate",
-)
-
-
-# ----------------------------------------------------------------- too sparse (src/parts/reading/causes/too_sparse.py)
-
-
-def find_too_sparse(run: LoggedRun) -> Evidence | None:
-    """A pass rate between 0 and 12 %, most groups without a right answer, as its forecast says, and no gain."""
-    rate, group = pass_rate(run, steps=20), int(run.number("group_size") or 8)
-    alike = run.early("zero_std", 20)
-    if (
-        not rate
-        or not (alike or run.number("group_size"))
-        or not 0.002 < rate[1] < 0.12
-        or group == 1
-        or (gained(run) and run.trend("score") > 0)
-    ):
-        return None
-    expected = forecast(rate[1], group)
-    share = sum(alike) / len(alike) if alike else expected
-    if share < 0.6 or share < expected - 0.15:
-        return None
-    enough = next((2**i for i in range(1, 10) if forecast(rate[1], 2**i) < 0.5), 512)
-    text = f"pass rate {rate[1]:.2%}: {expected:.0%} of groups of {group} are all alike by forecast"
-    text += f", {share:.0%} were; groups of {enough} would bring it to {forecast(rate[1], enough):.0%}"
-    sure = CERTAIN if alike and run.number("group_size") else LIKELY + 0.1
-    return Evidence(sure, [fact(run, "zero_std" if alike else "score", text, min(run.steps()))])
-
-
-TOO_SPARSE = Cause(
-    "too_sparse",
-    "right answers are too rare for the group: most groups have none, so most of a batch teaches nothing",
-    find_too_sparse,
-    f"{STILL} no_group_variance nothing_moves too_hard critic_useless kl_holds_policy",
-    "raise {group}; {filter}; prompts that the model solves now and then, or partial credit",
-    "python scripts/reward_preflight.py --reward FILE.py:{reward} --data DATA --model MODEL",
-    "p^G + (1 - p)^G; DAPO (Yu 2025), section 3.2",
-)
-
-
-# --------------------------------------------------- no group variance (src/parts/reading/causes/no_group_variance.py)
-
-
-def find_no_group_variance(run: LoggedRun) -> Evidence | None:
-    """Groups score alike from the start, far more often than the pass rate forecasts, while prompts differ."""
-    alike, rate, group = run.early("zero_std"), pass_rate(run), run.number("group_size")
-    if group == 1 and run.settings.get("grouped"):
-        return Evidence(CERTAIN, [fact(run, "score", "the group has 1 completion: nothing to compare it with", 1)])
-    groups = {}
-    for t in run.texts:
-        if t.kind == "train" and t.score is not None:
-            groups.setdefault((t.step, t.prompt), []).append(t)
-    several = [group for group in groups.values() if len({t.completion for t in group}) > 2]
-    spreads = [max(t.score for t in group) - min(t.score for t in group) for group in several]
-    means = {round(group[0].score, 6) for group in several}
-    if len(several) >= 5 and max(spreads) <= 1e-6 and len(means) > 2:
-        text = f"different completions of one prompt score alike, in all {len(several)} logged groups"
-        return Evidence(CERTAIN + 0.06, [shown(several[0], text)])
-    equal = list(zip(run.early("advantage_max"), run.early("advantage_min"), strict=False))
-    share = sum(alike) / len(alike) if alike else sum(a == b for a, b in equal) / len(equal) if equal else 0.0
-    if is_constant(run) or is_solved(run) or share < 0.8 or len(alike or equal) < 3:
-        return None
-    if rate and 0.1 < rate[1] < 0.9:
-        expected = forecast(rate[1], int(group or 8))
-        if share < expected + 0.25:
-            return None
-        text = f"at a pass rate of {rate[1]:.2g}, where chance gives {expected:.0%}"
-    elif rate or not run.series.get("score_std") or min(run.early("score_std")) <= 1e-6:
-        return None
-    else:
-        text = f"while scores differ by {run.first('score_std'):.3g} between prompts"
-    text = f"{share:.0%} of the groups score all alike {text}"
-    return Evidence(CERTAIN + 0.02, [fact(run, "zero_std" if alike else "advantage_max", text, min(run.steps()))])
-
-
-NO_GROUP_VARIANCE = Cause(
-    "no_group_variance",
-    "groups have no variance: prompts are always or never solved, or scored by what their completions share",
-    find_no_group_variance,
-    f"{STILL} nothing_moves critic_useless reward_ignores_answer part_bought kl_holds_policy",
-    "score what differs between completions of one prompt; {filter}; {group} 8 or more",
-    "python scripts/reward_preflight.py --reward FILE.py:{reward} --data DATA --model MODEL",
-    "definition of a group's advantage; p^G + (1 - p)^G",
-)
-
-
-# ----------------------------------------------------- sampler mismatch (src/parts/reading/causes/sampler_mismatch.py)
-
-MISMATCH = (  # series, lowest and highest value that is fine, words
-    ("gap_mean", -math.inf, math.log(1.05), "mean difference of log-probs {:.3g} nats; above log 1.05 = 0.049"),
-    ("mismatch_kl", -math.inf, 0.01, "KL of sampler and trainer {:.3g} nats a token; above 0.01"),
-    ("weight_mean", 0.5, 2, "mean importance weight {:.3g}; outside 0.5 to 2"),
-    ("weight_ess", 0.3, math.inf, "effective sample size {:.3g} of the batch; below 0.3"),
-    ("weight_std", -math.inf, 1, "standard deviation of the importance weights {:.3g}; above 1"),
-    ("probs_correlation", 0.9, math.inf, "correlation of the two probabilities {:.3g}; below 0.9 (our heuristic)"),
-)
-
-
-def find_sampler_mismatch(run: LoggedRun) -> Evidence | None:
-    """A distance beyond its limit in most steps, or a ratio other than 1 in a rollout's only update."""
-    penalty = run.number("repetition_penalty")
-    if penalty is not None and penalty != 1:
-        text = f"the sampler has a repetition penalty of {penalty:g}, the trainer has none"
-        return Evidence(CERTAIN + 0.04, [Fact(text, "repetition_penalty")], since=1)
-    gap = 0.01 if run.settings.get("exact") else 2.0  # fp32 with one sampler: rounding; else tokens may differ much
-    largest = ("gap_max", -math.inf, gap, f"largest difference of a token {{:.3g}} nats; above {gap} (our heuristic)")
-    for name, low, high, text in (*MISMATCH, largest):
-        values = run.values(name)
-        begun = not values or not low <= statistics.median(values[:2]) <= high  # else weights that go stale
-        if values and begun and not low <= statistics.median(values) <= high:
-            first = next(step for step, value in sorted(run.series[name].items()) if not low <= value <= high)
-            text = f"{text.format(statistics.median(values))}; median of all steps"
-            return Evidence(CERTAIN + 0.03, [fact(run, name, text, first)], since=first)
-    updates, constant = run.series.get("updates", {}), run.settings.get("updates")
-    for name, limit in (("ratio_max", 1 + 1e-3), ("clip_frac", 1e-3)):
-        for step, value in sorted(run.series.get(name, {}).items()):
-            if updates.get(step, constant) == 1 and value > limit:
-                text = f"{run.name(name)} is {value:.4g} at step {step}, which has one update per rollout"
-                return Evidence(CERTAIN + 0.03, [fact(run, name, text, step)], since=step)
-    return None
-
-
-SAMPLER_MISMATCH = Cause(
-    "sampler_mismatch",
-    "sampler and trainer give the same tokens different probabilities",
-    find_sampler_mismatch,
-    f"{LOST} sampler_gap flat_score held_out_flat critic_explains_little updates_too_large critic_useless "
-    "stale_weights part_dies nothing_moves",
-    "the same {temperature}, top-p 1 and top-k off on both sides, old log-probs by the trainer's own forward pass "
-    "(dropout off), weights copied after every step; {mismatch} corrects what is left",
-    "python scripts/selfcheck.py scripts/ppo_train.py",
-    "NeMo-RL docs/guides/grpo.md (1.05, 0.01); verl docs/algo/rollout_corr.md; verl#2996, verl#6280",
-    breaks=True,
-)
-
-
-# ----------------------------------------------------------- stale weights (src/parts/reading/causes/stale_weights.py)
-
-LEAST_GROWTH = {"mismatch_kl": 1e-3, "gap_mean": 1e-3, "gap_max": 0.05}  # least distance, in nats, that counts
-
-
-def find_stale_weights(run: LoggedRun) -> Evidence | None:
-    """Sampler and trainer agree at the first step, and their distance grows to five times that and more."""
-    for name, least in LEAST_GROWTH.items():
-        values = [abs(value) for value in run.values(name)]
-        if len(values) < 4:
-            continue
-        middle, first = statistics.median(values[2:]), values[0]
-        synced = 0 < first < 0.01 * least and middle > least  # one engine: they agree to rounding at the first step
-        drifts = trend(values) > 0 and ends(values)[1] > max(least, 5 * ends(values)[0]) and run.trend("score") <= 0
-        if synced or drifts:
-            step = next(step for step, value in sorted(run.series[name].items()) if abs(value) > least)
-            text = f"{run.name(name)} grew from {first:.2g} to {max(middle, ends(values)[1]):.2g} nats a token"
-            return Evidence(CERTAIN + 0.05, [fact(run, name, text, step)], since=step)
-    return None
-
-
-STALE_WEIGHTS = Cause(
-    "stale_weights",
-    "the sampler keeps old weights, wholly or in part, while the trainer moves away from them",
-    find_stale_weights,
-    f"{STILL} {LOST} sampler_gap sampler_mismatch updates_too_large critic_useless part_bought kl_holds_policy",
-    "copy all weights to the sampler after every step; --check_sync of our trainers names the tensors that differ",
-    "--check_sync 1 for ten steps",
-    "allenai/open-instruct#1473; five times the start: our heuristic, kernels differ less",
-    breaks=True,
-)
-
-
-# --------------------------------------------------- updates too large (src/parts/reading/causes/updates_too_large.py)
+# ----------------------------------------------------------------------- updates (src/parts/reading/causes/updates.py)
 
 LARGE = (  # series of one step's update, value that is too much, words
     ("kl_step", 0.1, "KL of one step's update"),
     ("clip_frac", 0.3, "clipped share of tokens"),
 )
+SLOW = 20  # steps after which a usual rate has moved the policy by more than 1e-4 nats a token
+HEAVY = 0.3  # weight of the KL beside scores of about 1; 0 to 0.1 is in use
+CRITIC_STEPS = 5  # the first ones are a critic's warm-up, whatever the settings say; its value head starts at 0
 
 
 def large_steps(run: LoggedRun) -> list[Fact]:
     """Figures of an update that are too large in three steps and a tenth of the run, or in most of its first steps."""
-    facts = []
+    facts, kl = [], run.points("kl")
     for name, limit, words in LARGE:
-        points = sorted(run.series.get(name, {}).items())
+        points = run.points(name)
         high = [step for step, value in points if abs(value) > limit]
-        most = max(points, key=lambda point: abs(point[1]), default=(0, 0.0))
-        if (len(high) >= 3 and len(high) >= 0.1 * len(points)) or (high and abs(most[1]) > 10 * limit):
-            text = f"{words} above {limit} in {len(high)} of {len(points)} steps, up to {most[1]:.3g}"
+        most = max((value for _, value in points), key=abs, default=0.0)
+        if (len(high) >= 3 and len(high) >= 0.1 * len(points)) or (high and abs(most) > 10 * limit):
+            text = f"{words} above {limit} in {len(high)} of {len(points)} steps, up to {most:.3g}"
             facts.append(fact(run, name, text, high[0]))
-    kl = sorted(run.series.get("kl", {}).items())
+    highest = -math.inf
     for i, ((_, before), (step, after)) in enumerate(itertools.pairwise(kl if kl and abs(kl[0][1]) < 0.05 else [])):
+        highest = max(highest, before)
         stays = min(value for _, value in kl[i + 1 : i + 5]) > 0.5  # else the figure only scatters
-        if stays and after - before > 0.5 and after > 2 * max(value for _, value in kl[: i + 1]):
+        if stays and after - before > 0.5 and after > 2 * highest:
             text = f"KL to the reference went from {before:.3g} to {after:.3g} nats a token in one step"
             return [*facts, fact(run, "kl", text, step)]
     return facts
 
 
-def find_updates_too_large(run: LoggedRun) -> Evidence | None:
-    """The update's own figures moved first, or the score was lost within the first steps."""
-    facts, lost = large_steps(run), collapse(run)
-    scores = run.values("score")
-    # the first updates took all: what so many completions would not score by chance
-    rest = scores[1:]
-    count = (run.number("batch") or 32) * len(rest)
-    held_out, gain = run.values("held_out"), held_out_gain(run)
-    many = len(rest) > 1 and scores[0] * count > 20
+def lost_at_once(run: LoggedRun) -> bool:
+    """Whether the first updates took all: what so many completions would not score by chance, or held out."""
+    scores, held_out, gain = run.values("score"), run.values("held_out"), held_out_gain(run)
+    many = len(scores) > 2 and scores[0] * (run.number("batch") or 32) * (len(scores) - 1) > 20
     many = many or (gain is not None and gain[2] < 0 and held_out[-1] <= 0.02 * held_out[0])
-    at_once = many and rest != [] and max(rest) <= 0.02 * scores[0] and min(scores) >= 0
-    ruined = bool(lost) or at_once
-    if gained(run) and not ruined and run.trend("score") > 0:
-        return None  # large, and it learns
-    rate, passes = run.values("lr"), (run.number("epochs") or 1) * (run.number("minibatches") or 1)
-    if passes >= 16:
-        facts.append(Fact(f"a rollout is used for {passes:g} updates", "updates"))
-    if ruined:
-        step = lost[2] if lost else sorted(run.series["score"])[1]
-        begin, end = (lost[0], lost[1]) if lost else (scores[0], scores[-1])
-        said = fact(
-            run, "score", f"the score fell from {begin:.3g} to {end:.3g}; half of it was lost by step {step}", step
-        )
-    if facts:
-        if rate:
-            facts.append(fact(run, "lr", f"the learning rate is {max(rate):.3g}"))
-        strength = CERTAIN + 0.04 if ruined or len(facts) > 2 else LIKELY + 0.2
-        moved = min(f.step for f in [*facts, said] if f.step is not None) if ruined else None
-        return Evidence(strength, facts, since=moved)
-    if ruined:
-        return Evidence(CERTAIN + 0.01 if at_once else LIKELY + 0.1, [said], since=step)
-    return None
+    return many and len(scores) > 1 and max(scores[1:]) <= 0.02 * scores[0] and min(scores) >= 0
 
 
-UPDATES_TOO_LARGE = Cause(
-    "updates_too_large",
+@cause(
     "updates are too large: the policy is pushed to where its samples do not reach",
-    find_updates_too_large,
-    f"{STILL} {LOST} sampler_gap part_dies part_bought critic_useless no_group_variance constant_reward "
+    explains=f"{STILL} {LOST} sampler_gap part_dies part_bought critic_useless no_group_variance constant_reward "
     "nothing_moves limit_too_short too_hard sampler_mismatch stale_weights too_sparse",
-    "lower {lr} by 3 to 10 times, or fewer updates a rollout ({reuse}); go on from a checkpoint before",
-    "",
-    "Spinning Up's PPO ends an update at KL 0.015; limits 0.1 nats, 0.3 of tokens, 0.5 nats in a step: our heuristic",
+    change="lower {lr} by 3 to 10 times, or fewer updates a rollout ({reuse}); go on from a checkpoint before",
+    source="Spinning Up's PPO ends an update at KL 0.015; limits 0.1 nats, 0.3 of tokens, 0.5 nats in a step: our "
+    "heuristic",
     breaks=True,
 )
+def updates_too_large(run: LoggedRun) -> Evidence | None:
+    """The update's own figures moved first, or the score was lost within the first steps."""
+    facts, lost, at_once = large_steps(run), collapse(run), lost_at_once(run)
+    if gained(run) and not lost and not at_once and run.trend("score") > 0:
+        return None  # large, and it learns
+    passes = (run.number("epochs") or 1) * (run.number("minibatches") or 1)
+    if passes >= 16:
+        facts.append(Fact(f"a rollout is used for {passes:g} updates", "updates"))
+    if facts and run.values("lr"):
+        facts.append(fact(run, "lr", f"the learning rate is {max(run.values('lr')):.3g}"))
+    if not lost and not at_once:
+        return Evidence(CERTAIN + 0.04 if len(facts) > 2 else LIKELY + 0.2, facts) if facts else None
+    points = run.points("score")
+    begin, end, step = lost or (points[0][1], points[-1][1], points[1][0])
+    text = f"the score fell from {begin:.3g} to {end:.3g}; half of it was lost by step {step}"
+    if facts:
+        return Evidence(CERTAIN + 0.04, facts, min(step, *(f.step for f in facts if f.step is not None)))
+    return Evidence(CERTAIN + 0.01 if at_once else LIKELY + 0.1, [fact(run, "score", text, step)], step)
 
 
-# ----------------------------------------------------------- nothing moves (src/parts/reading/causes/nothing_moves.py)
-
-SLOW = 20  # steps after which a usual rate has moved the policy by more than 1e-4 nats a token
-
-
-def held_still(run: LoggedRun) -> int:
-    """Steps at the start in which the policy is not meant to move: the critic's warm-up, then the rate's."""
-    return int((run.number("critic_warmup") or 0) + max(run.number("warmup") or 0, 0))
-
-
-def unchanged_texts(run: LoggedRun) -> Fact | None:
+def unchanged_texts(run: LoggedRun, start: int) -> Fact | None:
     """Held-out completions of the first and the last evaluation that are the same, all of them."""
     held_out = [t for t in run.texts if t.kind == "eval"]
     steps = sorted({t.step for t in held_out})
-    if len(steps) < 2 or steps[-1] - steps[0] < 3 or steps[-1] < held_still(run) + 3:
+    if len(steps) < 2 or steps[-1] - steps[0] < 3 or steps[-1] < start + 3:
         return None
     first, last = ({t.prompt: t for t in held_out if t.step == step} for step in (steps[0], steps[-1]))
     both = [prompt for prompt in first if prompt in last]
-    same = [prompt for prompt in both if first[prompt].completion == last[prompt].completion]
-    if len(both) < 4 or len(same) < len(both):
+    if len(both) < 4 or any(first[prompt].completion != last[prompt].completion for prompt in both):
         return None
-    text = f"all {len(same)} held-out completions of step {steps[-1]} are those of step {steps[0]}"
-    return shown([last[prompt] for prompt in same], text)
+    text = f"all {len(both)} held-out completions of step {steps[-1]} are those of step {steps[0]}"
+    return shown([last[prompt] for prompt in both], text)
 
 
 def rate_facts(run: LoggedRun) -> list[Fact]:
@@ -3254,7 +3078,7 @@ def rate_facts(run: LoggedRun) -> list[Fact]:
     clip = run.number("grad_clip")
     if clip is not None and 0 < clip < 1e-6:
         facts.append(Fact(f"gradients are clipped to {clip:g}", "max_grad_norm"))
-    highest = max([*rates, *([run.number("lr")] if run.number("lr") is not None and not rates else [])], default=None)
+    highest = max(rates, default=run.number("lr"))
     if not facts and highest is not None and highest < 2e-8:
         facts.append(fact(run, "lr", f"the highest learning rate is {highest:.3g}"))
     rounded = "bf" in str(run.settings.get("precision", "")) and run.trainer != "ppo_train"
@@ -3263,12 +3087,11 @@ def rate_facts(run: LoggedRun) -> list[Fact]:
     return facts
 
 
-def still_figures(run: LoggedRun) -> list[Fact]:
+def still_figures(run: LoggedRun, start: int) -> list[Fact]:
     """Figures that show that the policy is where it began, though scores differ."""
-    facts, start = [], held_still(run)
-    steps = len([step for step in run.steps() if step > start])
+    facts, steps = [], sum(step > start for step in run.steps())
     kl, norms, moved, entropy = (
-        [value for step, value in sorted(run.series.get(name, {}).items()) if step > start]
+        [value for step, value in run.points(name) if step > start]
         for name in ("kl", "grad_norm", "kl_step", "entropy")
     )
     if len(kl) >= 3 and max(map(abs, kl[1:])) < (1e-4 if len(kl) >= SLOW else 1e-7):
@@ -3277,386 +3100,83 @@ def still_figures(run: LoggedRun) -> list[Fact]:
         facts.append(fact(run, "grad_norm", f"{run.name('grad_norm')} is {max(norms):.2g} although scores differ", 1))
     if not kl and moved and (run.settings.get("updates") or 1) > 1 and max(map(abs, moved)) < 1e-7:
         facts.append(fact(run, "kl_step", f"{run.name('kl_step')} stays below {max(map(abs, moved)):.2g}"))
-    if not kl and steps >= 20 and entropy and abs(ends(entropy)[1] - ends(entropy)[0]) < 0.01 * abs(ends(entropy)[0]):
-        facts.append(fact(run, "entropy", f"{run.name('entropy')} stays at {ends(entropy)[1]:.3g}"))
+    if not kl and steps >= SLOW and entropy:
+        first, last = ends(entropy)
+        if abs(last - first) < 0.01 * abs(first):
+            facts.append(fact(run, "entropy", f"{run.name('entropy')} stays at {last:.3g}"))
     return facts
 
 
-def find_nothing_moves(run: LoggedRun) -> Evidence | None:
+@cause(
+    "nothing moves: scores differ, and the policy stays where it began",
+    explains=f"{STILL} critic_useless kl_holds_policy too_sparse part_bought",
+    change="raise {lr} (LoRA: about ten times that of full training), a warm-up far shorter than the run, trained "
+    "weights in float32, and something left to train: not all frozen, masked or filtered",
+    source="definition; TRL lora_without_regret.md; a bf16 weight swallows updates below 1/256 of it",
+)
+def nothing_moves(run: LoggedRun) -> Evidence | None:
     """The rate cannot move anything, or scores differ and KL, gradient or held-out texts stand still."""
-    if max(run.steps(), default=0) <= (run.number("critic_warmup") or 0):
+    critic = run.number("critic_warmup") or 0
+    if max(run.steps(), default=0) <= critic:
         return None  # only the critic has been trained so far
     if is_constant(run) or (gained(run) and run.trend("score") > 0):
         return None
-    rates, still, texts = rate_facts(run), still_figures(run), unchanged_texts(run)
+    start = int(critic + max(run.number("warmup") or 0, 0))  # until then the policy is not meant to move
+    rates, still, texts = rate_facts(run), still_figures(run, start), unchanged_texts(run, start)
     held_out = run.values("held_out")
     if len(held_out) >= 2 and max(held_out) - min(held_out) > 0.02:
         texts = None
-    elif len(held_out) >= 2 and max(held_out) == min(held_out) and not texts and 0.02 < held_out[0] < 0.98:
+    elif len(held_out) >= 3 and max(held_out) == min(held_out) and not texts and 0.02 < held_out[0] < 0.98:
         texts = fact(run, "held_out", f"the held-out figure is {held_out[0]:.4g} at all {len(held_out)} evaluations")
     facts = rates + still + ([texts] if texts else [])
     if not facts:
         return None
-    decisive = any(f.figure == run.name("grad_norm") and "although" in f.text for f in still)
+    decisive = any(f.figure == run.name("grad_norm") for f in still)
     rounded = rates and all(f.figure == "dtype" for f in rates)
     if (rates and not rounded) or decisive or (texts and (still or rounded)) or len(still) > 1:
         return Evidence(CERTAIN + 0.03, facts)
     return Evidence(LIKELY + (0.25 if texts or run.series.get("kl") else 0.0), facts)
 
 
-NOTHING_MOVES = Cause(
-    "nothing_moves",
-    "nothing moves: scores differ, and the policy stays where it began",
-    find_nothing_moves,
-    f"{STILL} critic_useless kl_holds_policy too_sparse part_bought",
-    "raise {lr} (LoRA: about ten times that of full training), a warm-up far shorter than the run, trained weights in "
-    "float32, and something left to train: not all frozen, masked or filtered",
-    "",
-    "definition; TRL lora_without_regret.md; a bf16 weight swallows updates below 1/256 of it",
+@cause(
+    "the KL term holds the policy where it began: moving costs more than the reward pays",
+    explains="flat_score held_out_flat critic_explains_little entropy_rose gradient_spike score_fell clipped "
+    "nothing_moves critic_useless updates_too_large too_sparse",
+    change="lower {kl} to 0.01 or 0",
+    source="the optimum under a KL of weight b is the start's policy times exp(reward / b); limit 0.3: our heuristic",
 )
-
-
-# ------------------------------------------------------- kl holds policy (src/parts/reading/causes/kl_holds_policy.py)
-
-HEAVY = 0.3  # weight of the KL beside scores of about 1; 0 to 0.1 is in use
-
-
-def find_kl_holds_policy(run: LoggedRun) -> Evidence | None:
+def kl_holds_policy(run: LoggedRun) -> Evidence | None:
     """A heavy weight, a KL that stays small, and no gain although the rate is not small."""
-    if run.config.get("teacher"):
-        return None  # distillation: the KL is the goal
     weight = run.number("kl")
-    if weight is None and run.series.get("kl_weight"):
-        weight = max(run.values("kl_weight"))
-    scale = max([abs(run.first("score_std")) if run.series.get("score_std") else 1.0, 0.05])
-    if weight is None or weight < HEAVY * min(1.0, 2 * scale) or is_constant(run):
-        return None
-    if gained(run) and run.trend("score") > 0:
-        return None
-    kl = run.last("kl")
-    if run.series.get("kl") and kl > 0.3:
+    if weight is None:
+        weight = max(run.values("kl_weight"), default=0.0)
+    scale = max(abs(run.first("score_std")) if run.series.get("score_std") else 1.0, 0.05)
+    if run.config.get("teacher") or weight < HEAVY * min(1.0, 2 * scale) or is_constant(run):
+        return None  # in a distillation the KL is the goal
+    if (gained(run) and run.trend("score") > 0) or run.last("kl") > 0.3:
         return None
     facts = [Fact(f"the KL's weight is {weight:g}, scores differ by {scale:.2g}", run.name("kl_weight"))]
     if run.series.get("kl"):
-        facts.append(fact(run, "kl", f"{run.name('kl')} stays at {kl:.3g} nats a token"))
+        facts.append(fact(run, "kl", f"{run.name('kl')} stays at {run.last('kl'):.3g} nats a token"))
     return Evidence(CERTAIN + 0.02 if weight >= 1 else LIKELY + 0.2, facts)
-
-
-KL_HOLDS_POLICY = Cause(
-    "kl_holds_policy",
-    "the KL term holds the policy where it began: moving costs more than the reward pays",
-    find_kl_holds_policy,
-    "flat_score held_out_flat critic_explains_little entropy_rose gradient_spike score_fell clipped "
-    "nothing_moves critic_useless updates_too_large too_sparse",
-    "lower {kl} to 0.01 or 0",
-    "",
-    "the optimum under a KL of weight b is the start's policy times exp(reward / b); limit 0.3: our heuristic",
-)
-
-
-# --------------------------------------------------------------- part bought (src/parts/reading/causes/part_bought.py)
-
-LESS = {"length": "brevity", "answers tried": "fewer answers"}  # what it is called where less of a feature pays
-
-
-def rising_parts(run: LoggedRun) -> list[str]:
-    """Parts that rise, or are full by their form, while the one for correctness falls or stands."""
-    name, part = first_part(run)
-    constant = bool(part) and max(part) - min(part) < 1e-9  # nothing was bought at its cost
-    if not part or constant or ends(part)[0] >= SOLVED or len(run.parts()) < 2:
-        return []
-    others = {other: values for other, values in run.parts().items() if other != name and values}
-    rising = [other for other, values in others.items() if trend(values) > 0]
-    full = [
-        other for other, values in others.items() if is_format(other) and ends(values)[1] >= 0.9 * max(1.0, *values)
-    ]
-    if trend(part) < 0 or trend(part[len(part) // 2 :]) < 0:  # it may have risen first
-        return rising or full
-    return (rising or full) if is_flat(part) else []
-
-
-def paid_feature(run: LoggedRun) -> tuple[str, list[Text]] | None:
-    """(what was seen, best paid completions) of a feature that the score goes with and that moved to where it pays."""
-    scored, train = [t for t in run.texts if t.score is not None], [t for t in run.texts if t.kind == "train"]
-    steps = sorted({t.step for t in train})
-    if len(scored) < 16 or len(steps) < 2:
-        return None
-    paid, third = payment_by_feature(scored), max(1, len(steps) // 3)
-    for name in sorted(paid, key=lambda key: -abs(paid[key])):
-        parts = ([t for t in train if t.step in part] for part in (steps[:third], steps[-third:]))
-        first, last = (statistics.fmean(FEATURES[name](t.completion) for t in part) for part in parts)
-        moved = (last - first) * (1 if paid[name] > 0 else -1)
-        if abs(paid[name]) >= 0.5 and moved > 0.1 * max(abs(first), abs(last), 0.1):
-            words = name if paid[name] > 0 else LESS.get(name, f"less {name}")
-            text = f"among equally right completions the score goes with {words} (r = {paid[name]:.2f})"
-            return f"{text}: {name} is {first:.3g}, then {last:.3g}", sorted(scored, key=lambda t: -t.score)
-    return None
-
-
-def paid_unfinished(run: LoggedRun) -> Fact | None:
-    """Completions that are cut and paid all the same: by counting, at least mean + share cut - 1."""
-    cut, (name, means) = run.values("truncated"), first_part(run)
-    highest = [t.score or 0.0 for t in run.texts] + run.values("score_max") + means
-    if len(cut) < 3 or not means or max(highest) > 1:
-        return None
-    last, mean = ends(cut)[1], ends(means)[1]
-    if last < 0.2 or mean + last - 1 <= 0.5 * min(mean, last):
-        return None
-    text = f"{last:.0%} are cut at the end and {name} is {mean:.3g}"
-    return fact(run, "truncated", f"{text}, so at least {mean + last - 1:.0%} are cut and paid")
-
-
-def find_part_bought(run: LoggedRun) -> Evidence | None:
-    """Something else rises or pays, and correctness, by gold answers or held out, does not rise."""
-    (name, part), held_out = first_part(run), held_out_gain(run)
-    truth = right_gain(run.texts) or held_out
-    better = truth is not None and truth[0] > GAIN and truth[1] > -GAIN
-    lost = trend(part) < 0 or trend(part[len(part) // 2 :]) < 0
-    worse = (truth is not None and truth[2] < 0) or (len(run.parts()) > 1 and lost)
-    rising, feature, unfinished = rising_parts(run), paid_feature(run), paid_unfinished(run)
-    facts = [
-        fact(run, f"part:{other}", ends_text(run, other), onset(run.series[f"part:{other}"])) for other in rising[:2]
-    ]
-    facts += [fact(run, f"part:{name}", ends_text(run, name))] if rising else []
-    facts += [unfinished] if unfinished else []
-    if better and not worse and not unfinished:
-        return None
-    if feature and not (truth is None and trend(part) > 0):
-        facts.append(shown(feature[1], feature[0]))
-    rose = run.trend("score") > 0
-    stalled = held_out is not None and held_out[0] <= 0.02 and 0 < max(run.values("held_out")) < SOLVED
-    if rose and stalled:
-        scores, points = (run.first("score"), run.last("score")), run.values("held_out")
-        text = f"the score rose from {scores[0]:.3g} to {scores[1]:.3g}"
-        facts.append(
-            fact(run, "held_out", f"{text}, the held-out figure went from {points[0]:.3g} to {points[-1]:.3g}")
-        )
-    step = onset(run.series["score"]) if run.series.get("score") else None
-    if not facts or len(run.steps()) < TREND_STEPS:
-        return None
-    sure = (rising and (rose or worse)) or (feature and (worse or (stalled and rose))) or unfinished
-    return Evidence(CERTAIN + 0.02 if sure else LIKELY, facts, since=step) if sure or (rose and stalled) else None
-
-
-def ends_text(run: LoggedRun, part: str) -> str:
-    """Where a part began and ended."""
-    begin, end = ends(run.parts()[part]) if part in run.parts() else ends(run.values("score"))
-    return f"{part} went from {begin:.3g} to {end:.3g}"
-
-
-PART_BOUGHT = Cause(
-    "part_bought",
-    "the policy buys one part of the reward at the cost of the answer",
-    find_part_bought,
-    f"{STILL} {LOST} limit_too_short no_group_variance critic_useless too_sparse memorised_prompts "
-    "updates_too_large kl_holds_policy",
-    "pay that part only beside a right answer, or not at all; go on from the checkpoint with the best held-out figure",
-    "python scripts/diagnose.py RUN --rescore --reward FILE.py:{reward}",
-    "Gao 2022, scaling laws for reward over-optimisation; limit r = 0.5: our heuristic",
-    breaks=True,
-)
-
-
-# ------------------------------------------------------------------- part dies (src/parts/reading/causes/part_dies.py)
-
-
-def dying_turn(run: LoggedRun) -> Evidence | None:
-    """Rewards of a later turn that were paid early and are not any more, in logged conversations."""
-    rows = [
-        (row.get("step", 0), row["turn_rewards"]) for row in run.samples if isinstance(row.get("turn_rewards"), list)
-    ]
-    steps = sorted({step for step, _ in rows})
-    for turn in range(1, 4) if len(steps) > 1 else []:
-        halves = [
-            [
-                x[turn]
-                for step, x in rows
-                if (step > steps[len(steps) // 2 - 1]) is late and len(x) > turn and x[turn] is not None
-            ]
-            for late in (False, True)
-        ]
-        if (
-            len(halves[0]) >= 6
-            and len(halves[1]) >= 6
-            and statistics.fmean(halves[1]) < 0.2 * statistics.fmean(halves[0])
-        ):
-            means = [statistics.fmean(half) for half in halves]
-            text = f"turn {turn + 1} paid {means[0]:.3g} in the first half and {means[1]:.3g} in the second"
-            return Evidence(LIKELY + 0.2, [shown([], text)], since=steps[len(steps) // 2])
-    return None
-
-
-def find_part_dies(run: LoggedRun) -> Evidence | None:
-    """A part that was paid falls to a fifth of it and stays there, while the score does not fall."""
-    if run.trend("score") < 0:
-        return None
-    for name, values in run.parts().items():
-        if len(values) < 6 or name == first_part(run)[0] or run.trend(f"part:{first_part(run)[0]}") < 0:
-            continue
-        first, last = ends(values)
-        if first > 0.05 and last < 0.2 * first and trend(values) <= 0 and max(values[-3:]) < 0.5 * first:
-            step = onset(run.series[f"part:{name}"])
-            text = f"{name} went from {first:.3g} to {last:.3g}"
-            text += f" while the score went from {run.first('score'):.3g} to {run.last('score'):.3g}"
-            return Evidence(CERTAIN + 0.05, [fact(run, f"part:{name}", text, step)], since=step)
-    return dying_turn(run)
-
-
-PART_DIES = Cause(
-    "part_dies",
-    "one part of the reward, or one turn, dies while the whole rises",
-    find_part_dies,
-    "length_fell length_rose entropy_fell held_out_flat entropy_rose part_bought updates_too_large kl_high",
-    "a weight that makes the part worth keeping, or for turns a baseline of their own (--turn_baseline turn)",
-    "",
-    "each part's own curve; references/environments.md, second attempts",
-    breaks=True,
-)
-
-
-# --------------------------------------------------- memorised prompts (src/parts/reading/causes/memorised_prompts.py)
-
-
-def seen_prompts(run: LoggedRun) -> tuple[int, int]:
-    """(distinct training prompts, prompts drawn) of the logged samples, a step's repeats of a prompt as one."""
-    drawn = {(t.step, t.prompt) for t in run.texts if t.kind == "train"}
-    return len({prompt for _, prompt in drawn}), len(drawn)
-
-
-def find_memorised_prompts(run: LoggedRun) -> Evidence | None:
-    """The training score for correctness rose far above the held-out figure, on few distinct prompts."""
-    gain, (name, part) = held_out_gain(run), first_part(run)
-    held_out = run.values("held_out")
-    if not gain or len(part) < 6 or max(part) > 1:
-        return None
-    first, last = ends(part)
-    rose = last - first
-    alike = first <= held_out[0] + 0.15 or min(run.series["held_out"]) > 3  # at the start, where that was measured
-    held_back = alike and gain[0] <= 0.5 * rose and last >= held_out[-1] + 0.15
-    if rose < 0.1 or trend(part) < 0 or not held_back:
-        return None
-    right, wrong = scores_by_answer([t for t in run.texts if t.kind == "train"])
-    if len(right) > 8 and len(wrong) > 8 and sum(wrong) / len(wrong) > 0.5 * sum(right) / len(right):
-        return None  # wrong completions are paid too: the reward is at fault
-    text = f"{name} rose from {first:.3g} to {last:.3g} in training"
-    text += f", held out from {held_out[0]:.3g} to {held_out[-1]:.3g}"
-    facts = [fact(run, "held_out", text)]
-    train = [t for t in run.texts if t.kind == "train"]
-    distinct, drawn = seen_prompts(run)
-    rows = run.settings.get("rows")
-    if rows and rows <= 128:
-        facts.append(Fact(f"the training data have {rows} distinct prompts", "data"))
-    elif drawn >= 3 and distinct <= 0.7 * drawn:
-        facts.append(shown(train, f"{drawn} logged draws are of {distinct} distinct prompts"))
-    return Evidence(CERTAIN + 0.04 if len(facts) > 1 else LIKELY, facts, since=run_ahead(run, first, rose))
-
-
-def run_ahead(run: LoggedRun, first: float, rose: float) -> int:
-    """The first step whose score is half of the rise ahead."""
-    name = f"part:{first_part(run)[0]}" if run.parts() else "score"
-    points = sorted(run.series[name].items())
-    return next((step for step, value in points if value > first + max(rose / 2, GAIN)), points[-1][0])
-
-
-MEMORISED_PROMPTS = Cause(
-    "memorised_prompts",
-    "few prompts are learnt by heart: the training score rises, the held-out figure does not",
-    find_memorised_prompts,
-    f"{STILL} entropy_fell kl_high length_fell length_rose too_easy part_bought no_group_variance "
-    "other_eval_task critic_useless updates_too_large",
-    "more distinct prompts, each seen a few times at most; keep the checkpoint with the best held-out figure",
-    "python scripts/evaluation.py on the start and the end, on other prompts of the task",
-    "definition of a held-out set; gain held out below half of the gain in training",
-    breaks=True,
-)
-
-
-# ------------------------------------------------------- other eval task (src/parts/reading/causes/other_eval_task.py)
-
-DATA_FILES = (("data", "eval_data"), ("data.train_files", "data.val_files"))  # settings of ours and of verl
-
-
-def prompt_words(prompt: str) -> set[str]:
-    """A prompt's words, numbers as 0, and its signs."""
-    return {re.sub(r"\d+", "0", word.lower()) for word in re.findall(r"[A-Za-z]+|\d+|[^\w\s]", prompt)}
-
-
-def common_words(prompts: list[str]) -> set[str]:
-    """Words that a third of the prompts have."""
-    sets = [prompt_words(prompt) for prompt in prompts]
-    return {word for word in set().union(*sets) if sum(word in words for words in sets) * 3 >= len(sets)}
-
-
-def unlike_training(run: LoggedRun) -> Fact | None:
-    """A 0/1 score of training prompts that is far from that of held-out ones, from the start and to the end."""
-    (name, part), held_out, spread = first_part(run), run.values("held_out"), run.early("score_std", 1)
-    if len(held_out) < 2 or len(part) < TREND_STEPS or len(run.parts()) > 1 or not spread:
-        return None
-    if min(part) < 0 or max(part) > 1 or abs(spread[0] - math.sqrt(part[0] * (1 - part[0]))) > 0.05:
-        return None  # not 0/1: the held-out share of full marks is another figure
-    count = int(run.number("batch") or 32)
-    if max(held_out) > 0.05 or wilson_interval(part[0] * count, count)[0] < 0.2 or trend(part) < 0:
-        return None
-    text = (
-        f"{name} goes from {part[0]:.3g} to {ends(part)[1]:.3g} in training and stays at {max(held_out):.3g} held out"
-    )
-    return fact(run, "held_out", text)
-
-
-def find_other_eval_task(run: LoggedRun) -> Evidence | None:
-    """Held-out prompts also train, or what most of them have in common is not what training prompts have."""
-    counts = [row for row in run.rows if as_number(row.get("eval/trained_rows"))]
-    same = any(a and a == b for a, b in ((run.config.get(x), run.config.get(y)) for x, y in DATA_FILES))
-    if counts or (same and run.values("held_out")):
-        text = "the training file is the evaluation file too"
-        if counts:
-            of = as_number(counts[0].get("eval/rows"))
-            text = f"{counts[0]['eval/trained_rows']:.0f}" + (f" of {of:.0f}" if of else "")
-            text += " evaluation prompts also occur in training"
-        return Evidence(CERTAIN + 0.05, [fact(run, "held_out", f"{text}; the accuracy is inflated")])
-    train = sorted({t.prompt for t in run.texts if t.kind == "train"})
-    held_out = sorted({t.prompt for t in run.texts if t.kind == "eval"})
-    unlike = unlike_training(run)
-    if unlike:
-        return Evidence(CERTAIN + 0.02, [unlike])
-    if len(train) < 2 or len(held_out) < 4 or gained(run):
-        return None
-    a, b = common_words(train), common_words(held_out)
-    if len(a & b) > 0.5 * min(len(a), len(b)) and not (b - a and a - b and len(a & b) < 0.75 * max(len(a), len(b))):
-        return None
-    words = [" ".join(sorted(x)[:6]) or "-" for x in (a - b, b - a)]
-    text = f"training prompts have {words[0]}, held-out ones {words[1]}"
-    examples = [next(t for t in run.texts if t.kind == kind) for kind in ("train", "eval")]
-    rose = run.trend("score") > 0
-    return Evidence(CERTAIN + 0.04 if rose else LIKELY + 0.1, [shown(examples, text)])
-
-
-OTHER_EVAL_TASK = Cause(
-    "other_eval_task",
-    "the held-out prompts are no measure: they are of another task, or also train",
-    find_other_eval_task,
-    "held_out_flat memorised_prompts part_bought gold_mismatch",
-    "hold out prompts of the training task: python scripts/data_loader.py FILE --split 0.1 --out train.jsonl",
-    "",
-    "definition of a held-out set",
-)
-
-
-# --------------------------------------------------------- critic useless (src/parts/reading/causes/critic_useless.py)
-
-CRITIC_STEPS = 5  # the first ones are a critic's warm-up, whatever the settings say; its value head starts at 0
 
 
 def hardly_varies(run: LoggedRun) -> bool:
     """Whether scores hardly differ any more, so that nothing is left to explain: beside the start, or their size."""
-    spread = run.values("score_std")
-    if not spread:
+    if not run.series.get("score_std"):
         return False
-    first, last = ends(spread)
+    first, last = ends(run.values("score_std"))
     return last < 0.25 * first or last < 0.05 * abs(run.last("score") if run.series.get("score") else 0.0)
 
 
-def find_critic_useless(run: LoggedRun) -> Evidence | None:
+@cause(
+    "the critic predicts returns no better than a constant, so advantages are as noisy as without it",
+    explains=f"critic_explains_little flat_score {LOST} updates_too_large nothing_moves part_bought",
+    change="{critic_updates}; {critic_warmup}; another {critic_lr}; where scores are well above 1 {value_clip}; or a "
+    "method without a critic: {critic_free}",
+    source="definition of explained variance; benchmarks/README.md, the demo's critic; limit 0.03: our heuristic",
+)
+def critic_useless(run: LoggedRun) -> Evidence | None:
     """Explained variance that is 0 at every step, or, beyond chance, at most 0.03 in the second half of a run.
 
     Near 0 in a run that learns it is no fault: a short run ends before a critic is of use.
@@ -3669,11 +3189,12 @@ def find_critic_useless(run: LoggedRun) -> Evidence | None:
         said = Fact(f"the critic's learning rate is {rate:g}, the policy's {lr:g}", "critic_lr")
         text = f"explained variance {run.last('explained_variance'):.3g}"
         return Evidence(CERTAIN + 0.05, [said, fact(run, "explained_variance", text)])
-    if len(steps) >= CRITIC_STEPS and not is_constant(run) and max(abs(variances[step]) for step in steps) < 1e-5:
+    if len(steps) < CRITIC_STEPS or is_constant(run):
+        return None
+    if max(abs(variances[step]) for step in steps) < 1e-5:
         text = f"explained variance is 0 at all steps from {steps[0]} on: the critic does not learn"
         return Evidence(CERTAIN + 0.03, [fact(run, "explained_variance", text)])
-    short = len(variances) < TREND_STEPS or len(steps) < CRITIC_STEPS
-    if short or is_constant(run) or hardly_varies(run) or is_solved(run):
+    if len(variances) < TREND_STEPS or hardly_varies(run) or is_solved(run):
         return None
     steps = steps[-max(CRITIC_STEPS, len(steps) // 2) :]
     values = [variances[step] for step in steps]
@@ -3691,125 +3212,268 @@ def find_critic_useless(run: LoggedRun) -> Evidence | None:
     return Evidence(CERTAIN, facts)
 
 
-CRITIC_USELESS = Cause(
-    "critic_useless",
-    "the critic predicts returns no better than a constant, so advantages are as noisy as without it",
-    find_critic_useless,
-    f"critic_explains_little flat_score {LOST} updates_too_large nothing_moves part_bought",
-    "{critic_updates}; {critic_warmup}; another {critic_lr}; where scores are well above 1 {value_clip}; or a method "
-    "without a critic: {critic_free}",
-    "",
-    "definition of explained variance; benchmarks/README.md, the demo's critic; limit 0.03: our heuristic",
-)
+UPDATE_CAUSES = (updates_too_large, nothing_moves, kl_holds_policy, critic_useless)
 
 
-# ------------------------------------------------- conversation fails (src/parts/reading/causes/conversation_fails.py)
+# --------------------------------------------------------------------- outcomes (src/parts/reading/causes/outcomes.py)
+
+LESS = {"length": "brevity", "answers tried": "fewer answers"}  # what it is called where less of a feature pays
+DATA_FILES = (("data", "eval_data"), ("data.train_files", "data.val_files"))  # settings of ours and of verl
 
 
-def find_conversation_fails(run: LoggedRun) -> Evidence | None:
-    """No tool call at all where there are tools, or every second call in error."""
-    calls, failures = run.values("tool_calls"), run.values("tool_failures")
-    # where nothing was called and nothing took a moment, nothing replied either: then there are tools
-    tools = run.settings.get("tools") or not any(run.values("tool_seconds"))
-    if len(calls) >= 3 and not any(calls) and tools:
-        return Evidence(CERTAIN, [fact(run, "tool_calls", f"not one tool call in {len(calls)} steps")])
-    if len(failures) >= 3 and run.last("tool_failures") >= 0.5 and (not calls or run.last("tool_calls") > 0):
-        text = f"{run.last('tool_failures'):.0%} of the tool calls come to an error"
-        return Evidence(CERTAIN, [fact(run, "tool_failures", text)])
+def falls(values: list[float]) -> bool:
+    """Whether a series falls, or does in its second half: it may have risen first."""
+    return trend(values) < 0 or trend(values[len(values) // 2 :]) < 0
+
+
+def ends_text(name: str, values: list[float]) -> str:
+    """Where a part began and ended."""
+    return "{} went from {:.3g} to {:.3g}".format(name, *ends(values))
+
+
+def rising_parts(run: LoggedRun) -> list[str]:
+    """Parts that rise, or are full by their form, while the one for correctness falls or stands."""
+    name, part = first_part(run)
+    constant = bool(part) and max(part) - min(part) < 1e-9  # nothing was bought at its cost
+    if not part or constant or ends(part)[0] >= SOLVED or not (falls(part) or is_flat(part)):
+        return []
+    others = {other: values for other, values in run.parts().items() if other != name and values}
+    full = [key for key, values in others.items() if is_format(key) and ends(values)[1] >= 0.9 * max(1.0, *values)]
+    return [other for other, values in others.items() if trend(values) > 0] or full
+
+
+def paid_feature(run: LoggedRun) -> Fact | None:
+    """A feature that the score goes with and that moved to where it pays, with the best paid completions."""
+    scored, train = [t for t in run.texts if t.score is not None], [t for t in run.texts if t.kind == "train"]
+    steps = sorted({t.step for t in train})
+    if len(scored) < 16 or len(steps) < 2:
+        return None
+    paid, third = payment_by_feature(scored), max(1, len(steps) // 3)
+    for name in sorted(paid, key=lambda key: -abs(paid[key])):
+        parts = ([t for t in train if t.step in part] for part in ({*steps[:third]}, {*steps[-third:]}))
+        first, last = (statistics.fmean(FEATURES[name](t.completion) for t in part) for part in parts)
+        moved = (last - first) * (1 if paid[name] > 0 else -1)
+        if abs(paid[name]) >= 0.5 and moved > 0.1 * max(abs(first), abs(last), 0.1):
+            words = name if paid[name] > 0 else LESS.get(name, f"less {name}")
+            text = f"among equally right completions the score goes with {words} (r = {paid[name]:.2f}): {name} is "
+            return shown(sorted(scored, key=lambda t: -t.score), f"{text}{first:.3g}, then {last:.3g}")
     return None
 
 
-CONVERSATION_FAILS = Cause(
-    "conversation_fails",
-    "the model does not use its tools: it calls none, or most calls end in an error",
-    find_conversation_fails,
-    f"{STILL} too_hard too_sparse nothing_moves",
-    "read the calls and errors in samples.jsonl; an instruct model that was trained on tools; {tool_form}",
-    "",
-    "definition: what is never sampled gets no gradient; every second call: our heuristic",
+def paid_unfinished(run: LoggedRun) -> Fact | None:
+    """Completions that are cut and paid all the same: by counting, at least mean + share cut - 1."""
+    cut, (name, means) = run.values("truncated"), first_part(run)
+    highest = [t.score or 0.0 for t in run.texts] + run.values("score_max") + means
+    if len(cut) < 3 or not means or max(highest) > 1:
+        return None
+    last, mean = ends(cut)[1], ends(means)[1]
+    if last < 0.2 or mean + last - 1 <= 0.5 * min(mean, last):
+        return None
+    text = f"{last:.0%} are cut at the end and {name} is {mean:.3g}"
+    return fact(run, "truncated", f"{text}, so at least {mean + last - 1:.0%} are cut and paid")
+
+
+@cause(
+    "the policy buys one part of the reward at the cost of the answer",
+    explains=f"{STILL} {LOST} limit_too_short no_group_variance critic_useless too_sparse memorised_prompts "
+    "updates_too_large kl_holds_policy",
+    change="pay that part only beside a right answer, or not at all; go on from the checkpoint with the best held-out "
+    "figure",
+    decide_with=TRY_REWARD,
+    source="Gao 2022, scaling laws for reward over-optimisation; limit r = 0.5: our heuristic",
+    breaks=True,
 )
-
-
-# ------------------------------------------------------------- memory grows (src/parts/reading/causes/memory_grows.py)
-
-STRETCHES, STEPS_EACH = 6, 5  # of what is left of a run without its first tenth, in which memory still settles
-GROWN, UNEVEN = 0.1, 1 / 3  # of the first stretch's memory; of the growth, which is 0.2 each where it is even
-
-
-def even_growth(values: list[float]) -> tuple[float, float] | None:
-    """Medians of the first and of the last stretch where each of six lies above the one before, none by most of it.
-
-    What settles gains most at first: of a logarithm's growth 0.37 lies between the first two stretches. None where
-    memory does not grow so, or by less than a tenth, or the log is short.
-    """
-    values = values[len(values) // 10 :]
-    size = len(values) // STRETCHES
-    if size < STEPS_EACH:
+def part_bought(run: LoggedRun) -> Evidence | None:
+    """Something else rises or pays, and correctness, by gold answers or held out, does not rise."""
+    (name, part), parts, held_out = first_part(run), run.parts(), held_out_gain(run)
+    truth = right_gain(run.texts) or held_out
+    better = truth is not None and truth[0] > GAIN and truth[1] > -GAIN
+    worse = (truth is not None and truth[2] < 0) or (len(parts) > 1 and falls(part))
+    rising, feature, unfinished = rising_parts(run), paid_feature(run), paid_unfinished(run)
+    if len(run.steps()) < TREND_STEPS or (better and not worse and not unfinished):
         return None
-    middles = [statistics.median(values[i * size : (i + 1) * size]) for i in range(STRETCHES)]
-    gains = [after - before for before, after in itertools.pairwise(middles)]
-    grown = middles[-1] - middles[0]
-    even = min(gains) > 0 and max(gains) <= UNEVEN * grown and grown > GROWN * middles[0]
-    return (middles[0], middles[-1]) if even else None
-
-
-def find_memory_grows(run: LoggedRun) -> Evidence | None:
-    """Even growth of memory at an even length."""
-    if any(run.trend(name) > 0 for name in ("length", "length_max", "turns")):
+    facts = []
+    for other in rising[:2]:
+        step = onset(run.series[f"part:{other}"])
+        facts.append(fact(run, f"part:{other}", ends_text(other, parts[other]), step))
+    facts += [fact(run, first_series(run), ends_text(name, part))] if rising else []
+    facts += [unfinished] if unfinished else []
+    if feature and not (truth is None and trend(part) > 0):
+        facts.append(feature)
+    points = run.values("held_out")
+    stalled = held_out is not None and held_out[0] <= 0.02 and 0 < max(points) < SOLVED and run.trend("score") > 0
+    if stalled:
+        text = f"the score rose from {run.first('score'):.3g} to {run.last('score'):.3g}"
+        text += f", the held-out figure went from {points[0]:.3g} to {points[-1]:.3g}"
+        facts.append(fact(run, "held_out", text))
+    sure = (rising and (run.trend("score") > 0 or worse)) or (feature and (worse or stalled)) or unfinished
+    if not facts or not (sure or stalled):
         return None
-    for name in ("gpu_memory", "memory"):
-        growth = even_growth(run.values(name))
-        if growth:
-            text = f"{run.name(name)} rose evenly from {growth[0]:.3g} to {growth[1]:.3g} GiB"
-            return Evidence(CERTAIN, [fact(run, name, text)])
+    step = onset(run.series["score"]) if run.series.get("score") else None
+    return Evidence(CERTAIN + 0.02 if sure else LIKELY, facts, since=step)
+
+
+def dying_turn(run: LoggedRun) -> Evidence | None:
+    """Rewards of a later turn that were paid early and are not any more, in logged conversations."""
+    rows = [
+        (row.get("step", 0), row["turn_rewards"]) for row in run.samples if isinstance(row.get("turn_rewards"), list)
+    ]
+    steps = sorted({step for step, _ in rows})
+    for turn in range(1, 4) if len(steps) > 1 else []:
+        paid = [(step, values[turn]) for step, values in rows if len(values) > turn and values[turn] is not None]
+        half = steps[len(steps) // 2 - 1]
+        early, late = ([value for step, value in paid if (step > half) is is_late] for is_late in (False, True))
+        if min(len(early), len(late)) >= 6 and statistics.fmean(late) < 0.2 * statistics.fmean(early):
+            text = f"turn {turn + 1} paid {statistics.fmean(early):.3g} in the first half"
+            text += f" and {statistics.fmean(late):.3g} in the second"
+            return Evidence(LIKELY + 0.2, [shown([], text)], since=steps[len(steps) // 2])
     return None
 
 
-MEMORY_GROWS = Cause(
-    "memory_grows",
-    "memory grows without end: something keeps what each step made",
-    find_memory_grows,
-    "",
-    "keep metrics as numbers (.item()), and look for lists and dicts that a reward or environment only adds to",
-    "",
-    "a tenth, in six even stretches: our heuristic; what settles gains most at first",
+@cause(
+    "one part of the reward, or one turn, dies while the whole rises",
+    explains="length_fell length_rose entropy_fell held_out_flat entropy_rose part_bought updates_too_large kl_high",
+    change="a weight that makes the part worth keeping, or for turns a baseline of their own (--turn_baseline turn)",
+    source="each part's own curve; references/environments.md, second attempts",
+    breaks=True,
 )
+def part_dies(run: LoggedRun) -> Evidence | None:
+    """A part that was paid falls to a fifth of it and stays there, while the score does not fall."""
+    correct, parts = first_part(run)[0], run.parts()
+    if run.trend("score") < 0:
+        return None
+    others = {} if run.trend(f"part:{correct}") < 0 else parts
+    for name, values in others.items():
+        if len(values) < 6 or name == correct:
+            continue
+        first, last = ends(values)
+        if first > 0.05 and last < 0.2 * first and trend(values) <= 0 and max(values[-3:]) < 0.5 * first:
+            step = onset(run.series[f"part:{name}"])
+            text = f"{ends_text(name, values)} while {ends_text('the score', run.values('score'))}"
+            return Evidence(CERTAIN + 0.05, [fact(run, f"part:{name}", text, step)], since=step)
+    return dying_turn(run)
+
+
+@cause(
+    "few prompts are learnt by heart: the training score rises, the held-out figure does not",
+    explains=f"{STILL} entropy_fell kl_high length_fell length_rose too_easy part_bought no_group_variance "
+    "other_eval_task critic_useless updates_too_large",
+    change="more distinct prompts, each seen a few times at most; keep the checkpoint with the best held-out figure",
+    decide_with="python scripts/evaluation.py on the start and the end, on other prompts of the task",
+    source="definition of a held-out set; gain held out below half of the gain in training",
+    breaks=True,
+)
+def memorised_prompts(run: LoggedRun) -> Evidence | None:
+    """The training score for correctness rose far above the held-out figure, on few distinct prompts."""
+    gain, (name, part), held_out = held_out_gain(run), first_part(run), run.values("held_out")
+    if not gain or len(part) < 6 or max(part) > 1:
+        return None
+    first, last = ends(part)
+    rose = last - first
+    alike = first <= held_out[0] + 0.15 or min(run.series["held_out"]) > 3  # at the start, where that was measured
+    held_back = alike and gain[0] <= 0.5 * rose and last >= held_out[-1] + 0.15
+    if rose < 0.1 or trend(part) < 0 or not held_back:
+        return None
+    train = [t for t in run.texts if t.kind == "train"]
+    right, wrong = scores_by_answer(train)
+    if len(right) > 8 and len(wrong) > 8 and sum(wrong) / len(wrong) > 0.5 * sum(right) / len(right):
+        return None  # wrong completions are paid too: the reward is at fault
+    text = f"{name} rose from {first:.3g} to {last:.3g} in training"
+    facts = [fact(run, "held_out", f"{text}, held out from {held_out[0]:.3g} to {held_out[-1]:.3g}")]
+    drawn = {(t.step, t.prompt) for t in train}  # a step's repeats of a prompt are one draw
+    distinct, rows = len({prompt for _, prompt in drawn}), run.settings.get("rows")
+    if rows and rows <= 128:
+        facts.append(Fact(f"the training data have {rows} distinct prompts", "data"))
+    elif len(drawn) >= 3 and distinct <= 0.7 * len(drawn):
+        facts.append(shown(train, f"{len(drawn)} logged draws are of {distinct} distinct prompts"))
+    points = run.points(first_series(run))
+    ahead = next((step for step, value in points if value > first + max(rose / 2, GAIN)), points[-1][0])
+    return Evidence(CERTAIN + 0.04 if len(facts) > 1 else LIKELY, facts, since=ahead)
+
+
+def common_words(prompts: list[str]) -> set[str]:
+    """Words and signs that a third of the prompts have; numbers are 0."""
+    words = [re.findall(r"[A-Za-z]+|\d+|[^\w\s]", prompt.lower()) for prompt in prompts]
+    sets = [{re.sub(r"\d+", "0", word) for word in one} for one in words]
+    return {word for word in set().union(*sets) if sum(word in words for words in sets) * 3 >= len(sets)}
+
+
+def unlike_training(run: LoggedRun) -> Fact | None:
+    """A 0/1 score of training prompts that is far from that of held-out ones, from the start and to the end."""
+    (name, part), held_out, spread = first_part(run), run.values("held_out"), run.early("score_std", 1)
+    if len(held_out) < 2 or len(part) < TREND_STEPS or len(run.parts()) > 1 or not spread:
+        return None
+    if min(part) < 0 or max(part) > 1 or abs(spread[0] - math.sqrt(part[0] * (1 - part[0]))) > 0.05:
+        return None  # not 0/1: the held-out share of full marks is another figure
+    count = int(run.number("batch") or 32)
+    if max(held_out) > 0.05 or wilson_interval(part[0] * count, count)[0] < 0.2 or trend(part) < 0:
+        return None
+    text = f"{name} goes from {part[0]:.3g} to {ends(part)[1]:.3g} in training"
+    return fact(run, "held_out", f"{text} and stays at {max(held_out):.3g} held out")
+
+
+@cause(
+    "the held-out prompts are no measure: they are of another task, or also train",
+    explains="held_out_flat memorised_prompts part_bought gold_mismatch",
+    change="hold out prompts of the training task: python scripts/data_loader.py FILE --split 0.1 --out train.jsonl",
+    source="definition of a held-out set",
+)
+def other_eval_task(run: LoggedRun) -> Evidence | None:
+    """Held-out prompts also train, or what most of them have in common is not what training prompts have."""
+    trained = {step: value for step, value in run.columns.get("eval/trained_rows", {}).items() if value}
+    same = any(a and a == b for a, b in ((run.config.get(x), run.config.get(y)) for x, y in DATA_FILES))
+    if trained or (same and run.values("held_out")):
+        text = "the training file is the evaluation file too"
+        if trained:
+            step, count = next(iter(trained.items()))
+            of = run.columns.get("eval/rows", {}).get(step)
+            text = f"{count:.0f}{f' of {of:.0f}' if of else ''} evaluation prompts also occur in training"
+        return Evidence(CERTAIN + 0.05, [fact(run, "held_out", f"{text}; the accuracy is inflated")])
+    unlike = unlike_training(run)
+    if unlike:
+        return Evidence(CERTAIN + 0.02, [unlike])
+    train, held_out = (sorted({t.prompt for t in run.texts if t.kind == kind}) for kind in ("train", "eval"))
+    if len(train) < 2 or len(held_out) < 4 or gained(run):
+        return None
+    a, b = common_words(train), common_words(held_out)
+    if len(a & b) > 0.5 * min(len(a), len(b)) and not (b - a and a - b and len(a & b) < 0.75 * max(len(a), len(b))):
+        return None
+    words = [" ".join(sorted(x)[:6]) or "-" for x in (a - b, b - a)]
+    examples = [next(t for t in run.texts if t.kind == kind) for kind in ("train", "eval")]
+    said = shown(examples, f"training prompts have {words[0]}, held-out ones {words[1]}")
+    return Evidence(CERTAIN + 0.04 if run.trend("score") > 0 else LIKELY + 0.1, [said])
+
+
+OUTCOME_CAUSES = (part_bought, part_dies, memorised_prompts, other_eval_task)
 
 
 # ----------------------------------------------------------------------- ranking (src/parts/reading/causes/ranking.py)
 
-CAUSES = (
-    *(OVERFLOW, JUMP_AT_RESTART, NEAR_GREEDY_SAMPLING, ANSWER_FORM, GOLD_MISMATCH, CONSTANT_REWARD, INVERTED_REWARD),
-    *(NOISY_REWARD, REWARD_IGNORES_ANSWER, LIMIT_TOO_SHORT, TOO_HARD, TOO_EASY, TOO_SPARSE, NO_GROUP_VARIANCE),
-    *(SAMPLER_MISMATCH, STALE_WEIGHTS, UPDATES_TOO_LARGE, NOTHING_MOVES, KL_HOLDS_POLICY, PART_BOUGHT, PART_DIES),
-    *(MEMORISED_PROMPTS, OTHER_EVAL_TASK, CRITIC_USELESS, CONVERSATION_FAILS, MEMORY_GROWS),
-)
+CAUSES = (*MACHINERY_CAUSES, *GROUP_CAUSES, *REWARD_CAUSES, *UPDATE_CAUSES, *OUTCOME_CAUSES)
 LEARNED, NOT_LEARNED, BROKEN, TOO_SHORT = "learned", "did not learn", "broken", "too short"
 
 
 def ranked_causes(run: LoggedRun, seen: dict[str, Fact]) -> list[tuple[Cause, Evidence]]:
     """At most two causes: those that no other one explains, the surest first, then those that explain most."""
-    found = [
-        (cause, evidence) for cause in CAUSES if (evidence := cause.test(run)) and evidence.strength >= LIKELY - 0.2
-    ]
+    found = [(cause, evidence) for cause in CAUSES if (evidence := cause.test(run))]
+    found = [(cause, evidence) for cause, evidence in found if evidence.strength >= LIKELY - 0.2]
 
     def weight(pair: tuple[Cause, Evidence]) -> tuple:
         cause, evidence = pair
-        return evidence.strength >= CERTAIN, evidence.strength + 0.01 * sum(
-            sign in seen for sign in cause.explains.split()
-        )
+        explained = sum(sign in seen for sign in cause.explains.split())
+        return evidence.strength >= CERTAIN, evidence.strength + 0.01 * explained
 
     found.sort(key=weight, reverse=True)
-    roots = [
-        (cause, evidence)
-        for place, (cause, evidence) in enumerate(found)
-        if not any(
-            cause.name in other.explains.split()
-            and (other.name not in cause.explains.split() or (-stronger.strength, rank) < (-evidence.strength, place))
-            and stronger.strength >= evidence.strength - 0.3
-            for rank, (other, stronger) in enumerate(found)
-        )
-    ]
+    places = {cause.name: (-evidence.strength, place) for place, (cause, evidence) in enumerate(found)}
+
+    def is_explained(cause: Cause, evidence: Evidence) -> bool:
+        """Whether another cause, of two that explain each other the stronger, explains this one."""
+        others = [other for other, stronger in found if stronger.strength >= evidence.strength - 0.3]
+        others = [other for other in others if cause.name in other.explains.split()]
+        own = cause.explains.split()
+        return any(other.name not in own or places[other.name] < places[cause.name] for other in others)
+
+    roots = [pair for pair in found if not is_explained(*pair)]
     if not roots or roots[0][1].strength < LIKELY:
         return []
     first = roots[0][1].strength
@@ -3841,29 +3505,25 @@ def judged_run(run: LoggedRun, causes: list[tuple[Cause, Evidence]], seen: dict[
 
 def what_was_read(run: LoggedRun) -> tuple[list[str], list[str]]:
     """What the run left, and what more would decide."""
-    known = (
-        (f"{run.format}, {len(run.steps())} steps", bool(run.steps())),
-        (f"settings ({run.settings_file or 'beside the log'})", bool(run.config or run.settings_file)),
-        (f"{len(run.texts)} samples", bool(run.texts)),
-        ("gold answers", any(t.gold for t in run.texts)),
-        ("the reward's source", bool(run.reward_source)),
-        ("a held-out figure", len(run.values("held_out")) > 1),
-    )
-    had = [name for name, there in known if there]
-    missing = (
-        ("the score under a known name: --columns reward=NAME", bool(run.series.get("score"))),
-        ("settings: --settings FILE", known[1][1]),
-        ("samples with scores (samples.jsonl, log_completions=True, trainer.rollout_data_dir)", known[2][1]),
+    settings, gold = bool(run.config or run.settings_file), any(t.gold for t in run.texts)
+    scored, held_out = any(t.score is not None for t in run.texts), len(run.values("held_out")) > 1
+    spread = bool(run.series.keys() & {"score_std", "zero_std", "score_max"})
+    read = (  # whether it is there, what it is called then, what would give it
+        (bool(run.steps()), f"{run.format}, {len(run.steps())} steps", ""),
+        (bool(run.series.get("score")), "", "the score under a known name: --columns reward=NAME"),
+        (settings, f"settings ({run.settings_file or 'beside the log'})", "settings: --settings FILE"),
         (
-            "scores of the samples: --rescore --reward FILE.py:function",
-            not run.texts or any(t.score is not None for t in run.texts),
+            bool(run.texts),
+            f"{len(run.texts)} samples",
+            "samples with scores (samples.jsonl, log_completions=True, trainer.rollout_data_dir)",
         ),
-        ("gold answers of the samples: --data FILE", known[3][1] or not known[2][1]),
-        ("the reward's source: --reward FILE.py:function", known[4][1]),
-        ("two held-out evaluations", known[5][1]),
-        ("the spread of scores of a step", bool(run.series.keys() & {"score_std", "zero_std", "score_max"})),
+        (scored or not run.texts, "", "scores beside the samples"),
+        (gold or not run.texts, "gold answers" * gold, "gold answers of the samples: --data FILE"),
+        (bool(run.reward_source), "the reward's source", "the reward's source: --reward FILE.py:function"),
+        (held_out, "a held-out figure", "two held-out evaluations"),
+        (spread, "", "the spread of scores of a step"),
     )
-    return had, [name for name, there in missing if not there]
+    return [name for there, name, _ in read if there and name], [name for there, _, name in read if name and not there]
 
 
 def diagnose(run: LoggedRun) -> dict:
@@ -3871,12 +3531,14 @@ def diagnose(run: LoggedRun) -> dict:
     seen = signs(run)
     causes = ranked_causes(run, seen)
     verdict, since = judged_run(run, causes, seen)
-    words = SETTINGS[run.trainer] | {"reward": first_part(run)[0] if run.parts() else "NAME"}
+    words = WORDS[run.trainer] | {"reward": first_part(run)[0] if run.parts() else "NAME"}
     had, lacked = what_was_read(run)
-    facts = {"path": run.path, "format": run.format, "trainer": run.trainer}
-    steps = run.steps() or [step for _, step, _ in run.broken]
+    steps = run.steps() or [step for _, step, _ in run.bad]
     explained = {name for cause, _ in causes for name in cause.explains.split()}
-    return facts | {
+    return {
+        "path": run.path,
+        "format": run.format,
+        "trainer": run.trainer,
         "steps": [min(steps), max(steps)],
         "verdict": verdict,
         "since_step": since,
@@ -3885,9 +3547,9 @@ def diagnose(run: LoggedRun) -> dict:
                 "cause": cause.name,
                 "certainty": "certain" if evidence.strength >= CERTAIN else "likely",
                 "says": cause.says,
-                "evidence": [as_json(fact) for fact in evidence.facts],
+                "evidence": [asdict(fact) | {"samples": list(fact.samples)} for fact in evidence.facts],
                 "explains": [seen[sign].text for sign in seen if sign in cause.explains.split()],
-                "decide_with": command_for(run, cause, words)
+                "decide_with": cause.decide_with.replace("RUN", run.path).format(**words) or None
                 if len(causes) > 1 or evidence.strength < CERTAIN
                 else None,
                 "change": cause.change.format(**words),
@@ -3902,17 +3564,264 @@ def diagnose(run: LoggedRun) -> dict:
     }
 
 
-def as_json(fact: Fact) -> dict:
-    """A fact as plain data."""
-    return asdict(fact) | {"samples": list(fact.samples)}
+# ---------------------------------------------------------------------------- sources (src/programs/report/sources.py)
+
+DRAWS = 2000  # of the bootstrap, evaluation.py's default
 
 
-def command_for(run: LoggedRun, cause: Cause, words: dict) -> str | None:
-    """The command that tells whether it is this cause."""
-    return cause.decide_with.replace("RUN", run.path).format(**words) or None
+@dataclass
+class Source:
+    """A run with its verdict, or an evaluation."""
+
+    name: str
+    folder: Path
+    run: LoggedRun | None = None
+    verdict: dict = field(default_factory=dict)
+    report: dict | None = None  # results.json
+    samples: list[dict] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
 
 
-# ---------------------------------------------------------------- metric groups (src/programs/report/metric_groups.py)
+def read_source(path: Path, name: str) -> Source:
+    """Read a run or an evaluation.
+
+    Raises:
+        UserError: it is neither.
+    """
+    folder = path if path.is_dir() else path.parent
+    of_evaluation = (folder / "results.json").is_file() and not (folder / "metrics.jsonl").is_file()
+    if not (of_evaluation if path.is_dir() else path.name == "results.json"):
+        run = load_run(str(path))
+        return Source(name, folder, run, diagnose(run), samples=run.samples, remarks=run.remarks)
+    source = Source(name, folder, report=read_report(str(path)))
+    try:
+        source.samples, bad = json_lines(folder / "samples.jsonl")
+        source.remarks += [f"samples.jsonl: {len(bad)} lines are no JSON; left out"] if bad else []
+    except OSError:
+        source.remarks.append("it has no samples.jsonl that can be read")
+    return source
+
+
+def short_names(paths: list[Path]) -> list[str]:
+    """The shortest ends of the paths that tell them apart."""
+    whole = [(path if path.is_dir() else path.parent / path.stem).resolve().parts for path in paths]
+    whole = [parts[:-1] if len(parts) > 2 and parts[-1] in ("metrics", "results") else parts for parts in whole]
+    for count in range(1, max(map(len, whole)) + 1):
+        names = ["/".join(parts[-count:]) for parts in whole]
+        if len({*names}) == len({*whole}):
+            break
+    return [name if names.count(name) == 1 else f"{name} ({i})" for i, name in enumerate(names, start=1)]
+
+
+def read_sources(paths: list[Path]) -> tuple[list[Source], list[dict]]:
+    """What can be read, and {"name", "error"} of what cannot."""
+    sources, failed = [], []
+    for path, name in zip(paths, short_names(paths), strict=True):
+        try:
+            sources.append(read_source(path, name))
+        except UserError as error:
+            failed.append({"name": name, "error": str(error)})
+    return sources, failed
+
+
+def metric_row(task: str, name: str, metric: dict) -> dict:
+    """A line of an evaluation's table."""
+    value, count, of, ends = (metric.get(key) for key in ("value", "n", "of", "ci95"))
+    return {
+        "task": task,
+        "metric": name,
+        "value": "not applicable" if value is None else f"{value:.4g}",
+        "interval": "" if ends is None else "{:.4g} to {:.4g}".format(*ends),
+        "rows": str(count) if count == of else f"{count} of {of}",
+    }
+
+
+def evaluation_tables(sources: list[Source]) -> list[dict]:
+    """Of each evaluation its table, and from the second on the paired tests against the first."""
+    tables = []
+    for source in sources:
+        tasks = source.report["tasks"]
+        rows = [metric_row(t, name, m) for t, result in tasks.items() for name, m in result["metrics"].items()]
+        table = {"name": source.name, "rows": rows, "tests": [], "problem": "", "remarks": source.remarks}
+        table["model"] = str((source.report.get("model") or {}).get("name", ""))
+        if source is not sources[0]:
+            try:
+                results = compare_reports(sources[0].report, source.report, DRAWS, 0)
+                table["tests"] = [metric["verdict"] for metrics in results.values() for metric in metrics.values()]
+            except UserError as error:
+                table["problem"] = str(error)
+        tables.append(table)
+    return tables
+
+
+# ------------------------------------------------------------------------ run facts (src/programs/report/run_facts.py)
+
+PLANNED = ("steps", "max_steps", "trainer.total_training_steps")  # ours, TRL's, verl's
+SCRIPTS = {"ppo_train": "scripts/ppo_train.py", "grpo_train": "scripts/grpo_train.py"}
+PAGES = {"teacher": "distillation.py", "environment": "multi_turn.py", "critic_lr": "ppo.py"}  # by what settings have
+PHASES = {  # of a step, by whose log it is; the names of those that do not hold one another
+    "ours": r"time/(rollout|reward|update|teacher)$",
+    "trl": r"step_time$",
+    "verl": r"timing_s/(gen|reward|old_log_prob|ref|values|adv|update_\w+|testing|save_checkpoint)$",
+}
+WHOLE = ("time/step", "timing_s/step")
+SPEED = r"rollout/tokens_per_s$|perf/throughput$"
+MEMORY = r"(?i).*(memory|mem_gb).*"  # ours, verl's
+
+
+def points_of(run: LoggedRun, key: str) -> list[tuple[int, float]]:
+    """(step, value) of a metric by its name in the log."""
+    return sorted(run.columns.get(key, {}).items())
+
+
+def held_out_facts(run: LoggedRun) -> dict | None:
+    """The held-out figure before and after, its best step, and intervals where the log has what they need."""
+    key, points = run.names.get("held_out", ""), run.points("held_out")
+    is_loss = not points and bool(points_of(run, "eval/reverse_kl"))
+    if is_loss:
+        key, points = "eval/reverse_kl", points_of(run, "eval/reverse_kl")
+        low, high = (dict(points_of(run, f"{key}_{end}")) for end in ("low", "high"))
+        intervals = {step: (low[step], high[step]) for step in low.keys() & high.keys()}
+    else:
+        rows = run.columns.get("eval/rows", {}) if key == "eval/accuracy" else {}
+        shares = [(step, value) for step, value in points if rows.get(step, 0) >= 1 and 0 <= value <= 1]
+        intervals = {step: wilson_interval(value * rows[step], rows[step]) for step, value in shares}
+    if not points:
+        return None
+    (first, before), (last, after) = points[0], points[-1]
+    best_step, best = (min if is_loss else max)(points, key=lambda point: point[1])
+    facts = {"key": key, "name": "held-out reverse KL" if is_loss else f"held-out {key.rpartition('/')[2]}"}
+    facts |= {"before": before, "after": after, "first": first, "last": last, "best": best, "best_step": best_step}
+    facts |= {"before_interval": intervals.get(first), "after_interval": intervals.get(last)}
+    return facts | {"several": len(points) > 1}
+
+
+def outcome(run: LoggedRun, folder: Path, now: datetime.datetime) -> str:
+    """How far the run came, and why it ended there, as far as its files say."""
+    last = max(run.steps() or [step for _, step, _ in run.bad])
+    planned = next((x for name in PLANNED if (x := as_number(run.config.get(name)))), None)
+    of = f" of {planned:.0f}" if planned else ""
+    log = Path(run.path)
+    age = now.timestamp() - log.stat().st_mtime if log.is_file() else 0.0
+    if json_beside(folder, "summary.json") or (planned and last >= planned):
+        return f"It ran to its end: step {last}{of}."
+    if run.trainer == "one_page" and json_beside(folder, "result.json"):
+        return f"It ended at step {last}{of}: its --minutes were over, or by Ctrl-C."
+    if any(step >= last for _, step, _ in run.bad):
+        return f"It ends at step {last}{of} with values that are not finite."
+    if run.trainer in ("trl", "verl") or not planned:
+        return f"The log ends at step {last}{of}; it was last written {ago(age)}."
+    guess = "it still runs" if age < 120 else "it runs no more, or a step takes long: it was stopped, or failed"
+    return f"Step {last}{of}, last written {ago(age)}; no summary.json: {guess}."
+
+
+def ago(seconds: float) -> str:
+    """A time span in words."""
+    for size, unit in ((86400, "days"), (3600, "hours"), (60, "minutes")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit} ago"
+    return "less than two minutes ago"
+
+
+def spent(run: LoggedRun, folder: Path) -> dict:
+    """Samples, sampled tokens and seconds of a run; None where the log does not say."""
+    steps, config = len(run.steps()), run.config
+    of_step = as_number(config.get("batch_size"))
+    if run.trainer == "verl":
+        whole = [as_number(config.get(key)) for key in ("data.train_batch_size", "actor_rollout_ref.rollout.n")]
+        of_step = whole[0] * whole[1] if all(whole) else None
+    if run.trainer == "one_page" and config.get("prompts"):
+        of_step = (as_number(config["prompts"]) or 0) * (as_number(config.get("group_size")) or 1)
+    # grpo_train.py may log every so many steps only
+    logged = sorted({step for points in run.columns.values() for step in points})
+    since = {step: step - before for before, step in itertools.pairwise(logged)}
+    sampled = [value * since.get(step, 1) for step, value in points_of(run, "rollout/samples")]
+    seconds = as_number(json_beside(folder, "summary.json").get("seconds"))
+    if seconds is None:
+        parts = [value for name in ("time/rollout", "time/reward", "time/update") for _, value in points_of(run, name)]
+        whole = run.points("time_step")  # means over the steps since the entry before
+        before = [0, *(step for step, _ in whole)]
+        parts = [value * (step - before[i]) for i, (step, value) in enumerate(whole)] or parts
+        seconds = sum(parts) if parts else None
+    speed, rollout = dict(points_of(run, "rollout/tokens_per_s")), dict(points_of(run, "time/rollout"))
+    tokens = sum(speed[step] * rollout[step] for step in speed.keys() & rollout.keys())
+    samples = sum(sampled) if sampled else of_step * steps if of_step else None
+    return {"steps": steps, "samples": samples, "seconds": seconds, "tokens": tokens or None}
+
+
+def time_of(run: LoggedRun) -> dict:
+    """Medians of a step's phases, tokens per second, and memory; empty lists without them."""
+
+    def medians(pattern: str) -> list[dict]:
+        """Medians over the first and the last stretch of the run."""
+        keys = [key for key, points in run.columns.items() if points and re.match(pattern, key)]
+        spans = [(key, ends([value for _, value in points_of(run, key)])) for key in keys]
+        return [{"name": key, "first": first, "last": last} for key, (first, last) in spans]
+
+    phases = sorted(medians(PHASES[run.dialect]), key=lambda phase: -phase["last"])
+    whole = next((ends([value for _, value in points_of(run, key)])[1] for key in WHOLE if run.columns.get(key)), 0.0)
+    seconds = max(whole, sum(phase["last"] for phase in phases)) or 1.0
+    rows = [phase | {"name": phase["name"].rpartition("/")[2], "share": phase["last"] / seconds} for phase in phases]
+    memory = [thirds_of(run, key) for key, points in run.columns.items() if points and re.match(MEMORY, key)]
+    return {"phases": rows, "others": medians(SPEED), "memory": memory}
+
+
+def thirds_of(run: LoggedRun, key: str) -> dict:
+    """Medians of a metric over the first and the last third of the run, and by how much it grew between them."""
+    values = [value for _, value in points_of(run, key)]
+    size = max(1, len(values) // 3)
+    first, last = statistics.median(values[:size]), statistics.median(values[-size:])
+    return {"name": key, "first": first, "last": last, "grown": last / first - 1 if first > 0 else None}
+
+
+def to_repeat(run: LoggedRun, folder: Path) -> str:
+    """The command line that repeats a run; "" where the log does not have its settings."""
+    if run.trainer == "one_page" and run.config:
+        page = next((page for name, page in PAGES.items() if name in run.config), "grpo.py")
+        given = {k: v for k, v in run.config.items() if k not in ("out", "output_dir") and v not in (None, "")}
+        pairs = (f"--{k} {shlex.quote(str(v))}" for k, v in given.items() if not isinstance(v, (bool, list, dict)))
+        chat = " --no_chat" if run.config.get("chat") is False else ""
+        return f"python templates/{page} {' '.join(pairs)}{chat} --out NEW_FOLDER"
+    if run.format != "metrics.jsonl" or not run.config:
+        return ""
+    script = "scripts/on_policy_distillation.py" if "teacher" in run.config else SCRIPTS.get(run.trainer)
+    return f"python {script} --config {shlex.quote(str(folder / 'config.json'))} --output_dir NEW_FOLDER"
+
+
+def about(config: dict) -> list[str]:
+    """Model, algorithm and data by the settings that are known, each in a few words."""
+    names = (
+        ("model", ("model", "actor_rollout_ref.model.path")),
+        ("algorithm", ("algorithm", "algorithm.adv_estimator", "loss_type")),
+        ("data", ("data", "data.train_files")),
+    )
+    values = [(kind, next((str(config[name]) for name in keys if config.get(name)), "")) for kind, keys in names]
+    return [f"{kind} {'/'.join(Path(value).parts[-2:])}" for kind, value in values if value]
+
+
+def run_facts(source: Source, now: datetime.datetime) -> dict:
+    """All that the page says of a run, beside its curves and samples."""
+    run, folder = source.run, source.folder
+    ours = "on_policy_distillation" if run.dialect == "ours" and "teacher" in run.config else run.trainer
+    bad = {name: [step for key, step, _ in run.bad if key == name] for name, _, _ in run.bad}
+    broken = [f"{key} is not finite at {len(at)} steps, first at step {min(at)}; left out" for key, at in bad.items()]
+    return source.verdict | {
+        "name": source.name,
+        "trainer": {"one_page": "a page of templates/", "trl": "TRL"}.get(run.trainer, ours),
+        "about": about(run.config),
+        "held_out": held_out_facts(run),
+        "outcome": outcome(run, folder, now),
+        "spent": spent(run, folder),
+        "texts": {text.id: text for text in run.texts},
+        "remarks": [*dict.fromkeys(source.remarks), *broken],
+        "versions": json_beside(folder, "versions.json"),
+        "command": to_repeat(run, folder),
+        "time": time_of(run),
+        "settings": run.config,
+    }
+
+
+# ------------------------------------------------------------------------------ curves (src/programs/report/curves.py)
 
 GLOSSARY_TEXT = """\
 # Reward
@@ -4148,15 +4057,34 @@ FIRST = (
     *("value/explained_variance", "policy/entropy", "kl/ref", "kl/teacher"),
 )
 OTHER = "Other metrics of the log"
+POINTS = 2000  # of a curve; longer ones keep the lowest and the highest value of each stretch
+PLACES = ("output_dir", "out", "resume", "report_to")  # where a run lies: no setting of it
+LOGGED = (
+    *("save_every", "eval_every", "plot_every", "sample_every", "sample_tokens", "keep_checkpoints", "logging_steps"),
+)
+OWN = ("seed", *PLACES, *LOGGED)  # what does not make another setting
+HIDDEN = ("step", "epoch", "eval/rows", "training/global_step")
 
 
 def read_glossary() -> dict[str, dict]:
-    """What each metric means: {key: {"group", "meaning", "healthy", "warning"}}, in the page's order."""
-    parts = {"group": "#", "meaning": "", "healthy": "+", "warning": "!"}
-    return {
-        name: {part: entry.get(mark, [""])[0] for part, mark in parts.items()}
-        for name, entry in marked_texts(GLOSSARY_TEXT).items()
-    }
+    """What each metric means: {key: {"group", "meaning", "healthy", "warning"}}, in the page's order.
+
+    A line begins `name: text`; further texts are indented by two with a mark (+ or !), their next lines by four.
+    """
+    entries, group, entry, part = {}, "", {}, ""
+    for line in GLOSSARY_TEXT.splitlines():
+        if line.startswith("# "):
+            group = line[2:]
+        elif line.startswith("    "):
+            entry[part] += f" {line.strip()}"
+        elif line.startswith("  "):
+            part = {"+": "healthy", "!": "warning"}[line[2]]
+            entry[part] = line[4:]
+        else:
+            name, _, text = line.partition(": ")
+            part = "meaning"
+            entry = entries[name] = {"group": group, "meaning": text, "healthy": "", "warning": ""}
+    return entries
 
 
 def our_name(key: str, dialect: str) -> str:
@@ -4188,334 +4116,14 @@ def groups_in_order(glossary: dict[str, dict]) -> list[str]:
     return [LOOK_FIRST, *dict.fromkeys(entry["group"] for entry in glossary.values()), OTHER]
 
 
-# ---------------------------------------------------------------------------- sources (src/programs/report/sources.py)
-
-LOGS = ("*.json", "*.jsonl", "*.log", "checkpoint-*/trainer_state.json")  # of a folder that is watched
-
-
-@dataclass
-class Source:
-    """A run with its verdict, or an evaluation."""
-
-    name: str
-    folder: Path
-    run: LoggedRun | None = None
-    verdict: dict = field(default_factory=dict)
-    report: dict | None = None  # results.json
-    samples: list[dict] = field(default_factory=list)
-    remarks: list[str] = field(default_factory=list)
-
-
-def is_evaluation(path: Path) -> bool:
-    """Whether a path names what evaluation.py wrote."""
-    if path.is_dir():
-        return (path / "results.json").is_file() and not (path / "metrics.jsonl").is_file()
-    return path.name == "results.json"
-
-
-def read_source(path: Path, name: str) -> Source:
-    """Read a run or an evaluation.
-
-    Raises:
-        UnreadableError, UserError: it is neither.
-    """
-    folder = path if path.is_dir() else path.parent
-    if not is_evaluation(path):
-        run = load_run(str(path))
-        return Source(name, folder, run, diagnose(run), samples=run.samples, remarks=run.remarks)
-    source = Source(name, folder, report=read_report(str(path)))
-    try:
-        text = (folder / "samples.jsonl").read_text(encoding="utf-8", errors="replace")
-        source.samples, bad, _ = rows_of_json(text)
-        source.remarks += [f"samples.jsonl: {len(bad)} lines are no JSON; left out"] if bad else []
-    except OSError:
-        source.remarks.append("it has no samples.jsonl that can be read")
-    return source
-
-
-def short_names(paths: list[Path]) -> list[str]:
-    """The shortest ends of the paths that tell them apart."""
-    whole = [(path if path.is_dir() else path.parent / path.stem).resolve().parts for path in paths]
-    whole = [parts[:-1] if len(parts) > 2 and parts[-1] in ("metrics", "results") else parts for parts in whole]
-    for count in range(1, max(map(len, whole)) + 1):
-        names = ["/".join(parts[-count:]) for parts in whole]
-        if len({*names}) == len({*whole}):
-            break
-    return [name if names.count(name) == 1 else f"{name} ({i})" for i, name in enumerate(names, start=1)]
-
-
-def read_sources(paths: list[Path]) -> tuple[list[Source], list[dict]]:
-    """What can be read, and {"name", "error"} of what cannot."""
-    found, failed = [], []
-    for path, name in zip(paths, short_names(paths), strict=True):
-        try:
-            found.append(read_source(path, name))
-        except (UnreadableError, UserError) as error:
-            failed.append({"name": name, "error": str(error)})
-    return found, failed
-
-
-def last_changes(paths: list[Path]) -> list[tuple]:
-    """Size and time of every log file, which tell whether there is something new."""
-    files = []
-    for path in paths:
-        files += [file for pattern in LOGS for file in path.glob(pattern)] if path.is_dir() else [path]
-    states = [file.stat() for file in files if file.is_file()]
-    return [(state.st_size, state.st_mtime_ns) for state in states]
-
-
-def json_beside(folder: Path, name: str) -> dict:
-    """A JSON object in a run's folder; {} where there is none."""
-    try:
-        found = json.loads((folder / name).read_text(encoding="utf-8", errors="replace"))
-        return found if isinstance(found, dict) else {}
-    except (OSError, ValueError, RecursionError):
-        return {}
-
-
-# ------------------------------------------------------------------------ run facts (src/programs/report/run_facts.py)
-
-CHEATING = ("part_bought", "reward_ignores_answer", "inverted_reward", "memorised_prompts")
-TRAINED = "other_eval_task"
-PLANNED = ("steps", "max_steps", "trainer.total_training_steps")  # ours, TRL's, verl's
-SCRIPTS = {"ppo_train": "scripts/ppo_train.py", "grpo_train": "scripts/grpo_train.py"}
-
-
-def points_of(run: LoggedRun, key: str) -> list[tuple[int, float]]:
-    """(step, value) of a metric by its name in the log, finite ones; a later value of a step wins."""
-    found = {}
-    for row in run.rows:
-        value = as_number(row.get(key))
-        if value is not None and math.isfinite(value):
-            found[step_of(row)] = value
-    return sorted(found.items())
-
-
-def held_out_facts(run: LoggedRun) -> dict | None:
-    """The held-out figure before and after, its best step, and intervals where the log has what they need."""
-    is_loss = not run.series.get("held_out") and bool(points_of(run, "eval/reverse_kl"))
-    if is_loss:
-        key, points = "eval/reverse_kl", points_of(run, "eval/reverse_kl")
-        ends = [dict(points_of(run, f"{key}_{end}")) for end in ("low", "high")]
-        intervals = {step: (ends[0][step], ends[1][step]) for step in ends[0] if step in ends[1]}
-    else:
-        key, points = run.names.get("held_out", ""), sorted(run.series.get("held_out", {}).items())
-        rows = dict(points_of(run, "eval/rows")) if key == "eval/accuracy" else {}
-        accuracies = [(step, value) for step, value in points if rows.get(step, 0) >= 1 and 0 <= value <= 1]
-        intervals = {step: wilson_interval(value * rows[step], rows[step]) for step, value in accuracies}
-    if not points:
-        return None
-    (first, before), (last, after) = points[0], points[-1]
-    best_step, best = (min if is_loss else max)(points, key=lambda point: point[1])
-    facts = {"key": key, "name": "held-out reverse KL" if is_loss else f"held-out {key.rpartition('/')[2]}"}
-    facts |= {"before": before, "after": after, "first": first, "last": last, "best": best, "best_step": best_step}
-    facts |= {"before_interval": intervals.get(first), "after_interval": intervals.get(last)}
-    return facts | {"better": (after < before) if is_loss else (after > before), "several": len(points) > 1}
-
-
-def learnt(facts: dict | None, run: LoggedRun, verdict: dict) -> str:
-    """Whether it learnt, in a sentence."""
-    if any(cause["cause"] == TRAINED for cause in verdict["causes"]):
-        return "Not measured: the held-out prompts also train, or are of another task."
-    if not facts:
-        scores = run.values("score")
-        if not scores:
-            return "The log has neither held-out figures nor scores."
-        return f"Not measured: no held-out prompts. The training score went from {scores[0]:.3g} to {scores[-1]:.3g}."
-    if not facts["several"]:
-        return "Not known yet: one held-out evaluation so far."
-    a, b = facts["before_interval"], facts["after_interval"]
-    if facts["before"] == facts["after"]:
-        return "No: the held-out figure is what it was."
-    if not (a and b):
-        how = "better" if facts["better"] else "worse"
-        return f"The held-out figure got {how}; the log does not say of how many rows, so there is no interval."
-    if a[1] < b[0] or b[1] < a[0]:
-        return f"{'Yes' if facts['better'] else 'It got worse'}: the 95 % intervals of before and after lie apart."
-    return "Within the noise: the 95 % intervals of before and after overlap; more held-out rows would tell."
-
-
-def cheats(facts: dict | None, verdict: dict, run_steps: list[int]) -> str:
-    """Whether it earns reward without the task, in a sentence."""
-    names = [cause["cause"] for cause in verdict["causes"]]
-    paid = [name for name in names if name in CHEATING]
-    if TRAINED in names:
-        return "Cannot be told: the held-out prompts also train, or are of another task."
-    if paid:
-        return f"Yes: {', '.join(paid)}, see below; read the samples that score high."
-    if len(run_steps) < TREND_STEPS:
-        return f"Too short to tell: trends are judged from {TREND_STEPS} steps on; read the samples that score high."
-    if facts and facts["several"]:
-        return "No sign of it: the checks that compare score, held-out figure, length and format found nothing."
-    return "Cannot be told without held-out figures; read the samples that score high."
-
-
-def outcome(run: LoggedRun, folder: Path, now: datetime.datetime) -> dict:
-    """How far the run came, and why it ended there, as far as its files say."""
-    steps = run.steps() or [b[1] for b in run.broken]
-    planned = next((x for name in PLANNED if (x := as_number(run.config.get(name)))), None)
-    of = f" of {planned:.0f}" if planned else ""
-    log = Path(run.path)
-    age = now.timestamp() - log.stat().st_mtime if log.is_file() else 0.0
-    if json_beside(folder, "summary.json") or (planned and max(steps) >= planned):
-        return {"done": True, "text": f"It ran to its end: step {max(steps)}{of}."}
-    if run.trainer == "one_page" and json_beside(folder, "result.json"):
-        return {"done": True, "text": f"It ended at step {max(steps)}{of}: its --minutes were over, or by Ctrl-C."}
-    if run.broken and any(step >= max(steps) for _, step, _ in run.broken):
-        return {"done": False, "text": f"It ends at step {max(steps)}{of} with values that are not finite."}
-    if run.trainer in ("trl", "verl") or not planned:
-        return {"done": False, "text": f"The log ends at step {max(steps)}{of}; it was last written {ago(age)}."}
-    what = "it still runs" if age < 120 else "it runs no more, or a step takes long: it was stopped, or failed"
-    return {"done": False, "text": f"Step {max(steps)}{of}, last written {ago(age)}; no summary.json: {what}."}
-
-
-def ago(seconds: float) -> str:
-    """A time span in words."""
-    for size, unit in ((86400, "days"), (3600, "hours"), (60, "minutes")):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit} ago"
-    return "less than two minutes ago"
-
-
-def spent(run: LoggedRun, folder: Path) -> dict:
-    """Samples, sampled tokens and seconds of a run; None where the log does not say."""
-    steps, config = len(run.steps()), run.config
-    of_step = as_number(config.get("batch_size"))
-    if run.trainer == "verl":
-        whole = [as_number(config.get(key)) for key in ("data.train_batch_size", "actor_rollout_ref.rollout.n")]
-        of_step = whole[0] * whole[1] if all(whole) else None
-    if run.trainer == "one_page" and config.get("prompts"):
-        of_step = (as_number(config["prompts"]) or 0) * (as_number(config.get("group_size")) or 1)
-    logged = sorted({step_of(row) for row in run.rows})  # grpo_train.py may log every so many steps only
-    since = {step: step - before for before, step in itertools.pairwise(logged)}
-    sampled = [value * since.get(step, 1) for step, value in points_of(run, "rollout/samples")]
-    samples = sum(sampled) if sampled else of_step * steps if of_step else None
-    seconds = as_number(json_beside(folder, "summary.json").get("seconds"))
-    if seconds is None:
-        parts = [value for name in ("time/rollout", "time/reward", "time/update") for _, value in points_of(run, name)]
-        whole = sorted(run.series.get("time_step", {}).items())  # means over the steps since the entry before
-        ends = [0, *(step for step, _ in whole)]
-        parts = [value * (step - ends[i]) for i, (step, value) in enumerate(whole)] or parts
-        seconds = sum(parts) if parts else None
-    speed, rollout = dict(points_of(run, "rollout/tokens_per_s")), dict(points_of(run, "time/rollout"))
-    tokens = sum(speed[step] * rollout[step] for step in speed.keys() & rollout.keys())
-    return {"steps": steps, "samples": samples, "seconds": seconds, "tokens": tokens or None}
-
-
-def to_repeat(run: LoggedRun, folder: Path) -> str:
-    """The command line that repeats a run; "" where the log does not have its settings."""
-    if run.trainer == "one_page" and run.config:
-        given = {k: v for k, v in run.config.items() if k not in ("out", "output_dir") and v not in (None, "")}
-        pairs = (f"--{k} {shlex.quote(str(v))}" for k, v in given.items() if not isinstance(v, (bool, list, dict)))
-        chat = " --no_chat" if run.config.get("chat") is False else ""
-        return f"python templates/{page_of(run.config)} {' '.join(pairs)}{chat} --out NEW_FOLDER"
-    if run.format != "metrics.jsonl" or not run.config:
-        return ""
-    script = "scripts/on_policy_distillation.py" if "teacher" in run.config else SCRIPTS.get(run.trainer)
-    return f"python {script} --config {shlex.quote(str(folder / 'config.json'))} --output_dir NEW_FOLDER"
-
-
-def trainer_name(run: LoggedRun) -> str:
-    """Who trained it."""
-    if run.trainer == "ppo_train" and "teacher" in run.config:
-        return "on_policy_distillation"
-    return {"one_page": "a page of templates/", "trl": "TRL"}.get(run.trainer, run.trainer)
-
-
-def page_of(config: dict) -> str:
-    """The page of templates/ that has such settings."""
-    marks = {"teacher": "distillation.py", "environment": "multi_turn.py", "critic_lr": "ppo.py"}
-    return next((page for name, page in marks.items() if name in config), "grpo.py")
-
-
-def checkpoint_steps(folder: Path) -> list[int]:
-    """Steps at which a run's folder has a checkpoint."""
-    found = [*folder.glob("checkpoints/step-*"), *folder.glob("checkpoint-*")]
-    return sorted(int(m[1]) for path in found if (m := re.search(r"-(\d+)$", path.name)))
-
-
-def about(config: dict) -> list[str]:
-    """Model, algorithm and data by the settings that are known, each in a few words."""
-    names = (
-        ("model", ("model", "actor_rollout_ref.model.path")),
-        ("algorithm", ("algorithm", "algorithm.adv_estimator", "loss_type")),
-        ("data", ("data", "data.train_files")),
-    )
-    shown = [(kind, next((str(config[name]) for name in keys if config.get(name)), "")) for kind, keys in names]
-    return [f"{kind} {'/'.join(Path(value).parts[-2:])}" for kind, value in shown if value]
-
-
-def run_facts(source: Source, now: datetime.datetime) -> dict:
-    """All that the top of the page says of a run."""
-    run, folder = source.run, source.folder
-    facts = held_out_facts(run)
-    return {
-        "name": source.name,
-        "trainer": trainer_name(run),
-        "format": run.format,
-        "about": about(run.config),
-        "held_out": facts,
-        "learnt": learnt(facts, run, source.verdict),
-        "cheats": cheats(facts, source.verdict, run.steps()),
-        "outcome": outcome(run, folder, now),
-        "spent": spent(run, folder),
-        "verdict": source.verdict["verdict"],
-        "since": source.verdict["since_step"],
-        "causes": source.verdict["causes"],
-        "unexplained": source.verdict["unexplained"],
-        "lacked": source.verdict["lacked"],
-        "texts": {text.id: text for text in run.texts},
-        "remarks": [*dict.fromkeys(source.remarks), *broken_remarks(run)],
-        "versions": json_beside(folder, "versions.json"),
-        "command": to_repeat(run, folder),
-        "dialect": dialect_of(run),
-    }
-
-
-def broken_remarks(run: LoggedRun) -> list[str]:
-    """What the log has of values that are not finite, a line each metric."""
-    names = {name: [step for key, step, _ in run.broken if key == name] for name, _, _ in run.broken}
-    return [
-        f"{name} is not finite at {len(steps)} step{'s' * (len(steps) > 1)}, first at step {min(steps)}; left out"
-        for name, steps in names.items()
-    ]
-
-
-# ---------------------------------------------------------------------- run curves (src/programs/report/run_curves.py)
-
-POINTS = 2000  # of a curve; longer ones keep the lowest and the highest value of each stretch
-PLACES = ("output_dir", "out", "resume", "report_to")  # where a run lies: no setting of it
-LOGGED = (
-    "save_every",
-    "eval_every",
-    "plot_every",
-    "sample_every",
-    "sample_tokens",
-    "keep_checkpoints",
-    "logging_steps",
-)
-OWN = ("seed", *PLACES, *LOGGED)  # what does not make another setting
-HIDDEN = ("step", "epoch", "eval/rows", "training/global_step")
-
-
 def series_of(run: LoggedRun) -> dict[str, dict]:
     """{name: {"as": its name in the log, "points": {step: value}, "bad": steps where it is not finite}}."""
-    dialect, names, found = dialect_of(run), {}, {}
-    for row in run.rows:
-        step = step_of(row)
-        for key, raw in row.items():
-            value = None if key in HIDDEN else as_number(raw)
-            if value is None:
-                continue
-            if key not in names:
-                name = our_name(key, dialect)
-                names[key] = key if name in found else name  # two of a log's metrics may have one common name
-                found[names[key]] = {"as": key, "points": {}, "bad": []}
-            entry = found[names[key]]
-            if math.isfinite(value):
-                entry["points"][step] = value
-            else:
-                entry["bad"].append(step)
+    found = {}
+    for key in [*run.columns, *dict.fromkeys(key for key, _, _ in run.bad if key not in run.columns)]:
+        name = our_name(key, run.dialect)
+        bad = [step for other, step, _ in run.bad if other == key]
+        if key not in HIDDEN:  # two of a log's metrics may have one common name
+            found[key if name in found else name] = {"as": key, "points": run.columns.get(key, {}), "bad": bad}
     return found
 
 
@@ -4531,11 +4139,6 @@ def thinned(points: list[tuple[int, float]], most: int = POINTS) -> list[tuple[i
     return kept
 
 
-def short(value: float) -> float:
-    """A number with the digits that a curve shows."""
-    return float(f"{value:.6g}")
-
-
 def settings_numbers(sources: list[Source]) -> list[int]:
     """A number for each run: the same where they differ in their seed only."""
     known, numbers = {}, []
@@ -4547,6 +4150,12 @@ def settings_numbers(sources: list[Source]) -> list[int]:
     return numbers
 
 
+def checkpoint_steps(folder: Path) -> list[int]:
+    """Steps at which a run's folder has a checkpoint."""
+    names = [path.name for pattern in ("checkpoints/step-*", "checkpoint-*") for path in folder.glob(pattern)]
+    return sorted(int(match[1]) for name in names if (match := re.search(r"-(\d+)$", name)))
+
+
 def curves_of(sources: list[Source]) -> dict:
     """What the page's script draws: runs, and metrics with their series."""
     glossary, runs, metrics = read_glossary(), [], {}
@@ -4554,7 +4163,7 @@ def curves_of(sources: list[Source]) -> dict:
         series = series_of(source.run)
         evaluated = {step for name, entry in series.items() if name.startswith("eval/") for step in entry["points"]}
         marks = [
-            {"id": cause["cause"], "step": item["step"], "metric": our_name(item["figure"], dialect_of(source.run))}
+            {"id": cause["cause"], "step": item["step"], "metric": our_name(item["figure"], source.run.dialect)}
             for cause in source.verdict["causes"]
             for item in cause["evidence"]
             if item["step"] is not None
@@ -4566,7 +4175,7 @@ def curves_of(sources: list[Source]) -> dict:
             points = thinned(sorted(entry["points"].items()))
             metric = metrics.setdefault(name, {"name": name, **explained(name, glossary), "series": []})
             drawn = {"run": i, "as": entry["as"], "bad": sorted(entry["bad"]), "of": len(entry["points"])}
-            metric["series"].append(drawn | {"x": [p[0] for p in points], "y": [short(p[1]) for p in points]})
+            metric["series"].append(drawn | {"x": [p[0] for p in points], "y": [float(f"{p[1]:.6g}") for p in points]})
     order = {group: i for i, group in enumerate(groups_in_order(glossary))}
     held_out = [source.run.names["held_out"] for source in sources if "held_out" in source.run.names]  # verl's own name
     first = {name: i for i, name in enumerate([*held_out, *FIRST])}
@@ -4580,135 +4189,14 @@ def curves_of(sources: list[Source]) -> dict:
     return {"runs": runs, "metrics": ordered, "groups": [g for g in order if any(m["group"] == g for m in ordered)]}
 
 
-# -------------------------------------------------------------------- small curve (src/programs/report/small_curve.py)
-
-WIDTH, HEIGHT, EDGE = 320, 96, 4
-
-
-def path_of(points: list[tuple[int, float]], box: tuple[float, float, float, float]) -> str:
-    """An SVG path through points; `box` is what they may span: lowest and highest step, lowest and highest value."""
-    left, right, low, high = box
-    corners = []
-    for step, value in points:
-        x = EDGE + (step - left) / max(right - left, 1) * (WIDTH - 2 * EDGE)
-        y = HEIGHT - EDGE - (value - low) / max(high - low, 1e-12) * (HEIGHT - 2 * EDGE)
-        corners.append(f"{x:.1f} {y:.1f}")
-    return "M" + "L".join(corners)
-
-
-def score_range(runs: list[LoggedRun]) -> tuple[float, float]:
-    """Lowest and highest score of all runs, so that their drawings have one scale."""
-    values = [value for run in runs for value in run.series.get("score", {}).values()]
-    return min(values, default=0.0), max(values, default=1.0)
-
-
-def small_curve(run: LoggedRun, scores: tuple[float, float]) -> dict | None:
-    """Paths of the score, in the range of all runs, and of the held-out figure; None without either."""
-    found = {name: sorted(run.series.get(name, {}).items()) for name in ("score", "held_out")}
-    drawn = {name: thinned(points, 200) for name, points in found.items() if len(points) > 1}
-    if not drawn:
-        return None
-    steps = [step for points in drawn.values() for step, _ in points]
-    shares = all(0 <= value <= 1 for _, value in found["held_out"])
-    paths, ends = {}, {}
-    for name, points in drawn.items():
-        values = [value for _, value in points]
-        low, high = scores if name == "score" else (0.0, 1.0) if shares else (min(values), max(values))
-        paths[name] = path_of(points, (min(steps), max(steps), low, high))
-        ends[name] = (f"{values[0]:.3g}", f"{values[-1]:.3g}")
-    return {"paths": paths, "ends": ends, "width": WIDTH, "height": HEIGHT, "steps": (min(steps), max(steps))}
-
-
-# ---------------------------------------------------------------------- time table (src/programs/report/time_table.py)
-
-PHASES = {  # of a step, by whose log it is; the names of those that do not hold one another
-    "ours": r"time/(rollout|reward|update|teacher)$",
-    "trl": r"(?!)",
-    "verl": r"timing_s/(gen|reward|old_log_prob|ref|values|adv|update_\w+|testing|save_checkpoint)$",
-}
-WHOLE = {"ours": "time/step", "trl": "step_time", "verl": "timing_s/step"}
-SPEED = r"rollout/tokens_per_s$|perf/throughput$"
-MEMORY = r"(?i).*(memory|mem_gb).*"  # ours, verl's
-
-
-def stretch_of(run: LoggedRun, key: str) -> tuple[float, float]:
-    """Medians of a metric over the first and the last stretch of the run."""
-    return ends([value for _, value in points_of(run, key)])
-
-
-def thirds_of(run: LoggedRun, key: str) -> dict:
-    """Medians of a metric over the first and the last third of the run, and by how much it grew between them."""
-    values = [value for _, value in points_of(run, key)]
-    size = max(1, len(values) // 3)
-    first, last = statistics.median(values[:size]), statistics.median(values[-size:])
-    return {"name": key, "first": first, "last": last, "grown": last / first - 1 if first > 0 else None}
-
-
-def time_of(run: LoggedRun) -> dict:
-    """Phases with their medians and shares, the whole step, tokens per second and memory; empty lists without them."""
-    dialect = dialect_of(run)
-    keys = list(dict.fromkeys(str(key) for row in run.rows for key, raw in row.items() if as_number(raw) is not None))
-    keys = [key for key in keys if points_of(run, key)]
-    phases = [(key, *stretch_of(run, key)) for key in keys if re.match(PHASES[dialect], key)]
-    whole = next(((key, *stretch_of(run, key)) for key in keys if key == WHOLE[dialect]), None)
-    seconds = max(whole[2] if whole else 0.0, sum(last for _, _, last in phases)) or 1.0
-    if whole and phases and seconds > sum(last for _, _, last in phases) * 1.02:
-        rest = [max(0.0, whole[i] - sum(phase[i] for phase in phases)) for i in (1, 2)]
-        phases.append(("the rest", *rest))
-    if whole and not phases:
-        phases = [whole]
-    rows = [
-        {"name": name.rpartition("/")[2], "first": first, "last": last, "share": last / seconds}
-        for name, first, last in sorted(phases, key=lambda phase: -phase[2])
-    ]
-    speeds = [(key, *stretch_of(run, key)) for key in keys if re.match(SPEED, key)]
-    others = [{"name": key, "first": first, "last": last} for key, first, last in speeds]
-    return {"phases": rows, "others": others, "memory": [thirds_of(run, key) for key in keys if re.match(MEMORY, key)]}
-
-
-# -------------------------------------------------------- evaluation tables (src/programs/report/evaluation_tables.py)
-
-DRAWS = 2000  # of the bootstrap, evaluation.py's default
-
-
-def interval_text(metric: dict) -> str:
-    """A metric's 95 % interval as text."""
-    return "" if metric.get("ci95") is None else "{:.4g} to {:.4g}".format(*metric["ci95"])
-
-
-def metric_row(task: str, name: str, metric: dict) -> dict:
-    """A line of the table."""
-    value = metric.get("value")
-    count, of = metric.get("n"), metric.get("of")
-    row = {"task": task, "metric": name, "value": "not applicable" if value is None else f"{value:.4g}"}
-    return row | {"interval": interval_text(metric), "rows": str(count) if count == of else f"{count} of {of}"}
-
-
-def evaluation_tables(sources: list[Source]) -> list[dict]:
-    """Of each evaluation its table, and from the second on the paired tests against the first."""
-    tables = []
-    for source in sources:
-        tasks = source.report["tasks"]
-        rows = [metric_row(t, name, m) for t, result in tasks.items() for name, m in result["metrics"].items()]
-        table = {"name": source.name, "rows": rows, "tests": [], "problem": "", "remarks": source.remarks}
-        table["model"] = str((source.report.get("model") or {}).get("name", ""))
-        table["definitions"] = {t: str(result.get("definition", "")) for t, result in tasks.items()}
-        if source is not sources[0]:
-            try:
-                found = compare_reports(sources[0].report, source.report, DRAWS, 0)
-                table["tests"] = [metric["verdict"] for metrics in found.values() for metric in metrics.values()]
-            except UserError as error:
-                table["problem"] = str(error)
-        tables.append(table)
-    return tables
-
-
-# -------------------------------------------------------------------- sample rows (src/programs/report/sample_rows.py)
+# ---------------------------------------------------------------------------- samples (src/programs/report/samples.py)
 
 LONGEST = 100_000  # characters of a text that the page holds
 DIGITS = 26  # of a float in JSON, with what stands between two of them
 NAMED = ("step", "kind", "prompt", "completion", "score", "rewards", "finished")
 OF_EVALUATIONS = ("task", "metrics")
+PROBED, PROBED_BYTES = 2000, 4e6  # rows that tell how well all of them compress, fewer where they are long
+GZIP = 16 + zlib.MAX_WBITS
 
 
 def cut_text(value):
@@ -4765,12 +4253,6 @@ def groups_of(rows: list[list]) -> tuple[list[int], set[int]]:
     for steps in evaluated.values():
         kept |= steps[min(steps)] | steps[max(steps)]
     return numbers, kept
-
-
-# ---------------------------------------------------------------------------- packing (src/programs/report/packing.py)
-
-PROBED, PROBED_BYTES = 2000, 4e6  # rows that tell how well all of them compress, fewer where they are long
-GZIP = 16 + zlib.MAX_WBITS
 
 
 def packed(parts: Iterable[bytes]) -> bytes:
@@ -4854,12 +4336,11 @@ TEMPLATE = """\
 <title>{{ title }}</title>
 <style>{{ style | safe }}</style>
 </head>
-<body{% if every %} data-every="{{ every }}"{% endif %}>
+<body>
 <a class="skip" href="#main">to the content</a>
 <div class="bar"><h1 class="hide-small">{{ title }}</h1><nav aria-label="Sections">
 {%- for id, name in sections %}<a href="#{{ id }}">{{ name }}</a>{% endfor %}</nav>
 <span class="soft small hide-small">{{ written }}</span>
-{%- if every %}<label class="small"><input type="checkbox" id="renew" checked> renew</label>{% endif %}
 <button id="theme" type="button" title="light or dark" aria-label="light or dark" hidden>◐</button></div>
 <main id="main">
 {%- macro span(ends, form) %}{% if ends %} <small>({{ form % ends[0] }} to {{ form % ends[1] }})</small>{% endif %}
@@ -4873,7 +4354,7 @@ TEMPLATE = """\
 {%- macro badge(run) %}
 {%- set bad = run.causes or run.verdict == "broken" %}
 <span class="badge {{ 'bad' if bad else 'good' if run.verdict == 'learned' else '' }}">
-{{- run.verdict }}{% if run.since is not none %} since step {{ run.since }}{% endif %}
+{{- run.verdict }}{% if run.since_step is not none %} since step {{ run.since_step }}{% endif %}
 {%- if run.causes %}: {{ run.causes | join(", ", attribute="cause") }}{% endif %}</span>{% endmacro %}
 {%- macro cause_block(c, texts) %}<div class="finding"><h4>{{ c.certainty }}: {{ c.cause }}</h4><p>{{ c.says }}</p>
 <ul>{% for e in c.evidence %}<li>{{ e.text }}
@@ -4902,7 +4383,7 @@ score {{ t.score }}{% if t.gold %}, gold {{ t.gold }}{% endif %}, step {{ t.step
 {{- span(h.after_interval, "%.3f") }}</span>{% endif %}
 {%- if h.name != "held-out accuracy" %} <span class="small soft">{{ h.name[9:] }}</span>{% endif %}</td>
 {%- else %}<td class="soft">none</td>{% endif %}<td>{{ badge(run) }}
-<div class="small soft">{{ run.outcome.text }}</div></td>
+<div class="small soft">{{ run.outcome }}</div></td>
 <td>{% if run.held_out and run.held_out.several %}{{ "%.3f" % run.held_out.best }} ({{ run.held_out.best_step }})
 {%- endif %}</td>
 <td class="number">{{ count(run.spent.steps) }}</td><td class="number">{{ count(run.spent.samples) }}</td>
@@ -4933,20 +4414,8 @@ score {{ t.score }}{% if t.gold %}, gold {{ t.gold }}{% endif %}, step {{ t.step
 <p class="big">{{ "%.3f" % h.before }}{{ span(h.before_interval, "%.3f") }}
 {%- if h.several %} → {{ "%.3f" % h.after }}{{ span(h.after_interval, "%.3f") }}{% endif %}</p>
 {%- endif %}
-<dl class="asked"><dt>Did it learn?</dt><dd>{{ run.learnt }}</dd><dt>Is it cheating?</dt><dd>{{ run.cheats }}</dd>
-<dt>Why did it stop?</dt><dd>{{ run.outcome.text }}</dd></dl>
+<p>{{ run.outcome }}</p>
 </div><div>
-{%- if run.small %}{% set s = run.small %}
-<figure><svg class="small-curve" viewBox="0 0 {{ s.width }} {{ s.height }}" preserveAspectRatio="none" role="img"
- aria-label="score and held-out figure over the steps">
-{%- for name, path in s.paths.items() %}<path class="{{ name }}" d="{{ path }}" fill="none" stroke-width="1.4"
- vector-effect="non-scaling-stroke"/>{% endfor %}</svg>
-<figcaption class="small soft">training score from {{ '%.3g' % scores[0] }} to {{ '%.3g' % scores[1] }},
- steps {{ s.steps[0] }} to {{ s.steps[1] }}:
-{%- for name, ends in s.ends.items() %} <span class="key-{{ name }}">━</span>
- {{ "held out" if name == "held_out" else "training score" }} {{ ends[0] }} → {{ ends[1] }}{% endfor %}
-</figcaption></figure>
-{%- endif %}
 <div class="figures small">
 {%- if run.held_out and run.held_out.several %}<span>best held out <b>{{ "%.3f" % run.held_out.best }}</b> at step
  <b>{{ run.held_out.best_step }}</b></span>{% endif %}
@@ -5083,18 +4552,8 @@ main { max-width: 90rem; margin: 0 auto; padding: 1rem }
 .badge.bad { background: var(--bad-back); color: var(--bad) }
 .big { font-size: 1.7rem; font-weight: 650; line-height: 1.25 }
 .big small { font-size: .85rem; font-weight: 400; color: var(--soft) }
-.asked { margin: .7rem 0; display: grid; gap: .15rem .8rem; grid-template-columns: max-content 1fr }
-.asked dt { font-weight: 600 }
-.asked dd { min-width: 0; overflow-wrap: anywhere }
 .figures { display: flex; flex-wrap: wrap; gap: .3rem 1.4rem; margin: .5rem 0 }
 .figures b { font-weight: 650 }
-svg.small-curve {
-  width: 100%; height: auto; max-height: 9.5rem; display: block; background: var(--back); border-radius: .4rem;
-}
-svg .score { stroke: var(--run1) }
-svg .held_out { stroke: var(--run0); stroke-width: 2.4 }
-.key-score { color: var(--run1) }
-.key-held_out { color: var(--run0) }
 details { margin: .5rem 0 0 }
 summary { cursor: pointer }
 .finding {
@@ -5188,8 +4647,6 @@ table.memory { margin-top: .8rem }
   .bar nav { gap: .65rem; font-size: .95rem }
   main { padding: .7rem }
   .one .box.run { display: block }
-  .asked { display: block }
-  .asked dt { margin-top: .4rem }
   .big { font-size: 1.4rem }
   .box { padding: .8rem }
   input, select, button { min-height: 2.2rem }
@@ -5867,23 +5324,6 @@ function themes() {
   });
 }
 
-// A page of --watch loads itself again; where one stood is kept.
-function renewal() {
-  const every = Number(document.body.dataset.every || 0), key = "scroll " + location.pathname;
-  if (!every) return;
-  try {
-    scrollTo(0, Number(sessionStorage.getItem(key) || 0));
-  } catch (error) { /* a browser that keeps nothing for files */ }
-  setInterval(() => {
-    const reading = document.activeElement && document.activeElement.matches("input[type=text],input[type=number]");
-    if (!byId("renew").checked || reading) return;
-    try {
-      sessionStorage.setItem(key, String(scrollY));
-    } catch (error) { /* the same */ }
-    location.reload();
-  }, 1000 * every);
-}
-
 function failed(place, error) {
   place.replaceChildren(el("p", {class: "soft"}, "This browser cannot show it: " + error.message));
   console.error(error);
@@ -5900,7 +5340,7 @@ function whenNear(place, run) {
 }
 
 themes();
-startCurves().then(renewal).catch(error => failed(byId("plots"), error));
+startCurves().catch(error => failed(byId("plots"), error));
 startSamples();
 """
 MARK = "<!-- a page of scripts/report.py -->"
@@ -5917,12 +5357,8 @@ def text_as_seen(value):
 
 def plot_library() -> bytes:
     """Plotly's script as it stands in the page."""
-    try:
-        from plotly.offline import get_plotlyjs
-    except ImportError:
-        raise UserError(
-            "got no plotly, which draws the curves; expected it installed; try `pip install plotly`"
-        ) from None
+    from plotly.offline import get_plotlyjs
+
     return packed([get_plotlyjs().encode()])
 
 
@@ -5935,79 +5371,56 @@ def differing_settings(sources: list[Source]) -> list[tuple[str, list[str]]]:
     return sorted(found, key=lambda pair: (pair[0] in LOGGED, len({*pair[1]} - {"–"}) < 2))
 
 
-def environment():
-    """Jinja2's environment: all that is put in is escaped, and unseen characters are shown."""
-    try:
-        from jinja2 import Environment, StrictUndefined
-    except ImportError:
-        raise UserError(
-            "got no jinja2, which fills in the page; expected it installed; try `pip install jinja2`"
-        ) from None
-    return Environment(autoescape=True, undefined=StrictUndefined, finalize=text_as_seen)
-
-
 def page_title(sources: list[Source]) -> str:
     """The names of what the page shows."""
     names = [source.name for source in sources]
     return f"Report: {', '.join(names[:3])}{f' and {len(names) - 3} more' if len(names) > 3 else ''}"
 
 
-def make_page(sources: list[Source], failed: list[dict], library: bytes, max_mb: float, every: float = 0) -> str:
+def make_page(sources: list[Source], failed: list[dict], max_mb: float) -> str:
     """The page of runs and evaluations.
 
     Args:
         failed: {"name", "error"} of what could not be read.
-        library: of `plot_library`.
         max_mb: what the page may be large; samples are thinned for it.
-        every: seconds after which the page loads itself again; 0 for never.
     """
+    from jinja2 import Environment, StrictUndefined
+
     now = datetime.datetime.now().astimezone()
     runs, evaluations = ([s for s in sources if bool(s.run) is is_run] for is_run in (True, False))
-    scores = score_range([source.run for source in runs])
-    shown_runs = [
-        run_facts(source, now)
-        | {"small": small_curve(source.run, scores), "time": time_of(source.run), "settings": source.run.config}
-        for source in runs
-    ]
-    curve_data = packed_json(curves_of(runs))
-    tables = evaluation_tables(evaluations)
+    curve_data, tables = packed_json(curves_of(runs)), evaluation_tables(evaluations)
+    library = plot_library() if runs else b""
     ordered = runs + evaluations  # colours of the samples are those of the runs
-    room = 1e6 * max_mb - len(library) - len(curve_data) - len(STYLE) - 200_000
-    sample_data, kept = packed_samples(ordered, room)
-    present = {
-        **{"runs": bool(runs), "evaluations": bool(tables), "curves": bool(runs), "samples": kept},
-        **{"time": bool(runs), "settings": bool(runs)},
-    }
-    names = packed_json([source.name for source in ordered]).decode()
-    return (
-        environment()
-        .from_string(TEMPLATE)
-        .render(
-            title=page_title(ordered),
-            nonce=secrets.token_urlsafe(16),
-            written=f"{now:%Y-%m-%d %H:%M:%S}",
-            every=every,
-            sections=[(name, name.capitalize()) for name, is_there in present.items() if is_there],
-            failed=failed,
-            runs=shown_runs,
-            scores=scores,
-            differing=differing_settings(runs),
-            has_settings=all(source.run.config and source.run.trainer != "trl" for source in runs),
-            evaluations=tables,
-            samples_kept=kept,
-            samples_of=sum(len(source.samples) for source in ordered),
-            max_mb=f"{max_mb:g}",
-            style=STYLE,
-            script=CURVES_SCRIPT + SAMPLES_SCRIPT + DETAIL_SCRIPT + PAGE_SCRIPT,
-            curve_data=curve_data.decode(),
-            sample_data=sample_data.decode(),
-            sample_names=names,
-            library=library.decode() if runs else "",
-        )
+    sample_data, kept = packed_samples(ordered, 1e6 * max_mb - len(library) - len(curve_data) - len(STYLE) - 200_000)
+    sections = ["runs"] * bool(runs) + ["evaluations"] * bool(tables) + ["curves"] * bool(runs)
+    sections += ["samples"] * bool(kept) + ["time", "settings"] * bool(runs)
+    # all that is put in is escaped, and unseen characters are shown
+    page = Environment(autoescape=True, undefined=StrictUndefined, finalize=text_as_seen).from_string(TEMPLATE)
+    return page.render(
+        title=page_title(ordered),
+        nonce=secrets.token_urlsafe(16),
+        written=f"{now:%Y-%m-%d %H:%M:%S}",
+        sections=[(name, name.capitalize()) for name in sections],
+        failed=failed,
+        runs=[run_facts(source, now) for source in runs],
+        differing=differing_settings(runs),
+        has_settings=all(source.run.config and source.run.trainer != "trl" for source in runs),
+        evaluations=tables,
+        samples_kept=kept,
+        samples_of=sum(len(source.samples) for source in ordered),
+        max_mb=f"{max_mb:g}",
+        style=STYLE,
+        script=CURVES_SCRIPT + SAMPLES_SCRIPT + DETAIL_SCRIPT + PAGE_SCRIPT,
+        curve_data=curve_data.decode(),
+        sample_data=sample_data.decode(),
+        sample_names=packed_json([source.name for source in ordered]).decode(),
+        library=library.decode(),
     )
 
 
 # ---------------------------------------------------------------------------- command (src/programs/report/command.py)
+
+REMOVED = {"watch": "`watch -n 30 python scripts/report.py RUN`, and reload the page"}
 
 
 def command_line() -> argparse.ArgumentParser:
@@ -6018,8 +5431,6 @@ def command_line() -> argparse.ArgumentParser:
     parser.add_argument("runs", nargs="+", metavar="RUN", type=Path, help=text)
     text = "the page (default: report.html in a single run's folder, here with several)"
     parser.add_argument("--output", type=Path, metavar="FILE.html", help=text)
-    text = "renew the page every so many seconds until all runs have ended, or Ctrl-C (default: 0, write it once)"
-    parser.add_argument("--watch", type=float, default=0.0, metavar="SECONDS", help=text)
     text = "size of the page; samples are thinned for it, evenly and by groups (default: 5)"
     parser.add_argument("--max_mb", "--max-mb", type=float, default=5.0, metavar="MB", help=text)
     return parser
@@ -6029,10 +5440,7 @@ def output_of(args: argparse.Namespace) -> Path:
     """Where the page goes; a file that is no page of ours is not replaced."""
     only = args.runs[0] if len(args.runs) == 1 else None
     folder = (only if only.is_dir() else only.parent) if only else Path()
-    name = "report.html"
-    if only and (folder / "results.json").is_file():
-        name = "page.html"  # evaluation.py's own page has the other name
-    path = args.output or folder / name
+    path = args.output or folder / "report.html"
     need(path.parent.is_dir(), f"got --output {path}; expected a file in a folder that exists; try mkdir {path.parent}")
     need(not path.is_dir(), f"got --output {path}, a folder; expected a file; try {path / 'report.html'}")
     if path.exists():
@@ -6042,48 +5450,16 @@ def output_of(args: argparse.Namespace) -> Path:
     return path
 
 
-def write_page(args: argparse.Namespace, path: Path, library: bytes) -> tuple[list[Source], list[dict]]:
-    """Write the page once; returns what it shows and what could not be read."""
-    sources, failed = read_sources(args.runs)
-    if sources:
-        write_text(path, make_page(sources, failed, library, args.max_mb, args.watch))
-    return sources, failed
-
-
-def watch(args: argparse.Namespace, path: Path, library: bytes) -> None:
-    """Renew the page whenever a log has changed, until all runs have ended."""
-    for source in args.runs:
-        need(source.exists(), f"got {source}, which does not exist; expected a run; try again once it has begun")
-    say(f"watching {len(args.runs)} logs; Ctrl-C ends it, the page stays")
-    before = None
-    while True:
-        changes = last_changes(args.runs)
-        if changes != before:
-            sources, failed = write_page(args, path, library)
-            before = changes
-            for bad in failed:
-                say(f"waiting: {bad['error']}")
-            if sources and not failed and all((source.folder / "summary.json").is_file() for source in sources):
-                write_text(path, make_page(sources, failed, library, args.max_mb))
-                return
-        time.sleep(args.watch)
-
-
 def run(argv: list[str]) -> int:
     """Do what a command line says and return the exit code."""
-    args = parse_flags(command_line(), argv)
-    need(args.watch == 0 or args.watch >= 1, f"got --watch {args.watch:g}; expected seconds, 1 or more, or 0 for once")
+    args = parse_flags(command_line(), argv, removed=REMOVED)
     need(args.max_mb > 0, f"got --max_mb {args.max_mb:g}; expected a size above 0; try 5")
-    path, library = output_of(args), plot_library()
-    if args.watch:
-        watch(args, path, library)
-        tell(f"page {path}")
-        return 0
-    sources, failed = write_page(args, path, library)
+    path = output_of(args)
+    sources, failed = read_sources(args.runs)
     for bad in failed:
         print(f"error: {bad['error']}", file=sys.stderr)
-    if not sources:
-        raise UserError(f"got nothing that can be read; {path} is not written")
+    need(sources, f"got nothing that can be read; {path} is not written")
+    write_text(path, make_page(sources, failed, args.max_mb))
     tell(f"page {path} ({path.stat().st_size / 1e6:.1f} MB)")
     return 2 if failed else 0
 
@@ -6095,15 +5471,13 @@ def main(argv: list[str] | None = None) -> int:
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.code
-    except OSError as error:
-        print(
-            f"error: got {error}; expected to read the logs and to write the page; mend it and try again",
-            file=sys.stderr,
-        )
+    except ImportError as error:
+        print(f"error: got no {error.name}; expected it installed; try `pip install {error.name}`", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        say("stopped; the page is as it was last written")
-        return 130
+    except OSError as error:
+        text = "expected to read the logs and to write the page; try another --output"
+        print(f"error: got {error}; {text}", file=sys.stderr)
+        return 2
 
 
 if __name__ == "__main__":

@@ -17,19 +17,13 @@ weights, as the trainers do. It is called in a process of its own, with a time l
     probes     completions that must not pay: empty, cut before the answer, the prompt, lists of answers, keywords, …;
                share = (score - floor) / (gold - floor), floor = 0, or the lowest score seen where gold is not above 0
     contract   the same batch twice, reversed and one by one; lengths, NaN, exceptions, time limit, changed inputs
-    samples    your model's completions: spread within the group of a prompt, and the forecast for groups of G
 
-    zero-std forecast of a prompt = sum over score values v of q_v^G;  p^G + (1 - p)^G for two values (p = pass rate)
+    a group of G has no spread, hence no advantage, with probability p^G + (1 - p)^G at a pass rate p (Shao 2024,
+    DeepSeekMath, section 4.1)
 
---profile says what the reward pays for. `answer`: as above. `format`: wrong answers in the right form may be paid.
-`judge`: gold needs no full marks, scores may vary. Without it a function is checked as a format if it names no column
-of answers and scores completions alike with the prompt and columns of another row, as the report says.
-
-`--max_new_tokens N` says how long a completion of the run can be: probes are cut there, at 4 N characters or, where
-that is given, at --max_characters; without either they go up to 40,000 characters.
-
-A group whose scores are all equal has no advantage (Shao 2024, DeepSeekMath, section 4.1). q_v is the share seen in the
-samples, so few samples per prompt forecast too much.
+--profile says what the reward pays for. `answer`, the default: as above. `format`: wrong answers in the right form may
+be paid. `judge`: gold needs no full marks, scores may vary. `--max_new_tokens N` says how long a completion of the run
+can be: probes are cut there, at 4 N characters; without it they go up to 40,000 characters.
 
 `--environment FILE.py:Class` is played by scripted policies, in a process of its own: gold, which should have full
 marks (95 % of 1), and policies that must not be paid like it: silence, nonsense, broken_calls, unknown_tools,
@@ -39,20 +33,20 @@ or several; the column `gold` with the answers of each turn, in these forms; a t
 columns with the answer; the reference completion, in the format that is paid best. A conversation is played alone; some
 are again, all at once turn by turn, and with an object that served another: what changes then is played in new
 processes, which tells chance from shared state. What reset, reply or get_reward raises is a fault with file, line and
-row. `--tokenizer` tries a model's chat template too.
+row.
 
 `--model M` samples completions from a model, as the run will (16 of each of 32 prompts), and says how often they pass
 (the first reward gives full marks, 1), the prompts by pass rate, and which share of groups of --group_size has both
 right and wrong ones; of *RL now, warm start, easier prompts, harder prompts* it names the one that fits.
 
-Deliberately left out, but for --model: a model (bring --samples), the tokenizer (`completion_ids` are stood in for by
-one id for every 4 characters; of a conversation each text is one token, so --max_conversation_tokens is not tried) and,
-but for arguments of tools, lone surrogates, which no tokenizer decodes to. About 15 completions are scored per row.
+Deliberately left out, but for --model: a model, the tokenizer (`completion_ids` are stood in for by one id for every 4
+characters, of a conversation each text is one token) and, but for arguments of tools, lone surrogates, which no
+tokenizer decodes to. About 15 completions are scored per row.
 
     python scripts/reward_preflight.py --list
     python scripts/reward_preflight.py --score correctness_reward --data scored.jsonl   # prompt, completion, answer
     python scripts/reward_preflight.py --reward my_rewards.py:correct --reward "my_rewards.py:format*0.2" \\
-        --data train.jsonl --samples samples.jsonl --group_size 16 --json
+        --data train.jsonl --max_new_tokens 256 --json
     python scripts/reward_preflight.py --model Qwen/Qwen2.5-0.5B-Instruct --chat --reward my_rewards.py:correct \\
         --data train.jsonl --max_new_tokens 512
     python scripts/reward_preflight.py --environment my_environment.py:Task --data train.jsonl --max_turns 4
@@ -61,55 +55,52 @@ Exit codes: 0 ready (or scored, listed; --model: RL now), 1 not ready (--score: 
 """
 
 # Contents
-#       171-249  messages               Errors that a user can mend, each with its exit code, and what is said on stderr
-#       252-259  bundle                 Where this bundle and its embedded model, data and rewards lie
-#       262-393  dialect                One setting under several names: ours, those of the pages, and TRL's. A …
-#       396-437  settings               Settings: a dataclass whose fields are flags and YAML keys, and the checks …
-#       440-728  processes              The processes of a run: device, CPU threads, sums, rows dealt out and …
-#       731-748  exit codes             How a program ends: errors that a user can mend become a message and an exit …
-#      751-1027  data files             Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they …
-#     1030-1161  tables                 Rows of CSV and TSV files: the separator, the header, and the cells below it
-#     1164-1344  nested rows            Rows inside other JSON: an object that holds a list of them, columns instead …
-#     1347-1510  rows                   Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1513-1716  question parts         Columns that look like a part of the question: texts to read before it, …
-#     1719-1781  answer marks           Final answers that worked solutions mark by a last line `#### 42`
-#     1784-1972  chat                   Chat templates: their settings, what they write for messages, and strings …
-#     1975-2034  prompts                Prompts as token ids, for training and held out
-#     2037-2115  pass rates             Pass rates of prompts: pass@k, the groups that teach, and what fits them: RL, …
-#     2118-2329  user code              What a reward is given: texts, copies of the columns, and a state of the …
-#     2332-2483  schema examples        An example of what a JSON Schema accepts, for tests of rewards
-#     2486-2748  reward forms           The forms that a reward function may have, loading one, and its arguments
-#     2751-3028  rewards                The reward of a run: a weighted sum of functions; calling them, async ones in …
-#     3031-3185  environments           Environments: classes whose methods are a model's tools, or that talk with …
-#     3188-3414  tool calls             Tool calls in what a model wrote: by the tokenizer's response template, or by …
-#     3417-3557  tool runs              Running calls of many conversations side by side: a time limit for each, and …
-#     3560-3622  control tokens         Rendering messages so that nothing in them is read as a control token, where …
-#     3625-3880  turn bridge            The tokens between turns, from the chat template alone: what was sampled is …
-#     3883-4037  conversations          The record of a conversation with an environment, and what the environment …
-#     4040-4198  play                   Playing conversations of a policy with environments: all that are open are …
-#     4201-4288  play setup             What conversations are played with, and scored by: shared by all programs …
-#     4291-4657  models                 Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     4660-4670  batches                Batches: padding, collating, micro-batches, one line of tokens in which a …
-#     4673-4970  key cache              Keys and values of texts while they are sampled: room to grow, prompts held …
-#     4973-5104  forward                One forward pass: attention that reads a prompt once, backbone, logits, …
-#     5107-5150  folding                LoRA folded into the weights while completions are sampled: a third of the …
-#     5153-5389  cache probe            What the cache and the attention of a model can do, measured before anything …
-#     5392-5613  sampling               Sampling with the policy itself: a KV cache, rows that leave the batch when …
-#     5616-5803  rollouts               Sampling and scoring the rows of a batch over all processes, slow rewards …
-#     5806-5821  thresholds             Limits of the checks
-#     5824-5927  rows and gold          Rows, and the reference completion of each
-#     5930-6117  probes                 Completions that must not pay
-#     6120-6339  reward process         The reward's own process, with a time limit
-#     6342-6494  policies               What scripted policies say to an environment: the answers of one …
-#     6497-6700  environment process    The environment's own process: conversations with scripted policies, played …
-#     6703-6791  scoring                Scores of completions, graded
-#     6794-7163  preflight              The checks and the verdict
-#     7166-7199  inputs                 Rewards, data and samples that were named
-#     7202-7466  environment preflight  The checks of an environment and the verdict
-#     7469-7572  report                 The report
-#     7575-7670  model preflight        --model: how often a model's own samples pass, and whether RL, a warm start …
-#     7673-7736  modes                  --list, --score, and the preflight
-#     7739-7954  command                The command line
+#       161-239  messages               Errors that a user can mend, each with its exit code, and what is said on stderr
+#       242-249  bundle                 Where this bundle and its embedded model, data and rewards lie
+#       252-383  dialect                One setting under several names: ours, those of the pages, and TRL's. A …
+#       386-427  settings               Settings: a dataclass whose fields are flags and YAML keys, and the checks …
+#       430-718  processes              The processes of a run: device, CPU threads, sums, rows dealt out and …
+#       721-738  exit codes             How a program ends: errors that a user can mend become a message and an exit …
+#       741-875  data files             Data files as text: unpacked, decoded, and refused by name where they hold no …
+#       878-982  tables                 Rows of CSV and TSV files: the separator, the header, and the cells below it
+#      985-1110  nested rows            Rows inside other JSON: an object that holds a list of them, columns instead …
+#     1113-1355  rows                   Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1358-1555  question parts         Columns that look like a part of the question: texts to read before it, …
+#     1558-1620  answer marks           Final answers that worked solutions mark by a last line `#### 42`
+#     1623-1811  chat                   Chat templates: their settings, what they write for messages, and strings …
+#     1814-1873  prompts                Prompts as token ids, for training and held out
+#     1876-1954  pass rates             Pass rates of prompts: pass@k, the groups that teach, and what fits them: RL, …
+#     1957-2168  user code              What a reward is given: texts, copies of the columns, and a state of the …
+#     2171-2282  schema examples        An example of what a JSON Schema accepts, for tests of rewards
+#     2285-2547  reward forms           The forms that a reward function may have, loading one, and its arguments
+#     2550-2827  rewards                The reward of a run: a weighted sum of functions; calling them, async ones in …
+#     2830-2984  environments           Environments: classes whose methods are a model's tools, or that talk with …
+#     2987-3172  tool calls             Tool calls in what a model wrote: by the tokenizer's response template, or by …
+#     3175-3315  tool runs              Running calls of many conversations side by side: a time limit for each, and …
+#     3318-3380  control tokens         Rendering messages so that nothing in them is read as a control token, where …
+#     3383-3594  turn bridge            The tokens between turns, from the chat template alone: what was sampled is …
+#     3597-3751  conversations          The record of a conversation with an environment, and what the environment …
+#     3754-3912  play                   Playing conversations of a policy with environments: all that are open are …
+#     3915-4002  play setup             What conversations are played with, and scored by: shared by all programs …
+#     4005-4371  models                 Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     4374-4384  batches                Batches: padding, collating, micro-batches, one line of tokens in which a …
+#     4387-4684  key cache              Keys and values of texts while they are sampled: room to grow, prompts held …
+#     4687-4818  forward                One forward pass: attention that reads a prompt once, backbone, logits, …
+#     4821-4864  folding                LoRA folded into the weights while completions are sampled: a third of the …
+#     4867-5103  cache probe            What the cache and the attention of a model can do, measured before anything …
+#     5106-5327  sampling               Sampling with the policy itself: a KV cache, rows that leave the batch when …
+#     5330-5517  rollouts               Sampling and scoring the rows of a batch over all processes, slow rewards …
+#     5520-5639  rows and gold          Rows of the data, and the reference completion of each
+#     5642-5831  probes                 Completions that must not pay
+#     5834-6038  reward process         The reward's own process, with a time limit: a hang or crash costs one call, …
+#     6041-6173  scoring                Scores of completions, graded, and what was found
+#     6176-6410  preflight              The checks of a reward and the verdict
+#     6413-6565  policies               What scripted policies say to an environment: the answers of one …
+#     6568-6744  environment process    The environment's own process: conversations with scripted policies, played …
+#     6747-6983  environment preflight  The checks of an environment and the verdict
+#     6986-7097  report                 What is printed: reports, --list and --score
+#     7100-7193  model preflight        --model: how often a model's own samples pass, and whether RL, a warm start …
+#     7196-7349  command                The command line
 
 import argparse
 import ast
@@ -148,7 +139,6 @@ import signal
 import socket
 import ssl
 import statistics
-import string
 import subprocess
 import sys
 import tempfile
@@ -751,54 +741,38 @@ def quiet_environment(vllm: bool = False) -> None:
 # --------------------------------------------------------------------------- data files (src/parts/data/data_files.py)
 
 HEAD_BYTES = 1 << 18  # bytes at the beginning of a file that tell what it is
-EXPORT, UNPACK, SHEET = "exporting its rows as JSONL", "unpacking it first", "saving the sheet as CSV UTF-8"
-# first bytes -> what such a file is, and what to do with it; other binary files are told by their zero bytes
-BINARIES = {
-    rb"PAR1": ("a parquet file", "a name that ends in .parquet"),
-    rb"%PDF-": ("a PDF", EXPORT),
-    rb"PK\x03\x04.*(xl/|\[Content_Types\])": ("an Excel workbook", SHEET),
-    rb"PK\x03\x04": ("a zip archive", UNPACK),
-    rb"\xd0\xcf\x11\xe0\xa1\xb1": ("an old Office file (.xls, .doc)", SHEET),
-    rb"ARROW1|\xff\xff\xff\xff": ("an Arrow file", EXPORT),
-    rb".{4}\0\0\0\0\{\"": ("a safetensors file", EXPORT),
-    rb"\x80[\x02-\x05]": ("a pickle, which is never opened", EXPORT),
-    rb"BZh|\xfd7zXZ|7z\xbc\xaf|Rar!|.{257}ustar": ("an archive", UNPACK),
-}
+MAX_BYTES = 8 << 30  # what one packed or parquet file may unpack to
+EXPORT = "unpacking it, or exporting its rows as JSONL or CSV UTF-8"
+# PDF, zip and Excel, old Office, Arrow, pickle, bzip2, xz, 7z, RAR, zstd; other binary files have zero bytes
+BINARY = re.compile(
+    rb"%PDF-|\x28\xb5\x2f\xfd|PK\x03\x04|\xd0\xcf\x11\xe0|ARROW1|\x80[\x02-\x05]|BZh|\xfd7zXZ|7z\xbc\xaf|Rar!"
+)
 POINTERS = {
     rb"version https://(git-lfs|hawser)\.github\.com/spec/": ("a pointer of Git LFS", "`git lfs pull` in its folder"),
     rb"[./]*(\.git|annex)/[\w./-]*objects/\S*\s*\Z": ("a pointer of git-annex", "`git annex get` in its folder"),
 }
-MARKUP = re.compile(rb"\s*<(!doctype|html|\?xml|head\b|body\b|error\b)", re.IGNORECASE)
-MARKUP_LINE = re.compile(rb"\s*(<[^<>]*>\s*)+(\n|\Z)")
+PAGE = re.compile(rb"\s*<(!doctype html|html|\?xml|head|body|error)\b[^\n]*>\s*(\n|\Z)", re.IGNORECASE)
 REPLY = re.compile(
-    rb"\s*([1-5]\d\d:? |entry |repository |page )?(not found|forbidden|unauthorized|bad (request|gateway)|gone|"
-    rb"internal server error|service unavailable|too many requests|gateway time-?out|"
-    rb"invalid username or password)\.?\s*\Z",
-    re.IGNORECASE,
+    rb"\s*([1-5]\d\d:? |entry |repository |page )?(not found|forbidden|unauthorized)\s*\Z", re.IGNORECASE
 )
-REASON_KEYS = ("error", "errors", "message", "detail")
-REPLY_KEYS = {
-    *(*REASON_KEYS, "code", "status", "statusCode", "status_code", "type", "title", "documentation_url", "path"),
-    *("request_id", "requestId", "traceId", "timestamp", "success", "cause"),
-}
 # columns of prompts: those that always ask, and those that do in one file and are a word about the rows in another
 ASKS = {
     *("prompt", "question", "problem", "query", "instruction", "messages", "conversations", "conversation"),
     *("chosen", "completion"),
 }
 WEAK = {"text", "input", "description"}
-TEXT_CODECS = ("cp1252", "cp1250", "cp1251", "gb18030", "cp932", "big5", "euc_kr", "euc_jp")  # what spreadsheets write
-EASTERN = re.compile("[a-z][¡¢£¥ª¯²³¹º¼½¾¿Ÿ][a-z]")  # Polish, Czech or Hungarian letters, read as CP1252
+OTHER_ENCODING = "data_loader.py --encoding NAME, such as cp1252 or gb18030, if the whole file is in it"
+OTHER_BYTES = re.compile("[\udc80-\udcff]")  # as surrogateescape reads bytes that the encoding does not have
 
 
 class Unpacked(io.RawIOBase):
-    """The bytes of a chunk iterator as a file; what cannot be unpacked is a UserError that names the file."""
+    """Unpacked bytes, at most MAX_BYTES; what cannot be unpacked is a UserError that names the file."""
 
-    def __init__(self, chunks: Iterator[bytes], name: str, inner):
-        self.chunks, self.name, self.rest, self.inner = chunks, name, b"", inner
+    def __init__(self, stream, name: str):
+        self.stream, self.name, self.total = stream, name, 0
 
     def close(self) -> None:
-        self.inner.close()
+        self.stream.close()
         super().close()
 
     def readable(self) -> bool:
@@ -806,58 +780,26 @@ class Unpacked(io.RawIOBase):
 
     def readinto(self, buffer) -> int:
         try:
-            while not self.rest and (chunk := next(self.chunks, None)) is not None:
-                self.rest = chunk
-        except UserError:
-            raise
-        except Exception as error:  # zlib, gzip, zstandard, codecs and the system each have their own
-            advice = "; try another --encoding" if isinstance(error, UnicodeDecodeError) else ""
-            got = f"{self.name}: got bytes that cannot be read ({error})"
-            raise UserError(f"{got}; expected an intact file{advice}") from None
-        size = min(len(buffer), len(self.rest))
-        buffer[:size], self.rest = self.rest[:size], self.rest[size:]
-        return size
+            data = self.stream.read(len(buffer))
+        except Exception as error:  # zlib, gzip and the system each have their own
+            got = f"{self.name}: got compressed bytes that cannot be read ({error})"
+            raise UserError(f"{got}; expected an intact file") from None
+        self.total += len(data)
+        got = f"{self.name}: got more than {MAX_BYTES} unpacked bytes"
+        need(self.total <= MAX_BYTES, f"{got}; expected at most that many; try unpacking it if the file is yours")
+        buffer[: len(data)] = data
+        return len(data)
 
 
-def bounded(stream, name: str, limit: int) -> Iterator[bytes]:
-    """Chunks of an unpacked stream; UserError once there is more than the limit."""
-    total = 0
-    while chunk := stream.read(1 << 18):
-        total += len(chunk)
-        got = f"{name}: got more than {limit} unpacked bytes"
-        need(total <= limit, f"{got}; expected at most max_bytes; try --max_bytes if the file is yours")
-        yield chunk
+def open_text(source: str, form: str | None, encoding: str | None = None, sure: bool = False) -> tuple:
+    """Open a file or stdin (`-`) as text without a byte order mark; returns (stream, form).
 
-
-def recoded(stream, codec: str) -> Iterator[bytes]:
-    """Text of another encoding as UTF-8."""
-    chunks = iter(lambda: stream.read(1 << 18), b"")
-    yield from (text.encode() for text in codecs.iterdecode(chunks, codec))
-
-
-def zstd_stream(raw, name: str):
-    """A reader of zstd data: Python 3.14 has one, the package zstandard another."""
-    with contextlib.suppress(ImportError):
-        return importlib.import_module("compression.zstd").ZstdFile(raw)
-    try:
-        zstandard = importlib.import_module("zstandard")
-    except ImportError:
-        advice = "try `pip install zstandard`, or unpack it first"
-        raise UserError(f"{name}: got zstd data; expected the package zstandard; {advice}") from None
-    return zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True)
-
-
-def open_data(
-    source: str, form: str | None, max_bytes: int = 8 << 30, encoding: str | None = None, sure: bool = False
-) -> tuple:
-    """Open a file or stdin (`-`) as UTF-8 bytes without a byte order mark; returns (stream, form).
-
-    Packing and encoding are told from the bytes, as names are often wrong. Without a form (stdin) it is told too;
-    `sure` takes the form as it is.
+    Packing is told from the bytes, as names are often wrong; text is UTF-8, or UTF-16 with a byte order mark, unless
+    an encoding is given. Bytes that it does not have stay as lone surrogates, see `flaw_of_bytes`. Without a form
+    (stdin) it is told too; `sure` takes the form as it is.
 
     Raises:
-        UserError: it holds no rows whatever its name says, such as a pointer of Git LFS, an error page or a pickle, or
-            its encoding cannot be told.
+        UserError: it holds no rows whatever its name says, such as a pointer of Git LFS, an HTML page or a pickle.
     """
     name = "stdin" if source == "-" else source
     with contextlib.ExitStack() as opened:
@@ -866,214 +808,108 @@ def open_data(
             head = opened.enter_context(raw).peek(HEAD_BYTES)
         except OSError as error:
             raise UserError(f"got {name}: {error.strerror}; expected a readable file") from None
-        if head[:2] == b"\x1f\x8b" or head[:4] == b"\x28\xb5\x2f\xfd":
-            stream = gzip.GzipFile(fileobj=raw) if head[:2] == b"\x1f\x8b" else zstd_stream(raw, name)
-            raw = io.BufferedReader(Unpacked(bounded(stream, name, max_bytes), name, raw), HEAD_BYTES)
+        if head[:2] == b"\x1f\x8b":
+            raw = io.BufferedReader(Unpacked(gzip.GzipFile(fileobj=raw), name), HEAD_BYTES)
             head = raw.peek(HEAD_BYTES)
-        refuse_no_data(head, name, form)
-        if codec := encoding or codec_of(head, name, form or ("jsonl" if head.lstrip()[:1] in (b"{", b"[") else "txt")):
-            raw = io.BufferedReader(Unpacked(recoded(raw, codec), name, raw), HEAD_BYTES)
-            head = raw.peek(HEAD_BYTES)
-            refuse_no_data(head, name, form)
-        elif head.startswith(codecs.BOM_UTF8):
-            head = head[raw.readinto(bytearray(len(codecs.BOM_UTF8))) :]
-        form = form if sure else form_of_text(head, name, form)
+        wide = head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) and head[2:4] != b"\0\0"
+        told, encoding = bool(encoding), encoding or ("utf-16" if wide else "utf-8-sig")
+        text = codecs.getincrementaldecoder(encoding)("replace").decode(head)
+        refuse_no_data(text.encode() if told or wide else head.removeprefix(codecs.BOM_UTF8), name, form)
+        form = form if sure else form_of_text(text, name, form)
         opened.pop_all()
-    return raw, form
+    newline = "" if form in ("csv", "tsv") else "\n"
+    return io.TextIOWrapper(raw, encoding, "surrogateescape", newline=newline), form
 
 
-def form_of_text(head: bytes, name: str, form: str | None) -> str:
+def flaw_of_bytes(text: str) -> str | None:
+    """What is wrong with a text of `open_text` that has a byte which is not of its encoding."""
+    other = OTHER_BYTES.search(text)
+    return other and f"byte {ord(other[0]) - 0xDC00:#04x}, which is not UTF-8"
+
+
+def form_of_text(head: str, name: str, form: str | None) -> str:
     """The form that a text shows, where it has no name that tells it, or one that tells which JSON it is."""
-    start = head.lstrip()[:1]
+    text = head.lstrip()
     if form is None:
-        form = "jsonl" if start in (b"{", b"[") else "txt"
-    elif form in ("txt", "csv", "tsv") and holds_json(head):
+        form = "jsonl" if text.startswith(("{", "[")) else "txt"
+    elif form in ("txt", "csv", "tsv") and holds_json(text):
         got = f"{name}: got JSON in a file that is read as {form}"
         raise UserError(f"{got}; expected text; try renaming it to end in .json")
     if form == "txt":
-        names = re.split(r"[,;\t]", head.partition(b"\n")[0].decode("utf-8", "replace").strip().lower())
+        names = re.split(r"[,;\t]", text.partition("\n")[0].strip().lower())
         got = f"{name}: got a first line of column names, {', '.join(names)[:60]}, in a file of one prompt a line"
         is_table = len(names) > 1 and {*names} & (ASKS | WEAK) and all(map(str.isidentifier, names))
         need(not is_table, f"{got}; expected prompts; try --input_format csv, or renaming it to end in .csv")
-    return "json" if form == "jsonl" and not begins_lines(head) else form
+    if form == "jsonl":  # or an array or object over several lines
+        first, _, rest = text.partition("\n")
+        return "jsonl" if rest.strip() and first.rstrip().endswith(("]", "}")) else "json"
+    return form
 
 
-def holds_json(head: bytes) -> bool:
+def holds_json(text: str) -> bool:
     """Whether a text is JSON: its first line is an object or array, or all of it is one."""
-    text = head.decode("utf-8", "replace").strip()
     if not text.startswith(("{", "[")):
         return False
     for part in (text.partition("\n")[0], text):
         with contextlib.suppress(ValueError, RecursionError):
             return isinstance(json.loads(part), dict | list)
-    return len(head) >= HEAD_BYTES  # a first line longer than that
-
-
-def begins_lines(head: bytes) -> bool:
-    """Whether a JSON file has a value on its first line, not an array or object over several lines."""
-    first, _, rest = head.lstrip().partition(b"\n")
-    if first[:1] == b"[":
-        return bool(rest.strip()) and first.rstrip().endswith(b"]")
-    return first.strip() != b"{"
+    return len(text) >= HEAD_BYTES  # a first line longer than that
 
 
 def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
     """Raise UserError where the first bytes are those of something that holds no rows."""
-    is_binary = not head.isascii() or b"\0" in head or head.startswith(b"%PDF-")
-    again = "downloading it again, and look at the file first"
-    fits = (pair for first, pair in BINARIES.items() if is_binary and re.match(first, head, re.DOTALL))
-    kind, advice = next(fits, (None, ""))
-    if kind == "a parquet file" and form == "parquet":
-        return
-    if kind is None:
-        kind, advice = next((pair for start, pair in POINTERS.items() if re.match(start, head)), (None, again))
-    if kind is None and MARKUP.match(head) and (form not in ("txt", None) or is_page(head)):
+    kind, advice = None, "downloading it again, and look at the file first"
+    if head.startswith(b"PAR1"):
+        kind, advice = "a parquet file", "a name that ends in .parquet"
+        if form == "parquet":
+            return
+    elif BINARY.match(head) or b"\0" in head[:1024]:
+        kind = "a binary file (a workbook, PDF, archive, pickle or the like), or UTF-16 without its mark"
+        advice = f"{EXPORT}, or --encoding utf-16-le"
+    elif pointer := next((pair for start, pair in POINTERS.items() if re.match(start, head)), None):
+        kind, advice = pointer
+    elif PAGE.match(head):
         kind = "an HTML or XML page"
-    if kind is None and len(head) < 10_000 and (REPLY.match(head) or is_reply(head)):
+    elif REPLY.match(head):
         kind = f"a server's error message, {head[:80].decode('utf-8', 'replace').strip()!r}"
     need(kind is None, f"{name}: got {kind}; expected rows of data as {form or 'text'}; try {advice}")
-
-
-def is_page(head: bytes) -> bool:
-    """Whether a text that begins with markup is a page, not prompts about some."""
-    closed = head.lower().count(b"</html>")
-    lines = [line for line in head.split(b"\n") if line.strip()]
-    if len(lines) == 1:
-        return closed < 2 and head.rstrip().endswith(b">")
-    tags = sum(line.lstrip().startswith(b"<") for line in lines)
-    ends = closed == 0 or (closed == 1 and head.rstrip().endswith(b">"))
-    return ends and 2 * tags >= len(lines) and bool(MARKUP_LINE.match(lines[0]))
-
-
-def is_reply(head: bytes) -> bool:
-    """Whether a file is one JSON object that only says what went wrong."""
-    if not head.lstrip().startswith(b"{"):
-        return False
-    try:
-        value = json.loads(head)
-    except (ValueError, RecursionError):
-        return False
-    failed = {"error", "errors"} & value.keys() and not value.keys() & {*ASKS, *WEAK, "data", "rows"}
-    return bool(failed) or (value.keys() <= REPLY_KEYS and any(key in value for key in REASON_KEYS))
-
-
-def codec_of(head: bytes, name: str, form: str) -> str | None:
-    """What a file has to be decoded by; None for UTF-8, and where its flaws are those of single rows.
-
-    JSON is UTF-8, or UTF-16 with a byte order mark; of spreadsheets and texts other encodings are told, and said.
-    """
-    need(head[:4] not in (b"\xff\xfe\0\0", b"\0\0\xfe\xff"), f"{name}: got UTF-32; expected UTF-8 or UTF-16")
-    if head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
-        return "utf-16"
-    got, advice = (
-        f"{name}: got bytes that are not UTF-8",
-        f"try python scripts/data_loader.py {name} --out clean.jsonl --encoding",
-    )
-    if wide := utf16_of(head):
-        wrong = f"{got} but UTF-16 without a byte order mark; expected UTF-8; {advice} {wide}"
-        need(form in ("csv", "tsv", "txt"), wrong)
-        say(f"{name}: read as {wide.upper()}")
-        return wide
-    bad, good = utf8_counts(head)
-    is_binary = b"\0" in head[:1024] and head.lstrip()[:1] not in (b"{", b"[")
-    need(not is_binary, f"{name}: got some binary file; expected rows of data as {form}; try {EXPORT}")
-    if bad < 2 or good >= bad or form in ("json", "jsonl"):
-        return None
-    near = near_codecs(head)
-    if good and near and {*near} <= {"cp1252", "cp1250"}:
-        return None  # UTF-8 with flaws: in a text of such bytes nothing looks like UTF-8
-    likely = f", perhaps {' or '.join(near)}" if near else ""
-    need(len(near) == 1, f"{got}{likely}; expected UTF-8; {advice} {near[0] if near else 'cp1252'}, or another's name")
-    say(f"{name}: read as {near[0].upper()}")
-    return near[0]
-
-
-def utf16_of(head: bytes) -> str | None:
-    """UTF-16 without a mark, by the zero bytes of its line feeds and Latin letters; else None."""
-    for codec, zeros, others in (("utf-16-le", head[1::2], head[::2]), ("utf-16-be", head[::2], head[1::2])):
-        if zeros.count(0) > 10 * others.count(0) and zeros.count(0) > len(zeros) / 20:
-            with contextlib.suppress(UnicodeDecodeError):
-                codecs.getincrementaldecoder(codec)().decode(head, final=False)
-                return codec
-    return None
-
-
-def utf8_counts(head: bytes) -> tuple[int, int]:
-    """In how many places a text is not UTF-8, and how many characters of several bytes it has besides."""
-    if len(head) >= HEAD_BYTES:  # the last character may be cut
-        head = head[: head.rfind(b"\n") + 1] or head[:-4]
-    text = head.decode("utf-8", "surrogateescape")
-    places = [len(run) for run in re.findall("[\udc80-\udcff]+", text)]
-    good = len(re.findall("[^\0-\x7f\udc80-\udcff]", text)) if places else 0
-    return sum(max(1, size // 2) for size in places), good  # a character that is cut leaves 3 bytes at most
-
-
-def near_codecs(head: bytes) -> list[str]:
-    """The encodings that a text may well be in, by charset-normalizer; more than one where it cannot be told."""
-    try:
-        normalizer = importlib.import_module("charset_normalizer")
-    except ImportError:
-        return []
-    lines = [line for line in head.split(b"\n") if not line.isascii()]
-    sample = b"\n".join(lines[:-1] if len(head) >= HEAD_BYTES else lines)[: 1 << 16]
-    matches = [*normalizer.from_bytes(sample, cp_isolation=TEXT_CODECS)]
-    ranks = [match.chaos - match.coherence for match in matches]
-    near = [match for match, rank in zip(matches, ranks, strict=True) if rank <= min(ranks) + 0.08]
-    names = {name for match in near for name in match.could_be_from_charset}
-    if names <= {"cp1252", "cp1250"}:
-        if EASTERN.search(sample.decode("cp1252", "replace")):
-            return ["cp1250"]
-        return ["cp1252"] if "cp1252" in names else ["cp1252", "cp1250"]
-    return sorted(match.encoding for match in near)
 
 
 # ----------------------------------------------------------------------------------- tables (src/parts/data/tables.py)
 
 SEPARATORS = (",", ";", "\t", "|")
-MARK = re.compile(r'"?sep=(.)"?[\r\n]*\Z')  # Excel's first line
 LONGEST_CELL = 256 << 20  # characters of a cell
-# what tells a header from a title above it, and from a row of data
+# names of columns, which no row of data holds
 HEADER_NAMES = {*ASKS, *WEAK, "answer", "response", "output", "solution", "rejected", "choices", "id"}
-OTHER_ENCODING = "data_loader.py --encoding cp1252, or another's name, if the whole file is in it"
-OTHER_BYTES = re.compile("[\udc80-\udcff]")
 
 
-def table_rows(stream, name: str, delimiter: str, chosen: str | None = None) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """(line, row) below the header of a CSV file; every cell is text. A row that does not fit comes as its flaw.
+def table_rows(text: str, name: str, delimiter: str, chosen: str | None = None) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """(line, row) below the header of a CSV text; every cell is text. A row that does not fit comes as its flaw.
 
     Args:
-        stream: UTF-8 bytes that can be peeked at.
         name: what messages call the file.
-        delimiter: what stands between cells, unless the file says or shows otherwise.
+        delimiter: what stands between cells, unless the file shows otherwise.
         chosen: the same, whatever the file shows.
     """
     csv.field_size_limit(LONGEST_CELL)
-    head = stream.peek(1 << 20).decode("utf-8", "surrogateescape")
-    with io.TextIOWrapper(stream, "utf-8", "surrogateescape", newline="") as lines:
-        above = 0
-        if mark := MARK.match(head.partition("\n")[0]):
-            lines.readline()
-            head, above, chosen = head.partition("\n")[2], 1, chosen or mark[1]
-        used = chosen or separator_of(head, delimiter, name)
-        if used != delimiter:
-            say(f"{name}: read with {used!r} between the columns")
-        records = first_records(head, used)
-        at = header_at(records)
-        padded = at < len(records) and len(records[at]) > 1 and all(cell[:1] == " " for cell in records[at][1:])
-        reader = csv.reader(lines, delimiter=used, strict=True, skipinitialspace=padded)
-        try:
-            header = next(itertools.islice((cells for cells in reader if any(cells)), at, None), [])
-        except csv.Error as error:
-            raise UserError(f"{name}:1: got a header that is not valid CSV ({error}); expected column names") from None
-        where = f"{name}:{reader.line_num + above}"
-        if at:
-            say(f"{where}: taken for the header; what stands above it is left out")
-        yield from body(reader, column_names(header, where), used, above)
+    used = chosen or separator_of(text, delimiter, name)
+    if used != delimiter:
+        say(f"{name}: read with {used!r} between the columns")
+    first = next(iter(first_records(text, used)), [])
+    padded = len(first) > 1 and all(cell[:1] == " " for cell in first[1:])
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=used, strict=True, skipinitialspace=padded)
+    try:
+        header = next((cells for cells in reader if any(cells)), [])
+    except csv.Error as error:
+        raise UserError(f"{name}:1: got a header that is not valid CSV ({error}); expected column names") from None
+    yield from body(reader, column_names(header, f"{name}:{reader.line_num}"), used)
 
 
 def column_names(header: list[str], where: str) -> list[str]:
     """The names of the columns: without blanks around them, and without the empty columns that spreadsheets append."""
     names = filled([cell.strip() for cell in header])
+    flaw = flaw_of_bytes("".join(names))
+    need(not flaw, f"{where}: got {flaw}; expected UTF-8 text; try {OTHER_ENCODING}")
     twice = [column for column, count in Counter(names).items() if count > 1]
     need(not twice, f"{where}: got the column {twice[:1]} twice; expected each name once; try renaming one")
     text = next((cell for cell in names if len(cell) > 60 or cell[-1:] in tuple(".?!:。？！")), None)
@@ -1084,17 +920,16 @@ def column_names(header: list[str], where: str) -> list[str]:
     return names
 
 
-def body(reader, names: list[str], delimiter: str, above: int) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """The rows below the header; `above` lines were read before the reader saw the file."""
+def body(reader, names: list[str], delimiter: str) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """The rows below the header."""
     while True:
         start = reader.line_num
-        line = start + above + 1
         try:
             cells = next(reader)
         except StopIteration:
             return
         except csv.Error as error:
-            yield line, RowFlaw("row", f"no CSV ({error})", "RFC 4180 quoting", 'quotes as ""')
+            yield start + 1, RowFlaw("row", f"no CSV ({error})", "RFC 4180 quoting", 'quotes as ""')
             if reader.line_num == start:
                 return
             continue
@@ -1102,17 +937,14 @@ def body(reader, names: list[str], delimiter: str, above: int) -> Iterator[tuple
             continue
         if len(cells) > len(names):
             cells = cells[: len(names)] + filled(cells[len(names) :])
-        if other := OTHER_BYTES.search("".join(cells)):
-            got = f"byte {ord(other[0]) - 0xDC00:#04x}, which is not UTF-8"
-            yield (
-                line,
-                RowFlaw("row", got, "UTF-8 text", OTHER_ENCODING),
-            )
+        if flaw := flaw_of_bytes("".join(cells)):
+            yield start + 1, RowFlaw("row", flaw, "UTF-8 text", OTHER_ENCODING)
         elif len(cells) != len(names):
-            advice = f"quoting fields that hold {delimiter!r}"
-            yield line, RowFlaw("row", f"{len(cells)} fields", f"{len(names)} as in the header", advice)
+            expected = f"{len(names)} as in the header {', '.join(names)[:60]}"
+            advice = f"quoting fields that hold {delimiter!r}, or a header alone in the first line"
+            yield start + 1, RowFlaw("row", f"{len(cells)} fields", expected, advice)
         else:
-            yield line, dict(zip(names, cells, strict=True))
+            yield start + 1, dict(zip(names, cells, strict=True))
 
 
 def filled(cells: list[str]) -> list[str]:
@@ -1121,32 +953,21 @@ def filled(cells: list[str]) -> list[str]:
     return cells[:size]
 
 
-def first_records(head: str, delimiter: str) -> list[list[str]]:
-    """Return the first non-empty records, up to the first that is not valid CSV."""
-    records = []
+def first_records(text: str, delimiter: str) -> list[list[str]]:
+    """Return the first 50 records that are not empty, up to the first that is not valid CSV."""
+    reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True), []
     try:
-        for cells in itertools.islice(csv.reader(io.StringIO(head, newline=""), delimiter=delimiter, strict=True), 50):
-            if any(cells):
-                records.append(cells)
+        records += (cells for cells in itertools.islice(reader, 50) if any(cells))
     except csv.Error:
         pass
     return records
 
 
-def header_at(records: list[list[str]]) -> int:
-    """Which record is the header: the first, unless that is a title above known column names."""
-    if not records or len(filled(records[0])) > 1 or records[0][0].strip().casefold() in HEADER_NAMES:
-        return 0
-    known = (len(cells) > 1 and HEADER_NAMES & {cell.strip().casefold() for cell in cells} for cells in records[:10])
-    return next((number for number, is_header in enumerate(known) if is_header), 0)
-
-
-def separator_of(head: str, delimiter: str, name: str) -> str:
+def separator_of(text: str, delimiter: str, name: str) -> str:
     """What stands between the columns: as expected where that parts the header, else what parts all rows alike."""
     parted, steady = [], []
     for separator in dict.fromkeys((delimiter, *SEPARATORS)):
-        records = first_records(head, separator)
-        table = records[header_at(records) :]
+        table = first_records(text, separator)
         width = len(filled(table[0])) if table else 0
         if width > 1:
             parted.append(separator)
@@ -1164,112 +985,72 @@ def separator_of(head: str, delimiter: str, name: str) -> str:
 # ------------------------------------------------------------------------- nested rows (src/parts/data/nested_rows.py)
 
 ANSWERED = {"answer", "solution", "completion", "response", "output", "chosen"}
-NESTED = {"paragraphs", "qas", "qa_pairs", "questions"}
 LISTS = {
     *("data", "rows", "examples", "samples", "items", "records", "instances", "entries", "tasks", "problems"),
-    *("prompts", "dataset", "train", "test", "validation", "valid", "dev", "eval", *NESTED),
+    *("prompts", "dataset", "train", "test", "validation", "valid", "dev", "eval"),
 }
-CONTEXT = ("text", "context", "passage", "article", "story", "paragraph", "document", "table", "background", "body")
+CONTEXT = {"context", "passage", "article", "story", "paragraphs", "document", "table", "background", "body"}
 CHAT = re.compile(r"""\s*(?:\[\s*)?\{\s*(["'])(role|from|content|value)\1\s*:""")
-# what begins a turn in dialogues that are one text: HH-RLHF, Guanaco and Alpaca, ChatML, Llama 3, Llama 2, Glaive
-TURNS = (
-    r"(?:\A|\n\n)(Human|Assistant): ?",
-    r"### ?(Human|User|Assistant|System|Instruction|Input|Response): ?",
-    r"<\|im_start\|>(\w+)\n",
-    r"<\|start_header_id\|>(\w+)<\|end_header_id\|>",
-    r"(\[/?INST\])",
-    r"(?:\A|\n)(USER|ASSISTANT|FUNCTION RESPONSE|SYSTEM): ",
+# what begins a turn in dialogues that are one text: HH-RLHF, Guanaco and Alpaca, ChatML, Llama 3 and 2, Glaive
+SPEAKER = re.compile(
+    r"(?:\A|\n\n)(Human|Assistant): ?|### ?(Human|User|Assistant|System|Instruction|Input|Response): ?"
+    r"|<\|im_start\|>(\w+)\n|<\|start_header_id\|>(\w+)<\|end_header_id\|>|(\[/?INST\])|(?:\A|\n)(USER|ASSISTANT): "
 )
 TURN_ENDS = re.compile(r"</?s>|<\|(im_end|eot_id|endoftext|begin_of_text)\|>")
-SPEAKERS = {
-    **dict.fromkeys(("human", "user", "instruction", "input", "[inst]"), "user"),
-    **dict.fromkeys(("assistant", "response", "[/inst]"), "assistant"),
-    **{"system": "system", "tool": "tool", "function response": "tool"},
-}
+ANSWERERS = ("assistant", "response", "[/inst]")
 CHAT_COLUMNS = (*sorted(ASKS), "rejected", "response", "output", "text", "input", "history")
 
 
-def rows_in(value: dict, name: str, alone: bool, known=()) -> list | None:
-    """The rows of an object that holds them; None where it is a row itself.
+def rows_in(value: dict, name: str, known=()) -> list | None:
+    """The rows of the only object in a file; None where it is a row itself.
 
     Args:
-        value: a JSON object.
-        name: what messages call its file.
-        alone: it is all that its file holds.
+        name: what messages call the file.
         known: columns that make it a row, beside the usual ones.
 
     Raises:
         UserError: it holds rows, but not plainly which.
     """
-    table = rows_of_columns(value, name, known) if alone else None
-    asks = value.keys() & {*ASKS, *known}
-    lists = [value[key] for key in LISTS & value.keys() if isinstance(value[key], list) and value[key]]
-    is_head = alone and not value.keys() & {*ANSWERED, *known} and any(is_row(items[0]) for items in lists)
-    if table is not None or (asks and not is_head):  # a prompt above a list of rows is not plainly one
+    if (table := rows_of_columns(value, name, known)) is not None:
         return table
-    shared = {key: value[key] for key in CONTEXT if isinstance(value.get(key), str)}
-    nested = {key: item for key, item in value.items() if isinstance(item, list | dict) and item}
-    rows = {key: items for key, items in nested.items() if holds_rows(key, items, value, alone)}
-    objects = {key: item for key, item in value.items() if isinstance(item, dict) and (key in LISTS or len(value) == 1)}
-    tables = [rows_in(item, name, True, known) for item in objects.values()] if alone else []
-    if len(tables) == 1 and tables[0]:
-        return tables[0]
-    if alone and nested and not any(tables) and all(map(is_row, value.values())):
-        rows = {"": [*value.values()]}  # by index, as pandas' orient="index"
-    keys = ["rows"] if "rows" in rows and "row" in rows["rows"][0] else [*rows]
-    if len(keys) == 1 and not asks:
-        unused = [key for key in value if key not in keys and key not in shared] if keys[0] else []
-        if alone and unused:
-            say(f"{name}: read the rows of {keys[0]!r}; not used: {', '.join(unused)[:200]}")
-        return [row for number, item in enumerate(rows[keys[0]], 1) for row in unfolded(item, name, number, shared)]
-    if alone and not value.keys() & (WEAK - {"description"}):
-        keys = keys or [key for key in nested if key in LISTS]
-    if not keys:
+    holders = {key: item for key, item in value.items() if is_holder(key, item, alone=len(value) == 1)}
+    listed = [value[key] for key in LISTS & holders.keys() if is_list_of_rows(value[key])]
+    asks, rows = value.keys() & {*ASKS, *known}, any(is_row(items[0]) for items in listed)
+    if not holders or (asks and (value.keys() & {*ANSWERED, *known} or not rows)):
         return None
-    part = f"json.load(open({name!r}))[{keys[0]!r}]"
-    if isinstance(value[keys[0]], list) and isinstance(value[keys[0]][0], str):
-        part = f"[{{'prompt': text}} for text in {part}]"
-    code = f"import json; json.dump({part}, open('rows.json', 'w'))"
-    got = f"{name}: got one object that holds {' and '.join(map(repr, keys[:5]))}, and not plainly one list of rows"
+    key, items = next(iter(holders.items()))
+    if len(holders) == 1 and not asks and isinstance(items, dict):
+        return rows_in(items, name, known)
+    # the examples of a programming task are no rows
+    cases = {"input", "output"} <= items[0].keys() and value.keys() & WEAK if is_list_of_rows(items) else True
+    if len(holders) == 1 and not asks and not cases and not value.keys() & CONTEXT:
+        if unused := [other for other in value if other != key]:
+            say(f"{name}: read the rows of {key!r}; not used: {', '.join(unused)[:200]}")
+        return items
+    code = f"import json; json.dump(json.load(open({name!r}))[{key!r}], open('rows.json', 'w'))"
+    got = f"{name}: got one object that holds {' and '.join(map(repr, holders))}, and not plainly one list of rows"
     raise UserError(f'{got}; expected JSONL, or one list of objects; try taking one out: python -c "{code}"')
 
 
-def is_row(item) -> bool:
-    """Whether an item has a field that asks, or holds others that may."""
-    return isinstance(item, dict) and bool(item.keys() & (ASKS | NESTED))
+def is_holder(name: str, item, alone: bool) -> bool:
+    """Whether a field of an object is one that may hold its rows."""
+    if isinstance(item, dict):
+        return bool(item) and (name in LISTS or alone)
+    return isinstance(item, list) and bool(item) and (name in LISTS or (is_list_of_rows(item) and is_row(item[0])))
 
 
-def holds_rows(name: str, items, value: dict, alone: bool) -> bool:
-    """Whether a list in an object is one of rows: by the fields of its first item, and of the list's name."""
-    if not isinstance(items, list) or not isinstance(items[0], dict):
-        return False
-    if is_row(items[0]) or (name == "rows" and isinstance(items[0].get("row"), dict)):
-        return alone or name in LISTS
-    # the examples of a programming task are no rows, though those of a task of BIG-bench are
-    cases = {"input", "output"} <= items[0].keys() and name in ("examples", "samples") and value.keys() & WEAK
-    return alone and name in LISTS and not cases
+def is_list_of_rows(item) -> bool:
+    """Whether a value is a list of objects."""
+    return isinstance(item, list) and bool(item) and isinstance(item[0], dict)
 
 
-def unfolded(item, name: str, number: int, shared: dict) -> list:
-    """The rows that an item of a list stands for, each with what they share."""
-    if not isinstance(item, dict):
-        return [item]
-    if isinstance(item.get("row"), dict) and "row_idx" in item:  # as the viewer of the hub gives them
-        cut = ", ".join(map(str, item.get("truncated_cells") or ()))
-        got = f"{name}: got row {number}, of which the hub's viewer has cut {cut}"
-        need(not cut, f"{got}; expected whole cells; try the data set's name, OWNER/NAME, or its parquet files")
-        return [item["row"]]
-    rows = rows_in(item, name, alone=False)
-    return [{**shared, **row} if isinstance(row, dict) else row for row in ([item] if rows is None else rows)]
+def is_row(item: dict) -> bool:
+    """Whether an object has a field that asks."""
+    return bool(item.keys() & ASKS)
 
 
 def rows_of_columns(value: dict, name: str, known) -> list[dict] | None:
-    """The rows of an object whose values are columns: lists, or objects by index, or pandas' orient="split"."""
-    columns, data = value.get("columns"), value.get("data")
-    if isinstance(columns, list) and isinstance(data, list) and data and isinstance(data[0], list):
-        fits = all(isinstance(row, list) and len(row) == len(columns) for row in data)
-        need(fits, f"{name}: got a row of another length than `columns`; expected {len(columns)} cells; try JSONL")
-        return [dict(zip(map(str, columns), row, strict=True)) for row in data]
+    """The rows of an object whose values are columns: lists, or objects by index, as pandas' to_json writes them."""
     asking = [value[key] for key in value.keys() & {*ASKS, *WEAK, *known}]
     if asking and all(isinstance(item, dict) and item and all(map(str.isdigit, item)) for item in value.values()):
         places = [*max(value.values(), key=len)]
@@ -1318,101 +1099,174 @@ def with_chats(row: dict) -> dict:
     return {**row, **chats} if chats else row
 
 
-def turns_in(text: str) -> list[dict] | None:
-    """The messages of a dialogue that is one text, `### Human: … ### Assistant: …` or the like; None for other texts.
-
-    The last one is empty where the text ends with a speaker's mark.
-    """
-    for mark in TURNS:
-        above, *pieces = re.split(mark, text)
-        roles = [SPEAKERS.get(speaker.lower()) for speaker in pieces[::2]]
-        preface = TURN_ENDS.sub("", above).strip()
-        if "assistant" not in roles or None in roles or roles[0] == "assistant":
-            continue
-        if preface and not preface.startswith("Below is an instruction"):  # Alpaca's
-            continue
-        turns = []
-        for role, said in zip(roles, pieces[1::2], strict=True):
-            content = TURN_ENDS.sub("", said).strip()
-            if turns and turns[-1]["role"] == role:
-                turns[-1]["content"] += f"\n\n{content}"
-            else:
-                turns.append({"role": role, "content": content})
-        if preface:
-            turns[0]["content"] = f"{preface}\n\n{turns[0]['content']}"
-        return turns
-    return None
+def holds_answer(text) -> bool:
+    """Whether a value is a dialogue as one text that ends with an answer, such as `### Human: … ### Assistant: …`."""
+    marks = list(SPEAKER.finditer(text)) if isinstance(text, str) else []
+    if len(marks) < 2:
+        return False
+    first, last = (next(filter(None, mark.groups())).lower() for mark in (marks[0], marks[-1]))
+    preface = TURN_ENDS.sub("", text[: marks[0].start()]).strip()
+    begins = first not in ANSWERERS and (not preface or preface.startswith("Below is an instruction"))  # Alpaca's
+    return begins and last in ANSWERERS and TURN_ENDS.sub("", text[marks[-1].end() :]).strip() != ""
 
 
 # --------------------------------------------------------------------------------------- rows (src/parts/data/rows.py)
 
+SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"}
+JSON_SPACE = re.compile(r"[ \t\n\r]*")
 
-def json_lines(stream, name: str) -> list[dict]:
-    """Rows of JSONL; a broken line is named by file and number (blank lines count)."""
+
+def whole_rows(records: Iterable[tuple[int, dict | RowFlaw]], name: str) -> list[dict]:
+    """The rows of records; UserError names the line of the first that is none."""
     rows = []
-    for number, line in enumerate(stream, start=1):
-        if not line.strip():
-            continue
-        try:
-            rows.append(json.loads(line.decode()))
-        except UnicodeDecodeError as error:
-            got = f"{name}:{number}: got byte {line[error.start]:#04x}, which is not UTF-8"
-            raise UserError(f"{got}; expected UTF-8 text; try {OTHER_ENCODING}") from None
-        except (ValueError, RecursionError) as error:
-            raise UserError(f"{name}:{number}: got no JSON ({error}); expected one object a line") from None
-        got = f"{name}:{number}: got {line[:40].decode('utf-8', 'replace')!r}"
-        need(isinstance(rows[-1], dict), f"{got}; expected an object with a prompt")
+    for line, row in records:
+        need(not isinstance(row, RowFlaw), f"{name}:{line}: {row}")
+        rows.append(row)
     return rows
+
+
+def unique(pairs: list[tuple]) -> dict:
+    """A JSON object; RowFlaw where a key stands twice, of which Python would keep the last."""
+    row = dict(pairs)
+    if len(row) != len(pairs):
+        names = [key for key, _ in pairs]
+        twice = next(key for key in names if names.count(key) > 1)
+        raise RowFlaw(twice, "the key twice in one object", "each key once", "keeping one of them")
+    return row
+
+
+def plain_json(text: str):
+    """The value of JSON text.
+
+    Raises:
+        RowFlaw: it is none, or has a key twice in one object.
+    """
+    if flaw := flaw_of_bytes(text):
+        raise RowFlaw("row", flaw, "UTF-8 text", OTHER_ENCODING)
+    try:
+        return json.loads(text, object_pairs_hook=unique)
+    except RecursionError:
+        raise RowFlaw("row", "nesting too deep", "fewer levels", "storing the inner part as JSON text") from None
+    except ValueError as error:
+        at = getattr(error, "pos", 0)
+        got = f"no JSON ({error}, near {text[max(at - 20, 0) : at + 20]!r})"
+        raise RowFlaw("row", got, "one JSON object") from None
+
+
+def as_row(value) -> dict:
+    """A JSON value that is a row; RowFlaw for others, with advice of its own for bare messages."""
+    if isinstance(value, dict):
+        return value
+    is_chat = isinstance(value, list) and value and isinstance(value[0], dict)
+    advice = ['{"messages": […]} for each row, an answer in a field of its own'] if is_chat else []
+    raise RowFlaw("row", f"{type(value).__name__} {value!r:.60}", "a JSON object with named fields", *advice)
+
+
+def json_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """(line, row or its flaw) of JSONL. Lines end at line feeds only; blank ones are counted, not read."""
+    for number, line in enumerate(stream, start=1):
+        if line.strip():
+            try:
+                yield number, as_row(plain_json(line))
+            except RowFlaw as flaw:
+                flaw.parts["row"] = line.rstrip("\r\n")
+                yield number, flaw
+
+
+def json_records(text: str, name: str, known) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """(number, row or its flaw) of a JSON file: an array, an object that holds the rows, or objects in a row."""
+    decoder, values, at = json.JSONDecoder(object_pairs_hook=unique), [], JSON_SPACE.match(text).end()
+    flaw = flaw_of_bytes(text)
+    need(not flaw, f"{name}: got {flaw}; expected UTF-8 text; try {OTHER_ENCODING}")
+    try:
+        while at < len(text):
+            value, at = decoder.raw_decode(text, at)
+            values.append(value)
+            at = JSON_SPACE.match(text, at).end()
+    except RecursionError:
+        raise UserError(f"{name}: got JSON that is nested too deep; expected rows; try JSONL") from None
+    except RowFlaw as flaw:
+        raise UserError(f"{name}: {flaw}") from None
+    except ValueError as error:
+        got = f"{name}: got a file that is no JSON ({error}, near {text[max(at - 20, 0) : at + 20]!r})"
+        raise UserError(f"{got}; expected an array of objects; try mending it, or JSONL") from None
+    if len(values) == 1:
+        value = values[0]
+        inner = rows_in(value, name, known) if isinstance(value, dict) else value
+        values = inner if isinstance(inner, list) else values
+    for number, value in enumerate(values, start=1):
+        try:
+            yield number, as_row(value)
+        except RowFlaw as flaw:
+            yield number, flaw
+
+
+def parquet_records(source: str) -> Iterator[tuple[int, dict]]:
+    """(number, row) of a parquet file, 1000 read at a time."""
+    import pyarrow.parquet
+
+    number = 0
+    try:
+        with open(source, "rb") as raw:
+            refuse_no_data(raw.peek(), source, "parquet")
+            file = pyarrow.parquet.ParquetFile(raw)
+            size = sum(file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups))
+            need(
+                size <= MAX_BYTES, f"{source}: got {size} unpacked bytes; expected at most {MAX_BYTES}; try parts of it"
+            )
+            for batch in file.iter_batches(1000):
+                for row in batch.to_pylist():
+                    number += 1
+                    yield number, row
+    except (OSError, ValueError, pyarrow.ArrowException, RecursionError) as error:
+        raise UserError(f"{source}: got no readable parquet ({str(error)[:200]}); expected an intact file") from None
+
+
+def file_records(
+    source: str, form: str | None, encoding=None, delimiter=None, sure=False, known=()
+) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """(line or number, row or its flaw) of a file, or of stdin (`-`).
+
+    Args:
+        form: jsonl, json, csv, tsv, txt or parquet; None: told from the text.
+        encoding, delimiter: of the text; None: as the file shows.
+        sure: the form is as given, whatever the file shows.
+        known: columns that make an object a row, beside the usual ones.
+    """
+    name = "stdin" if source == "-" else source
+    if form == "parquet":
+        need(source != "-", "got parquet on stdin; expected a file, as parquet is not read in one go")
+        yield from parquet_records(source)
+        return
+    stream, form = open_text(source, form, encoding, sure)
+    try:
+        with stream:
+            if form in ("csv", "tsv"):
+                yield from table_rows(stream.read(), name, "," if form == "csv" else "\t", delimiter)
+            elif form == "txt":
+                yield from prompt_lines(stream)
+            elif form == "json":
+                yield from json_records(stream.read(), name, known)
+            else:
+                yield from json_lines(stream)
+    except (UnicodeDecodeError, OSError) as error:
+        raise UserError(f"{name}: got bytes that cannot be read ({error}); expected an intact file") from None
+
+
+def prompt_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """(line, row or its flaw) of one prompt a line; blank ones are skipped."""
+    for number, line in enumerate(stream, start=1):
+        flaw = flaw_of_bytes(line)
+        if line.strip():
+            yield (
+                number,
+                RowFlaw("prompt", flaw, "UTF-8 text", OTHER_ENCODING) if flaw else {"prompt": line.strip("\r\n")},
+            )
 
 
 def is_hub_id(source: str) -> bool:
     """Whether a name, not a local path, could be `owner/name` or `name` on the hub."""
     return not Path(source).exists() and not source.startswith((".", "/", "~")) and source.count("/") <= 1
-
-
-def json_rows(stream, name: str, form: str) -> list[dict]:
-    """Rows of JSON: a line each, a list of objects, or an object that holds them."""
-    if form == "json":
-        data = stream.read()
-        stream = io.BytesIO(data)
-        try:
-            value = json.loads(data) if data.strip() else []
-        except ValueError as error:
-            if "Extra data" not in str(error):
-                raise
-            value = json_lines(stream, name)
-    else:
-        value = json_lines(stream, name)
-    is_object = isinstance(value, dict)
-    value = (rows_in(value, name, alone=True) or [value]) if is_object else value
-    need(isinstance(value, list), f"{name}: got JSON that is not a list of objects; try JSONL, one object a line")
-    rows = []
-    for number, row in enumerate(value, start=1):
-        need(isinstance(row, dict), f"{name}, row {number}: got {str(row)[:40]!r}; expected an object with a prompt")
-        inner = None if is_object else rows_in(row, name, len(value) == 1)
-        rows += [row] if inner is None else inner
-    return rows
-
-
-def csv_rows(stream, name: str, form: str) -> list[dict]:
-    """Rows of CSV with a header; one that does not fit is named by its line."""
-    rows = []
-    for line, row in table_rows(stream, name, "," if form == "csv" else "\t"):
-        need(isinstance(row, dict), f"{name}:{line}: {row}")
-        rows.append(row)
-    return rows
-
-
-def read_parquet(source: str) -> list[dict]:
-    """Read a parquet file."""
-    import pyarrow.parquet
-
-    with open(source, "rb") as raw:
-        refuse_no_data(raw.peek(), source, "parquet")
-        return pyarrow.parquet.read_table(raw).to_pylist()
-
-
-FORMS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"}
 
 
 def hub_rows(source: str) -> Iterator[dict]:
@@ -1449,24 +1303,15 @@ def hub_is_reached() -> bool:
 
 def read_rows(source: str) -> list[dict]:
     """Read rows from a JSONL, JSON, CSV, TSV or parquet file, or from the hub: `owner/name[:config][@split]`."""
-    path, form = Path(source), FORMS.get(Path(source).suffix.lower())
+    path, form = Path(source), SUFFIXES.get(Path(source).suffix.lower())
     if not path.is_file():
         need(
             is_hub_id(source) and not form,
             f"got data {source!r}, which is not a file; expected JSONL, JSON, CSV, parquet or a hub id",
         )
         return chat_rows(hub_rows(source), source)
-    need(form, f"got data {source!r}; expected a name ending in {', '.join(FORMS)}; try data_loader.py for others")
-    try:
-        if form == "parquet":
-            rows = read_parquet(source)
-        else:
-            stream, form = open_data(source, form)
-            with stream:
-                rows = (csv_rows if form in ("csv", "tsv") else json_rows)(stream, source, form)
-    except (ValueError, OSError, RecursionError) as error:
-        raise UserError(f"{path}: got a file that cannot be read ({error}); expected valid {path.suffix}") from None
-    return chat_rows(rows, source)
+    need(form, f"got data {source!r}; expected a name ending in {', '.join(SUFFIXES)}; try data_loader.py for others")
+    return chat_rows(whole_rows(file_records(source, form), source), source)
 
 
 def chat_rows(rows: Iterable[dict], source: str) -> list[dict]:
@@ -1613,10 +1458,9 @@ def choice_columns(row: dict) -> tuple[str, ...]:
             continue
         if isinstance(value, str) and (name == "choice" or value.strip() in ("[]", "{}")):
             continue
-        if name == "answers":  # ReClor's, or with a truth value each; elsewhere accepted answers
+        if name == "answers":  # ReClor's; elsewhere accepted answers
             several = isinstance(value, list) and len(value) > 1 and row.get("answer") is None
-            judged = several and isinstance(value[0], dict) and bool in map(type, value[0].values())
-            if not several or not (judged or any(row.get(number) is not None for number in NUMBER_KEYS)):
+            if not several or not any(row.get(number) is not None for number in NUMBER_KEYS):
                 continue
         return (name,)
     for family in families:
@@ -1646,20 +1490,16 @@ def squeezed(text: str) -> str:
 
 def is_json_schema(name: str, value) -> bool:
     """Whether a column named as a schema holds a JSON Schema, by which a reward checks, and no tables of a database."""
-    if head_of(name) != "schema":
-        return False
-    try:
+    schema = value
+    with contextlib.suppress(ValueError):
         schema = json.loads(value) if isinstance(value, str) else value
-    except ValueError:
-        return False
-    if not isinstance(schema, dict):
+    if head_of(name) != "schema" or not isinstance(schema, dict):
         return False
     properties, kind = schema.get("properties"), schema.get("type")
     if isinstance(properties, dict) and all(isinstance(one, dict | bool) for one in properties.values()):
         return True
-    return bool(schema.keys() & {"$schema", "$ref", "anyOf", "oneOf", "allOf"}) or (
-        isinstance(kind, str) and kind in JSON_TYPES
-    )
+    marks = schema.keys() & {"$schema", "$ref", "anyOf", "oneOf", "allOf"}
+    return bool(marks) or (isinstance(kind, str) and kind in JSON_TYPES)
 
 
 def unread_parts(row: dict, prompt) -> list[str]:
@@ -1701,11 +1541,10 @@ def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
     counts, answered = Counter(), 0
     for row, prompt in asked:
         counts.update([] if is_prepared(row) else unread_parts(row, prompt))
-        turns = turns_in(prompt) if isinstance(prompt, str) else None
-        answered += bool(turns) and turns[-1]["role"] == "assistant" and turns[-1]["content"] != ""
+        answered += holds_answer(prompt)
     if answered:
         got = f"got {answered} of {len(asked)} prompts that are whole dialogues, answers included"
-        say(f"warning: {source}: {got}; try `python scripts/data_loader.py {source} --out FILE.jsonl`")
+        say(f"warning: {source}: {got}; expected messages; try a file in which `messages` lists the turns")
     if counts:
         names = ", ".join(f"{name} (in {count} of {len(asked)} rows)" for name, count in counts.items())
         say(
@@ -2331,8 +2170,6 @@ REWARD_STATE = OwnState()
 
 # -------------------------------------------------------------- schema examples (src/parts/rewards/schema_examples.py)
 
-CLASSES = {"DIGIT": r"\d", "SPACE": r"\s", "WORD": r"\w"}
-
 
 def checker_of(schema):
     """A validator of a JSON Schema, which fetches nothing; raises what jsonschema raises for one that is invalid."""
@@ -2345,7 +2182,10 @@ def checker_of(schema):
 
 
 def example_of(schema):
-    """A value that a JSON Schema, or its text, accepts, as full as its properties allow; None where none was found."""
+    """A value that a JSON Schema, or its text, accepts, as full as its properties allow; None where none was found.
+
+    Deliberately left out: texts for a pattern, and what `if` asks for.
+    """
     try:
         schema = json.loads(schema) if isinstance(schema, str) else schema
         checker = checker_of(schema)
@@ -2360,10 +2200,6 @@ def examples(schema, root, depth: int):
         return ["text"] if schema else []
     if "$ref" in schema:
         return examples(target_of(schema["$ref"], root) | without(schema, "$ref"), root, depth + 1)
-    if "if" in schema:
-        rest = {name: value for name, value in schema.items() if name not in ("if", "then", "else")}
-        held, not_held = [schema["if"], schema.get("then")], [schema.get("else")]
-        return [x for parts in (held, not_held) for x in examples(merged([rest, *parts]), root, depth)]
     for word in ("anyOf", "oneOf"):
         if word in schema:
             choices = (examples(merged([without(schema, word), one]), root, depth) for one in schema[word])
@@ -2413,44 +2249,7 @@ def values_of(schema: dict, root, depth: int) -> list:
         return [int(x) if x == int(x) else x for x in [step, 0, *near]]
     if kind != "string":
         return [True, False] if kind == "boolean" else [None]
-    if "pattern" not in schema:
-        return [("text " * (low // 5 + 1)).strip().ljust(low, "x")[:high]]
-    tree = re._parser.parse(schema["pattern"])
-    return [matching(tree, least) for least in (1, low)]
-
-
-def matching(tree, least: int) -> str:
-    """A text for a parsed regular expression, in which what may be repeated stands `least` times."""
-    text = ""
-    for operation, value in tree:
-        name = str(operation)
-        if name.endswith("REPEAT"):
-            text += matching(value[2], least) * min(value[1], max(value[0], least))
-        elif name in ("SUBPATTERN", "ATOMIC_GROUP"):
-            text += matching(value[-1] if name == "SUBPATTERN" else value, least)
-        elif name == "BRANCH":
-            text += matching(value[1][0], least)
-        elif name not in ("AT", "ASSERT", "ASSERT_NOT"):
-            text += character([*value] if name == "IN" else [(operation, value)])
-    return text
-
-
-def character(members: list) -> str:
-    """A character of a class of a regular expression: the first printable one, or else one that it names."""
-
-    def fits(char: str, operation, value) -> bool:
-        name, word = str(operation), str(value).removeprefix("CATEGORY_")
-        if name == "CATEGORY":
-            return bool(re.match(CLASSES[word.removeprefix("NOT_")], char)) != word.startswith("NOT_")
-        inside = value[0] <= ord(char) <= value[1] if name == "RANGE" else ord(char) == value
-        return name == "ANY" or inside != (name == "NOT_LITERAL")
-
-    negated = str(members[0][0]) == "NEGATE"
-    members = members[negated:]
-    order = string.ascii_letters + string.digits + string.punctuation + " "
-    named = {"LITERAL": lambda value: value, "RANGE": lambda value: value[0]}
-    others = [chr(named[str(operation)](value)) for operation, value in members if str(operation) in named]
-    return next((c for c in [*order, *others] if any(fits(c, *m) for m in members) != negated), "")
+    return [("text " * (low // 5 + 1)).strip().ljust(low, "x")[:high]]
 
 
 def objects(schema: dict, root, depth: int) -> list:
@@ -3312,47 +3111,6 @@ CALL_FORMATS = {
 }
 
 
-def trl_response_template(tokenizer) -> dict | None:
-    """The response template that TRL, where it is installed, knows for the tokenizer's chat template."""
-    try:
-        from trl.chat_template_utils import add_response_schema
-
-        return add_response_schema(copy.copy(tokenizer)).response_template
-    except (ImportError, ValueError):
-        return None
-
-
-def call_format(tokenizer, choice: str = "") -> str | dict:
-    """How a model writes tool calls: the choice, or the tokenizer's response template, or what its chat template shows.
-
-    Returns:
-        A name in CALL_FORMATS, or a response template of transformers.
-    """
-    known = [*CALL_FORMATS, "template"]
-    need(
-        not choice or choice in known,
-        f"got tool format {choice!r}; expected {', '.join(known)}{suggest(choice, known)}",
-    )
-    response_template = getattr(tokenizer, "response_template", None)
-    if response_template and choice in ("", "template"):
-        return response_template
-    need(choice != "template", "got tool format 'template', but the tokenizer has no response_template")
-    text = tokenizer.get_chat_template() if tokenizer.chat_template else ""
-    if choice:
-        return choice
-    if "<arg_key>" not in text:  # GLM's `<tool_call>` holds no JSON
-        for name, (_, mark) in CALL_FORMATS.items():
-            if mark in text:
-                return name
-    trl_template = trl_response_template(tokenizer)
-    if trl_template is None:
-        raise UserError(
-            f"got a chat template that shows no known form of tool calls; expected one of {', '.join(CALL_FORMATS)}; "
-            "try naming it, or a tokenizer with a response_template (transformers' response parsing)"
-        )
-    return trl_template
-
-
 @functools.cache  # said once
 def warn_of_untagged_call(tool: str, form: str) -> None:
     bare = "" if form == "llama3_json" else "--tool_format llama3_json where the whole answer is JSON, "
@@ -3834,50 +3592,6 @@ def difference(decode, one: list[int], two: list[int]) -> str:
     """Where two renderings part, as text."""
     part = next((i for i, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), min(len(one), len(two)))
     return f"{decode(one[part : part + 12])!r} becomes {decode(two[part : part + 12])!r}"
-
-
-def training_template(tokenizer) -> str | None:
-    """TRL's form of a tokenizer's chat template that keeps earlier turns, where TRL is installed and has one."""
-    try:
-        from trl.chat_template_utils import get_training_chat_template
-
-        return get_training_chat_template(tokenizer)
-    except (ImportError, ValueError):
-        return None
-    except Exception as error:  # its own checks render conversations that a template may refuse
-        say(f"note: TRL has no training template for this tokenizer ({error})")
-        return None
-
-
-def turn_bridge(tokenizer, end_ids: list[int], environments: Environments, settings: dict | None = None) -> TurnBridge:
-    """The bridge for a model's template, or for TRL's form of it that keeps earlier turns.
-
-    Raises:
-        UserError: the template rewrites earlier turns, and there is no other.
-    """
-
-    def problem(bridge: TurnBridge) -> str:
-        kinds = environments.kinds.values()
-        return next(filter(None, (bridge.check(kind.tools, kind.talks) for kind in kinds)), "")
-
-    bridge = TurnBridge(tokenizer, end_ids, settings)
-    fault = problem(bridge)
-    if not fault:
-        return bridge
-    other = training_template(tokenizer)
-    if other:
-        bridge = TurnBridge(tokenizer, end_ids, settings, other)
-        if not problem(bridge):
-            say(
-                f"note: the chat template cannot be continued turn by turn: {fault}; sampling and training with "
-                "TRL's form of it, which keeps earlier turns: serve the model with that one too"
-            )
-            return bridge
-    raise UserError(
-        f"the chat template cannot be continued turn by turn: {fault}; expected one whose rendering of a conversation "
-        'begins with that of its earlier turns; try --chat_template FILE, --chat_template_kwargs {"enable_thinking": '
-        "true or false}, or another model"
-    )
 
 
 # ------------------------------------------------------------- conversations (src/parts/environments/conversations.py)
@@ -5803,24 +5517,6 @@ def shared_out(make: Callable, rows: list[dict], noise) -> list[dict]:
     return gather_rows(samples, failure, shares)
 
 
-# ------------------------------------------------------------ thresholds (src/programs/reward_preflight/thresholds.py)
-
-LIBRARY = str(Path(__file__).resolve().parent.parent / "examples" / "reward_functions_library.py")
-OWN_DATA = Path(__file__).resolve().parent.parent / "assets" / "data"  # for the embedded model, which reads plain text
-LOAD_LIMIT_S = 300.0  # an import may load torch or a judge
-KINDS = ("raised", "hung", "died", "malformed", "not_finite")  # how a call fails
-GIVE_UP = 3  # calls over the time limit, or dead processes, after which a function is not called again
-BATCH = 64  # completions per call
-TRIAL_ROWS = 8  # rows on which the gold formats compete
-PROBE_ROWS = 32  # rows from which probes are made
-PAYING_ROWS = 0.05  # share of a probe's rows that may be paid more than allowed, each a warning
-SLOW_S = 1.0  # a completion above this is a warning
-TOKEN_CHARACTERS = 4  # characters that stand for a token
-LONGEST = 40_000  # characters of a probe where the run sets no limit
-POLICY_ROWS = 8  # rows on which scripted policies play; gold plays all
-AGAIN_ROWS = 4  # of which as many are played again, and all at once
-
-
 # ------------------------------------------------------ rows and gold (src/programs/reward_preflight/rows_and_gold.py)
 
 SOLUTIONS = ("solution", "completion", "response", "canonical_solution", "code")  # columns with a whole completion
@@ -5886,6 +5582,22 @@ def make_row(raw: dict, where: str, number: int, args) -> dict:
     return row
 
 
+def load_rows(args, count: int) -> list[dict]:
+    """`count` rows of --data, drawn with the seed and in their order; all for 0."""
+    raw = read_rows(args.data)
+    need(raw, f"got data {args.data!r} without rows; expected at least one")
+    rows = [make_row(row, f"{args.data}, row {i}", i, args) for i, row in enumerate(raw, 1)]
+    warn_unread(args.data, [(row, row[args.prompt_column]) for row in raw])
+    return pick(rows, count, args.seed)
+
+
+def pick(rows: list[dict], count: int, seed: int) -> list[dict]:
+    """`count` rows drawn with a seed, in their order; all for 0."""
+    if not 0 < count < len(rows):
+        return rows
+    return [rows[i] for i in sorted(random.Random(seed).sample(range(len(rows)), count))]
+
+
 def fill(template: str, values: dict) -> str:
     """Put values in the places `{name}` of a template; the braces of a LaTeX command stay."""
     template = re.sub(r"(\\[A-Za-z]+)\{(\w+)\}", r"\1{{\2}}", template)
@@ -5928,6 +5640,8 @@ def is_code(row: dict) -> bool:
 
 
 # -------------------------------------------------------------------- probes (src/programs/reward_preflight/probes.py)
+
+LONGEST = 40_000  # characters of a probe where the run sets no limit
 
 PROBES = {}  # name -> (share of gold's score it may get, function)
 
@@ -6119,25 +5833,15 @@ def same_task(a: dict, b: dict) -> bool:
 
 # ---------------------------------------------------- reward process (src/programs/reward_preflight/reward_process.py)
 
-
-def load_parts(specs: list[str]) -> dict[str, tuple]:
-    """{name: (function, weight)} of everything that the specs name; a preset stands for its functions."""
-    parts = {}
-    for function, weight in [pair for spec in specs for pair in load_rewards(spec)]:
-        name = getattr(function, "__name__", type(function).__name__)
-        while name in parts:
-            name += "_2"
-        parts[name] = as_reward(function), weight
-    return parts
+LOAD_LIMIT_S = 300.0  # an import may load torch or a judge
+TRL_EXTRAS = {"trainer_state": None, "log_extra": lambda *_: None, "log_metric": lambda *_: None}
 
 
 def declared_range(function) -> str:
     """The first `[low, high]` or `{low, …, high}` of a docstring before its examples, after `Range:` if it has that."""
     doc = (inspect.getdoc(function) or "").partition(">>>")[0]
-    for match in re.finditer(r"[\[{][^][{}\n]*,[^][{}\n]*[]}]", doc[max(0, doc.find("Range:")) :]):
-        if any(end is not None for end in bounds(match[0])):
-            return match[0]
-    return ""
+    ranges = re.findall(r"[\[{][^][{}\n]*,[^][{}\n]*[]}]", doc[max(0, doc.find("Range:")) :])
+    return next((text for text in ranges if any(end is not None for end in bounds(text))), "")
 
 
 def bounds(text: str) -> tuple[float | None, float | None]:
@@ -6146,23 +5850,13 @@ def bounds(text: str) -> tuple[float | None, float | None]:
     return number_of(items[0]), number_of(items[-1])
 
 
-TRL_EXTRAS = {"trainer_state": None, "log_extra": lambda *_: None, "log_metric": lambda *_: None}
-
-
 def describe(name: str, function, weight: float) -> dict:
     """What the checks have to know about a function."""
-    parameters = inspect.signature(function).parameters.values()
-    required = [p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-    return {
-        "name": name,
-        "weight": weight,
-        "range": declared_range(function),
-        "needs_group": bool(getattr(function, "needs_group", False)),
-        "needs": [parameter for parameter in required if parameter not in TRL_EXTRAS],
-        "names": [p.name for p in parameters],
-        # of a function of one sample, our trainers pass the columns that it names
-        "takes_any": isinstance(function, PerSample) or any(p.kind is p.VAR_KEYWORD for p in parameters),
-    }
+    variadic = any(p.kind is p.VAR_KEYWORD for p in inspect.signature(function).parameters.values())
+    about = {"name": name, "weight": weight, "range": declared_range(function)}
+    about["needs_group"] = bool(getattr(function, "needs_group", False))
+    # of a function of one sample, our trainers pass the columns that it names
+    return about | {"takes_any": isinstance(function, PerSample) or variadic}
 
 
 def as_scores(result, count: int) -> dict:
@@ -6181,7 +5875,7 @@ def as_scores(result, count: int) -> dict:
 
 
 def own_frame(frames: list[tuple], files: list[str]) -> str:
-    """The first of (file, line, function) that is in one of the reward files; the first at all where none is."""
+    """The first of (file, line, function) that is in one of the user's files; the first at all where none is."""
     paths = {Path(file).resolve() for file in files}
     file, line, name = next((f for f in frames if Path(f[0]).resolve() in paths), (frames or [("", 0, "")])[0])
     return f"{file}:{line}, in {name}" if file else ""
@@ -6209,13 +5903,24 @@ def call_once(function, arguments: dict, files: list[str], limits: CallLimits) -
     return reply | {"changed": pickle.dumps(arguments) != before}
 
 
+def load_functions(specs: list[str], row: dict) -> tuple:
+    """(descriptions of all that the specs name, function that answers a call); a preset stands for its functions."""
+    files, reward = [file_of(spec) for spec in specs], Reward(specs)
+    check_columns(reward.functions, row, tuple(TRL_EXTRAS))
+
+    def answer(name: str, arguments: dict) -> dict:
+        return call_once(reward.functions[name], arguments, files, reward.limits)
+
+    return [describe(name, function, reward.weights[name]) for name, function in reward.functions.items()], answer
+
+
 def serve_calls(connection: Connection, trace: int, subject: str, load) -> None:
-    """Loop of the reward's process: load, then answer (name, arguments, limit) until the other side hangs up.
+    """Loop of the process: load, then answer (name, arguments, limit) until the other side hangs up.
 
     Args:
         load: returns (description for the other side, function that answers a name and arguments).
     """
-    sys.dont_write_bytecode = True  # no __pycache__ beside the reward file
+    sys.dont_write_bytecode = True  # no __pycache__ beside the user's file
     try:
         description, answer = load()
     except UserError as error:
@@ -6237,41 +5942,33 @@ def serve_calls(connection: Connection, trace: int, subject: str, load) -> None:
         connection.send(reply)
 
 
-def load_functions(specs: list[str], limits: tuple) -> tuple:
-    """`load` of serve_calls for rewards."""
-    files, parts = [file_of(spec) for spec in specs], load_parts(specs)
+class OwnProcess:
+    """A process in which the user's code runs.
 
-    def answer(name: str, arguments: dict) -> dict:
-        return call_once(parts[name][0], arguments, files, CallLimits(*limits))
+    Args:
+        kind: rewards or environment, as `serve` knows them.
+        loaded: keyword arguments of the kind's loading function.
+        files: the user's files, in which faults are looked for.
+    """
 
-    return [describe(name, *part) for name, part in parts.items()], answer
-
-
-class RewardProcess:
-    """The process in which rewards run: a hang or crash costs one call, and the next starts a new one."""
-
-    kind = "rewards"
-
-    def __init__(self, specs: list[str], timeout_s: float, limits: CallLimits | None = None):
-        limits = limits or CallLimits()
-        self.label, self.files = f"reward {', '.join(specs)}", [file_of(spec) for spec in specs]
-        self.loaded = {"specs": specs, "limits": (limits.timeout, limits.concurrency, limits.retries)}
-        self.timeout_s, self.process, self.trace = timeout_s, None, tempfile.TemporaryFile()
-        self.functions = self.start()
+    def __init__(self, kind: str, subject: str, loaded: dict, files: list[str], timeout_s: float):
+        self.kind, self.subject, self.loaded, self.files, self.timeout_s = kind, subject, loaded, files, timeout_s
+        self.process, self.trace = None, tempfile.TemporaryFile()
+        self.about = self.start()
 
     def start(self):
         """Start the process and return what it says of what it has loaded."""
         self.connection, theirs = Pipe()
         inherited = [theirs.fileno(), self.trace.fileno()]
         command = [sys.executable, str(Path(__file__).resolve()), "--serve", str(inherited[0])]
-        # what a reward prints goes to stderr; an own session, so that its children can be ended with it
+        # what the user's code prints goes to stderr; an own session, so that its children can be ended with it
         keep = {"stdin": subprocess.DEVNULL, "stdout": 2, "pass_fds": inherited, "start_new_session": True}
         self.process = subprocess.Popen(command, **keep)
         theirs.close()
-        self.connection.send((self.kind, inherited[1], self.label, self.loaded))
+        self.connection.send((self.kind, inherited[1], self.subject, self.loaded))
         answer = self.receive(LOAD_LIMIT_S)
         if answer is None:
-            answer = f"got {self.label}: importing it {self.end()}; expected an import that returns"
+            answer = f"got {self.subject}: importing it {self.end()}; expected an import that returns"
         if isinstance(answer, str):
             self.__exit__()
             raise UserError(answer)
@@ -6290,7 +5987,7 @@ class RewardProcess:
             return None
 
     def call(self, name: str, arguments: dict, limit_s: float = 0.0) -> dict:
-        """One call of a function; {"hung": why} past the time limit, {"died": why} if the process ended."""
+        """One call; {"hung": why} past the time limit, {"died": why} if the process ended."""
         limit_s = limit_s or self.timeout_s
         if self.process is None:
             self.start()
@@ -6303,16 +6000,11 @@ class RewardProcess:
         seconds, how = time.perf_counter() - started, self.end()
         if seconds < limit_s:
             return {"died": how, "seconds": seconds}
-        where = own_frame(self.stuck_at(), self.files)
-        return {"hung": f"took more than {limit_s:g} s", "where": where, "seconds": seconds}
-
-    def stuck_at(self) -> list[tuple]:
-        """(file, line, function) of the frames that the process dumped when it hung, innermost first."""
-        self.trace.seek(0)
-        text = self.trace.read().decode(errors="replace")
+        self.trace.seek(0)  # the frames that it dumped, innermost first
+        frames = re.findall(r'File "(.*?)", line (\d+) in (.*)', self.trace.read().decode(errors="replace"))
         self.trace.seek(0)
         self.trace.truncate()
-        return re.findall(r'File "(.*?)", line (\d+) in (.*)', text)
+        return {"hung": f"took more than {limit_s:g} s", "where": own_frame(frames, self.files), "seconds": seconds}
 
     def end(self) -> str:
         """End the process and its children, and say how it ended."""
@@ -6334,9 +6026,388 @@ class RewardProcess:
         self.trace.close()
 
 
+def reward_process(args, rows: list[dict]) -> OwnProcess:
+    """The process of the rewards, which need the columns of these rows."""
+    row = {"prompt": rows[0]["prompt"], "columns": {name: value for r in rows for name, value in r["columns"].items()}}
+    files, subject = [file_of(spec) for spec in args.reward], f"reward {', '.join(args.reward)}"
+    return OwnProcess("rewards", subject, {"specs": args.reward, "row": row}, files, args.timeout_s)
+
+
 def file_of(spec: str) -> str:
     """The file of `FILE.py:function[*weight]`."""
     return spec.partition("*")[0].rpartition(":")[0]
+
+
+# ------------------------------------------------------------------ scoring (src/programs/reward_preflight/scoring.py)
+
+KINDS = ("raised", "hung", "died", "malformed", "not_finite")  # how a call fails
+GIVE_UP = 3  # calls over the time limit, or dead processes, after which a function is not called again
+BATCH = 64  # completions per call
+TOKEN_CHARACTERS = 4  # characters that stand for a token
+PAYING_ROWS = 0.05  # share of a probe's rows that may be paid more than allowed, each a warning
+
+
+class Findings:
+    """What was found; of each check three are kept, the others counted."""
+
+    def __init__(self):
+        self.kept, self.counts = [], Counter()
+
+    def add(self, check: str, message: str, failed: bool, advice: str, extra: dict | None = None) -> None:
+        """Add a finding, which fails or warns."""
+        self.counts[check] += 1
+        entry = {"severity": "fail" if failed else "warning", "check": check, "message": message, "try": advice}
+        if self.counts[check] <= 3:
+            self.kept.append(entry | (extra or {}))
+
+    def verdict(self) -> dict:
+        """The end of a report: failures come first, and without them all is ready."""
+        self.kept.sort(key=lambda finding: finding["severity"] != "fail")
+        more = {check: count - 3 for check, count in self.counts.items() if count > 3}
+        ready = all(finding["severity"] != "fail" for finding in self.kept)
+        return {"findings": self.kept, "more_findings": more, "ready": ready}
+
+
+def payment_status(find, line: dict, shares: list[tuple[float, object]], noun: str, advice: str) -> str:
+    """Status of a probe or policy, with findings about what is paid more than it may be.
+
+    Args:
+        find: `find(check, message, evidence, failed, advice)` adds a finding.
+        line: its name, what it says, the mean share of gold that it is paid and the share that is allowed.
+        shares: (share of gold, evidence) of its rows.
+    """
+    allowed, summary = line["allowed"], line["what"]
+    paying = sorted((pair for pair in shares if pair[0] > allowed + 1e-6), key=lambda pair: -pair[0])
+    failed = bool(paying) and (line["share"] > allowed + 1e-6 or len(paying) > PAYING_ROWS * len(shares))
+    for share, evidence in paying[:3]:
+        paid = f"pays {share:.0%} of gold's {noun}, {allowed:.0%} allowed"
+        allow = f"--allow {line['name']}={math.ceil(100 * share) / 100:g}"
+        text = f"{paid}, for: {summary[0].lower()}{summary[1:-1]}"
+        find(line["name"], text, evidence, failed, f"{advice}, or {allow} if it is meant")
+    return "FAIL" if failed else "warning" if paying else "pass"
+
+
+def excerpt(text: str, width: int = 100) -> str:
+    """The beginning of a text on one line."""
+    return repr(text if len(text) <= width else text[:width] + "…")[1:-1]
+
+
+@dataclass
+class Graded:
+    """A completion of a row with its scores by function; `problems` says why one is missing."""
+
+    row: dict
+    text: str
+    parts: dict[str, float | None] = field(default_factory=dict)
+    problems: dict[str, str] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)  # only where it was called alone
+
+
+class Grader:
+    """Scores completions with every function, in batches; a batch that fails is scored one completion at a time."""
+
+    def __init__(self, process: OwnProcess, seen=lambda *_: None):
+        self.process, self.seen = process, seen  # seen(kind, function, message, graded) is told of each problem
+        self.weights = {f["name"]: f["weight"] for f in process.about}
+        self.tallies = {name: Counter() for name in self.weights}  # calls, completions, none and the kinds of KINDS
+        self.singly = set()  # functions for which a batch took longer than the limit
+
+    def grade(self, pairs: list[tuple[dict, str]], alone: bool = False) -> list[Graded]:
+        """Score (row, completion) pairs with every function."""
+        results = [Graded(row, text) for row, text in pairs]
+        for name in self.weights:
+            size = 1 if alone or name in self.singly else BATCH
+            for start in range(0, len(results), size):
+                self.score(name, results[start : start + size])
+        return results
+
+    def score(self, name: str, piece: list[Graded]) -> None:
+        """Fill in one function's scores of a batch; where the batch fails, of its completions one by one."""
+        tally = self.tallies[name]
+        if tally["hung"] + tally["died"] >= GIVE_UP:
+            for graded in piece:
+                graded.problems[name] = f"not called after {GIVE_UP} calls that hung or died"
+            return
+        texts = [graded.text for graded in piece]
+        ids = [list(range(1, 1 + math.ceil(len(text) / TOKEN_CHARACTERS))) for text in texts]
+        reply = self.process.call(name, reward_arguments([graded.row for graded in piece], texts, ids))
+        if reply.get("changed"):
+            self.count("changed", name, "changes its inputs", piece[0])
+        if "values" in reply:
+            self.keep(name, piece, reply)
+            return
+        kind = next(kind for kind in KINDS if kind in reply)
+        if len(piece) == 1:
+            tally["completions"] += 1
+            piece[0].problems[name] = reply[kind]
+            self.count(kind, name, f"{reply[kind]} ({reply['where']})" if reply.get("where") else reply[kind], piece[0])
+            return
+        for graded in piece:
+            self.score(name, [graded])
+        if not any(name in graded.problems for graded in piece):
+            message = f"{reply[kind]} on a batch of {len(piece)}, though on no completion alone"
+            self.count("slow_batch" if kind == "hung" else "batch", name, message, piece[0])
+            self.singly |= {name} if kind == "hung" else set()
+
+    def count(self, kind: str, name: str, message: str, graded: Graded) -> None:
+        """Count a problem of a function and tell of it."""
+        self.tallies[name][kind] += 1
+        self.seen(kind, name, message, graded)
+
+    def keep(self, name: str, piece: list[Graded], reply: dict) -> None:
+        """Store the scores of a batch."""
+        self.tallies[name] += Counter(completions=len(piece), none=reply["values"].count(None) - len(reply["bad"]))
+        for i, (graded, value) in enumerate(zip(piece, reply["values"], strict=True)):
+            graded.parts[name] = value
+            if len(piece) == 1:
+                graded.seconds[name] = reply["seconds"]
+            if i in reply["bad"]:
+                graded.problems[name] = reply["bad"][i]
+                self.count("not_finite", name, reply["bad"][i], graded)
+
+    def total(self, graded: Graded) -> float | None:
+        """The weighted sum of a completion's scores; None where no function applies or one failed."""
+        parts = {name: value for name, value in graded.parts.items() if value is not None}
+        if graded.problems or not parts:
+            return None
+        return sum(self.weights[name] * value for name, value in parts.items())
+
+
+# -------------------------------------------------------------- preflight (src/programs/reward_preflight/preflight.py)
+
+OWN_DATA = Path(__file__).resolve().parent.parent / "assets" / "data"  # for the embedded model, which reads plain text
+FULL_SHARE = 0.95  # of the highest score: full marks, but for a small part such as one that shapes the length
+MIN_RECALL = 0.95  # share of gold that must have full marks
+TRIAL_ROWS = 8  # rows on which the gold formats compete
+PROBE_ROWS = 32  # rows from which probes are made
+SLOW_S = 1.0  # a completion above this is a warning
+PASS_RATES = (0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
+ADVICE = {
+    "raised": "score such a completion with the lowest value; raise only for wrong columns",
+    "hung": "bound the work in a process that can be killed; --timeout_s for more time",
+    "died": "never end the process; run native or untrusted code in another",
+    "malformed": "return a list with one entry per completion",
+    "not_finite": "return a finite number, or None where the function does not apply",
+    "changed": "copy what you change: other functions get the same lists",
+    "batch": "score each completion by itself: batches differ with the number of processes and the order of the data",
+    "slow_batch": "--timeout_s for more time, or an async function",
+    "not_deterministic": "seed what is random; temperature 0 and a cache for a judge",
+    "signature": "add **kwargs",
+    "latency": "bound the work per completion, or make it async",
+    "long_gold": "a larger --max_new_tokens, or shorter references",
+    "chat": "--chat here and in the run, or chat messages; nothing for a base model",
+}
+WARNINGS = {"slow_batch", "signature", "latency", "none", "long_gold", "chat"}  # findings that never fail
+
+
+class Preflight:
+    """Runs the checks one after another; `report` is what --json prints."""
+
+    def __init__(self, args, rows: list[dict], process: OwnProcess):
+        self.args, self.rows, self.functions = args, rows, process.about
+        self.grader = Grader(process, lambda kind, name, text, graded: self.find(kind, f"{name} {text}", graded))
+        self.findings = Findings()
+        self.whole = {function["name"] for function in self.functions if function["needs_group"]}
+        size = args.group_size
+        table = [{"pass_rate": p, "zero_std": round(p**size + (1 - p) ** size, 6)} for p in PASS_RATES]
+        self.report = {"reward": args.reward, "data": args.data, "rows": len(rows), "seed": args.seed}
+        self.report |= {"profile": args.profile, "groups": {"group_size": size, "table": table}}
+
+    def find(
+        self, check: str, message: str, graded: Graded | None = None, failed: bool = True, advice: str = ""
+    ) -> None:
+        """Add a finding; the fourth and later of a check are only counted."""
+        advice, extra = advice or ADVICE.get(check, ""), {}
+        if graded:
+            score = self.grader.total(graded)
+            extra = {"row": graded.row["number"], "completion": excerpt(graded.text), "score": score}
+            if len(graded.text) > LONGEST // 2 and not self.args.limit_characters:
+                advice += "; or say --max_new_tokens N, if completions of the run are shorter"
+        varies = self.args.profile == "judge" and check in ("not_deterministic", "batch")
+        self.findings.add(check, message, failed and not varies and check not in WARNINGS, advice, extra)
+
+    def run(self) -> dict:
+        """All checks; returns the report with the verdict."""
+        golds = self.gold()
+        self.judge_gold(golds)
+        self.probes(golds)
+        self.contract(golds)
+        self.describe(golds)
+        return self.report | self.findings.verdict()
+
+    # ---- gold
+
+    def full(self, graded: Graded) -> float:
+        """The highest score by the documented ranges (1 without one) of the functions that apply to a completion."""
+        if self.args.full_score is not None:
+            return self.args.full_score
+        tops = 0.0
+        for function in self.functions:
+            name, (low, high) = function["name"], bounds(function["range"])
+            ends = (low or 0.0, 1.0 if high is None else high)
+            applies = graded.parts.get(name) is not None or name in graded.problems
+            # a score that compares the completions of a group is no part of what one alone can reach
+            tops += max(function["weight"] * end for end in ends) if applies and name not in self.whole else 0.0
+        return tops
+
+    def is_full(self, graded: Graded) -> bool:
+        """Whether a completion has full marks."""
+        total, full = self.grader.total(graded), self.full(graded)
+        return total is not None and total >= full * (FULL_SHARE if full > 0 else 1.0) - 1e-6
+
+    def figures(self, results: list[Graded]) -> dict:
+        """Share of full marks among the rows to which a function applies, mean score, share of None."""
+        totals = [total for graded in results if (total := self.grader.total(graded)) is not None]
+        applicable = len(totals) + sum(bool(graded.problems) for graded in results)
+        full = sum(map(self.is_full, results)) / max(1, applicable)
+        return {"full_marks": full, "mean": statistics.fmean(totals or [0.0]), "none": 1 - applicable / len(results)}
+
+    def gold(self) -> list[Graded]:
+        """Score the reference completions in the format that scores best."""
+        variants = {row["number"]: gold_variants(row, self.args) for row in self.rows}
+        rows = [row for row in self.rows if variants[row["number"]]]
+        need(
+            rows,
+            f"{self.args.data}: got columns {', '.join(self.rows[0]['columns']) or 'none'} without a reference "
+            f"completion; expected one of {', '.join((*SOLUTIONS, *answer_columns(self.args)))}; "
+            "try --answer_column, --gold_column or --gold_template with a completion of full marks",
+        )
+        table = {}
+        for name in dict.fromkeys(name for row in rows for name in variants[row["number"]]):
+            pairs = [(row, variants[row["number"]][name]) for row in rows if name in variants[row["number"]]]
+            table[name] = self.figures(self.grader.grade(pairs[:TRIAL_ROWS]))
+        order = sorted(table, key=lambda name: (-table[name]["full_marks"], -table[name]["mean"]))
+        for row in rows:
+            row["gold"] = next(variants[row["number"]][name] for name in order if name in variants[row["number"]])
+        results = self.grader.grade([(row, row["gold"]) for row in rows], alone=True)
+        self.report["gold"] = {"variant": order[0], **self.figures(results), "full_score": max(map(self.full, results))}
+        self.report["gold"] |= {"rows": len(rows), "rows_without_gold": len(self.rows) - len(rows), "variants": table}
+        return results
+
+    def judge_gold(self, results: list[Graded]) -> None:
+        """Findings about recall, None, and what a run cuts off."""
+        gold, best = self.report["gold"], max(self.grader.total(graded) or 0.0 for graded in results)
+        failed = gold["full_marks"] < MIN_RECALL and self.args.profile != "judge"
+        if failed:
+            message = "all get None" if gold["none"] == 1 else f"{gold['full_marks']:.1%} have full marks"
+            advice = "--gold_template or --gold_column for another format; check the columns that the function reads"
+            if best > 0 and not gold["full_marks"]:
+                advice += f"; --full_score {best:g} if more is not meant to be reached"
+            self.find("gold", f"of {gold['rows']} gold completions {message}", advice=advice)
+        for graded in [g for g in results if not self.is_full(g) and self.grader.total(g) is not None][:2]:
+            parts = ", ".join(f"{name} {value}" for name, value in graded.parts.items())
+            text = f"gold scores {self.grader.total(graded):g} of {self.full(graded):g} ({parts})"
+            self.find("gold", text, graded, failed, "look at this row's reference")
+        if 0 < gold["none"] < 1:
+            message = f"{gold['none']:.1%} of the gold completions get None: trainers count that as 0 or skip it"
+            self.find("none", message, advice="leave out rows whose reference cannot be used")
+        limit = self.args.limit_characters
+        longer = [graded for graded in results if limit and len(graded.text) > limit]
+        if longer:
+            share = f"{len(longer)} of {len(results)} gold completions"
+            self.find("long_gold", f"{share} are longer than {limit:,} characters, the run's limit", longer[0])
+
+    # ---- probes
+
+    def probes(self, golds: list[Graded]) -> None:
+        """Score the completions that must not pay, made from rows whose gold scored best."""
+        limit = self.args.limit_characters
+        prepare_probes([graded.row for graded in golds], self.rows, self.args.seed, limit)
+        ranked = [g.row for g in sorted(golds, key=lambda graded: not self.is_full(graded))[:PROBE_ROWS]]
+        tables = {}
+        for name, (_, function) in PROBES.items():
+            long = name == "very_long"
+            made = [(row, function(row)) for row in ranked[: 2 if long else None]]
+            pairs = [(row, text) for row, texts in made for text in dict.fromkeys(text[:limit] for text in texts)]
+            tables[name] = self.grader.grade([(row, text) for row, text in pairs if text != row["gold"]], alone=long)
+        gold = self.report["gold"]["mean"]
+        totals = [self.grader.total(graded) for results in tables.values() for graded in results]
+        floor = 0.0 if gold > 1e-9 else min([0.0, gold, *(total for total in totals if total is not None)])
+        if gold - floor < 1e-9:
+            self.find("probes", "gold scores no more than the worst completion", advice="see the findings about gold")
+        self.report["probes"] = [self.probe_line(name, results, gold, floor) for name, results in tables.items()]
+        slowest = max((seconds for g in tables["very_long"] for seconds in g.seconds.values()), default=0.0)
+        if slowest > SLOW_S:
+            size = max(len(graded.text) for graded in tables["very_long"])
+            message = "" if limit else "; try --max_new_tokens N, the run's limit, where completions are shorter"
+            self.find("latency", f"a completion of {size:,} characters takes {slowest:.1f} s{message}")
+
+    def probe_line(self, name: str, results: list[Graded], gold: float, floor: float) -> dict:
+        """One line of the table of probes, with its findings."""
+        usual, summary = PROFILES[self.args.profile].get(name, PROBES[name][0]), PROBES[name][1].__doc__
+        allowed = self.args.allow.get(name, usual)
+        line = {"name": name, "what": summary, "allowed": allowed, "completions": len(results), "paying_rows": 0}
+        scored = [(total, graded) for graded in results if (total := self.grader.total(graded)) is not None]
+        if not scored or gold - floor < 1e-9:
+            return line | {"share": None, "worst": None, "status": "n/a"}
+        shares = sorted(((t - floor) / (gold - floor), i) for i, (t, _) in enumerate(scored))
+        worst = {scored[i][1].row["number"]: (share, scored[i][1]) for share, i in shares}  # of each row
+        line |= {"share": statistics.fmean(share for share, _ in shares), "worst": shares[-1][0]}
+        line["paying_rows"] = sum(share > allowed + 1e-6 for share, _ in worst.values())
+        advice = "make the function refuse it"
+        if self.args.profile == "answer" and PROFILES["format"].get(name) == 1.0:
+            advice += ", or --profile format if the reward pays for the form alone"
+        return line | {"status": payment_status(self.find, line, [*worst.values()], "score", advice)}
+
+    # ---- contract, functions
+
+    def contract(self, golds: list[Graded]) -> None:
+        """Score one mixed batch twice, reversed and one by one; the scores have to be the same."""
+        mixed = [g.text if i % 2 else wrong_text(g.row) for i, g in enumerate(golds[:PROBE_ROWS])]
+        pairs = [(graded.row, text) for graded, text in zip(golds, mixed, strict=False)]
+        first = self.grader.grade(pairs)
+        again, reverse = self.grader.grade(pairs), self.grader.grade(pairs[::-1])[::-1]
+        result = {"deterministic": self.agree(first, again, "not_deterministic", "the same batch again")}
+        if result["deterministic"]:
+            result["order_independent"] = self.agree(first, reverse, "batch", "the batch reversed")
+            alone = self.grader.grade(pairs, alone=True)
+            result["batch_independent"] = self.agree(first, alone, "batch", "alone instead of in a batch")
+        result["inputs_unchanged"] = not any(tally["changed"] for tally in self.grader.tallies.values())
+        closed = [function["name"] for function in self.functions if not function["takes_any"]]
+        for name in closed:
+            self.find("signature", f"{name} has no **kwargs: TRL passes it every column, which is a TypeError")
+        self.report["contract"] = result | {"takes_any_column": not closed}
+        strings = sum(isinstance(row["prompt"], str) for row in self.rows)
+        self.report["string_prompts"] = strings
+        if strings and not self.args.chat and Path(self.args.data).resolve().parent != OWN_DATA:
+            message = f"{strings} of {len(self.rows)} prompts are strings, which bypass a model's chat template"
+            self.find("chat", f"{message}: an instruct model rarely answers them, and rewards stay near 0")
+
+    def agree(self, a: list[Graded], b: list[Graded], check: str, how: str) -> bool:
+        """Whether two gradings of the same completions agree; findings where not."""
+        same = True
+        for x, y in zip(a, b, strict=True):
+            names = (x.parts.keys() & y.parts.keys()) - x.problems.keys() - y.problems.keys()
+            for name in names - (self.whole if check == "batch" else set()):  # of a group by definition
+                u, v = x.parts[name], y.parts[name]
+                if u != v and (u is None or v is None or abs(u - v) > 1e-6):
+                    same = False
+                    self.find(check, f"{name} scores {u}, then {v} for {how}", x)
+        return same
+
+    def describe(self, golds: list[Graded]) -> None:
+        """Completions, failures, None and latency of each function."""
+        lines = []
+        for function in self.functions:
+            name, tally = function["name"], self.grader.tallies[function["name"]]
+            values = [g.parts[name] for g in golds if g.parts.get(name) is not None]
+            seconds = sorted(g.seconds[name] for g in golds if name in g.seconds)
+            line = {key: function[key] for key in ("name", "weight", "range")}
+            line |= {"gold_mean": statistics.fmean(values) if values else None}
+            line |= {key: tally[key] for key in ("completions", *KINDS)}
+            line |= {"none_rate": tally["none"] / max(1, tally["completions"])}
+            for percent in (50, 99):  # nearest rank
+                place = max(0, math.ceil(percent / 100 * len(seconds)) - 1)
+                line[f"p{percent}_ms"] = round(1e3 * seconds[place], 3) if seconds else None
+            lines.append(line)
+            if seconds and line["p99_ms"] > 1e3 * SLOW_S:
+                self.find("latency", f"{name} takes {line['p99_ms'] / 1e3:.1f} s a completion (p99)")
+        self.report["functions"] = lines
+
+
+def wrong_text(row: dict) -> str:
+    """A completion that should score low, for a batch of different scores."""
+    return in_place(row, row["wrong"][0]) if row["wrong"] else row["other_gold"]
 
 
 # ---------------------------------------------------------------- policies (src/programs/reward_preflight/policies.py)
@@ -6443,7 +6514,7 @@ HOSTILE = (  # with no small number in them, which an environment may ask for
 @policy(0.25)
 def injection(row: dict, kind: dict, args) -> list[list[str]]:
     """Control tokens, orders, code, lone surrogates and 10 MB, as answers and as arguments of each tool."""
-    size = args.max_characters or HUGE
+    size = args.limit_characters or HUGE
     texts = [*(text[:size] for text in HOSTILE), "x" * size]
     if not kind["tools"]:
         return [[text] for text in texts]
@@ -6496,9 +6567,12 @@ def gold_scripts(row: dict, kind: dict, args) -> dict[str, list[str]]:
 
 # ------------------------------------------ environment process (src/programs/reward_preflight/environment_process.py)
 
+# settings of a run that the parts read, at their defaults
+RUN = {"tool_format": "", "reward_timeout": 600.0, "reward_concurrency": 32, "reward_retries": 2}
+
 
 class Refused(UserError):
-    """The flags name something that cannot be used, such as a policy that raises."""
+    """--policy cannot be used, such as one that raises."""
 
 
 class TextTurns:
@@ -6533,56 +6607,46 @@ class TextTurns:
         return True
 
 
-class EnvironmentProcess(RewardProcess):
-    """The process in which an environment runs. `functions` says of what kind each row is, and what kinds there are."""
-
-    kind = "environment"
-
-    def __init__(self, args, rows: list[dict]):
-        self.label, self.files = f"environment {args.environment}", [file_of(args.environment)]
-        self.files += [file_of(spec) for spec in (*args.reward, args.policy) if spec]
-        names = ("environment", "reward", "policy", "tokenizer", "chat_template", "chat_template_kwargs", "tool_format")
-        names += ("max_turns", "tool_timeout", "tool_characters")
-        names += ("reward_timeout", "reward_concurrency", "reward_retries")
-        self.loaded = {name: getattr(args, name) for name in names}
-        self.loaded["rows"] = [{"prompt": row["prompt"], "columns": row["columns"]} for row in rows]
-        self.timeout_s, self.process, self.trace = args.timeout_s + args.tool_timeout, None, tempfile.TemporaryFile()
-        self.functions = self.start()
-
-    def play(self, jobs: list[dict], reuse: bool = False, limit_s: float = 0.0) -> dict:
-        """Play conversations {"row": place, "script": answers or None for --policy} in one batch."""
-        return self.ask("reuse" if reuse else "play", {"jobs": jobs}, limit_s)
-
-    def ask(self, name: str, arguments: dict, limit_s: float = 0.0) -> dict:
-        """`call`; UserError where the flags name what cannot be used."""
-        reply = self.call(name, arguments, limit_s)
-        need("refused" not in reply, reply.get("refused", ""))
-        return reply
+def environment_process(args, rows: list[dict]) -> OwnProcess:
+    """The process of an environment; `about` says of what kind each row is."""
+    names = ("environment", "reward", "policy", "max_turns", "tool_timeout")
+    loaded = {name: getattr(args, name) for name in names}
+    loaded["rows"] = [{"prompt": row["prompt"], "columns": row["columns"]} for row in rows]
+    files = [file_of(spec) for spec in (args.environment, *args.reward, args.policy) if spec]
+    limit_s = args.timeout_s + args.tool_timeout
+    return OwnProcess("environment", f"environment {args.environment}", loaded, files, limit_s)
 
 
-def load_environment_process(given: dict) -> tuple:
-    """`load` of serve_calls for an environment."""
-    config, rows = SimpleNamespace(**given), given["rows"]
+def play_in(process: OwnProcess, jobs: list[dict], reuse: bool = False) -> dict:
+    """Play conversations {"row": place, "script": answers or None for --policy} in one batch.
+
+    Args:
+        reuse: one object plays the conversations of its kind one after the other, as with TRL.
+    """
+    reply = process.call("reuse" if reuse else "play", {"jobs": jobs}, process.timeout_s * max(1, len(jobs) / 4))
+    need("refused" not in reply, reply.get("refused", ""))
+    return reply
+
+
+def load_environment_process(**given) -> tuple:
+    """(what kind each row is of, function that answers a call) for an environment."""
+    config, rows = SimpleNamespace(**given, **RUN), given["rows"]
     environments, reward = load_scored(config)
     check_environment_rows(environments, rows)
     for row in rows[:1]:
         reward.check_columns(row)
-    limits = PlayLimits(config.max_turns, 10**15, 1, config.tool_timeout, config.tool_characters)
+    limits = PlayLimits(config.max_turns, 10**15, 1, config.tool_timeout, 8000)
     policy = load_policy(config.policy) if config.policy else None
     files = [file_of(spec) for spec in (config.environment, *config.reward)]
 
     def answer(name: str, arguments: dict) -> dict:
+        jobs, kinds = arguments["jobs"], environments
+        batches = [jobs]
         try:
-            if name == "template":
-                return {"tool_format": template_form(config, environments)}
-            jobs = arguments["jobs"]
-            kinds, batches = environments, [jobs]
             if name == "reuse":
                 kinds, batches = same_objects(environments), [[job] for job in jobs]
             setup = PlaySetup(kinds, TextTurns(), "hermes", limits)
-            return {
-                "outcomes": [outcome for batch in batches for outcome in played(setup, rows, batch, policy, reward)]
-            }
+            return {"outcomes": [one for batch in batches for one in played(setup, rows, batch, policy, reward)]}
         except Refused as error:
             return {"refused": str(error)}
         except UserError as error:  # the environment's or a reward's fault, told with file and line
@@ -6591,37 +6655,17 @@ def load_environment_process(given: dict) -> tuple:
             where = own_frame(raised_at(error), files)
             return {"fault": f"raised {type(error).__name__}: {error} ({where})"[:500]}
 
-    kinds = environments.kinds.items()
-    about = {name: {"name": k.name, "tools": k.tools, "talks": k.talks} for name, k in kinds}
-    of_rows = [about[None if None in about else row["columns"]["environment"]] for row in rows]
-    return {"kinds": list(about.values()), "of_rows": of_rows}, answer
-
-
-def template_form(config, environments: Environments) -> str:
-    """How a model writes tool calls; UserError where its chat template cannot be continued turn by turn."""
-    from transformers import AutoTokenizer
-
-    if not importlib.util.find_spec("jinja2"):  # comes with torch, but not with transformers
-        raise Refused("got --tokenizer without jinja2; expected it for chat templates; try `pip install jinja2`")
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(tokenizer_of(config.tokenizer))
-    except (OSError, ValueError) as error:
-        raise Refused(f"got tokenizer {config.tokenizer!r}, which does not load: {error}; try a folder") from error
-    give_template(tokenizer, config.chat_template)
-    turn_bridge(tokenizer, [tokenizer.eos_token_id], environments, template_settings(config))
-    tools = any(kind.tools for kind in environments.kinds.values())
-    form = call_format(tokenizer, config.tool_format) if tools else "none"
-    return form if isinstance(form, str) else "response template"
+    about = {n: {"name": k.name, "tools": k.tools, "talks": k.talks} for n, k in environments.kinds.items()}
+    return [about[None if None in about else row["columns"]["environment"]] for row in rows], answer
 
 
 def load_policy(spec: str):
     """The function of --policy FILE.py:function."""
     file, _, name = spec.rpartition(":")
     need(file and os.path.isfile(file), f"got policy {spec!r}: no file {file!r}; expected FILE.py:function")
-    members = vars(import_file("policy", spec, file))
-    near = suggest(name, [n for n, member in members.items() if callable(member)])
-    need(callable(members.get(name)), f"got policy {spec!r}: {file} has no function {name!r}; expected one{near}")
-    return members[name]
+    found = getattr(import_file("policy", spec, file), name, None)
+    need(callable(found), f"got policy {spec!r}: {file} has no function {name!r}; expected one")
+    return found
 
 
 def same_objects(environments: Environments) -> Environments:
@@ -6668,8 +6712,8 @@ def policy_answer(policy, messages: list[dict], setup: PlaySetup, row: dict) -> 
     except UserError as error:
         raise Refused(str(error)) from None
     except Exception as error:
-        place = raised_at(error)[0]
-        fault = f"raised {type(error).__name__}: {error} at {place[0]}:{place[1]}"
+        file, line, _ = raised_at(error)[0]
+        fault = f"raised {type(error).__name__}: {error} at {file}:{line}"
         raise Refused(f"--policy {fault}; expected an answer to {str(messages[-1])[:200]}") from error
 
 
@@ -6696,511 +6740,14 @@ def serve(fd: int) -> None:
     os.set_inheritable(fd, False)
     connection = Connection(fd)
     kind, trace, subject, loaded = connection.recv()
-    loads = {"rewards": load_functions, "environment": lambda **given: load_environment_process(given)}
-    serve_calls(connection, trace, subject, lambda: loads[kind](**loaded))
-
-
-# ------------------------------------------------------------------ scoring (src/programs/reward_preflight/scoring.py)
-
-
-def excerpt(text: str, width: int = 100) -> str:
-    """The beginning of a text on one line."""
-    return repr(text if len(text) <= width else text[:width] + "…")[1:-1]
-
-
-@dataclass
-class Graded:
-    """A completion of a row with its scores by function; `problems` says why one is missing."""
-
-    row: dict
-    text: str
-    parts: dict[str, float | None] = field(default_factory=dict)
-    problems: dict[str, str] = field(default_factory=dict)
-    seconds: dict[str, float] = field(default_factory=dict)  # only where it was called alone
-
-
-class Grader:
-    """Scores completions with every function, in batches; a batch that fails is scored one completion at a time."""
-
-    def __init__(self, process: RewardProcess, seen=lambda *_: None):
-        self.process, self.seen = process, seen  # seen(kind, function, message, graded) is told of each problem
-        self.weights = {f["name"]: f["weight"] for f in process.functions}
-        self.tallies = {name: Counter() for name in self.weights}  # calls, completions, none and the kinds of KINDS
-        self.first_s, self.singly = {}, set()  # singly: functions for which a batch took longer than the limit
-
-    def grade(self, pairs: list[tuple[dict, str]], alone: bool = False) -> list[Graded]:
-        """Score (row, completion) pairs with every function."""
-        results = [Graded(row, text) for row, text in pairs]
-        for name in self.weights:
-            size = 1 if alone or name in self.singly else BATCH
-            for start in range(0, len(results), size):
-                self.score(name, results[start : start + size])
-        return results
-
-    def score(self, name: str, piece: list[Graded]) -> None:
-        """Fill in one function's scores of a batch; where the batch fails, of its completions one by one."""
-        tally = self.tallies[name]
-        if tally["hung"] + tally["died"] >= GIVE_UP:
-            for graded in piece:
-                graded.problems[name] = f"not called after {GIVE_UP} calls that hung or died"
-            return
-        texts = [graded.text for graded in piece]
-        ids = [list(range(1, 1 + math.ceil(len(text) / TOKEN_CHARACTERS))) for text in texts]
-        reply = self.process.call(name, reward_arguments([graded.row for graded in piece], texts, ids))
-        tally["calls"] += 1
-        self.first_s.setdefault(name, reply["seconds"])
-        if reply.get("changed"):
-            self.count("changed", name, "changes its inputs", piece[0])
-        if "values" in reply:
-            self.keep(name, piece, reply)
-            return
-        kind = next(kind for kind in KINDS if kind in reply)
-        if len(piece) == 1:
-            tally["completions"] += 1
-            piece[0].problems[name] = reply[kind]
-            self.count(kind, name, f"{reply[kind]} ({reply['where']})" if reply.get("where") else reply[kind], piece[0])
-            return
-        for graded in piece:
-            self.score(name, [graded])
-        if not any(name in graded.problems for graded in piece):
-            message = f"{reply[kind]} on a batch of {len(piece)}, though on no completion alone"
-            self.count("slow_batch" if kind == "hung" else "batch", name, message, piece[0])
-            self.singly |= {name} if kind == "hung" else set()
-
-    def count(self, kind: str, name: str, message: str, graded: Graded) -> None:
-        """Count a problem of a function and tell of it."""
-        self.tallies[name][kind] += 1
-        self.seen(kind, name, message, graded)
-
-    def keep(self, name: str, piece: list[Graded], reply: dict) -> None:
-        """Store the scores of a batch."""
-        self.tallies[name] += Counter(completions=len(piece), none=reply["values"].count(None) - len(reply["bad"]))
-        for i, (graded, value) in enumerate(zip(piece, reply["values"], strict=True)):
-            graded.parts[name] = value
-            if len(piece) == 1:
-                graded.seconds[name] = reply["seconds"]
-            if i in reply["bad"]:
-                graded.problems[name] = reply["bad"][i]
-                self.count("not_finite", name, reply["bad"][i], graded)
-
-    def total(self, graded: Graded) -> float | None:
-        """The weighted sum of a completion's scores; None where no function applies or one failed."""
-        parts = {name: value for name, value in graded.parts.items() if value is not None}
-        if graded.problems or not parts:
-            return None
-        return sum(self.weights[name] * value for name, value in parts.items())
-
-
-# -------------------------------------------------------------- preflight (src/programs/reward_preflight/preflight.py)
-
-PASS_RATES = (0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
-ADVICE = {
-    "raised": "score such a completion with the lowest value; raise only for wrong columns",
-    "hung": "bound the work in a process that can be killed; --timeout_s for more time",
-    "died": "never end the process; run native or untrusted code in another",
-    "malformed": "return a list with one entry per completion",
-    "not_finite": "return a finite number, or None where the function does not apply",
-    "changed": "copy what you change: other functions get the same lists",
-    "batch": "score each completion by itself: batches differ with the number of processes and the order of the data",
-    "slow_batch": "--timeout_s for more time, or an async function",
-    "not_deterministic": "seed what is random; temperature 0 and a cache for a judge",
-    "signature": "add **kwargs",
-    "latency": "bound the work per completion, or make it async",
-    "long_gold": "a larger --max_new_tokens, shorter references, or --max_characters if tokens are longer here",
-    "chat": "--chat here and in the run, or chat messages; nothing for a base model",
-    "profile": "--profile format to say so; --profile answer if the reward is to pay for right answers",
-    "groups": "easier or harder prompts, a larger --group_size, a finer reward; more samples for a surer forecast",
-}
-WARNINGS = {"slow_batch", "signature", "latency", "none", "long_gold", "chat", "profile"}  # findings that never fail
-
-
-class Findings:
-    """What was found; of each check three are kept, the others counted."""
-
-    def __init__(self):
-        self.kept, self.counts = [], Counter()
-
-    def add(self, check: str, message: str, failed: bool, advice: str, extra: dict | None = None) -> None:
-        """Add a finding, which fails or warns."""
-        self.counts[check] += 1
-        entry = {"severity": "fail" if failed else "warning", "check": check, "message": message, "try": advice}
-        if self.counts[check] <= 3:
-            self.kept.append(entry | (extra or {}))
-
-    def verdict(self) -> dict:
-        """The end of a report: failures come first, and without them all is ready."""
-        self.kept.sort(key=lambda finding: finding["severity"] != "fail")
-        more = {check: count - 3 for check, count in self.counts.items() if count > 3}
-        ready = all(finding["severity"] != "fail" for finding in self.kept)
-        return {"findings": self.kept, "more_findings": more, "ready": ready}
-
-
-def payment_status(find, line: dict, shares: list[tuple[float, object]], advice: str) -> str:
-    """Status of a probe or policy, with findings about what is paid more than it may be.
-
-    Args:
-        find: `find(check, message, evidence, failed, advice)` adds a finding.
-        line: its name, what it says, the mean share of gold that it is paid and the share that is allowed.
-        shares: (share of gold, evidence) of its rows.
-    """
-    allowed, summary = line["allowed"], line["what"]
-    paying = sorted((pair for pair in shares if pair[0] > allowed + 1e-6), key=lambda pair: -pair[0])
-    failed = bool(paying) and (line["share"] > allowed + 1e-6 or len(paying) > PAYING_ROWS * len(shares))
-    for share, evidence in paying[:3]:
-        paid = f"pays {share:.0%} of gold's {line['noun']}, {allowed:.0%} allowed"
-        allow = f"--allow {line['name']}={math.ceil(100 * share) / 100:g}"
-        text = f"{paid}, for: {summary[0].lower()}{summary[1:-1]}"
-        find(line["name"], text, evidence, failed, f"{advice}, or {allow} if it is meant")
-    return "FAIL" if failed else "warning" if paying else "pass"
-
-
-class Preflight:
-    """Runs the checks one after another; `report` is what --json prints."""
-
-    def __init__(self, args, rows: list[dict], process: RewardProcess):
-        self.args, self.rows, self.process = args, rows, process
-        self.grader = Grader(process, lambda kind, name, text, graded: self.find(kind, f"{name} {text}", graded))
-        self.findings = Findings()
-        self.ranges = {function["name"]: bounds(function["range"]) for function in process.functions}
-        self.whole = {function["name"] for function in process.functions if function["needs_group"]}
-        self.report = {"reward": args.reward, "data": args.data, "rows": len(rows), "seed": args.seed}
-        columns = {name for row in rows for name in row["columns"]}
-        for function in process.functions:
-            lacking = sorted(set(function["needs"]) - {"prompts", "completions", "completion_ids"} - columns)
-            need(
-                not lacking,
-                f"reward {function['name']} takes {', '.join(map(repr, lacking))}; got data with the columns "
-                f"{', '.join(sorted(columns)) or 'none'}; expected that column too; try a function for this data",
-            )
-
-    def find(
-        self, check: str, message: str, graded: Graded | None = None, failed: bool = True, advice: str = ""
-    ) -> None:
-        """Add a finding; the fourth and later of a check are only counted."""
-        advice, extra = advice or ADVICE.get(check, ""), {}
-        if graded and len(graded.text) > LONGEST // 2 and not self.args.max_characters:
-            advice += "; or say --max_new_tokens N, if completions of the run are shorter"
-        if graded:
-            score = self.grader.total(graded)
-            extra = {"row": graded.row["number"], "completion": excerpt(graded.text), "score": score}
-        varies = self.args.profile == "judge" and check in ("not_deterministic", "batch")
-        self.findings.add(check, message, failed and not varies and check not in WARNINGS, advice, extra)
-
-    def run(self, samples: list[tuple[dict, str]]) -> dict:
-        """All checks; returns the report with the verdict."""
-        golds = self.gold()
-        self.settle_profile(golds)
-        self.probes(golds)
-        self.contract(golds)
-        self.prompts()
-        self.groups(samples)
-        self.functions(golds)
-        return self.report | self.findings.verdict()
-
-    # ---- gold
-
-    def full(self, graded: Graded) -> float:
-        """The highest score that the functions which apply to a completion can give."""
-        if self.args.full_score is not None:
-            return self.args.full_score
-        # a score that compares the completions of a group is no part of what one alone can reach
-        alone = self.ranges.keys() - self.whole
-        applying = [name for name in alone if graded.parts.get(name) is not None or name in graded.problems]
-        weighted = [[self.grader.weights[name] * (end or 0.0) for end in self.ranges[name]] for name in applying]
-        return sum(map(max, weighted))
-
-    def is_full(self, graded: Graded) -> bool:
-        """Whether a completion has full marks, but for a small part such as one that shapes the length."""
-        total, full = self.grader.total(graded), self.full(graded)
-        return total is not None and total >= full * (self.args.full_share if full > 0 else 1.0) - 1e-6
-
-    def learn_ranges(self, graded: list[Graded]) -> None:
-        """Where no range is documented, the top is 1, or the best gold score above that."""
-        for name, (low, high) in self.ranges.items():
-            best = max([1.0, *(g.parts[name] for g in graded if g.parts.get(name) is not None)])
-            self.ranges[name] = (low, best if high is None else high)
-
-    def figures(self, results: list[Graded]) -> dict:
-        """Share of full marks among the rows to which a function applies, mean score, share of None."""
-        totals = [total for graded in results if (total := self.grader.total(graded)) is not None]
-        applicable = len(totals) + sum(bool(graded.problems) for graded in results)
-        return {
-            "full_marks": sum(map(self.is_full, results)) / max(1, applicable),
-            "mean": statistics.fmean(totals) if totals else None,
-            "none": 1 - applicable / len(results),
-        }
-
-    def gold(self) -> list[Graded]:
-        """Score the reference completions in the format that scores best, and report recall."""
-        variants = {row["number"]: gold_variants(row, self.args) for row in self.rows}
-        rows = [row for row in self.rows if variants[row["number"]]]
-        need(
-            rows,
-            f"{self.args.data}: got columns {', '.join(self.rows[0]['columns']) or 'none'} without a reference "
-            f"completion; expected one of {', '.join((*SOLUTIONS, *answer_columns(self.args)))}; "
-            "try --answer_column, --gold_column or --gold_template with a completion of full marks",
-        )
-        trial = {}
-        for name in dict.fromkeys(name for row in rows for name in variants[row["number"]]):
-            pairs = [(row, variants[row["number"]][name]) for row in rows if name in variants[row["number"]]]
-            trial[name] = self.grader.grade(pairs[:TRIAL_ROWS])
-        self.learn_ranges([graded for results in trial.values() for graded in results])
-        table = {name: self.figures(results) for name, results in trial.items()}
-        order = sorted(table, key=lambda name: (-table[name]["full_marks"], -(table[name]["mean"] or 0.0)))
-        for row in rows:
-            row["gold"] = next(variants[row["number"]][name] for name in order if name in variants[row["number"]])
-        results = self.grader.grade([(row, row["gold"]) for row in rows], alone=True)
-        self.learn_ranges(results)
-        self.report["gold"] = {"variant": order[0], **self.figures(results), "full_score": max(map(self.full, results))}
-        self.report["gold"] |= {"rows": len(rows), "rows_without_gold": len(self.rows) - len(rows), "variants": table}
-        self.judge_gold(results, variants, order)
-        return results
-
-    def judge_gold(self, results: list[Graded], variants: dict, order: list[str]) -> None:
-        """Findings about recall and None."""
-        gold, best = self.report["gold"], max(self.grader.total(graded) or 0.0 for graded in results)
-        failed = gold["full_marks"] < self.args.min_recall and self.args.profile != "judge"
-        if failed:
-            message = "all get None" if gold["none"] == 1 else f"{gold['full_marks']:.1%} have full marks"
-            advice = "--gold_template or --gold_column for another format; check the columns that the function reads"
-            if best > 0 and not gold["full_marks"]:
-                advice += f"; --full_score {best:g} if more is not meant to be reached"
-            self.find("gold", f"of {gold['rows']} gold completions {message}", advice=advice)
-        self.judge_length(results)
-        for graded in [g for g in results if not self.is_full(g) and self.grader.total(g) is not None][:2]:
-            others = {name: variants[graded.row["number"]].get(name) for name in order}
-            tried = self.grader.grade([(graded.row, text) for text in others.values() if text])
-            better = next((f"; as {excerpt(g.text, 40)!r} it has full marks" for g in tried if self.is_full(g)), "")
-            parts = ", ".join(f"{name} {value}" for name, value in graded.parts.items())
-            text = f"gold scores {self.grader.total(graded):g} of {self.full(graded):g} ({parts}){better}"
-            self.find("gold", text, graded, failed, "look at this row's reference")
-        if 0 < gold["none"] < 1:
-            message = f"{gold['none']:.1%} of the gold completions get None: trainers count that as 0 or skip it"
-            self.find("none", message, advice="leave out rows whose reference cannot be used")
-
-    def judge_length(self, results: list[Graded]) -> None:
-        """A warning where the run cuts off what it should learn to say."""
-        limit = self.args.max_characters
-        longer = [graded for graded in results if limit and len(graded.text) > limit]
-        if longer:
-            share = f"{len(longer)} of {len(results)} gold completions"
-            message = f"{share} are longer than {limit:,} characters, the run's limit"
-            self.find("long_gold", message, longer[0])
-
-    # ---- probes
-
-    def settle_profile(self, golds: list[Graded]) -> None:
-        """Take --profile, or else format for functions that name no gold column and score any row alike."""
-        self.profile = self.args.profile or "answer"
-        known = {*answer_columns(self.args), *SOLUTIONS, *CODE_COLUMNS, self.args.gold_column}
-        if not self.args.profile and not known & {n for f in self.process.functions for n in f["names"]}:
-            pairs = [pair for pair in zip(golds, [*golds[1:], *golds[:1]], strict=True) if differ(*pair)][:TRIAL_ROWS]
-            moved = self.grader.grade([(in_row_of(other, graded), graded.text) for graded, other in pairs])
-            scores = [(self.grader.total(a), self.grader.total(b)) for (a, _), b in zip(pairs, moved, strict=True)]
-            if pairs and all(a is not None and a == b for a, b in scores):
-                self.profile = "format"
-                self.find("profile", "no score depends on the row, so a wrong answer may be paid: checked as a format")
-        self.report["profile"] = self.profile
-
-    def probes(self, golds: list[Graded]) -> None:
-        """Score the completions that must not pay, made from rows whose gold scored best."""
-        limit = self.args.max_characters
-        prepare_probes([graded.row for graded in golds], self.rows, self.args.seed, limit)
-        ranked = [g.row for g in sorted(golds, key=lambda graded: not self.is_full(graded))[:PROBE_ROWS]]
-        tables = {}
-        for name, (_, function) in PROBES.items():
-            long = name == "very_long"
-            made = [(row, function(row)) for row in ranked[: 2 if long else None]]
-            pairs = [(row, text) for row, texts in made for text in dict.fromkeys(text[:limit] for text in texts)]
-            tables[name] = self.grader.grade([(row, text) for row, text in pairs if text != row["gold"]], alone=long)
-        gold = self.report["gold"]["mean"] or 0.0
-        totals = [self.grader.total(graded) for results in tables.values() for graded in results]
-        floor = 0.0 if gold > 1e-9 else min([0.0, gold, *(total for total in totals if total is not None)])
-        if gold - floor < 1e-9:
-            self.find("probes", "gold scores no more than the worst completion", advice="see the findings about gold")
-        self.report["probes"] = [self.probe_line(name, results, gold, floor) for name, results in tables.items()]
-        slowest = max((seconds for g in tables["very_long"] for seconds in g.seconds.values()), default=0.0)
-        if slowest > SLOW_S:
-            size = max(len(graded.text) for graded in tables["very_long"])
-            message = "" if limit else "; try --max_new_tokens N, the run's limit, where completions are shorter"
-            self.find("latency", f"a completion of {size:,} characters takes {slowest:.1f} s{message}")
-
-    def probe_line(self, name: str, results: list[Graded], gold: float, floor: float) -> dict:
-        """One line of the table of probes, with its findings."""
-        usual, summary = PROFILES[self.profile].get(name, PROBES[name][0]), PROBES[name][1].__doc__
-        allowed = self.args.allow.get(name, usual)
-        line = {"name": name, "what": summary, "allowed": allowed, "completions": len(results), "paying_rows": 0}
-        scored = [(total, graded) for graded in results if (total := self.grader.total(graded)) is not None]
-        if not scored or gold - floor < 1e-9:
-            return line | {"share": None, "worst": None, "status": "n/a"}
-        shares = sorted(((t - floor) / (gold - floor), i) for i, (t, _) in enumerate(scored))
-        worst = {scored[i][1].row["number"]: (share, scored[i][1]) for share, i in shares}  # of each row
-        line |= {"share": statistics.fmean(share for share, _ in shares), "worst": shares[-1][0]}
-        line["paying_rows"] = sum(share > allowed + 1e-6 for share, _ in worst.values())
-        advice = "make the function refuse it"
-        return line | {"status": payment_status(self.find, line | {"noun": "score"}, [*worst.values()], advice)}
-
-    # ---- contract, groups, functions
-
-    def contract(self, golds: list[Graded]) -> None:
-        """Score one mixed batch twice, reversed and one by one; the scores have to be the same."""
-        mixed = [g.text if i % 2 else wrong_text(g.row) for i, g in enumerate(golds[:PROBE_ROWS])]
-        pairs = [(graded.row, text) for graded, text in zip(golds, mixed, strict=False)]
-        first = self.grader.grade(pairs)
-        again, reverse = self.grader.grade(pairs), self.grader.grade(pairs[::-1])[::-1]
-        result = {"deterministic": self.agree(first, again, "not_deterministic", "the same batch again")}
-        if result["deterministic"]:
-            result["order_independent"] = self.agree(first, reverse, "batch", "the batch reversed")
-            alone = self.grader.grade(pairs, alone=True)
-            result["batch_independent"] = self.agree(first, alone, "batch", "alone instead of in a batch")
-        result["inputs_unchanged"] = not any(tally["changed"] for tally in self.grader.tallies.values())
-        closed = [function["name"] for function in self.process.functions if not function["takes_any"]]
-        for name in closed:
-            self.find("signature", f"{name} has no **kwargs: TRL passes it every column, which is a TypeError")
-        self.report["contract"] = result | {"takes_any_column": not closed}
-
-    def agree(self, a: list[Graded], b: list[Graded], check: str, how: str) -> bool:
-        """Whether two gradings of the same completions agree; findings where not."""
-        same = True
-        for x, y in zip(a, b, strict=True):
-            names = (x.parts.keys() & y.parts.keys()) - x.problems.keys() - y.problems.keys()
-            for name in names - (self.whole if check == "batch" else set()):  # of a group by definition
-                u, v = x.parts[name], y.parts[name]
-                if u != v and (u is None or v is None or abs(u - v) > 1e-6):
-                    same = False
-                    self.find(check, f"{name} scores {u}, then {v} for {how}", x)
-        return same
-
-    def groups(self, samples: list[tuple[dict, str]]) -> None:
-        """Spread of the samples within the group of a prompt; without samples, the forecast for some pass rates."""
-        size = self.args.group_size
-        if not samples:
-            table = [{"pass_rate": p, "zero_std": round(p**size + (1 - p) ** size, 6)} for p in PASS_RATES]
-            self.report["groups"] = {"group_size": size, "source": "formula", "table": table}
-            return
-        by_prompt = {}
-        for graded in self.grader.grade(samples):
-            if (total := self.grader.total(graded)) is not None:
-                by_prompt.setdefault(graded.row["number"], []).append((total, self.is_full(graded)))
-        groups = [{"row": number, **spread(scored, size)} for number, scored in by_prompt.items()]
-        several = [group["std"] < 1e-9 for group in groups if group["samples"] > 1]
-        figures = {"group_size": size, "source": self.args.samples, "samples": len(samples), "prompts": len(groups)}
-        for name in ("mean", "std", "pass_rate", "zero_std_forecast"):
-            figures[name] = statistics.fmean(group[name] for group in groups) if groups else None
-        figures["zero_std_observed"] = statistics.fmean(several) if several else None
-        self.report["groups"] = figures | {"by_prompt": groups}
-        forecast = figures["zero_std_forecast"] or 0.0
-        if forecast >= 0.5:
-            message = f"{forecast:.0%} of the groups of {size} would have one score only, hence no advantage"
-            self.find("groups", message, failed=forecast > self.args.max_zero_std)
-
-    def prompts(self) -> None:
-        """Tell of prompts that bypass a chat template."""
-        strings = sum(isinstance(row["prompt"], str) for row in self.rows)
-        self.report["string_prompts"] = strings
-        if strings and not self.args.chat and Path(self.args.data).resolve().parent != OWN_DATA:
-            message = f"{strings} of {len(self.rows)} prompts are strings, which bypass a model's chat template"
-            self.find("chat", f"{message}: an instruct model rarely answers them, and rewards stay near 0")
-
-    def functions(self, golds: list[Graded]) -> None:
-        """Calls, failures, None and latency of each function."""
-        lines = []
-        for function in self.process.functions:
-            name, tally = function["name"], self.grader.tallies[function["name"]]
-            values = [g.parts[name] for g in golds if g.parts.get(name) is not None]
-            seconds = sorted(g.seconds[name] for g in golds if name in g.seconds)
-            line = {key: function[key] for key in ("name", "weight", "range")}
-            line |= {"gold_mean": statistics.fmean(values) if values else None}
-            line |= {key: tally[key] for key in ("calls", "completions", *KINDS)}
-            line |= {"none_rate": tally["none"] / max(1, tally["completions"])}
-            line |= {"first_call_ms": round(1e3 * self.grader.first_s[name], 3)}
-            line |= {f"p{q}_ms": percentile_ms(seconds, q / 100) for q in (50, 99)}
-            lines.append(line)
-            if seconds and line["p99_ms"] > 1e3 * SLOW_S:
-                self.find("latency", f"{name} takes {line['p99_ms'] / 1e3:.1f} s a completion (p99)")
-        self.report["functions"] = lines
-
-
-def differ(graded: Graded, other: Graded) -> bool:
-    """Whether the completions of two rows have different answers, or else the rows different prompts or columns."""
-    a, b = graded.row, other.row
-    if a["answer"]:
-        return a["answer"] != b["answer"]
-    return (a["prompt"], without_schema(a)) != (b["prompt"], without_schema(b))
-
-
-def without_schema(row: dict) -> dict:
-    """The columns of a row but for a JSON Schema, which is a rule of form and no answer."""
-    return {name: value for name, value in row["columns"].items() if name != "schema"}
-
-
-def in_row_of(other: Graded, graded: Graded) -> dict:
-    """The other's row, with the schema of this one."""
-    schema = {name: value for name, value in graded.row["columns"].items() if name == "schema"}
-    return other.row | {"columns": without_schema(other.row) | schema}
-
-
-def wrong_text(row: dict) -> str:
-    """A completion that should score low, for a batch of different scores."""
-    return in_place(row, row["wrong"][0]) if row["wrong"] else row["other_gold"]
-
-
-def spread(scored: list[tuple[float, bool]], size: int) -> dict:
-    """Figures of one prompt's (score, full marks) pairs; the forecast is the sum of q^size over score values."""
-    scores = [score for score, _ in scored]
-    shares = [count / len(scores) for count in Counter(round(score, 9) for score in scores).values()]
-    return {
-        "samples": len(scores),
-        "mean": statistics.fmean(scores),
-        "std": statistics.pstdev(scores),
-        "pass_rate": sum(full for _, full in scored) / len(scored),
-        "zero_std_forecast": sum(share**size for share in shares),
-    }
-
-
-def percentile_ms(seconds: list[float], share: float) -> float | None:
-    """Nearest-rank percentile of sorted seconds, in milliseconds."""
-    return round(1e3 * seconds[max(0, math.ceil(share * len(seconds)) - 1)], 3) if seconds else None
-
-
-# -------------------------------------------------------------------- inputs (src/programs/reward_preflight/inputs.py)
-
-
-def pick(rows: list[dict], count: int, seed: int) -> list[dict]:
-    """`count` rows drawn with a seed, in their order; all for 0."""
-    if not 0 < count < len(rows):
-        return rows
-    return [rows[i] for i in sorted(random.Random(seed).sample(range(len(rows)), count))]
-
-
-def load_data(args) -> list[dict]:
-    """Every row of --data, checked."""
-    raw = read_rows(args.data)
-    need(raw, f"got data {args.data!r} without rows; expected at least one")
-    rows = [make_row(row, f"{args.data}, row {i}", i, args) for i, row in enumerate(raw, 1)]
-    warn_unread(args.data, [(row, row[args.prompt_column]) for row in raw])
-    return rows
-
-
-def load_samples(args, rows: list[dict]) -> list[tuple[dict, str]]:
-    """(row, completion) of every sample; a sample names its row by `prompt` or by `index`, the row's number from 0."""
-    known = {json.dumps(prompt): row for row in rows for prompt in (row["prompt"], user_text(row["prompt"]))}
-    pairs = []
-    for number, raw in enumerate(read_rows(args.samples) if args.samples else [], 1):
-        where, index = f"{args.samples}, row {number}", raw.get("index")
-        in_range = isinstance(index, int) and 0 <= index < len(rows)
-        row = known.get(json.dumps(raw["prompt"])) if "prompt" in raw else rows[index] if in_range else None
-        got = f"prompt {str(raw['prompt'])[:60]!r}" if "prompt" in raw else f"index {index!r} and no prompt"
-        need(row, f"{where}: got {got}; expected a prompt of {args.data}, or its index below {len(rows)}")
-        texts = [text_of(text) for text in raw.get("completions") or [raw.get("completion")]]
-        need(None not in texts, f"{where}: got no text in `completion` or `completions`; expected a string or messages")
-        pairs += [(row, text) for text in texts]
-    need(pairs or not args.samples, f"got samples {args.samples!r} without rows; expected at least one")
-    return pairs
+    load = {"rewards": load_functions, "environment": load_environment_process}[kind]
+    serve_calls(connection, trace, subject, lambda: load(**loaded))
 
 
 # -------------------------------------- environment preflight (src/programs/reward_preflight/environment_preflight.py)
 
+POLICY_ROWS = 8  # rows on which scripted policies play; gold plays all
+AGAIN_ROWS = 4  # of which as many are played again, and all at once
 OUTCOME = ("return", "turns", "calls", "failures", "ended_by", "turn_rewards")  # what has to be the same again
 CAUSES = {
     "shared_state": "something outlives a conversation, such as an attribute of the class or a name of the module",
@@ -7232,34 +6779,25 @@ class Played:
 class EnvironmentPreflight:
     """Plays scripted policies, and looks at what they are paid, what fails, and what is not the same again."""
 
-    def __init__(self, args, rows: list[dict], process: EnvironmentProcess):
+    def __init__(self, args, rows: list[dict], process: OwnProcess):
         self.args, self.rows, self.process = args, rows, process
         self.findings, self.lost, self.causes = Findings(), 0, {}
         self.places = {row["number"]: place for place, row in enumerate(rows)}
-        self.kinds = process.functions["of_rows"]
+        self.kinds = process.about
         self.report = {"environment": args.environment, "reward": args.reward, "data": args.data}
-        self.report |= {"rows": len(rows), "seed": args.seed}
+        self.report |= {"rows": len(rows), "seed": args.seed, "gold": None}
 
     def run(self) -> dict:
         """All checks; returns the report with the verdict."""
-        if self.args.tokenizer:
-            self.check_template()
         golds, step = self.gold(), max(1, len(self.rows) // POLICY_ROWS)
         rows, kinds = self.rows[::step][:POLICY_ROWS], self.kinds[::step][:POLICY_ROWS]
         plays_of = {"gold": golds} if golds else {}
         for name in POLICIES:
             plays_of[name] = self.played(name, shared_scripts(rows, kinds, name, self.args))
         few = [play for name, plays in plays_of.items() if name != "injection" for play in plays[:AGAIN_ROWS]]
-        few = [play for play in few if play.outcome and not play.outcome["hung"]]
-        for play in few:
-            self.compare(play, self.process.play([play.job]), "when it is played again")
-        self.together(few)
-        if not self.causes:
-            self.reused(few)
+        self.same_again([play for play in few if play.outcome and not play.outcome["hung"]])
         self.report["policies"] = [self.line(name, plays, golds) for name, plays in plays_of.items() if plays]
         return self.report | self.findings.verdict()
-
-    # ---- playing
 
     def find(self, check: str, message: str, play: Played | None = None, failed: bool = True, advice: str = "") -> None:
         """Add a finding."""
@@ -7276,7 +6814,7 @@ class EnvironmentPreflight:
         for play in plays:
             if self.lost >= GIVE_UP:
                 break
-            reply = self.process.play([play.job])
+            reply = play_in(self.process, [play.job])
             if "outcomes" not in reply:
                 check, text = loss_of(reply)
                 self.lost += check != "fault"
@@ -7308,7 +6846,6 @@ class EnvironmentPreflight:
             forms = "a text or a call {name, arguments}"
             advice = f"a column gold with the answers of each turn, {forms}; or --policy FILE.py:f"
             self.find("gold", message, failed=False, advice=advice)
-            self.report["gold"] = None
             return []
         golds = self.played("gold", pairs)
         self.judge_gold(golds, order[0])
@@ -7317,22 +6854,20 @@ class EnvironmentPreflight:
     def ranked(self, scripts: list[dict]) -> list[str]:
         """Names of the variants of gold, the best first: they are tried on the first rows."""
         names = list(dict.fromkeys(name for variants in scripts for name in variants))
-        if len(names) < 2:
-            return names
         figures = {}
-        for name in names:
+        for name in names if len(names) > 1 else []:
             pairs = zip(self.rows, scripts, strict=True)
             jobs = [self.job(row, variants[name]) for row, variants in pairs if name in variants]
-            replies = [self.process.play([job]) for job in jobs[:TRIAL_ROWS]]
+            replies = [play_in(self.process, [job]) for job in jobs[:TRIAL_ROWS]]
             paid = [outcome["return"] for reply in replies for outcome in reply.get("outcomes", ())]
             full = sum(value >= self.full() for value in paid)
             figures[name] = (-full, -statistics.fmean(paid) if paid else math.inf)
-        return sorted(names, key=figures.__getitem__)
+        return sorted(names, key=lambda name: figures.get(name, ()))
 
     def full(self) -> float:
         """The return from which a conversation has full marks."""
         score = 1.0 if self.args.full_score is None else self.args.full_score
-        return score * (self.args.full_share if score > 0 else 1.0) - 1e-6
+        return score * (FULL_SHARE if score > 0 else 1.0) - 1e-6
 
     def judge_gold(self, golds: list[Played], variant: str) -> None:
         """Findings about gold that is not paid, or whose calls fail."""
@@ -7340,7 +6875,7 @@ class EnvironmentPreflight:
         paid = [play.outcome["return"] for play in ended]
         full = sum(value >= self.full() for value in paid) / len(golds)
         self.report["gold"] = {"variant": variant, "rows": len(golds), "full_marks": full}
-        low = full < self.args.min_recall
+        low = full < MIN_RECALL
         if low:
             text = f"of {len(golds)} gold conversations {full:.1%} have full marks, the share that eval/accuracy counts"
             advice = "another gold: --gold_template, --gold_column, --policy"
@@ -7360,29 +6895,27 @@ class EnvironmentPreflight:
 
     # ---- the same again
 
-    def together(self, plays: list[Played]) -> None:
-        """Play conversations all at once, turn by turn: they have to be what each is alone."""
-        if len(plays) < 2:
-            return
-        reply = self.process.play([play.job for play in plays], limit_s=self.process.timeout_s * len(plays) / 4)
-        for i, play in enumerate(plays if "outcomes" in reply else plays[:1]):  # one finding for a loss of all
-            one = {"outcomes": [reply["outcomes"][i]]} if "outcomes" in reply else reply
-            self.compare(play, one, "beside others, turn by turn")
-
-    def reused(self, plays: list[Played]) -> None:
-        """Play a conversation with an object that has served another one, as with TRL: reset has to begin anew."""
-        by_kind = {}
+    def same_again(self, plays: list[Played]) -> None:
+        """Play conversations again, all at once turn by turn, and with an object that has served another one."""
         for play in plays:
+            self.compare(play, play_in(self.process, [play.job]), "when it is played again")
+        reply = play_in(self.process, [play.job for play in plays]) if len(plays) > 1 else {"outcomes": []}
+        if "outcomes" not in reply:  # one finding for a loss of all
+            self.compare(plays[0], reply, "beside others, turn by turn")
+        for play, outcome in zip(plays, reply.get("outcomes", []), strict=False):
+            self.compare(play, {"outcomes": [outcome]}, "beside others, turn by turn")
+        by_kind = {}
+        for play in [] if self.causes else plays:
             by_kind.setdefault(self.kinds[play.job["row"]]["name"], []).append(play)
-        for first, last in [(group[0], group[-1]) for group in by_kind.values()]:
-            outcomes = self.process.play([last.job, first.job], reuse=True).get("outcomes")
-            names = differs(first.outcome, outcomes[1]) if outcomes else ["raises"]
+        for group in by_kind.values():
+            outcomes = play_in(self.process, [group[-1].job, group[0].job], reuse=True).get("outcomes")
+            names = differs(group[0].outcome, outcomes[1]) if outcomes else ["raises"]
             if names:
                 text = f"an object's second conversation is not like its first ({', '.join(names)})"
-                self.find("reset", text, first, False)
+                self.find("reset", text, group[0], False)
 
     def compare(self, play: Played, reply: dict, how: str) -> None:
-        """A finding where a conversation is another one than before."""
+        """A finding where a conversation is another one than before: it fails, or only its words differ."""
         if "outcomes" not in reply:
             return self.name_cause(play, f"is lost {how}: {loss_of(reply)[1]}", True)
         outcome = reply["outcomes"][0]
@@ -7398,9 +6931,9 @@ class EnvironmentPreflight:
         if failed not in self.causes:  # the first of its kind is played in two new processes
             alone = []
             for _ in range(2):
-                with EnvironmentProcess(self.args, self.rows) as fresh:
-                    alone += fresh.play([play.job]).get("outcomes", [])
-            same = len(alone) == 2 and all(alone[0][name] == alone[1][name] for name in (*OUTCOME, "said"))
+                with environment_process(self.args, self.rows) as fresh:
+                    alone += play_in(fresh, [play.job]).get("outcomes", [])
+            same = len(alone) == 2 and not differs(*alone) and alone[0]["said"] == alone[1]["said"]
             self.causes[failed] = "shared_state" if same else "not_deterministic"
         cause = self.causes[failed]
         self.find(cause, f"a conversation {message}; {CAUSES[cause]}", play, failed)
@@ -7423,18 +6956,13 @@ class EnvironmentPreflight:
         if seconds > SLOW_S and name != "injection":
             text = f"tools and replies take {seconds:.1f} s a turn with the policy {name}"
             self.find("latency", text, failed=False)
-        return line | self.shares(name, known, golds)
-
-    def shares(self, name: str, known: list[Played], golds: list[Played]) -> dict:
-        """How a policy's returns compare with gold's; findings where they are too high."""
         if name == "gold":
-            return {"share": 1.0, "allowed": None, "status": "", "what": "What should have full marks."}
-        allowed, summary = self.args.allow.get(name, POLICIES[name][0]), POLICIES[name][1].__doc__
+            return line | {"share": 1.0, "allowed": None, "status": "", "what": "What should have full marks."}
+        allowed = self.args.allow.get(name, POLICIES[name][0])
+        line |= {"allowed": allowed, "share": None, "status": "n/a", "what": POLICIES[name][1].__doc__}
         best = {play.row["number"]: play.outcome["return"] for play in golds if play.outcome}
         usual = statistics.fmean(best.values()) if best else self.full()
-        paid = [play.outcome["return"] for play in known]
         floor = 0.0 if usual > 1e-9 else min([0.0, usual, *paid])
-        line = {"share": None, "allowed": allowed, "status": "n/a", "what": summary}
         if not known or usual - floor < 1e-9:
             return line
         rows_gold = [best.get(play.row["number"], usual) for play in known]
@@ -7442,18 +6970,7 @@ class EnvironmentPreflight:
         shares = [((value - floor) / span, play) for value, span, play in zip(paid, spans, known, strict=True)]
         line["share"] = (statistics.fmean(paid) - floor) / (usual - floor)
         advice = "pay for what was asked alone"
-        return line | {"status": payment_status(self.find, line | {"name": name, "noun": "return"}, shares, advice)}
-
-    # ---- template
-
-    def check_template(self) -> None:
-        """A finding where a model's chat template cannot go on turn by turn, or shows no form of calls."""
-        reply = self.process.ask("template", {})
-        if "tool_format" in reply:
-            self.report["tool_format"] = reply["tool_format"]
-            return
-        message, _, advice = loss_of(reply)[1].rpartition("; try ")
-        self.find("template", message or advice, advice=advice)
+        return line | {"status": payment_status(self.find, line, shares, "return", advice)}
 
 
 def loss_of(reply: dict) -> tuple[str, str]:
@@ -7468,6 +6985,13 @@ def differs(one: dict, two: dict) -> list[str]:
 
 # -------------------------------------------------------------------- report (src/programs/reward_preflight/report.py)
 
+PROBE_COLUMNS = ("name", "completions", "share", "worst", "allowed", "paying_rows", "status", "what")
+FUNCTION_COLUMNS = ("name", "weight", "range", "gold_mean", "none_rate", *KINDS, "p50_ms", "p99_ms")
+POLICY_COLUMNS = (
+    *("name", "conversations", "mean", "min", "max", "share", "allowed", "turns", "calls", "failures", "limit"),
+    *("seconds", "problems", "status", "what"),
+)
+
 
 def aligned(lines: list[list]) -> str:
     """Lines of cells as a table; the last column is not padded."""
@@ -7477,83 +7001,36 @@ def aligned(lines: list[list]) -> str:
     return "\n".join("  ".join(row).rstrip() for row in rows)
 
 
-def columns_of(lines: list[dict], heads: dict[str, str]) -> str:
-    """A table of the lines' values under other names."""
-    return aligned([list(heads.values()), *([line[key] for key in heads] for line in lines)]) + "\n"
-
-
-PROBE_HEADS = {
-    "name": "probe",
-    "completions": "texts",
-    "share": "share",
-    "worst": "worst",
-    "allowed": "allowed",
-    "paying_rows": "rows paid",
-    "status": "status",
-    "what": "completion",
-}
-FUNCTION_HEADS = {
-    "name": "function",
-    "weight": "weight",
-    "range": "range",
-    "gold_mean": "gold mean",
-    "none_rate": "none",
-    **{kind: kind for kind in KINDS},
-    "p50_ms": "p50 ms",
-    "p99_ms": "p99 ms",
-}
-
-POLICY_HEADS = {
-    "name": "policy",
-    "conversations": "talks",
-    "mean": "return",
-    "min": "min",
-    "max": "max",
-    "share": "share",
-    "allowed": "allowed",
-    "turns": "turns",
-    "calls": "calls",
-    "failures": "failed",
-    "limit": "limit",
-    "seconds": "seconds",
-    "problems": "problems",
-    "status": "status",
-    "what": "says",
-}
+def columns_of(lines: list[dict], names: tuple[str, ...]) -> str:
+    """A table of these values of the lines."""
+    heads = [name.replace("_", " ") for name in names]
+    return aligned([heads, *([line[name] for name in names] for line in lines)]) + "\n"
 
 
 def print_report(report: dict) -> None:
-    """The report of a preflight for people."""
+    """The report of a reward's preflight for people."""
     gold, groups = report["gold"], report["groups"]
     tell(f"reward   {', '.join(report['reward'])}")
     tell(f"data     {report['data']}, {report['rows']} rows, seed {report['seed']}")
     share = f"{gold['full_marks']:.1%} full marks ({gold['full_score']:g})"
     tell(f"profile  {report['profile']}")
-    tell(f"gold     {share}, mean {gold['mean'] or 0:.4g}, none {gold['none']:.1%}, as {gold['variant']!r}\n")
-    tell(columns_of(report["probes"], PROBE_HEADS))
-    tell(columns_of(report["functions"], FUNCTION_HEADS))
-    if groups["source"] == "formula":
-        cells = "  ".join(f"{line['pass_rate']:g}: {line['zero_std']:.3f}" for line in groups["table"])
-        tell(f"groups   of {groups['group_size']} without spread, by pass rate   {cells}")
-    else:
-        names = ("prompts", "mean", "std", "pass_rate", "zero_std_observed", "zero_std_forecast")
-        cells = ", ".join(f"{name} {groups[name]:.4g}" for name in names if groups[name] is not None)
-        tell(f"groups   {groups['samples']} samples, groups of {groups['group_size']}: {cells}")
+    tell(f"gold     {share}, mean {gold['mean']:.4g}, none {gold['none']:.1%}, as {gold['variant']!r}\n")
+    tell(columns_of(report["probes"], PROBE_COLUMNS))
+    tell(columns_of(report["functions"], FUNCTION_COLUMNS))
+    cells = "  ".join(f"{line['pass_rate']:g}: {line['zero_std']:.3f}" for line in groups["table"])
+    tell(f"groups   of {groups['group_size']} without spread, by pass rate   {cells}")
     print_findings(report, "row {row}, score {score}: '{completion}'")
 
 
 def print_environment_report(report: dict) -> None:
-    """The report of a preflight of an environment, for people."""
+    """The report of an environment's preflight for people."""
     tell(f"environment  {report['environment']}")
     if report["reward"]:
         tell(f"reward       {', '.join(report['reward'])}")
     tell(f"data         {report['data']}, {report['rows']} rows, seed {report['seed']}")
     if gold := report["gold"]:
         tell(f"gold         {gold['full_marks']:.1%} full marks of {gold['rows']} rows, by {gold['variant']!r}")
-    if "tool_format" in report:
-        tell(f"tokenizer    its template goes on turn by turn; form of calls: {report['tool_format']}")
-    tell()
-    tell(columns_of(report["policies"], POLICY_HEADS))
+    tell("\n" + columns_of(report["policies"], POLICY_COLUMNS))
     print_findings(report, "row {row}, policy {policy}")
 
 
@@ -7572,10 +7049,58 @@ def print_json(value) -> None:
     tell(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False))
 
 
+def list_library(args) -> int:
+    """--list: functions with range and first line, presets with their parts; aliases are left out."""
+    members, functions, presets = library_rewards(args.library), [], []
+    first = {id(member): name for name, member in reversed(members.items())}
+    for name, member in members.items():
+        if is_preset(member):
+            parts = {f.__name__: weight for f, weight in zip(member, member.weights, strict=True)}
+            presets.append({"name": name, "parts": parts})
+        elif first[id(member)] == name:
+            summary = (inspect.getdoc(member) or "").partition("\n")[0]
+            functions.append({"name": name, "range": declared_range(member), "summary": summary})
+    if args.json:
+        print_json({"functions": functions, "presets": presets})
+        return 0
+    lines = [list(line.values()) for line in functions]
+    lines += [[p["name"], "preset", " + ".join(f"{w:g} {n}" for n, w in p["parts"].items())] for p in presets]
+    tell(aligned(lines) if lines else "no reward functions")
+    return 0
+
+
+def score_file(args) -> int:
+    """--score: the score of every row's own completion."""
+    pairs, name = [], args.completion_column
+    for row in load_rows(args, args.limit):
+        text = text_of(row["columns"].pop(name, None))
+        where = f"{args.data}, row {row['number']}"
+        need(text is not None, f"{where}: got no text in {name!r}; expected a completion; try --completion_column NAME")
+        pairs.append((row, text))
+    with reward_process(args, [row for row, _ in pairs]) as process:
+        grader = Grader(process)
+        results = grader.grade(pairs)
+    lines = [{"row": g.row["number"], "score": grader.total(g), "parts": g.parts} for g in results]
+    for line, graded in zip(lines, results, strict=True):
+        line |= {"problems": graded.problems, "completion": excerpt(graded.text)}
+    totals = [line["score"] for line in lines if line["score"] is not None]
+    mean = statistics.fmean(totals) if totals else None
+    if args.json:
+        print_json({"reward": args.reward, "data": args.data, "mean": mean, "rows": lines})
+    else:
+        names = list(grader.weights) if len(grader.weights) > 1 else []
+        cells = [["row", "score", *names, "completion"]]
+        for line in lines:
+            text = " | ".join([line["completion"], *(f"{n} {problem}" for n, problem in line["problems"].items())])
+            cells.append([line["row"], line["score"], *(line["parts"].get(n) for n in names), text])
+        tell(aligned(cells), f"\nmean {'-' if mean is None else f'{mean:.4g}'} over {len(totals)} of {len(lines)} rows")
+    return int(any(line["problems"] for line in lines))
+
+
 # -------------------------------------------------- model preflight (src/programs/reward_preflight/model_preflight.py)
 
 
-@dataclass
+@dataclasses.dataclass
 class ModelSettings(BaseConfig):
     """What the parts read of a run, from the command line."""
 
@@ -7658,11 +7183,9 @@ def model_preflight(args) -> int:
     started = time.perf_counter()
     quiet_environment()
     args.max_new_tokens = args.max_new_tokens or 256
-    names = ("model", "data", "prompt_column", "chat", "chat_template", "chat_template_kwargs")
-    names += ("max_prompt_tokens", "max_new_tokens", "temperature", "seed", "precision")
-    config = ModelSettings(**{name: getattr(args, name) for name in names})
-    reward = Reward(args.reward, call_limits(args))
-    report = pass_report(args, model_samples(config, reward, args.samples_per_prompt, args.limit or 32))
+    own = [f.name for f in dataclasses.fields(ModelSettings) if hasattr(args, f.name)]
+    config = ModelSettings(**{name: getattr(args, name) for name in own})
+    report = pass_report(args, model_samples(config, Reward(args.reward), args.samples_per_prompt, args.limit or 32))
     if report["prompts"] * args.samples_per_prompt < 200:
         say(f"note: {report['samples']} samples are few; a few hundred tell pass rates of a per cent apart from 0")
     report["seconds"] = round(time.perf_counter() - started, 1)
@@ -7670,73 +7193,32 @@ def model_preflight(args) -> int:
     return 0 if report["fits"] == "RL now" else 1
 
 
-# ---------------------------------------------------------------------- modes (src/programs/reward_preflight/modes.py)
-
-
-def list_library(args) -> int:
-    """--list: functions with range and first line, presets with their parts; aliases are left out."""
-    members, functions, presets = library_rewards(args.reward_library), [], []
-    first = {id(member): name for name, member in reversed(members.items())}
-    for name, member in members.items():
-        if is_preset(member):
-            parts = [[f.__name__, weight] for f, weight in zip(member, member.weights, strict=True)]
-            presets.append({"name": name, "parts": dict(parts)})
-        elif first[id(member)] == name:
-            summary = (inspect.getdoc(member) or "").partition("\n")[0]
-            functions.append({"name": name, "range": declared_range(member), "summary": summary})
-    if args.json:
-        print_json({"functions": functions, "presets": presets})
-        return 0
-    lines = [list(line.values()) for line in functions]
-    lines += [[p["name"], "preset", " + ".join(f"{w:g} {n}" for n, w in p["parts"].items())] for p in presets]
-    tell(aligned(lines) if lines else "no reward functions")
-    return 0
-
-
-def score_file(args) -> int:
-    """--score: the score of every row's own completion."""
-    pairs, name = [], args.completion_column
-    for row in pick(load_data(args), args.limit, args.seed):
-        text = text_of(row["columns"].pop(name, None))
-        where = f"{args.data}, row {row['number']}"
-        need(text is not None, f"{where}: got no text in {name!r}; expected a completion; try --completion_column NAME")
-        pairs.append((row, text))
-    with RewardProcess(args.reward, args.timeout_s, call_limits(args)) as process:
-        grader = Grader(process)
-        results = grader.grade(pairs)
-    lines = [{"row": g.row["number"], "score": grader.total(g), "parts": g.parts} for g in results]
-    for line, graded in zip(lines, results, strict=True):
-        line |= {"problems": graded.problems, "completion": excerpt(graded.text)}
-    totals = [line["score"] for line in lines if line["score"] is not None]
-    mean = statistics.fmean(totals) if totals else None
-    if args.json:
-        print_json({"reward": args.reward, "data": args.data, "mean": mean, "rows": lines})
-    else:
-        names = list(grader.weights) if len(grader.weights) > 1 else []
-        cells = [["row", "score", *names, "completion"]]
-        for line in lines:
-            text = " | ".join([line["completion"], *(f"{n} {problem}" for n, problem in line["problems"].items())])
-            cells.append([line["row"], line["score"], *(line["parts"].get(n) for n in names), text])
-        tell(aligned(cells), f"\nmean {'-' if mean is None else f'{mean:.4g}'} over {len(totals)} of {len(lines)} rows")
-    return int(any(line["problems"] for line in lines))
-
-
-def preflight(args) -> int:
-    """--reward, --environment: all checks on rows drawn from the data."""
-    started, data = time.perf_counter(), load_data(args)
-    samples, rows = load_samples(args, data), pick(data, args.limit or 64, args.seed)
-    if args.environment:
-        with EnvironmentProcess(args, rows) as process:
-            report, show = EnvironmentPreflight(args, rows, process).run(), print_environment_report
-    else:
-        with RewardProcess(args.reward, args.timeout_s, call_limits(args)) as process:
-            report, show = Preflight(args, rows, process).run(samples), print_report
-    report["seconds"] = round(time.perf_counter() - started, 1)
-    (print_json if args.json else show)(report)
-    return 0 if report["ready"] else 1
-
-
 # ------------------------------------------------------------------ command (src/programs/reward_preflight/command.py)
+
+LIBRARY = str(Path(__file__).resolve().parent.parent / "examples" / "reward_functions_library.py")
+# flags that do nothing in other modes
+OF_MODES = {
+    "environment": ("max_turns", "tool_timeout", "policy"),
+    "model": (
+        *("samples_per_prompt", "temperature", "precision", "max_prompt_tokens", "pass_low", "pass_high"),
+        *("chat_template", "chat_template_kwargs"),
+    ),
+}
+NOT_OF_MODES = {
+    "environment": ("profile", "group_size", "chat"),
+    "model": ("answer_column", "gold_column", "gold_template", "profile", "allow", "timeout_s", "completion_column"),
+}
+RUN_FINDS = "nothing: the trainers check it before they start"
+REMOVED = {  # flags of earlier versions, and what takes their place
+    "samples": "--model M, or --score FUNCTION --data FILE for the scores of completions that you have",
+    "max_zero_std": "--model M, whose verdict goes by the groups with signal",
+    "max_characters": "--max_new_tokens N, 4 characters each",
+    "library": "FILE.py:function, or --list FILE.py",
+    **dict.fromkeys(("full_share", "min_recall"), "--full_score SCORE, or other gold answers"),
+    **dict.fromkeys(("tokenizer", "tool_format"), RUN_FINDS),
+    "tool_characters": "nothing: results of tools are cut at 8,000 characters",
+    **dict.fromkeys(("reward_timeout", "reward_concurrency", "reward_retries"), "--timeout_s S, for a call as a whole"),
+}
 
 
 def share_of(text: str) -> tuple[str, float]:
@@ -7749,202 +7231,115 @@ def share_of(text: str) -> tuple[str, float]:
     return name, float(value)
 
 
-def environment_flags(flag) -> None:
-    """The flags that go with --environment."""
-    flag("max_turns", "answers in a conversation with an environment", type=int, default=8, metavar="N")
-    flag(
-        "tool_timeout",
-        "seconds for an answer's tool calls together, or for a reply",
-        type=float,
-        default=30.0,
-        metavar="S",
-    )
-    flag("tool_characters", "longer results of tools are cut", type=int, default=8000, metavar="N")
-    says = "what gold says in a conversation, (messages, tools, row) -> text or call"
-    flag("policy", f"{says} (default: the column gold, or the answer)", metavar="FILE.py:FN")
-    flag("tokenizer", "model folder or hub id whose chat template is tried with the environment", metavar="MODEL")
-    flag(
-        "chat_template",
-        "FILE with a chat template for --tokenizer or --model, in place of its own",
-        default="",
-        metavar="FILE",
-    )
-    flag(
-        "chat_template_kwargs",
-        'JSON object for that template, such as {"enable_thinking": false}',
-        default="",
-        metavar="JSON",
-    )
-    flag(
-        "tool_format",
-        "form of tool calls of --tokenizer (default: what its chat template shows)",
-        default="",
-        metavar="NAME",
-    )
-
-
-def marks_flags(flag) -> None:
-    """The flags that say what has to be paid, and what must not be."""
-    flag("full_score", "score of full marks (default: of the documented ranges, else 1)", type=float, metavar="SCORE")
-    flag("full_share", "share of that score from which marks count as full", type=float, default=0.95, metavar="SHARE")
-    flag("min_recall", "share of gold that must have full marks", type=float, default=0.95, metavar="SHARE")
-    kind = "what the reward pays for: answer, format (a wrong answer may be paid) or judge (grades, that may vary)"
-    flag("profile", f"{kind} (default: format where no score depends on the row)", choices=[*PROFILES])
-    flag("allow", "share of gold's score that a probe may get, NAME=SHARE, repeatable", type=share_of, action="append")
-    flag(
-        "max_zero_std",
-        "forecast of groups without spread above which it fails",
-        type=float,
-        default=0.9,
-        metavar="SHARE",
-    )
-
-
-def model_flags(flag) -> None:
-    """The flags that go with --model."""
-    flag("samples_per_prompt", "completions that --model samples of each prompt", type=int, default=16, metavar="N")
-    flag("temperature", "at which --model samples, as in the run", type=float, default=1.0, metavar="T")
-    kinds, says = ["auto", "fp32", "bf16", "fp16"], "of --model, as in the run; auto: bf16 where the CUDA GPU can"
-    flag("precision", says, choices=kinds, default="auto")
-    flag("max_prompt_tokens", "longer prompts are left out by --model", type=int, default=512, metavar="N")
-    flag("pass_low", "--model: pass rate below which RL finds too little", type=float, default=0.1, metavar="SHARE")
-    flag("pass_high", "--model: pass rate above which RL has little to do", type=float, default=0.9, metavar="SHARE")
-
-
 def make_parser() -> argparse.ArgumentParser:
     """The command line; flags work with `_` and `-`."""
     raw = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(
-        usage="%(prog)s [--flag value ...]    (--help has all flags)",
-        description=__doc__,
-        formatter_class=raw,
-        allow_abbrev=False,
-    )
+    usage = "%(prog)s [--flag value ...]    (--help has all flags)"
+    parser = argparse.ArgumentParser(usage=usage, description=__doc__, formatter_class=raw, allow_abbrev=False)
 
-    def flag(name: str, help: str, **options) -> None:
-        text = help + (f" (default: {options['default']})" if options.get("default") else "")
-        parser.add_argument(*dict.fromkeys([f"--{name}", f"--{name.replace('_', '-')}"]), help=text, **options)
+    def flag(name: str, help: str, metavar: str | None, default=None, **options) -> None:
+        help += f" (default: {default})" if default else ""
+        kind = {} if default is None or isinstance(default, str) else {"type": type(default)}
+        names = dict.fromkeys([f"--{name}", f"--{name.replace('_', '-')}"])
+        parser.add_argument(*names, help=help, metavar=metavar, default=default, **kind | options)
 
-    flag("list", "list the library's functions and presets", action="store_true")
-    flag("score", "score the rows' own completions: FILE.py:function or a name of --list", metavar="FN")
-    flag("reward", "check a reward: FILE.py:function[*weight] or a name, repeatable", action="append", metavar="FN")
-    flag("environment", "check an environment: FILE.py:Class; --reward adds to what it pays", metavar="FILE.py:CLASS")
-    flag("model", "sample a model, folder or hub id: how often it passes, and whether RL fits", metavar="MODEL")
-    flag("data", "rows: JSONL, JSON, CSV or parquet file, or hub id[:config][@split]", metavar="FILE")
-    flag("samples", "your model's completions: rows of prompt or index, and completion or completions", metavar="FILE")
-    flag("group_size", "completions per prompt in the run", type=int, default=8, metavar="G")
+    flag("list", "list a library's functions and presets", "FILE.py", nargs="?", const=LIBRARY, dest="library")
+    flag("score", "score the rows' own completions: FILE.py:function or a name of --list", "FN")
+    flag("reward", "check a reward: FILE.py:function[*weight] or a name, repeatable", "FN", action="append")
+    flag("environment", "check an environment; --reward adds to what it pays", "FILE.py:CLASS")
+    flag("model", "sample a model, folder or hub id: how often it passes, and whether RL fits", "MODEL")
+    flag("data", "rows: JSONL, JSON, CSV or parquet file, or hub id[:config][@split]", "FILE")
+    flag("group_size", "completions per prompt in the run", "G", 8)
     tokens = "tokens a completion of the run may have; probes are cut there, at 4 characters a token"
-    flag("max_new_tokens", f"{tokens} (TRL: max_completion_length)", type=int, metavar="N")
-    flag("max_characters", "the same limit in characters, where 4 a token is wrong", type=int, metavar="N")
-    flag("prompt_column", "column with the prompt", default="prompt", metavar="NAME")
-    flag("completion_column", "column that --score scores", default="completion", metavar="NAME")
-    flag(
-        "gold_column",
-        "column with the reference completion, or a conversation's answers (default: usual names)",
-        metavar="NAME",
-    )
-    flag(
-        "answer_column",
-        "column with the final answer, tried in the usual formats (default: usual names)",
-        metavar="NAME",
-    )
+    flag("max_new_tokens", f"{tokens} (TRL: max_completion_length)", "N", type=int)
+    flag("prompt_column", "column with the prompt", "NAME", "prompt")
+    flag("completion_column", "column that --score scores", "NAME", "completion")
+    gold = "column with the reference completion, or a conversation's answers (default: usual names)"
+    flag("gold_column", gold, "NAME")
+    answer = "column with the final answer, tried in the usual formats (default: usual names)"
+    flag("answer_column", answer, "NAME")
     template = "reference completion, such as 'Answer: {answer}' or '\\boxed{answer}'; {NAME} is a column"
-    flag("gold_template", template, metavar="TEXT")
-    marks_flags(flag)
-    flag("limit", "rows drawn from the data (default: 64; all with --score)", type=int, default=0, metavar="N")
-    flag("timeout_s", "longest time for one call of a reward", type=float, default=30.0, metavar="SECONDS")
-    flag("reward_timeout", "as in the run: one call of an async reward", type=float, default=600.0, metavar="SECONDS")
-    flag("reward_concurrency", "as in the run: calls of async rewards at once", type=int, default=32, metavar="N")
-    flag("reward_retries", "as in the run: further calls after a lost connection", type=int, default=2, metavar="N")
-    environment_flags(flag)
-    model_flags(flag)
-    flag("chat", "the run has --chat: string prompts go through the chat template", action="store_true")
-    flag("library", "file in which bare names are looked up", default=LIBRARY, metavar="FILE.py", dest="reward_library")
-    flag("seed", "seed of the rows drawn", type=int, default=0, metavar="N")
-    flag("json", "print one JSON object on stdout", action="store_true")
+    flag("gold_template", template, "TEXT")
+    flag("full_score", "score of full marks (default: of the documented ranges, else 1)", "SCORE", type=float)
+    kind = "what the reward pays for: answer, format (a wrong answer may be paid) or judge (grades, that may vary)"
+    flag("profile", kind, None, "answer", choices=[*PROFILES])
+    allow = "share of gold's score that a probe may get, NAME=SHARE, repeatable"
+    flag("allow", allow, "NAME=SHARE", type=share_of, action="append")
+    flag("limit", "rows drawn from the data (default: 64; all with --score)", "N", 0)
+    flag("timeout_s", "longest time for one call of a reward", "S", 30.0)
+    flag("max_turns", "answers in a conversation with an environment", "N", 8)
+    flag("tool_timeout", "seconds for an answer's tool calls together, or for a reply", "S", 30.0)
+    says = "what gold says in a conversation, (messages, tools, row) -> text or call"
+    flag("policy", f"{says} (default: the column gold, or the answer)", "FILE.py:FN")
+    flag("samples_per_prompt", "completions that --model samples of each prompt", "N", 16)
+    flag("temperature", "at which --model samples, as in the run", "T", 1.0)
+    kinds = ["auto", "fp32", "bf16", "fp16"]
+    flag("precision", "of --model, as in the run; auto: bf16 where the CUDA GPU can", None, "auto", choices=kinds)
+    flag("max_prompt_tokens", "longer prompts are left out by --model", "N", 512)
+    flag("pass_low", "--model: pass rate below which RL finds too little", "SHARE", 0.1)
+    flag("pass_high", "--model: pass rate above which RL has little to do", "SHARE", 0.9)
+    flag("chat_template", "FILE with a chat template for --model, in place of its own", "FILE", "")
+    kwargs = 'JSON object for the chat template of --model, such as {"enable_thinking": false}'
+    flag("chat_template_kwargs", kwargs, "JSON", "")
+    parser.add_argument("--chat", action="store_true", help="the run has --chat: string prompts become user messages")
+    flag("seed", "seed of the rows drawn", "N", 0)
+    parser.add_argument("--json", action="store_true", help="print one JSON object on stdout")
     parser.add_argument("--serve", type=int, help=argparse.SUPPRESS)  # the reward's process
     return parser
 
 
-OF_ENVIRONMENTS = (
-    "max_turns",
-    "tool_timeout",
-    "tool_characters",
-    "policy",
-    "tokenizer",
-    "chat_template",
-    "chat_template_kwargs",
-    "tool_format",
-)
-OF_MODELS = ("samples_per_prompt", "temperature", "precision", "max_prompt_tokens", "pass_low", "pass_high")
-NOT_OF_MODELS = (
-    *("samples", "max_characters", "answer_column", "gold_column", "gold_template"),
-    *("profile", "full_share", "min_recall", "allow", "max_zero_std", "timeout_s", "completion_column"),
-)
-
-
-def check_idle_flags(args) -> None:
-    """Raise UserError for flags that do nothing in the mode that was chosen."""
-    usual = make_parser().parse_args([])
-    template = ("chat_template", "chat_template_kwargs") if args.model else ()  # a model's own, too
-    of_environments = [name for name in OF_ENVIRONMENTS if name not in template]
-    idle_beside = {
-        "--environment": ("samples", "profile", "group_size", "max_zero_std", "chat")
-        if args.environment
-        else of_environments,
-        "--model": NOT_OF_MODELS if args.model else OF_MODELS,
-    }
-    for mode, names in idle_beside.items():
-        beside = "with" if getattr(args, mode[2:]) else "without"
-        for name in names:
-            idle = getattr(args, name) != getattr(usual, name)
-            need(not idle, f"got --{name} {beside} {mode}; expected the other way")
-
-
 def check_arguments(args) -> None:
     """Raise UserError for arguments that cannot work together; resolve the names of rewards."""
-    names = [name for name in ("list", "score", "reward", "environment", "model") if getattr(args, name)]
-    modes = [f"--{name}" for name in names if not (name == "reward" and (args.environment or args.model))]
-    need(
-        len(modes) == 1,
-        f"got {' and '.join(modes) or 'no mode'}; expected one of --list, --score, --reward, --environment, --model",
-    )
+    names = [name for name in ("library", "score", "reward", "environment", "model") if getattr(args, name)]
+    modes = [name for name in names if not (name == "reward" and (args.environment or args.model))]
+    said = " and ".join(f"--{'list' if name == 'library' else name}" for name in modes)
+    known = "expected one of --list, --score, --reward, --environment, --model"
+    need(len(modes) == 1, f"got {said or 'no mode'}; {known}")
     need(args.reward or not args.model, "got --model without --reward; expected what its samples are scored by")
-    need(args.list or args.data, f"got {modes[0]} without --data; expected rows; try --data FILE.jsonl")
-    need(args.reward or not args.samples, f"got --samples with {modes[0]}; expected it with --reward")
-    ranges = {"group_size": (2, 1e6), "limit": (0, 1e9), "timeout_s": (0.01, 1e6)}
-    ranges |= {"max_new_tokens": (1, 1e7), "max_characters": (1, 1e8)}
-    ranges |= {"max_turns": (1, 1e4), "tool_timeout": (0.01, 1e6), "tool_characters": (1, 1e9)}
-    ranges |= {"reward_timeout": (0, 1e6), "reward_concurrency": (1, 1e6), "reward_retries": (0, 1e3)}
-    ranges |= {"samples_per_prompt": (1, 1e6), "temperature": (1e-3, 1e3), "max_prompt_tokens": (1, 1e7)}
-    shares = ("full_share", "min_recall", "max_zero_std", "pass_low", "pass_high")
-    for name, (low, high) in {**ranges, **dict.fromkeys(shares, (0, 1))}.items():
+    need(args.library or args.data, f"got {said} without --data; expected rows; try --data FILE.jsonl")
+    ranges = {"group_size": (2, 1e6), "limit": (0, 1e9), "timeout_s": (0.01, 1e6), "max_new_tokens": (1, 1e7)}
+    ranges |= {"max_turns": (1, 1e4), "tool_timeout": (0.01, 1e6), "samples_per_prompt": (1, 1e6)}
+    ranges |= {"temperature": (1e-3, 1e3), "max_prompt_tokens": (1, 1e7), "pass_low": (0, 1), "pass_high": (0, 1)}
+    for name, (low, high) in ranges.items():
         value = getattr(args, name)
         fits = value is None or low <= value <= high
         need(fits, f"got {name} {value}; expected {low:g} to {high:g}; try --{name} {low:g}")
-    check_idle_flags(args)
-    need(
-        args.tokenizer or args.model or not (args.tool_format or args.chat_template or args.chat_template_kwargs),
-        "got a setting of a chat template without --tokenizer; expected one; try --tokenizer MODEL",
-    )
+    usual = make_parser().parse_args([])
+    for mode in OF_MODES:
+        how, idle = ("with", NOT_OF_MODES[mode]) if getattr(args, mode) else ("without", OF_MODES[mode])
+        for name in idle:
+            same = getattr(args, name) == getattr(usual, name)
+            need(same, f"got --{name} {how} --{mode}; expected the other way")
     specs = args.reward or ([args.score] if args.score else [])
-    args.reward = [full_spec(spec, args.reward_library) for spec in specs]
+    args.reward = [full_spec(spec, LIBRARY) for spec in specs]
     args.allow = dict(args.allow or [])
-    if args.max_new_tokens and not args.max_characters:
-        args.max_characters = TOKEN_CHARACTERS * args.max_new_tokens
+    args.limit_characters = TOKEN_CHARACTERS * args.max_new_tokens if args.max_new_tokens else None
+
+
+def preflight(args) -> int:
+    """--reward, --environment: all checks on rows drawn from the data."""
+    started, rows = time.perf_counter(), load_rows(args, args.limit or 64)
+    if args.environment:
+        with environment_process(args, rows) as process:
+            report, show = EnvironmentPreflight(args, rows, process).run(), print_environment_report
+    else:
+        with reward_process(args, rows) as process:
+            report, show = Preflight(args, rows, process).run(), print_report
+    report["seconds"] = round(time.perf_counter() - started, 1)
+    (print_json if args.json else show)(report)
+    return 0 if report["ready"] else 1
 
 
 def main(argv: list[str] | None = None) -> int:
     """Command line entry; returns the exit code."""
-    parser = make_parser()
-    args = parse_flags(parser, argv)
+    args = parse_flags(make_parser(), argv, removed=REMOVED)
     if args.serve is not None:
         serve(args.serve)
         return 0
     try:
         check_arguments(args)
-        mode = model_preflight if args.model else list_library if args.list else score_file if args.score else preflight
-        return mode(args)
+        modes = {"model": model_preflight, "library": list_library, "score": score_file}
+        return next((run for name, run in modes.items() if getattr(args, name)), preflight)(args)
     except UserError as error:
         say(f"error: {error}")
         return error.code

@@ -12,19 +12,19 @@
 From one command line (or the same YAML) it writes a job folder, OUTPUT_DIR/job:
 
     train.parquet, val.parquet   the prompts in verl's five columns, laid out as by data_loader.py --for verl
-    verl_reward.py               `compute_score`: the weighted sum of FILE.py:function*weight, as our trainers score
-    verl_hooks.py                a reward manager that knows token ids and lengths, a replay buffer that ends the run
-                                 when a rollout or a reward fails, and two estimators that verl lacks
+    verl_reward.py               the weighted sum of FILE.py:function*weight, as our trainers score
+    verl_hooks.py                the reward manager that asks it, a replay buffer that ends the run when a rollout or a
+                                 reward fails, and two estimators that verl lacks
     verl_environment.py          with --environment: the agent loop that plays conversations as ppo_train.py would; a
                                  YAML file selects it, and the environment's own file lies in environment/
-    run.sh, job.sbatch           the command with its Hydra overrides, each below the setting that it comes from
+    run.sh, job.sbatch           the command with its Hydra overrides, each with the setting that it comes from
 
 Each override stands with the setting that it comes from. FIXED has the settings that verl cannot express (an error),
-NOTES those that mean nothing to it, TODAY old keys and those that verl ignores, with what to write, TRAPS the overrides
-that would undo a setting or a guard of this script.
+IDLE_IN_VERL those that mean nothing to it, TODAY old keys and those that verl ignores, with what to write, TRAPS the
+overrides that would undo a setting or a guard of this script.
 
-Deliberately left out: reward models, verl's own tools and asynchronous trainers (give their keys with --override), and
-installing anything on the nodes of a cluster: each needs verl and its rollout engine.
+Deliberately left out: Megatron, reward models, verl's own tools and asynchronous trainers (give their keys with
+--override), and installing anything on the nodes of a cluster: each needs verl and its rollout engine.
 
     python scripts/verl_train.py --algorithm grpo --output_dir runs/g --print            # the command; needs no verl
     python scripts/verl_train.py --config my.yaml --hardware 8x80GB --check              # starts nothing
@@ -39,84 +39,72 @@ failed, 128 + n stopped by signal n.
 """
 
 # Contents
-#       169-174  file text          Texts that are files beside their room, such as a page's style; a built script …
-#       177-222  messages           Errors that a user can mend, each with its exit code, and what is said on stderr
-#       225-265  bundle             Where this bundle and its embedded model, data and rewards lie
-#       268-422  dialect            One setting under several names: ours, those of the pages, and TRL's. A program …
-#       425-646  settings           Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       649-689  user scripts       A user's Python script: the names that it binds, and a run of it in a process of …
-#       692-968  data files         Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they hold …
-#      971-1102  tables             Rows of CSV and TSV files: the separator, the header, and the cells below it
-#     1105-1285  nested rows        Rows inside other JSON: an object that holds a list of them, columns instead of …
-#     1288-1451  rows               Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1454-1657  question parts     Columns that look like a part of the question: texts to read before it, options, …
-#     1660-1778  chat               Chat templates: their settings, what they write for messages, and strings that …
-#     1781-1819  held out           Held-out prompts that also train: prompts compared by what they ask, counted, …
-#     1822-1853  prompts            Prompts as token ids, for training and held out
-#     1856-1878  pass band          Prompts drawn by their running pass rate: those outside a band rarely, none …
-#     1881-1898  verl layout        The layout of rows for verl: the ground truth in reward_model, all other columns …
-#     1901-1979  verl keys          Keys of verl's configuration: all of today's, and what older guides have
-#     1982-2056  extracts           The part of a Python file that some of its names need, as a file of its own
-#     2059-2271  user code          What a reward is given: texts, copies of the columns, and a state of the process …
-#     2274-2536  reward forms       The forms that a reward function may have, loading one, and its arguments
-#     2539-2816  rewards            The reward of a run: a weighted sum of functions; calling them, async ones in one …
-#     2819-2973  environments       Environments: classes whose methods are a model's tools, or that talk with it; …
-#     2976-3202  tool calls         Tool calls in what a model wrote: by the tokenizer's response template, or by one …
-#     3205-3345  tool runs          Running calls of many conversations side by side: a time limit for each, and …
-#     3348-3410  control tokens     Rendering messages so that nothing in them is read as a control token, where …
-#     3413-3668  turn bridge        The tokens between turns, from the chat template alone: what was sampled is never …
-#     3671-3825  conversations      The record of a conversation with an environment, and what the environment says …
-#     3828-3998  play               Playing conversations of a policy with environments: all that are open are …
-#     4001-4180  play setup         What conversations are played with, and scored by: shared by all programs that …
-#     4183-4294  models             Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     4297-4303  losses             The KL to the reference, policy and value losses, and how losses per token become …
-#     4306-4409  idle settings      Settings that a configuration makes inert: each is named at the start, with what …
-#     4412-4468  advantages         From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     4471-4610  presets            The algorithms by name: which choices each one makes, and which choices …
-#     4613-4901  trainer settings   Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     4904-4993  own functions      Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
-#     4996-5021  optimizer          The updates of a step: learning rates, gradients over the processes, clipping, …
-#     5024-5209  memory             The memory that a run will need, from the shape of its networks
-#     5212-5219  output folder      The output folder: whose run it holds, folders that appear whole or not at all, …
-#     5222-5345  names              What verl calls each setting, and what it refuses or ignores
-#     5348-5462  settings           Settings, and hardware by name
-#     5465-5587  trl source         What a Python file that trains with TRL's GRPOTrainer says of its run, read from …
-#     5590-5692  trl trial          --run_script: a TRL script run up to its trainer, in a process of its own, for …
-#     5695-6084  from trl           The settings of a run with TRL's GRPOTrainer as settings of ours, and what has no …
-#     6087-6132  hydra              One override in Hydra's grammar
-#     6135-6159  known names        The names in verl's configuration where verl is not installed, from …
-#     6162-6252  refusals           What verl cannot express, ignores, or would do behind a user's back: errors and …
-#     6255-6365  data               Rows as verl reads them
-#     6368-6412  templates          The chat template that gives verl our token ids
-#     6415-6466  model files        What the files of a model tell: its shape, its number of weights, the tokens that …
-#     6469-6502  gathering          Calls of what wants many things at once, by those who have one each
-#     6505-6603  rewards            Rewards inside verl's processes
-#     6606-6709  job trial          The job tried in a process of its own: what does not load there, what needs whole …
-#     6712-6896  overrides          Our settings as verl's overrides: data, rollout, algorithm, loss, rewards
-#     6899-7068  engine overrides   Our settings as verl's overrides: engines, optimizer, adapters, trainer
-#     7071-7236  hooks              What verl loads of ours: a reward manager, a replay buffer, and estimators that …
-#     7239-7393  environment loop   The agent loop: conversations with an environment in verl's workers, each as …
-#     7396-7534  memory             Memory of one GPU, and sizes that do not divide
-#     7537-7673  reward files       The reward's files, copied into the job with what they import
-#     7676-7751  environment job    An environment in a job: what it is played with, the rows that it takes, and the …
-#     7754-7862  job folder         The folder of a job: data, rewards, settings
-#     7865-7910  run script         run.sh: the command
-#     7913-7977  export trial       The exported reward, tried beside the functions that it holds
-#     7980-8347  export             --export: a job as four files that need neither this script nor its bundle
-#     8350-8419  environment check  --check of an environment: verl's loop plays some rows with scripted answers, and …
-#     8422-8625  checks             --check: what can be found out before a run
-#     8628-8780  hand written       --overrides: a file of overrides that was written by hand, checked without …
-#     8783-8939  submit             --submit to a Ray cluster
-#     8942-8995  slurm              --slurm: a batch file
-#     8998-9084  run                --run on this machine
-#     9087-9146  command            The command line
+#       160-165  file text         Texts that are files beside their room, such as a page's style; a built script has …
+#       168-213  messages          Errors that a user can mend, each with its exit code, and what is said on stderr
+#       216-256  bundle            Where this bundle and its embedded model, data and rewards lie
+#       259-413  dialect           One setting under several names: ours, those of the pages, and TRL's. A program …
+#       416-637  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       640-904  user scripts      A user's Python script or notebook: read from its source, or run in a process of …
+#      907-1041  data files        Data files as text: unpacked, decoded, and refused by name where they hold no data …
+#     1044-1148  tables            Rows of CSV and TSV files: the separator, the header, and the cells below it
+#     1151-1276  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1279-1521  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1524-1721  question parts    Columns that look like a part of the question: texts to read before it, options, …
+#     1724-1842  chat              Chat templates: their settings, what they write for messages, and strings that …
+#     1845-1883  held out          Held-out prompts that also train: prompts compared by what they ask, counted, …
+#     1886-1917  prompts           Prompts as token ids, for training and held out
+#     1920-1937  verl layout       The layout of rows for verl: the ground truth in reward_model, all other columns …
+#     1940-2018  verl keys         Keys of verl's configuration: all of today's, and what older guides have
+#     2021-2095  extracts          The part of a Python file that some of its names need, as a file of its own
+#     2098-2310  user code         What a reward is given: texts, copies of the columns, and a state of the process …
+#     2313-2575  reward forms      The forms that a reward function may have, loading one, and its arguments
+#     2578-2855  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
+#     2858-3012  environments      Environments: classes whose methods are a model's tools, or that talk with it; …
+#     3015-3241  tool calls        Tool calls in what a model wrote: by the tokenizer's response template, or by one …
+#     3244-3384  tool runs         Running calls of many conversations side by side: a time limit for each, and …
+#     3387-3449  control tokens    Rendering messages so that nothing in them is read as a control token, where …
+#     3452-3707  turn bridge       The tokens between turns, from the chat template alone: what was sampled is never …
+#     3710-3864  conversations     The record of a conversation with an environment, and what the environment says in it
+#     3867-4004  play              Playing conversations of a policy with environments: all that are open are sampled …
+#     4007-4186  play setup        What conversations are played with, and scored by: shared by all programs that …
+#     4189-4300  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     4303-4309  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     4312-4415  idle settings     Settings that a configuration makes inert: each is named at the start, with what …
+#     4418-4467  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     4470-4609  presets           The algorithms by name: which choices each one makes, and which choices contradict …
+#     4612-4900  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     4903-4992  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
+#     4995-5020  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     5023-5208  memory            The memory that a run will need, from the shape of its networks
+#     5211-5218  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
+#     5221-5320  names             What verl calls each setting, and what it refuses or ignores
+#     5323-5441  settings          Settings, and hardware by name
+#     5444-5531  trl trial         --run_script: a TRL script run up to its trainer, in a process of its own, for …
+#     5534-5979  from trl          The settings of a run with TRL's GRPOTrainer as settings of ours, and what has no …
+#     5982-6025  hydra             One override in Hydra's grammar
+#     6028-6052  known names       The names in verl's configuration where verl is not installed, from …
+#     6055-6137  refusals          What verl cannot express, ignores, or would do behind a user's back: errors and notes
+#     6140-6256  data              Rows as verl reads them
+#     6259-6354  model files       What the files of a model tell: shape, number of weights, end tokens, and the …
+#     6357-6456  rewards           Rewards inside verl's processes
+#     6459-6564  job trial         A job's files loaded, and its rewards tried, in a process of its own: verl scores …
+#     6567-6810  overrides         Our settings as verl's overrides
+#     6813-6952  hooks             What verl loads of ours: a reward manager, a replay buffer, and estimators that it …
+#     6955-7097  environment loop  The agent loop: conversations with an environment in verl's workers, each as …
+#     7100-7220  memory            Memory of one GPU, and sizes that do not divide
+#     7223-7356  reward files      The reward's files, copied into the job with what they import
+#     7359-7533  job folder        The folder of a job: data, rewards, an environment, settings
+#     7536-7685  checks            --check: what can be found out before a run
+#     7688-7985  launch            run.sh, and who starts it: this machine, a Ray cluster or Slurm
+#     7988-8296  export            --export: a job as four files that need neither this script nor its bundle
+#     8299-8451  hand written      --overrides: a file of overrides that was written by hand, checked without …
+#     8454-8510  command           The command line
 
 import argparse
 import ast
 import asyncio
 import builtins
 import codecs
-import concurrent.futures
 import contextlib
 import copy
 import csv
@@ -135,6 +123,7 @@ import json
 import locale
 import logging
 import math
+import operator
 import os
 import pprint
 import queue
@@ -162,9 +151,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
 from typing import ClassVar
+from uuid import uuid4
 
 # ----------------------------------------------------------------------- file text (src/parts/foundation/file_text.py)
 
@@ -650,6 +641,218 @@ def check_trainer(config: BaseConfig) -> None:
 
 CHANGING = {"append", "extend", "insert", "pop", "remove", "setdefault", "update"}  # methods
 QUIET = {"WANDB_MODE": "disabled", "TOKENIZERS_PARALLELISM": "false"}
+ARITHMETIC = {ast.Mult: operator.mul, ast.Add: operator.add, ast.Sub: operator.sub, ast.FloorDiv: operator.floordiv}
+
+
+@dataclass(frozen=True)
+class Argument:
+    """An argument of a call as it stands in the file: `name=value`, or an item of a dictionary that is spread."""
+
+    name: str
+    value: ast.expr
+    start: int
+    end: int
+    quoted: bool = False  # an item "name": value
+
+
+def without_magics(cell: str) -> str:
+    """A cell of a notebook as Python of the same length: lines of its shell and its magics do nothing."""
+    lines, goes_on = cell.split("\n"), False
+    whole = bool(re.match(r"\s*%%(bash|sh|html|writefile|script|javascript|markdown)", cell))
+    for number, line in enumerate(lines):
+        indent = re.match(r"\s*(?=[%!])", line)
+        if whole or indent or goes_on:
+            goes_on = line.endswith("\\")
+            indent = indent[0] if indent else ""
+            lines[number] = (indent + "0#" + line[len(indent) + 2 :])[: len(line)]
+    return "\n".join(lines)
+
+
+class PythonSource:
+    """The calls of a file and what their arguments are; nothing of it is run.
+
+    A name that is bound twice, or changed after it was bound, is no constant.
+
+    Raises:
+        UserError: the text is no Python, or no notebook.
+    """
+
+    def __init__(self, name: str, text: str):
+        self.name, self.raw, self.notebook = name, text, None
+        self.text, shown = text, text
+        if name.endswith(".ipynb"):
+            try:
+                self.notebook = json.loads(text)
+                self.cells = [c for c in self.notebook["cells"] if c["cell_type"] == "code"]
+            except (ValueError, LookupError, TypeError) as error:
+                got = f"got {name}, which is no notebook ({error})"
+                raise UserError(f"{got}; expected one; try it in Jupyter") from None
+            sources = ["".join(cell["source"]) for cell in self.cells]
+            self.text, shown = "\n".join(sources), "\n".join(map(without_magics, sources))
+            self.starts = [*itertools.accumulate((len(s) + 1 for s in sources), initial=0)]
+        self._lines = self.text.split("\n")
+        self._offsets = [*itertools.accumulate((len(line) + 1 for line in self._lines), initial=0)]
+        self.runnable = shown
+        try:
+            self.tree = ast.parse(shown)
+        except (SyntaxError, ValueError) as error:
+            where = self.place(self._offsets[(getattr(error, "lineno", None) or 1) - 1])
+            got = f"{name}, {where}: got {error.args[0]}"
+            raise UserError(f"{got}; expected Python; try python -m py_compile first") from None
+        self.nodes = [*ast.walk(self.tree)]
+
+    def span(self, node) -> tuple[int, int]:
+        """(Start, end) of a node in the text; ast gives a line from 1 and a column in bytes."""
+        places = (node.lineno, node.col_offset), (node.end_lineno, node.end_col_offset)
+        start, end = (
+            self._offsets[line - 1] + len(self._lines[line - 1].encode()[:column].decode(errors="ignore"))
+            for line, column in places
+        )
+        return start, end
+
+    def start(self, node) -> int:
+        return self.span(node)[0]
+
+    def code(self, node) -> str:
+        start, end = self.span(node)
+        return self.text[start:end]
+
+    def place(self, offset: int) -> str:
+        """`line 3`, or `cell 2, line 3`."""
+        start, prefix = 0, ""
+        if self.notebook:
+            number = max(i for i, start in enumerate(self.starts[:-1] or [0]) if start <= offset)
+            start, prefix = self.starts[number], f"cell {number + 1}, "
+        return f"{prefix}line {self.text.count(chr(10), start, offset) + 1}"
+
+    @cached_property
+    def imports(self) -> dict[str, tuple[str, str, ast.AST]]:
+        """Name in the file -> (module, name there, statement)."""
+        names = {}
+        for node in self.nodes:
+            if isinstance(node, ast.ImportFrom):
+                names |= {x.asname or x.name: (node.module or "", x.name, node) for x in node.names}
+            elif isinstance(node, ast.Import):
+                names |= {(x.asname or x.name).partition(".")[0]: (x.name, "", node) for x in node.names}
+        return names
+
+    def name_of(self, call: ast.expr) -> str:
+        """The name of what is called, as its module calls it."""
+        function = call.func if isinstance(call, ast.Call) else call
+        if isinstance(function, ast.Attribute):
+            return function.attr
+        name = getattr(function, "id", "")
+        return self.imports.get(name, ("", name))[1] or name
+
+    @cached_property
+    def calls(self) -> dict[str, list[ast.Call]]:
+        calls = {}
+        for node in self.nodes:
+            if isinstance(node, ast.Call):
+                calls.setdefault(self.name_of(node), []).append(node)
+        return calls
+
+    @cached_property
+    def definitions(self) -> dict[str, ast.AST]:
+        kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+        return {node.name: node for node in self.nodes if isinstance(node, kinds)}
+
+    @cached_property
+    def assigned(self) -> dict[str, list[ast.expr]]:
+        """Name -> all that is assigned to it."""
+        values = {}
+        for node in self.nodes:
+            if isinstance(node, ast.Assign | ast.AnnAssign) and node.value:
+                target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+                if isinstance(target, ast.Name):
+                    values.setdefault(target.id, []).append(node.value)
+        return values
+
+    @cached_property
+    def constants(self) -> dict[str, ast.expr]:
+        """Names that are bound once, and not changed by an item, an attribute or a method."""
+        bound = [name for node in self.nodes for name in names_bound_by(node)]
+        return {name: values[0] for name, values in self.assigned.items() if bound.count(name) == 1}
+
+    def around(self, node: ast.AST, kinds: type) -> ast.AST | None:
+        """The innermost node of some kinds around a node."""
+        start, end = self.span(node)
+        spans = [(self.span(n), n) for n in self.nodes if isinstance(n, kinds) and n is not node]
+        return max(((s, n) for (s, e), n in spans if s <= start and end <= e), key=lambda x: x[0], default=(0, None))[1]
+
+    def names_of(self, call: ast.Call) -> set[str]:
+        """The names of the object that a call makes."""
+        return {name for name, values in self.assigned.items() if call in values}
+
+    def attributes(self, call: ast.Call) -> dict[str, ast.Assign]:
+        """Assignments `config.name = value` to the object that a call makes."""
+        names = self.names_of(call)
+        return {
+            target.attr: node
+            for node in self.nodes
+            if isinstance(node, ast.Assign) and isinstance(target := node.targets[0], ast.Attribute)
+            if isinstance(target.value, ast.Name) and target.value.id in names
+        }
+
+    def hidden_changes(self, call: ast.Call) -> list[ast.Call]:
+        """Calls `setattr(config, …)` and `vars(config).update(…)` on the object that a call makes."""
+        names = self.names_of(call)
+        objects = [(change, change.args[0]) for change in self.calls.get("setattr", []) if change.args]
+        objects += [(change, change.func) for change in self.calls.get("update", [])]
+        return [c for c, node in objects if any(getattr(n, "id", "") in names for n in ast.walk(node))]
+
+    def resolved(self, node):
+        """An expression, or that which the name of a constant stands for."""
+        for _ in range(4):
+            if isinstance(node, ast.Name) and node.id in self.constants:
+                node = self.constants[node.id]
+        return node
+
+    def value(self, node):
+        """The literal of an expression or of sums and products of constants; ValueError for another thing."""
+        node = self.resolved(node)
+        if isinstance(node, ast.BinOp) and type(node.op) in ARITHMETIC:
+            left, right = self.value(node.left), self.value(node.right)
+            if isinstance(left, int | float) and isinstance(right, int | float) and right:
+                return ARITHMETIC[type(node.op)](left, right)
+        return ast.literal_eval(node)
+
+    def arguments(self, call: ast.Call) -> tuple[dict[str, Argument], list[ast.expr]]:
+        """(Arguments by keyword, those of a dictionary `**name` of this file too; what is spread and not seen)."""
+        arguments, unseen = {}, []
+        for keyword in call.keywords:
+            if keyword.arg:
+                arguments[keyword.arg] = Argument(keyword.arg, keyword.value, *self.span(keyword))
+            else:
+                inside, hidden = self.items(keyword.value)
+                arguments, unseen = arguments | inside, unseen + hidden
+        return arguments, unseen
+
+    def argument(self, call: ast.Call, name: str, places: tuple[str, ...] = ()) -> ast.expr | None:
+        """What a call gives for a parameter, by keyword or by its place."""
+        given = self.arguments(call)[0]
+        return given[name].value if name in given else dict(zip(places, call.args, strict=False)).get(name)
+
+    def items(self, node: ast.expr) -> tuple[dict[str, Argument], list[ast.expr]]:
+        """(Items of a dictionary: literal, dict(…), merged with | or **; what of it is not seen)."""
+        spread = self.resolved(node)
+        if isinstance(spread, ast.Call) and self.name_of(spread) == "dict" and not spread.args:
+            return self.arguments(spread)
+        if isinstance(spread, ast.BinOp) and isinstance(spread.op, ast.BitOr):
+            parts = [(None, spread.left), (None, spread.right)]
+        elif isinstance(spread, ast.Dict) and all(key is None or isinstance(key, ast.Constant) for key in spread.keys):
+            parts = [*zip(spread.keys, spread.values, strict=True)]
+        else:
+            return {}, [node]
+        items, unseen = {}, []
+        for key, value in parts:
+            if key is None:
+                inside, hidden = self.items(value)
+                items, unseen = items | inside, unseen + hidden
+            else:
+                name = str(key.value)
+                items[name] = Argument(name, value, self.start(key), self.span(value)[1], quoted=True)
+        return items, unseen
 
 
 def names_bound_by(node: ast.AST) -> list[str]:
@@ -668,6 +871,18 @@ def names_bound_by(node: ast.AST) -> list[str]:
     while isinstance(place, ast.Attribute | ast.Subscript):
         place = place.value
     return [place.id] if isinstance(place, ast.Name) else []
+
+
+def run_as_main(file: str) -> int:
+    """Run a script as Python would, in this process; 1 where it raises a UserError, which is printed."""
+    sys.argv = [file]
+    sys.path.insert(0, str(Path(file).parent))
+    try:
+        runpy.run_path(file, run_name="__main__")
+    except UserError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
 
 
 def script_end(command: list[str], folder: Path, seconds: float, **environment: str) -> str:
@@ -692,54 +907,38 @@ def script_end(command: list[str], folder: Path, seconds: float, **environment: 
 # --------------------------------------------------------------------------- data files (src/parts/data/data_files.py)
 
 HEAD_BYTES = 1 << 18  # bytes at the beginning of a file that tell what it is
-EXPORT, UNPACK, SHEET = "exporting its rows as JSONL", "unpacking it first", "saving the sheet as CSV UTF-8"
-# first bytes -> what such a file is, and what to do with it; other binary files are told by their zero bytes
-BINARIES = {
-    rb"PAR1": ("a parquet file", "a name that ends in .parquet"),
-    rb"%PDF-": ("a PDF", EXPORT),
-    rb"PK\x03\x04.*(xl/|\[Content_Types\])": ("an Excel workbook", SHEET),
-    rb"PK\x03\x04": ("a zip archive", UNPACK),
-    rb"\xd0\xcf\x11\xe0\xa1\xb1": ("an old Office file (.xls, .doc)", SHEET),
-    rb"ARROW1|\xff\xff\xff\xff": ("an Arrow file", EXPORT),
-    rb".{4}\0\0\0\0\{\"": ("a safetensors file", EXPORT),
-    rb"\x80[\x02-\x05]": ("a pickle, which is never opened", EXPORT),
-    rb"BZh|\xfd7zXZ|7z\xbc\xaf|Rar!|.{257}ustar": ("an archive", UNPACK),
-}
+MAX_BYTES = 8 << 30  # what one packed or parquet file may unpack to
+EXPORT = "unpacking it, or exporting its rows as JSONL or CSV UTF-8"
+# PDF, zip and Excel, old Office, Arrow, pickle, bzip2, xz, 7z, RAR, zstd; other binary files have zero bytes
+BINARY = re.compile(
+    rb"%PDF-|\x28\xb5\x2f\xfd|PK\x03\x04|\xd0\xcf\x11\xe0|ARROW1|\x80[\x02-\x05]|BZh|\xfd7zXZ|7z\xbc\xaf|Rar!"
+)
 POINTERS = {
     rb"version https://(git-lfs|hawser)\.github\.com/spec/": ("a pointer of Git LFS", "`git lfs pull` in its folder"),
     rb"[./]*(\.git|annex)/[\w./-]*objects/\S*\s*\Z": ("a pointer of git-annex", "`git annex get` in its folder"),
 }
-MARKUP = re.compile(rb"\s*<(!doctype|html|\?xml|head\b|body\b|error\b)", re.IGNORECASE)
-MARKUP_LINE = re.compile(rb"\s*(<[^<>]*>\s*)+(\n|\Z)")
+PAGE = re.compile(rb"\s*<(!doctype html|html|\?xml|head|body|error)\b[^\n]*>\s*(\n|\Z)", re.IGNORECASE)
 REPLY = re.compile(
-    rb"\s*([1-5]\d\d:? |entry |repository |page )?(not found|forbidden|unauthorized|bad (request|gateway)|gone|"
-    rb"internal server error|service unavailable|too many requests|gateway time-?out|"
-    rb"invalid username or password)\.?\s*\Z",
-    re.IGNORECASE,
+    rb"\s*([1-5]\d\d:? |entry |repository |page )?(not found|forbidden|unauthorized)\s*\Z", re.IGNORECASE
 )
-REASON_KEYS = ("error", "errors", "message", "detail")
-REPLY_KEYS = {
-    *(*REASON_KEYS, "code", "status", "statusCode", "status_code", "type", "title", "documentation_url", "path"),
-    *("request_id", "requestId", "traceId", "timestamp", "success", "cause"),
-}
 # columns of prompts: those that always ask, and those that do in one file and are a word about the rows in another
 ASKS = {
     *("prompt", "question", "problem", "query", "instruction", "messages", "conversations", "conversation"),
     *("chosen", "completion"),
 }
 WEAK = {"text", "input", "description"}
-TEXT_CODECS = ("cp1252", "cp1250", "cp1251", "gb18030", "cp932", "big5", "euc_kr", "euc_jp")  # what spreadsheets write
-EASTERN = re.compile("[a-z][¡¢£¥ª¯²³¹º¼½¾¿Ÿ][a-z]")  # Polish, Czech or Hungarian letters, read as CP1252
+OTHER_ENCODING = "data_loader.py --encoding NAME, such as cp1252 or gb18030, if the whole file is in it"
+OTHER_BYTES = re.compile("[\udc80-\udcff]")  # as surrogateescape reads bytes that the encoding does not have
 
 
 class Unpacked(io.RawIOBase):
-    """The bytes of a chunk iterator as a file; what cannot be unpacked is a UserError that names the file."""
+    """Unpacked bytes, at most MAX_BYTES; what cannot be unpacked is a UserError that names the file."""
 
-    def __init__(self, chunks: Iterator[bytes], name: str, inner):
-        self.chunks, self.name, self.rest, self.inner = chunks, name, b"", inner
+    def __init__(self, stream, name: str):
+        self.stream, self.name, self.total = stream, name, 0
 
     def close(self) -> None:
-        self.inner.close()
+        self.stream.close()
         super().close()
 
     def readable(self) -> bool:
@@ -747,58 +946,26 @@ class Unpacked(io.RawIOBase):
 
     def readinto(self, buffer) -> int:
         try:
-            while not self.rest and (chunk := next(self.chunks, None)) is not None:
-                self.rest = chunk
-        except UserError:
-            raise
-        except Exception as error:  # zlib, gzip, zstandard, codecs and the system each have their own
-            advice = "; try another --encoding" if isinstance(error, UnicodeDecodeError) else ""
-            got = f"{self.name}: got bytes that cannot be read ({error})"
-            raise UserError(f"{got}; expected an intact file{advice}") from None
-        size = min(len(buffer), len(self.rest))
-        buffer[:size], self.rest = self.rest[:size], self.rest[size:]
-        return size
+            data = self.stream.read(len(buffer))
+        except Exception as error:  # zlib, gzip and the system each have their own
+            got = f"{self.name}: got compressed bytes that cannot be read ({error})"
+            raise UserError(f"{got}; expected an intact file") from None
+        self.total += len(data)
+        got = f"{self.name}: got more than {MAX_BYTES} unpacked bytes"
+        need(self.total <= MAX_BYTES, f"{got}; expected at most that many; try unpacking it if the file is yours")
+        buffer[: len(data)] = data
+        return len(data)
 
 
-def bounded(stream, name: str, limit: int) -> Iterator[bytes]:
-    """Chunks of an unpacked stream; UserError once there is more than the limit."""
-    total = 0
-    while chunk := stream.read(1 << 18):
-        total += len(chunk)
-        got = f"{name}: got more than {limit} unpacked bytes"
-        need(total <= limit, f"{got}; expected at most max_bytes; try --max_bytes if the file is yours")
-        yield chunk
+def open_text(source: str, form: str | None, encoding: str | None = None, sure: bool = False) -> tuple:
+    """Open a file or stdin (`-`) as text without a byte order mark; returns (stream, form).
 
-
-def recoded(stream, codec: str) -> Iterator[bytes]:
-    """Text of another encoding as UTF-8."""
-    chunks = iter(lambda: stream.read(1 << 18), b"")
-    yield from (text.encode() for text in codecs.iterdecode(chunks, codec))
-
-
-def zstd_stream(raw, name: str):
-    """A reader of zstd data: Python 3.14 has one, the package zstandard another."""
-    with contextlib.suppress(ImportError):
-        return importlib.import_module("compression.zstd").ZstdFile(raw)
-    try:
-        zstandard = importlib.import_module("zstandard")
-    except ImportError:
-        advice = "try `pip install zstandard`, or unpack it first"
-        raise UserError(f"{name}: got zstd data; expected the package zstandard; {advice}") from None
-    return zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True)
-
-
-def open_data(
-    source: str, form: str | None, max_bytes: int = 8 << 30, encoding: str | None = None, sure: bool = False
-) -> tuple:
-    """Open a file or stdin (`-`) as UTF-8 bytes without a byte order mark; returns (stream, form).
-
-    Packing and encoding are told from the bytes, as names are often wrong. Without a form (stdin) it is told too;
-    `sure` takes the form as it is.
+    Packing is told from the bytes, as names are often wrong; text is UTF-8, or UTF-16 with a byte order mark, unless
+    an encoding is given. Bytes that it does not have stay as lone surrogates, see `flaw_of_bytes`. Without a form
+    (stdin) it is told too; `sure` takes the form as it is.
 
     Raises:
-        UserError: it holds no rows whatever its name says, such as a pointer of Git LFS, an error page or a pickle, or
-            its encoding cannot be told.
+        UserError: it holds no rows whatever its name says, such as a pointer of Git LFS, an HTML page or a pickle.
     """
     name = "stdin" if source == "-" else source
     with contextlib.ExitStack() as opened:
@@ -807,214 +974,108 @@ def open_data(
             head = opened.enter_context(raw).peek(HEAD_BYTES)
         except OSError as error:
             raise UserError(f"got {name}: {error.strerror}; expected a readable file") from None
-        if head[:2] == b"\x1f\x8b" or head[:4] == b"\x28\xb5\x2f\xfd":
-            stream = gzip.GzipFile(fileobj=raw) if head[:2] == b"\x1f\x8b" else zstd_stream(raw, name)
-            raw = io.BufferedReader(Unpacked(bounded(stream, name, max_bytes), name, raw), HEAD_BYTES)
+        if head[:2] == b"\x1f\x8b":
+            raw = io.BufferedReader(Unpacked(gzip.GzipFile(fileobj=raw), name), HEAD_BYTES)
             head = raw.peek(HEAD_BYTES)
-        refuse_no_data(head, name, form)
-        if codec := encoding or codec_of(head, name, form or ("jsonl" if head.lstrip()[:1] in (b"{", b"[") else "txt")):
-            raw = io.BufferedReader(Unpacked(recoded(raw, codec), name, raw), HEAD_BYTES)
-            head = raw.peek(HEAD_BYTES)
-            refuse_no_data(head, name, form)
-        elif head.startswith(codecs.BOM_UTF8):
-            head = head[raw.readinto(bytearray(len(codecs.BOM_UTF8))) :]
-        form = form if sure else form_of_text(head, name, form)
+        wide = head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) and head[2:4] != b"\0\0"
+        told, encoding = bool(encoding), encoding or ("utf-16" if wide else "utf-8-sig")
+        text = codecs.getincrementaldecoder(encoding)("replace").decode(head)
+        refuse_no_data(text.encode() if told or wide else head.removeprefix(codecs.BOM_UTF8), name, form)
+        form = form if sure else form_of_text(text, name, form)
         opened.pop_all()
-    return raw, form
+    newline = "" if form in ("csv", "tsv") else "\n"
+    return io.TextIOWrapper(raw, encoding, "surrogateescape", newline=newline), form
 
 
-def form_of_text(head: bytes, name: str, form: str | None) -> str:
+def flaw_of_bytes(text: str) -> str | None:
+    """What is wrong with a text of `open_text` that has a byte which is not of its encoding."""
+    other = OTHER_BYTES.search(text)
+    return other and f"byte {ord(other[0]) - 0xDC00:#04x}, which is not UTF-8"
+
+
+def form_of_text(head: str, name: str, form: str | None) -> str:
     """The form that a text shows, where it has no name that tells it, or one that tells which JSON it is."""
-    start = head.lstrip()[:1]
+    text = head.lstrip()
     if form is None:
-        form = "jsonl" if start in (b"{", b"[") else "txt"
-    elif form in ("txt", "csv", "tsv") and holds_json(head):
+        form = "jsonl" if text.startswith(("{", "[")) else "txt"
+    elif form in ("txt", "csv", "tsv") and holds_json(text):
         got = f"{name}: got JSON in a file that is read as {form}"
         raise UserError(f"{got}; expected text; try renaming it to end in .json")
     if form == "txt":
-        names = re.split(r"[,;\t]", head.partition(b"\n")[0].decode("utf-8", "replace").strip().lower())
+        names = re.split(r"[,;\t]", text.partition("\n")[0].strip().lower())
         got = f"{name}: got a first line of column names, {', '.join(names)[:60]}, in a file of one prompt a line"
         is_table = len(names) > 1 and {*names} & (ASKS | WEAK) and all(map(str.isidentifier, names))
         need(not is_table, f"{got}; expected prompts; try --input_format csv, or renaming it to end in .csv")
-    return "json" if form == "jsonl" and not begins_lines(head) else form
+    if form == "jsonl":  # or an array or object over several lines
+        first, _, rest = text.partition("\n")
+        return "jsonl" if rest.strip() and first.rstrip().endswith(("]", "}")) else "json"
+    return form
 
 
-def holds_json(head: bytes) -> bool:
+def holds_json(text: str) -> bool:
     """Whether a text is JSON: its first line is an object or array, or all of it is one."""
-    text = head.decode("utf-8", "replace").strip()
     if not text.startswith(("{", "[")):
         return False
     for part in (text.partition("\n")[0], text):
         with contextlib.suppress(ValueError, RecursionError):
             return isinstance(json.loads(part), dict | list)
-    return len(head) >= HEAD_BYTES  # a first line longer than that
-
-
-def begins_lines(head: bytes) -> bool:
-    """Whether a JSON file has a value on its first line, not an array or object over several lines."""
-    first, _, rest = head.lstrip().partition(b"\n")
-    if first[:1] == b"[":
-        return bool(rest.strip()) and first.rstrip().endswith(b"]")
-    return first.strip() != b"{"
+    return len(text) >= HEAD_BYTES  # a first line longer than that
 
 
 def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
     """Raise UserError where the first bytes are those of something that holds no rows."""
-    is_binary = not head.isascii() or b"\0" in head or head.startswith(b"%PDF-")
-    again = "downloading it again, and look at the file first"
-    fits = (pair for first, pair in BINARIES.items() if is_binary and re.match(first, head, re.DOTALL))
-    kind, advice = next(fits, (None, ""))
-    if kind == "a parquet file" and form == "parquet":
-        return
-    if kind is None:
-        kind, advice = next((pair for start, pair in POINTERS.items() if re.match(start, head)), (None, again))
-    if kind is None and MARKUP.match(head) and (form not in ("txt", None) or is_page(head)):
+    kind, advice = None, "downloading it again, and look at the file first"
+    if head.startswith(b"PAR1"):
+        kind, advice = "a parquet file", "a name that ends in .parquet"
+        if form == "parquet":
+            return
+    elif BINARY.match(head) or b"\0" in head[:1024]:
+        kind = "a binary file (a workbook, PDF, archive, pickle or the like), or UTF-16 without its mark"
+        advice = f"{EXPORT}, or --encoding utf-16-le"
+    elif pointer := next((pair for start, pair in POINTERS.items() if re.match(start, head)), None):
+        kind, advice = pointer
+    elif PAGE.match(head):
         kind = "an HTML or XML page"
-    if kind is None and len(head) < 10_000 and (REPLY.match(head) or is_reply(head)):
+    elif REPLY.match(head):
         kind = f"a server's error message, {head[:80].decode('utf-8', 'replace').strip()!r}"
     need(kind is None, f"{name}: got {kind}; expected rows of data as {form or 'text'}; try {advice}")
-
-
-def is_page(head: bytes) -> bool:
-    """Whether a text that begins with markup is a page, not prompts about some."""
-    closed = head.lower().count(b"</html>")
-    lines = [line for line in head.split(b"\n") if line.strip()]
-    if len(lines) == 1:
-        return closed < 2 and head.rstrip().endswith(b">")
-    tags = sum(line.lstrip().startswith(b"<") for line in lines)
-    ends = closed == 0 or (closed == 1 and head.rstrip().endswith(b">"))
-    return ends and 2 * tags >= len(lines) and bool(MARKUP_LINE.match(lines[0]))
-
-
-def is_reply(head: bytes) -> bool:
-    """Whether a file is one JSON object that only says what went wrong."""
-    if not head.lstrip().startswith(b"{"):
-        return False
-    try:
-        value = json.loads(head)
-    except (ValueError, RecursionError):
-        return False
-    failed = {"error", "errors"} & value.keys() and not value.keys() & {*ASKS, *WEAK, "data", "rows"}
-    return bool(failed) or (value.keys() <= REPLY_KEYS and any(key in value for key in REASON_KEYS))
-
-
-def codec_of(head: bytes, name: str, form: str) -> str | None:
-    """What a file has to be decoded by; None for UTF-8, and where its flaws are those of single rows.
-
-    JSON is UTF-8, or UTF-16 with a byte order mark; of spreadsheets and texts other encodings are told, and said.
-    """
-    need(head[:4] not in (b"\xff\xfe\0\0", b"\0\0\xfe\xff"), f"{name}: got UTF-32; expected UTF-8 or UTF-16")
-    if head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
-        return "utf-16"
-    got, advice = (
-        f"{name}: got bytes that are not UTF-8",
-        f"try python scripts/data_loader.py {name} --out clean.jsonl --encoding",
-    )
-    if wide := utf16_of(head):
-        wrong = f"{got} but UTF-16 without a byte order mark; expected UTF-8; {advice} {wide}"
-        need(form in ("csv", "tsv", "txt"), wrong)
-        say(f"{name}: read as {wide.upper()}")
-        return wide
-    bad, good = utf8_counts(head)
-    is_binary = b"\0" in head[:1024] and head.lstrip()[:1] not in (b"{", b"[")
-    need(not is_binary, f"{name}: got some binary file; expected rows of data as {form}; try {EXPORT}")
-    if bad < 2 or good >= bad or form in ("json", "jsonl"):
-        return None
-    near = near_codecs(head)
-    if good and near and {*near} <= {"cp1252", "cp1250"}:
-        return None  # UTF-8 with flaws: in a text of such bytes nothing looks like UTF-8
-    likely = f", perhaps {' or '.join(near)}" if near else ""
-    need(len(near) == 1, f"{got}{likely}; expected UTF-8; {advice} {near[0] if near else 'cp1252'}, or another's name")
-    say(f"{name}: read as {near[0].upper()}")
-    return near[0]
-
-
-def utf16_of(head: bytes) -> str | None:
-    """UTF-16 without a mark, by the zero bytes of its line feeds and Latin letters; else None."""
-    for codec, zeros, others in (("utf-16-le", head[1::2], head[::2]), ("utf-16-be", head[::2], head[1::2])):
-        if zeros.count(0) > 10 * others.count(0) and zeros.count(0) > len(zeros) / 20:
-            with contextlib.suppress(UnicodeDecodeError):
-                codecs.getincrementaldecoder(codec)().decode(head, final=False)
-                return codec
-    return None
-
-
-def utf8_counts(head: bytes) -> tuple[int, int]:
-    """In how many places a text is not UTF-8, and how many characters of several bytes it has besides."""
-    if len(head) >= HEAD_BYTES:  # the last character may be cut
-        head = head[: head.rfind(b"\n") + 1] or head[:-4]
-    text = head.decode("utf-8", "surrogateescape")
-    places = [len(run) for run in re.findall("[\udc80-\udcff]+", text)]
-    good = len(re.findall("[^\0-\x7f\udc80-\udcff]", text)) if places else 0
-    return sum(max(1, size // 2) for size in places), good  # a character that is cut leaves 3 bytes at most
-
-
-def near_codecs(head: bytes) -> list[str]:
-    """The encodings that a text may well be in, by charset-normalizer; more than one where it cannot be told."""
-    try:
-        normalizer = importlib.import_module("charset_normalizer")
-    except ImportError:
-        return []
-    lines = [line for line in head.split(b"\n") if not line.isascii()]
-    sample = b"\n".join(lines[:-1] if len(head) >= HEAD_BYTES else lines)[: 1 << 16]
-    matches = [*normalizer.from_bytes(sample, cp_isolation=TEXT_CODECS)]
-    ranks = [match.chaos - match.coherence for match in matches]
-    near = [match for match, rank in zip(matches, ranks, strict=True) if rank <= min(ranks) + 0.08]
-    names = {name for match in near for name in match.could_be_from_charset}
-    if names <= {"cp1252", "cp1250"}:
-        if EASTERN.search(sample.decode("cp1252", "replace")):
-            return ["cp1250"]
-        return ["cp1252"] if "cp1252" in names else ["cp1252", "cp1250"]
-    return sorted(match.encoding for match in near)
 
 
 # ----------------------------------------------------------------------------------- tables (src/parts/data/tables.py)
 
 SEPARATORS = (",", ";", "\t", "|")
-MARK = re.compile(r'"?sep=(.)"?[\r\n]*\Z')  # Excel's first line
 LONGEST_CELL = 256 << 20  # characters of a cell
-# what tells a header from a title above it, and from a row of data
+# names of columns, which no row of data holds
 HEADER_NAMES = {*ASKS, *WEAK, "answer", "response", "output", "solution", "rejected", "choices", "id"}
-OTHER_ENCODING = "data_loader.py --encoding cp1252, or another's name, if the whole file is in it"
-OTHER_BYTES = re.compile("[\udc80-\udcff]")
 
 
-def table_rows(stream, name: str, delimiter: str, chosen: str | None = None) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """(line, row) below the header of a CSV file; every cell is text. A row that does not fit comes as its flaw.
+def table_rows(text: str, name: str, delimiter: str, chosen: str | None = None) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """(line, row) below the header of a CSV text; every cell is text. A row that does not fit comes as its flaw.
 
     Args:
-        stream: UTF-8 bytes that can be peeked at.
         name: what messages call the file.
-        delimiter: what stands between cells, unless the file says or shows otherwise.
+        delimiter: what stands between cells, unless the file shows otherwise.
         chosen: the same, whatever the file shows.
     """
     csv.field_size_limit(LONGEST_CELL)
-    head = stream.peek(1 << 20).decode("utf-8", "surrogateescape")
-    with io.TextIOWrapper(stream, "utf-8", "surrogateescape", newline="") as lines:
-        above = 0
-        if mark := MARK.match(head.partition("\n")[0]):
-            lines.readline()
-            head, above, chosen = head.partition("\n")[2], 1, chosen or mark[1]
-        used = chosen or separator_of(head, delimiter, name)
-        if used != delimiter:
-            say(f"{name}: read with {used!r} between the columns")
-        records = first_records(head, used)
-        at = header_at(records)
-        padded = at < len(records) and len(records[at]) > 1 and all(cell[:1] == " " for cell in records[at][1:])
-        reader = csv.reader(lines, delimiter=used, strict=True, skipinitialspace=padded)
-        try:
-            header = next(itertools.islice((cells for cells in reader if any(cells)), at, None), [])
-        except csv.Error as error:
-            raise UserError(f"{name}:1: got a header that is not valid CSV ({error}); expected column names") from None
-        where = f"{name}:{reader.line_num + above}"
-        if at:
-            say(f"{where}: taken for the header; what stands above it is left out")
-        yield from body(reader, column_names(header, where), used, above)
+    used = chosen or separator_of(text, delimiter, name)
+    if used != delimiter:
+        say(f"{name}: read with {used!r} between the columns")
+    first = next(iter(first_records(text, used)), [])
+    padded = len(first) > 1 and all(cell[:1] == " " for cell in first[1:])
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=used, strict=True, skipinitialspace=padded)
+    try:
+        header = next((cells for cells in reader if any(cells)), [])
+    except csv.Error as error:
+        raise UserError(f"{name}:1: got a header that is not valid CSV ({error}); expected column names") from None
+    yield from body(reader, column_names(header, f"{name}:{reader.line_num}"), used)
 
 
 def column_names(header: list[str], where: str) -> list[str]:
     """The names of the columns: without blanks around them, and without the empty columns that spreadsheets append."""
     names = filled([cell.strip() for cell in header])
+    flaw = flaw_of_bytes("".join(names))
+    need(not flaw, f"{where}: got {flaw}; expected UTF-8 text; try {OTHER_ENCODING}")
     twice = [column for column, count in Counter(names).items() if count > 1]
     need(not twice, f"{where}: got the column {twice[:1]} twice; expected each name once; try renaming one")
     text = next((cell for cell in names if len(cell) > 60 or cell[-1:] in tuple(".?!:。？！")), None)
@@ -1025,17 +1086,16 @@ def column_names(header: list[str], where: str) -> list[str]:
     return names
 
 
-def body(reader, names: list[str], delimiter: str, above: int) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """The rows below the header; `above` lines were read before the reader saw the file."""
+def body(reader, names: list[str], delimiter: str) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """The rows below the header."""
     while True:
         start = reader.line_num
-        line = start + above + 1
         try:
             cells = next(reader)
         except StopIteration:
             return
         except csv.Error as error:
-            yield line, RowFlaw("row", f"no CSV ({error})", "RFC 4180 quoting", 'quotes as ""')
+            yield start + 1, RowFlaw("row", f"no CSV ({error})", "RFC 4180 quoting", 'quotes as ""')
             if reader.line_num == start:
                 return
             continue
@@ -1043,17 +1103,14 @@ def body(reader, names: list[str], delimiter: str, above: int) -> Iterator[tuple
             continue
         if len(cells) > len(names):
             cells = cells[: len(names)] + filled(cells[len(names) :])
-        if other := OTHER_BYTES.search("".join(cells)):
-            got = f"byte {ord(other[0]) - 0xDC00:#04x}, which is not UTF-8"
-            yield (
-                line,
-                RowFlaw("row", got, "UTF-8 text", OTHER_ENCODING),
-            )
+        if flaw := flaw_of_bytes("".join(cells)):
+            yield start + 1, RowFlaw("row", flaw, "UTF-8 text", OTHER_ENCODING)
         elif len(cells) != len(names):
-            advice = f"quoting fields that hold {delimiter!r}"
-            yield line, RowFlaw("row", f"{len(cells)} fields", f"{len(names)} as in the header", advice)
+            expected = f"{len(names)} as in the header {', '.join(names)[:60]}"
+            advice = f"quoting fields that hold {delimiter!r}, or a header alone in the first line"
+            yield start + 1, RowFlaw("row", f"{len(cells)} fields", expected, advice)
         else:
-            yield line, dict(zip(names, cells, strict=True))
+            yield start + 1, dict(zip(names, cells, strict=True))
 
 
 def filled(cells: list[str]) -> list[str]:
@@ -1062,32 +1119,21 @@ def filled(cells: list[str]) -> list[str]:
     return cells[:size]
 
 
-def first_records(head: str, delimiter: str) -> list[list[str]]:
-    """Return the first non-empty records, up to the first that is not valid CSV."""
-    records = []
+def first_records(text: str, delimiter: str) -> list[list[str]]:
+    """Return the first 50 records that are not empty, up to the first that is not valid CSV."""
+    reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True), []
     try:
-        for cells in itertools.islice(csv.reader(io.StringIO(head, newline=""), delimiter=delimiter, strict=True), 50):
-            if any(cells):
-                records.append(cells)
+        records += (cells for cells in itertools.islice(reader, 50) if any(cells))
     except csv.Error:
         pass
     return records
 
 
-def header_at(records: list[list[str]]) -> int:
-    """Which record is the header: the first, unless that is a title above known column names."""
-    if not records or len(filled(records[0])) > 1 or records[0][0].strip().casefold() in HEADER_NAMES:
-        return 0
-    known = (len(cells) > 1 and HEADER_NAMES & {cell.strip().casefold() for cell in cells} for cells in records[:10])
-    return next((number for number, is_header in enumerate(known) if is_header), 0)
-
-
-def separator_of(head: str, delimiter: str, name: str) -> str:
+def separator_of(text: str, delimiter: str, name: str) -> str:
     """What stands between the columns: as expected where that parts the header, else what parts all rows alike."""
     parted, steady = [], []
     for separator in dict.fromkeys((delimiter, *SEPARATORS)):
-        records = first_records(head, separator)
-        table = records[header_at(records) :]
+        table = first_records(text, separator)
         width = len(filled(table[0])) if table else 0
         if width > 1:
             parted.append(separator)
@@ -1105,112 +1151,72 @@ def separator_of(head: str, delimiter: str, name: str) -> str:
 # ------------------------------------------------------------------------- nested rows (src/parts/data/nested_rows.py)
 
 ANSWERED = {"answer", "solution", "completion", "response", "output", "chosen"}
-NESTED = {"paragraphs", "qas", "qa_pairs", "questions"}
 LISTS = {
     *("data", "rows", "examples", "samples", "items", "records", "instances", "entries", "tasks", "problems"),
-    *("prompts", "dataset", "train", "test", "validation", "valid", "dev", "eval", *NESTED),
+    *("prompts", "dataset", "train", "test", "validation", "valid", "dev", "eval"),
 }
-CONTEXT = ("text", "context", "passage", "article", "story", "paragraph", "document", "table", "background", "body")
+CONTEXT = {"context", "passage", "article", "story", "paragraphs", "document", "table", "background", "body"}
 CHAT = re.compile(r"""\s*(?:\[\s*)?\{\s*(["'])(role|from|content|value)\1\s*:""")
-# what begins a turn in dialogues that are one text: HH-RLHF, Guanaco and Alpaca, ChatML, Llama 3, Llama 2, Glaive
-TURNS = (
-    r"(?:\A|\n\n)(Human|Assistant): ?",
-    r"### ?(Human|User|Assistant|System|Instruction|Input|Response): ?",
-    r"<\|im_start\|>(\w+)\n",
-    r"<\|start_header_id\|>(\w+)<\|end_header_id\|>",
-    r"(\[/?INST\])",
-    r"(?:\A|\n)(USER|ASSISTANT|FUNCTION RESPONSE|SYSTEM): ",
+# what begins a turn in dialogues that are one text: HH-RLHF, Guanaco and Alpaca, ChatML, Llama 3 and 2, Glaive
+SPEAKER = re.compile(
+    r"(?:\A|\n\n)(Human|Assistant): ?|### ?(Human|User|Assistant|System|Instruction|Input|Response): ?"
+    r"|<\|im_start\|>(\w+)\n|<\|start_header_id\|>(\w+)<\|end_header_id\|>|(\[/?INST\])|(?:\A|\n)(USER|ASSISTANT): "
 )
 TURN_ENDS = re.compile(r"</?s>|<\|(im_end|eot_id|endoftext|begin_of_text)\|>")
-SPEAKERS = {
-    **dict.fromkeys(("human", "user", "instruction", "input", "[inst]"), "user"),
-    **dict.fromkeys(("assistant", "response", "[/inst]"), "assistant"),
-    **{"system": "system", "tool": "tool", "function response": "tool"},
-}
+ANSWERERS = ("assistant", "response", "[/inst]")
 CHAT_COLUMNS = (*sorted(ASKS), "rejected", "response", "output", "text", "input", "history")
 
 
-def rows_in(value: dict, name: str, alone: bool, known=()) -> list | None:
-    """The rows of an object that holds them; None where it is a row itself.
+def rows_in(value: dict, name: str, known=()) -> list | None:
+    """The rows of the only object in a file; None where it is a row itself.
 
     Args:
-        value: a JSON object.
-        name: what messages call its file.
-        alone: it is all that its file holds.
+        name: what messages call the file.
         known: columns that make it a row, beside the usual ones.
 
     Raises:
         UserError: it holds rows, but not plainly which.
     """
-    table = rows_of_columns(value, name, known) if alone else None
-    asks = value.keys() & {*ASKS, *known}
-    lists = [value[key] for key in LISTS & value.keys() if isinstance(value[key], list) and value[key]]
-    is_head = alone and not value.keys() & {*ANSWERED, *known} and any(is_row(items[0]) for items in lists)
-    if table is not None or (asks and not is_head):  # a prompt above a list of rows is not plainly one
+    if (table := rows_of_columns(value, name, known)) is not None:
         return table
-    shared = {key: value[key] for key in CONTEXT if isinstance(value.get(key), str)}
-    nested = {key: item for key, item in value.items() if isinstance(item, list | dict) and item}
-    rows = {key: items for key, items in nested.items() if holds_rows(key, items, value, alone)}
-    objects = {key: item for key, item in value.items() if isinstance(item, dict) and (key in LISTS or len(value) == 1)}
-    tables = [rows_in(item, name, True, known) for item in objects.values()] if alone else []
-    if len(tables) == 1 and tables[0]:
-        return tables[0]
-    if alone and nested and not any(tables) and all(map(is_row, value.values())):
-        rows = {"": [*value.values()]}  # by index, as pandas' orient="index"
-    keys = ["rows"] if "rows" in rows and "row" in rows["rows"][0] else [*rows]
-    if len(keys) == 1 and not asks:
-        unused = [key for key in value if key not in keys and key not in shared] if keys[0] else []
-        if alone and unused:
-            say(f"{name}: read the rows of {keys[0]!r}; not used: {', '.join(unused)[:200]}")
-        return [row for number, item in enumerate(rows[keys[0]], 1) for row in unfolded(item, name, number, shared)]
-    if alone and not value.keys() & (WEAK - {"description"}):
-        keys = keys or [key for key in nested if key in LISTS]
-    if not keys:
+    holders = {key: item for key, item in value.items() if is_holder(key, item, alone=len(value) == 1)}
+    listed = [value[key] for key in LISTS & holders.keys() if is_list_of_rows(value[key])]
+    asks, rows = value.keys() & {*ASKS, *known}, any(is_row(items[0]) for items in listed)
+    if not holders or (asks and (value.keys() & {*ANSWERED, *known} or not rows)):
         return None
-    part = f"json.load(open({name!r}))[{keys[0]!r}]"
-    if isinstance(value[keys[0]], list) and isinstance(value[keys[0]][0], str):
-        part = f"[{{'prompt': text}} for text in {part}]"
-    code = f"import json; json.dump({part}, open('rows.json', 'w'))"
-    got = f"{name}: got one object that holds {' and '.join(map(repr, keys[:5]))}, and not plainly one list of rows"
+    key, items = next(iter(holders.items()))
+    if len(holders) == 1 and not asks and isinstance(items, dict):
+        return rows_in(items, name, known)
+    # the examples of a programming task are no rows
+    cases = {"input", "output"} <= items[0].keys() and value.keys() & WEAK if is_list_of_rows(items) else True
+    if len(holders) == 1 and not asks and not cases and not value.keys() & CONTEXT:
+        if unused := [other for other in value if other != key]:
+            say(f"{name}: read the rows of {key!r}; not used: {', '.join(unused)[:200]}")
+        return items
+    code = f"import json; json.dump(json.load(open({name!r}))[{key!r}], open('rows.json', 'w'))"
+    got = f"{name}: got one object that holds {' and '.join(map(repr, holders))}, and not plainly one list of rows"
     raise UserError(f'{got}; expected JSONL, or one list of objects; try taking one out: python -c "{code}"')
 
 
-def is_row(item) -> bool:
-    """Whether an item has a field that asks, or holds others that may."""
-    return isinstance(item, dict) and bool(item.keys() & (ASKS | NESTED))
+def is_holder(name: str, item, alone: bool) -> bool:
+    """Whether a field of an object is one that may hold its rows."""
+    if isinstance(item, dict):
+        return bool(item) and (name in LISTS or alone)
+    return isinstance(item, list) and bool(item) and (name in LISTS or (is_list_of_rows(item) and is_row(item[0])))
 
 
-def holds_rows(name: str, items, value: dict, alone: bool) -> bool:
-    """Whether a list in an object is one of rows: by the fields of its first item, and of the list's name."""
-    if not isinstance(items, list) or not isinstance(items[0], dict):
-        return False
-    if is_row(items[0]) or (name == "rows" and isinstance(items[0].get("row"), dict)):
-        return alone or name in LISTS
-    # the examples of a programming task are no rows, though those of a task of BIG-bench are
-    cases = {"input", "output"} <= items[0].keys() and name in ("examples", "samples") and value.keys() & WEAK
-    return alone and name in LISTS and not cases
+def is_list_of_rows(item) -> bool:
+    """Whether a value is a list of objects."""
+    return isinstance(item, list) and bool(item) and isinstance(item[0], dict)
 
 
-def unfolded(item, name: str, number: int, shared: dict) -> list:
-    """The rows that an item of a list stands for, each with what they share."""
-    if not isinstance(item, dict):
-        return [item]
-    if isinstance(item.get("row"), dict) and "row_idx" in item:  # as the viewer of the hub gives them
-        cut = ", ".join(map(str, item.get("truncated_cells") or ()))
-        got = f"{name}: got row {number}, of which the hub's viewer has cut {cut}"
-        need(not cut, f"{got}; expected whole cells; try the data set's name, OWNER/NAME, or its parquet files")
-        return [item["row"]]
-    rows = rows_in(item, name, alone=False)
-    return [{**shared, **row} if isinstance(row, dict) else row for row in ([item] if rows is None else rows)]
+def is_row(item: dict) -> bool:
+    """Whether an object has a field that asks."""
+    return bool(item.keys() & ASKS)
 
 
 def rows_of_columns(value: dict, name: str, known) -> list[dict] | None:
-    """The rows of an object whose values are columns: lists, or objects by index, or pandas' orient="split"."""
-    columns, data = value.get("columns"), value.get("data")
-    if isinstance(columns, list) and isinstance(data, list) and data and isinstance(data[0], list):
-        fits = all(isinstance(row, list) and len(row) == len(columns) for row in data)
-        need(fits, f"{name}: got a row of another length than `columns`; expected {len(columns)} cells; try JSONL")
-        return [dict(zip(map(str, columns), row, strict=True)) for row in data]
+    """The rows of an object whose values are columns: lists, or objects by index, as pandas' to_json writes them."""
     asking = [value[key] for key in value.keys() & {*ASKS, *WEAK, *known}]
     if asking and all(isinstance(item, dict) and item and all(map(str.isdigit, item)) for item in value.values()):
         places = [*max(value.values(), key=len)]
@@ -1259,101 +1265,174 @@ def with_chats(row: dict) -> dict:
     return {**row, **chats} if chats else row
 
 
-def turns_in(text: str) -> list[dict] | None:
-    """The messages of a dialogue that is one text, `### Human: … ### Assistant: …` or the like; None for other texts.
-
-    The last one is empty where the text ends with a speaker's mark.
-    """
-    for mark in TURNS:
-        above, *pieces = re.split(mark, text)
-        roles = [SPEAKERS.get(speaker.lower()) for speaker in pieces[::2]]
-        preface = TURN_ENDS.sub("", above).strip()
-        if "assistant" not in roles or None in roles or roles[0] == "assistant":
-            continue
-        if preface and not preface.startswith("Below is an instruction"):  # Alpaca's
-            continue
-        turns = []
-        for role, said in zip(roles, pieces[1::2], strict=True):
-            content = TURN_ENDS.sub("", said).strip()
-            if turns and turns[-1]["role"] == role:
-                turns[-1]["content"] += f"\n\n{content}"
-            else:
-                turns.append({"role": role, "content": content})
-        if preface:
-            turns[0]["content"] = f"{preface}\n\n{turns[0]['content']}"
-        return turns
-    return None
+def holds_answer(text) -> bool:
+    """Whether a value is a dialogue as one text that ends with an answer, such as `### Human: … ### Assistant: …`."""
+    marks = list(SPEAKER.finditer(text)) if isinstance(text, str) else []
+    if len(marks) < 2:
+        return False
+    first, last = (next(filter(None, mark.groups())).lower() for mark in (marks[0], marks[-1]))
+    preface = TURN_ENDS.sub("", text[: marks[0].start()]).strip()
+    begins = first not in ANSWERERS and (not preface or preface.startswith("Below is an instruction"))  # Alpaca's
+    return begins and last in ANSWERERS and TURN_ENDS.sub("", text[marks[-1].end() :]).strip() != ""
 
 
 # --------------------------------------------------------------------------------------- rows (src/parts/data/rows.py)
 
+SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"}
+JSON_SPACE = re.compile(r"[ \t\n\r]*")
 
-def json_lines(stream, name: str) -> list[dict]:
-    """Rows of JSONL; a broken line is named by file and number (blank lines count)."""
+
+def whole_rows(records: Iterable[tuple[int, dict | RowFlaw]], name: str) -> list[dict]:
+    """The rows of records; UserError names the line of the first that is none."""
     rows = []
-    for number, line in enumerate(stream, start=1):
-        if not line.strip():
-            continue
-        try:
-            rows.append(json.loads(line.decode()))
-        except UnicodeDecodeError as error:
-            got = f"{name}:{number}: got byte {line[error.start]:#04x}, which is not UTF-8"
-            raise UserError(f"{got}; expected UTF-8 text; try {OTHER_ENCODING}") from None
-        except (ValueError, RecursionError) as error:
-            raise UserError(f"{name}:{number}: got no JSON ({error}); expected one object a line") from None
-        got = f"{name}:{number}: got {line[:40].decode('utf-8', 'replace')!r}"
-        need(isinstance(rows[-1], dict), f"{got}; expected an object with a prompt")
+    for line, row in records:
+        need(not isinstance(row, RowFlaw), f"{name}:{line}: {row}")
+        rows.append(row)
     return rows
+
+
+def unique(pairs: list[tuple]) -> dict:
+    """A JSON object; RowFlaw where a key stands twice, of which Python would keep the last."""
+    row = dict(pairs)
+    if len(row) != len(pairs):
+        names = [key for key, _ in pairs]
+        twice = next(key for key in names if names.count(key) > 1)
+        raise RowFlaw(twice, "the key twice in one object", "each key once", "keeping one of them")
+    return row
+
+
+def plain_json(text: str):
+    """The value of JSON text.
+
+    Raises:
+        RowFlaw: it is none, or has a key twice in one object.
+    """
+    if flaw := flaw_of_bytes(text):
+        raise RowFlaw("row", flaw, "UTF-8 text", OTHER_ENCODING)
+    try:
+        return json.loads(text, object_pairs_hook=unique)
+    except RecursionError:
+        raise RowFlaw("row", "nesting too deep", "fewer levels", "storing the inner part as JSON text") from None
+    except ValueError as error:
+        at = getattr(error, "pos", 0)
+        got = f"no JSON ({error}, near {text[max(at - 20, 0) : at + 20]!r})"
+        raise RowFlaw("row", got, "one JSON object") from None
+
+
+def as_row(value) -> dict:
+    """A JSON value that is a row; RowFlaw for others, with advice of its own for bare messages."""
+    if isinstance(value, dict):
+        return value
+    is_chat = isinstance(value, list) and value and isinstance(value[0], dict)
+    advice = ['{"messages": […]} for each row, an answer in a field of its own'] if is_chat else []
+    raise RowFlaw("row", f"{type(value).__name__} {value!r:.60}", "a JSON object with named fields", *advice)
+
+
+def json_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """(line, row or its flaw) of JSONL. Lines end at line feeds only; blank ones are counted, not read."""
+    for number, line in enumerate(stream, start=1):
+        if line.strip():
+            try:
+                yield number, as_row(plain_json(line))
+            except RowFlaw as flaw:
+                flaw.parts["row"] = line.rstrip("\r\n")
+                yield number, flaw
+
+
+def json_records(text: str, name: str, known) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """(number, row or its flaw) of a JSON file: an array, an object that holds the rows, or objects in a row."""
+    decoder, values, at = json.JSONDecoder(object_pairs_hook=unique), [], JSON_SPACE.match(text).end()
+    flaw = flaw_of_bytes(text)
+    need(not flaw, f"{name}: got {flaw}; expected UTF-8 text; try {OTHER_ENCODING}")
+    try:
+        while at < len(text):
+            value, at = decoder.raw_decode(text, at)
+            values.append(value)
+            at = JSON_SPACE.match(text, at).end()
+    except RecursionError:
+        raise UserError(f"{name}: got JSON that is nested too deep; expected rows; try JSONL") from None
+    except RowFlaw as flaw:
+        raise UserError(f"{name}: {flaw}") from None
+    except ValueError as error:
+        got = f"{name}: got a file that is no JSON ({error}, near {text[max(at - 20, 0) : at + 20]!r})"
+        raise UserError(f"{got}; expected an array of objects; try mending it, or JSONL") from None
+    if len(values) == 1:
+        value = values[0]
+        inner = rows_in(value, name, known) if isinstance(value, dict) else value
+        values = inner if isinstance(inner, list) else values
+    for number, value in enumerate(values, start=1):
+        try:
+            yield number, as_row(value)
+        except RowFlaw as flaw:
+            yield number, flaw
+
+
+def parquet_records(source: str) -> Iterator[tuple[int, dict]]:
+    """(number, row) of a parquet file, 1000 read at a time."""
+    import pyarrow.parquet
+
+    number = 0
+    try:
+        with open(source, "rb") as raw:
+            refuse_no_data(raw.peek(), source, "parquet")
+            file = pyarrow.parquet.ParquetFile(raw)
+            size = sum(file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups))
+            need(
+                size <= MAX_BYTES, f"{source}: got {size} unpacked bytes; expected at most {MAX_BYTES}; try parts of it"
+            )
+            for batch in file.iter_batches(1000):
+                for row in batch.to_pylist():
+                    number += 1
+                    yield number, row
+    except (OSError, ValueError, pyarrow.ArrowException, RecursionError) as error:
+        raise UserError(f"{source}: got no readable parquet ({str(error)[:200]}); expected an intact file") from None
+
+
+def file_records(
+    source: str, form: str | None, encoding=None, delimiter=None, sure=False, known=()
+) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """(line or number, row or its flaw) of a file, or of stdin (`-`).
+
+    Args:
+        form: jsonl, json, csv, tsv, txt or parquet; None: told from the text.
+        encoding, delimiter: of the text; None: as the file shows.
+        sure: the form is as given, whatever the file shows.
+        known: columns that make an object a row, beside the usual ones.
+    """
+    name = "stdin" if source == "-" else source
+    if form == "parquet":
+        need(source != "-", "got parquet on stdin; expected a file, as parquet is not read in one go")
+        yield from parquet_records(source)
+        return
+    stream, form = open_text(source, form, encoding, sure)
+    try:
+        with stream:
+            if form in ("csv", "tsv"):
+                yield from table_rows(stream.read(), name, "," if form == "csv" else "\t", delimiter)
+            elif form == "txt":
+                yield from prompt_lines(stream)
+            elif form == "json":
+                yield from json_records(stream.read(), name, known)
+            else:
+                yield from json_lines(stream)
+    except (UnicodeDecodeError, OSError) as error:
+        raise UserError(f"{name}: got bytes that cannot be read ({error}); expected an intact file") from None
+
+
+def prompt_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """(line, row or its flaw) of one prompt a line; blank ones are skipped."""
+    for number, line in enumerate(stream, start=1):
+        flaw = flaw_of_bytes(line)
+        if line.strip():
+            yield (
+                number,
+                RowFlaw("prompt", flaw, "UTF-8 text", OTHER_ENCODING) if flaw else {"prompt": line.strip("\r\n")},
+            )
 
 
 def is_hub_id(source: str) -> bool:
     """Whether a name, not a local path, could be `owner/name` or `name` on the hub."""
     return not Path(source).exists() and not source.startswith((".", "/", "~")) and source.count("/") <= 1
-
-
-def json_rows(stream, name: str, form: str) -> list[dict]:
-    """Rows of JSON: a line each, a list of objects, or an object that holds them."""
-    if form == "json":
-        data = stream.read()
-        stream = io.BytesIO(data)
-        try:
-            value = json.loads(data) if data.strip() else []
-        except ValueError as error:
-            if "Extra data" not in str(error):
-                raise
-            value = json_lines(stream, name)
-    else:
-        value = json_lines(stream, name)
-    is_object = isinstance(value, dict)
-    value = (rows_in(value, name, alone=True) or [value]) if is_object else value
-    need(isinstance(value, list), f"{name}: got JSON that is not a list of objects; try JSONL, one object a line")
-    rows = []
-    for number, row in enumerate(value, start=1):
-        need(isinstance(row, dict), f"{name}, row {number}: got {str(row)[:40]!r}; expected an object with a prompt")
-        inner = None if is_object else rows_in(row, name, len(value) == 1)
-        rows += [row] if inner is None else inner
-    return rows
-
-
-def csv_rows(stream, name: str, form: str) -> list[dict]:
-    """Rows of CSV with a header; one that does not fit is named by its line."""
-    rows = []
-    for line, row in table_rows(stream, name, "," if form == "csv" else "\t"):
-        need(isinstance(row, dict), f"{name}:{line}: {row}")
-        rows.append(row)
-    return rows
-
-
-def read_parquet(source: str) -> list[dict]:
-    """Read a parquet file."""
-    import pyarrow.parquet
-
-    with open(source, "rb") as raw:
-        refuse_no_data(raw.peek(), source, "parquet")
-        return pyarrow.parquet.read_table(raw).to_pylist()
-
-
-FORMS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"}
 
 
 def hub_rows(source: str) -> Iterator[dict]:
@@ -1390,24 +1469,15 @@ def hub_is_reached() -> bool:
 
 def read_rows(source: str) -> list[dict]:
     """Read rows from a JSONL, JSON, CSV, TSV or parquet file, or from the hub: `owner/name[:config][@split]`."""
-    path, form = Path(source), FORMS.get(Path(source).suffix.lower())
+    path, form = Path(source), SUFFIXES.get(Path(source).suffix.lower())
     if not path.is_file():
         need(
             is_hub_id(source) and not form,
             f"got data {source!r}, which is not a file; expected JSONL, JSON, CSV, parquet or a hub id",
         )
         return chat_rows(hub_rows(source), source)
-    need(form, f"got data {source!r}; expected a name ending in {', '.join(FORMS)}; try data_loader.py for others")
-    try:
-        if form == "parquet":
-            rows = read_parquet(source)
-        else:
-            stream, form = open_data(source, form)
-            with stream:
-                rows = (csv_rows if form in ("csv", "tsv") else json_rows)(stream, source, form)
-    except (ValueError, OSError, RecursionError) as error:
-        raise UserError(f"{path}: got a file that cannot be read ({error}); expected valid {path.suffix}") from None
-    return chat_rows(rows, source)
+    need(form, f"got data {source!r}; expected a name ending in {', '.join(SUFFIXES)}; try data_loader.py for others")
+    return chat_rows(whole_rows(file_records(source, form), source), source)
 
 
 def chat_rows(rows: Iterable[dict], source: str) -> list[dict]:
@@ -1554,10 +1624,9 @@ def choice_columns(row: dict) -> tuple[str, ...]:
             continue
         if isinstance(value, str) and (name == "choice" or value.strip() in ("[]", "{}")):
             continue
-        if name == "answers":  # ReClor's, or with a truth value each; elsewhere accepted answers
+        if name == "answers":  # ReClor's; elsewhere accepted answers
             several = isinstance(value, list) and len(value) > 1 and row.get("answer") is None
-            judged = several and isinstance(value[0], dict) and bool in map(type, value[0].values())
-            if not several or not (judged or any(row.get(number) is not None for number in NUMBER_KEYS)):
+            if not several or not any(row.get(number) is not None for number in NUMBER_KEYS):
                 continue
         return (name,)
     for family in families:
@@ -1587,20 +1656,16 @@ def squeezed(text: str) -> str:
 
 def is_json_schema(name: str, value) -> bool:
     """Whether a column named as a schema holds a JSON Schema, by which a reward checks, and no tables of a database."""
-    if head_of(name) != "schema":
-        return False
-    try:
+    schema = value
+    with contextlib.suppress(ValueError):
         schema = json.loads(value) if isinstance(value, str) else value
-    except ValueError:
-        return False
-    if not isinstance(schema, dict):
+    if head_of(name) != "schema" or not isinstance(schema, dict):
         return False
     properties, kind = schema.get("properties"), schema.get("type")
     if isinstance(properties, dict) and all(isinstance(one, dict | bool) for one in properties.values()):
         return True
-    return bool(schema.keys() & {"$schema", "$ref", "anyOf", "oneOf", "allOf"}) or (
-        isinstance(kind, str) and kind in JSON_TYPES
-    )
+    marks = schema.keys() & {"$schema", "$ref", "anyOf", "oneOf", "allOf"}
+    return bool(marks) or (isinstance(kind, str) and kind in JSON_TYPES)
 
 
 def unread_parts(row: dict, prompt) -> list[str]:
@@ -1642,11 +1707,10 @@ def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
     counts, answered = Counter(), 0
     for row, prompt in asked:
         counts.update([] if is_prepared(row) else unread_parts(row, prompt))
-        turns = turns_in(prompt) if isinstance(prompt, str) else None
-        answered += bool(turns) and turns[-1]["role"] == "assistant" and turns[-1]["content"] != ""
+        answered += holds_answer(prompt)
     if answered:
         got = f"got {answered} of {len(asked)} prompts that are whole dialogues, answers included"
-        say(f"warning: {source}: {got}; try `python scripts/data_loader.py {source} --out FILE.jsonl`")
+        say(f"warning: {source}: {got}; expected messages; try a file in which `messages` lists the turns")
     if counts:
         names = ", ".join(f"{name} (in {count} of {len(asked)} rows)" for name, count in counts.items())
         say(
@@ -1851,31 +1915,6 @@ def evaluated_rows(config: BaseConfig, rows: list[dict]) -> list[dict]:
     say(f"held-out: {config.eval_rows} of {len(rows)} rows, the same in every evaluation; --eval_rows 0 takes all")
     picked = np.random.default_rng(0).permutation(len(rows))[: config.eval_rows]
     return [rows[i] for i in sorted(picked.tolist())]
-
-
-# ----------------------------------------------------------------------------- pass band (src/parts/data/pass_band.py)
-
-
-def band_of(config) -> tuple[float, float] | None:
-    """The bounds of --keep_between; None where prompts are drawn one as often as the other."""
-    return tuple(map(float, config.keep_between)) if config.keep_between else None
-
-
-def check_band(config, group_size: int) -> None:
-    """Raise UserError for bounds that are none, or that would keep all, or where no group tells a pass rate."""
-    got, hint = f"got keep_between {' '.join(config.keep_between)}", "try --keep_between 0.1 0.9"
-    if not config.keep_between:
-        return
-    try:
-        low, high = band_of(config)
-    except ValueError:
-        low = high = -1.0
-    need(0 <= low <= high <= 1, f"{got}; expected two numbers, 0 <= LOW <= HIGH <= 1; {hint}")
-    need(low > 0 or high < 1, f"{got}, which holds every pass rate; expected a narrower band; {hint}")
-    need(
-        group_size > 1,
-        f"{got} with one completion per prompt; expected groups, which tell a pass rate; try groups of 8",
-    )
 
 
 # ------------------------------------------------------------------------- verl layout (src/parts/data/verl_layout.py)
@@ -3953,39 +3992,6 @@ def score_all(conversations: list[Conversation], limits: PlayLimits) -> None:
             conversation.turn_rewards[-1] += conversation.score - sum(conversation.turn_rewards)
 
 
-def play(
-    rows: list[dict],
-    environments: Environments,
-    bridge: TurnBridge,
-    sample: Callable,
-    limits: PlayLimits,
-    form: str | dict = "",
-) -> list[Conversation]:
-    """Play a conversation for each row.
-
-    Args:
-        rows: {"prompt": string or messages, "columns": {…}}; a string is a user's turn.
-        sample: `(prompts, numbers, turn) -> [(ids, logprobs), …]`: an answer for each of the prompts, token ids;
-            `numbers` says of which rows they are, and `turn` counts from 0, for noise that depends on nothing else.
-            Ids hold the end token if the answer ended by itself.
-        form: how the model writes tool calls, of `call_format`.
-
-    Raises:
-        EnvironmentFault: reset, reply or get_reward raised, returned nonsense or, where async or reply, took too long.
-    """
-    conversations = begin(rows, environments, bridge, limits)
-    for conversation in conversations:
-        conversation.form = form
-    for turn in range(limits.turns):
-        now, last = [c for c in conversations if not c.ended_by], turn == limits.turns - 1
-        if not now:
-            break
-        sampled = sample([c.ids for c in now], [c.number for c in now], turn)
-        take_turn(now, sampled, last, bridge, limits)
-    score_all(conversations, limits)
-    return conversations
-
-
 def play_metrics(conversations: list[Conversation]) -> dict[str, float]:
     """Means over conversations, for the log of a run."""
     n, calls = len(conversations), sum(c.calls for c in conversations)
@@ -4416,13 +4422,6 @@ def overlong_penalty(length: int, limit: int, share: float) -> float:
     """DAPO's soft overlong punishment (arXiv 2503.14476, eq. 13): 0 to 1 over the last `share` of `limit` tokens."""
     buffer = round(share * limit)
     return max(0.0, (length - (limit - buffer)) / buffer) if buffer else 0.0
-
-
-def length_penalty(config: BaseConfig, sample: dict) -> float:
-    """What is taken from a completion's score for its length; from a conversation's for its longest answer."""
-    missing = 0.0 if sample["finished"] else config.missing_eos_penalty
-    longest = max(sample.get("answer_lengths", [len(sample["response_ids"])]))  # max_new_tokens bounds each answer
-    return missing + overlong_penalty(longest, config.max_new_tokens, config.overlong_share)
 
 
 def group_stats(x, groups):
@@ -5230,8 +5229,7 @@ ADVANTAGES = {  # our estimator -> verl's; those that end in _ours are registere
     "gpg": "gpg_ours",
     "gpg_verl": "gpg",
     "maxrl": "maxrl_ours",
-    "gdpo": "gdpo",
-    "remax": "remax",
+    **dict.fromkeys(("gdpo", "remax")),  # verl's default trainer gives no scores by function, and no baselines
     "reinforce_pp": "reinforce_plus_plus",
     "reinforce_pp_baseline": "reinforce_plus_plus_baseline",
 }
@@ -5256,12 +5254,11 @@ AGGREGATIONS = {
 }
 OWN_NAME = "own_ours"  # what the job calls an estimator or a loss of the user's own
 OWN_LOSS_MODULE = "verl_own_loss"  # the job's file that puts such a loss into verl's registry
-OLD_TRAINER = {"gdpo", "remax"}  # verl's default trainer gives these estimators no per-function scores, no baselines
 
 SAMPLER, KWARGS = "trainer.v1.sampler.custom_sampler", "trainer.v1.sampler.sampler_kwargs"
-OPTIM, MEGATRON = f"{ACTOR}.optim", f"{ACTOR}.megatron"
+OPTIM = f"{ACTOR}.optim"
 COMPUTE = "mixed_precision.param_dtype"  # below a part that FSDP trains
-DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}  # our precision -> Megatron's and the samplers'
+DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}  # our precision -> the samplers'
 POLICY_LOSS = f"{ACTOR}.policy_loss"
 
 # Settings that verl cannot express: (the value or values that mean the same there, why another is refused).
@@ -5273,6 +5270,7 @@ FIXED = {
     "whiten_rewards": ([False], "verl does not whiten rewards"),
     "whiten_advantages": ([True], "verl always whitens GAE's advantages"),
     "turn_baseline": (["conversation"], "verl's estimators compare whole conversations; try scripts/ppo_train.py"),
+    "keep_between": ([[]], "verl's loader has its own order; try --dynamic_sampling"),
     "max_oversampling": ([1.0], "verl replaces a group at a time; try --max_refills"),
     "target_kl": ([0.0], "verl ends no update early; try fewer --ppo_epochs"),
     "critic": (["separate"], "verl's critic has its own backbone"),
@@ -5304,34 +5302,11 @@ IDLE_IN_VERL = {
     "save_dtype": "verl saves fp32 weights; its model merger writes the folder",
     "stop_when": "verl's job judges nothing itself; ask scripts/diagnose.py of its folder",
 }
-# Settings that become no override: what they are for.
-NOTES = IDLE_IN_VERL | {
-    "algorithm": "sets others",
-    "hardware": "sets others",
-    "eval_rows": "of val.parquet",
-    **dict.fromkeys(("reward_timeout", "reward_concurrency", "reward_retries"), "in verl_reward.py"),
-    **dict.fromkeys(("max_turns", "tool_timeout", "tool_characters", "tool_format"), "in verl_environment.py"),
-    "kl_horizon": "without kl_target nothing adapts",
-    "sample_every": "above 0, verl writes every completion, to samples/, those of evaluations to held_out/",
-    "allow_overlap": "checked alone",
-    "sample_tokens": "verl writes no figures of tokens",
-    "gpu_memory": "for the memory arithmetic",
-    "parameters": "for the memory arithmetic and lr 0",
-    "override": "passed on",
-    "overrides": "checked alone",
-    "from_trl": "settings are read off it",
-    "trl_processes": "of the TRL run",
-    "run_script": "of the TRL run",
-    "data_source": "written into the rows",
-    "ship": "copied into the job folder",
-    **dict.fromkeys(("print", "check", "run", "submit", "slurm", "export"), "what to do with the job"),
-}
-
 # Overrides that would undo what a setting or a guard of this script does: (why, what to write).
 TRAPS = {
     "custom_reward_function": ("is read by the old trainer only", "--reward FILE.py:function"),
     "reward_model": ("is read by the old trainer only", "--reward, or --override reward.reward_model.…"),
-    "reward.custom_reward_function": ("puts another reward in the place of yours", "--reward FILE.py:function"),
+    "reward.custom_reward_function": ("is not read by the job's reward manager", "--reward FILE.py:function"),
     "reward.reward_manager": ("takes away token ids, length penalties and the guard on rewards", "--reward"),
     f"{CORRECTION}.bypass_mode": ("makes the trainer leave out the correction", "--mismatch"),
     SAMPLER: ("takes away the guard that ends the run when a reward raises", "leaving it out"),
@@ -5341,7 +5316,7 @@ TRAPS = {
     "trainer.total_epochs": ("can end the run before its last step, without a checkpoint", "--steps"),
     "trainer.total_training_steps": ("is --steps here, on which the last checkpoint depends", "--steps"),
     "trainer.save_freq": ("can leave out the last checkpoint", "--save_every"),
-    "trainer.use_v1": ("chooses a trainer without the guard on rewards", "--advantage"),
+    "trainer.use_v1": ("chooses a trainer without the guard on rewards", "leaving it out"),
 }
 
 
@@ -5350,11 +5325,17 @@ TRAPS = {
 VERL = "0.9.1"
 INSTALL = "try `make setup-verl` and .venv-verl/bin/python, or pip install -r requirements-verl.txt elsewhere"
 
+GONE_SETTINGS = dict.fromkeys(
+    ("tensor_parallel", "pipeline_parallel"), "overrides of your own for Megatron: references/verl_training.md"
+)
+
 
 @in_order(advantage="group_size", hardware="dry_run")
 @dataclass
 class Config(PolicySettings):
     """All settings and their defaults: those of ppo_train.py, then verl's; each is a flag and a key of --config."""
+
+    removed = GONE_SETTINGS
 
     # algorithm: choices
     advantage: str = setting(
@@ -5381,12 +5362,10 @@ class Config(PolicySettings):
     cpus: int = setting(0, "CPUs of each node that Ray may count on (0: those of this machine)")
     parameters: str = setting("", "size of the model, such as 7B, where the model folder is not here")
     # engines
-    backend: str = setting("fsdp2", "who trains", ["fsdp2", "megatron"])
+    backend: str = setting("fsdp2", "who trains", ["fsdp2"])
     verl_rollout: str = setting("vllm", "who samples", ["vllm", "sglang"])
     rollout_tensor_parallel: int = setting(1, "GPUs that share one sampler")
-    tensor_parallel: int = setting(1, "megatron: GPUs that share each layer")
-    pipeline_parallel: int = setting(1, "megatron: GPUs that share the stack of layers")
-    sequence_parallel: int = setting(1, "GPUs that share a sequence: Ulysses, or megatron's context parallelism")
+    sequence_parallel: int = setting(1, "GPUs that share a sequence (Ulysses)")
     offload: str = setting("none", "what waits in CPU memory while it is not needed", ["none", "optimizer", "all"])
     override: list[str] = setting([], "Hydra override KEY=VALUE for verl, repeatable; wins over the settings")
     data_source: str = setting(
@@ -5444,7 +5423,7 @@ HARDWARE = {
 
 def given_flags(words: list[str], description: str = __doc__) -> SimpleNamespace:
     """The settings that a command line has, None for the others; bad flags end the program at once."""
-    flags = parse_flags(build_parser(Config, description), words)
+    flags = parse_flags(build_parser(Config, description), words, removed=Config.removed)
     return SimpleNamespace(**dict.fromkeys(["config", *(f.name for f in dataclasses.fields(Config))]) | vars(flags))
 
 
@@ -5452,7 +5431,7 @@ def hardware_flags(words: list[str]) -> list[str]:
     """The flags that --hardware stands for, from the command line or the file of --config; others win over them."""
     given, flags = given_flags(words), {}
     if given.config and not given.hardware:  # the file's other lines win over its hardware
-        flags = flag_values(yaml_flags(given.config, [f.name for f in dataclasses.fields(Config)]))
+        flags = flag_values(yaml_flags(given.config, [f.name for f in dataclasses.fields(Config)], Config.removed))
     ready = HARDWARE.get(given.hardware or flags.get("hardware"), {})
     return [f"--{name}={value}" for name, value in ready.items() if name not in flags]
 
@@ -5460,131 +5439,6 @@ def hardware_flags(words: list[str]) -> list[str]:
 def parse_config(argv: list[str], config_class=Config, description: str = __doc__):
     """Return the settings of a command line: defaults, then --config, then flags; a later one wins."""
     return parse_settings(argv, config_class, description)
-
-
-# ------------------------------------------------------------------ trl source (src/programs/verl_train/trl_source.py)
-
-# what GRPOConfig of TRL 1.16 has where the file says nothing
-TRL_DEFAULTS = {
-    "adam_beta2": 0.999,
-    "adam_epsilon": 1e-8,
-    "beta": 0.0,
-    "delta": None,
-    "entropy_coef": 0.0,
-    "epsilon": 0.2,
-    "epsilon_high": None,
-    "generation_batch_size": None,
-    "gradient_accumulation_steps": 1,
-    "importance_sampling_level": "token",
-    "learning_rate": 1e-6,
-    "loss_type": "dapo",
-    "lr_scheduler_type": "linear",
-    "mask_truncated_completions": False,
-    "max_completion_length": 512,
-    "max_grad_norm": 1.0,
-    "max_steps": -1,
-    "min_p": None,
-    "num_generations": 8,
-    "num_iterations": 1,
-    "num_train_epochs": 3.0,
-    "per_device_train_batch_size": 8,
-    "repetition_penalty": 1.0,
-    "reward_weights": None,
-    "save_steps": 500,
-    "scale_rewards": "group",
-    "seed": 42,
-    "steps_per_generation": None,
-    "sync_ref_model": False,
-    "temperature": 1.0,
-    "top_entropy_quantile": 1.0,
-    "top_k": 0,
-    "top_p": 1.0,
-    "use_bias_correction_kl": True,
-    "vllm_importance_sampling_correction": True,
-    "warmup_steps": 0,
-    "weight_decay": 0.0,
-}
-PEFT_DEFAULTS = {"r": 8, "lora_alpha": 8, "lora_dropout": 0.0, "bias": "none", "use_rslora": False, "use_dora": False}
-ARGUMENTS = ("model", "reward_funcs", "args", "train_dataset", "eval_dataset")  # of GRPOTrainer, by their places
-
-
-class TrlSource:
-    """The calls of a file and the constants that they name.
-
-    A name that is bound twice, or changed after it was bound, is no constant.
-    """
-
-    def __init__(self, file: str):
-        need(Path(file).is_file(), f"got --from_trl {file!r}; expected the Python file of a run with GRPOTrainer")
-        self.file = file
-        try:
-            self.text = Path(file).read_text(encoding="utf-8")
-            tree = ast.parse(self.text)
-        except (SyntaxError, ValueError) as error:
-            raise UserError(f"got --from_trl {file}, which cannot be read ({error}); expected Python source") from None
-        self.calls, self.assigned, self.top, bound = {}, {}, {}, []
-        for node in ast.walk(tree):
-            bound += names_bound_by(node)
-            if isinstance(node, ast.Call):
-                self.calls.setdefault(name_of(node), []).append(node)
-            elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-                self.assigned.setdefault(node.targets[0].id, []).append(node.value)
-        self.changed = {name for name in self.assigned if bound.count(name) > 1}
-        self.constants = {name: nodes[0] for name, nodes in self.assigned.items() if name not in self.changed}
-        for node in tree.body:
-            named = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-            if named or (isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)):
-                self.top[node.name if named else node.targets[0].id] = node
-        for name in ("GRPOTrainer", "GRPOConfig", "LoraConfig"):
-            lines = ", ".join(str(call.lineno) for call in self.calls.get(name, []))
-            several = f"got {file} with several {name}(…), in lines {lines}; expected one; try a copy with one of them"
-            need(len(self.calls.get(name, [])) <= 1, several)
-
-    def value(self, node: ast.expr):
-        """The literal of an expression, or of the constant that it names; ValueError where it is another thing."""
-        return ast.literal_eval(self.resolved(node))
-
-    def resolved(self, node: ast.expr) -> ast.expr:
-        """An expression, or that which the name of a constant stands for."""
-        for _ in range(3):
-            if isinstance(node, ast.Name) and node.id in self.constants:
-                node = self.constants[node.id]
-        return node
-
-    def of_trainer(self, name: str) -> ast.expr | None:
-        place, given = ARGUMENTS.index(name), [x for call in self.calls.get("GRPOTrainer", []) for x in call.args]
-        return given[place] if len(given) > place else self.keywords("GRPOTrainer").get(name)
-
-    def keywords(self, name: str) -> dict[str, ast.expr]:
-        """The arguments by keyword of the call of a name, those of a dictionary `**name` too; others stay `**…`."""
-        arguments: dict[str, ast.expr] = {}
-        for keyword in [x for call in self.calls.get(name, []) for x in call.keywords]:
-            spread = self.resolved(keyword.value)
-            if keyword.arg:
-                arguments[keyword.arg] = keyword.value
-            elif isinstance(spread, ast.Dict) and all(isinstance(key, ast.Constant) for key in spread.keys):
-                arguments |= {key.value: value for key, value in zip(spread.keys, spread.values, strict=True)}
-            else:
-                arguments[f"**{ast.unparse(keyword.value)}"] = keyword.value
-        return arguments
-
-    def literals(self, name: str) -> tuple[dict, list[str]]:
-        """(keywords of the call of a name, those that are no literals, with their lines)."""
-        settings, unknown = {}, []
-        for key, node in self.keywords(name).items():
-            try:
-                settings[key] = self.value(node)
-            except ValueError:
-                text = key if key.startswith("**") else f"{key}={ast.unparse(node)}"
-                unknown.append(f"{text} in line {node.lineno}")
-        for target in self.changed:  # config.beta = 0.1 after config = GRPOConfig(…)
-            calls = [node for node in self.assigned[target] if node in self.calls.get(name, [])]
-            unknown += [f"{target}, which changes after line {node.lineno}" for node in calls]
-        return settings, unknown
-
-
-def name_of(call: ast.Call) -> str:
-    return getattr(call.func, "attr", getattr(call.func, "id", ""))
 
 
 # -------------------------------------------------------------------- trl trial (src/programs/verl_train/trl_trial.py)
@@ -5602,12 +5456,6 @@ class Recorded:
     def __getattr__(self, name: str):
         if name.startswith("__"):
             raise AttributeError(name)
-
-
-def recorded_class(name: str) -> type:
-    if name.startswith("__"):
-        raise AttributeError(name)
-    return type(name, (Recorded,), {})
 
 
 def jsonable(value):
@@ -5654,22 +5502,13 @@ def recorder(folder: Path) -> type:
 def record(file: str, folder: str) -> int:
     """The process: run a script with recorders in the place of TRL's trainer and its settings."""
     config, trainer = type("GRPOConfig", (Recorded,), {}), recorder(Path(folder))
-    absent = [name for name in ("trl", "peft") if not importlib.util.find_spec(name)]
-    absent += ["trl.trainer"] if "trl" in absent else []
-    for name in (*absent, "trl.trainer.grpo_trainer", "trl.trainer.grpo_config"):
-        module = sys.modules[name] = types.ModuleType(name)
-        module.__getattr__ = recorded_class
-        module.__path__, module.GRPOConfig, module.GRPOTrainer = [], config, trainer
-    trl = importlib.import_module("trl")
-    trl.GRPOConfig, trl.GRPOTrainer = config, trainer
-    sys.argv = [file]
-    sys.path.insert(0, str(Path(file).parent))
-    try:
-        runpy.run_path(file, run_name="__main__")
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return 1
-    return 0
+    modules = [importlib.import_module("trl")]
+    for name in ("trl.trainer.grpo_trainer", "trl.trainer.grpo_config"):
+        modules.append(types.ModuleType(name))
+        sys.modules[name] = modules[-1]
+    for module in modules:
+        module.GRPOConfig, module.GRPOTrainer = config, trainer
+    return run_as_main(file)
 
 
 def trial_of(file: str, folder: str) -> dict:
@@ -5694,12 +5533,51 @@ def trial_of(file: str, folder: str) -> dict:
 
 # ---------------------------------------------------------------------- from trl (src/programs/verl_train/from_trl.py)
 
-AGGREGATION_OF_TRL = {
+# what GRPOConfig of TRL 1.16 has where the file says nothing
+TRL_DEFAULTS = {
+    "adam_beta2": 0.999,
+    "adam_epsilon": 1e-8,
+    "beta": 0.0,
+    "delta": None,
+    "entropy_coef": 0.0,
+    "epsilon": 0.2,
+    "epsilon_high": None,
+    "generation_batch_size": None,
+    "gradient_accumulation_steps": 1,
+    "importance_sampling_level": "token",
+    "learning_rate": 1e-6,
+    "loss_type": "dapo",
+    "lr_scheduler_type": "linear",
+    "mask_truncated_completions": False,
+    "max_completion_length": 512,
+    "max_grad_norm": 1.0,
+    "max_steps": -1,
+    "min_p": None,
+    "num_generations": 8,
+    "num_iterations": 1,
+    "num_train_epochs": 3.0,
+    "per_device_train_batch_size": 8,
+    "repetition_penalty": 1.0,
+    "reward_weights": None,
+    "save_steps": 500,
+    "scale_rewards": "group",
+    "seed": 42,
+    "steps_per_generation": None,
+    "sync_ref_model": False,
+    "temperature": 1.0,
+    "top_entropy_quantile": 1.0,
+    "top_k": 0,
+    "top_p": 1.0,
+    "use_bias_correction_kl": True,
+    "vllm_importance_sampling_correction": True,
+    "warmup_steps": 0,
+    "weight_decay": 0.0,
+}
+PEFT_DEFAULTS = {"r": 8, "lora_alpha": 8, "lora_dropout": 0.0, "bias": "none", "use_rslora": False, "use_dora": False}
+ARGUMENTS = ("model", "reward_funcs", "args", "train_dataset", "eval_dataset")  # of GRPOTrainer, by their places
+AGGREGATION_OF_TRL = dict.fromkeys(("dapo", "bnpo", "cispo"), "token_mean") | {
     "grpo": "seq_mean_token_mean",
     "dr_grpo": "seq_mean_token_sum_norm",
-    "dapo": "token_mean",
-    "bnpo": "token_mean",
-    "cispo": "token_mean",
 }
 # of the machine, the log, or what verl_train.py decides by itself: nothing is lost without them
 OF_THE_MACHINE = set(
@@ -5709,7 +5587,6 @@ OF_THE_MACHINE = set(
     "fsdp_config ddp_timeout dataloader_num_workers dataloader_pin_memory push_to_hub disable_tqdm log_level optim "
     "model_init_kwargs resume_from_checkpoint shuffle_dataset".split()
 )
-CALLS = {"config": "GRPOConfig", "lora": "LoraConfig"}  # by their names in a trial
 BESIDE = {"GRPOTrainer.processing_class", "LoraConfig.task_type"}  # verl has the model's tokenizer
 
 
@@ -5817,12 +5694,6 @@ def temperature(t: dict) -> float:
     return value
 
 
-def mismatch(t: dict) -> str | None:
-    """The correction for the sampler: TRL's default with vLLM."""
-    corrected = t["vllm_importance_sampling_correction"]
-    return None if t.get("use_vllm") and corrected else "none"
-
-
 def weighted_rewards(t: dict) -> list[str]:
     names, weights = t["reward_funcs"], t["reward_weights"] or [1.0] * len(t["reward_funcs"])
     got = f"got {len(weights)} reward_weights for {len(names)} reward_funcs"
@@ -5830,41 +5701,38 @@ def weighted_rewards(t: dict) -> list[str]:
     return [f"{name}*{weight}" for name, weight in zip(names, weights, strict=False)]
 
 
-def given_value(t: dict, name: str):
-    """A setting that has no default here."""
-    return t[name] if name in t else None
-
-
 def precision(t: dict) -> str | None:
-    return "fp16" if given_value(t, "fp16") else "bf16" if given_value(t, "bf16") else None
+    given = [name for name in ("fp16", "bf16") if name in t]
+    return next((name for name in given if t[name]), None)
 
 
 def lora_rank(t: dict) -> int | None:
     """The rank of the adapters, which lie on all linear layers."""
     if t.get("LoraConfig.target_modules") == "all-linear":
         t.taken.append("LoraConfig.target_modules")
-    return given_value(t, "LoraConfig.r")
+    return t["LoraConfig.r"] if "LoraConfig.r" in t else None
 
 
 def target_override(t: dict) -> list[str]:
-    """The override for adapters on other layers than all linear ones."""
-    targets = t["LoraConfig.target_modules"] if "LoraConfig.target_modules" in t else "all-linear"
-    fits = targets != "all-linear" and t.get("backend") != "megatron"  # which has names of its own
+    """The override for adapters on other layers than all linear ones; megatron has names of its own."""
+    if t.get("LoraConfig.target_modules", "all-linear") == "all-linear" or t.get("backend") == "megatron":
+        return []
+    targets = t["LoraConfig.target_modules"]
     listed = f"[{','.join(targets)}]" if isinstance(targets, list | tuple | set) else targets
-    return [f"{MODEL}.target_modules={listed}"] if fits else []
+    return [f"{MODEL}.target_modules={listed}"]
 
 
-# A setting of ours -> how it follows from TRL's; None leaves it out.
+# A setting of ours -> TRL's of the same meaning, or how it follows from them; None leaves it out.
 SETTINGS = {
-    "model": lambda t: t["model"],
-    "data": lambda t: t["train_dataset"],
+    "model": "model",
+    "data": "train_dataset",
     "eval_data": lambda t: t["eval_dataset"] if t.get("eval_dataset") else None,
     "reward": weighted_rewards,
-    "group_size": lambda t: t["num_generations"],
+    "group_size": "num_generations",
     "batch_size": rollout_size,
     "minibatches": minibatches,
-    "ppo_epochs": lambda t: t["num_iterations"],
-    "max_new_tokens": lambda t: t["max_completion_length"],
+    "ppo_epochs": "num_iterations",
+    "max_new_tokens": "max_completion_length",
     "temperature": temperature,
     "advantage": advantage,
     "loss": loss,
@@ -5872,30 +5740,30 @@ SETTINGS = {
     "clip_eps_low": lambda t: t["epsilon"] if t.get("loss_type") != "cispo" else 1,
     "clip_eps_high": upper_bound,
     "dual_clip": lambda t: t["delta"] or 0,
-    "kl_coef": lambda t: t["beta"],
+    "kl_coef": "beta",
     "kl_in": lambda t: "loss" if t["beta"] else None,
     "kl_estimator": kl_estimator,
-    "entropy_coef": lambda t: t["entropy_coef"],
-    "mask_truncated": lambda t: t["mask_truncated_completions"],
-    "mismatch": mismatch,
+    "entropy_coef": "entropy_coef",
+    "mask_truncated": "mask_truncated_completions",
+    "mismatch": lambda t: None if t["vllm_importance_sampling_correction"] and t.get("use_vllm") else "none",
     "steps": steps,
-    "lr": lambda t: t["learning_rate"],
+    "lr": "learning_rate",
     "lr_schedule": lambda t: "constant" if str(t["lr_scheduler_type"]).startswith("constant") else "cosine",
     "warmup_steps": warmup,
-    "weight_decay": lambda t: t["weight_decay"],
-    "adam_beta2": lambda t: t["adam_beta2"],
-    "adam_eps": lambda t: t["adam_epsilon"],
-    "max_grad_norm": lambda t: t["max_grad_norm"],
-    "seed": lambda t: t["seed"],
+    "weight_decay": "weight_decay",
+    "adam_beta2": "adam_beta2",
+    "adam_eps": "adam_epsilon",
+    "max_grad_norm": "max_grad_norm",
+    "seed": "seed",
     "save_every": lambda t: rollouts_between(t, "save_steps"),
-    "keep_checkpoints": lambda t: given_value(t, "save_total_limit"),
+    "keep_checkpoints": "save_total_limit",
     "eval_every": lambda t: rollouts_between(t, "eval_steps"),
     "precision": precision,
-    "gradient_checkpointing": lambda t: given_value(t, "gradient_checkpointing"),
-    "vllm_memory": lambda t: given_value(t, "vllm_gpu_memory_utilization"),
-    "rollout_tensor_parallel": lambda t: given_value(t, "vllm_tensor_parallel_size"),
+    "gradient_checkpointing": "gradient_checkpointing",
+    "vllm_memory": "vllm_gpu_memory_utilization",
+    "rollout_tensor_parallel": "vllm_tensor_parallel_size",
     "lora_rank": lora_rank,
-    "lora_alpha": lambda t: given_value(t, "LoraConfig.lora_alpha"),
+    "lora_alpha": "LoraConfig.lora_alpha",
     "override": target_override,
 }
 
@@ -5924,125 +5792,152 @@ def other_meanings(t: dict) -> list[str]:
     return notes
 
 
-def rewards_of_trl(source: TrlSource) -> list[str]:
-    given = source.of_trainer("reward_funcs")
-    need(given is not None, f"got {source.file} without GRPOTrainer(reward_funcs=…); expected it; try --reward")
-    node = source.resolved(given)
-    functions = list(node.elts) if isinstance(node, ast.List | ast.Tuple) else [node]
-    names = [item.id for item in functions if isinstance(item, ast.Name) and item.id in source.top]
-    given = ", ".join(ast.unparse(item) for item in functions)
-    expected = "expected functions of that file; try --reward FILE.py:function for each"
-    need(len(names) == len(functions), f"got reward_funcs {given} in {source.file}; {expected}")
-    return names
+class TrlFile:
+    """A Python file or notebook with one GRPOTrainer, read from its source.
+
+    Raises:
+        UserError: it cannot be read, or has no GRPOConfig, or several calls of one kind.
+    """
+
+    def __init__(self, file: str):
+        need(Path(file).is_file(), f"got --from_trl {file!r}; expected the Python file of a run with GRPOTrainer")
+        self.file, self.source = file, PythonSource(file, Path(file).read_text(encoding="utf-8", errors="replace"))
+        calls = {name: self.source.calls.get(name, []) for name in ("GRPOConfig", "GRPOTrainer", "LoraConfig")}
+        need(calls["GRPOConfig"], f"got --from_trl {file}, which has no GRPOConfig(…); expected one")
+        for name, found in calls.items():
+            lines = ", ".join(str(call.lineno) for call in found)
+            several = f"got {file} with several {name}(…), in lines {lines}; expected one; try a copy with one of them"
+            need(len(found) <= 1, several)
+        self.config, self.trainer, self.lora = (found[0] if found else None for found in calls.values())
+
+    def of_trainer(self, name: str) -> ast.expr | None:
+        return self.source.argument(self.trainer, name, ARGUMENTS) if self.trainer else None
+
+    def literals(self, call: ast.Call) -> dict:
+        """The keywords of a call; UserError where one is not a literal, or changes later."""
+        source, values = self.source, {}
+        arguments, spread = source.arguments(call)
+        unknown = [f"**{source.code(node)} in line {node.lineno}" for node in spread]
+        for name, argument in arguments.items():
+            try:
+                values[name] = source.value(argument.value)
+            except (ValueError, TypeError):
+                unknown.append(f"{name}={source.code(argument.value)} in line {argument.value.lineno}")
+        if source.attributes(call) or source.hidden_changes(call) or source.names_of(call) - {*source.constants}:
+            unknown += [f"{name}, which changes after line {call.lineno}" for name in source.names_of(call)]
+        got = f"got {', '.join(unknown)} in {source.name_of(call)}(…) of {self.file}"
+        need(not unknown, f"{got}; expected literals; try --run_script, or a copy with its values")
+        return values
+
+    def rewards(self) -> list[str]:
+        """The names of the reward functions."""
+        given = self.of_trainer("reward_funcs")
+        got = f"got {self.file} without GRPOTrainer(reward_funcs=…)"
+        need(given is not None, f"{got}; expected it; try --reward")
+        node = self.source.resolved(given)
+        functions = list(node.elts) if isinstance(node, ast.List | ast.Tuple) else [node]
+        own = [item for item in self.source.tree.body if not isinstance(item, ast.Import | ast.ImportFrom)]
+        tops = {name for item in own for name in bound_names(item)}
+        names = [item.id for item in functions if isinstance(item, ast.Name) and item.id in tops]
+        shown = ", ".join(ast.unparse(item) for item in functions)
+        expected = "expected functions of that file; try --reward FILE.py:function for each"
+        need(len(names) == len(functions), f"got reward_funcs {shown} in {self.file}; {expected}")
+        return names
+
+    def data(self, name: str) -> str:
+        """The file, or hub id[:config][@split], of a `load_dataset(…)`; "" where it is none that can be read off."""
+        source, node, split = self.source, self.source.resolved(self.of_trainer(name)), None
+        if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):  # load_dataset(…)["train"]
+            node, split = source.resolved(node.value), node.slice.value
+        if not isinstance(node, ast.Call) or source.name_of(node) != "load_dataset" or len(node.args) > 2:
+            return ""  # with calls around it, such as .map(…), its rows are others
+        arguments, unseen = source.arguments(node)
+        nodes = {key: argument.value for key, argument in arguments.items()}
+        nodes |= dict(zip(("path", "name"), node.args, strict=False))
+        try:
+            given = {key: source.value(value) for key, value in nodes.items()}
+        except (ValueError, TypeError):
+            return ""
+        path, subset, files = (given.pop(key, None) for key in ("path", "name", "data_files"))
+        split = given.pop("split", None) or split or "train"
+        if given or unseen or not str(split).isidentifier() or not isinstance(path, str):
+            return ""
+        near = Path(self.file).parent / str(files if path in ("json", "csv", "parquet") else path)
+        if path in ("json", "csv", "parquet"):
+            is_plain = isinstance(files, str) and split == "train" and not set("*?[") & {*files}
+            return (str(near) if near.is_file() else files) if is_plain else ""
+        if files or near.is_dir():
+            return ""
+        return path + f":{subset}" * bool(subset) + f"@{split}" * (split != "train")
+
+    def need_data(self, data: str) -> None:
+        """Raise UserError with the place of a data set that cannot be read off."""
+        shown = self.source.resolved(self.of_trainer("train_dataset"))
+        where = f", line {shown.lineno}: `{ast.unparse(shown)[:80]}`" if shown else ", no train_dataset"
+        got = f"got {self.file}{where}, without a data set that can be read off"
+        expected = "expected load_dataset(…) of a file or hub id, without .map and the like"
+        way = "try --run_script, which runs the file up to GRPOTrainer(…); or there `DATASET.to_json('rows.jsonl')`"
+        need(data, f"{got}; {expected}; {way}, then --data rows.jsonl here")
+
+    def model(self) -> str | None:
+        try:
+            return self.source.value(self.of_trainer("model"))
+        except (ValueError, TypeError):
+            return None
 
 
-def place_of_data(source: TrlSource, name: str) -> str:
-    """The file, or hub id[:config][@split], of a `load_dataset(…)`; "" where it is none that can be read off."""
-    node = source.of_trainer(name)
-    node, split = (source.resolved(node) if node else None), None
-    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):  # load_dataset(…)["train"]
-        node, split = source.resolved(node.value), node.slice.value
-    if not isinstance(node, ast.Call) or name_of(node) != "load_dataset":
-        return ""  # with calls around it, such as .map(…), its rows are others
-    try:
-        given = {keyword.arg: source.value(keyword.value) for keyword in node.keywords}
-        given |= {key: source.value(x) for key, x in zip(("path", "name"), node.args, strict=False)}
-    except ValueError:
-        return ""
-    split = given.pop("split", None) or split or "train"
-    path, subset, files = (given.pop(key, None) for key in ("path", "name", "data_files"))
-    if given or not str(split).isidentifier() or not isinstance(path, str) or len(node.args) > 2:
-        return ""
-    if path in ("json", "csv", "parquet"):
-        near = Path(source.file).parent / str(files)
-        plain = isinstance(files, str) and split == "train" and not set("*?[") & {*files}
-        return (str(near) if near.is_file() else files) if plain else ""
-    near = Path(source.file).parent / path
-    if files or near.is_dir():
-        return ""
-    return path + f":{subset}" * bool(subset) + f"@{split}" * (split != "train")
-
-
-def need_data(source: TrlSource, data: str) -> None:
-    """Raise UserError with the place of a data set that cannot be read off."""
-    node = source.of_trainer("train_dataset")
-    shown = source.resolved(node) if node else None
-    where = f", line {shown.lineno}: `{ast.unparse(shown)[:80]}`" if shown else ", no train_dataset"
-    got = f"got {source.file}{where}, without a data set that can be read off"
-    expected = "expected load_dataset(…) of a file or hub id, without .map and the like"
-    way = "try --run_script, which runs the file up to GRPOTrainer(…); or there `DATASET.to_json('rows.jsonl')`"
-    need(data, f"{got}; {expected}; {way}, then --data rows.jsonl here")
-
-
-def settings_of_trl(source: TrlSource, given, processes: int) -> tuple[Readings, set[str], dict[str, str]]:
+def settings_of_trl(file: TrlFile, given, processes: int) -> tuple[Readings, set[str], dict[str, str]]:
     """(settings of a TRL run as given or by default, names that are given, what the file has in the place of values).
 
     `given`: flags that win.
     """
-    need("GRPOConfig" in source.calls, f"got --from_trl {source.file}, which has no GRPOConfig(…); expected one")
-    trial = trial_of(source.file, given.output_dir or Config.output_dir) if given.run_script else {}
-    config, lora = (trial[name] if trial else literals(source, call) for name, call in CALLS.items())
+    trial = trial_of(file.file, given.output_dir or Config.output_dir) if given.run_script else {}
+    config = trial["config"] if trial else file.literals(file.config)
+    lora = trial["lora"] if trial else file.literals(file.lora) if file.lora else None
     values, names = {**TRL_DEFAULTS, **config}, {*config}
-    if "LoraConfig" in source.calls and lora is not None:
+    if lora is not None:
         values |= {f"LoraConfig.{name}": x for name, x in ({"r": 8, "lora_alpha": 8} | lora).items()}
         names |= {f"LoraConfig.{name}" for name in lora}
-    others = {f"GRPOTrainer.{k}": ast.unparse(x)[:60] for k, x in source.keywords("GRPOTrainer").items()}
-    values |= {name: text for name, text in others.items() if name.partition(".")[2] not in (*ARGUMENTS, "peft_config")}
-    names |= {*others} & {*values}
-    values["model"] = trial.get("model") if trial else model_of(source)
+    for name, argument in (file.source.arguments(file.trainer)[0] if file.trainer else {}).items():
+        if name not in (*ARGUMENTS, "peft_config"):
+            values[f"GRPOTrainer.{name}"] = ast.unparse(argument.value)[:60]
+            names.add(f"GRPOTrainer.{name}")
+    values["model"] = trial.get("model") if trial else file.model()
     named = isinstance(values["model"], str) or given.model
-    need(named, f"got a model in {source.file} whose name cannot be read; expected a text; try --model M")
-    values["reward_funcs"] = [] if given.reward else rewards_of_trl(source)
+    need(named, f"got a model in {file.file} whose name cannot be read; expected a text; try --model M")
+    values["reward_funcs"] = [] if given.reward else file.rewards()
     for name in ("train_dataset", "eval_dataset"):
-        values[name] = trial.get(name) or place_of_data(source, name)
-    arguments = {name: node for name in ARGUMENTS if name != "args" and (node := source.of_trainer(name))}
+        values[name] = trial.get(name) or file.data(name)
+    arguments = {name: node for name in ARGUMENTS if name != "args" and (node := file.of_trainer(name))}
     made = ("train_dataset", "eval_dataset") if trial else ()
     unread = {name: node for name, node in arguments.items() if name in made or not values[name]}
     names |= {*arguments} | ({"processes"} if given.trl_processes else set())
     values |= {"processes": processes, "backend": given.backend, "steps": given.steps}
-    need_data(source, given.data or values["train_dataset"])
+    file.need_data(given.data or values["train_dataset"])
     if values["max_steps"] <= 0 and not given.steps:
         values["rows"] = len(read_rows(given.data or values["train_dataset"]))
-    return Readings(values), names, {name: ast.unparse(source.resolved(node))[:80] for name, node in unread.items()}
+    return Readings(values), names, {n: ast.unparse(file.source.resolved(node))[:80] for n, node in unread.items()}
 
 
-def literals(source: TrlSource, call: str) -> dict:
-    """The keywords of a call; UserError where one is not a literal."""
-    values, unknown = source.literals(call)
-    got = f"got {', '.join(unknown)} in {call}(…) of {source.file}"
-    need(not unknown, f"{got}; expected literals; try --run_script, or a copy with its values")
-    return values
-
-
-def model_of(source: TrlSource) -> str | None:
-    model = source.of_trainer("model")
-    try:
-        return source.value(model) if model else None
-    except ValueError:
-        return None
-
-
-def run_of_trl(file: str, given, processes: int) -> TrlRun:
+def run_of_trl(name: str, given, processes: int) -> TrlRun:
     """A file's run as settings of ours. `given`: flags that win; None where there is none."""
-    source = TrlSource(file)
-    t, names, expressions = settings_of_trl(source, given, processes)
+    file = TrlFile(name)
+    t, names, expressions = settings_of_trl(file, given, processes)
     settings, taken = {"algorithm": "grpo", "missing_eos_penalty": 0}, {}
-    for setting, value_of in SETTINGS.items():
+    for setting, rule in SETTINGS.items():
         t.taken = taken[setting] = []
-        value = value_of(t)
+        value = rule(t) if callable(rule) else t[rule] if rule in t else None
         settings |= {} if value is None else {setting: value}
     t.taken = []
     if settings["reward"]:
         rewards = Path(given.output_dir or Config.output_dir) / "trl_rewards.py"
         rewards.parent.mkdir(parents=True, exist_ok=True)
-        rewards.write_text(extract(source.text, t["reward_funcs"]), encoding="utf-8")
+        rewards.write_text(extract(file.source.runnable, t["reward_funcs"]), encoding="utf-8")
         settings["reward"] = [f"{rewards}:{spec}" for spec in settings["reward"]]
     settings |= {name: getattr(given, name) for name in ("model", "data") if getattr(given, name)}
     usual = {**TRL_DEFAULTS, **{f"LoraConfig.{name}": x for name, x in PEFT_DEFAULTS.items()}}
     read = {name for reads in taken.values() for name in reads}
     rest = [name for name in t if name in names and name not in read | OF_THE_MACHINE | BESIDE]
-    if given.backend == "megatron" and t.get("LoraConfig.target_modules") not in (None, "all-linear"):
-        rest.append("LoraConfig.target_modules")
     lost = [name for name in rest if usual.get(name) != t.get(name) and t.get(name) not in (None, {}, [], ())]
     notes = [*other_meanings({**t}), *(shown_setting(name, t.get(name)) for name in lost)]
     if "eval_dataset" in names and not (t.get("eval_dataset") or given.eval_data):
@@ -6090,11 +5985,9 @@ def batch_note(run: TrlRun, guessed_from: str) -> str:
 ADDED = {
     "reward.reward_kwargs.missing_eos_penalty",
     "reward.reward_kwargs.overlong_share",
-    "algorithm.gdpo_reward_keys",
-    "algorithm.gdpo_reward_weights",
     "ray_kwargs.ray_init.address",
     "data.apply_chat_template_kwargs",  # there, and empty: `+` lets it take names
-    *(f"{prefix}.override_optimizer_config" for prefix in (OPTIM, "critic.optim")),  # with megatron empty, else null
+    *(f"{prefix}.override_optimizer_config" for prefix in (OPTIM, "critic.optim")),  # there, and null
     "critic.ppo_infer_max_token_len_per_gpu",  # the one that the default trainer reads, for updates too
 }
 
@@ -6178,47 +6071,43 @@ def check_own(config: Config) -> None:
         own_function("loss", config.loss)
 
 
-def check_expressible(config: Config) -> None:
-    check_own(config)
+def check_expressible(c: Config) -> None:
+    """Raise UserError for settings that verl has no equal of."""
+    check_own(c)
     for name in ("model", "critic_model"):
-        refuse_adapter(getattr(config, name), f"--{name}", "whose reference would be the bare base in verl")
-    check_config(config)
-    relevant = {"advantage_std": {"grpo", "gdpo"}, "advantage_eps": {"grpo", "gdpo"}, "whiten_advantages": {"gae"}}
+        refuse_adapter(getattr(c, name), f"--{name}", "whose reference would be the bare base in verl")
+    check_config(c)
+    acts = {"advantage_std": "grpo", "advantage_eps": "grpo", "whiten_advantages": "gae"}
     for name, (allowed, why) in FIXED.items():
-        value = getattr(config, name)
-        acts = config.advantage in relevant.get(name, {config.advantage})
-        need(value in allowed or not acts, f"got {name} {value}; expected {allowed[0]} with verl: {why}")
-    c, old = config, config.advantage in OLD_TRAINER
+        value = getattr(c, name)
+        fits = value in allowed or acts.get(name, c.advantage) != c.advantage
+        need(fits, f"got {name} {value}; expected {allowed[0]} with verl: {why}")
     check_idle(c, bool(c.environment))
     check_room(c, c.max_prompt_tokens)
-    check_band(c, c.group_size)
-    needs = f"got --environment with advantage {c.advantage}, which needs verl's old trainer"
-    need(not c.environment or not old, f"{needs}; expected an estimator of its default one; try --algorithm grpo")
-    several = c.kl_estimator == "k3_ratio" and c.kl_coef and c.ppo_epochs * c.minibatches > 1
-    got = "got kl_estimator k3_ratio with several updates a batch"
-    need(not several, f"{got}; expected one, where verl's k3+ is the same; try k2")
-    alpha = f"got lora_alpha {c.lora_alpha}; expected a whole number with verl; try {max(1, round(c.lora_alpha))}"
-    need(not c.lora_rank or float(c.lora_alpha).is_integer(), alpha)
-    learns = c.vf_coef or c.advantage != "gae"
-    need(learns, "got vf_coef 0; expected more than 0 with verl, whose critic always learns; try --vf_coef 0.5")
-    fits = {"sapo": "seq_mean_token_mean", "gmpo": "seq_mean_token_mean"}.get(c.loss, c.aggregation)
-    need(c.aggregation == fits, f"got loss {c.loss} with aggregation {c.aggregation}; expected {fits}, verl's only one")
-    got = "got lr_schedule linear; expected constant or cosine with verl's fsdp2; try --backend megatron"
-    need(c.lr_schedule != "linear" or c.backend == "megatron", got)
-    got = "got precision fp32 with megatron; expected bf16 or fp16 there; try --precision bf16"
-    need(c.precision != "fp32" or c.backend == "fsdp2", got)
-    pieces = {"tensor_parallel": c.tensor_parallel, "pipeline_parallel": c.pipeline_parallel}
-    idle = [name for name, size in pieces.items() if size > 1 and c.backend == "fsdp2"]
-    need(not idle, f"got --{', --'.join(idle)} with fsdp2, which shards by itself; expected 1; try --backend megatron")
-    both = old and c.dynamic_sampling
-    need(not both, f"got --dynamic_sampling with {c.advantage}; verl's trainers have one of both")
-    got = "got --keep_between without dynamic_sampling; expected it with verl, whose loader has its own order and whose"
-    need(c.dynamic_sampling or not c.keep_between, f"{got} buffer can replace groups; try --dynamic_sampling")
     prompts = c.batch_size // c.group_size
-    got = f"got batch_size {c.batch_size}, group_size {c.group_size}, minibatches {c.minibatches}"
     whole = c.minibatches * c.group_size * max(1, prompts // c.minibatches)
-    expected = "expected whole groups in a minibatch, as verl counts prompts"
-    need(prompts % c.minibatches == 0, f"{got}; {expected}; try --batch_size {whole}")
+    mean = "seq_mean_token_mean"
+    refused = {
+        f"advantage {c.advantage}; expected one that verl's default trainer computes; try --algorithm grpo, or "
+        "scripts/ppo_train.py": not ADVANTAGES.get(c.advantage, OWN_NAME),
+        "kl_estimator k3_ratio with several updates a batch; expected one, where verl's k3+ is the same; try k2": (
+            c.kl_estimator == "k3_ratio" and c.kl_coef and c.ppo_epochs * c.minibatches > 1
+        ),
+        f"lora_alpha {c.lora_alpha}; expected a whole number with verl; try {max(1, round(c.lora_alpha))}": (
+            c.lora_rank and not float(c.lora_alpha).is_integer()
+        ),
+        "vf_coef 0; expected more than 0 with verl, whose critic always learns; try --vf_coef 0.5": (
+            c.advantage == "gae" and not c.vf_coef
+        ),
+        f"loss {c.loss} with aggregation {c.aggregation}; expected {mean}, verl's only one": (
+            c.loss in ("sapo", "gmpo") and c.aggregation != mean
+        ),
+        "lr_schedule linear; expected constant or cosine with verl's FSDP; try cosine": c.lr_schedule == "linear",
+        f"batch_size {c.batch_size}, group_size {c.group_size}, minibatches {c.minibatches}; expected whole groups in "
+        f"a minibatch, as verl counts prompts; try --batch_size {whole}": prompts % c.minibatches,
+    }
+    for got, wrong in refused.items():
+        need(not wrong, f"got {got}")
     check_action(c)
 
 
@@ -6241,15 +6130,11 @@ def say_notes(config: Config) -> None:
     usual = Config()
     for name in IDLE_IN_VERL:
         if getattr(config, name) != getattr(usual, name):
-            say(f"note: {name} {getattr(config, name)}: {NOTES[name]}")
+            say(f"note: {name} {getattr(config, name)}: {IDLE_IN_VERL[name]}")
     if config.warmup_steps:
         say("note: warmup_steps: verl's first update has learning rate 0, so its rates come one step after ours")
     if config.loss in ("clip_cov", "kl_cov"):
         say(f"note: loss {config.loss}: verl chooses the tokens in each micro-batch, ours in the minibatch")
-    if config.advantage == "gdpo":
-        say("note: advantage gdpo: verl counts a reward that does not apply as 0, ours leaves it out")
-    if config.advantage in OLD_TRAINER:
-        say(f"note: advantage {config.advantage} needs verl's old trainer, trainer.use_v1=False, which verl deprecates")
 
 
 # ------------------------------------------------------------------------------ data (src/programs/verl_train/data.py)
@@ -6365,51 +6250,10 @@ def write_parquet_file(rows: list[dict], path: Path) -> None:
     os.replace(temporary, path)
 
 
-# -------------------------------------------------------------------- templates (src/programs/verl_train/templates.py)
+def parquet_rows(path: Path) -> list[dict]:
+    import pyarrow.parquet
 
-
-def own_template(model: str) -> bool:
-    """Whether a model brings a chat template; a hub id is taken to."""
-    folder = Path(model)
-    if not folder.is_dir() or (folder / "chat_template.jinja").exists():
-        return True
-    settings = folder / "tokenizer_config.json"
-    return settings.exists() and bool(json.loads(settings.read_text(encoding="utf-8")).get("chat_template"))
-
-
-def plain_text_template(model: str) -> str:
-    """A template that writes text as it is, after the start token that the tokenizer puts before plain text."""
-    start = ""
-    with contextlib.suppress(OSError, ValueError):
-        from transformers import AutoTokenizer
-
-        if not Path(model).is_dir():
-            hub_is_reached()  # or its client would try again for a minute
-        tokenizer = AutoTokenizer.from_pretrained(model)
-        start = "{{ bos_token }}" if tokenizer("x").input_ids[0] == tokenizer.bos_token_id is not None else ""
-    return start + "{% for message in messages %}{{ message['content'] }}{% endfor %}"
-
-
-def chat_template(model: str, rows: list[dict], chat: bool = False, file: str = "") -> str | None:
-    """The chat template that gives verl our token ids: that of --chat_template, or where prompts are plain text."""
-    is_text = {row["extra_info"].get("prompt_is_text", False) for row in rows}
-    need(chat or len(is_text) == 1, "got prompts of both kinds, text and chat messages; expected one kind with verl")
-    has_template = file or own_template(model)
-    has = f"got --chat, but {model!r} has no chat template; expected one; try --chat_template FILE"
-    need(has_template or not chat, has)
-    if is_text == {True} and not chat:
-        if has_template and model != EMBEDDED_MODEL:
-            say(
-                f"warning: {len(rows)} prompts are strings, which bypass the chat template of {model}: right for a "
-                "base model, but an instruct model rarely answers, and rewards stay near 0; try --chat"
-            )
-        return plain_text_template(model)
-    if file:
-        return template_text(file)
-    if has_template:
-        return None
-    say("warning: chat prompts, but the tokenizer has no chat template: messages are joined by newlines")
-    return "{% for message in messages %}{{ message['content'] }}{{ '\\n' }}{% endfor %}"
+    return pyarrow.parquet.read_table(path).to_pylist()
 
 
 # ---------------------------------------------------------------- model files (src/programs/verl_train/model_files.py)
@@ -6466,7 +6310,54 @@ def parquet_length(path: str) -> int:
     return pyarrow.parquet.read_metadata(path).num_rows
 
 
-# -------------------------------------------------------------------- gathering (src/programs/verl_train/gathering.py)
+def own_template(model: str) -> bool:
+    """Whether a model brings a chat template; a hub id is taken to."""
+    folder = Path(model)
+    if not folder.is_dir() or (folder / "chat_template.jinja").exists():
+        return True
+    settings = folder / "tokenizer_config.json"
+    return settings.exists() and bool(json.loads(settings.read_text(encoding="utf-8")).get("chat_template"))
+
+
+def plain_text_template(model: str) -> str:
+    """A template that writes text as it is, after the start token that the tokenizer puts before plain text."""
+    start = ""
+    with contextlib.suppress(OSError, ValueError):
+        from transformers import AutoTokenizer
+
+        if not Path(model).is_dir():
+            hub_is_reached()  # or its client would try again for a minute
+        tokenizer = AutoTokenizer.from_pretrained(model)
+        start = "{{ bos_token }}" if tokenizer("x").input_ids[0] == tokenizer.bos_token_id is not None else ""
+    return start + "{% for message in messages %}{{ message['content'] }}{% endfor %}"
+
+
+def chat_template(model: str, rows: list[dict], chat: bool = False, file: str = "") -> str | None:
+    """The chat template that gives verl our token ids: that of --chat_template, or where prompts are plain text."""
+    is_text = {row["extra_info"].get("prompt_is_text", False) for row in rows}
+    need(chat or len(is_text) == 1, "got prompts of both kinds, text and chat messages; expected one kind with verl")
+    has_template = file or own_template(model)
+    has = f"got --chat, but {model!r} has no chat template; expected one; try --chat_template FILE"
+    need(has_template or not chat, has)
+    if is_text == {True} and not chat:
+        if has_template and model != EMBEDDED_MODEL:
+            say(
+                f"warning: {len(rows)} prompts are strings, which bypass the chat template of {model}: right for a "
+                "base model, but an instruct model rarely answers, and rewards stay near 0; try --chat"
+            )
+        return plain_text_template(model)
+    if file:
+        return template_text(file)
+    if has_template:
+        return None
+    say("warning: chat prompts, but the tokenizer has no chat template: messages are joined by newlines")
+    return "{% for message in messages %}{{ message['content'] }}{{ '\\n' }}{% endfor %}"
+
+
+# ------------------------------------------------------------------------ rewards (src/programs/verl_train/rewards.py)
+
+REWARD_ERROR = "reward_error.txt"  # of the output folder: why a reward or an environment ended the run
+REWARD_FAILED = "REWARD FAILED"
 
 
 class Gathering:
@@ -6489,23 +6380,14 @@ class Gathering:
         with contextlib.suppress(queue.Empty):
             while True:
                 batch.append(self.waiting.get_nowait())
-        if not batch:
-            return
-        items, futures = zip(*batch, strict=True)
         try:
-            results = self.function([*items])
+            results = self.function([item for item, _ in batch]) if batch else []
         except Exception as error:
-            for future in futures:
+            for _, future in batch:
                 future.set_exception(error)
             return
-        for future, result in zip(futures, results, strict=True):
+        for (_, future), result in zip(batch, results, strict=True):
             future.set_result(result)
-
-
-# ------------------------------------------------------------------------ rewards (src/programs/verl_train/rewards.py)
-
-REWARD_ERROR = "reward_error.txt"  # of the output folder: why a reward or an environment ended the run
-REWARD_FAILED = "REWARD FAILED"
 
 
 class RewardBatcher:
@@ -6514,12 +6396,9 @@ class RewardBatcher:
     One thread calls the functions, as in our trainers; what arrives while it is busy is its next batch.
     """
 
-    def __init__(self, specs: list[str], columns: list[str], limits: CallLimits | None = None):
-        self.reward, self.columns = Reward(specs, limits), columns
+    def __init__(self, specs: list[str], columns: list[str], error_file: str = "", limits: tuple = ()):
+        self.reward, self.columns, self.error_file = Reward(specs, CallLimits(*limits)), columns, error_file
         self.gathering = Gathering(self.score_all, "reward")
-
-    def submit(self, row: dict, text: str, ids: list[int]) -> concurrent.futures.Future:
-        return self.gathering.submit((row, text, ids))
 
     def score_all(self, batch: list[tuple]) -> list[dict]:
         """What verl gets for each completion (row, text, ids)."""
@@ -6528,18 +6407,21 @@ class RewardBatcher:
             scores, parts = self.reward(list(rows), list(texts), list(ids))
         except Exception as error:  # a plain error: Ray has to carry it to processes that do not know our classes
             raise RuntimeError(f"{REWARD_FAILED}: {error}") from None
-        return [
-            named_scores(score, {name: values[i] for name, values in parts.items()}) for i, score in enumerate(scores)
-        ]
+        return [named_scores(score, {name: each[i] for name, each in parts.items()}) for i, score in enumerate(scores)]
 
-    def row(self, data_source, ground_truth, extra_info) -> dict:
-        """A row as our rewards know it; its prompt comes from the reward manager."""
-        extra = dict(extra_info or {})
-        messages = [dict(message) for message in extra.pop("raw_prompt", [])]
-        extra.pop("completion_text", None)
-        row = {"data_source": data_source, "reward_model": {"ground_truth": ground_truth}, "extra_info": extra}
-        known, text = row_columns(row), bool(extra.get("prompt_is_text"))
-        prompt = "".join(m["content"] for m in messages) if text else messages
+    async def score(self, row: dict, text: str, ids: list[int]) -> dict:
+        """The weighted sum as `score`, and every function's own value; a failure is told and left for the launcher."""
+        try:
+            return await asyncio.wrap_future(self.gathering.submit((self.row(row), text, ids)))
+        except Exception as error:
+            tell_failure(str(error), self.error_file)
+            raise
+
+    def row(self, row: dict) -> dict:
+        """A row of verl's data as our rewards know it."""
+        known, messages = row_columns(row), [dict(message) for message in row["raw_prompt"]]
+        is_text = bool(row["extra_info"].get("prompt_is_text"))
+        prompt = "".join(message["content"] for message in messages) if is_text else messages
         return {"prompt": prompt, "columns": {name: known.get(name) for name in self.columns}}
 
 
@@ -6548,13 +6430,8 @@ def bits_of(group_size: int) -> int:
     return 24 - (group_size - 1).bit_length()
 
 
-def rounding_of(group_size: int) -> float:
-    """The largest share of a score by which exact_in_means changes it."""
-    return 2.0 ** -bits_of(group_size)
-
-
 def exact_in_means(score: float, group_size: int) -> float:
-    """The score to so few bits that float32 adds up a group of equal ones exactly, within rounding_of of it.
+    """The score to so few bits that float32 adds up a group of equal ones exactly; it changes by 2^-bits at most.
 
     verl's mean of eight 1.2 is 1.1999999; beside a deviation of 1e-7 and its epsilon of 1e-6 that makes advantages of
     0.1 where there should be none.
@@ -6562,12 +6439,6 @@ def exact_in_means(score: float, group_size: int) -> float:
     bits = bits_of(group_size)
     mantissa, exponent = math.frexp(score)
     return math.ldexp(round(math.ldexp(mantissa, bits)), exponent - bits)
-
-
-def tried_answers(rows) -> list[tuple[dict, str]]:
-    """(row, completion) to try a reward with: three rows, each with its ground truth and with no answer."""
-    picked = [rows[i] for i in sorted({0, len(rows) // 2, len(rows) - 1})]
-    return [(row, text) for row in picked for text in (str(row["reward_model"]["ground_truth"]) or "yes", "no answer")]
 
 
 def named_scores(score: float, parts: dict[str, float | None]) -> dict[str, float]:
@@ -6585,42 +6456,27 @@ def tell_failure(text: str, error_file: str) -> None:
             Path(error_file).write_text(f"{text}\n", encoding="utf-8")
 
 
-def make_compute_score(specs: list[str], columns: list[str], error_file: str = "", limits: tuple = ()):
-    """verl's reward function for our rewards; verl_reward.py calls this. `limits` are those of CallLimits."""
-    batcher = RewardBatcher(specs, columns, CallLimits(*limits))
-
-    async def compute_score(data_source=None, solution_str="", ground_truth=None, extra_info=None, **kwargs) -> dict:
-        """The weighted sum as `score`, and every function's own value."""
-        row = batcher.row(data_source, ground_truth, extra_info)
-        ids = list((extra_info or {}).get("completion_ids") or [])
-        text = (extra_info or {}).get("completion_text", solution_str)  # with special tokens, which verl leaves out
-        try:
-            return await asyncio.wrap_future(batcher.submit(row, text, ids))
-        except Exception as error:
-            tell_failure(str(error), error_file)
-            raise
-
-    return compute_score
-
-
 # -------------------------------------------------------------------- job trial (src/programs/verl_train/job_trial.py)
 
 OUR_TRAINERS = "try ppo_train.py or grpo_train.py, which call a reward with whole groups"
-JOB_TRIAL_SECONDS = 300
-TRIAL = r'''"""Load the modules of a job, and try its rewards on a batch: MODULE TRIAL.json ENVIRONMENT…"""
+TRIAL = r'''"""Load a job's modules, try its rewards on rows of its data: MODULE ENVIRONMENT EXPORT, "" for none."""
 
 import json
 import runpy
 import sys
+from pathlib import Path
 
-module = runpy.run_path(sys.argv[1])
+file, environment, export = sys.argv[1:]
+module = runpy.run_path(file)
 job = sys.modules[module["NAME"]]
-for spec in sys.argv[3:]:
-    job.load_environments(spec)
+if environment:
+    job.load_environments(environment)
 print("\nLOADED", flush=True)
-trial = json.load(open(sys.argv[2], encoding="utf-8"))
-print("\nTRIAL " + json.dumps(job.whole_batch_functions(module["specs"], module["COLUMNS"], module["LIMITS"], trial)))
+found = job.tried_scores(module, Path(file).with_name("train.parquet"), export)
+print("\nTRIAL " + json.dumps(found))
 '''
+JOB_TRIAL_SECONDS = 300
+TRIED_ROWS, SCORING_SECONDS = 50, 2.0  # no more rows, and none begun after that time: a function may be slow, or paid
 
 
 def refuse_groups(reward: Reward) -> None:
@@ -6633,83 +6489,84 @@ def refuse_groups(reward: Reward) -> None:
     )
 
 
-def trial_batch(specs: list[str], columns: list[str], rows: list[dict]) -> dict:
-    """Rows and completions to try whether a reward function scores each completion by itself.
+def tried_scores(module: dict, file: Path, export: str = "") -> dict:
+    """Score rows of a job's data: the completions of a row in one batch, and one by one, as verl calls a reward.
 
-    Two prompts (one, where there is no other) with four completions each: right, empty of content, and two alike but in
-    length.
+    Args:
+        module: the names of a job's verl_reward.py.
+        export: a verl_reward.py of --export, which then scores them one by one.
+
+    Returns:
+        {"rows", "completions", "scores" that were seen, "raised": the first error, "unlike": {function: [its scores of
+        a batch, those one by one]} where they differ}. A function that differs from itself on one batch tells nothing.
     """
-    batcher, first = RewardBatcher(specs, columns), rows[:1]
-    chosen = first + [row for row in rows[1:50] if row["prompt"] != first[0]["prompt"]][:1]
-    trial_rows, texts = [], []
-    for row in chosen:
-        truth = row["reward_model"]["ground_truth"]
-        gold = str(truth)[:200] or "yes"
-        extra = row["extra_info"] | {"raw_prompt": row["prompt"]}
-        trial_rows += [batcher.row(row["data_source"], truth, extra)] * 4
-        texts += [f"<answer>{gold}</answer>", "no answer", f"The answer is {gold}.", f"So, the answer is {gold}. " * 3]
-    return {"rows": trial_rows, "texts": texts}
+    batcher = module["batcher"]
+    batcher.reward.silent = True  # that nothing applies to any completion here is no news
+    found = {"rows": 0, "completions": 0, "scores": [], "raised": "", "unlike": {}}
+    score = runpy.run_path(export)["compute_score"] if export else None
+    rows = parquet_rows(file)[:TRIED_ROWS] if module["specs"] and file.is_file() else []
+    started = time.monotonic()
+    for number, row in enumerate(rows):
+        if number and time.monotonic() > started + SCORING_SECONDS:
+            break
+        truth, info = row["reward_model"]["ground_truth"], row["extra_info"]
+        texts = trial_texts(str(truth)[:200] or "yes")
+        asked = batcher.row(row | {"raw_prompt": row["prompt"]})
+        batch = [(asked, text, list(range(len(text.split())))) for text in texts]
+        try:
+            first, second = (batcher.score_all(batch) for _ in range(2))
+            if score:
+                alone = [score(row["data_source"], text, truth, info) for text in texts]
+            else:
+                alone = [batcher.score_all([one])[0] for one in batch]
+        except Exception as error:  # what the functions raise is the user's
+            reason = str(error).removeprefix(f"{REWARD_FAILED}: ")
+            found["raised"] = found["raised"] or f"row {number + 1} of the data: {reason}"
+            continue
+        found["rows"], found["completions"] = found["rows"] + 1, found["completions"] + len(texts)
+        found["scores"] = sorted({*found["scores"], *(round(scores["score"], 4) for scores in alone)})
+        for name in (name for name in alone[0] if name != "acc"):
+            together, again, single = ([scores[name] for scores in each] for each in (first, second, alone))
+            if near(together, again) and not near(together, single):
+                found["unlike"].setdefault(name, [together, single])
+    return found
 
 
-def whole_batch_functions(specs: list[str], columns: list[str], limits, batch: dict) -> dict[str, list]:
-    """{function: its scores of a batch, and of each completion alone} where both differ; a trial of verl_reward.py.
+def near(first: list[float], second: list[float]) -> bool:
+    """Whether two lists of scores agree, but for what batches change in a reward model's rounding."""
+    return all(math.isclose(a, b, rel_tol=0.01, abs_tol=0.01) for a, b in zip(first, second, strict=True))
 
-    verl scores completions as they come, in reward.num_workers processes (8), so a score that depends on the others of
-    a batch, or on earlier calls, is another one there. A function that differs from itself on one batch tells nothing.
+
+def try_job(folder: Path, environment: str = "", export: str = "") -> tuple[list[str], dict]:
+    """(What keeps a job's copies from loading, or a reward from meaning in verl what it means here; `tried_scores`).
+
+    As in the run, the original files are not at hand.
     """
-    if not specs:
-        return {}
-    rows, texts = batch["rows"], batch["texts"]
-    ids = [list(range(len(text.split()))) for text in texts]
-    reward = RewardBatcher(specs, columns, CallLimits(*limits)).reward
-    together, again = (reward(rows, texts, ids)[1] for _ in range(2))
-    each = [reward([row], [text], [tokens])[1] for row, text, tokens in zip(rows, texts, ids, strict=True)]
-    alone = {name: [parts[name][0] for parts in each] for name in together}
-    return {
-        name: [together[name], alone[name]]
-        for name in together
-        if near(together[name], again[name]) and not near(together[name], alone[name])
-    }
-
-
-def near(first: list, second: list) -> bool:
-    """Whether two lists of scores or None agree, but for what batches change in a reward model's rounding."""
-    return all(
-        a is b is None or (a is not None and b is not None and math.isclose(a, b, rel_tol=0.01, abs_tol=0.01))
-        for a, b in zip(first, second, strict=True)
-    )
-
-
-def trial_findings(module: Path, *environment: str) -> list[str]:
-    """What keeps the copies of the job's files from loading, and reward functions that need whole batches.
-
-    As in the run, the original files are not at hand. A function that raises in the trial is told elsewhere.
-    """
-    command = [sys.executable, "-c", TRIAL, str(module), str(module.with_name("trial.json")), *environment]
+    command = [sys.executable, "-c", TRIAL, str(folder / "verl_reward.py"), environment, export]
     try:
-        done = subprocess.run(command, cwd=module.parent, capture_output=True, text=True, timeout=JOB_TRIAL_SECONDS)
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=JOB_TRIAL_SECONDS)
     except subprocess.TimeoutExpired:
-        say(f"note: 8 completions took the reward over {JOB_TRIAL_SECONDS} s, so it was not tried on parts of a batch")
-        return []
+        say(f"note: a few completions took the reward over {JOB_TRIAL_SECONDS} s, so it was not tried one by one")
+        return [], {}
     lines = done.stdout.splitlines()
     if "LOADED" not in lines:
-        last = (done.stderr.strip() or "no message").splitlines()[-1]
-        expected = f"expected {'an environment' if environment else 'a reward'} that finds all it imports beside itself"
-        return [
-            f"{'environment' if environment else 'reward'}: its copy for the run does not load: {last}; {expected}; "
-            "try --ship FILE"
-        ]
+        what, last = "environment" if environment else "reward", (done.stderr.strip() or "no message").splitlines()[-1]
+        got = f"{what}: its copy for the run does not load: {last}"
+        return [f"{got}; expected one that finds all it imports beside itself; try --ship FILE"], {}
     answers = [line for line in lines if line.startswith("TRIAL ")]
-    scores = json.loads(answers[-1].removeprefix("TRIAL ")) if answers else {}
+    found = json.loads(answers[-1].removeprefix("TRIAL ")) if answers else {}
     return [
         f"reward {name}: got scores that depend on the other completions of a batch, or on earlier calls "
-        f"({together} together, {alone} one by one); expected a score for each completion by itself, as verl scores "
-        f"them in 8 processes; {OUR_TRAINERS}"
-        for name, (together, alone) in scores.items()
-    ]
+        f"({together[:4]} … together, {alone[:4]} … one by one); expected a score for each completion by itself, as "
+        f"verl scores them in 8 processes; {OUR_TRAINERS}"
+        for name, (together, alone) in found.get("unlike", {}).items()
+        if name != "score" or len(found["unlike"]) == 1
+    ], found
 
 
 # -------------------------------------------------------------------- overrides (src/programs/verl_train/overrides.py)
+
+Rows = Iterator[tuple[str, str, object]]  # (the setting that it comes from, verl's key, its value)
 
 
 @dataclass
@@ -6720,9 +6577,7 @@ class Layout:
     output: str  # checkpoints, samples and logs; absolute
     template: str | None  # chat template for data or models without one
     held_out: bool
-    reward_weights: dict[str, float]
     parameters: float | None
-    hydra: str  # where Hydra may write
     columns: list[str]  # what reward functions get, beside prompts and completions
     cpus: int | None = None  # Ray's own CPUs, counted for a local run; None on a cluster that exists
 
@@ -6730,184 +6585,11 @@ class Layout:
         return str(Path(self.folder) / name)
 
 
-def data_overrides(config: Config, job: Layout) -> dict:
-    template = {} if job.template is None else {f"{MODEL}.custom_chat_template": job.template}
-    switches = template_settings(config)
-    return {
-        "data": {"data.train_files": job.file("train.parquet"), **template},
-        "eval_data": {
-            "data.val_files": job.file("val.parquet"),
-            **({} if job.held_out else {"data.val_max_samples": 1}),
-        },
-        "prompt_column": {"data.prompt_key": "prompt"},
-        "chat_template_kwargs": {"data.apply_chat_template_kwargs": switches} if switches else {},
-        "seed": {
-            "data.seed": config.seed,
-            f"{ACTOR}.data_loader_seed": config.seed,
-            "critic.data_loader_seed": config.seed,
-            f"{ROLLOUT}.seed": config.seed,
-            f"{MEGATRON if config.backend == 'megatron' else FSDP}.seed": config.seed,
-        },
-        "batch_size": {
-            "data.train_batch_size": config.batch_size // config.group_size,
-            f"{ACTOR}.ppo_mini_batch_size": config.batch_size // config.group_size // config.minibatches,
-        },
-        "max_prompt_tokens": {"data.max_prompt_length": config.max_prompt_tokens, "data.filter_overlong_prompts": True},
-        **response_overrides(config, job),
-    }
-
-
-def response_overrides(config: Config, job: Layout) -> dict:
-    """The length of what follows a prompt, and who samples it: verl's single-turn loop, or the job's own."""
-    if not config.environment:
-        return {"max_new_tokens": {"data.max_response_length": config.max_new_tokens}}
-    return {
-        # a bound that is never met: the loop ends conversations, and bounds each answer
-        "max_conversation_tokens": {"data.max_response_length": config.conversation_tokens},
-        "environment": {
-            f"{ROLLOUT}.agent.default_agent_loop": "environment",
-            f"{ROLLOUT}.agent.agent_loop_config_path": job.file("verl_environment.yaml"),
-        },
-    }
-
-
-def rollout_overrides(config: Config, job: Layout) -> dict:
-    lora = {f"{ROLLOUT}.load_format": "safetensors"} if config.lora_rank else {}  # adapters are sent, the base is not
-    return {
-        "verl_rollout": {f"{ROLLOUT}.name": config.verl_rollout},
-        "group_size": {f"{ROLLOUT}.n": config.group_size},
-        # the whole distribution: a truncated sampler is not the policy whose log-probs the ratio compares
-        "temperature": {
-            f"{ROLLOUT}.temperature": config.temperature,
-            f"{ROLLOUT}.top_p": 1.0,
-            f"{ROLLOUT}.top_k": -1,
-        },
-        "vllm_memory": {f"{ROLLOUT}.gpu_memory_utilization": config.vllm_memory},
-        "rollout_tensor_parallel": {f"{ROLLOUT}.tensor_model_parallel_size": config.rollout_tensor_parallel},
-        "precision": {f"{ROLLOUT}.dtype": DTYPES[config.precision]},
-        "lora_rank": lora,
-    }
-
-
-def algorithm_overrides(config: Config, job: Layout) -> dict:
-    """Advantages, KL, groups, and the correction for a sampler that is not the trainer's policy."""
-    c, kl = config, config.kl_coef > 0
-    in_reward, in_loss = kl and c.kl_in == "reward", kl and c.kl_in == "loss"
-    advantage = {
-        "algorithm.adv_estimator": ADVANTAGES.get(c.advantage, OWN_NAME),
-        "critic.enable": c.advantage == "gae",
-    }
-    if c.advantage in ("grpo", "mean", "gdpo"):
-        advantage["algorithm.norm_adv_by_std_in_grpo"] = c.advantage != "mean"
-    if c.advantage in OLD_TRAINER:
-        advantage["trainer.use_v1"] = False
-    if c.advantage == "gdpo":
-        advantage["algorithm.gdpo_reward_keys"] = list(job.reward_weights)
-        advantage["algorithm.gdpo_reward_weights"] = list(job.reward_weights.values())
-    band = f"{c.mismatch_low}_{c.mismatch_high}"
-    how = {"auto": "tis"}.get(
-        c.mismatch, c.mismatch
-    )  # the sampler is vLLM or SGLang, in another precision than the trainer
-    correction = {
-        "none": {"mismatch": {f"{CORRECTION}.rollout_is": None}},
-        "tis": {
-            "mismatch": {f"{CORRECTION}.rollout_is": "token"},
-            "mismatch_high": {f"{CORRECTION}.rollout_is_threshold": c.mismatch_high},
-        },
-        "icepop": {"mismatch": {f"{CORRECTION}.rollout_is": "token", f"{CORRECTION}.rollout_is_threshold": band}},
-        "seq_mask": {"mismatch": {f"{CORRECTION}.rollout_is": "sequence", f"{CORRECTION}.rollout_is_threshold": band}},
-    }[how]
-    return {
-        "advantage": advantage,
-        "gamma": {"algorithm.gamma": c.gamma},
-        "gae_lambda": {"algorithm.lam": c.gae_lambda},
-        "kl_coef": {
-            "algorithm.use_kl_in_reward": in_reward,
-            **({"algorithm.kl_ctrl.kl_coef": c.kl_coef} if in_reward else {}),
-            f"{ACTOR}.use_kl_loss": in_loss,
-            **({f"{ACTOR}.kl_loss_coef": c.kl_coef} if in_loss else {}),
-        },
-        "kl_estimator": {
-            **({"algorithm.kl_penalty": c.kl_estimator} if in_reward else {}),
-            **({f"{ACTOR}.kl_loss_type": c.kl_estimator.replace("k3_ratio", "k3+")} if in_loss else {}),
-        },
-        **correction,
-    }
-
-
-def loss_overrides(config: Config, job: Layout) -> dict:
-    """The policy loss, its bounds, its aggregation, and the passes over a batch."""
-    c = config
-    length = {"seq_mean_token_sum_norm": c.max_new_tokens, "fixed_length": c.norm_length}.get(c.aggregation)
-    source = "norm_length" if c.aggregation == "fixed_length" else "max_new_tokens"
-    cov = {"clip_cov": "clip_cov_ratio", "kl_cov": "kl_cov_ratio"}.get(c.loss)
-    return {
-        "loss": {
-            f"{POLICY_LOSS}.loss_mode": LOSSES.get(c.loss, OWN_NAME),
-            **({f"{MODEL}.external_lib": OWN_LOSS_MODULE} if c.loss not in LOSSES else {}),
-        },
-        "aggregation": {f"{ACTOR}.loss_agg_mode": AGGREGATIONS[c.aggregation], "critic.loss_agg_mode": "token-mean"},
-        source: {f"{ACTOR}.loss_scale_factor": length}
-        if length
-        else {},  # left out, verl takes a micro-batch's longest
-        "ppo_epochs": {f"{ACTOR}.ppo_epochs": c.ppo_epochs, f"{ACTOR}.shuffle": True},
-        "clip_eps_low": {f"{ACTOR}.clip_ratio_low": c.clip_eps_low},
-        "clip_eps_high": {f"{ACTOR}.clip_ratio_high": c.clip_eps_high},
-        "dual_clip": {f"{ACTOR}.clip_ratio_c": c.dual_clip or OFF},
-        "sapo_tau_pos": {f"{ACTOR}.tau_pos": c.sapo_tau_pos} if c.loss == "sapo" else {},
-        "sapo_tau_neg": {f"{ACTOR}.tau_neg": c.sapo_tau_neg} if c.loss == "sapo" else {},
-        "cov_frac": {f"{POLICY_LOSS}.{cov}": c.cov_frac} if cov else {},
-        "cov_low": {f"{POLICY_LOSS}.clip_cov_lb": c.cov_low} if c.loss == "clip_cov" else {},
-        "cov_high": {f"{POLICY_LOSS}.clip_cov_ub": c.cov_high} if c.loss == "clip_cov" else {},
-        "kl_cov_coef": {f"{POLICY_LOSS}.ppo_kl_coef": c.kl_cov_coef} if c.loss == "kl_cov" else {},
-        "entropy_coef": {f"{ACTOR}.entropy_coeff": c.entropy_coef},
-    }
-
-
-def reward_overrides(config: Config, job: Layout) -> dict:
-    """The reward, what is taken from it, and the guard that ends a run when it fails."""
-    reward = {
-        "reward.custom_reward_function.path": job.file("verl_reward.py"),
-        "reward.custom_reward_function.name": "compute_score",
-        "reward.reward_manager.source": "importlib",
-        "reward.reward_manager.name": "TokenRewardManager",
-        "reward.reward_manager.module.path": job.file("verl_hooks.py"),
-    }
-    refill = {}
-    if config.advantage not in OLD_TRAINER:
-        reward[f"{SAMPLER}.path"], reward[f"{SAMPLER}.name"] = job.file("verl_hooks.py"), "StrictReplayBuffer"
-        reward[f"{KWARGS}.error_file"] = str(Path(job.output) / REWARD_ERROR)
-    if config.dynamic_sampling:
-        refill = {
-            "dynamic_sampling": {
-                "algorithm.filter_groups.enable": True,
-                "algorithm.filter_groups.metric": "score",  # before length penalties, as ours
-                f"{KWARGS}.filter_groups_metric": "score",
-            },
-            "batch_size": {f"{KWARGS}.train_batch_size": config.batch_size // config.group_size},
-            "max_refills": {f"{KWARGS}.max_refills": config.max_refills},
-            "keep_between": {f"{KWARGS}.keep_between": list(band_of(config))} if config.keep_between else {},
-        }
-    return {
-        "reward": reward,
-        "missing_eos_penalty": {"reward.reward_kwargs.missing_eos_penalty": config.missing_eos_penalty},
-        "overlong_share": {"reward.reward_kwargs.overlong_share": config.overlong_share},
-        **refill,
-    }
-
-
-# ------------------------------------------------------ engine overrides (src/programs/verl_train/engine_overrides.py)
-
-
 def make_overrides(config: Config, job: Layout) -> list[Override]:
     """Every override of the run, the user's own last; each key once."""
-    parts = (data_overrides, rollout_overrides, algorithm_overrides, loss_overrides, reward_overrides)
-    parts += (critic_overrides, optimizer_overrides, engine_overrides, trainer_overrides)
-    overrides: dict[str, Override] = {}
-    for part in parts:
-        for source, settings in part(config, job).items():
-            for key, value in settings.items():
-                overrides[key] = Override(key, value, source)
+    parts = (data_rows, rollout_rows, algorithm_rows, loss_rows, reward_rows, critic_rows, engine_rows, trainer_rows)
+    rows = [row for part in parts for row in part(config, job)]
+    overrides = {key: Override(key, value, source) for source, key, value in rows}
     for text in config.override:
         sign, key, value = split_override(text)
         overrides.pop(key, None)
@@ -6915,144 +6597,204 @@ def make_overrides(config: Config, job: Layout) -> list[Override]:
     return list(overrides.values())
 
 
-def critic_overrides(config: Config, job: Layout) -> dict:
-    if config.advantage != "gae":
-        return {}
-    c = config
-    return {
-        "critic_model": {"critic.model.path": model_path(c.critic_model or c.model)},
-        "model": {"critic.model.tokenizer_path": model_path(c.model)},
-        # verl's actor trains from the step of this number on, and its first step is 1
-        "critic_warmup_steps": {"trainer.critic_warmup": c.critic_warmup_steps + 1 if c.critic_warmup_steps else 0},
-        "value_clip": {"critic.cliprange_value": c.value_clip or OFF},
-        # Adam does not see the scale of a loss of its own, gradient clipping does
-        "vf_coef": {"critic.optim.clip_grad": c.max_grad_norm / c.vf_coef},
-        "gradient_checkpointing": {"critic.model.enable_gradient_checkpointing": c.gradient_checkpointing},
-        "micro_batch_tokens": {
-            "critic.ppo_max_token_len_per_gpu": c.micro_batch_tokens,
-            "critic.ppo_infer_max_token_len_per_gpu": c.micro_batch_tokens,
-        },
-        **lora_overrides(config, "critic.model"),
-    }
+def data_rows(c: Config, job: Layout) -> Rows:
+    prompts = c.batch_size // c.group_size
+    yield "data", "data.train_files", job.file("train.parquet")
+    if job.template is not None:
+        yield "data", f"{MODEL}.custom_chat_template", job.template
+    yield "eval_data", "data.val_files", job.file("val.parquet")
+    if not job.held_out:
+        yield "eval_data", "data.val_max_samples", 1
+    yield "prompt_column", "data.prompt_key", "prompt"
+    if switches := template_settings(c):
+        yield "chat_template_kwargs", "data.apply_chat_template_kwargs", switches
+    for key in ("data.seed", f"{ACTOR}.data_loader_seed", "critic.data_loader_seed", f"{ROLLOUT}.seed", f"{FSDP}.seed"):
+        yield "seed", key, c.seed
+    yield "batch_size", "data.train_batch_size", prompts
+    yield "batch_size", f"{ACTOR}.ppo_mini_batch_size", prompts // c.minibatches
+    yield "max_prompt_tokens", "data.max_prompt_length", c.max_prompt_tokens
+    yield "max_prompt_tokens", "data.filter_overlong_prompts", True
+    if c.environment:  # a bound that is never met: the loop ends conversations, and bounds each answer
+        yield "max_conversation_tokens", "data.max_response_length", c.conversation_tokens
+        yield "environment", f"{ROLLOUT}.agent.default_agent_loop", "environment"
+        yield "environment", f"{ROLLOUT}.agent.agent_loop_config_path", job.file("verl_environment.yaml")
+    else:
+        yield "max_new_tokens", "data.max_response_length", c.max_new_tokens
 
 
-def lora_overrides(config: Config, model: str) -> dict:
-    """Adapters on all linear layers."""
-    rank, alpha = config.lora_rank, config.lora_alpha or 2 * config.lora_rank
-    if not rank:
-        return {}
-    if config.backend == "megatron":  # its default targets are all linear layers of a block, by Megatron's names
-        return {"lora_rank": {f"{model}.lora.rank": rank}, "lora_alpha": {f"{model}.lora.alpha": int(alpha)}}
-    return {
-        "lora_rank": {f"{model}.lora_rank": rank, f"{model}.target_modules": "all-linear"},
-        "lora_alpha": {f"{model}.lora_alpha": int(alpha)},
-    }
+def rollout_rows(c: Config, job: Layout) -> Rows:
+    yield "verl_rollout", f"{ROLLOUT}.name", c.verl_rollout
+    yield "group_size", f"{ROLLOUT}.n", c.group_size
+    yield "temperature", f"{ROLLOUT}.temperature", c.temperature
+    # the whole distribution: a truncated sampler is not the policy whose log-probs the ratio compares
+    yield "temperature", f"{ROLLOUT}.top_p", 1.0
+    yield "temperature", f"{ROLLOUT}.top_k", -1
+    yield "vllm_memory", f"{ROLLOUT}.gpu_memory_utilization", c.vllm_memory
+    yield "rollout_tensor_parallel", f"{ROLLOUT}.tensor_model_parallel_size", c.rollout_tensor_parallel
+    yield "precision", f"{ROLLOUT}.dtype", DTYPES[c.precision]
+    if c.lora_rank:  # adapters are sent, the base is not
+        yield "lora_rank", f"{ROLLOUT}.load_format", "safetensors"
 
 
-def optimizer_overrides(config: Config, job: Layout) -> dict:
-    lr, critic_lr = learning_rates(config, job.parameters or 1e9)
-    prefixes = [OPTIM] + ["critic.optim"] * (config.advantage == "gae")
-    shape = "lr_decay_style" if config.backend == "megatron" else "lr_scheduler_type"
-    betas, adam = {f"{p}.betas": [0.9, config.adam_beta2] for p in prefixes}, {"eps": config.adam_eps}
-    if config.backend == "megatron":  # reads no betas, and has its own names
-        betas, adam = {}, {"adam_eps": config.adam_eps, "adam_beta2": config.adam_beta2}
-    return {
-        "lr": {f"{OPTIM}.lr": lr},
-        "critic_lr": {"critic.optim.lr": critic_lr} if config.advantage == "gae" else {},
-        "lr_schedule": {f"{p}.{shape}": config.lr_schedule for p in prefixes},
-        "warmup_steps": {f"{p}.lr_warmup_steps": config.warmup_steps for p in prefixes},
-        "weight_decay": {f"{p}.weight_decay": config.weight_decay for p in prefixes},
-        "max_grad_norm": {f"{OPTIM}.clip_grad": config.max_grad_norm},
-        "adam_beta2": betas,
-        "adam_eps": {f"{p}.override_optimizer_config": adam for p in prefixes},
-    }
+def algorithm_rows(c: Config, job: Layout) -> Rows:
+    """Advantages, KL, and the correction for a sampler that is not the trainer's policy."""
+    in_reward, in_loss = (c.kl_coef > 0 and c.kl_in == place for place in ("reward", "loss"))
+    yield "advantage", "algorithm.adv_estimator", ADVANTAGES.get(c.advantage, OWN_NAME)
+    yield "advantage", "critic.enable", c.advantage == "gae"
+    if c.advantage in ("grpo", "mean"):
+        yield "advantage", "algorithm.norm_adv_by_std_in_grpo", c.advantage == "grpo"
+    yield "gamma", "algorithm.gamma", c.gamma
+    yield "gae_lambda", "algorithm.lam", c.gae_lambda
+    yield "kl_coef", "algorithm.use_kl_in_reward", in_reward
+    yield "kl_coef", f"{ACTOR}.use_kl_loss", in_loss
+    if in_reward:
+        yield "kl_coef", "algorithm.kl_ctrl.kl_coef", c.kl_coef
+        yield "kl_estimator", "algorithm.kl_penalty", c.kl_estimator
+    if in_loss:
+        yield "kl_coef", f"{ACTOR}.kl_loss_coef", c.kl_coef
+        yield "kl_estimator", f"{ACTOR}.kl_loss_type", c.kl_estimator.replace("k3_ratio", "k3+")
+    # auto: the sampler is vLLM or SGLang, in another precision than the trainer
+    level = {"none": None, "seq_mask": "sequence"}.get(c.mismatch, "token")
+    yield "mismatch", f"{CORRECTION}.rollout_is", level
+    if c.mismatch in ("icepop", "seq_mask"):
+        yield "mismatch", f"{CORRECTION}.rollout_is_threshold", f"{c.mismatch_low}_{c.mismatch_high}"
+    elif level:
+        yield "mismatch_high", f"{CORRECTION}.rollout_is_threshold", c.mismatch_high
 
 
-def engine_overrides(config: Config, job: Layout) -> dict:
-    """Who trains: sharding, precision, micro-batches, offload."""
-    megatron, critic = config.backend == "megatron", config.advantage == "gae"
-    actor, ref, value = (
-        (MEGATRON, f"{REF}.megatron", "critic.megatron") if megatron else (FSDP, f"{REF}.fsdp_config", "critic.fsdp")
-    )
-    trained = [actor, value] if critic else [actor]
-    shard = "context_parallel_size" if megatron else "ulysses_sequence_parallel_size"
-    sharded = trained if megatron else [*trained, ref]  # megatron's reference follows the actor
-    strategy = {"model_engine": "megatron"} if megatron else {f"{ACTOR}.strategy": "fsdp2", "critic.strategy": "fsdp2"}
-    if megatron:
-        precision = {f"{part}.dtype": DTYPES[config.precision] for part in [*trained, ref]}
-    else:  # FSDP does not read its `dtype`; frozen weights need no master copy
-        precision = {f"{part}.{COMPUTE}": config.precision for part in [*trained, ref]}
-        precision[f"{ref}.model_dtype"] = config.precision
-    recompute = {f"{MODEL}.enable_gradient_checkpointing": config.gradient_checkpointing}
-    if megatron and config.gradient_checkpointing:
-        prefix = f"{MEGATRON}.override_transformer_config.recompute"
-        recompute = {f"{prefix}_granularity": "full", f"{prefix}_method": "uniform", f"{prefix}_num_layers": 1}
-    parallel = {}
-    if megatron:
-        parallel = {
-            "tensor_parallel": {f"{part}.tensor_model_parallel_size": config.tensor_parallel for part in trained},
-            "pipeline_parallel": {f"{part}.pipeline_model_parallel_size": config.pipeline_parallel for part in trained},
-        }
-    return {
-        "model": {f"{MODEL}.path": model_path(config.model)},
-        "backend": strategy,
-        "precision": precision,
-        "micro_batch_tokens": {
-            f"{ACTOR}.use_dynamic_bsz": True,
-            f"{ACTOR}.ppo_max_token_len_per_gpu": config.micro_batch_tokens,
-            f"{ROLLOUT}.log_prob_max_token_len_per_gpu": config.micro_batch_tokens,
-            f"{REF}.log_prob_max_token_len_per_gpu": config.micro_batch_tokens,
-        },
-        "gradient_checkpointing": recompute,
-        "sequence_parallel": {f"{part}.{shard}": config.sequence_parallel for part in sharded},
-        **parallel,
-        "offload": {
-            **{f"{part}.param_offload": config.offload == "all" for part in trained},
-            **{f"{part}.optimizer_offload": config.offload != "none" for part in trained},
-        },
-        **lora_overrides(config, MODEL),
-    }
+def loss_rows(c: Config, job: Layout) -> Rows:
+    """The policy loss, its bounds, its aggregation, and the passes over a batch."""
+    yield "loss", f"{POLICY_LOSS}.loss_mode", LOSSES.get(c.loss, OWN_NAME)
+    if c.loss not in LOSSES:
+        yield "loss", f"{MODEL}.external_lib", OWN_LOSS_MODULE
+    yield "aggregation", f"{ACTOR}.loss_agg_mode", AGGREGATIONS[c.aggregation]
+    yield "aggregation", "critic.loss_agg_mode", "token-mean"
+    # left out, verl takes a micro-batch's longest
+    if c.aggregation == "seq_mean_token_sum_norm":
+        yield "max_new_tokens", f"{ACTOR}.loss_scale_factor", c.max_new_tokens
+    if c.aggregation == "fixed_length":
+        yield "norm_length", f"{ACTOR}.loss_scale_factor", c.norm_length
+    yield "ppo_epochs", f"{ACTOR}.ppo_epochs", c.ppo_epochs
+    yield "ppo_epochs", f"{ACTOR}.shuffle", True
+    yield "clip_eps_low", f"{ACTOR}.clip_ratio_low", c.clip_eps_low
+    yield "clip_eps_high", f"{ACTOR}.clip_ratio_high", c.clip_eps_high
+    yield "dual_clip", f"{ACTOR}.clip_ratio_c", c.dual_clip or OFF
+    if c.loss == "sapo":
+        yield "sapo_tau_pos", f"{ACTOR}.tau_pos", c.sapo_tau_pos
+        yield "sapo_tau_neg", f"{ACTOR}.tau_neg", c.sapo_tau_neg
+    if c.loss in ("clip_cov", "kl_cov"):
+        yield "cov_frac", f"{POLICY_LOSS}.{c.loss}_ratio", c.cov_frac
+    if c.loss == "clip_cov":
+        yield "cov_low", f"{POLICY_LOSS}.clip_cov_lb", c.cov_low
+        yield "cov_high", f"{POLICY_LOSS}.clip_cov_ub", c.cov_high
+    if c.loss == "kl_cov":
+        yield "kl_cov_coef", f"{POLICY_LOSS}.ppo_kl_coef", c.kl_cov_coef
+    yield "entropy_coef", f"{ACTOR}.entropy_coeff", c.entropy_coef
 
 
-def trainer_overrides(config: Config, job: Layout) -> dict:
+def reward_rows(c: Config, job: Layout) -> Rows:
+    """The reward, what is taken from it, and the guard that ends a run when it fails."""
+    if c.export:  # a function that needs nothing of ours
+        yield "reward", "reward.custom_reward_function.path", job.file("verl_reward.py")
+        yield "reward", "reward.custom_reward_function.name", "compute_score"
+        return
+    hooks = job.file("verl_hooks.py")
+    yield "reward", "reward.reward_manager.source", "importlib"
+    yield "reward", "reward.reward_manager.name", "TokenRewardManager"
+    yield "reward", "reward.reward_manager.module.path", hooks
+    yield "reward", f"{SAMPLER}.path", hooks
+    yield "reward", f"{SAMPLER}.name", "StrictReplayBuffer"
+    yield "reward", f"{KWARGS}.error_file", str(Path(job.output) / REWARD_ERROR)
+    yield "missing_eos_penalty", "reward.reward_kwargs.missing_eos_penalty", c.missing_eos_penalty
+    yield "overlong_share", "reward.reward_kwargs.overlong_share", c.overlong_share
+    if c.dynamic_sampling:  # by the score before length penalties, as ours
+        yield "dynamic_sampling", "algorithm.filter_groups.enable", True
+        yield "dynamic_sampling", "algorithm.filter_groups.metric", "score"
+        yield "dynamic_sampling", f"{KWARGS}.filter_groups_metric", "score"
+        yield "batch_size", f"{KWARGS}.train_batch_size", c.batch_size // c.group_size
+        yield "max_refills", f"{KWARGS}.max_refills", c.max_refills
+
+
+def critic_rows(c: Config, job: Layout) -> Rows:
+    if c.advantage != "gae":
+        return
+    yield "critic_model", "critic.model.path", model_path(c.critic_model or c.model)
+    yield "model", "critic.model.tokenizer_path", model_path(c.model)
+    # verl's actor trains from the step of this number on, and its first step is 1
+    yield "critic_warmup_steps", "trainer.critic_warmup", c.critic_warmup_steps + 1 if c.critic_warmup_steps else 0
+    yield "value_clip", "critic.cliprange_value", c.value_clip or OFF
+    # Adam does not see the scale of a loss of its own, gradient clipping does
+    yield "vf_coef", "critic.optim.clip_grad", c.max_grad_norm / c.vf_coef
+    yield "gradient_checkpointing", "critic.model.enable_gradient_checkpointing", c.gradient_checkpointing
+    yield "micro_batch_tokens", "critic.ppo_max_token_len_per_gpu", c.micro_batch_tokens
+    yield "micro_batch_tokens", "critic.ppo_infer_max_token_len_per_gpu", c.micro_batch_tokens
+
+
+def engine_rows(c: Config, job: Layout) -> Rows:
+    """Who trains: adapters, optimizers, sharding, precision, micro-batches, offload."""
+    critic = c.advantage == "gae"
+    trained = [FSDP, "critic.fsdp"] if critic else [FSDP]
+    yield "model", f"{MODEL}.path", model_path(c.model)
+    for model in ([MODEL, "critic.model"] if critic else [MODEL]) if c.lora_rank else []:
+        yield "lora_rank", f"{model}.lora_rank", c.lora_rank
+        yield "lora_rank", f"{model}.target_modules", "all-linear"
+        yield "lora_alpha", f"{model}.lora_alpha", int(c.lora_alpha or 2 * c.lora_rank)
+    yield "max_grad_norm", f"{OPTIM}.clip_grad", c.max_grad_norm
+    rates = learning_rates(c, job.parameters or 1e9)
+    for name, optimizer, rate in zip(("lr", "critic_lr"), (OPTIM, "critic.optim")[: 1 + critic], rates, strict=False):
+        yield name, f"{optimizer}.lr", rate
+        yield "lr_schedule", f"{optimizer}.lr_scheduler_type", c.lr_schedule
+        yield "warmup_steps", f"{optimizer}.lr_warmup_steps", c.warmup_steps
+        yield "weight_decay", f"{optimizer}.weight_decay", c.weight_decay
+        yield "adam_beta2", f"{optimizer}.betas", [0.9, c.adam_beta2]
+        yield "adam_eps", f"{optimizer}.override_optimizer_config", {"eps": c.adam_eps}
+    yield "backend", f"{ACTOR}.strategy", "fsdp2"
+    yield "backend", "critic.strategy", "fsdp2"
+    for part in [*trained, f"{REF}.fsdp_config"]:
+        yield "precision", f"{part}.{COMPUTE}", c.precision  # FSDP does not read its `dtype`
+        yield "sequence_parallel", f"{part}.ulysses_sequence_parallel_size", c.sequence_parallel
+    yield "precision", f"{REF}.fsdp_config.model_dtype", c.precision  # frozen weights need no master copy
+    yield "micro_batch_tokens", f"{ACTOR}.use_dynamic_bsz", True
+    for key in (f"{ACTOR}.ppo", f"{ROLLOUT}.log_prob", f"{REF}.log_prob"):
+        yield "micro_batch_tokens", f"{key}_max_token_len_per_gpu", c.micro_batch_tokens
+    yield "gradient_checkpointing", f"{MODEL}.enable_gradient_checkpointing", c.gradient_checkpointing
+    for part in trained:
+        yield "offload", f"{part}.param_offload", c.offload == "all"
+        yield "offload", f"{part}.optimizer_offload", c.offload != "none"
+
+
+def trainer_rows(c: Config, job: Layout) -> Rows:
     """Steps, evaluation, checkpoints, logs, machines."""
-    c, output, gpus = config, Path(job.output), config.nodes * config.gpus_per_node
-    samples = {"trainer.rollout_data_dir": str(output / "samples")} if c.sample_every else {}
-    samples |= {"trainer.validation_data_dir": str(output / "held_out")} if c.sample_every and job.held_out else {}
+    output, gpus = Path(job.output), c.nodes * c.gpus_per_node
+    # an epoch has a step at least, so epochs never end before the steps do; verl saves at the last step only
+    yield "steps", "trainer.total_training_steps", c.steps
+    yield "steps", "trainer.total_epochs", c.steps
+    yield "eval_every", "trainer.test_freq", (c.eval_every or c.steps) if job.held_out else -1
+    yield "eval_every", "trainer.val_before_train", job.held_out
     contents = ["model", "optimizer", "extra"] + ["hf_model"] * (not c.lora_rank)  # with adapters it writes wrong names
-    ray = {}
+    yield "save_every", "trainer.save_freq", c.save_every or c.steps
+    yield "save_every", f"{ACTOR}.checkpoint.save_contents", contents
+    yield "keep_checkpoints", "trainer.max_actor_ckpt_to_keep", c.keep_checkpoints
+    yield "keep_checkpoints", "trainer.max_critic_ckpt_to_keep", c.keep_checkpoints
+    # a script that is written may be started again; else the folder is new, or the user resumes
+    yield "resume", "trainer.resume_mode", "auto" if c.resume or c.print or c.slurm else "disable"
+    yield "report_to", "trainer.logger", ["console", "file", *c.report_to]
+    yield "output_dir", "trainer.default_local_dir", str(output / "checkpoints")
+    yield "output_dir", "trainer.project_name", "verl_train"
+    yield "output_dir", "trainer.experiment_name", output.name
+    yield "output_dir", "hydra.run.dir", str(output / "hydra")
+    if c.sample_every:
+        yield "output_dir", "trainer.rollout_data_dir", str(output / "samples")
+    if c.sample_every and job.held_out:
+        yield "output_dir", "trainer.validation_data_dir", str(output / "held_out")
+    yield "nodes", "trainer.nnodes", c.nodes
+    yield "gpus_per_node", "trainer.n_gpus_per_node", c.gpus_per_node
     if job.cpus is not None:  # a Ray of its own, also where one runs already, or RAY_ADDRESS names one
-        ray = {
-            "ray_kwargs.ray_init.num_cpus": max(job.cpus, cpus_needed(gpus, 1)),
-            "ray_kwargs.ray_init.address": "local",
-        }
-    units = 8 if (job.cpus or c.cpus) >= cpus_needed(gpus, 8) else 1
-    return {
-        # an epoch has a step at least, so epochs never end before the steps do; verl saves at the last step only
-        "steps": {"trainer.total_training_steps": c.steps, "trainer.total_epochs": c.steps},
-        "eval_every": {
-            "trainer.test_freq": (c.eval_every or c.steps) if job.held_out else -1,
-            "trainer.val_before_train": job.held_out,
-        },
-        "save_every": {"trainer.save_freq": c.save_every or c.steps, f"{ACTOR}.checkpoint.save_contents": contents},
-        "keep_checkpoints": {
-            "trainer.max_actor_ckpt_to_keep": c.keep_checkpoints,
-            "trainer.max_critic_ckpt_to_keep": c.keep_checkpoints,
-        },
-        # a script that is written may be started again; else the folder is new, or the user resumes
-        "resume": {"trainer.resume_mode": "auto" if c.resume or c.print or c.slurm else "disable"},
-        "report_to": {"trainer.logger": ["console", "file", *c.report_to]},
-        "output_dir": {
-            "trainer.default_local_dir": str(output / "checkpoints"),
-            "trainer.project_name": "verl_train",
-            "trainer.experiment_name": output.name,
-            "hydra.run.dir": job.hydra,
-            **samples,
-        },
-        "nodes": {"trainer.nnodes": c.nodes},
-        "gpus_per_node": {"trainer.n_gpus_per_node": c.gpus_per_node},
-        "cpus": {**ray, "transfer_queue.backend.SimpleStorage.num_data_storage_units": units},
-    }
+        yield "cpus", "ray_kwargs.ray_init.num_cpus", max(job.cpus, cpus_needed(gpus, 1))
+        yield "cpus", "ray_kwargs.ray_init.address", "local"
+    # of a machine of Slurm the batch file takes as many as eight units need
+    units = 8 if (job.cpus or c.cpus or 1e9 * c.slurm) >= cpus_needed(gpus, 8) else 1
+    yield "cpus", "transfer_queue.backend.SimpleStorage.num_data_storage_units", units
 
 
 def cpus_needed(gpus: int, storage_units: int) -> int:
@@ -7071,33 +6813,31 @@ def model_path(model: str) -> str:
 # ---------------------------------------------------------------------------- hooks (src/programs/verl_train/hooks.py)
 
 
-def token_reward_manager():
-    """The class TokenRewardManager, for verl; verl_hooks.py calls this."""
-    from verl.experimental.reward_loop.reward_manager.naive import NaiveRewardManager
+def token_reward_manager(file: Path):
+    """The class TokenRewardManager, for verl, with the reward of verl_reward.py; verl_hooks.py calls this."""
+    from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 
-    class TokenRewardManager(NaiveRewardManager):
-        """verl's plain manager; it tells the reward the prompt and the token ids, and takes penalties for length."""
+    class TokenRewardManager(RewardManagerBase):
+        """Tells our rewards the prompt, the token ids and special tokens, and takes penalties for length."""
 
         def __init__(self, config, tokenizer, compute_score, **kwargs):
-            super().__init__(config, tokenizer, compute_score, **kwargs)
+            super().__init__(config, tokenizer, compute_score)
             given = config.reward.get("reward_kwargs") or {}
             self.missing, self.share = float(given.get("missing_eos_penalty", 0)), float(given.get("overlong_share", 0))
             self.limit, self.group_size = config.data.max_response_length, config.actor_rollout_ref.rollout.n
             self.ends = end_ids_of(config.actor_rollout_ref.model.path, tokenizer)
+            self.batcher = runpy.run_path(str(file))["batcher"]
 
         async def run_single(self, data) -> dict:
             """Score one trajectory."""
             item = data[-1]
             width = item.batch["responses"].shape[-1]
             length = int(item.batch["attention_mask"][-width:].sum())
-            ids, prompt = item.batch["responses"][:length].tolist(), item.non_tensor_batch["raw_prompt"]
-            text = visible_text(self.tokenizer, ids, self.ends)
-            given = {"completion_ids": ids, "completion_text": text, "raw_prompt": prompt}
-            item.non_tensor_batch["extra_info"] |= given
-            result = await super().run_single(data)
+            ids = item.batch["responses"][:length].tolist()
+            told = await self.batcher.score(item.non_tensor_batch, visible_text(self.tokenizer, ids, self.ends), ids)
             missing = 0.0 if ids and ids[-1] in self.ends else self.missing
-            score = result["reward_score"] - missing - overlong_penalty(length, self.limit, self.share)
-            return result | {"reward_score": exact_in_means(score, self.group_size)}
+            score = told["score"] - missing - overlong_penalty(length, self.limit, self.share)
+            return {"reward_score": exact_in_means(score, self.group_size), "reward_extra_info": told}
 
     return TokenRewardManager
 
@@ -7106,20 +6846,15 @@ def strict_replay_buffer():
     """The class StrictReplayBuffer, for verl; verl_hooks.py calls this."""
     from collections import Counter
 
-    from verl.trainer.ppo.v1 import replay_buffer
     from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 
     class StrictReplayBuffer(ReplayBuffer):
-        """verl's replay buffer; a failed rollout or reward ends the run, DAPO's replacements are counted.
-
-        With `keep_between` it also replaces groups whose share of completions with full marks is outside.
-        """
+        """verl's replay buffer; a failed rollout or reward ends the run, DAPO's replacements are counted."""
 
         def __init__(self, *args, sampler_kwargs, refill_fn, **kwargs):
             options = dict(sampler_kwargs or {})
             self.error_file, self.max_refills = Path(options.get("error_file", "")), options.get("max_refills", 0)
             self.refilled, self.dispatch = 0, refill_fn
-            self.band, self.rates = options.get("keep_between"), {}
             filtering = {}
             if options.get("filter_groups_metric"):
                 filtering = {"filter_groups_metric": options["filter_groups_metric"], "gen_batch_size": 1}
@@ -7138,29 +6873,10 @@ def strict_replay_buffer():
         def _dapo_filtered_keys(self, partition_id):
             if self.filter_groups_metric and self.refilled >= self.max_refills * self.train_batch_size:
                 return set(), Counter()
-            return self.unwanted(partition_id)
-
-        def unwanted(self, partition_id):
-            """Finished groups of equal score or outside the band, and how many there are of each score or pass rate."""
-            groups, counts = super()._dapo_filtered_keys(partition_id)
-            if not self.band or partition_id == "val":
-                return groups, counts
-            finished = self.finished_keys[partition_id]
-            self.rates = {uid: rate for uid, rate in self.rates.items() if uid in finished}
-            keys = [key for key in self.partitions[partition_id] if key.split("_")[0] in finished - self.rates.keys()]
-            extra, passed = [], {}
-            if keys:
-                extra = replay_buffer.tq.kv_batch_get(keys, partition_id, ["extra_fields"])["extra_fields"]
-            for key, fields in zip(keys, extra, strict=True):
-                info = getattr(fields, "data", fields)["reward_extra_info"]
-                passed.setdefault(key.split("_")[0], []).append(float(info["acc"]))
-            self.rates |= {uid: sum(values) / len(values) for uid, values in passed.items()}
-            low, high = self.band
-            outside = {uid for uid, rate in self.rates.items() if not low <= rate <= high} - groups
-            return groups | outside, counts + Counter(self.rates[uid] for uid in outside)
+            return super()._dapo_filtered_keys(partition_id)
 
         def _select_prompt_uids(self, partition_id, sampleable_keys, batch_size):
-            last = self.unwanted(partition_id)[0]  # their places are left over, once refills are used up
+            last = super()._dapo_filtered_keys(partition_id)[0]  # their places are left over, once refills are used up
             picked, *snapshots = super()._select_prompt_uids(partition_id, sampleable_keys - last, batch_size)
             more, *_ = super()._select_prompt_uids(partition_id, sampleable_keys & last, batch_size - len(picked))
             return [*picked, *more], *snapshots
@@ -7325,27 +7041,21 @@ class Sampler:
 
     def __init__(self, server, sampling: dict, limits: PlayLimits, request: dict):
         self.server, self.request = server, request
-        self.sampling = {**sampling, "max_tokens": limits.answer_tokens}
-        self.fields, self.experts, self.with_logprobs = {}, None, True
-        self.seconds, self.preempted = 0.0, -1  # -1: not known
+        self.sampling = {**sampling, "logprobs": True, "max_tokens": limits.answer_tokens}
+        self.fields, self.seconds = {}, 0.0
 
     async def __call__(self, ids: list[int]) -> tuple[list[int], list[float]]:
         start = time.perf_counter()
         output = await self.server.generate(prompt_ids=ids, sampling_params=dict(self.sampling), **self.request)
         self.seconds += time.perf_counter() - start
-        fields = output.extra_fields
-        newest = {name: fields[name] for name in ("max_global_steps",) if name in fields}
-        self.fields = {**fields, **self.fields, **newest}  # the weights' version of the first answer, and of the last
-        if output.num_preempted is not None:
-            self.preempted = max(0, self.preempted) + output.num_preempted
-        self.experts, self.with_logprobs = output.routed_experts, self.with_logprobs and bool(output.log_probs)
-        return output.token_ids, output.log_probs or [0.0] * len(output.token_ids)
+        newest = {name: value for name, value in output.extra_fields.items() if name == "max_global_steps"}
+        # the weights' version of the first answer, and of the last
+        self.fields = {**output.extra_fields, **self.fields, **newest}
+        return output.token_ids, output.log_probs
 
 
 def environment_loop(settings: LoopSettings):
     """The class EnvironmentLoop, for verl; verl_environment.py calls this."""
-    from uuid import uuid4
-
     from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput
     from verl.utils.rollout_trace import rollout_trace_op
 
@@ -7363,10 +7073,9 @@ def environment_loop(settings: LoopSettings):
         @rollout_trace_op
         async def run(self, sampling_params, priority: int = 0, **row):
             """Play it, and score it."""
-            fixed = getattr(self.rollout_config, "full_determinism", False)
-            request = {"request_id": f"det-{priority}" if fixed else uuid4().hex, "priority": int(priority)}
             try:
                 player = self.player()
+                request = {"request_id": uuid4().hex, "priority": int(priority)}
                 sample = Sampler(self.server_manager, sampling_params, player.setup.limits, request)
                 conversation, values = await player.play(player.row(row), sample)
                 score, logged = player.scores(conversation, values, self.config.reward.get("reward_kwargs") or {})
@@ -7378,15 +7087,10 @@ def environment_loop(settings: LoopSettings):
                 prompt_ids=conversation.prompt_ids,
                 response_ids=conversation.response_ids,
                 response_mask=conversation.response_mask,
-                response_logprobs=conversation.rollout_logprobs if sample.with_logprobs else None,
-                routed_experts=sample.experts,
+                response_logprobs=conversation.rollout_logprobs,
                 reward_score=exact_in_means(score, self.rollout_config.n),
                 num_turns=2 * len(conversation.spans),
-                metrics={
-                    "generate_sequences": sample.seconds,
-                    "tool_calls": conversation.seconds,
-                    "num_preempted": sample.preempted,
-                },
+                metrics={"generate_sequences": sample.seconds, "tool_calls": conversation.seconds},
                 extra_fields={**sample.fields, "turn_scores": [], "tool_rewards": [], "reward_extra_info": logged},
             )
 
@@ -7396,39 +7100,28 @@ def environment_loop(settings: LoopSettings):
 # -------------------------------------------------------------------------- memory (src/programs/verl_train/memory.py)
 
 
-def activation_formula(model: DecoderShape, run: PassShape) -> str:
-    """What `backward_peak` adds up for one micro-batch, in words."""
-    layer = layer_activations(model, run) / run.tokens
-    if not run.checkpointing:
-        return f"{run.tokens} tokens x {model.layers} layers x {layer:.0f} bytes + gradients in one layer"
-    inputs = f"{run.tokens} tokens x {model.layers} layers x {model.hidden} x {run.stream} bytes"
-    return f"{inputs} + one layer computed again x {layer:.0f} bytes + gradients in it"
-
-
 def memory_plan(config: Config, parameters: float | None) -> list[dict]:
     """Memory of one GPU in GiB, each with its formula; training and sampling take turns on the same GPU."""
     if not parameters:
         return []
-    c, shape, gpus = config, model_shape(config), config.nodes * config.gpus_per_node
-    shards = gpus if c.backend == "fsdp2" else c.tensor_parallel * c.pipeline_parallel
+    c, shape, gpus, lines = config, model_shape(config), config.nodes * config.gpus_per_node, []
     width, count = 4 if c.precision == "fp32" else 2, f"{parameters / 1e9:.3g}e9"
     nets, which = (2, "policy and critic") if c.advantage == "gae" else (1, "policy")
-    lines = []
 
     def line(name: str, formula: str, amount: float, kind: str) -> None:
         lines.append({"what": name, "formula": formula, "GiB": round(amount / 2**30, 3), "kind": kind})
 
     trained = 0.0 if c.lora_rank else 1.0
     waits = {"none": set(), "optimizer": {"optimizer"}, "all": {"weights", "optimizer"}}[c.offload]
-    bytes_ = {"weights": 4.0 if trained else width, "gradients": 4 * trained, "optimizer": 8 * trained}
-    for part, size in bytes_.items():  # what is offloaded comes back for its network's update, one network at a time
+    for part, size in {
+        "weights": 4.0 if trained else width,
+        "gradients": 4 * trained,
+        "optimizer": 8 * trained,
+    }.items():
+        # what is offloaded comes back for its network's update, one network at a time
         n, kind = (1, "train, offloaded while sampling") if part in waits else (nets, "train, kept")
-        line(
-            f"{part} ({which})",
-            f"{n} x {count} x {size:g} bytes / {shards} shards",
-            n * parameters * size / shards,
-            kind,
-        )
+        formula = f"{n} x {count} x {size:g} bytes / {gpus} shards"
+        line(f"{part} ({which})", formula, n * parameters * size / gpus, kind)
     if c.kl_coef and not c.lora_rank:
         line("reference", "kept in CPU memory by verl, a layer at a time on the GPU", 0, "train")
     if shape:
@@ -7443,8 +7136,9 @@ def memory_plan(config: Config, parameters: float | None) -> list[dict]:
             checkpointing=c.gradient_checkpointing,
             lora_rank=c.lora_rank,
         )
-        split = c.tensor_parallel if c.backend == "megatron" else 1
-        line("activations", activation_formula(decoder, run), backward_peak(decoder, run, 0) / split, "train")
+        kept = "their inputs, one computed again" if c.gradient_checkpointing else "all that they keep"
+        formula = f"{tokens} tokens x {decoder.layers} layers, {kept}, and its gradients"
+        line("activations", formula, backward_peak(decoder, run, 0), "train")
         text = f"{tokens:g} tokens x {shape['vocab_size']} x (4 + 4 + {width}) bytes"
         line("logits, their gradient and softmax", text, tokens * shape["vocab_size"] * (8 + width), "train")
     else:
@@ -7454,12 +7148,9 @@ def memory_plan(config: Config, parameters: float | None) -> list[dict]:
     inside = parameters * width / c.rollout_tensor_parallel
     line("its weights, inside that", f"{count} x {width} bytes / {c.rollout_tensor_parallel} GPUs", inside, "inside")
     if shape:
-        heads = shape.get("num_key_value_heads") or shape["num_attention_heads"]
-        size = shape.get("head_dim") or shape["hidden_size"] // shape["num_attention_heads"]
-        each = shape["num_hidden_layers"] * heads * size * 2 * width
+        each = decoder.layers * decoder.keys * 2 * width
+        text = f"{decoder.layers} layers x {decoder.keys} x 2 x {width} bytes x {c.conversation_tokens} tokens"
         at_once = c.conversation_tokens * each / c.rollout_tensor_parallel
-        text = f"{shape['num_hidden_layers']} layers x {heads} heads x {size} x 2 x {width} bytes"
-        text += f" x {c.conversation_tokens} tokens"
         line("its KV cache for one completion, inside that", text, at_once, "inside")
     return lines
 
@@ -7491,35 +7182,30 @@ def memory_findings(config: Config, plan: list[dict]) -> tuple[dict, list[str]]:
 
 def batch_findings(config: Config, shape: dict) -> list[str]:
     """What does not divide; verl would fill some of it up with padding sequences, without a word."""
-    c, gpus, findings = config, config.nodes * config.gpus_per_node, []
-    split = c.sequence_parallel * (c.tensor_parallel * c.pipeline_parallel if c.backend == "megatron" else 1)
-    together, tokens = c.rollout_tensor_parallel, c.micro_batch_tokens * c.sequence_parallel
-
-    def check(fits: bool, text: str) -> None:
-        if not fits:
-            findings.append(f"batch: got {text}")
-
-    check(gpus % split == 0, f"{gpus} GPUs with {split} to a replica of the policy; expected a multiple")
-    fits = gpus % together == 0 and c.gpus_per_node >= min(gpus, together)
-    check(fits, f"{c.gpus_per_node} GPUs a node, rollout_tensor_parallel {together}; expected a divisor")
-    least = math.ceil(c.conversation_tokens / c.sequence_parallel)
-    got = f"micro_batch_tokens {c.micro_batch_tokens}; expected"
-    check(tokens >= c.conversation_tokens, f"{got} {least}, a sequence's share of a GPU")
+    c, gpus, tokens = config, config.nodes * config.gpus_per_node, config.micro_batch_tokens * config.sequence_parallel
+    split, together = c.sequence_parallel, c.rollout_tensor_parallel
     replicas, part = max(1, gpus // split), c.batch_size // c.minibatches
-    least = math.lcm(replicas, c.group_size) * c.minibatches
-    why = f"expected a multiple, as verl fills up with padding; try --batch_size {least}"
-    check(part % replicas == 0, f"{part} completions in a minibatch for {replicas} replicas of the policy; {why}")
-    worst = part // replicas * c.conversation_tokens
-    why = f"{worst}, a minibatch in one piece, as verl's geo_mean adds up the means of its micro-batches"
-    check(c.loss != "gmpo" or tokens >= worst, f"loss gmpo, {got} {why}")
-    size = max(together, c.tensor_parallel)
-    if heads := shape.get("num_attention_heads"):
-        count = math.lcm(size, c.sequence_parallel if c.backend == "fsdp2" else 1)
-        check(heads % count == 0, f"{heads} num_attention_heads over {count} GPUs; expected a multiple")
-    if heads := shape.get("num_key_value_heads"):
-        fits = heads % size == 0 or size % heads == 0
-        check(fits, f"{heads} num_key_value_heads over {size} GPUs; expected a multiple")
-    return findings
+    batch = math.lcm(replicas, c.group_size) * c.minibatches
+    least, worst = math.ceil(c.conversation_tokens / split), part // replicas * c.conversation_tokens
+    heads, pairs, count = shape.get("num_attention_heads"), shape.get("num_key_value_heads"), math.lcm(together, split)
+    wrong = {
+        f"{gpus} GPUs with {split} to a replica of the policy; expected a multiple": gpus % split,
+        f"{c.gpus_per_node} GPUs a node, rollout_tensor_parallel {together}; expected a divisor": (
+            gpus % together or c.gpus_per_node < min(gpus, together)
+        ),
+        f"micro_batch_tokens {c.micro_batch_tokens}; expected {least}, a sequence's share of a GPU": (
+            tokens < c.conversation_tokens
+        ),
+        f"{part} completions in a minibatch for {replicas} replicas of the policy; expected a multiple, as verl fills "
+        f"up with padding; try --batch_size {batch}": part % replicas,
+        f"loss gmpo, micro_batch_tokens {c.micro_batch_tokens}; expected {worst}, a minibatch in one piece, as verl's "
+        "geo_mean adds up the means of its micro-batches": c.loss == "gmpo" and tokens < worst,
+        f"{heads} num_attention_heads over {count} GPUs; expected a multiple": heads and heads % count,
+        f"{pairs} num_key_value_heads over {together} GPUs; expected a multiple": (
+            pairs and pairs % together and together % pairs
+        ),
+    }
+    return [f"batch: got {text}" for text, is_wrong in wrong.items() if is_wrong]
 
 
 def size_findings(config: Config, parameters: float | None) -> tuple[dict, list[str]]:
@@ -7552,22 +7238,18 @@ if NAME not in sys.modules:
 '''
 
 
-def imported_names(source: str, package: list[str]) -> list[str]:
+def imported_names(source: str, package: list[str]) -> set[str]:
     """Dotted names that Python source may import, each with its parents; `package` is where relative ones begin."""
-    names: list[str] = []
+    names = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             above = package[: len(package) - node.level + 1] if node.level else []
-            base = ".".join([*above, *([node.module] if node.module else [])])
+            base = ".".join([*above, *filter(None, [node.module])])
             names += [base, *(f"{base}.{alias.name}".strip(".") for alias in node.names)]  # a name may be a module
-        elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
-            called = getattr(node.func, "attr", getattr(node.func, "id", ""))
-            value = node.args[0].value
-            names += [value] if called in ("import_module", "__import__") and isinstance(value, str) else []
     parts = [name.split(".") for name in names if name]
-    return list(dict.fromkeys(".".join(words[: i + 1]) for words in parts for i in range(len(words))))
+    return {".".join(words[: i + 1]) for words in parts for i in range(len(words))}
 
 
 def imported_files(path: Path) -> list[Path]:
@@ -7578,16 +7260,20 @@ def imported_files(path: Path) -> list[Path]:
         if file in files:
             continue
         files.append(file)
-        package = list(file.relative_to(folder).parts[:-1])
         try:
-            names = imported_names(file.read_text(encoding="utf-8"), package)
+            names = imported_names(file.read_text(encoding="utf-8"), [*file.relative_to(folder).parts[:-1]])
         except (SyntaxError, ValueError) as error:
             raise UserError(f"got {file}, which cannot be read ({error}); expected Python source in UTF-8") from None
-        for name in names:
+        for name in sorted(names):
             base = folder.joinpath(*name.split("."))
             if name.split(".")[0] not in sys.stdlib_module_names:
-                waiting += [f for f in (base.with_name(base.name + ".py"), base / "__init__.py") if f.is_file()]
+                waiting += [f for f in (base.with_name(f"{base.name}.py"), base / "__init__.py") if f.is_file()]
     return files
+
+
+def file_of(spec: str) -> Path:
+    """The file of FILE.py:function*weight."""
+    return Path(spec.partition("*")[0].rpartition(":")[0]).resolve()
 
 
 def copy_with_imports(path: Path, place: Path, ship: list[str]) -> None:
@@ -7608,11 +7294,9 @@ def moved_rewards(specs: list[str]) -> list[str]:
     """Rewards `FILE.py:function*weight` as the job folder has them: a folder for each that they come from."""
     folders, moved = {}, []
     for spec in specs:
-        target, star, weight = spec.partition("*")
-        file, _, name = target.rpartition(":")
-        path = Path(file).resolve()
+        path = file_of(spec)
         place = folders.setdefault(path.parent, f"rewards_{len(folders)}")
-        moved.append(f"{place}/{path.name}:{name}{star}{weight}")
+        moved.append(f"{place}/{path.name}:{spec.rpartition(':')[2]}")
     return moved
 
 
@@ -7622,9 +7306,8 @@ def moved_functions(folder: Path, specs: dict[str, str], ship: list[str]) -> dic
     for kind, spec in specs.items():
         shutil.rmtree(folder / f"own_{kind}", ignore_errors=True)
         if is_own(spec):
-            file, _, name = spec.rpartition(":")
-            copy_with_imports(Path(file).resolve(), folder / f"own_{kind}", ship)
-            moved[kind] = f"own_{kind}/{Path(file).name}:{name}"
+            copy_with_imports(file_of(spec), folder / f"own_{kind}", ship)
+            moved[kind] = f"own_{kind}/{file_of(spec).name}:{spec.rpartition(':')[2]}"
     return moved
 
 
@@ -7655,15 +7338,15 @@ def write_reward_module(
     moved = moved_rewards(specs)
     for spec, to in zip(specs, moved, strict=True):
         load_rewards(spec)  # its errors are best told here
-        copy_with_imports(Path(spec.partition("*")[0].rpartition(":")[0]).resolve(), folder / Path(to).parent, ship)
+        copy_with_imports(file_of(spec), folder / Path(to).parent, ship)
     code = f"SPECS, COLUMNS, ERROR_FILE, LIMITS = {moved!r}, {columns!r}, {error_file!r}, {tuple(limits)!r}\n"
     code += "specs = [f'{HERE}/{spec}' for spec in SPECS]\n"
-    code += "compute_score = sys.modules[NAME].make_compute_score(specs, COLUMNS, ERROR_FILE, LIMITS)"
+    code += "batcher = sys.modules[NAME].RewardBatcher(specs, COLUMNS, ERROR_FILE, LIMITS)"
     module = folder / "verl_reward.py"
-    write_module(module, "The reward function of the run", code)
+    write_module(module, "The rewards of the run", code)
     moved = moved_functions(folder, functions or {}, ship)
     code = f"sys.modules[NAME].register_estimators(HERE, {moved.get('advantage', '')!r})\n"
-    code += "TokenRewardManager = sys.modules[NAME].token_reward_manager()\n"
+    code += "TokenRewardManager = sys.modules[NAME].token_reward_manager(HERE / 'verl_reward.py')\n"
     code += "StrictReplayBuffer = sys.modules[NAME].strict_replay_buffer()"
     write_module(folder / "verl_hooks.py", "The reward manager and the replay buffer of the run", code)
     loss = folder / f"{OWN_LOSS_MODULE}.py"
@@ -7673,13 +7356,108 @@ def write_reward_module(
     return module
 
 
-# -------------------------------------------------------- environment job (src/programs/verl_train/environment_job.py)
+# ------------------------------------------------------------------ job folder (src/programs/verl_train/job_folder.py)
 
 COPY = "environment"  # folder of the job
 LOOP = """\
 - name: environment
   _target_: verl_environment.EnvironmentLoop  # verl_environment.py lies beside this file
 """
+
+
+def prepare_job(config: Config, remote: bool = False, folder: Path | None = None) -> tuple[Layout, list[Override]]:
+    """Write the job folder and return the job and its overrides; `remote`: it will be another machine's work folder."""
+    check_expressible(config)
+    check_output(config)
+    output = Path(config.output_dir).resolve()
+    folder = folder or output / "job"
+    setup = environment_setup(config) if config.environment else None
+    rows, columns = job_rows(config, setup, config.data, "train")
+    source = held_out_source(config)
+    held_out, more = job_rows(config, setup, source, "test") if source else ([], [])
+    tasks = [task_row(row) for row in held_out]
+    mark_trained(config, [task_row(row) for row in rows], tasks)
+    for row in [*rows, *held_out] if config.data_source else ():
+        row["data_source"] = config.data_source
+    check_row_count(config, len(rows))
+    specs = reward_specs(config)
+    folder.mkdir(parents=True, exist_ok=True)
+    template = chat_template(config.model, rows + held_out, config.chat, config.chat_template)
+    write_parquet_file(rows, folder / "train.parquet")
+    write_parquet_file(held_out or rows[:1], folder / "val.parquet")  # verl wants one
+    columns = list(dict.fromkeys([*columns, *more]))
+    error_file = output / REWARD_ERROR
+    if not config.check:
+        error_file.unlink(missing_ok=True)
+    ours = [BUNDLE / "scripts" / f"{name}.py" for name in ("math_grader", "sandbox")]  # the library looks for them late
+    ship = [*(str(file) for file in ours if file.is_file()), *config.ship]
+    limits, functions = dataclasses.astuple(call_limits(config)), {"advantage": config.advantage, "loss": config.loss}
+    write_reward_module(folder, specs, columns, ship, str(error_file), limits, functions)
+    if setup:
+        write_environment_module(folder, config, setup, columns, ship, str(error_file))
+    reward = Reward(specs)
+    refuse_groups(reward)
+    for row in (rows + held_out)[:: max(1, len(rows))]:
+        reward.check_columns({"prompt": row["prompt"], "columns": dict.fromkeys(columns)})
+    job = Layout(
+        folder="" if remote else str(folder),
+        output=str(output),
+        template=(setup and setup.bridge.chat_template) or template,
+        held_out=bool(source),
+        parameters=count_parameters(config),
+        columns=columns,
+        cpus=None if remote or config.slurm else config.cpus or os.cpu_count() or 1,
+    )
+    need(
+        job.parameters or config.lr,
+        f"got model {config.model!r} of unknown size; expected it for lr 0; try --lr 1e-6, or --parameters 7B",
+    )
+    overrides = make_overrides(config, job)
+    settings = {"settings": dataclasses.asdict(config), "overrides": [o.text() for o in overrides]}
+    settings |= {"held_out_rows": len(held_out), **overlap_metric(tasks)}
+    (folder / "settings.json").write_text(json.dumps(settings, indent=1), encoding="utf-8")
+    return job, overrides
+
+
+def check_row_count(config: Config, count: int) -> None:
+    """Refuse fewer rows than a step has prompts; a command may be written before its data is there."""
+    prompts = config.batch_size // config.group_size
+    if count < prompts:
+        few = f"got {count} rows; expected the {prompts} prompts of a step at least, as verl drops an incomplete batch"
+        few += "; try more rows, or a smaller --batch_size"
+        need(config.print or config.export, few)
+        say(f"warning: {few}")
+
+
+def reward_specs(config: Config) -> list[str]:
+    """The reward functions of a job; an environment needs none."""
+    return [*map(full_spec, config.reward if config.environment else specs_for(config.data, config.reward))]
+
+
+def job_rows(config: Config, setup: PlaySetup | None, source: str, split: str) -> tuple[list[dict], list[str]]:
+    """verl's rows of a file, and the names of their columns; with an environment, those that it can begin with."""
+    read = evaluated_rows(config, read_rows(source)) if split == "test" else read_rows(source)
+    rows, columns = verl_rows(read, config.prompt_column, split, Path(source).stem, bool(setup))
+    warn_unread(source, [(row, row[config.prompt_column]) for row in read if config.prompt_column in row])
+    return environment_rows(config, setup, rows, columns, source) if setup else rows, columns
+
+
+def task_row(row: dict) -> dict:
+    """What `mark_trained` compares of verl's rows."""
+    return {"prompt": row["prompt"], "columns": {k: v for k, v in row["extra_info"].items() if k not in OWN_INFO}}
+
+
+def check_output(config: Config) -> None:
+    """Refuse another run's folder, and a resume for another number of GPUs."""
+    folder = Path(config.output_dir)
+    traces = [*sorted(folder.glob("checkpoints/global_step_*")), *folder.glob("metrics.jsonl")]
+    got = f"got output_dir {str(folder)!r}, which holds a run ({', '.join(p.name for p in traces[:3])})"
+    advice = "expected a new folder; try --resume to go on, or another --output_dir"
+    need(config.resume or config.check or not traces, f"{got}; {advice}")
+    size, names = config.nodes * config.gpus_per_node, [p.name for p in folder.glob("checkpoints/*/actor/model_*")]
+    sizes = {int(match[1]) for name in names if (match := re.search(r"world_size_(\d+)", name))}
+    expected = f"expected the {', '.join(map(str, sizes))} of its checkpoints, whose files are one for each GPU"
+    need(not config.resume or not sizes or size in sizes, f"got --resume with {size} GPUs; {expected}")
 
 
 def environment_setup(config: Config) -> PlaySetup:
@@ -7737,686 +7515,22 @@ def write_environment_module(
 
 
 def copied_environment(config: Config) -> str:
+    """FILE.py:NAME of the environment in a job's folder; "" without one."""
     file, _, name = config.environment.rpartition(":")
-    return f"{COPY}/{Path(file).name}:{name}"
+    return f"{COPY}/{Path(file).name}:{name}" if file else ""
 
 
 def job_findings(config: Config, folder: Path) -> list[str]:
-    module = folder / "verl_reward.py"
-    return trial_findings(module, *([copied_environment(config)] if config.environment else []))
+    """What is wrong with a job's files in a process of their own; an error of a reward there is a warning."""
+    findings, found = try_job(folder, copied_environment(config))
+    if found.get("raised"):
+        say(f"warning: in a trial a reward raised, at which verl's run would end: {found['raised']}")
+    return findings
 
 
 def need_sound_job(config: Config, folder: Path) -> None:
     findings = job_findings(config, folder)
     need(not findings, "".join(findings[:1]))
-
-
-# ------------------------------------------------------------------ job folder (src/programs/verl_train/job_folder.py)
-
-
-def prepare_job(config: Config, remote: bool = False, folder: Path | None = None) -> tuple[Layout, list[Override]]:
-    """Write the job folder and return the job and its overrides; `remote`: it will be another machine's work folder."""
-    check_expressible(config)
-    check_output(config)
-    output = Path(config.output_dir).resolve()
-    folder = folder or output / "job"
-    setup = environment_setup(config) if config.environment else None
-    rows, columns = job_rows(config, setup, config.data, "train")
-    source = held_out_source(config)
-    held_out, more = job_rows(config, setup, source, "test") if source else ([], [])
-    tasks = [task_row(row) for row in held_out]
-    mark_trained(config, [task_row(row) for row in rows], tasks)
-    for row in [*rows, *held_out] if config.data_source else ():
-        row["data_source"] = config.data_source
-    check_row_count(config, len(rows))
-    specs = reward_specs(config)
-    folder.mkdir(parents=True, exist_ok=True)
-    template = chat_template(config.model, rows + held_out, config.chat, config.chat_template)
-    write_parquet_file(rows, folder / "train.parquet")
-    write_parquet_file(held_out or rows[:1], folder / "val.parquet")  # verl wants one
-    columns = list(dict.fromkeys([*columns, *more]))
-    error_file = output / REWARD_ERROR
-    if not config.check:
-        error_file.unlink(missing_ok=True)
-    ours = [BUNDLE / "scripts" / f"{name}.py" for name in ("math_grader", "sandbox")]  # the library looks for them late
-    ship = [*(str(file) for file in ours if file.is_file()), *config.ship]
-    limits, functions = dataclasses.astuple(call_limits(config)), {"advantage": config.advantage, "loss": config.loss}
-    write_reward_module(folder, specs, columns, ship, str(error_file), limits, functions)
-    if setup:
-        write_environment_module(folder, config, setup, columns, ship, str(error_file))
-    reward = Reward(specs)
-    refuse_groups(reward)
-    for row in (rows + held_out)[:: max(1, len(rows))]:
-        reward.check_columns({"prompt": row["prompt"], "columns": dict.fromkeys(columns)})
-    job = Layout(
-        folder="" if remote else str(folder),
-        output=str(output),
-        template=(setup and setup.bridge.chat_template) or template,
-        held_out=bool(source),
-        reward_weights=reward.weights,
-        parameters=count_parameters(config),
-        hydra=str(output / "hydra"),
-        columns=columns,
-        cpus=None if remote else config.cpus or os.cpu_count() or 1,
-    )
-    need(
-        job.parameters or config.lr,
-        f"got model {config.model!r} of unknown size; expected it for lr 0; try --lr 1e-6, or --parameters 7B",
-    )
-    overrides = make_overrides(config, job)
-    settings = {"settings": dataclasses.asdict(config), "overrides": [o.text() for o in overrides]}
-    settings |= {"held_out_rows": len(held_out), **overlap_metric(tasks)}
-    (folder / "settings.json").write_text(json.dumps(settings, indent=1), encoding="utf-8")
-    trial = json.dumps(trial_batch(specs, columns, rows), default=str)
-    (folder / "trial.json").write_text(trial, encoding="utf-8")
-    return job, overrides
-
-
-def check_row_count(config: Config, count: int) -> None:
-    """Refuse fewer rows than a step has prompts; a command may be written before its data is there."""
-    prompts = config.batch_size // config.group_size
-    if count < prompts:
-        few = f"got {count} rows; expected the {prompts} prompts of a step at least, as verl drops an incomplete batch"
-        few += "; try more rows, or a smaller --batch_size"
-        need(config.print or config.export, few)
-        say(f"warning: {few}")
-
-
-def reward_specs(config: Config) -> list[str]:
-    """The reward functions of a job; an environment needs none."""
-    return [*map(full_spec, config.reward if config.environment else specs_for(config.data, config.reward))]
-
-
-def job_rows(config: Config, setup: PlaySetup | None, source: str, split: str) -> tuple[list[dict], list[str]]:
-    """verl's rows of a file, and the names of their columns; with an environment, those that it can begin with."""
-    read = evaluated_rows(config, read_rows(source)) if split == "test" else read_rows(source)
-    rows, columns = verl_rows(read, config.prompt_column, split, Path(source).stem, bool(setup))
-    warn_unread(source, [(row, row[config.prompt_column]) for row in read if config.prompt_column in row])
-    return environment_rows(config, setup, rows, columns, source) if setup else rows, columns
-
-
-def task_row(row: dict) -> dict:
-    """What `mark_trained` compares of verl's rows."""
-    return {"prompt": row["prompt"], "columns": {k: v for k, v in row["extra_info"].items() if k not in OWN_INFO}}
-
-
-def check_output(config: Config) -> None:
-    """Refuse another run's folder, and a resume for another number of GPUs."""
-    folder = Path(config.output_dir)
-    traces = [*sorted(folder.glob("checkpoints/global_step_*")), *folder.glob("metrics.jsonl")]
-    got = f"got output_dir {str(folder)!r}, which holds a run ({', '.join(p.name for p in traces[:3])})"
-    advice = "expected a new folder; try --resume to go on, or another --output_dir"
-    need(config.resume or config.check or not traces, f"{got}; {advice}")
-    size, names = config.nodes * config.gpus_per_node, [p.name for p in folder.glob("checkpoints/*/actor/model_*")]
-    sizes = {int(match[1]) for name in names if (match := re.search(r"world_size_(\d+)", name))}
-    expected = f"expected the {', '.join(map(str, sizes))} of its checkpoints, whose files are one for each GPU"
-    need(not config.resume or not sizes or size in sizes, f"got --resume with {size} GPUs; {expected}")
-
-
-def environment(job: Layout) -> dict[str, str]:
-    """Environment variables of the run; each start has a metrics file of its own, as verl empties it."""
-    path = Path(job.output) / "metrics.jsonl"
-    number = 2
-    while path.exists():
-        path, number = path.with_name(f"metrics.{number}.jsonl"), number + 1
-    return {"VERL_FILE_LOGGER_PATH": str(path), "TOKENIZERS_PARALLELISM": "false"}
-
-
-# ------------------------------------------------------------------ run script (src/programs/verl_train/run_script.py)
-
-REASON = "each start has its own: verl empties the file that it is given"
-RUN_SCRIPT = """\
-#!/usr/bin/env bash
-# Written by verl_train.py for verl {verl}; from the settings to the overrides.
-set -e
-{start}metrics={log}.jsonl; n=1
-while [[ -e $metrics ]]; do metrics={log}.$((++n)).jsonl; done  # {reason}
-export VERL_FILE_LOGGER_PATH=$metrics TOKENIZERS_PARALLELISM=false
-overrides=(
-{overrides}
-)
-exec {python} -u -m verl.trainer.main_ppo "${overrides[@]}"
-"""
-HANDED = r"{VERL_FILE_LOGGER_PATH:'${metrics//\'/\\\'}'}"  # Hydra's quoting: \' for a quote in the path
-
-
-def by_setting(overrides: list[Override]) -> list[Override]:
-    """Overrides in the order of the settings that they come from."""
-    names = [f.name for f in dataclasses.fields(Config)]
-    return sorted(overrides, key=lambda o: len(names) if o.source == "override" else names.index(o.source))
-
-
-def script(config: Config, job: Layout, overrides: list[Override], python: str = "python") -> str:
-    """run.sh: the command, each override below the setting that it comes from."""
-    lines, source = [], None
-    if config.slurm:
-        lines.append(f'  "+ray_kwargs.ray_init.runtime_env.env_vars={HANDED}"  # for a Ray that stands')
-    for override in by_setting(overrides):
-        if override.source != source:
-            source = override.source
-            given = "" if source == "override" else f": {getattr(config, source)}"
-            lines.append(f"  # {source}{given}".replace("\n", " "))
-        lines.append(f"  {shlex.quote(override.text())}")
-    start = f"cd {shlex.quote(job.folder)}\n" if job.folder else ""
-    if not config.slurm:
-        start += "unset RAY_ADDRESS\n"  # the Ray of a --run is its own, in all its processes
-    log = shlex.quote(str(Path(job.output) / "metrics"))
-    places = {"verl": VERL, "start": start, "log": log, "reason": REASON, "python": python}
-    return with_values(RUN_SCRIPT, **places, overrides="\n".join(lines))
-
-
-def write_script(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")
-    path.chmod(0o755)
-
-
-# -------------------------------------------------------------- export trial (src/programs/verl_train/export_trial.py)
-
-ROWS, SECONDS = 50, 2.0  # no more are tried, and none begun after that time: a function may be slow, or paid for
-
-
-@dataclass
-class RewardTrial:
-    """How the scores of an exported reward differ from the weighted sum of its functions."""
-
-    rows: int = 0
-    completions: int = 0
-    difference: float = 0.0  # the largest
-    scores: set[float] = field(default_factory=set)
-    raised: str = ""  # the first error
-    unlike: str = ""  # the first completion whose difference is more than rounding
-
-    @property
-    def warnings(self) -> list[str]:
-        return [text for text in (self.raised, self.unlike) if text]
-
-    def sentences(self) -> list[str]:
-        if not self.completions or self.unlike:
-            return self.warnings
-        scores = ", ".join(f"{score:g}" for score in sorted(self.scores)[:6])
-        tried = f"The reward was tried: {self.completions} completions of {self.rows} rows"
-        tried += f" have the functions' weighted sum as their score, to {self.difference:.1g} ({scores} seen)"
-        return [*self.warnings, tried]
-
-
-def reward_trial(specs: list[str], columns: list[str], text: str, rows: list[dict], group_size: int) -> RewardTrial:
-    """Score rows of the data by an exported reward, and by the functions that it holds.
-
-    The functions get the completions of a row in one batch, the exported file one at a time, as verl calls it: one
-    that looks at its whole batch, or draws random numbers, differs.
-    """
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder, "verl_reward.py")
-        file.write_text(text, encoding="utf-8")
-        port = import_file("export", str(file), str(file))
-    reward, started, trial = Reward(specs), time.monotonic(), RewardTrial()
-    reward.silent = True  # that nothing applies to any completion here is no news
-    for row in rows[:ROWS]:
-        if time.monotonic() > started + SECONDS:
-            break
-        truth, extra, known = row["reward_model"]["ground_truth"], row["extra_info"], row_columns(row)
-        prompt = row["prompt"][0]["content"] if extra.get("prompt_is_text") else row["prompt"]
-        our_row = {"prompt": prompt, "columns": {name: known.get(name) for name in columns}}
-        texts = trial_texts(str(truth))
-        try:
-            ours = reward([our_row] * len(texts), texts, [[] for _ in texts])[0]
-            theirs = [port.compute_score(row["data_source"], text, truth, extra)["score"] for text in texts]
-        except Exception as error:  # what the functions raise is the user's
-            reason = str(error) if isinstance(error, RewardError) else f"{type(error).__name__}: {error}"
-            trial.raised = trial.raised or f"in a trial {reason}; verl would go on without such a row, in silence"
-            continue
-        trial.rows, trial.completions = trial.rows + 1, trial.completions + len(texts)
-        trial.scores |= {round(score, 4) for score in theirs}
-        for completion, one, two in zip(texts, ours, theirs, strict=True):
-            trial.difference = max(trial.difference, abs(one - two))
-            if not math.isclose(one, two, rel_tol=rounding_of(group_size), abs_tol=1e-12) and not trial.unlike:
-                trial.unlike = (
-                    f"completion {completion!r} scores {one:g} in a batch, and {two:g} alone, as verl calls it: the "
-                    "reward looks at its whole batch, or draws random numbers; try --print"
-                )
-    return trial
-
-
-# -------------------------------------------------------------------------- export (src/programs/verl_train/export.py)
-
-COMPUTE_SCORE = '''\
-# below: the call of verl {verl}, by verl_train.py --export
-COLUMNS, GOLD, GOLD_IS_JSON = "{columns}", "{gold}", "{is_json}"  # verl calls the column GOLD ground_truth
-WEIGHTS = "{weights}"
-BITS = "{n}"  # of a score: float32 adds up a group of equal ones exactly, or verl makes advantages of 0.1 of eight 1.2
-
-
-def columns_of(ground_truth, extra_info) -> dict:
-    """The columns of a row as they were in the data."""
-    import json
-
-    extra = dict(extra_info or {})
-    coded, row = extra.get("json_columns"), {}
-    coded = [] if coded is None else list(coded)  # a list from verl's rows, an array from those of pandas
-    for name in COLUMNS:
-        value = extra.get(name)
-        row[name] = json.loads(value) if name in coded and value is not None else value
-    if GOLD:
-        row[GOLD] = json.loads(ground_truth) if GOLD_IS_JSON else ground_truth
-    return row
-
-
-def compute_score(data_source, solution_str, ground_truth, extra_info=None, **kwargs) -> dict:
-    """One completion's weighted sum, and each function's own value; verl knows no None, which adds nothing and is 0."""
-    import json
-    import math
-
-    row = columns_of(ground_truth, extra_info)
-    prompt = json.loads((extra_info or {}).get("prompt_json") or "null")
-    completion = "{completion}"
-    parts = "{parts}"
-    total = sum(WEIGHTS[name] * value for name, value in parts.items() if value is not None)
-    named = {("acc_2" if name == "acc" else name): float(value or 0.0) for name, value in parts.items()}
-    mantissa, exponent = math.frexp(total)
-    return {**named, "score": math.ldexp(round(math.ldexp(mantissa, BITS)), exponent - BITS)}
-'''
-RUN = """\
-#!/usr/bin/env bash
-# {title} in verl {verl}; written by verl_train.py --export.
-# bash run.sh [KEY=VALUE ...]: further overrides win. Logs, samples and checkpoints go to run/ beside this file.
-set -euo pipefail
-HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-cd "$HERE"
-mkdir -p run
-unset RAY_ADDRESS  # a Ray of its own
-metrics=$HERE/run/metrics.jsonl; n=1
-while [[ -e $metrics ]]; do metrics=$HERE/run/metrics.$((++n)).jsonl; done  # verl empties the file that it is given
-export VERL_FILE_LOGGER_PATH=$metrics TOKENIZERS_PARALLELISM=false
-cpus=$(nproc)  # with fewer than {cpus} Ray would wait for ever, without a word
-((cpus >= {cpus})) || cpus={cpus}
-overrides=(
-{overrides}
-)
-if ! python -c 'import flash_attn' 2>/dev/null; then  # verl's default attention needs it
-  overrides+=(
-    +actor_rollout_ref.model.override_config.attn_implementation=sdpa
-    actor_rollout_ref.model.use_remove_padding=False
-  )
-fi
-exec python -u -m verl.trainer.main_ppo "${overrides[@]}" "$@"
-"""
-PORT = """\
-# {source} in verl {verl}
-
-`bash run.sh` in an environment with `verl[vllm]=={verl}` starts the run; the four files need each other and nothing
-else. Every key below is one that verl {verl} reads, every default one of TRL 1.16's: neither has to be looked up.
-
-{checked}- Not tried: training on GPUs.
-
-| TRL | value | verl |
-|---|---|---|
-{table}
-
-## What has no equal in verl, or another one
-
-{notes}
-- A reward that raises does not end the run: verl drops the row and goes on. `verl_train.py --run`, `--submit` and
-  the folder of `--print` end it.
-- A reward's None adds nothing to the sum, as in TRL; the means that verl logs count it as 0. Where all rewards are None
-  the score is 0 and counts in its group; TRL leaves such a completion out.
-- TRL has no limit on prompts, verl needs one: `data.max_prompt_length={max_prompt}`; longer ones are left out.
-- Completions come from vLLM, whose probabilities differ a little from the trainer's: watch
-  `training/rollout_probs_diff_mean`{correction}.
-{few}- The same seed draws other rows and other samples. Incomplete batches are dropped by both.
-"""
-FEW = """- The data has fewer rows than a step has prompts, where TRL takes no step and verl does not start: `run.sh`
-  lists the file {times} times, enough to try it, too little to train on.
-"""
-HOOKED = ("environment", "dynamic_sampling", "missing_eos_penalty", "overlong_share")
-OF_THE_HOOKS = ("reward.reward_manager.", "reward.reward_kwargs.", f"{SAMPLER}.", f"{KWARGS}.")  # verl_hooks.py's
-GENERATED = set(
-    "BITS COLUMNS GOLD GOLD_IS_JSON WEIGHTS columns_of compute_score row prompt completion parts total named".split()
-)
-CPUS = "ray_kwargs.ray_init.num_cpus"
-FILES = ("run.sh", "verl_reward.py", "train.parquet", "val.parquet", "port.md")
-KEYS_CHECKED = f"Every key of `run.sh` is one that verl {VERL}'s configuration has, or takes with +"
-# settings without an override of their own stand with the key that they decide
-DECIDED_BESIDE = {"minibatches": f"{ACTOR}.ppo_mini_batch_size", "kl_in": f"{ACTOR}.use_kl_loss"}
-UNSAID = ("override", "reward", "data", "eval_data", "output_dir", "cpus")  # whose values would be of this machine
-
-
-def check_exportable(config: Config) -> None:
-    """Raise UserError for what needs verl_hooks.py or verl_environment.py, so this script beside it."""
-    needs = {name: getattr(config, name) for name in HOOKED}
-    needs["advantage"] = ADVANTAGES.get(config.advantage, OWN_NAME).endswith("_ours")
-    needs |= {"loss": is_own(config.loss), "nodes": config.nodes > 1}
-    got = ", ".join(f"{name} {getattr(config, name)}" for name, value in needs.items() if value)
-    expected = "expected what verl has by itself, on one machine; try --print, whose folder takes this script along"
-    need(not got, f"got --export with {got}; {expected}")
-
-
-def embedded_rewards(specs: list[str]) -> tuple[str, dict]:
-    """Source with the reward functions and what they use, and {function: weight}; UserError where it is not enough."""
-    files = {Path(spec.partition("*")[0].rpartition(":")[0]).resolve() for spec in specs}
-    need(len(files) == 1, f"got rewards of {len(files)} files; expected those of one with --export; try --print")
-    file = files.pop()
-    beside = [other.name for other in imported_files(file)[1:]]
-    alone = "expected a file that stands alone with --export; try --print, whose folder takes them along"
-    need(not beside, f"got {file.name}, which imports {', '.join(beside)}; {alone}")
-    weights = {}
-    for spec in specs:
-        function, _ = find_reward(spec)
-        plain = inspect.isfunction(function) and not inspect.iscoroutinefunction(function)
-        # so no lambda, and none twice
-        plain = plain and spec.partition("*")[0].endswith(f":{function.__name__}") and function.__name__ not in weights
-        need(plain, f"got reward {spec!r}; expected plain functions with --export; try --print, which takes all kinds")
-        weights[function.__name__] = weight_of(spec)
-    source, names = extract(file.read_text(encoding="utf-8"), list(weights)), set()
-    for statement in ast.parse(source).body:
-        names |= {statement.name} if hasattr(statement, "name") else bound_names(statement)
-    taken = ", ".join(sorted(names & GENERATED))
-    need(not taken, f"got {file.name} with the names {taken}; expected others, as --export uses these; try --print")
-    return source, weights
-
-
-def call_of(function, columns: list[str], name: str) -> str:
-    """The source of one entry of `parts`: a call for one sample, or for a batch of one."""
-    parameters = inspect.signature(function).parameters.values()
-    rest = any(p.kind is p.VAR_KEYWORD for p in parameters)
-    named = [p.name for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
-    one = is_per_sample(function)
-    texts = {"prompts": "[prompt]", "completions": "[completion]"}
-    if one:
-        texts = {"prompt": "prompt", "completion": "solution_str"}
-    given = [f"{key}={value}" for key, value in texts.items() if rest or key in named]
-    if rest:
-        given.append("**row" if one else "**{key: [value] for key, value in row.items()}")
-    else:
-        given += [f'{key}=row["{key}"]' if one else f'{key}=[row["{key}"]]' for key in columns if key in named]
-    return f'        "{name}": {name}({", ".join(given)}){"" if one else "[0]"},'
-
-
-def reward_text(specs: list[str], rows: list[dict], columns: list[str], group_size: int) -> str:
-    """verl_reward.py: the functions themselves, and verl's call."""
-    source, weights = embedded_rewards(specs)
-    fields = {row["extra_info"]["ground_truth_field"] for row in rows}
-    got = f"got rows with ground truth in {', '.join(sorted(fields))}"
-    need(len(fields) == 1, f"{got}; expected one column with --export")
-    gold, _, form = fields.pop().partition(":")
-    functions = {spec: find_reward(spec)[0] for spec in specs}
-    calls = "\n".join(call_of(function, columns, function.__name__) for function in functions.values())
-    is_text = rows[0]["extra_info"].get("prompt_is_text", False)
-    tail = with_values(
-        COMPUTE_SCORE,
-        verl=VERL,
-        columns=[name for name in columns if name != gold],
-        gold=repr("" if gold == "none" else gold),
-        is_json=bool(form),
-        weights=weights,
-        n=bits_of(group_size),
-        completion="solution_str" if is_text else '[{"role": "assistant", "content": solution_str}]',
-        parts=f"{{\n{calls}\n    }}",
-    )
-    return f"{source}\n\n{tail}"
-
-
-def with_places(text: str, places: dict[str, str]) -> str:
-    """Text with the folder's paths as variables."""
-    for place, name in places.items():
-        text = text.replace(place, name)
-    return text
-
-
-def shell_word(text: str, places: dict[str, str]) -> str:
-    """A word of bash with the folder's paths as variables."""
-    if "'" not in text and not any(place in text for place in places):
-        return shlex.quote(text)
-    escaped = re.sub(r'([\\"$`])', r"\\\1", text)
-    return f'"{with_places(escaped, places)}"'
-
-
-def run_text(config: Config, overrides: list[Override], places: dict[str, str]) -> str:
-    """run.sh: the command; the first override of a setting has the setting behind it."""
-    lines, source, cpus = [], None, 1
-    for override in by_setting(overrides):
-        word, comment = shell_word(override.text(), places), ""
-        if override.source != source:
-            source = override.source
-            value = "" if source in UNSAID else f": {getattr(config, source)}"
-            comment = f"  # {source}{value}".replace("\n", " ").rstrip(": ")
-        if override.key == CPUS:
-            cpus, word = override.value, f'"{run_word(override)}"'
-        lines.append(f"  {word}{comment}")
-    title = Path(config.from_trl).name if config.from_trl else config.algorithm
-    return with_values(RUN, title=title, verl=VERL, cpus=cpus, overrides="\n".join(lines))
-
-
-def run_word(override: Override) -> str:
-    return f"{override.key}=$cpus" if override.key == CPUS else override.text()
-
-
-def trl_names(run: TrlRun, source: str, group: list[Override]) -> list[str]:
-    """The names of TRL's that the overrides of a setting follow from."""
-    keys = {override.key.lstrip("+") for override in group}
-    if source == "override":
-        written = {f"{override.key}={override.value}" for override in group}
-        return run.taken["override"] if written <= {*run.settings.get("override", [])} else []
-    beside = [name for name, key in DECIDED_BESIDE.items() if key in keys and name in run.taken]
-    return list(dict.fromkeys(name for setting in (source, *beside) for name in run.taken.get(setting, ())))
-
-
-def port_value(run: TrlRun, name: str) -> str:
-    """A value of TRL's as a cell, without this machine's folders."""
-    if name in run.expressions:
-        return f"`{run.expressions[name]}`".replace("|", "\\|")
-    value, origin = run.values[name], " (as many as GPUs)" if name == "processes" else " (default)"
-    if name.endswith("_dataset"):
-        value = Path(value).name if Path(value).is_file() else value
-    return f"{value!r}{'' if name in run.given else origin}".replace("|", "\\|")
-
-
-def flag_value(config: Config, name: str) -> str:
-    """A setting that a flag gave, without this machine's folders."""
-    value = getattr(config, name)
-    values = [str(item) for item in (value if isinstance(value, list) else [value])]
-    return " ".join(Path(item).name if Path(item.partition(":")[0]).exists() else item for item in values)
-
-
-def port_rows(
-    config: Config, run: TrlRun, overrides: list[Override], places: dict[str, str]
-) -> tuple[list[str], list[str]]:
-    """(rows of the table, each override once; names of TRL's that are in none of them)."""
-    rows, rest, shown = [], [], set()
-    sources = [*run.taken, *(override.source for override in overrides)]
-    for source in dict.fromkeys(sources):
-        group = [override for override in overrides if override.source == source]
-        names = trl_names(run, source, group)
-        words = "<br>".join(f"`{with_places(run_word(override), places)}`" for override in group)
-        given = ", ".join(port_value(run, name) for name in names) or f"`{source}` here"
-        if names and source in run.overruled:
-            given += f"; here `--{source} {flag_value(config, source)}`"
-        if words:
-            (rows if names else rest).append(f"| {', '.join(names) or '—'} | {given} | {words} |")
-            shown |= {*names}
-    return rows + rest, [name for name in run.values if name in run.given and name not in shown]
-
-
-def port_text(
-    config: Config, run: TrlRun, overrides: list[Override], places: dict[str, str], checked: list[str]
-) -> str:
-    """port.md: each override of run.sh beside what it follows from, given or by default; the checks; the rest."""
-    rows, unshown = port_rows(config, run, overrides, places)
-    notes = [f"- {note}." for note in run.notes]
-    beside = ", ".join(f"`{name}`" for name in unshown if name not in run.lost)
-    if beside:
-        notes.append(f"- Of the machine or the log, or nothing with these values: {beside}.")
-    times = max(o.text().count("train.parquet") for o in overrides)
-    return with_values(
-        PORT,
-        source=Path(config.from_trl).name,
-        verl=VERL,
-        table="\n".join(rows),
-        checked="".join(f"- {sentence}.\n" for sentence in checked),
-        notes="\n".join(notes),
-        max_prompt=config.max_prompt_tokens,
-        correction="" if config.mismatch == "none" else "; the correction is on",
-        few=FEW.format(times=times) if times > 1 else "",
-    )
-
-
-def parquet_rows(file: Path) -> list[dict]:
-    """Rows of a job's parquet file; the prompt goes to extra_info too, as verl gives a reward no other."""
-    import pyarrow.parquet
-
-    rows = pyarrow.parquet.read_table(file).to_pylist()
-    for row in rows:
-        text = row["extra_info"].get("prompt_is_text")
-        prompt = row["prompt"][0]["content"] if text else row["prompt"]
-        row["extra_info"]["prompt_json"] = json.dumps(prompt, ensure_ascii=False)
-    return rows
-
-
-def standing_alone(config: Config, job: Layout, overrides: list[Override], count: int) -> list[Override]:
-    """Overrides without the hooks, and without a file for validation where there is none.
-
-    verl starts no epoch of fewer rows than a step has prompts: such a file is listed as often as it takes.
-    """
-    kept, train = [], job.file("train.parquet")
-    times = math.ceil(config.batch_size // config.group_size / count)
-    for override in overrides:
-        if override.key.startswith(OF_THE_HOOKS):
-            continue
-        if override.key == "data.train_files" and times > 1:
-            override = dataclasses.replace(override, value=[train] * times)
-        if override.key == "data.val_files" and not job.held_out:  # verl wants one
-            override = dataclasses.replace(override, value=train)
-        kept.append(override)
-    return kept
-
-
-def need_new_folder(folder: str) -> None:
-    there = ", ".join(name for name in FILES if folder and (Path(folder) / name).exists())
-    need(not there, f"got --export {folder}, which has {there}; expected none of them; try another folder")
-
-
-def export_job(config: Config, run: TrlRun | None = None) -> int:
-    """--export: write run.sh, verl_reward.py, the data, and port.md of a TRL run; 3 where the reward raised in a trial.
-
-    Raises:
-        UserError: what cannot stand alone; a key that verl's configuration does not have, which is one of --override.
-    """
-    check_exportable(config)
-    need_new_folder(config.export)
-    folder = Path(config.export).resolve()
-    config.output_dir, config.cpus = str(folder / "run"), 1  # the fewest CPUs that Ray needs, which run.sh raises
-    with tempfile.TemporaryDirectory() as job_folder:
-        job, overrides = prepare_job(config, folder=Path(job_folder).resolve())
-        names = ["train.parquet", "val.parquet"] if job.held_out else ["train.parquet"]
-        splits = {name: parquet_rows(Path(job_folder) / name) for name in names}
-        reward = reward_text(reward_specs(config), splits["train.parquet"], job.columns, config.group_size)
-        settings = json.loads((Path(job_folder) / "settings.json").read_text(encoding="utf-8"))
-    rows = splits["train.parquet"]
-    overrides = standing_alone(config, job, overrides, len(rows))
-    wrong = name_findings(overrides)
-    need(not wrong, "; ".join(text for _, text in wrong or []))
-    trial = reward_trial(reward_specs(config), job.columns, reward, rows, config.group_size)
-    checked = [KEYS_CHECKED] if wrong is not None else []
-    checked += trial.sentences()
-    if trained := settings.get("eval/trained_rows"):
-        shares = f"{trained} of {settings['held_out_rows']} evaluation prompts also occur in training"
-        checked.append(f"{shares}: the accuracy that verl logs is inflated")
-    places = {job.folder: "$HERE", str(folder): "$HERE"}
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "verl_reward.py").write_text(reward, encoding="utf-8")
-    for name, split in splits.items():
-        write_parquet_file(split, folder / name)
-    write_script(folder / "run.sh", run_text(config, overrides, places))
-    if run:
-        (folder / "port.md").write_text(port_text(config, run, overrides, places, checked), encoding="utf-8")
-        for file in (folder / "run").glob("trl_*"):  # they are in verl_reward.py and the data now
-            file.unlink()
-    if (folder / "run").is_dir() and not any((folder / "run").iterdir()):
-        (folder / "run").rmdir()
-    for name in FILES:
-        if (folder / name).exists():
-            tell(folder / name)
-    for sentence in checked:
-        say(f"{'warning' if sentence in trial.warnings else 'checked'}: {sentence}")
-    if trial.raised:
-        of_trl = run and "reward" not in run.overruled
-        file = config.from_trl if of_trl else reward_specs(config)[0].rpartition(":")[0]
-        got = "error: got a reward that raised, as told above; expected a score or None for each completion"
-        say(f"{got}; the files are written; try mending it in {file}, and an export to another folder")
-        return 3
-    say(f"start it in verl's environment: bash {folder / 'run.sh'}")
-    return 0
-
-
-# ---------------------------------------------------- environment check (src/programs/verl_train/environment_check.py)
-
-
-class ScriptedServer:
-    """Stands for verl's servers: every answer is the same."""
-
-    def __init__(self, ids: list[int]):
-        self.ids = ids
-
-    async def generate(self, **request):
-        from verl.workers.rollout.replica import TokenOutput
-
-        return TokenOutput(token_ids=self.ids, log_probs=[-1.0] * len(self.ids))
-
-
-async def played_by_verl(composed, row: dict, tokenizer, job: Layout, answer: list[int]):
-    """What the job's loop makes of a row of verl's data."""
-    from verl.experimental.agent_loop.agent_loop import DictConfigWrap
-    from verl.utils.import_utils import load_extern_object
-
-    loop = load_extern_object(str(Path(job.folder) / "verl_environment.py"), "EnvironmentLoop")(
-        trainer_config=DictConfigWrap(composed),
-        server_manager=ScriptedServer(answer),
-        tokenizer=tokenizer,
-        processor=None,
-        dataset_cls=None,
-        data_config=DictConfigWrap(composed.data),
-    )
-    return await loop.run({}, **row)
-
-
-def played_by_us(config: Config, setup: PlaySetup, reward: Reward, row: dict, columns: list[str], answer: list[int]):
-    """(the conversation, its score) that ppo_train.py would have."""
-    known = row_columns(row)
-    our_row = {"prompt": row["raw_prompt"], "columns": {name: known[name] for name in columns if name in known}}
-
-    def same(prompts, numbers, turn):
-        return [(answer, [-1.0] * len(answer)) for _ in prompts]
-
-    [conversation] = play([our_row], setup.environments, setup.bridge, same, setup.limits, setup.form)
-    [values] = score_talks(setup, [our_row], [conversation], reward)
-    weights = score_weights(reward, values)
-    score = sum(weights[name] * value for name, value in values.items() if value is not None)
-    sample = {"finished": setup.bridge.ends(answer), "answer_lengths": [len(answer)]}
-    return conversation, score - length_penalty(config, sample | {"response_ids": conversation.response_ids})
-
-
-def environment_findings(composed, rows, tokenizer, config: Config, job: Layout) -> tuple[list[dict], list[str]]:
-    """Play real rows in verl's loop and in ours, each with a right answer and with none; what differs is a finding."""
-    setup, examples = environment_setup(config), []
-    reward = load_with_reward(config, setup.bridge.tokenizer)[1]
-    wrong = [setup.bridge.check(kind.tools, kind.talks) for kind in setup.environments.kinds.values()]
-    findings = [f"environment: the chat template, as verl's transformers render it: {text}" for text in wrong if text]
-    for row, text in tried_answers(rows):
-        letters = tokenizer(text, add_special_tokens=False).input_ids[: setup.limits.answer_tokens - 1]
-        answer, where = [*letters, tokenizer.eos_token_id], f"environment: row {row['index']}, answer {text[:60]!r}"
-        try:
-            verls = asyncio.run(played_by_verl(composed, row, tokenizer, job, answer))
-            ours, score = played_by_us(config, setup, reward, row, job.columns, answer)
-        except Exception as error:
-            findings.append(f"{where}: {type(error).__name__}: {error}")
-            continue
-        tokens = (verls.prompt_ids, verls.response_ids, verls.response_mask)
-        if tokens != (ours.prompt_ids, ours.response_ids, ours.response_mask):
-            findings.append(f"{where}: verl's loop has other tokens than our trainers")
-        if not math.isclose(verls.reward_score, score, rel_tol=rounding_of(config.group_size), abs_tol=1e-6):
-            findings.append(f"{where}: verl's loop scores {verls.reward_score}, our trainers {score}")
-        turns = verls.num_turns // 2
-        examples.append({"row": row["index"], "answer": text[:60], "turns": turns, "score": verls.reward_score})
-    return examples, findings
 
 
 # -------------------------------------------------------------------------- checks (src/programs/verl_train/checks.py)
@@ -8442,38 +7556,25 @@ def need_verl() -> None:
 
 
 def compose_config(overrides: list[Override]):
-    """(verl's configuration of the overrides that Hydra takes, or None; a finding for each that it refuses)."""
+    """(verl's configuration of overrides, or None; a finding where Hydra refuses one of them)."""
     import verl
     from hydra import compose, initialize_config_dir
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
 
-    folder, findings, rest = str(Path(verl.__file__).parent / "trainer" / "config"), [], []
-    parser = OverridesParser.create()
-    for override in overrides:
-        try:
-            parser.parse_override(override.text())
-            rest.append(override)
-        except HydraException as error:
-            findings.append(refusal(override, error))
-    with initialize_config_dir(config_dir=folder, version_base=None):
-        while True:
-            try:
-                return compose("ppo_trainer", overrides=[o.text() for o in rest]), findings
-            except (HydraException, ValueError) as error:
-                reason = error
-            # Hydra stops at the first that it does not know, and names it
-            named = [o for o in rest if o.key.lstrip("+~") in str(reason)]
-            if not named:
-                return None, [*findings, f"override: verl's configuration does not compose: {reason}"]
-            worst = max(named, key=lambda o: len(o.key))
-            findings.append(refusal(worst, reason))
-            rest.remove(worst)
-
-
-def refusal(override: Override, error: Exception) -> str:
-    reason = " ".join(str(error).split())[:200]
-    return f"override: got {override.text()} (from {override.source}), which verl refuses: {reason}"
+    folder, parser = str(Path(verl.__file__).parent / "trainer" / "config"), OverridesParser.create()
+    try:
+        for tried in overrides:
+            parser.parse_override(tried.text())
+        tried = None
+        with initialize_config_dir(config_dir=folder, version_base=None):
+            return compose("ppo_trainer", overrides=[o.text() for o in overrides]), []
+    except (HydraException, ValueError) as error:
+        reason = " ".join(str(error).split())[:300]
+        named = [o for o in overrides if o.key.lstrip("+~") in reason]  # of those that parse Hydra says the key
+        worst = tried or max(named, key=lambda o: len(o.key), default=None)
+        got = f"{worst.text()} (from {worst.source})" if worst else "overrides"
+        return None, [f"override: got {got}, which verl refuses: {reason}"]
 
 
 def missing_engine(name: str) -> bool:
@@ -8523,76 +7624,32 @@ def config_findings(composed) -> list[str]:
     return findings
 
 
-def data_findings(composed, config: Config) -> tuple[dict, list[str], object, object]:
-    """(report, findings, data set, tokenizer): the training data through verl's own data set."""
+def data_findings(composed, config: Config) -> tuple[dict, list[str]]:
+    """(Report, findings) about the training data through verl's own data set."""
     from transformers import AutoTokenizer
     from verl.trainer.ppo.utils import create_rl_dataset
     from verl.utils.config import omega_conf_to_dataclass
 
-    model, findings = omega_conf_to_dataclass(composed.actor_rollout_ref.model), []
-    files, data = composed.data.train_files, composed.data
+    model, data = omega_conf_to_dataclass(composed.actor_rollout_ref.model), composed.data
+    files = data.train_files
     rows = create_rl_dataset(files, data, model.tokenizer, model.processor, is_train=True)
     total, prompts = parquet_length(files), data.train_batch_size
     report = {"rows": total, "rows that fit": len(rows), "steps in an epoch": len(rows) // prompts}
     if len(rows) < prompts:
         got = f"data: got {len(rows)} of {total} rows within max_prompt_tokens"
-        return report, [f"{got}; expected the {prompts} of a step"], rows, model.tokenizer
+        return report, [f"{got}; expected the {prompts} of a step"]
     our_tokenizer, template = AutoTokenizer.from_pretrained(config.model), data.get("apply_chat_template_kwargs") or {}
     give_template(our_tokenizer, config.chat_template)
     for i in range(0, len(rows), max(1, len(rows) // 8)):
-        row = rows[i]
-        is_text = bool(row["extra_info"].get("prompt_is_text"))
+        messages, is_text = rows[i]["raw_prompt"], bool(rows[i]["extra_info"].get("prompt_is_text"))
         verls = model.tokenizer.apply_chat_template(
-            row["raw_prompt"], add_generation_prompt=True, tokenize=True, **template
-        )
-        verls = verls["input_ids"] if hasattr(verls, "keys") else verls
-        prompt = row["raw_prompt"][0]["content"] if is_text and not config.chat else row["raw_prompt"]
-        if list(verls) != list(encode_prompt(our_tokenizer, prompt, **template_settings(config))):
-            got = f"prompt: verl gives row {row['index']} other token ids than our trainers"
-            findings.append(f"{got}; try chat messages")
-            break
-    return report, findings, rows, model.tokenizer
-
-
-def scores_of(composed, row: dict, text: str, tokenizer, manager, batcher: RewardBatcher) -> tuple[float, float]:
-    """(verl's score of a completion, ours)."""
-    import numpy as np
-    import torch
-    from tensordict import TensorDict
-    from verl import DataProto
-
-    ids = [*tokenizer(text, add_special_tokens=False).input_ids, tokenizer.eos_token_id]
-    batch = {"responses": torch.tensor([ids]), "attention_mask": torch.ones(1, len(ids), dtype=torch.long)}
-    arrays = {name: np.empty(1, dtype=object) for name in row if name != "dummy_tensor"}
-    for name, array in arrays.items():
-        array[0] = copy.deepcopy(row[name])
-    data = DataProto(batch=TensorDict(batch, batch_size=1), non_tensor_batch=arrays)
-    verls = manager.loop.run_until_complete(manager.run_single(data))["reward_score"]
-    extra = row["extra_info"] | {"raw_prompt": row["raw_prompt"]}
-    our_row = batcher.row(row["data_source"], row["reward_model"]["ground_truth"], extra)
-    ours = batcher.reward([our_row], [visible_text(tokenizer, ids, [])], [ids])[0][0]
-    share = composed.reward.reward_kwargs.overlong_share
-    return float(verls), ours - overlong_penalty(len(ids), composed.data.max_response_length, share)
-
-
-def reward_findings(composed, rows, tokenizer, config: Config, job: Layout) -> tuple[list[dict], list[str]]:
-    """Score real rows through verl's own loader and our manager, and hold the scores against our own."""
-    from verl.trainer.ppo.reward import load_reward_manager
-
-    manager = load_reward_manager(composed, tokenizer)
-    batcher = RewardBatcher(reward_specs(config), job.columns, call_limits(config))
-    examples, findings = [], []
-    for row, text in tried_answers(rows):
-        where = f"reward: row {row['index']}, completion {text[:60]!r}"
-        try:
-            verls, ours = scores_of(composed, row, text, tokenizer, manager, batcher)
-        except Exception as error:
-            findings.append(f"{where}: {type(error).__name__}: {error}")
-            continue
-        examples.append({"row": row["index"], "completion": text[:60], "score": verls})
-        if not math.isclose(verls, ours, rel_tol=rounding_of(config.group_size), abs_tol=1e-6):
-            findings.append(f"{where}: verl gets {verls}, our trainers {ours}")
-    return examples, findings
+            messages, add_generation_prompt=True, tokenize=True, return_dict=True, **template
+        )["input_ids"]
+        prompt = messages[0]["content"] if is_text and not config.chat else messages
+        if [*verls] != [*encode_prompt(our_tokenizer, prompt, **template_settings(config))]:
+            got = f"prompt: verl gives row {rows[i]['index']} other token ids than our trainers"
+            return report, [f"{got}; try chat messages"]
+    return report, []
 
 
 def run_check(config: Config) -> int:
@@ -8604,16 +7661,19 @@ def run_check(config: Config) -> int:
         sums, findings = size_findings(config, job.parameters)
         plan = memory_plan(config, job.parameters)
         report = {"verl": VERL, "overrides": len(overrides), "memory": plan, "memory_sums_GiB": sums}
+        wrong = name_findings(overrides) or []
+        findings += [text for _, text in wrong]
         with contextlib.redirect_stdout(sys.stderr):  # verl prints
-            composed, refused = compose_config(overrides)
+            composed, refused = compose_config([o for o in overrides if o not in [override for override, _ in wrong]])
             findings += refused
-            if composed is not None and not refused:
-                findings += config_findings(composed) + job_findings(config, Path(folder))
-                report["data"], more, rows, tokenizer = data_findings(composed, config)
-                check = environment_findings if config.environment else reward_findings
-                examples, failures = check(composed, rows, tokenizer, config, job) if len(rows) else ([], [])
-                findings += more + failures
-                report["environment" if config.environment else "reward"] = examples
+            if composed is not None and not wrong:
+                findings += config_findings(composed)
+                report["data"], more = data_findings(composed, config)
+                tried, report["reward"] = try_job(Path(folder), copied_environment(config))
+                findings += more + tried
+    raised = report.get("reward", {}).get("raised")
+    if raised and not config.environment:  # a reward of conversations may read what a single answer lacks
+        findings.append(f"reward: in a trial it raised at {raised}; a run would end there")
     return report_findings(report, findings)
 
 
@@ -8623,6 +7683,617 @@ def report_findings(report: dict, findings: list[str]) -> int:
     for finding in findings:
         say(f"finding: {finding}")
     return int(bool(findings))
+
+
+# -------------------------------------------------------------------------- launch (src/programs/verl_train/launch.py)
+
+RUN = """\
+#!/usr/bin/env bash
+# {title} in verl {verl}; written by verl_train.py.
+# bash run.sh [KEY=VALUE ...]: further overrides win.
+set -euo pipefail
+HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+cd "$HERE"
+{ray}mkdir -p {output}
+metrics={output}/metrics.jsonl; n=1
+while [[ -e $metrics ]]; do metrics={output}/metrics.$((++n)).jsonl; done  # verl empties the file that it is given
+export VERL_FILE_LOGGER_PATH=$metrics TOKENIZERS_PARALLELISM=false
+overrides=(
+{overrides}
+)
+if [[ "${overrides[*]} $*" != *attn_implementation* ]] && ! {python} -c 'import flash_attn' 2>/dev/null; then
+  overrides+=(  # verl's default attention needs it
+    +actor_rollout_ref.model.override_config.attn_implementation=sdpa
+    actor_rollout_ref.model.use_remove_padding=False
+  )
+fi
+exec {python} -u -m verl.trainer.main_ppo "${overrides[@]}" "$@"
+"""
+SBATCH = r"""#!/usr/bin/env bash
+#SBATCH --job-name={name}
+#SBATCH --nodes={nodes}
+#SBATCH --ntasks-per-node=1
+#SBATCH --gpus-per-node={gpus}
+#SBATCH --cpus-per-task={cpus}
+#SBATCH --exclusive
+#SBATCH --output={output}/slurm-%j.log
+# Written by verl_train.py: a Ray node on each machine, then the run on the first. All see {output}.
+set -euo pipefail
+mapfile -t hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
+head=${hosts[0]}
+address=$(srun --nodes=1 --ntasks=1 -w "$head" hostname --ip-address | awk '{print $1}')
+port=${RAY_PORT:-6379}
+export RAY_ADDRESS="$address:$port"
+trap 'kill $(jobs -p) 2>/dev/null || true' EXIT
+
+srun --nodes=1 --ntasks=1 -w "$head" env -u RAY_ADDRESS ray start --head --node-ip-address="$address" --port="$port" \
+    --num-cpus={cpus} --num-gpus={gpus} --block &
+sleep "${RAY_WAIT:-10}"
+if (( SLURM_JOB_NUM_NODES > 1 )); then
+    srun --nodes=$((SLURM_JOB_NUM_NODES - 1)) --ntasks=$((SLURM_JOB_NUM_NODES - 1)) --exclude="$head" \
+        env -u RAY_ADDRESS ray start --address="$RAY_ADDRESS" --num-cpus={cpus} --num-gpus={gpus} --block &
+fi
+for (( i = 0; ; i++ )); do  # fewer GPUs than the run asks for, and Ray would wait for ever
+    found=$(ray status 2>/dev/null | sed -n 's|.*/\([0-9.]*\) GPU.*|\1|p' || true)
+    found=${found%%$'\n'*}
+    if awk -v found="${found:-0}" 'BEGIN { exit !(found >= {all_gpus}) }'; then break; fi
+    if (( i >= ${RAY_TRIES:-60} )); then echo "error: got ${found:-no} GPUs; expected {all_gpus}" >&2; exit 1; fi
+    sleep 5
+done
+srun --overlap --nodes=1 --ntasks=1 -w "$head" bash {script}
+"""
+# a Ray that stands has not the environment of run.sh; Hydra wants \' for a quote in the path
+HANDED = r'''"+ray_kwargs.ray_init.runtime_env.env_vars={VERL_FILE_LOGGER_PATH:'${metrics//\'/\\\'}'}"'''
+UNSAID = ("override", "reward", "data", "eval_data", "output_dir", "cpus")  # whose values stand in the override
+# what a process of the reward prints of itself, behind Ray's prefix, or as the error that ends the run
+FAILED_REWARD = re.compile(
+    r"^(?:\S*\(\w+ pid=[^)]*\)\S* )?(?:.*RuntimeError: .*?)?((?:REWARD|ENVIRONMENT) FAILED: .*)", re.MULTILINE
+)
+RAY_ADDRESSES = ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS")
+
+
+def shell_word(text: str, places: dict[str, str]) -> str:
+    """A word of bash; `places` are paths that stand as variables."""
+    if not any(place in text for place in places):
+        return shlex.quote(text)
+    escaped = re.sub(r'([\\"$`])', r"\\\1", text)
+    for place, variable in places.items():
+        escaped = escaped.replace(place, variable)
+    return f'"{escaped}"'
+
+
+def script(
+    config: Config, job: Layout, overrides: list[Override], python: str = "python", places: dict[str, str] | None = None
+) -> str:
+    """run.sh: the command; the first override of a setting has the setting behind it."""
+    places, names = places or {}, [f.name for f in dataclasses.fields(Config)]
+    order = {name: i for i, name in enumerate(names)} | {"override": len(names)}
+    stands = config.slurm or config.submit
+    lines, source = [f"  {HANDED}"] if stands else [], None
+    for override in sorted(overrides, key=lambda o: order[o.source]):
+        line = f"  {shell_word(override.text(), places)}"
+        if override.source != source:
+            source = override.source
+            value = "" if source in UNSAID else f": {getattr(config, source)}"
+            line += f"  # {source}{value}".replace("\n", " ")
+        lines.append(line)
+    return with_values(
+        RUN,
+        title=Path(config.from_trl).name if config.from_trl else config.algorithm,
+        verl=VERL,
+        ray="" if stands else "unset RAY_ADDRESS  # a Ray of its own, in all its processes\n",
+        output=shell_word(job.output, places),
+        overrides="\n".join(lines),
+        python=python,
+    )
+
+
+def batch_file(config: Config, job: Layout) -> str:
+    """job.sbatch, which starts Ray on the machines and then run.sh."""
+    least = cpus_needed(config.gpus_per_node, 1)
+    got = f"got --cpus {config.cpus}; expected {least} on each machine, or Ray waits for ever"
+    need(not config.cpus or config.cpus >= least, f"{got}; try to leave --cpus out")
+    return with_values(
+        SBATCH,
+        name=re.sub(r"[^\w.-]", "_", Path(job.output).name),
+        nodes=config.nodes,
+        gpus=config.gpus_per_node,
+        cpus=config.cpus or max(16, cpus_needed(config.gpus_per_node, 8)),
+        all_gpus=config.nodes * config.gpus_per_node,
+        output=shlex.quote(job.output),
+        script=shlex.quote(f"{job.folder}/run.sh"),
+    )
+
+
+def write_script(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
+    path.chmod(0o755)
+
+
+def follow(command: list[str], log: Path, env: dict[str, str]) -> tuple[int, str]:
+    """Run a command; its output goes to the terminal and to the log.
+
+    Returns:
+        (its exit code, 128 + n where signal n stopped it; the words of a reward or environment that failed).
+    """
+    stopped, failed = [], ""
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    child = subprocess.Popen(command, env=env, start_new_session=True, **pipes)
+
+    def stop(signum, frame) -> None:
+        stopped.append(signum)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGTERM if len(stopped) == 1 else signal.SIGKILL)
+
+    earlier = {n: signal.signal(n, stop) for n in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        with log.open("ab") as f, child:
+            for line in child.stdout:
+                f.write(line)
+                f.flush()
+                sys.stderr.buffer.write(line)
+                sys.stderr.flush()
+                failed = failed or failure_in(line.decode(errors="replace"))
+    finally:
+        for signum, handler in earlier.items():
+            signal.signal(signum, handler)
+    return 128 + stopped[0] if stopped else child.returncode, failed
+
+
+def failure_in(line: str) -> str:
+    match = FAILED_REWARD.match(line)
+    return match[1].strip() if match else ""
+
+
+def without_addresses(action: str) -> dict[str, str]:
+    """The environment without the address of a cluster, which Ray would take for the one that is meant."""
+    for name in RAY_ADDRESSES:
+        if name in os.environ:
+            say(f"note: {name} {os.environ[name]} is left aside for --{action}")
+    return {name: value for name, value in os.environ.items() if name not in RAY_ADDRESSES}
+
+
+def reward_code(output: Path, failed: str) -> int:
+    """3 where a reward or an environment ended the run, which is told; else 0."""
+    with contextlib.suppress(OSError):  # on a cluster it may be another machine's
+        failed = (output / REWARD_ERROR).read_text(encoding="utf-8").strip()
+    if failed:
+        say(f"error: {failed}")
+    return 3 if failed else 0
+
+
+def run_local(config: Config) -> int:
+    """--run: the trainer as a child process; its output goes to the terminal and to verl.log."""
+    need_verl()
+    names = [value for _, key, value in map(split_override, config.override) if key == f"{ROLLOUT}.name"]
+    engine = (names or [config.verl_rollout])[-1]
+    need(not missing_engine(engine), f"got a Python without {engine}, which samples; expected it; {INSTALL}")
+    job, overrides = prepare_job(config)
+    folder, output = Path(job.folder), Path(job.output)
+    say_findings(config, job.parameters)
+    need_sound_job(config, folder)
+    write_script(folder / "run.sh", script(config, job, overrides, shlex.quote(sys.executable)))
+    code, failed = follow([str(folder / "run.sh")], output / "verl.log", without_addresses("run"))
+    if code > 128:
+        say(f"stopped by signal {code - 128}; go on from the newest checkpoint with --resume")
+        return code
+    return reward_code(output, failed) or finish(config, output, code)
+
+
+def finish(config: Config, output: Path, code: int) -> int:
+    """Tell how a run ended, and copy its last policy to final/; returns the exit code."""
+    last = output / "checkpoints" / f"global_step_{config.steps}" / "actor"
+    if code:
+        say(f"error: verl ended with exit code {code}; expected 0; its log is {output / 'verl.log'}")
+        return 1
+    if not last.is_dir():
+        say(f"error: got a run that ended without the checkpoint of step {config.steps}; expected {last}")
+        return 1
+    follow_umask(output / "checkpoints")
+    source, final = last / ("lora_adapter" if config.lora_rank else "huggingface"), output / "final"
+    if source.is_dir():
+        shutil.rmtree(final, ignore_errors=True)
+        shutil.copytree(source, final)
+        name_dtype(final)
+        follow_umask(final)
+    summary = {"steps": config.steps, "checkpoint": str(last.parent), "final": str(final) if source.is_dir() else None}
+    tell(json.dumps(summary, indent=1))
+    return 0
+
+
+def name_dtype(folder: Path) -> None:
+    """Let config.json name the dtype of the weights beside it: verl writes bfloat16 there, whatever they are."""
+    weights, config = sorted(folder.glob("model*.safetensors")), folder / "config.json"
+    if weights and config.is_file():
+        entry = next(entry for name, entry in safetensors_header(weights[0]).items() if name != "__metadata__")
+        dtype = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}[entry["dtype"]]
+        settings = json.loads(config.read_text(encoding="utf-8")) | {"dtype": dtype}
+        config.write_text(json.dumps(settings, indent=2), encoding="utf-8")
+
+
+def fetch(address: str, path: str) -> dict:
+    with urllib.request.urlopen(address.rstrip("/") + path, timeout=10) as answer:
+        return json.loads(answer.read())
+
+
+def need_cluster(config: Config) -> None:
+    """Raise UserError within seconds unless a Ray dashboard answers there, and tells of no fewer GPUs and CPUs."""
+    got = f"got --submit {config.submit}"
+    need(
+        re.fullmatch(r"https?://[^/\s]+/?", config.submit),
+        f"{got}; expected the dashboard's address; try --submit http://HEAD:8265",
+    )
+    usage = {}
+    try:
+        version = fetch(config.submit, "/api/version")
+        need("ray_version" in version, f"{got}, which answers {str(version)[:80]}; expected a Ray dashboard")
+        status = fetch(config.submit, "/api/cluster_status")["data"]["clusterStatus"]
+        usage = status["loadMetricsReport"]["usage"]
+    except (OSError, ValueError) as error:
+        need(
+            getattr(error, "code", None) in (401, 403),  # it asks for a token, which Ray's own client sends
+            f"{got}, where no Ray cluster answers ({error}); expected the address that `ray start --head "
+            "--dashboard-host=0.0.0.0` prints; try to open it in a browser",
+        )
+    except (KeyError, TypeError):
+        return  # a dashboard that does not tell
+    gpus = config.nodes * config.gpus_per_node
+    for name, count in {"GPU": gpus, "CPU": cpus_needed(gpus, 1)}.items():
+        total = usage.get(name, [0, 0])[1]
+        lacking = f"{got} with {total:g} {name}s; expected {count}, or Ray waits for ever"
+        need("CPU" not in usage or total >= count, f"{lacking}; try fewer --nodes or --gpus_per_node")
+
+
+def submit_job(config: Config) -> int:
+    """--submit: send the job folder to a Ray cluster by `ray job submit`, follow its log, and return as it does."""
+    need_cluster(config)
+    need(importlib.util.find_spec("ray"), f"got a Python without ray ({sys.executable}); expected it; {INSTALL}")
+    job, overrides = prepare_job(config, remote=True)
+    output = Path(job.output)
+    folder = output / "job"
+    say_findings(config, job.parameters)
+    need_sound_job(config, folder)
+    write_script(folder / "run.sh", script(config, job, overrides))
+    say_what_is_sent(config, folder)
+    variables = {name: value for name, value in os.environ.items() if name.startswith("VERL_")}
+    runtime = {"excludes": ["__pycache__", "*.sbatch", "*.log", "trial.json"], "env_vars": variables}
+    command = [sys.executable, "-m", "ray.scripts.scripts", "job", "submit", "--address", config.submit]
+    command += ["--working-dir", str(folder), "--runtime-env-json", json.dumps(runtime), "--", "bash", "run.sh"]
+    code, failed = follow(command, output / "verl.log", without_addresses("submit"))
+    if code > 128:
+        say(f"the job goes on; to stop it: ray job stop --address {config.submit} and its name, as printed above")
+        return code
+    if code:
+        say(f"error: the job ended with exit code {code}; expected 0; its log is {output / 'verl.log'}")
+        return reward_code(output, failed) or 1
+    tell(json.dumps({"status": "SUCCEEDED", "output_dir": job.output}))
+    return 0
+
+
+def say_what_is_sent(config: Config, folder: Path) -> None:
+    """Tell which files of the user go to a cluster, and which folders of this machine its nodes have to see."""
+    names = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+    users = [n for n in names if n.startswith(("rewards_", "environment/", "own_")) and "__pycache__" not in n]
+    say(f"note: your files that are sent: {', '.join(users)}")
+    for name in ("model", "critic_model"):
+        value = getattr(config, name)
+        if value and Path(value).is_dir():
+            say(
+                f"note: --{name} {Path(value).resolve()} is a folder of this machine and is not sent; every node needs "
+                "it at this path; try a hub id, or a file system that all share"
+            )
+    say(f"note: checkpoints and logs go to {folder.parent} on the nodes; with several it has to be shared")
+
+
+# -------------------------------------------------------------------------- export (src/programs/verl_train/export.py)
+
+COMPUTE_SCORE = '''\
+# below: the call of verl {verl}, by verl_train.py --export
+COLUMNS, GOLD, GOLD_IS_JSON = "{columns}", "{gold}", "{is_json}"  # verl calls the column GOLD ground_truth
+WEIGHTS = "{weights}"
+BITS = "{n}"  # of a score: float32 adds up a group of equal ones exactly, or verl makes advantages of 0.1 of eight 1.2
+
+
+def columns_of(ground_truth, extra_info) -> dict:
+    """The columns of a row as they were in the data."""
+    import json
+
+    extra = dict(extra_info or {})
+    coded, row = extra.get("json_columns"), {}
+    coded = [] if coded is None else list(coded)  # a list from verl's rows, an array from those of pandas
+    for name in COLUMNS:
+        value = extra.get(name)
+        row[name] = json.loads(value) if name in coded and value is not None else value
+    if GOLD:
+        row[GOLD] = json.loads(ground_truth) if GOLD_IS_JSON else ground_truth
+    return row
+
+
+def compute_score(data_source, solution_str, ground_truth, extra_info=None, **kwargs) -> dict:
+    """One completion's weighted sum, and each function's own value; verl knows no None, which adds nothing and is 0."""
+    import json
+    import math
+
+    row = columns_of(ground_truth, extra_info)
+    prompt = json.loads((extra_info or {}).get("prompt_json") or "null")
+    completion = "{completion}"
+    parts = "{parts}"
+    total = sum(WEIGHTS[name] * value for name, value in parts.items() if value is not None)
+    named = {("acc_2" if name == "acc" else name): float(value or 0.0) for name, value in parts.items()}
+    mantissa, exponent = math.frexp(total)
+    return {**named, "score": math.ldexp(round(math.ldexp(mantissa, BITS)), exponent - BITS)}
+'''
+PORT = """\
+# {source} in verl {verl}
+
+`bash run.sh` in an environment with `verl[vllm]=={verl}` starts the run; the four files need each other and nothing
+else. Every key below is one that verl {verl} reads, every default one of TRL 1.16's: neither has to be looked up.
+
+{checked}- Not tried: training on GPUs.
+
+| TRL | value | verl |
+|---|---|---|
+{table}
+
+## What has no equal in verl, or another one
+
+{notes}
+- A reward that raises does not end the run: verl drops the row and goes on. `verl_train.py --run`, `--submit` and
+  the folder of `--print` end it.
+- A reward's None adds nothing to the sum, as in TRL; the means that verl logs count it as 0. Where all rewards are None
+  the score is 0 and counts in its group; TRL leaves such a completion out.
+- TRL has no limit on prompts, verl needs one: `data.max_prompt_length={max_prompt}`; longer ones are left out.
+- Completions come from vLLM, whose probabilities differ a little from the trainer's: watch
+  `training/rollout_probs_diff_mean`{correction}.
+{few}- The same seed draws other rows and other samples. Incomplete batches are dropped by both.
+"""
+FEW = """- The data has fewer rows than a step has prompts, where TRL takes no step and verl does not start: `run.sh`
+  lists the file {times} times, enough to try it, too little to train on.
+"""
+HOOKED = ("environment", "dynamic_sampling", "missing_eos_penalty", "overlong_share")
+GENERATED = set(
+    "BITS COLUMNS GOLD GOLD_IS_JSON WEIGHTS columns_of compute_score row prompt completion parts total named".split()
+)
+FILES = ("run.sh", "verl_reward.py", "train.parquet", "val.parquet", "port.md")
+KEYS_CHECKED = f"Every key of `run.sh` is one that verl {VERL}'s configuration has, or takes with +"
+# settings without an override of their own stand with the key that they decide
+DECIDED_BESIDE = {"minibatches": f"{ACTOR}.ppo_mini_batch_size", "kl_in": f"{ACTOR}.use_kl_loss"}
+
+
+def check_exportable(config: Config) -> None:
+    """Raise UserError for what needs verl_hooks.py or verl_environment.py, so this script beside it."""
+    needs = {name: getattr(config, name) for name in HOOKED}
+    needs["advantage"] = (ADVANTAGES.get(config.advantage, OWN_NAME) or "").endswith("_ours")
+    needs |= {"loss": is_own(config.loss), "nodes": config.nodes > 1}
+    got = ", ".join(f"{name} {getattr(config, name)}" for name, value in needs.items() if value)
+    expected = "expected what verl has by itself, on one machine; try --print, whose folder takes this script along"
+    need(not got, f"got --export with {got}; {expected}")
+
+
+def embedded_rewards(specs: list[str]) -> tuple[str, dict]:
+    """Source with the reward functions and what they use, and {function: weight}; UserError where it is not enough."""
+    files = {file_of(spec) for spec in specs}
+    need(len(files) == 1, f"got rewards of {len(files)} files; expected those of one with --export; try --print")
+    file = files.pop()
+    beside = [other.name for other in imported_files(file)[1:]]
+    alone = "expected a file that stands alone with --export; try --print, whose folder takes them along"
+    need(not beside, f"got {file.name}, which imports {', '.join(beside)}; {alone}")
+    weights = {}
+    for spec in specs:
+        function, _ = find_reward(spec)
+        plain = inspect.isfunction(function) and not inspect.iscoroutinefunction(function)
+        # so no lambda, and none twice
+        plain = plain and spec.partition("*")[0].endswith(f":{function.__name__}") and function.__name__ not in weights
+        need(plain, f"got reward {spec!r}; expected plain functions with --export; try --print, which takes all kinds")
+        weights[function.__name__] = weight_of(spec)
+    source = extract(file.read_text(encoding="utf-8"), list(weights))
+    names = set().union(*map(bound_names, ast.parse(source).body))
+    taken = ", ".join(sorted(names & GENERATED))
+    need(not taken, f"got {file.name} with the names {taken}; expected others, as --export uses these; try --print")
+    return source, weights
+
+
+def call_of(function, columns: list[str]) -> str:
+    """The source of one entry of `parts`: a call for one sample, or for a batch of one."""
+    parameters, name = inspect.signature(function).parameters.values(), function.__name__
+    rest = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    named = [p.name for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
+    if is_per_sample(function):
+        given = {"prompt": "prompt", "completion": "solution_str"} | {key: f'row["{key}"]' for key in columns}
+        row, item = "**row", ""
+    else:
+        given = {"prompts": "[prompt]", "completions": "[completion]"} | {key: f'[row["{key}"]]' for key in columns}
+        row, item = "**{key: [value] for key, value in row.items()}", "[0]"
+    words = [f"{key}={value}" for key, value in given.items() if key in named or (rest and key not in columns)]
+    words = [word for word in words if not rest or word.partition("=")[0] not in columns] + [row] * rest
+    return f'        "{name}": {name}({", ".join(words)}){item},'
+
+
+def reward_text(specs: list[str], rows: list[dict], columns: list[str], group_size: int) -> str:
+    """verl_reward.py: the functions themselves, and verl's call."""
+    source, weights = embedded_rewards(specs)
+    fields = {row["extra_info"]["ground_truth_field"] for row in rows}
+    got = f"got rows with ground truth in {', '.join(sorted(fields))}"
+    need(len(fields) == 1, f"{got}; expected one column with --export")
+    gold, _, form = fields.pop().partition(":")
+    calls = "\n".join(call_of(find_reward(spec)[0], columns) for spec in specs)
+    is_text = rows[0]["extra_info"].get("prompt_is_text", False)
+    tail = with_values(
+        COMPUTE_SCORE,
+        verl=VERL,
+        columns=[name for name in columns if name != gold],
+        gold=repr("" if gold == "none" else gold),
+        is_json=bool(form),
+        weights=weights,
+        n=bits_of(group_size),
+        completion="solution_str" if is_text else '[{"role": "assistant", "content": solution_str}]',
+        parts=f"{{\n{calls}\n    }}",
+    )
+    return f"{source}\n\n{tail}"
+
+
+def trl_names(run: TrlRun, source: str, group: list[Override]) -> list[str]:
+    """The names of TRL's that the overrides of a setting follow from."""
+    keys = {override.key.lstrip("+") for override in group}
+    if source == "override":
+        written = {f"{override.key}={override.value}" for override in group}
+        return run.taken["override"] if written <= {*run.settings.get("override", [])} else []
+    beside = [name for name, key in DECIDED_BESIDE.items() if key in keys and name in run.taken]
+    return list(dict.fromkeys(name for setting in (source, *beside) for name in run.taken.get(setting, ())))
+
+
+def port_value(run: TrlRun, name: str) -> str:
+    """A value of TRL's as a cell, without this machine's folders."""
+    if name in run.expressions:
+        return f"`{run.expressions[name]}`".replace("|", "\\|")
+    value, origin = run.values[name], " (as many as GPUs)" if name == "processes" else " (default)"
+    if name.endswith("_dataset"):
+        value = Path(value).name if Path(value).is_file() else value
+    return f"{value!r}{'' if name in run.given else origin}".replace("|", "\\|")
+
+
+def flag_value(config: Config, name: str) -> str:
+    """A setting that a flag gave, without this machine's folders."""
+    value = getattr(config, name)
+    values = [str(item) for item in (value if isinstance(value, list) else [value])]
+    return " ".join(Path(item).name if Path(item.partition(":")[0]).exists() else item for item in values)
+
+
+def port_rows(
+    config: Config, run: TrlRun, overrides: list[Override], places: dict[str, str]
+) -> tuple[list[str], list[str]]:
+    """(rows of the table, each override once; names of TRL's that are in none of them)."""
+    rows, rest, shown = [], [], set()
+    for source in dict.fromkeys([*run.taken, *(override.source for override in overrides)]):
+        group = [override for override in overrides if override.source == source]
+        if not group:
+            continue
+        names = trl_names(run, source, group)
+        words = "<br>".join(f"`{override.text()}`" for override in group)
+        for place, variable in places.items():
+            words = words.replace(place, variable)
+        given = ", ".join(port_value(run, name) for name in names) or f"`{source}` here"
+        if names and source in run.overruled:
+            given += f"; here `--{source} {flag_value(config, source)}`"
+        (rows if names else rest).append(f"| {', '.join(names) or '—'} | {given} | {words} |")
+        shown |= {*names}
+    return rows + rest, [name for name in run.values if name in run.given and name not in shown]
+
+
+def port_text(
+    config: Config, run: TrlRun, overrides: list[Override], places: dict[str, str], checked: list[str]
+) -> str:
+    """port.md: each override of run.sh beside what it follows from, given or by default; the checks; the rest."""
+    rows, unshown = port_rows(config, run, overrides, places)
+    notes = [f"- {note}." for note in run.notes]
+    beside = ", ".join(f"`{name}`" for name in unshown if name not in run.lost)
+    if beside:
+        notes.append(f"- Of the machine or the log, or nothing with these values: {beside}.")
+    times = max(o.text().count("train.parquet") for o in overrides)
+    return with_values(
+        PORT,
+        source=Path(config.from_trl).name,
+        verl=VERL,
+        table="\n".join(rows),
+        checked="".join(f"- {sentence}.\n" for sentence in checked),
+        notes="\n".join(notes),
+        max_prompt=config.max_prompt_tokens,
+        correction="" if config.mismatch == "none" else "; the correction is on",
+        few=FEW.format(times=times) if times > 1 else "",
+    )
+
+
+def with_prompts(rows: list[dict]) -> list[dict]:
+    """Rows with the prompt in extra_info too, as verl gives a reward no other."""
+    for row in rows:
+        prompt = row["prompt"][0]["content"] if row["extra_info"].get("prompt_is_text") else row["prompt"]
+        row["extra_info"]["prompt_json"] = json.dumps(prompt, ensure_ascii=False)
+    return rows
+
+
+def standing_alone(config: Config, job: Layout, overrides: list[Override], count: int) -> list[Override]:
+    """Overrides without a file for validation where there is none.
+
+    verl starts no epoch of fewer rows than a step has prompts: such a file is listed as often as it takes.
+    """
+    kept, train = [], job.file("train.parquet")
+    times = math.ceil(config.batch_size // config.group_size / count)
+    for override in overrides:
+        if override.key == "data.train_files" and times > 1:
+            override = dataclasses.replace(override, value=[train] * times)
+        if override.key == "data.val_files" and not job.held_out:  # verl wants one
+            override = dataclasses.replace(override, value=train)
+        kept.append(override)
+    return kept
+
+
+def need_new_folder(folder: str) -> None:
+    there = ", ".join(name for name in FILES if folder and (Path(folder) / name).exists())
+    need(not there, f"got --export {folder}, which has {there}; expected none of them; try another folder")
+
+
+def tried(found: dict, findings: list[str]) -> list[str]:
+    """What the trial of an exported reward has shown."""
+    sentences = [*findings]
+    if found.get("raised"):
+        sentences.append(f"in a trial the reward raised at {found['raised']}; verl would drop such a row in silence")
+    if found.get("completions") and not findings:
+        seen = ", ".join(f"{score:g}" for score in found["scores"][:6])
+        rows = f"{found['completions']} completions of {found['rows']} rows"
+        sentences.append(f"The reward was tried: {rows} have the functions' weighted sum as their score ({seen} seen)")
+    return sentences
+
+
+def export_job(config: Config, run: TrlRun | None = None) -> int:
+    """--export: write run.sh, verl_reward.py, the data, and port.md of a TRL run; 3 where the reward raised in a trial.
+
+    Raises:
+        UserError: what cannot stand alone; a key that verl's configuration does not have, which is one of --override.
+    """
+    check_exportable(config)
+    need_new_folder(config.export)
+    folder = Path(config.export).resolve()
+    config.output_dir, config.cpus = str(folder / "run"), 1  # so that run.sh names the fewest CPUs that Ray needs
+    with tempfile.TemporaryDirectory() as job_folder:
+        place = Path(job_folder).resolve()
+        job, overrides = prepare_job(config, folder=place)
+        names = ["train.parquet", "val.parquet"] if job.held_out else ["train.parquet"]
+        splits = {name: with_prompts(parquet_rows(place / name)) for name in names}
+        rows = splits["train.parquet"]
+        reward = reward_text(reward_specs(config), rows, job.columns, config.group_size)
+        overrides = standing_alone(config, job, overrides, len(rows))
+        wrong = name_findings(overrides)
+        need(not wrong, "; ".join(text for _, text in wrong or []))
+        settings = json.loads((place / "settings.json").read_text(encoding="utf-8"))
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "verl_reward.py").write_text(reward, encoding="utf-8")
+        for name, split in splits.items():
+            write_parquet_file(split, folder / name)
+        write_parquet_file(rows, place / "train.parquet")
+        findings, found = try_job(place, export=str(folder / "verl_reward.py"))
+    checked = ([KEYS_CHECKED] if wrong is not None else []) + tried(found, findings)
+    if trained := settings.get("eval/trained_rows"):
+        shares = f"{trained} of {settings['held_out_rows']} evaluation prompts also occur in training"
+        checked.append(f"{shares}: the accuracy that verl logs is inflated")
+    places = {job.folder: "$HERE", str(folder): "$HERE"}
+    write_script(folder / "run.sh", script(config, job, overrides, places=places))
+    if run:
+        (folder / "port.md").write_text(port_text(config, run, overrides, places, checked), encoding="utf-8")
+        for file in (folder / "run").glob("trl_*"):  # they are in verl_reward.py and the data now
+            file.unlink()
+    for name in FILES:
+        if (folder / name).exists():
+            tell(folder / name)
+    for sentence in checked:
+        say(f"{'checked' if sentence.startswith(('Every', 'The')) else 'warning'}: {sentence}")
+    if found.get("raised"):
+        of_trl = run and "reward" not in run.overruled
+        file = config.from_trl if of_trl else reward_specs(config)[0].rpartition(":")[0]
+        got = "error: got a reward that raised, as told above; expected a score or None for each completion"
+        say(f"{got}; the files are written; try mending it in {file}, and an export to another folder")
+        return 3
+    say(f"start it in verl's environment: bash {folder / 'run.sh'}")
+    return 0
 
 
 # -------------------------------------------------------------- hand written (src/programs/verl_train/hand_written.py)
@@ -8780,319 +8451,12 @@ def shown_settings(composed) -> dict:
     return {k: OmegaConf.to_container(v) if OmegaConf.is_config(v) else v for k, v in values.items()}
 
 
-# -------------------------------------------------------------------------- submit (src/programs/verl_train/submit.py)
-
-
-def fetch(address: str, path: str, timeout: float) -> dict:
-    with urllib.request.urlopen(address.rstrip("/") + path, timeout=timeout) as answer:
-        return json.loads(answer.read())
-
-
-def need_cluster(address: str) -> None:
-    """Raise UserError within seconds unless a Ray dashboard answers there."""
-    got = f"got --submit {address!r}; expected the dashboard's address; try --submit http://HEAD:8265"
-    need(re.fullmatch(r"https?://[^/\s]+/?", address), got)
-    try:
-        version = fetch(address, "/api/version", 10)
-    except (OSError, ValueError) as error:
-        if getattr(error, "code", None) in (401, 403):  # it asks for a token, which Ray's own client sends
-            return
-        raise UserError(
-            f"got --submit {address}, where no Ray cluster answers ({error}); expected the address that "
-            "`ray start --head --dashboard-host=0.0.0.0` prints; try to open it in a browser"
-        ) from None
-    other = f"got --submit {address}, which answers {str(version)[:80]}; expected a Ray dashboard"
-    need("ray_version" in version, other)
-
-
-def cluster_findings(config: Config, address: str) -> list[str]:
-    """What the cluster lacks for the run; nothing where its dashboard does not tell."""
-    usage: dict = {}
-    for _ in range(10):  # a dashboard that has just begun knows of no machine yet
-        try:
-            status = fetch(address, "/api/cluster_status", 10)["data"]["clusterStatus"]
-            usage = status["loadMetricsReport"]["usage"]
-        except (OSError, ValueError, KeyError, TypeError):
-            return []
-        if "CPU" in usage:
-            break
-        time.sleep(1)
-    gpus = config.nodes * config.gpus_per_node
-    wanted = {"GPU": gpus, "CPU": cpus_needed(gpus, 1)}
-    totals = {name: usage.get(name, [0, 0])[1] for name in wanted}
-    return [
-        f"got a cluster with {totals[name]:g} {name}s; expected {count}, or Ray waits for ever"
-        for name, count in wanted.items()
-        if usage and totals[name] < count
-    ]
-
-
-def submit_job(config: Config) -> int:
-    """--submit: send the job folder to a Ray cluster, follow the log, and return as the job does."""
-    need_cluster(config.submit)
-    job, overrides = prepare_job(config, remote=True)
-    lacking = cluster_findings(config, config.submit)
-    need(not lacking, f"{'; '.join(lacking)}; try fewer --nodes or --gpus_per_node")
-    folder = Path(job.output) / "job"
-    say_findings(config, job.parameters)
-    say_local_paths(config, job)
-    need_sound_job(config, folder)
-    files = [path for path in folder.rglob("*") if path.is_file()]
-    names = sorted(str(path.relative_to(folder)) for path in files if "__pycache__" not in path.parts)
-    users = [name for name in names if name.startswith(("rewards_", "environment/", "own_"))]
-    say(f"note: your files that are sent: {', '.join(users)}")
-    size = sum(path.stat().st_size for path in files)
-    need(size < 500e6, f"got a job folder of {size / 1e6:.0f} MB; expected Ray's 500 MB at most; try less data")
-    try:
-        from ray.job_submission import JobStatus, JobSubmissionClient
-    except ImportError:
-        got = f"got a Python without ray ({sys.executable})"
-        raise UserError(f"{got}; expected the cluster's version; {INSTALL}") from None
-    (folder / "run.sh").unlink(missing_ok=True)
-    with without_variables("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS"):  # Ray would take them for the address given
-        client = JobSubmissionClient(config.submit)
-    runtime = {
-        "working_dir": str(folder),
-        "excludes": ["__pycache__", "*.sbatch", "*.log", "trial.json"],
-        "env_vars": environment(job) | {name: value for name, value in os.environ.items() if name.startswith("VERL_")},
-    }
-    words = ["python3", "-u", "-m", "verl.trainer.main_ppo", *(o.text() for o in overrides)]
-    name = client.submit_job(entrypoint=shlex.join(words), runtime_env=runtime)
-    say(f"submitted {name} to {config.submit}; to stop it: ray job stop --address {config.submit} {name}")
-    try:
-        log = follow(client, name)
-    except KeyboardInterrupt:
-        say(f"job {name} goes on; to stop it: ray job stop --address {config.submit} {name}")
-        return 130
-    status = client.get_job_status(name)
-    if status != JobStatus.SUCCEEDED:
-        log = log or client.get_job_logs(name)
-        tail = "\n".join(log.splitlines()[-30:])
-        say(f"{tail}\nerror: job {name} is {status.value}: {client.get_job_info(name).message}")
-        failure = reward_failure(log, Path(job.output) / REWARD_ERROR)
-        if failure:
-            say(f"error: {failure}")
-        return 3 if failure else 1
-    tell(json.dumps({"job": name, "status": status.value, "output_dir": job.output}))
-    return 0
-
-
-@contextlib.contextmanager
-def without_variables(*names: str):
-    """The process without these environment variables, until the block ends."""
-    held = {name: os.environ.pop(name) for name in names if name in os.environ}
-    if held:
-        say(f"note: {', '.join(f'{name} {value}' for name, value in held.items())} left aside for --submit")
-    try:
-        yield
-    finally:
-        os.environ.update(held)
-
-
-def say_local_paths(config: Config, job: Layout) -> None:
-    """Tell which folders of this machine the nodes of a cluster have to see."""
-    for name in ("model", "critic_model"):
-        value = getattr(config, name)
-        if value and Path(value).is_dir():
-            where = f"note: --{name} {Path(value).resolve()} is a folder of this machine and is not sent"
-            say(f"{where}; every node needs it at this path; try a hub id, or a file system that all share")
-    say(f"note: checkpoints and logs go to {job.output} on the nodes; with several it has to be shared")
-
-
-# what a process of the reward prints of itself, behind Ray's prefix, or as the error that ends the run
-FAILED_REWARD = re.compile(
-    r"^(?:\S*\(\w+ pid=[^)]*\)\S* )?(?:.*RuntimeError: .*?)?((?:REWARD|ENVIRONMENT) FAILED: .*)", re.MULTILINE
-)
-
-
-def reward_failure(log: str, error_file: Path) -> str:
-    """The words of a reward or environment that failed, from anywhere in a job's log or from its file; "" if none."""
-    with contextlib.suppress(OSError):  # there where the nodes share this machine's folders
-        return error_file.read_text(encoding="utf-8").strip()
-    match = FAILED_REWARD.search(log)
-    return match[1].strip() if match else ""
-
-
-class LostJob(UserError):
-    """The cluster no longer answers about a job, which may still run."""
-
-    code = 1
-
-
-def follow(client, name: str, pause: float = 2.0) -> str:
-    """Print a job's log as it grows, until the job ends; returns all of it. Half a minute without answer is endured."""
-    seen, log, missed = 0, "", 0
-    while True:
-        try:
-            ended = client.get_job_status(name).is_terminal()
-            log, missed = client.get_job_logs(name) or "", 0
-        except (OSError, RuntimeError) as error:  # those of requests are OSErrors
-            ended, missed = False, missed + 1
-            if missed > 15:
-                got = f"got no answer about job {name} ({error}); expected its status"
-                raise LostJob(f"{got}; it may still run; try ray job logs --follow {name}") from error
-        sys.stderr.write(log[seen:])
-        sys.stderr.flush()
-        seen = max(seen, len(log))
-        if ended:
-            return log
-        time.sleep(pause)
-
-
-# ---------------------------------------------------------------------------- slurm (src/programs/verl_train/slurm.py)
-
-SBATCH = r"""#!/usr/bin/env bash
-#SBATCH --job-name={name}
-#SBATCH --nodes={nodes}
-#SBATCH --ntasks-per-node=1
-#SBATCH --gpus-per-node={gpus}
-#SBATCH --cpus-per-task={cpus}
-#SBATCH --exclusive
-#SBATCH --output={output}/slurm-%j.log
-# Written by verl_train.py: a Ray node on each machine, then the run on the first. All see {output}.
-set -euo pipefail
-mapfile -t hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
-head=${hosts[0]}
-address=$(srun --nodes=1 --ntasks=1 -w "$head" hostname --ip-address | awk '{print $1}')
-port=${RAY_PORT:-6379}
-export RAY_ADDRESS="$address:$port"
-trap 'kill $(jobs -p) 2>/dev/null || true' EXIT
-
-srun --nodes=1 --ntasks=1 -w "$head" env -u RAY_ADDRESS ray start --head --node-ip-address="$address" --port="$port" \
-    --num-cpus={cpus} --num-gpus={gpus} --block &
-sleep "${RAY_WAIT:-10}"
-if (( SLURM_JOB_NUM_NODES > 1 )); then
-    srun --nodes=$((SLURM_JOB_NUM_NODES - 1)) --ntasks=$((SLURM_JOB_NUM_NODES - 1)) --exclude="$head" \
-        env -u RAY_ADDRESS ray start --address="$RAY_ADDRESS" --num-cpus={cpus} --num-gpus={gpus} --block &
-fi
-for (( i = 0; ; i++ )); do  # fewer GPUs than the run asks for, and Ray would wait for ever
-    found=$(ray status 2>/dev/null | sed -n 's|.*/\([0-9.]*\) GPU.*|\1|p' || true)
-    found=${found%%$'\n'*}
-    if awk -v found="${found:-0}" 'BEGIN { exit !(found >= {all_gpus}) }'; then break; fi
-    if (( i >= ${RAY_TRIES:-60} )); then echo "error: got ${found:-no} GPUs; expected {all_gpus}" >&2; exit 1; fi
-    sleep 5
-done
-srun --overlap --nodes=1 --ntasks=1 -w "$head" bash {script}
-"""
-
-
-def batch_file(config: Config, job: Layout) -> str:
-    least = cpus_needed(config.gpus_per_node, 1)
-    need(
-        not config.cpus or config.cpus >= least,
-        f"got --cpus {config.cpus}; expected {least} on each machine, or Ray waits for ever; try to leave --cpus out",
-    )
-    cpus = config.cpus or max(16, cpus_needed(config.gpus_per_node, 8))
-    return with_values(
-        SBATCH,
-        name=re.sub(r"[^\w.-]", "_", Path(job.output).name),
-        nodes=config.nodes,
-        gpus=config.gpus_per_node,
-        cpus=cpus,
-        all_gpus=config.nodes * config.gpus_per_node,
-        output=shlex.quote(job.output),
-        script=shlex.quote(f"{job.folder}/run.sh"),
-    )
-
-
-# -------------------------------------------------------------------------------- run (src/programs/verl_train/run.py)
-
-
-def run_local(config: Config) -> int:
-    """--run: the trainer as a child process; its output goes to the terminal and to verl.log."""
-    need_verl()
-    names = [value for _, key, value in map(split_override, config.override) if key == f"{ROLLOUT}.name"]
-    engine = (names or [config.verl_rollout])[-1]
-    need(not missing_engine(engine), f"got a Python without {engine}, which samples; expected it; {INSTALL}")
-    job, overrides = prepare_job(config)
-    folder, output = Path(job.folder), Path(job.output)
-    if address := os.environ.get("RAY_ADDRESS"):
-        say(f"note: RAY_ADDRESS {address} is left aside, as --run starts a Ray of its own; try --submit for a cluster")
-    say_findings(config, job.parameters)
-    need_sound_job(config, folder)
-    write_script(folder / "run.sh", script(config, job, overrides, shlex.quote(sys.executable)))
-    log, stopped = output / "verl.log", []
-    child = subprocess.Popen(
-        [str(folder / "run.sh")],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    )
-
-    def stop(signum, frame) -> None:
-        stopped.append(signum)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(child.pid, signal.SIGTERM if len(stopped) == 1 else signal.SIGKILL)
-
-    earlier = {n: signal.signal(n, stop) for n in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        with log.open("ab") as f, child:
-            for line in child.stdout:
-                f.write(line)
-                f.flush()
-                sys.stderr.buffer.write(line)
-                sys.stderr.flush()
-    finally:
-        for signum, handler in earlier.items():
-            signal.signal(signum, handler)
-    if stopped:
-        say(f"stopped by signal {stopped[0]}; go on from the newest checkpoint with --resume")
-        return 128 + stopped[0]
-    return finish(config, job, child.returncode)
-
-
-def finish(config: Config, job: Layout, code: int) -> int:
-    """Tell how a run ended, and copy its last policy to final/; returns the exit code."""
-    output = Path(job.output)
-    last = output / "checkpoints" / f"global_step_{config.steps}" / "actor"
-    failed = output / REWARD_ERROR
-    if failed.is_file():
-        say(f"error: {failed.read_text(encoding='utf-8').strip()}")
-        return 3
-    if code:
-        say(f"error: verl ended with exit code {code}; expected 0; its log is {output / 'verl.log'}")
-        return 1
-    if not last.is_dir():
-        say(f"error: got a run that ended without the checkpoint of step {config.steps}; expected {last}")
-        return 1
-    follow_umask(output / "checkpoints")
-    final = output / "final"
-    source = last / ("lora_adapter" if config.lora_rank else "huggingface")
-    if source.is_dir():
-        temporary = output / "final.tmp"
-        shutil.rmtree(temporary, ignore_errors=True)
-        shutil.copytree(source, temporary)
-        name_dtype(temporary)
-        follow_umask(temporary)
-        shutil.rmtree(final, ignore_errors=True)
-        os.replace(temporary, final)
-    summary = {"steps": config.steps, "checkpoint": str(last.parent), "final": str(final) if source.is_dir() else None}
-    tell(json.dumps(summary, indent=1))
-    return 0
-
-
-def name_dtype(folder: Path) -> None:
-    """Let config.json name the dtype of the weights beside it: verl writes bfloat16 there, whatever they are."""
-    weights, config = sorted(folder.glob("model*.safetensors")), folder / "config.json"
-    if not weights or not config.is_file():
-        return
-    entries = [entry for name, entry in safetensors_header(weights[0]).items() if name != "__metadata__"]
-    dtype = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}.get(entries[0]["dtype"])
-    settings = json.loads(config.read_text(encoding="utf-8"))
-    if dtype:
-        config.write_text(json.dumps(settings | {"dtype": dtype}, indent=2), encoding="utf-8")
-
-
 # ------------------------------------------------------------------------ command (src/programs/verl_train/command.py)
 
 
 def print_files(config: Config) -> int:
     """--print and --slurm: write the job folder and print the command, or the batch file."""
     job, overrides = prepare_job(config)
-    if config.slurm:  # Ray stands already: it refuses to be told its CPUs
-        own_ray = ("ray_kwargs.ray_init.num_cpus", "ray_kwargs.ray_init.address")
-        overrides = [o for o in overrides if o.key not in own_ray or o.source == "override"]
     text = script(config, job, overrides)
     write_script(Path(job.folder) / "run.sh", text)
     if config.slurm:

@@ -49,55 +49,48 @@ Exit codes: 0 RL can begin, 1 it can not yet (--resume --rounds N goes on), 2 ba
 """
 
 # Contents
-#       152-241  messages          Errors that a user can mend, each with its exit code, and what is said on stderr
-#       244-284  bundle            Where this bundle and its embedded model, data and rewards lie
-#       287-441  dialect           One setting under several names: ours, those of the pages, and TRL's. A program …
-#       444-627  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       630-942  processes         The processes of a run: device, CPU threads, sums, rows dealt out and gathered, …
-#      945-1009  exit codes        How a program ends: errors that a user can mend become a message and an exit code
-#     1012-1288  data files        Data files as UTF-8 bytes: unpacked, recoded, and refused by name where they hold …
-#     1291-1422  tables            Rows of CSV and TSV files: the separator, the header, and the cells below it
-#     1425-1605  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
-#     1608-1777  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1780-1983  question parts    Columns that look like a part of the question: texts to read before it, options, …
-#     1986-2174  chat              Chat templates: their settings, what they write for messages, and strings that …
-#     2177-2209  held out          Held-out prompts that also train: prompts compared by what they ask, counted, …
-#     2212-2291  prompts           Prompts as token ids, for training and held out
-#     2294-2372  pass rates        Pass rates of prompts: pass@k, the groups that teach, and what fits them: RL, a …
-#     2375-2426  text servers      Texts from OpenAI-compatible servers: one completion a request, a busy server is …
-#     2429-2635  user code         What a reward is given: texts, copies of the columns, and a state of the process …
-#     2638-2900  reward forms      The forms that a reward function may have, loading one, and its arguments
-#     2903-3180  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
-#     3183-3660  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     3663-3843  batches           Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
-#     3846-4143  key cache         Keys and values of texts while they are sampled: room to grow, prompts held once, …
-#     4146-4358  forward           One forward pass: attention that reads a prompt once, backbone, logits, log-probs …
-#     4361-4404  folding           LoRA folded into the weights while completions are sampled: a third of the kernels …
-#     4407-4643  cache probe       What the cache and the attention of a model can do, measured before anything is …
-#     4646-4887  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     4890-5052  sync check        Proof that a sampler has the policy's weights: checksums of each tensor, and …
-#     5055-5270  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     5273-5473  rollouts          Sampling and scoring the rows of a batch over all processes, slow rewards while …
-#     5476-5531  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5534-5552  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     5555-5817  memory            The memory that a run will need, from the shape of its networks
-#     5820-5879  plan              What --dry_run prints: the batch, the memory beside what the machine has, the …
-#     5882-6042  fit               Batch sizes that fit the memory: chosen, said in one line, and what cannot fit …
-#     6045-6170  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
-#     6173-6192  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     6195-6243  run end           What a run that went wrong says of itself at its end, by its last steps and its …
-#     6246-6256  paired tests      Intervals, paired tests, pass@k
-#     6259-6404  settings          Settings of the warm start and what contradicts what
-#     6407-6422  whole files       Files that appear whole or not at all
-#     6425-6447  leaks             Held-out prompts never train: compared by their text, and but for case, white …
-#     6450-6547  solutions         Solutions as token ids: what the RL trainers' prompt is followed by, and the end …
-#     6550-6721  workshop          What a run works with: the policy of a round, who samples with it, where its files …
-#     6724-6875  samples           Samples of a round: drawn in parts that are written as they come, then chosen
-#     6878-6970  measure           Where the model stands on held-out prompts, and whether RL can take over
-#     6973-7153  supervise         A round's training: TRL's SFTTrainer on token ids that are made here
-#     7156-7206  handover          What comes after the warm start: final/, and the command of the RL run
-#     7209-7299  dry run           --dry_run: settings, what a round samples and trains, memory
-#     7302-7476  run               The rounds and the command line
+#       145-234  messages          Errors that a user can mend, each with its exit code, and what is said on stderr
+#       237-277  bundle            Where this bundle and its embedded model, data and rewards lie
+#       280-434  dialect           One setting under several names: ours, those of the pages, and TRL's. A program …
+#       437-620  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       623-935  processes         The processes of a run: device, CPU threads, sums, rows dealt out and gathered, …
+#      938-1002  exit codes        How a program ends: errors that a user can mend become a message and an exit code
+#     1005-1139  data files        Data files as text: unpacked, decoded, and refused by name where they hold no data …
+#     1142-1246  tables            Rows of CSV and TSV files: the separator, the header, and the cells below it
+#     1249-1374  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1377-1625  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1628-1825  question parts    Columns that look like a part of the question: texts to read before it, options, …
+#     1828-2016  chat              Chat templates: their settings, what they write for messages, and strings that …
+#     2019-2051  held out          Held-out prompts that also train: prompts compared by what they ask, counted, …
+#     2054-2133  prompts           Prompts as token ids, for training and held out
+#     2136-2214  pass rates        Pass rates of prompts: pass@k, the groups that teach, and what fits them: RL, a …
+#     2217-2268  text servers      Texts from OpenAI-compatible servers: one completion a request, a busy server is …
+#     2271-2477  user code         What a reward is given: texts, copies of the columns, and a state of the process …
+#     2480-2742  reward forms      The forms that a reward function may have, loading one, and its arguments
+#     2745-3022  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
+#     3025-3502  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     3505-3685  batches           Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
+#     3688-3985  key cache         Keys and values of texts while they are sampled: room to grow, prompts held once, …
+#     3988-4200  forward           One forward pass: attention that reads a prompt once, backbone, logits, log-probs …
+#     4203-4246  folding           LoRA folded into the weights while completions are sampled: a third of the kernels …
+#     4249-4485  cache probe       What the cache and the attention of a model can do, measured before anything is …
+#     4488-4729  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     4732-4894  sync check        Proof that a sampler has the policy's weights: checksums of each tensor, and …
+#     4897-5116  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     5119-5319  rollouts          Sampling and scoring the rows of a batch over all processes, slow rewards while …
+#     5322-5377  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5380-5398  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     5401-5674  memory            The memory that a run will need, from the shape of its networks
+#     5677-5749  plan              What --dry_run prints: the batch, the memory beside what the machine has, the …
+#     5752-5922  fit               Batch sizes that fit the memory: chosen, said in one line, and what cannot fit …
+#     5925-6050  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
+#     6053-6072  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     6075-6199  settings          Settings of the warm start and what contradicts what
+#     6202-6332  solutions         Prompts that may train, and solutions as token ids behind them, with the end token
+#     6335-6518  workshop          What a run works with: the policy of a round, who samples with it, its files, and …
+#     6521-6746  samples           Samples of a round, written in parts as they come, what is kept of them, and …
+#     6749-6905  supervise         A round's training: TRL's SFTTrainer on token ids that are made here
+#     6908-7173  run               The memory and the plan, the rounds, what they hand over to RL, and the command line
 
 import argparse
 import asyncio
@@ -1012,54 +1005,38 @@ def code_of(error: BaseException, mend: str, stopped: str) -> int:
 # --------------------------------------------------------------------------- data files (src/parts/data/data_files.py)
 
 HEAD_BYTES = 1 << 18  # bytes at the beginning of a file that tell what it is
-EXPORT, UNPACK, SHEET = "exporting its rows as JSONL", "unpacking it first", "saving the sheet as CSV UTF-8"
-# first bytes -> what such a file is, and what to do with it; other binary files are told by their zero bytes
-BINARIES = {
-    rb"PAR1": ("a parquet file", "a name that ends in .parquet"),
-    rb"%PDF-": ("a PDF", EXPORT),
-    rb"PK\x03\x04.*(xl/|\[Content_Types\])": ("an Excel workbook", SHEET),
-    rb"PK\x03\x04": ("a zip archive", UNPACK),
-    rb"\xd0\xcf\x11\xe0\xa1\xb1": ("an old Office file (.xls, .doc)", SHEET),
-    rb"ARROW1|\xff\xff\xff\xff": ("an Arrow file", EXPORT),
-    rb".{4}\0\0\0\0\{\"": ("a safetensors file", EXPORT),
-    rb"\x80[\x02-\x05]": ("a pickle, which is never opened", EXPORT),
-    rb"BZh|\xfd7zXZ|7z\xbc\xaf|Rar!|.{257}ustar": ("an archive", UNPACK),
-}
+MAX_BYTES = 8 << 30  # what one packed or parquet file may unpack to
+EXPORT = "unpacking it, or exporting its rows as JSONL or CSV UTF-8"
+# PDF, zip and Excel, old Office, Arrow, pickle, bzip2, xz, 7z, RAR, zstd; other binary files have zero bytes
+BINARY = re.compile(
+    rb"%PDF-|\x28\xb5\x2f\xfd|PK\x03\x04|\xd0\xcf\x11\xe0|ARROW1|\x80[\x02-\x05]|BZh|\xfd7zXZ|7z\xbc\xaf|Rar!"
+)
 POINTERS = {
     rb"version https://(git-lfs|hawser)\.github\.com/spec/": ("a pointer of Git LFS", "`git lfs pull` in its folder"),
     rb"[./]*(\.git|annex)/[\w./-]*objects/\S*\s*\Z": ("a pointer of git-annex", "`git annex get` in its folder"),
 }
-MARKUP = re.compile(rb"\s*<(!doctype|html|\?xml|head\b|body\b|error\b)", re.IGNORECASE)
-MARKUP_LINE = re.compile(rb"\s*(<[^<>]*>\s*)+(\n|\Z)")
+PAGE = re.compile(rb"\s*<(!doctype html|html|\?xml|head|body|error)\b[^\n]*>\s*(\n|\Z)", re.IGNORECASE)
 REPLY = re.compile(
-    rb"\s*([1-5]\d\d:? |entry |repository |page )?(not found|forbidden|unauthorized|bad (request|gateway)|gone|"
-    rb"internal server error|service unavailable|too many requests|gateway time-?out|"
-    rb"invalid username or password)\.?\s*\Z",
-    re.IGNORECASE,
+    rb"\s*([1-5]\d\d:? |entry |repository |page )?(not found|forbidden|unauthorized)\s*\Z", re.IGNORECASE
 )
-REASON_KEYS = ("error", "errors", "message", "detail")
-REPLY_KEYS = {
-    *(*REASON_KEYS, "code", "status", "statusCode", "status_code", "type", "title", "documentation_url", "path"),
-    *("request_id", "requestId", "traceId", "timestamp", "success", "cause"),
-}
 # columns of prompts: those that always ask, and those that do in one file and are a word about the rows in another
 ASKS = {
     *("prompt", "question", "problem", "query", "instruction", "messages", "conversations", "conversation"),
     *("chosen", "completion"),
 }
 WEAK = {"text", "input", "description"}
-TEXT_CODECS = ("cp1252", "cp1250", "cp1251", "gb18030", "cp932", "big5", "euc_kr", "euc_jp")  # what spreadsheets write
-EASTERN = re.compile("[a-z][¡¢£¥ª¯²³¹º¼½¾¿Ÿ][a-z]")  # Polish, Czech or Hungarian letters, read as CP1252
+OTHER_ENCODING = "data_loader.py --encoding NAME, such as cp1252 or gb18030, if the whole file is in it"
+OTHER_BYTES = re.compile("[\udc80-\udcff]")  # as surrogateescape reads bytes that the encoding does not have
 
 
 class Unpacked(io.RawIOBase):
-    """The bytes of a chunk iterator as a file; what cannot be unpacked is a UserError that names the file."""
+    """Unpacked bytes, at most MAX_BYTES; what cannot be unpacked is a UserError that names the file."""
 
-    def __init__(self, chunks: Iterator[bytes], name: str, inner):
-        self.chunks, self.name, self.rest, self.inner = chunks, name, b"", inner
+    def __init__(self, stream, name: str):
+        self.stream, self.name, self.total = stream, name, 0
 
     def close(self) -> None:
-        self.inner.close()
+        self.stream.close()
         super().close()
 
     def readable(self) -> bool:
@@ -1067,58 +1044,26 @@ class Unpacked(io.RawIOBase):
 
     def readinto(self, buffer) -> int:
         try:
-            while not self.rest and (chunk := next(self.chunks, None)) is not None:
-                self.rest = chunk
-        except UserError:
-            raise
-        except Exception as error:  # zlib, gzip, zstandard, codecs and the system each have their own
-            advice = "; try another --encoding" if isinstance(error, UnicodeDecodeError) else ""
-            got = f"{self.name}: got bytes that cannot be read ({error})"
-            raise UserError(f"{got}; expected an intact file{advice}") from None
-        size = min(len(buffer), len(self.rest))
-        buffer[:size], self.rest = self.rest[:size], self.rest[size:]
-        return size
+            data = self.stream.read(len(buffer))
+        except Exception as error:  # zlib, gzip and the system each have their own
+            got = f"{self.name}: got compressed bytes that cannot be read ({error})"
+            raise UserError(f"{got}; expected an intact file") from None
+        self.total += len(data)
+        got = f"{self.name}: got more than {MAX_BYTES} unpacked bytes"
+        need(self.total <= MAX_BYTES, f"{got}; expected at most that many; try unpacking it if the file is yours")
+        buffer[: len(data)] = data
+        return len(data)
 
 
-def bounded(stream, name: str, limit: int) -> Iterator[bytes]:
-    """Chunks of an unpacked stream; UserError once there is more than the limit."""
-    total = 0
-    while chunk := stream.read(1 << 18):
-        total += len(chunk)
-        got = f"{name}: got more than {limit} unpacked bytes"
-        need(total <= limit, f"{got}; expected at most max_bytes; try --max_bytes if the file is yours")
-        yield chunk
+def open_text(source: str, form: str | None, encoding: str | None = None, sure: bool = False) -> tuple:
+    """Open a file or stdin (`-`) as text without a byte order mark; returns (stream, form).
 
-
-def recoded(stream, codec: str) -> Iterator[bytes]:
-    """Text of another encoding as UTF-8."""
-    chunks = iter(lambda: stream.read(1 << 18), b"")
-    yield from (text.encode() for text in codecs.iterdecode(chunks, codec))
-
-
-def zstd_stream(raw, name: str):
-    """A reader of zstd data: Python 3.14 has one, the package zstandard another."""
-    with contextlib.suppress(ImportError):
-        return importlib.import_module("compression.zstd").ZstdFile(raw)
-    try:
-        zstandard = importlib.import_module("zstandard")
-    except ImportError:
-        advice = "try `pip install zstandard`, or unpack it first"
-        raise UserError(f"{name}: got zstd data; expected the package zstandard; {advice}") from None
-    return zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True)
-
-
-def open_data(
-    source: str, form: str | None, max_bytes: int = 8 << 30, encoding: str | None = None, sure: bool = False
-) -> tuple:
-    """Open a file or stdin (`-`) as UTF-8 bytes without a byte order mark; returns (stream, form).
-
-    Packing and encoding are told from the bytes, as names are often wrong. Without a form (stdin) it is told too;
-    `sure` takes the form as it is.
+    Packing is told from the bytes, as names are often wrong; text is UTF-8, or UTF-16 with a byte order mark, unless
+    an encoding is given. Bytes that it does not have stay as lone surrogates, see `flaw_of_bytes`. Without a form
+    (stdin) it is told too; `sure` takes the form as it is.
 
     Raises:
-        UserError: it holds no rows whatever its name says, such as a pointer of Git LFS, an error page or a pickle, or
-            its encoding cannot be told.
+        UserError: it holds no rows whatever its name says, such as a pointer of Git LFS, an HTML page or a pickle.
     """
     name = "stdin" if source == "-" else source
     with contextlib.ExitStack() as opened:
@@ -1127,214 +1072,108 @@ def open_data(
             head = opened.enter_context(raw).peek(HEAD_BYTES)
         except OSError as error:
             raise UserError(f"got {name}: {error.strerror}; expected a readable file") from None
-        if head[:2] == b"\x1f\x8b" or head[:4] == b"\x28\xb5\x2f\xfd":
-            stream = gzip.GzipFile(fileobj=raw) if head[:2] == b"\x1f\x8b" else zstd_stream(raw, name)
-            raw = io.BufferedReader(Unpacked(bounded(stream, name, max_bytes), name, raw), HEAD_BYTES)
+        if head[:2] == b"\x1f\x8b":
+            raw = io.BufferedReader(Unpacked(gzip.GzipFile(fileobj=raw), name), HEAD_BYTES)
             head = raw.peek(HEAD_BYTES)
-        refuse_no_data(head, name, form)
-        if codec := encoding or codec_of(head, name, form or ("jsonl" if head.lstrip()[:1] in (b"{", b"[") else "txt")):
-            raw = io.BufferedReader(Unpacked(recoded(raw, codec), name, raw), HEAD_BYTES)
-            head = raw.peek(HEAD_BYTES)
-            refuse_no_data(head, name, form)
-        elif head.startswith(codecs.BOM_UTF8):
-            head = head[raw.readinto(bytearray(len(codecs.BOM_UTF8))) :]
-        form = form if sure else form_of_text(head, name, form)
+        wide = head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) and head[2:4] != b"\0\0"
+        told, encoding = bool(encoding), encoding or ("utf-16" if wide else "utf-8-sig")
+        text = codecs.getincrementaldecoder(encoding)("replace").decode(head)
+        refuse_no_data(text.encode() if told or wide else head.removeprefix(codecs.BOM_UTF8), name, form)
+        form = form if sure else form_of_text(text, name, form)
         opened.pop_all()
-    return raw, form
+    newline = "" if form in ("csv", "tsv") else "\n"
+    return io.TextIOWrapper(raw, encoding, "surrogateescape", newline=newline), form
 
 
-def form_of_text(head: bytes, name: str, form: str | None) -> str:
+def flaw_of_bytes(text: str) -> str | None:
+    """What is wrong with a text of `open_text` that has a byte which is not of its encoding."""
+    other = OTHER_BYTES.search(text)
+    return other and f"byte {ord(other[0]) - 0xDC00:#04x}, which is not UTF-8"
+
+
+def form_of_text(head: str, name: str, form: str | None) -> str:
     """The form that a text shows, where it has no name that tells it, or one that tells which JSON it is."""
-    start = head.lstrip()[:1]
+    text = head.lstrip()
     if form is None:
-        form = "jsonl" if start in (b"{", b"[") else "txt"
-    elif form in ("txt", "csv", "tsv") and holds_json(head):
+        form = "jsonl" if text.startswith(("{", "[")) else "txt"
+    elif form in ("txt", "csv", "tsv") and holds_json(text):
         got = f"{name}: got JSON in a file that is read as {form}"
         raise UserError(f"{got}; expected text; try renaming it to end in .json")
     if form == "txt":
-        names = re.split(r"[,;\t]", head.partition(b"\n")[0].decode("utf-8", "replace").strip().lower())
+        names = re.split(r"[,;\t]", text.partition("\n")[0].strip().lower())
         got = f"{name}: got a first line of column names, {', '.join(names)[:60]}, in a file of one prompt a line"
         is_table = len(names) > 1 and {*names} & (ASKS | WEAK) and all(map(str.isidentifier, names))
         need(not is_table, f"{got}; expected prompts; try --input_format csv, or renaming it to end in .csv")
-    return "json" if form == "jsonl" and not begins_lines(head) else form
+    if form == "jsonl":  # or an array or object over several lines
+        first, _, rest = text.partition("\n")
+        return "jsonl" if rest.strip() and first.rstrip().endswith(("]", "}")) else "json"
+    return form
 
 
-def holds_json(head: bytes) -> bool:
+def holds_json(text: str) -> bool:
     """Whether a text is JSON: its first line is an object or array, or all of it is one."""
-    text = head.decode("utf-8", "replace").strip()
     if not text.startswith(("{", "[")):
         return False
     for part in (text.partition("\n")[0], text):
         with contextlib.suppress(ValueError, RecursionError):
             return isinstance(json.loads(part), dict | list)
-    return len(head) >= HEAD_BYTES  # a first line longer than that
-
-
-def begins_lines(head: bytes) -> bool:
-    """Whether a JSON file has a value on its first line, not an array or object over several lines."""
-    first, _, rest = head.lstrip().partition(b"\n")
-    if first[:1] == b"[":
-        return bool(rest.strip()) and first.rstrip().endswith(b"]")
-    return first.strip() != b"{"
+    return len(text) >= HEAD_BYTES  # a first line longer than that
 
 
 def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
     """Raise UserError where the first bytes are those of something that holds no rows."""
-    is_binary = not head.isascii() or b"\0" in head or head.startswith(b"%PDF-")
-    again = "downloading it again, and look at the file first"
-    fits = (pair for first, pair in BINARIES.items() if is_binary and re.match(first, head, re.DOTALL))
-    kind, advice = next(fits, (None, ""))
-    if kind == "a parquet file" and form == "parquet":
-        return
-    if kind is None:
-        kind, advice = next((pair for start, pair in POINTERS.items() if re.match(start, head)), (None, again))
-    if kind is None and MARKUP.match(head) and (form not in ("txt", None) or is_page(head)):
+    kind, advice = None, "downloading it again, and look at the file first"
+    if head.startswith(b"PAR1"):
+        kind, advice = "a parquet file", "a name that ends in .parquet"
+        if form == "parquet":
+            return
+    elif BINARY.match(head) or b"\0" in head[:1024]:
+        kind = "a binary file (a workbook, PDF, archive, pickle or the like), or UTF-16 without its mark"
+        advice = f"{EXPORT}, or --encoding utf-16-le"
+    elif pointer := next((pair for start, pair in POINTERS.items() if re.match(start, head)), None):
+        kind, advice = pointer
+    elif PAGE.match(head):
         kind = "an HTML or XML page"
-    if kind is None and len(head) < 10_000 and (REPLY.match(head) or is_reply(head)):
+    elif REPLY.match(head):
         kind = f"a server's error message, {head[:80].decode('utf-8', 'replace').strip()!r}"
     need(kind is None, f"{name}: got {kind}; expected rows of data as {form or 'text'}; try {advice}")
-
-
-def is_page(head: bytes) -> bool:
-    """Whether a text that begins with markup is a page, not prompts about some."""
-    closed = head.lower().count(b"</html>")
-    lines = [line for line in head.split(b"\n") if line.strip()]
-    if len(lines) == 1:
-        return closed < 2 and head.rstrip().endswith(b">")
-    tags = sum(line.lstrip().startswith(b"<") for line in lines)
-    ends = closed == 0 or (closed == 1 and head.rstrip().endswith(b">"))
-    return ends and 2 * tags >= len(lines) and bool(MARKUP_LINE.match(lines[0]))
-
-
-def is_reply(head: bytes) -> bool:
-    """Whether a file is one JSON object that only says what went wrong."""
-    if not head.lstrip().startswith(b"{"):
-        return False
-    try:
-        value = json.loads(head)
-    except (ValueError, RecursionError):
-        return False
-    failed = {"error", "errors"} & value.keys() and not value.keys() & {*ASKS, *WEAK, "data", "rows"}
-    return bool(failed) or (value.keys() <= REPLY_KEYS and any(key in value for key in REASON_KEYS))
-
-
-def codec_of(head: bytes, name: str, form: str) -> str | None:
-    """What a file has to be decoded by; None for UTF-8, and where its flaws are those of single rows.
-
-    JSON is UTF-8, or UTF-16 with a byte order mark; of spreadsheets and texts other encodings are told, and said.
-    """
-    need(head[:4] not in (b"\xff\xfe\0\0", b"\0\0\xfe\xff"), f"{name}: got UTF-32; expected UTF-8 or UTF-16")
-    if head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
-        return "utf-16"
-    got, advice = (
-        f"{name}: got bytes that are not UTF-8",
-        f"try python scripts/data_loader.py {name} --out clean.jsonl --encoding",
-    )
-    if wide := utf16_of(head):
-        wrong = f"{got} but UTF-16 without a byte order mark; expected UTF-8; {advice} {wide}"
-        need(form in ("csv", "tsv", "txt"), wrong)
-        say(f"{name}: read as {wide.upper()}")
-        return wide
-    bad, good = utf8_counts(head)
-    is_binary = b"\0" in head[:1024] and head.lstrip()[:1] not in (b"{", b"[")
-    need(not is_binary, f"{name}: got some binary file; expected rows of data as {form}; try {EXPORT}")
-    if bad < 2 or good >= bad or form in ("json", "jsonl"):
-        return None
-    near = near_codecs(head)
-    if good and near and {*near} <= {"cp1252", "cp1250"}:
-        return None  # UTF-8 with flaws: in a text of such bytes nothing looks like UTF-8
-    likely = f", perhaps {' or '.join(near)}" if near else ""
-    need(len(near) == 1, f"{got}{likely}; expected UTF-8; {advice} {near[0] if near else 'cp1252'}, or another's name")
-    say(f"{name}: read as {near[0].upper()}")
-    return near[0]
-
-
-def utf16_of(head: bytes) -> str | None:
-    """UTF-16 without a mark, by the zero bytes of its line feeds and Latin letters; else None."""
-    for codec, zeros, others in (("utf-16-le", head[1::2], head[::2]), ("utf-16-be", head[::2], head[1::2])):
-        if zeros.count(0) > 10 * others.count(0) and zeros.count(0) > len(zeros) / 20:
-            with contextlib.suppress(UnicodeDecodeError):
-                codecs.getincrementaldecoder(codec)().decode(head, final=False)
-                return codec
-    return None
-
-
-def utf8_counts(head: bytes) -> tuple[int, int]:
-    """In how many places a text is not UTF-8, and how many characters of several bytes it has besides."""
-    if len(head) >= HEAD_BYTES:  # the last character may be cut
-        head = head[: head.rfind(b"\n") + 1] or head[:-4]
-    text = head.decode("utf-8", "surrogateescape")
-    places = [len(run) for run in re.findall("[\udc80-\udcff]+", text)]
-    good = len(re.findall("[^\0-\x7f\udc80-\udcff]", text)) if places else 0
-    return sum(max(1, size // 2) for size in places), good  # a character that is cut leaves 3 bytes at most
-
-
-def near_codecs(head: bytes) -> list[str]:
-    """The encodings that a text may well be in, by charset-normalizer; more than one where it cannot be told."""
-    try:
-        normalizer = importlib.import_module("charset_normalizer")
-    except ImportError:
-        return []
-    lines = [line for line in head.split(b"\n") if not line.isascii()]
-    sample = b"\n".join(lines[:-1] if len(head) >= HEAD_BYTES else lines)[: 1 << 16]
-    matches = [*normalizer.from_bytes(sample, cp_isolation=TEXT_CODECS)]
-    ranks = [match.chaos - match.coherence for match in matches]
-    near = [match for match, rank in zip(matches, ranks, strict=True) if rank <= min(ranks) + 0.08]
-    names = {name for match in near for name in match.could_be_from_charset}
-    if names <= {"cp1252", "cp1250"}:
-        if EASTERN.search(sample.decode("cp1252", "replace")):
-            return ["cp1250"]
-        return ["cp1252"] if "cp1252" in names else ["cp1252", "cp1250"]
-    return sorted(match.encoding for match in near)
 
 
 # ----------------------------------------------------------------------------------- tables (src/parts/data/tables.py)
 
 SEPARATORS = (",", ";", "\t", "|")
-MARK = re.compile(r'"?sep=(.)"?[\r\n]*\Z')  # Excel's first line
 LONGEST_CELL = 256 << 20  # characters of a cell
-# what tells a header from a title above it, and from a row of data
+# names of columns, which no row of data holds
 HEADER_NAMES = {*ASKS, *WEAK, "answer", "response", "output", "solution", "rejected", "choices", "id"}
-OTHER_ENCODING = "data_loader.py --encoding cp1252, or another's name, if the whole file is in it"
-OTHER_BYTES = re.compile("[\udc80-\udcff]")
 
 
-def table_rows(stream, name: str, delimiter: str, chosen: str | None = None) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """(line, row) below the header of a CSV file; every cell is text. A row that does not fit comes as its flaw.
+def table_rows(text: str, name: str, delimiter: str, chosen: str | None = None) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """(line, row) below the header of a CSV text; every cell is text. A row that does not fit comes as its flaw.
 
     Args:
-        stream: UTF-8 bytes that can be peeked at.
         name: what messages call the file.
-        delimiter: what stands between cells, unless the file says or shows otherwise.
+        delimiter: what stands between cells, unless the file shows otherwise.
         chosen: the same, whatever the file shows.
     """
     csv.field_size_limit(LONGEST_CELL)
-    head = stream.peek(1 << 20).decode("utf-8", "surrogateescape")
-    with io.TextIOWrapper(stream, "utf-8", "surrogateescape", newline="") as lines:
-        above = 0
-        if mark := MARK.match(head.partition("\n")[0]):
-            lines.readline()
-            head, above, chosen = head.partition("\n")[2], 1, chosen or mark[1]
-        used = chosen or separator_of(head, delimiter, name)
-        if used != delimiter:
-            say(f"{name}: read with {used!r} between the columns")
-        records = first_records(head, used)
-        at = header_at(records)
-        padded = at < len(records) and len(records[at]) > 1 and all(cell[:1] == " " for cell in records[at][1:])
-        reader = csv.reader(lines, delimiter=used, strict=True, skipinitialspace=padded)
-        try:
-            header = next(itertools.islice((cells for cells in reader if any(cells)), at, None), [])
-        except csv.Error as error:
-            raise UserError(f"{name}:1: got a header that is not valid CSV ({error}); expected column names") from None
-        where = f"{name}:{reader.line_num + above}"
-        if at:
-            say(f"{where}: taken for the header; what stands above it is left out")
-        yield from body(reader, column_names(header, where), used, above)
+    used = chosen or separator_of(text, delimiter, name)
+    if used != delimiter:
+        say(f"{name}: read with {used!r} between the columns")
+    first = next(iter(first_records(text, used)), [])
+    padded = len(first) > 1 and all(cell[:1] == " " for cell in first[1:])
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=used, strict=True, skipinitialspace=padded)
+    try:
+        header = next((cells for cells in reader if any(cells)), [])
+    except csv.Error as error:
+        raise UserError(f"{name}:1: got a header that is not valid CSV ({error}); expected column names") from None
+    yield from body(reader, column_names(header, f"{name}:{reader.line_num}"), used)
 
 
 def column_names(header: list[str], where: str) -> list[str]:
     """The names of the columns: without blanks around them, and without the empty columns that spreadsheets append."""
     names = filled([cell.strip() for cell in header])
+    flaw = flaw_of_bytes("".join(names))
+    need(not flaw, f"{where}: got {flaw}; expected UTF-8 text; try {OTHER_ENCODING}")
     twice = [column for column, count in Counter(names).items() if count > 1]
     need(not twice, f"{where}: got the column {twice[:1]} twice; expected each name once; try renaming one")
     text = next((cell for cell in names if len(cell) > 60 or cell[-1:] in tuple(".?!:。？！")), None)
@@ -1345,17 +1184,16 @@ def column_names(header: list[str], where: str) -> list[str]:
     return names
 
 
-def body(reader, names: list[str], delimiter: str, above: int) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """The rows below the header; `above` lines were read before the reader saw the file."""
+def body(reader, names: list[str], delimiter: str) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """The rows below the header."""
     while True:
         start = reader.line_num
-        line = start + above + 1
         try:
             cells = next(reader)
         except StopIteration:
             return
         except csv.Error as error:
-            yield line, RowFlaw("row", f"no CSV ({error})", "RFC 4180 quoting", 'quotes as ""')
+            yield start + 1, RowFlaw("row", f"no CSV ({error})", "RFC 4180 quoting", 'quotes as ""')
             if reader.line_num == start:
                 return
             continue
@@ -1363,17 +1201,14 @@ def body(reader, names: list[str], delimiter: str, above: int) -> Iterator[tuple
             continue
         if len(cells) > len(names):
             cells = cells[: len(names)] + filled(cells[len(names) :])
-        if other := OTHER_BYTES.search("".join(cells)):
-            got = f"byte {ord(other[0]) - 0xDC00:#04x}, which is not UTF-8"
-            yield (
-                line,
-                RowFlaw("row", got, "UTF-8 text", OTHER_ENCODING),
-            )
+        if flaw := flaw_of_bytes("".join(cells)):
+            yield start + 1, RowFlaw("row", flaw, "UTF-8 text", OTHER_ENCODING)
         elif len(cells) != len(names):
-            advice = f"quoting fields that hold {delimiter!r}"
-            yield line, RowFlaw("row", f"{len(cells)} fields", f"{len(names)} as in the header", advice)
+            expected = f"{len(names)} as in the header {', '.join(names)[:60]}"
+            advice = f"quoting fields that hold {delimiter!r}, or a header alone in the first line"
+            yield start + 1, RowFlaw("row", f"{len(cells)} fields", expected, advice)
         else:
-            yield line, dict(zip(names, cells, strict=True))
+            yield start + 1, dict(zip(names, cells, strict=True))
 
 
 def filled(cells: list[str]) -> list[str]:
@@ -1382,32 +1217,21 @@ def filled(cells: list[str]) -> list[str]:
     return cells[:size]
 
 
-def first_records(head: str, delimiter: str) -> list[list[str]]:
-    """Return the first non-empty records, up to the first that is not valid CSV."""
-    records = []
+def first_records(text: str, delimiter: str) -> list[list[str]]:
+    """Return the first 50 records that are not empty, up to the first that is not valid CSV."""
+    reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True), []
     try:
-        for cells in itertools.islice(csv.reader(io.StringIO(head, newline=""), delimiter=delimiter, strict=True), 50):
-            if any(cells):
-                records.append(cells)
+        records += (cells for cells in itertools.islice(reader, 50) if any(cells))
     except csv.Error:
         pass
     return records
 
 
-def header_at(records: list[list[str]]) -> int:
-    """Which record is the header: the first, unless that is a title above known column names."""
-    if not records or len(filled(records[0])) > 1 or records[0][0].strip().casefold() in HEADER_NAMES:
-        return 0
-    known = (len(cells) > 1 and HEADER_NAMES & {cell.strip().casefold() for cell in cells} for cells in records[:10])
-    return next((number for number, is_header in enumerate(known) if is_header), 0)
-
-
-def separator_of(head: str, delimiter: str, name: str) -> str:
+def separator_of(text: str, delimiter: str, name: str) -> str:
     """What stands between the columns: as expected where that parts the header, else what parts all rows alike."""
     parted, steady = [], []
     for separator in dict.fromkeys((delimiter, *SEPARATORS)):
-        records = first_records(head, separator)
-        table = records[header_at(records) :]
+        table = first_records(text, separator)
         width = len(filled(table[0])) if table else 0
         if width > 1:
             parted.append(separator)
@@ -1425,112 +1249,72 @@ def separator_of(head: str, delimiter: str, name: str) -> str:
 # ------------------------------------------------------------------------- nested rows (src/parts/data/nested_rows.py)
 
 ANSWERED = {"answer", "solution", "completion", "response", "output", "chosen"}
-NESTED = {"paragraphs", "qas", "qa_pairs", "questions"}
 LISTS = {
     *("data", "rows", "examples", "samples", "items", "records", "instances", "entries", "tasks", "problems"),
-    *("prompts", "dataset", "train", "test", "validation", "valid", "dev", "eval", *NESTED),
+    *("prompts", "dataset", "train", "test", "validation", "valid", "dev", "eval"),
 }
-CONTEXT = ("text", "context", "passage", "article", "story", "paragraph", "document", "table", "background", "body")
+CONTEXT = {"context", "passage", "article", "story", "paragraphs", "document", "table", "background", "body"}
 CHAT = re.compile(r"""\s*(?:\[\s*)?\{\s*(["'])(role|from|content|value)\1\s*:""")
-# what begins a turn in dialogues that are one text: HH-RLHF, Guanaco and Alpaca, ChatML, Llama 3, Llama 2, Glaive
-TURNS = (
-    r"(?:\A|\n\n)(Human|Assistant): ?",
-    r"### ?(Human|User|Assistant|System|Instruction|Input|Response): ?",
-    r"<\|im_start\|>(\w+)\n",
-    r"<\|start_header_id\|>(\w+)<\|end_header_id\|>",
-    r"(\[/?INST\])",
-    r"(?:\A|\n)(USER|ASSISTANT|FUNCTION RESPONSE|SYSTEM): ",
+# what begins a turn in dialogues that are one text: HH-RLHF, Guanaco and Alpaca, ChatML, Llama 3 and 2, Glaive
+SPEAKER = re.compile(
+    r"(?:\A|\n\n)(Human|Assistant): ?|### ?(Human|User|Assistant|System|Instruction|Input|Response): ?"
+    r"|<\|im_start\|>(\w+)\n|<\|start_header_id\|>(\w+)<\|end_header_id\|>|(\[/?INST\])|(?:\A|\n)(USER|ASSISTANT): "
 )
 TURN_ENDS = re.compile(r"</?s>|<\|(im_end|eot_id|endoftext|begin_of_text)\|>")
-SPEAKERS = {
-    **dict.fromkeys(("human", "user", "instruction", "input", "[inst]"), "user"),
-    **dict.fromkeys(("assistant", "response", "[/inst]"), "assistant"),
-    **{"system": "system", "tool": "tool", "function response": "tool"},
-}
+ANSWERERS = ("assistant", "response", "[/inst]")
 CHAT_COLUMNS = (*sorted(ASKS), "rejected", "response", "output", "text", "input", "history")
 
 
-def rows_in(value: dict, name: str, alone: bool, known=()) -> list | None:
-    """The rows of an object that holds them; None where it is a row itself.
+def rows_in(value: dict, name: str, known=()) -> list | None:
+    """The rows of the only object in a file; None where it is a row itself.
 
     Args:
-        value: a JSON object.
-        name: what messages call its file.
-        alone: it is all that its file holds.
+        name: what messages call the file.
         known: columns that make it a row, beside the usual ones.
 
     Raises:
         UserError: it holds rows, but not plainly which.
     """
-    table = rows_of_columns(value, name, known) if alone else None
-    asks = value.keys() & {*ASKS, *known}
-    lists = [value[key] for key in LISTS & value.keys() if isinstance(value[key], list) and value[key]]
-    is_head = alone and not value.keys() & {*ANSWERED, *known} and any(is_row(items[0]) for items in lists)
-    if table is not None or (asks and not is_head):  # a prompt above a list of rows is not plainly one
+    if (table := rows_of_columns(value, name, known)) is not None:
         return table
-    shared = {key: value[key] for key in CONTEXT if isinstance(value.get(key), str)}
-    nested = {key: item for key, item in value.items() if isinstance(item, list | dict) and item}
-    rows = {key: items for key, items in nested.items() if holds_rows(key, items, value, alone)}
-    objects = {key: item for key, item in value.items() if isinstance(item, dict) and (key in LISTS or len(value) == 1)}
-    tables = [rows_in(item, name, True, known) for item in objects.values()] if alone else []
-    if len(tables) == 1 and tables[0]:
-        return tables[0]
-    if alone and nested and not any(tables) and all(map(is_row, value.values())):
-        rows = {"": [*value.values()]}  # by index, as pandas' orient="index"
-    keys = ["rows"] if "rows" in rows and "row" in rows["rows"][0] else [*rows]
-    if len(keys) == 1 and not asks:
-        unused = [key for key in value if key not in keys and key not in shared] if keys[0] else []
-        if alone and unused:
-            say(f"{name}: read the rows of {keys[0]!r}; not used: {', '.join(unused)[:200]}")
-        return [row for number, item in enumerate(rows[keys[0]], 1) for row in unfolded(item, name, number, shared)]
-    if alone and not value.keys() & (WEAK - {"description"}):
-        keys = keys or [key for key in nested if key in LISTS]
-    if not keys:
+    holders = {key: item for key, item in value.items() if is_holder(key, item, alone=len(value) == 1)}
+    listed = [value[key] for key in LISTS & holders.keys() if is_list_of_rows(value[key])]
+    asks, rows = value.keys() & {*ASKS, *known}, any(is_row(items[0]) for items in listed)
+    if not holders or (asks and (value.keys() & {*ANSWERED, *known} or not rows)):
         return None
-    part = f"json.load(open({name!r}))[{keys[0]!r}]"
-    if isinstance(value[keys[0]], list) and isinstance(value[keys[0]][0], str):
-        part = f"[{{'prompt': text}} for text in {part}]"
-    code = f"import json; json.dump({part}, open('rows.json', 'w'))"
-    got = f"{name}: got one object that holds {' and '.join(map(repr, keys[:5]))}, and not plainly one list of rows"
+    key, items = next(iter(holders.items()))
+    if len(holders) == 1 and not asks and isinstance(items, dict):
+        return rows_in(items, name, known)
+    # the examples of a programming task are no rows
+    cases = {"input", "output"} <= items[0].keys() and value.keys() & WEAK if is_list_of_rows(items) else True
+    if len(holders) == 1 and not asks and not cases and not value.keys() & CONTEXT:
+        if unused := [other for other in value if other != key]:
+            say(f"{name}: read the rows of {key!r}; not used: {', '.join(unused)[:200]}")
+        return items
+    code = f"import json; json.dump(json.load(open({name!r}))[{key!r}], open('rows.json', 'w'))"
+    got = f"{name}: got one object that holds {' and '.join(map(repr, holders))}, and not plainly one list of rows"
     raise UserError(f'{got}; expected JSONL, or one list of objects; try taking one out: python -c "{code}"')
 
 
-def is_row(item) -> bool:
-    """Whether an item has a field that asks, or holds others that may."""
-    return isinstance(item, dict) and bool(item.keys() & (ASKS | NESTED))
+def is_holder(name: str, item, alone: bool) -> bool:
+    """Whether a field of an object is one that may hold its rows."""
+    if isinstance(item, dict):
+        return bool(item) and (name in LISTS or alone)
+    return isinstance(item, list) and bool(item) and (name in LISTS or (is_list_of_rows(item) and is_row(item[0])))
 
 
-def holds_rows(name: str, items, value: dict, alone: bool) -> bool:
-    """Whether a list in an object is one of rows: by the fields of its first item, and of the list's name."""
-    if not isinstance(items, list) or not isinstance(items[0], dict):
-        return False
-    if is_row(items[0]) or (name == "rows" and isinstance(items[0].get("row"), dict)):
-        return alone or name in LISTS
-    # the examples of a programming task are no rows, though those of a task of BIG-bench are
-    cases = {"input", "output"} <= items[0].keys() and name in ("examples", "samples") and value.keys() & WEAK
-    return alone and name in LISTS and not cases
+def is_list_of_rows(item) -> bool:
+    """Whether a value is a list of objects."""
+    return isinstance(item, list) and bool(item) and isinstance(item[0], dict)
 
 
-def unfolded(item, name: str, number: int, shared: dict) -> list:
-    """The rows that an item of a list stands for, each with what they share."""
-    if not isinstance(item, dict):
-        return [item]
-    if isinstance(item.get("row"), dict) and "row_idx" in item:  # as the viewer of the hub gives them
-        cut = ", ".join(map(str, item.get("truncated_cells") or ()))
-        got = f"{name}: got row {number}, of which the hub's viewer has cut {cut}"
-        need(not cut, f"{got}; expected whole cells; try the data set's name, OWNER/NAME, or its parquet files")
-        return [item["row"]]
-    rows = rows_in(item, name, alone=False)
-    return [{**shared, **row} if isinstance(row, dict) else row for row in ([item] if rows is None else rows)]
+def is_row(item: dict) -> bool:
+    """Whether an object has a field that asks."""
+    return bool(item.keys() & ASKS)
 
 
 def rows_of_columns(value: dict, name: str, known) -> list[dict] | None:
-    """The rows of an object whose values are columns: lists, or objects by index, or pandas' orient="split"."""
-    columns, data = value.get("columns"), value.get("data")
-    if isinstance(columns, list) and isinstance(data, list) and data and isinstance(data[0], list):
-        fits = all(isinstance(row, list) and len(row) == len(columns) for row in data)
-        need(fits, f"{name}: got a row of another length than `columns`; expected {len(columns)} cells; try JSONL")
-        return [dict(zip(map(str, columns), row, strict=True)) for row in data]
+    """The rows of an object whose values are columns: lists, or objects by index, as pandas' to_json writes them."""
     asking = [value[key] for key in value.keys() & {*ASKS, *WEAK, *known}]
     if asking and all(isinstance(item, dict) and item and all(map(str.isdigit, item)) for item in value.values()):
         places = [*max(value.values(), key=len)]
@@ -1579,107 +1363,180 @@ def with_chats(row: dict) -> dict:
     return {**row, **chats} if chats else row
 
 
-def turns_in(text: str) -> list[dict] | None:
-    """The messages of a dialogue that is one text, `### Human: … ### Assistant: …` or the like; None for other texts.
-
-    The last one is empty where the text ends with a speaker's mark.
-    """
-    for mark in TURNS:
-        above, *pieces = re.split(mark, text)
-        roles = [SPEAKERS.get(speaker.lower()) for speaker in pieces[::2]]
-        preface = TURN_ENDS.sub("", above).strip()
-        if "assistant" not in roles or None in roles or roles[0] == "assistant":
-            continue
-        if preface and not preface.startswith("Below is an instruction"):  # Alpaca's
-            continue
-        turns = []
-        for role, said in zip(roles, pieces[1::2], strict=True):
-            content = TURN_ENDS.sub("", said).strip()
-            if turns and turns[-1]["role"] == role:
-                turns[-1]["content"] += f"\n\n{content}"
-            else:
-                turns.append({"role": role, "content": content})
-        if preface:
-            turns[0]["content"] = f"{preface}\n\n{turns[0]['content']}"
-        return turns
-    return None
+def holds_answer(text) -> bool:
+    """Whether a value is a dialogue as one text that ends with an answer, such as `### Human: … ### Assistant: …`."""
+    marks = list(SPEAKER.finditer(text)) if isinstance(text, str) else []
+    if len(marks) < 2:
+        return False
+    first, last = (next(filter(None, mark.groups())).lower() for mark in (marks[0], marks[-1]))
+    preface = TURN_ENDS.sub("", text[: marks[0].start()]).strip()
+    begins = first not in ANSWERERS and (not preface or preface.startswith("Below is an instruction"))  # Alpaca's
+    return begins and last in ANSWERERS and TURN_ENDS.sub("", text[marks[-1].end() :]).strip() != ""
 
 
 # --------------------------------------------------------------------------------------- rows (src/parts/data/rows.py)
 
+SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"}
+JSON_SPACE = re.compile(r"[ \t\n\r]*")
+
 
 def read_json_lines(path: Path) -> list[dict]:
     """Read JSONL; a broken line is named by file and number (blank lines count)."""
-    with path.open("rb") as f:
-        return json_lines(f, str(path))
+    with open_text(str(path), "jsonl", sure=True)[0] as stream:
+        return whole_rows(json_lines(stream), str(path))
 
 
-def json_lines(stream, name: str) -> list[dict]:
-    """Rows of JSONL; a broken line is named by file and number (blank lines count)."""
+def whole_rows(records: Iterable[tuple[int, dict | RowFlaw]], name: str) -> list[dict]:
+    """The rows of records; UserError names the line of the first that is none."""
     rows = []
-    for number, line in enumerate(stream, start=1):
-        if not line.strip():
-            continue
-        try:
-            rows.append(json.loads(line.decode()))
-        except UnicodeDecodeError as error:
-            got = f"{name}:{number}: got byte {line[error.start]:#04x}, which is not UTF-8"
-            raise UserError(f"{got}; expected UTF-8 text; try {OTHER_ENCODING}") from None
-        except (ValueError, RecursionError) as error:
-            raise UserError(f"{name}:{number}: got no JSON ({error}); expected one object a line") from None
-        got = f"{name}:{number}: got {line[:40].decode('utf-8', 'replace')!r}"
-        need(isinstance(rows[-1], dict), f"{got}; expected an object with a prompt")
+    for line, row in records:
+        need(not isinstance(row, RowFlaw), f"{name}:{line}: {row}")
+        rows.append(row)
     return rows
+
+
+def unique(pairs: list[tuple]) -> dict:
+    """A JSON object; RowFlaw where a key stands twice, of which Python would keep the last."""
+    row = dict(pairs)
+    if len(row) != len(pairs):
+        names = [key for key, _ in pairs]
+        twice = next(key for key in names if names.count(key) > 1)
+        raise RowFlaw(twice, "the key twice in one object", "each key once", "keeping one of them")
+    return row
+
+
+def plain_json(text: str):
+    """The value of JSON text.
+
+    Raises:
+        RowFlaw: it is none, or has a key twice in one object.
+    """
+    if flaw := flaw_of_bytes(text):
+        raise RowFlaw("row", flaw, "UTF-8 text", OTHER_ENCODING)
+    try:
+        return json.loads(text, object_pairs_hook=unique)
+    except RecursionError:
+        raise RowFlaw("row", "nesting too deep", "fewer levels", "storing the inner part as JSON text") from None
+    except ValueError as error:
+        at = getattr(error, "pos", 0)
+        got = f"no JSON ({error}, near {text[max(at - 20, 0) : at + 20]!r})"
+        raise RowFlaw("row", got, "one JSON object") from None
+
+
+def as_row(value) -> dict:
+    """A JSON value that is a row; RowFlaw for others, with advice of its own for bare messages."""
+    if isinstance(value, dict):
+        return value
+    is_chat = isinstance(value, list) and value and isinstance(value[0], dict)
+    advice = ['{"messages": […]} for each row, an answer in a field of its own'] if is_chat else []
+    raise RowFlaw("row", f"{type(value).__name__} {value!r:.60}", "a JSON object with named fields", *advice)
+
+
+def json_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """(line, row or its flaw) of JSONL. Lines end at line feeds only; blank ones are counted, not read."""
+    for number, line in enumerate(stream, start=1):
+        if line.strip():
+            try:
+                yield number, as_row(plain_json(line))
+            except RowFlaw as flaw:
+                flaw.parts["row"] = line.rstrip("\r\n")
+                yield number, flaw
+
+
+def json_records(text: str, name: str, known) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """(number, row or its flaw) of a JSON file: an array, an object that holds the rows, or objects in a row."""
+    decoder, values, at = json.JSONDecoder(object_pairs_hook=unique), [], JSON_SPACE.match(text).end()
+    flaw = flaw_of_bytes(text)
+    need(not flaw, f"{name}: got {flaw}; expected UTF-8 text; try {OTHER_ENCODING}")
+    try:
+        while at < len(text):
+            value, at = decoder.raw_decode(text, at)
+            values.append(value)
+            at = JSON_SPACE.match(text, at).end()
+    except RecursionError:
+        raise UserError(f"{name}: got JSON that is nested too deep; expected rows; try JSONL") from None
+    except RowFlaw as flaw:
+        raise UserError(f"{name}: {flaw}") from None
+    except ValueError as error:
+        got = f"{name}: got a file that is no JSON ({error}, near {text[max(at - 20, 0) : at + 20]!r})"
+        raise UserError(f"{got}; expected an array of objects; try mending it, or JSONL") from None
+    if len(values) == 1:
+        value = values[0]
+        inner = rows_in(value, name, known) if isinstance(value, dict) else value
+        values = inner if isinstance(inner, list) else values
+    for number, value in enumerate(values, start=1):
+        try:
+            yield number, as_row(value)
+        except RowFlaw as flaw:
+            yield number, flaw
+
+
+def parquet_records(source: str) -> Iterator[tuple[int, dict]]:
+    """(number, row) of a parquet file, 1000 read at a time."""
+    import pyarrow.parquet
+
+    number = 0
+    try:
+        with open(source, "rb") as raw:
+            refuse_no_data(raw.peek(), source, "parquet")
+            file = pyarrow.parquet.ParquetFile(raw)
+            size = sum(file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups))
+            need(
+                size <= MAX_BYTES, f"{source}: got {size} unpacked bytes; expected at most {MAX_BYTES}; try parts of it"
+            )
+            for batch in file.iter_batches(1000):
+                for row in batch.to_pylist():
+                    number += 1
+                    yield number, row
+    except (OSError, ValueError, pyarrow.ArrowException, RecursionError) as error:
+        raise UserError(f"{source}: got no readable parquet ({str(error)[:200]}); expected an intact file") from None
+
+
+def file_records(
+    source: str, form: str | None, encoding=None, delimiter=None, sure=False, known=()
+) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """(line or number, row or its flaw) of a file, or of stdin (`-`).
+
+    Args:
+        form: jsonl, json, csv, tsv, txt or parquet; None: told from the text.
+        encoding, delimiter: of the text; None: as the file shows.
+        sure: the form is as given, whatever the file shows.
+        known: columns that make an object a row, beside the usual ones.
+    """
+    name = "stdin" if source == "-" else source
+    if form == "parquet":
+        need(source != "-", "got parquet on stdin; expected a file, as parquet is not read in one go")
+        yield from parquet_records(source)
+        return
+    stream, form = open_text(source, form, encoding, sure)
+    try:
+        with stream:
+            if form in ("csv", "tsv"):
+                yield from table_rows(stream.read(), name, "," if form == "csv" else "\t", delimiter)
+            elif form == "txt":
+                yield from prompt_lines(stream)
+            elif form == "json":
+                yield from json_records(stream.read(), name, known)
+            else:
+                yield from json_lines(stream)
+    except (UnicodeDecodeError, OSError) as error:
+        raise UserError(f"{name}: got bytes that cannot be read ({error}); expected an intact file") from None
+
+
+def prompt_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """(line, row or its flaw) of one prompt a line; blank ones are skipped."""
+    for number, line in enumerate(stream, start=1):
+        flaw = flaw_of_bytes(line)
+        if line.strip():
+            yield (
+                number,
+                RowFlaw("prompt", flaw, "UTF-8 text", OTHER_ENCODING) if flaw else {"prompt": line.strip("\r\n")},
+            )
 
 
 def is_hub_id(source: str) -> bool:
     """Whether a name, not a local path, could be `owner/name` or `name` on the hub."""
     return not Path(source).exists() and not source.startswith((".", "/", "~")) and source.count("/") <= 1
-
-
-def json_rows(stream, name: str, form: str) -> list[dict]:
-    """Rows of JSON: a line each, a list of objects, or an object that holds them."""
-    if form == "json":
-        data = stream.read()
-        stream = io.BytesIO(data)
-        try:
-            value = json.loads(data) if data.strip() else []
-        except ValueError as error:
-            if "Extra data" not in str(error):
-                raise
-            value = json_lines(stream, name)
-    else:
-        value = json_lines(stream, name)
-    is_object = isinstance(value, dict)
-    value = (rows_in(value, name, alone=True) or [value]) if is_object else value
-    need(isinstance(value, list), f"{name}: got JSON that is not a list of objects; try JSONL, one object a line")
-    rows = []
-    for number, row in enumerate(value, start=1):
-        need(isinstance(row, dict), f"{name}, row {number}: got {str(row)[:40]!r}; expected an object with a prompt")
-        inner = None if is_object else rows_in(row, name, len(value) == 1)
-        rows += [row] if inner is None else inner
-    return rows
-
-
-def csv_rows(stream, name: str, form: str) -> list[dict]:
-    """Rows of CSV with a header; one that does not fit is named by its line."""
-    rows = []
-    for line, row in table_rows(stream, name, "," if form == "csv" else "\t"):
-        need(isinstance(row, dict), f"{name}:{line}: {row}")
-        rows.append(row)
-    return rows
-
-
-def read_parquet(source: str) -> list[dict]:
-    """Read a parquet file."""
-    import pyarrow.parquet
-
-    with open(source, "rb") as raw:
-        refuse_no_data(raw.peek(), source, "parquet")
-        return pyarrow.parquet.read_table(raw).to_pylist()
-
-
-FORMS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"}
 
 
 def hub_rows(source: str) -> Iterator[dict]:
@@ -1716,24 +1573,15 @@ def hub_is_reached() -> bool:
 
 def read_rows(source: str) -> list[dict]:
     """Read rows from a JSONL, JSON, CSV, TSV or parquet file, or from the hub: `owner/name[:config][@split]`."""
-    path, form = Path(source), FORMS.get(Path(source).suffix.lower())
+    path, form = Path(source), SUFFIXES.get(Path(source).suffix.lower())
     if not path.is_file():
         need(
             is_hub_id(source) and not form,
             f"got data {source!r}, which is not a file; expected JSONL, JSON, CSV, parquet or a hub id",
         )
         return chat_rows(hub_rows(source), source)
-    need(form, f"got data {source!r}; expected a name ending in {', '.join(FORMS)}; try data_loader.py for others")
-    try:
-        if form == "parquet":
-            rows = read_parquet(source)
-        else:
-            stream, form = open_data(source, form)
-            with stream:
-                rows = (csv_rows if form in ("csv", "tsv") else json_rows)(stream, source, form)
-    except (ValueError, OSError, RecursionError) as error:
-        raise UserError(f"{path}: got a file that cannot be read ({error}); expected valid {path.suffix}") from None
-    return chat_rows(rows, source)
+    need(form, f"got data {source!r}; expected a name ending in {', '.join(SUFFIXES)}; try data_loader.py for others")
+    return chat_rows(whole_rows(file_records(source, form), source), source)
 
 
 def chat_rows(rows: Iterable[dict], source: str) -> list[dict]:
@@ -1880,10 +1728,9 @@ def choice_columns(row: dict) -> tuple[str, ...]:
             continue
         if isinstance(value, str) and (name == "choice" or value.strip() in ("[]", "{}")):
             continue
-        if name == "answers":  # ReClor's, or with a truth value each; elsewhere accepted answers
+        if name == "answers":  # ReClor's; elsewhere accepted answers
             several = isinstance(value, list) and len(value) > 1 and row.get("answer") is None
-            judged = several and isinstance(value[0], dict) and bool in map(type, value[0].values())
-            if not several or not (judged or any(row.get(number) is not None for number in NUMBER_KEYS)):
+            if not several or not any(row.get(number) is not None for number in NUMBER_KEYS):
                 continue
         return (name,)
     for family in families:
@@ -1913,20 +1760,16 @@ def squeezed(text: str) -> str:
 
 def is_json_schema(name: str, value) -> bool:
     """Whether a column named as a schema holds a JSON Schema, by which a reward checks, and no tables of a database."""
-    if head_of(name) != "schema":
-        return False
-    try:
+    schema = value
+    with contextlib.suppress(ValueError):
         schema = json.loads(value) if isinstance(value, str) else value
-    except ValueError:
-        return False
-    if not isinstance(schema, dict):
+    if head_of(name) != "schema" or not isinstance(schema, dict):
         return False
     properties, kind = schema.get("properties"), schema.get("type")
     if isinstance(properties, dict) and all(isinstance(one, dict | bool) for one in properties.values()):
         return True
-    return bool(schema.keys() & {"$schema", "$ref", "anyOf", "oneOf", "allOf"}) or (
-        isinstance(kind, str) and kind in JSON_TYPES
-    )
+    marks = schema.keys() & {"$schema", "$ref", "anyOf", "oneOf", "allOf"}
+    return bool(marks) or (isinstance(kind, str) and kind in JSON_TYPES)
 
 
 def unread_parts(row: dict, prompt) -> list[str]:
@@ -1968,11 +1811,10 @@ def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
     counts, answered = Counter(), 0
     for row, prompt in asked:
         counts.update([] if is_prepared(row) else unread_parts(row, prompt))
-        turns = turns_in(prompt) if isinstance(prompt, str) else None
-        answered += bool(turns) and turns[-1]["role"] == "assistant" and turns[-1]["content"] != ""
+        answered += holds_answer(prompt)
     if answered:
         got = f"got {answered} of {len(asked)} prompts that are whole dialogues, answers included"
-        say(f"warning: {source}: {got}; try `python scripts/data_loader.py {source} --out FILE.jsonl`")
+        say(f"warning: {source}: {got}; expected messages; try a file in which `messages` lists the turns")
     if counts:
         names = ", ".join(f"{name} (in {count} of {len(asked)} rows)" for name, count in counts.items())
         say(
@@ -5220,21 +5062,25 @@ class VllmEngine:
     def sync(self, step: int = 0) -> None:
         """Copy the policy's weights into the engine after `step` updates, and forget cached prefixes.
 
-        Layers are loaded anew: where vLLM keeps a matrix packed (on CPUs, or rounded), it is packed again.
+        Every process must call it: an error of one, such as out of memory, is raised by all.
         """
+        failure = None
+        try:
+            self.copy_weights()
+            if self.watch.due(step):
+                self.check(step)
+        except Exception as error:
+            failure = error
+        gather_rows([], failure)
+
+    def copy_weights(self) -> None:
+        """Load vLLM's layers anew: where it keeps a matrix packed (on CPUs, or rounded), it is packed again."""
         import torch
         from vllm.config import set_current_vllm_config
 
         with torch.no_grad(), set_current_vllm_config(self.llm.llm_engine.vllm_config):
             self.network().reload_weights(weights_iterator=self.weights())
         self.llm.reset_prefix_cache()
-        if self.watch.due(step):
-            failure = None
-            try:
-                self.check(step)
-            except Exception as error:  # the other processes wait for this one: tell them
-                failure = error
-            gather_rows([], failure)
 
     def check(self, step: int) -> None:
         """Raise StaleSamplerError unless the engine has the policy's weights."""
@@ -5798,6 +5644,17 @@ def sampling_bytes(model: DecoderShape, run: PassShape, new_tokens: int) -> floa
     return cache + model.layers * weight_copies(model, run) + max(layer_transient(model, run), draw)
 
 
+TILE = (4096, 32_768)  # tokens and vocabulary of a piece of TRL's output layer
+TILE_BUFFERS = 7  # float32 tensors of a piece that exist at once where there is no Triton, measured on a CPU
+
+
+def trl_head(shape: DecoderShape, run: PassShape, fused: bool) -> float:
+    """Bytes that TRL's output layer and loss take for a micro-batch; with Triton (`fused`) one piece is all."""
+    tokens = min(run.tokens, TILE[0])
+    logits = 0 if fused else tokens * min(shape.vocab, TILE[1])
+    return tokens * TILE[1] * run.compute + head_bytes(shape, run, logits, TILE_BUFFERS)
+
+
 def pass_of_rows(config: BaseConfig, model, rows: int, length: int) -> PassShape:
     """A micro-batch of so many rows of one length, in the run's precision."""
     width = 4 if config.precision == "fp32" else 2
@@ -5859,6 +5716,19 @@ def changed_settings(config, **resolved) -> dict:
     usual = dataclasses.asdict(type(config)(**chosen))  # what these two set are defaults as well
     values = dataclasses.asdict(config) | resolved | {"dry_run": False}
     return chosen | {name: value for name, value in values.items() if value != usual.get(name)}
+
+
+def batch_plan(config, tokenizer, rows: list[dict], held_out: list[dict]) -> dict:
+    """What the batch of every plan begins with."""
+    return {
+        "processes": int(os.environ.get("WORLD_SIZE", "1")),
+        "prompts": len(rows),
+        "held_out_prompts": len(held_out),
+        "longest_prompt_tokens": max(len(row["prompt_ids"]) for row in rows),
+        "prompts_past_the_chat_template": strings_past_template(
+            config, tokenizer, [row["prompt"] for row in rows + held_out]
+        ),
+    }
 
 
 def print_plan(device: str, plan: dict, memory: dict[str, float], settings: dict, fits: str) -> None:
@@ -6031,6 +5901,16 @@ def settle_or_refuse(config: BaseConfig, device: str, sizes: Sizes) -> None:
         give_back_tensors()
 
 
+def show_plan(config: BaseConfig, device: str, sizes: Sizes, plan: dict, **resolved) -> None:
+    """Print what --dry_run shows, with the sizes that fit.
+
+    Args:
+        resolved: settings with the values that were worked out.
+    """
+    fit = settle_sizes(config, device, sizes)
+    print_plan(device, plan, sizes.estimate(config), changed_settings(config, **resolved), fit.line)
+
+
 def give_back_tensors() -> None:
     """Let freed tensors of 1 MiB and more go back to the system at once.
 
@@ -6192,70 +6072,6 @@ def export(config: BaseConfig, models: Models, target: Path) -> None:
     write_folder(target, write)
 
 
-# ------------------------------------------------------------------------------ run end (src/parts/running/run_end.py)
-
-LAST = 3  # steps at the end that are judged, fewer in a run as short
-KL_LOST = 10.0  # nats a token; an even choice among 22,000 tokens has an entropy of 10
-
-
-def faults_at_end(rows: list[dict], summary: dict, rate: str) -> list[str]:
-    """What went wrong, a clause each; empty where nothing is plain.
-
-    Args:
-        rows: of metrics.jsonl.
-        summary: has the held-out figures with their intervals.
-        rate: the flag of the learning rate.
-    """
-
-    def last(name: str) -> list[float]:
-        """The values of the last steps; none where the run has only one."""
-        values = [row[name] for row in rows if name in row]
-        return values[-min(LAST, len(values) - 1) :] if len(values) > 1 else []
-
-    faults, lower = [], f"try a lower {rate}"
-    scores = [row["reward/mean"] for row in rows if "reward/mean" in row]
-    spread = next((row["reward/std"] for row in rows if "reward/std" in row), 0.0)
-    alike = last("reward/std") and max(last("reward/std")) <= 0.1 * spread
-    drop = max(scores) - statistics.fmean(last("reward/mean")) if len(scores) > 1 else 0.0
-    high = [score - min(scores) > 0.5 * drop for score in scores]  # a single success among zeros is no level
-    lasting = bool(high) and (high[0] or sum(high) > 1)
-    at_lowest = alike and max(last("reward/mean")) - min(scores) <= 0.1 * drop
-    fell = at_lowest and lasting and drop > max(0.5 * spread, 1e-6)
-    if fell:
-        faults.append(f"the reward fell from {max(scores):.3f} to its lowest, {scores[-1]:.3f}, for all alike; {lower}")
-    for key, name, worse in (("accuracy", "held-out accuracy", 0), ("reverse_kl", "held-out reverse KL", 1)):
-        before, after = (summary.get(f"{key}_interval_{when}") for when in ("before", "after"))
-        if before and after and (after[1] < before[0], after[0] > before[1])[worse]:
-            values = [summary[f"{key}_{when}"] for when in ("before", "after")]
-            faults.append(f"the {name} got worse, {values[0]:.4g} -> {values[1]:.4g}; {lower}")
-    for name, reference in (("kl/ref", "the reference"), ("kl/approx", "the policy before an update")):
-        if last(name) and statistics.median(map(abs, last(name))) > KL_LOST:
-            faults.append(
-                f"the KL to {reference} is {last(name)[-1]:.4g} nats a token: the policy has left it; {lower}"
-            )
-    cut, lengths = last("rollout/truncated_frac"), last("rollout/length_mean")
-    if cut and min(cut) > 0.95:
-        faults.append(
-            "nearly every completion is cut at the length limit; try a higher one, or a reward that pays an end"
-        )
-    if cut and lengths and max(lengths) <= 1.01 and max(cut) < 0.5:
-        faults.append(f"the policy says nothing: completions are empty; {lower}, or a reward that pays no empty text")
-    return faults
-
-
-# -------------------------------------------------------------------- paired tests (src/parts/reading/paired_tests.py)
-
-Z95, Z_POWER = 1.959963984540054, 0.8416212335729143  # normal quantiles of 97.5 % and of 80 % power
-
-
-def wilson_interval(successes: float, n: int, z: float = Z95) -> tuple[float, float]:
-    """Score interval of a proportion (Wilson 1927), also for 0 and n successes."""
-    p, shrink = successes / n, 1 + z * z / n
-    middle = (p + z * z / (2 * n)) / shrink
-    half = z / shrink * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
-    return (0.0 if successes == 0 else middle - half), (1.0 if successes == n else middle + half)
-
-
 # ---------------------------------------------------------------------- settings (src/programs/warm_start/settings.py)
 
 OF_SAMPLES = (
@@ -6286,16 +6102,12 @@ class Config(RunSettings):
     seed: int = setting(0, "seed of prompts, samples and the order of training")
     # where solutions come from
     self: bool = setting(False, "solutions are the model's own samples that pass")
-    teacher: str = setting(
-        "", "solutions are this model's samples that pass: folder, hub id, or http://HOST:PORT/v1[#MODEL]"
-    )
+    teacher: str = setting("", "solutions are this model's: folder, hub id, or http://HOST:PORT/v1[#MODEL]")
     samples: int = setting(16, "completions sampled of each prompt, with --self or --teacher", positive=True)
     sample_temperature: float = setting(1.0, "temperature of these; higher finds what is rare", positive=True)
     prompts_per_round: int = setting(256, "prompts sampled in a round, of an endless stream of the data", positive=True)
     max_per_prompt: int = setting(4, "most solutions of a prompt among a round's samples that are kept", positive=True)
-    min_prompts: int = setting(
-        16, "prompts with a solution, below which a round samples prompts_per_round more", positive=True, free=True
-    )
+    min_prompts: int = setting(16, "prompts with a solution, below which it samples more", positive=True, free=True)
     max_draws: int = setting(4, "most times that a round samples prompts_per_round", positive=True, free=True)
     # when RL can take over
     rounds: int = setting(5, "most rounds of solutions and training", positive=True, free=True)
@@ -6303,53 +6115,36 @@ class Config(RunSettings):
     pass_low: float = setting(0.1, "least pass rate on held-out prompts with which RL can begin")
     pass_high: float = setting(0.9, "pass rate above which RL has little left to do")
     pass_score: float = setting(1.0, "score of the first reward from which a completion passes", positive=True)
-    min_format: float = setting(
-        0.8, "least share of completions that end, and that have full marks from a reward named …format…"
-    )
+    min_format: float = setting(0.8, "least share of completions that end, and pass a reward named …format…")
     min_entropy: float = setting(0.005, "least entropy of held-out samples, in nats per token")
-    min_coverage: float = setting(
-        0.8,
-        "share of held-out prompts with a sample that passes, below which rounds of samples go on while it rises",
-        free=True,
-    )
+    min_coverage: float = setting(0.8, "share of prompts ever solved, below which rounds go on", free=True)
     eval_prompts: int = setting(64, "held-out prompts that are sampled (0: all)")
     eval_samples: int = setting(16, "completions of each", positive=True)
-    group_size: int = setting(
-        8, "completions per prompt in the RL run, whose groups with signal are told", positive=True
-    )
+    group_size: int = setting(8, "completions per prompt in the RL run", positive=True)
     # sampling
     max_prompt_tokens: int = setting(512, "longer prompts are left out, and counted", positive=True)
     max_new_tokens: int = setting(256, "longest completion, as in the RL run", positive=True)
-    temperature: float = setting(
-        1.0, "sampling temperature of the RL run, at which the pass rate is taken", positive=True
-    )
+    temperature: float = setting(1.0, "of the RL run, at which the pass rate is taken", positive=True)
     rollout_engine: str = setting("hf", "who samples", ["hf", "vllm"])
-    rollout_batch_size: int = setting(
-        128, "sequences sampled at once; so many are written to disk together", positive=True
-    )
+    rollout_batch_size: int = setting(128, "sequences sampled at once, and written to disk together", positive=True)
     vllm_memory: float = setting(0.3, "share of GPU memory that vLLM may take", free=True)
-    check_sync: int = setting(
-        1, "rounds between comparisons of vLLM's weights with the policy's; the first two too (0: never)", free=True
-    )
+    check_sync: int = setting(1, "rounds between comparisons of vLLM's weights with the policy's (0: never)", free=True)
     # training
     epochs: float = setting(2.0, "passes over the solutions in a round", positive=True)
-    min_steps: int = setting(
-        32, "least optimizer steps of a round on samples, by more passes where solutions are few", positive=True
-    )
-    batch_size: int = setting(16, "solutions per optimizer step; with --packing, packed rows", positive=True)
-    micro_batch_size: int = setting(
-        0, "of these in a forward pass; must divide batch_size (0: all below 50M, else 1)", free=True
-    )
+    min_steps: int = setting(32, "least optimizer steps of a round on samples, by more passes", positive=True)
+    batch_size: int = setting(16, "solutions per optimizer step", positive=True)
+    micro_batch_size: int = setting(0, "of these in a forward pass (0: all below 50M, else 1)", free=True)
     lr: float = setting(0.0, "learning rate (0: 1e-3 below 50M parameters, 1e-4 with LoRA, else 1e-5)")
     lr_schedule: str = setting("linear", "shape in a round", ["constant", "linear", "cosine"])
     warmup_steps: int = setting(0, "steps of a round over which the learning rate rises")
     max_grad_norm: float = setting(1.0, "gradient clipping", positive=True)
-    packing: bool = setting(False, "several solutions in one row of 4 times the longest (TRL's bfd)")
     device: str = setting("auto", "auto: a CUDA GPU, else the CPU", ["auto", "cpu", "cuda"], free=True)
     gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass", free=True)
     lora_rank: int = setting(0, "train LoRA adapters of this rank on all linear layers (0: all weights, or as --model)")
     save_every: int = setting(100, "optimizer steps between checkpoints within a round (0: none)", free=True)
     resume: bool = setting(False, "go on in output_dir, with what is sampled and trained there", free=True)
+
+    removed: ClassVar[dict[str, str]] = {"packing": "to leave it out, and a higher --micro_batch_size"}
 
     # what the parts read and this program does not offer
     load_in_4bit = False
@@ -6404,55 +6199,28 @@ def settled_training(config: Config, parameters: int) -> tuple[float, int]:
     return lr, config.micro_batch_size or (config.batch_size if parameters < 50e6 else 1)
 
 
-# ---------------------------------------------------------------- whole files (src/programs/warm_start/whole_files.py)
-
-
-def write_json(path: Path, value) -> None:
-    """Write one JSON value."""
-    write_text(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
-
-
-def write_lines(path: Path, rows: list[dict]) -> None:
-    """Write JSONL."""
-    write_text(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
-
-
-def read_lines(path: Path) -> list[dict]:
-    """Read JSONL; no rows where there is no file."""
-    return read_json_lines(path) if path.exists() else []
-
-
-# ---------------------------------------------------------------------------- leaks (src/programs/warm_start/leaks.py)
-
-
-def check_leaks(rows: list[dict], held_out: list[dict], source: str) -> None:
-    """Raise UserError where a prompt that would train is held out too.
-
-    Args:
-        source: where `rows` come from, for the message.
-    """
-    exact = {json.dumps(row["prompt"]) for row in held_out}
-    alike = {asked_words(row["prompt"]) for row in held_out}
-    leaks = [(i, row["prompt"]) for i, row in enumerate(rows, 1) if asked_words(row["prompt"]) in alike]
-    if not leaks:
-        return
-    same = sum(json.dumps(prompt) in exact for _, prompt in leaks)
-    number, prompt = leaks[0]
-    need(
-        False,
-        f"{source}: got {len(leaks)} of {len(rows)} prompts that are held out too, {same} of them letter for letter "
-        f"and {len(leaks) - same} but for case, white space, Unicode form or system prompt; the first is {number}"
-        f": {json.dumps(prompt, ensure_ascii=False)[:120]}; expected none, or the pass rate says nothing; try to take "
-        "them out of one of the files, or `python scripts/data_loader.py FILE --split 0.1 --out train.jsonl`",
-    )
-
-
 # -------------------------------------------------------------------- solutions (src/programs/warm_start/solutions.py)
 
 
 def load_reward(config: Config) -> Reward:
     """The configured reward functions, by default those of the embedded task with its data."""
     return Reward(specs_for(config.data, config.reward), call_limits(config))
+
+
+def check_leaks(rows: list[dict], held_out: list[dict], source: str) -> None:
+    """Raise UserError where a prompt that would train is held out too, but for case, white space or system prompt.
+
+    Args:
+        source: where `rows` come from, for the message.
+    """
+    alike = {asked_words(row["prompt"]) for row in held_out}
+    leaks = [row["prompt"] for row in rows if asked_words(row["prompt"]) in alike]
+    first = json.dumps(leaks[0], ensure_ascii=False)[:120] if leaks else ""
+    need(
+        not leaks,
+        f"{source}: got {len(leaks)} of {len(rows)} prompts that are held out too, such as {first}; expected none, or "
+        "the pass rate says nothing; try `python scripts/data_loader.py FILE --split 0.1 --out train.jsonl`",
+    )
 
 
 def without_solutions(config: Config, rows: list[dict]) -> list[dict]:
@@ -6547,7 +6315,39 @@ def given_solutions(config: Config, models, reward: Reward, rows: list[dict]) ->
     return passing
 
 
+def load_prompts_and_reward(config: Config) -> tuple:
+    """(tokenizer, reward, rows, held-out rows), checked: columns, solutions where the data have them, leaks."""
+    tokenizer = load_tokenizer(config)
+    rows, held_out = load_splits(config, tokenizer, check=lambda _, *rows: check_leaks(*rows, config.data))
+    reward = load_reward(config)
+    need(
+        held_out,
+        "got no --eval_data; expected held-out prompts, which tell when RL can begin; try `python "
+        "scripts/data_loader.py FILE --split 0.1 --out train.jsonl`, which writes train.eval.jsonl too",
+    )
+    for row in rows if not config.samples_solutions else []:
+        solution_text(config, row)
+    for row in without_solutions(config, (rows + held_out)[:: max(1, len(rows))]):
+        reward.check_columns(row)
+    return tokenizer, reward, rows, held_out
+
+
 # ---------------------------------------------------------------------- workshop (src/programs/warm_start/workshop.py)
+
+
+def write_json(path: Path, value) -> None:
+    """Write one JSON value."""
+    write_text(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
+
+
+def write_lines(path: Path, rows: list[dict]) -> None:
+    """Write JSONL."""
+    write_text(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+
+
+def read_lines(path: Path) -> list[dict]:
+    """Read JSONL; no rows where there is no file."""
+    return read_json_lines(path) if path.exists() else []
 
 
 class Stopped(Exception):
@@ -6657,7 +6457,6 @@ class Teacher:
     """Another model that samples through its own tokenizer and chat template; the policy is let go of before."""
 
     def __init__(self, shop: Workshop):
-
         config = shop.config
         shop.release()
         self.config = dataclasses.replace(
@@ -6674,12 +6473,10 @@ class Teacher:
 
     def row(self, row: dict) -> dict:
         """A row with the prompt as the teacher reads it."""
-        sent, tokenizer = as_turns(row["prompt"], self.config.chat), self.models.tokenizer
-        try:
-            return row | {"prompt_ids": list(encode_prompt(tokenizer, sent, **template_settings(self.config)))}
-        except Exception as error:
-            got = f"got prompt {str(row['prompt'])[:80]!r}, which the teacher's template refuses ({error})"
-            raise UserError(f"{got}; expected roles that it knows; try another --teacher") from error
+        sent, template = as_turns(row["prompt"], self.config.chat), template_settings(self.config)
+        return row | {
+            "prompt_ids": checked_ids(self.models.tokenizer, sent, f"--teacher {self.config.model}", **template)
+        }
 
 
 class ServerTeacher:
@@ -6875,8 +6672,6 @@ def sampled_solutions(shop: Workshop, number: int) -> list[dict]:
     return [*solutions.values()]
 
 
-# ------------------------------------------------------------------------ measure (src/programs/warm_start/measure.py)
-
 LEAST_GAIN = 0.05  # of coverage, by which a round must have widened it for the next; ours
 
 
@@ -6922,25 +6717,6 @@ def measure(shop: Workshop, number: int) -> dict:
     return figures
 
 
-def faults_of_rounds(measures: list[dict], trained: list[dict]) -> list[str]:
-    """What plainly went wrong, a clause each.
-
-    Args:
-        measures: measures of the rounds, the first of the model as it came.
-        trained: training.json of the rounds that trained.
-    """
-    rows = [{"rollout/truncated_frac": 1 - one["ends"], "rollout/length_mean": one["tokens_mean"]} for one in measures]
-    summary = {}
-    for when, one in (("before", measures[0]), ("after", measures[-1])):
-        summary[f"accuracy_{when}"] = one["pass_rate"]
-        summary[f"accuracy_interval_{when}"] = wilson_interval(one["pass_rate"] * one["prompts"], one["prompts"])
-    rose = [one for one in trained if one["loss_last"] > one["loss_first"]]
-    clauses = [
-        f"the loss rose, {one['loss_first']:.3f} -> {one['loss_last']:.3f}; try a lower --lr" for one in rose[-1:]
-    ]
-    return clauses + (faults_at_end(rows, summary, "--lr") if trained else [])
-
-
 def coverage(figures: dict) -> float:
     """Share of held-out prompts with a sample that passes: those that RL can reinforce."""
     return 1 - figures["prompts_by_pass_rate"]["0"] / figures["prompts"]
@@ -6982,12 +6758,11 @@ def training_rows(shop: Workshop, solutions: list[dict]) -> list[dict]:
     return rows
 
 
-def sft_settings(config: Config, folder: Path, rows: list[dict], parameters: int) -> dict:
+def sft_settings(config: Config, folder: Path, parameters: int) -> dict:
     """Arguments of TRL's SFTConfig."""
     import torch
 
     lr, micro = settled_training(config, parameters)
-    longest = max(len(row["input_ids"]) for row in rows)
     return {
         "output_dir": str(folder),
         "num_train_epochs": config.epochs,
@@ -7004,10 +6779,9 @@ def sft_settings(config: Config, folder: Path, rows: list[dict], parameters: int
         "use_cpu": config.device == "cpu" or not torch.cuda.is_available(),
         "dataloader_pin_memory": config.device != "cpu" and torch.cuda.is_available(),
         "activation_checkpointing": config.gradient_checkpointing,
-        "packing": config.packing,
-        "max_length": 4 * longest if config.packing else None,
+        "max_length": None,
         "completion_only_loss": False,  # the labels say it; True asks for a mask's column
-        "dataset_kwargs": None if config.packing else {"skip_prepare_dataset": True},
+        "dataset_kwargs": {"skip_prepare_dataset": True},
         "save_strategy": "steps" if config.save_every else "no",
         "save_steps": config.save_every or 500,
         "save_total_limit": 1,
@@ -7018,7 +6792,7 @@ def sft_settings(config: Config, folder: Path, rows: list[dict], parameters: int
 
 
 def enough_epochs(config: Config, rows: int) -> float:
-    """Passes over so many rows, packed or not, with which a round on sampled solutions has --min_steps steps.
+    """Passes over so many rows with which a round on sampled solutions has --min_steps steps.
 
     Trained anew, the model has only this round's steps: four of them on one batch teach it nothing.
     """
@@ -7026,31 +6800,19 @@ def enough_epochs(config: Config, rows: int) -> float:
     return max(config.epochs, config.min_steps / steps)
 
 
-def pieces_of_batch(batch: dict) -> list[tuple[tuple, tuple]]:
-    """(ids, labels) of each sequence of a collated batch: padded rows, or packed ones that positions tell apart."""
-    pieces = []
-    for i, ids in enumerate(batch["input_ids"].tolist()):
-        labels = batch["labels"][i].tolist()
-        if "position_ids" in batch:
-            starts = [at for at, position in enumerate(batch["position_ids"][i].tolist()) if position == 0]
-            cuts = list(zip(starts, [*starts[1:], len(ids)], strict=True))
-        else:
-            cuts = [(0, int(batch["attention_mask"][i].sum()))]
-        pieces += [(tuple(ids[a:b]), tuple(labels[a:b])) for a, b in cuts]
-    return pieces
-
-
 def check_ids(trainer, rows: list[dict], most: int = 256) -> None:
     """Raise UserError unless what TRL makes of the rows is, token by token, prompts and solutions as they are here."""
-    ours = {(tuple(row["input_ids"]), tuple(row["labels"])) for row in rows}
     data = trainer.train_dataset
-    for start in range(0, min(len(data), most), 16):
-        batch = trainer.data_collator([data[i] for i in range(start, min(len(data), start + 16))])
-        for ids, labels in pieces_of_batch(batch):
+    for start in range(0, min(len(rows), most), 16):
+        batch = trainer.data_collator([data[i] for i in range(start, min(len(rows), start + 16))])
+        for row, ids, labels, mask in zip(
+            rows[start:], batch["input_ids"], batch["labels"], batch["attention_mask"], strict=False
+        ):
+            real = mask.bool()
             need(
-                (ids, labels) in ours,
-                f"got from TRL a row of {len(ids)} tokens that is none of the {len(rows)} made here; expected the ids "
-                "that RL will see; try it without --packing, and TRL 1.16",
+                row == {"input_ids": ids[real].tolist(), "labels": labels[real].tolist()},
+                f"got from TRL a row of {int(real.sum())} tokens that is not the one made here; expected the ids that "
+                "RL will see; try TRL 1.16",
             )
 
 
@@ -7091,7 +6853,7 @@ def make_sft_trainer(shop: Workshop, folder: Path, rows: list[dict], policy):
     from trl import SFTConfig, SFTTrainer
 
     datasets.disable_progress_bars()
-    settings = sft_settings(shop.config, folder, rows, sum(p.numel() for p in policy.parameters()))
+    settings = sft_settings(shop.config, folder, sum(p.numel() for p in policy.parameters()))
     try:
         trainer = SFTTrainer(
             model=policy,
@@ -7105,25 +6867,8 @@ def make_sft_trainer(shop: Workshop, folder: Path, rows: list[dict], policy):
     trainer.remove_callback(PrinterCallback)
     check_ids(trainer, rows)
     if shop.config.samples_solutions:
-        trainer.args.num_train_epochs = enough_epochs(shop.config, len(trainer.train_dataset))
+        trainer.args.num_train_epochs = enough_epochs(shop.config, len(rows))
     return trainer
-
-
-def run_sft(trainer, folder: Path) -> None:
-    """Call TRL's train() from the newest checkpoint, and say in the user's words what ends it early."""
-    advice = "--resume --gradient_checkpointing, --resume --micro_batch_size 1, or a new run with --lora_rank 16"
-    with room_for("in training", advice):
-        trainer.train(resume_from_checkpoint=newest_checkpoint(folder))
-
-
-def write_policy(models: Models, folder: Path) -> None:
-    """Write the policy, or its adapters, with the tokenizer."""
-
-    def write(target: Path) -> None:
-        models.policy.save_pretrained(target)
-        save_tokenizer(models.tokenizer, target)
-
-    write_folder(folder, write)
 
 
 def supervise(shop: Workshop, number: int, solutions: list[dict]) -> None:
@@ -7137,7 +6882,9 @@ def supervise(shop: Workshop, number: int, solutions: list[dict]) -> None:
     settings = (models.policy.config.get_text_config(), models.policy.generation_config)
     pads = [(of, of.pad_token_id) for of in settings]  # TRL writes the tokenizer's into them
     trainer = make_sft_trainer(shop, folder / "training", rows, models.policy)
-    run_sft(trainer, folder / "training")
+    advice = "--resume --gradient_checkpointing, --resume --micro_batch_size 1, or a new run with --lora_rank 16"
+    with room_for("in training", advice):
+        trainer.train(resume_from_checkpoint=newest_checkpoint(folder / "training"))
     steps = trainer.state.global_step
     if shop.stop.signum and steps < trainer.state.max_steps:
         raise Stopped
@@ -7147,73 +6894,22 @@ def supervise(shop: Workshop, number: int, solutions: list[dict]) -> None:
     record = {"solutions": len(rows), "steps": steps, "loss_first": losses[0], "loss_last": losses[-1]}
     write_json(folder / "training.json", record)
     say(f"round {number}: {len(rows)} solutions, {steps} steps, loss {losses[0]:.3f} -> {losses[-1]:.3f}")
-    write_policy(models, folder / "policy")
+
+    def write(target: Path) -> None:
+        models.policy.save_pretrained(target)
+        save_tokenizer(models.tokenizer, target)
+
+    write_folder(folder / "policy", write)
     shutil.rmtree(folder / "training", ignore_errors=True)
     del trainer
     shop.release()  # TRL has patched the policy's forward pass: it is loaded anew
 
 
-# ---------------------------------------------------------------------- handover (src/programs/warm_start/handover.py)
-
-SHARED = (
-    "data",
-    "eval_data",
-    "prompt_column",
-    "chat",
-    "chat_template",
-    "chat_template_kwargs",
-    "reward",
-    "temperature",
-)
-NAMES = {  # this program's setting: ppo_train's, grpo_train's
-    "max_prompt_tokens": ("max_prompt_tokens", "max_prompt_length"),
-    "max_new_tokens": ("max_new_tokens", "max_completion_length"),
-    "group_size": ("group_size", "num_generations"),
-}
-
-
-def script_path(name: str) -> str:
-    """A sibling of this script, in the bundle or beside a copy; else its name alone."""
-    places = (HERE.parent, BUNDLE / "scripts")
-    return next((str(place / f"{name}.py") for place in places if (place / f"{name}.py").is_file()), f"{name}.py")
-
-
-def rl_command(config: Config, model: str, trainer: str) -> str:
-    """The command that goes on with a model: the same data, rewards, template and lengths."""
-    usual, words = type(config)(), ["python", script_path(trainer)]
-    words += ["--algorithm", "grpo"] if trainer == "ppo_train" else []
-    words += ["--model", model]
-    for name in (*SHARED, *NAMES):
-        value = getattr(config, name)
-        if value == getattr(usual, name) and name != "max_new_tokens":
-            continue
-        flag = NAMES[name][trainer == "grpo_train"] if name in NAMES else name
-        for one in value if isinstance(value, list) else [value]:
-            words += [f"--{flag}"] if one is True else [f"--{flag}", str(one)]
-    return shlex.join(
-        [*words, "--output_dir", str(Path(config.output_dir).with_name(f"{Path(config.output_dir).name}_rl"))]
-    )
-
-
-def hand_over(shop: Workshop, number: int) -> str:
-    """Write final/ from the policy after a round; returns the model that RL goes on with."""
-    if not shop.policy_folder(number):
-        return shop.config.model
-    final = shop.folder / "final"
-    if not final.exists():
-        export(shop.config, shop.load(number), final)
-        shop.release()  # adapters are merged, and the weights may have another dtype
-    return str(final)
-
-
-# ------------------------------------------------------------------------ dry run (src/programs/warm_start/dry_run.py)
-
-TILE = 32_768  # vocabulary of a piece of TRL's output layer
-TILE_BUFFERS = 7  # float32 tensors of a piece that exist at once where there is no Triton, measured on a CPU
+# -------------------------------------------------------------------------------- run (src/programs/warm_start/run.py)
 
 
 def warm_start_memory(config: Config, model, teacher, prompt: int) -> dict[str, float]:
-    """Bytes: what stays, and the peaks of training and sampling; packed rows are counted.
+    """Bytes: what stays, and the peaks of training and sampling.
 
     Args:
         model: the network on the meta device.
@@ -7223,10 +6919,8 @@ def warm_start_memory(config: Config, model, teacher, prompt: int) -> dict[str, 
     parameters, shape = sum(p.numel() for p in model.parameters()), shape_of(model)
     if not shape:
         return {}
-    longest, (_, micro) = prompt + config.max_new_tokens, settled_training(config, parameters)
-    run = pass_of_rows(config, model, micro, longest * (4 if config.packing else 1))
-    kept, gradients = network_bytes(config, shape, parameters)
-    head = head_bytes(shape, run, run.tokens * min(shape.vocab, TILE), TILE_BUFFERS)
+    run = pass_of_rows(config, model, settled_training(config, parameters)[1], prompt + config.max_new_tokens)
+    trained = sum(network_bytes(config, shape, parameters))
     rows = 0 if config.rollout_engine == "vllm" else config.rollout_batch_size
     prompts = dataclasses.replace(run, rows=rows, length=prompt)
     peaks = [parameters * run.stream + sampling_bytes(shape, prompts, config.max_new_tokens)]
@@ -7234,8 +6928,8 @@ def warm_start_memory(config: Config, model, teacher, prompt: int) -> dict[str, 
         weights = sum(p.numel() for p in teacher.parameters()) * run.compute
         peaks.append(weights + sampling_bytes(other, prompts, config.max_new_tokens))
     return {
-        "weights, gradients and optimizer": kept + gradients,
-        UPDATE: kept + gradients + backward_peak(shape, run, head),
+        "weights, gradients and optimizer": trained,
+        UPDATE: trained + backward_peak(shape, run, trl_head(shape, run, fused=False)),
         SAMPLING: max(peaks),
     }
 
@@ -7253,7 +6947,7 @@ def sizes_of_run(config: Config, rows: list[dict]) -> Sizes:
         return {UPDATE: [{}], SAMPLING: [{"rollout_batch_size": count} for count in counts]}
 
     return Sizes(
-        estimate=functools.partial(warm_start_memory, model=model, teacher=teacher, prompt=prompt),
+        estimate=lambda changed: warm_start_memory(changed, model, teacher, prompt),
         choices=choices,
         text=lambda changed: f"{changed.rollout_batch_size} completions sampled at once",
         lighter=lighter_settings(config, "max_new_tokens", recompute, bits=False),
@@ -7265,58 +6959,28 @@ def print_warm_start_plan(config: Config, tokenizer, rows: list[dict], held_out:
     """Print what a run would do as JSON; returns the exit code."""
     import torch
 
-    settle_precision(config, torch.device(device_name(config)))
-    model = shaped_network(config, config.model)
-    parameters = sum(p.numel() for p in model.parameters())
+    device = device_name(config)
+    settle_precision(config, torch.device(device))
+    parameters = sum(p.numel() for p in shaped_network(config, config.model).parameters())
     lr, micro = settled_training(config, parameters)
-    sizes = sizes_of_run(config, rows + held_out)
-    fit = settle_sizes(copy.copy(config), device_name(config), sizes)
-    longest = max(len(row["prompt_ids"]) for row in rows + held_out)
-    measured_prompts = min(config.eval_prompts or len(held_out), len(held_out))
     round_prompts = min(config.prompts_per_round, len(rows))
     most, draws, epochs = len(rows), 0, config.epochs
     if config.samples_solutions:
         most, draws = round_prompts * min(config.max_per_prompt, config.samples), config.max_draws
         epochs = enough_epochs(config, most)
-    plan = {
-        "solutions": config.teacher or ("the model's samples" if config.self else f"column {config.completion_column}"),
-        "batch": {
-            "rounds": config.rounds,
-            "completions_per_optimizer_step": config.batch_size,
-            "prompts": len(rows),
-            "samples_of_a_draw": round_prompts * config.samples if draws else 0,
-            "draws_at_most": draws,
-            "solutions_of_a_draw_at_most": most,
-            "optimizer_steps_on_these": math.ceil(epochs * math.ceil(most / config.batch_size)),
-        },
-        "held_out": {"prompts": len(held_out), "samples": measured_prompts * config.eval_samples},
-        "longest_prompt_tokens": longest,
-        "prompts_past_the_chat_template": strings_past_template(config, tokenizer, [row["prompt"] for row in rows]),
-        "parameters": parameters,
+    batch = batch_plan(config, tokenizer, rows, held_out) | {
+        "rounds": config.rounds,
+        "held_out_samples": min(config.eval_prompts or len(held_out), len(held_out)) * config.eval_samples,
+        "samples_of_a_draw": round_prompts * config.samples if draws else 0,
+        "draws_at_most": draws,
+        "solutions_of_a_draw_at_most": most,
+        "completions_per_optimizer_step": config.batch_size,
+        "optimizer_steps_on_these": math.ceil(epochs * math.ceil(most / config.batch_size)),
     }
-    settings = changed_settings(config, lr=lr, micro_batch_size=micro)
-    print_plan(device_name(config), plan, sizes.estimate(config), settings, fit.line)
+    source = config.teacher or ("the model's samples" if config.self else f"column {config.completion_column}")
+    plan = {"batch": batch, "solutions": source, "parameters": parameters}
+    show_plan(config, device, sizes_of_run(config, rows + held_out), plan, lr=lr, micro_batch_size=micro)
     return 0
-
-
-# -------------------------------------------------------------------------------- run (src/programs/warm_start/run.py)
-
-
-def load_prompts_and_reward(config: Config) -> tuple:
-    """(tokenizer, reward, rows, held-out rows), checked: columns, solutions where the data have them, leaks."""
-    tokenizer = load_tokenizer(config)
-    rows, held_out = load_splits(config, tokenizer, check=lambda _, *rows: check_leaks(*rows, config.data))
-    reward = load_reward(config)
-    need(
-        held_out,
-        "got no --eval_data; expected held-out prompts, which tell when RL can begin; try `python "
-        "scripts/data_loader.py FILE --split 0.1 --out train.jsonl`, which writes train.eval.jsonl too",
-    )
-    for row in rows if not config.samples_solutions else []:
-        solution_text(config, row)
-    for row in without_solutions(config, (rows + held_out)[:: max(1, len(rows))]):
-        reward.check_columns(row)
-    return tokenizer, reward, rows, held_out
 
 
 def solutions_of_round(shop: Workshop, rows: list[dict], number: int) -> list[dict]:
@@ -7385,6 +7049,43 @@ def run_rounds(shop: Workshop, rows: list[dict]) -> list[dict]:
             return measures
 
 
+# settings that the RL trainers have by the same names; grpo_train takes those of ppo_train for TRL's
+SHARED = (
+    *("data", "eval_data", "prompt_column", "chat", "chat_template", "chat_template_kwargs", "reward"),
+    *("temperature", "max_prompt_tokens", "max_new_tokens", "group_size"),
+)
+
+
+def script_path(name: str) -> str:
+    """A sibling of this script, in the bundle or beside a copy; else its name alone."""
+    places = (HERE.parent, BUNDLE / "scripts")
+    return next((str(place / f"{name}.py") for place in places if (place / f"{name}.py").is_file()), f"{name}.py")
+
+
+def rl_command(config: Config, model: str, trainer: str) -> str:
+    """The command that goes on with a model: the same data, rewards, template and lengths."""
+    usual, words = type(config)(), ["python", script_path(trainer)]
+    words += ["--algorithm", "grpo"] if trainer == "ppo_train" else []
+    words += ["--model", model]
+    for name in SHARED:
+        value = getattr(config, name)
+        if value != getattr(usual, name) or name == "max_new_tokens":
+            for one in value if isinstance(value, list) else [value]:
+                words += [f"--{name}"] if one is True else [f"--{name}", str(one)]
+    return shlex.join([*words, "--output_dir", f"{Path(config.output_dir)}_rl"])
+
+
+def hand_over(shop: Workshop, number: int) -> str:
+    """Write final/ from the policy after a round; returns the model that RL goes on with."""
+    if not shop.policy_folder(number):
+        return shop.config.model
+    final = shop.folder / "final"
+    if not final.exists():
+        export(shop.config, shop.load(number), final)
+        shop.release()  # adapters are merged, and the weights may have another dtype
+    return str(final)
+
+
 def advice(shop: Workshop, measures: list[dict], wrong: dict) -> str:
     """What to try where RL cannot begin."""
     config = shop.config
@@ -7405,8 +7106,6 @@ def conclude(shop: Workshop, measures: list[dict]) -> int:
     config, last = shop.config, measures[-1]
     wrong = obstacles(config, last)
     summary = {"ready": not wrong, "obstacles": [*wrong.values()], "seed": config.seed, "rounds": measures}
-    training = [shop.round_folder(one["round"]) / "training.json" for one in measures]
-    summary["faults"] = faults_of_rounds(measures, [json.loads(path.read_text()) for path in training if path.exists()])
     if wrong:
         summary["try"] = advice(shop, measures, wrong)
         say(f"RL cannot begin yet: {'; '.join(wrong.values())}; {summary['try']}")
@@ -7414,8 +7113,6 @@ def conclude(shop: Workshop, measures: list[dict]) -> int:
         summary["model"] = hand_over(shop, last["round"])
         summary["commands"] = [rl_command(config, summary["model"], name) for name in ("ppo_train", "grpo_train")]
     write_json(shop.folder / "summary.json", summary)
-    if summary["faults"]:
-        tell(f"something went wrong: {'; '.join(summary['faults'])}")
     if wrong:
         return 1
     rates = " -> ".join(f"{one['pass_rate']:.3f}" for one in (measures if len(measures) < 3 else (measures[0], last)))

@@ -60,7 +60,9 @@ QUERIES = {  # of torch.cuda, as one GPU answers them
     "current_device": lambda: 0,
     "get_device_capability": lambda *_: (9, 0),
     "get_device_name": lambda *_: "pretended",
-    "get_device_properties": lambda *_: types.SimpleNamespace(uuid="pretended", name="pretended", total_memory=80 * 2**30),
+    "get_device_properties": lambda *_: types.SimpleNamespace(
+        uuid="pretended", name="pretended", total_memory=80 * 2**30
+    ),
     "mem_get_info": lambda *_: (70 * 2**30, 80 * 2**30),
     "is_initialized": lambda: False,
     "get_rng_state": lambda *_: torch.get_rng_state(),

@@ -11,10 +11,12 @@ signal, time, memory. What each may not leave behind is checked for every attack
 - the verdict came in time, the caller did not grow by 200 MB, and the next correct program passes
 
 Words in the code: @DIR@ outside folder, world-writable · @PARENT@ process id of the caller · @TOKEN@ mark of the
-attack · @PORT@, @UDP@ listeners · @TMP@ folder for temporary files. `pick(text, x)` finds a wanted number in a text;
-`syscall(number, ...)` returns -errno; `reply(json)` answers a call with raw bytes; `brand()` marks the process. An
-attack that defines no `f` gets one that returns None. Suites say in which forms of tests it runs; `reached` expects
-the text "reached", which an attack returns when it got hold of what must be closed.
+attack · @PORT@, @UDP@ listeners · @TMP@ folder for temporary files. `pick(text, x)` finds a wanted number in a text,
+`first(x, *sources)` in files or what functions return; `opened(*paths)` is "reached" if a file opens; `spray` writes to
+descriptors; `syscall(number, ...)` returns -errno; `reply(json)` answers a call with raw bytes; `brand()` marks the
+process. An attack that returns or replies is the body of `f(x)`; one that defines no `f` gets one that returns None.
+Suites say in which forms of tests it runs; `reached` expects the text "reached", which an attack returns when it got
+hold of what must be closed.
 
     python tests/sandbox_attacks.py --list
     python tests/sandbox_attacks.py --kind exit forge     # as this user
@@ -220,57 +222,32 @@ print("PASSED\nok\nAll tests passed!\n1.0\nTrue")
 print('{"passed": 3, "total": 3, "all_passed": true, "status": "ok", "fraction": 1.0}')
 
 ## write_all_descriptors
-import json, os
-guesses = [
-    b"passed\n", b"1", b"\x01", b"true\n", b"OK\n",
-    json.dumps({"passed": 3, "total": 3, "all_passed": True, "status": "ok", "results": [True] * 3}).encode() + b"\n",
-    json.dumps({"ok": True, "value": None, "result": True, "error": None}).encode() + b"\n",
-]
-for fd in range(65):
-    for guess in guesses:
-        for data in (guess, len(guess).to_bytes(4, "big") + guess, len(guess).to_bytes(4, "little") + guess):
-            try:
-                os.set_blocking(fd, False)
-                os.write(fd, data)
-            except OSError:
-                pass
+import json
+guesses = [b"passed\n", b"1", b"\x01", b"true\n", b"OK\n"]
+for claim in ({"passed": 3, "total": 3, "all_passed": True, "status": "ok", "results": [True] * 3},
+              {"ok": True, "value": None, "result": True, "error": None}):
+    guesses.append(json.dumps(claim).encode() + b"\n")
+for guess in guesses:
+    spray(range(65), guess, framed(guess), len(guess).to_bytes(4, "little") + guess)
 
 ## write_all_descriptors_in_call
-import json, os
+import json
 def f(x=None):
-    for fd in range(65):
-        for status in ("ok", "passed", "returned", "done"):
-            data = json.dumps({"status": status, "passed": True, "ok": True, "v": x, "op": "passed"}).encode()
-            try:
-                os.set_blocking(fd, False)
-                os.write(fd, len(data).to_bytes(4, "big") + data)
-            except OSError:
-                pass
+    for status in ("ok", "passed", "returned", "done"):
+        data = json.dumps({"status": status, "passed": True, "ok": True, "v": x, "op": "passed"}).encode()
+        spray(range(65), framed(data))
 
 ## write_pickles
-import os, pickle
-data = pickle.dumps(("passed", True, {"all_passed": True}))
-for fd in range(3, 65):
-    try:
-        os.write(fd, data)
-    except OSError:
-        pass
+import pickle
+spray(range(3, 65), pickle.dumps(("passed", True, {"all_passed": True})))
 
 ## answer_in_advance
-import json, os
-def answers():
-    for value in (True, None, 1, "passed"):
-        for word in ("value", "result", "return", "returned", "ok"):
-            for number in range(4):
-                data = json.dumps({word: value, "id": number, "n": number, "passed": True, "op": "result"}).encode()
-                yield len(data).to_bytes(4, "big") + data
-for fd in range(3, 32):
-    for data in answers():
-        try:
-            os.set_blocking(fd, False)
-            os.write(fd, data)
-        except OSError:
-            break
+import json
+for value in (True, None, 1, "passed"):
+    for word in ("value", "result", "return", "returned", "ok"):
+        for number in range(4):
+            data = json.dumps({word: value, "id": number, "n": number, "passed": True, "op": "result"}).encode()
+            spray(range(3, 32), framed(data))
 
 ## rewrite_json
 import json
@@ -386,14 +363,8 @@ def f(x=None):
                 found.add(value if isinstance(value, str) else value.decode("latin1"))
         frame = frame.f_back
     for secret in found:
-        for fd in range(3, 16):
-            data = json.dumps({"secret": secret, "passed": True, "token": secret, "ok": True}).encode()
-            for message in (data + b"\n", len(data).to_bytes(4, "big") + data, (secret + " passed\n").encode()):
-                try:
-                    os.set_blocking(fd, False)
-                    os.write(fd, message)
-                except OSError:
-                    break
+        data = json.dumps({"secret": secret, "passed": True, "token": secret, "ok": True}).encode()
+        spray(range(3, 16), data + b"\n", framed(data), (secret + " passed\n").encode())
 
 ## channel_objects_from_gc
 import gc, json, socket
@@ -422,9 +393,8 @@ for fd in range(3, 16):
 
 ## two_answers
 import os
-def f(x=None):
-    os.fork()
-    return x
+os.fork()
+return x
 
 ## trace_the_driver
 import sys
@@ -490,41 +460,19 @@ __name__ = "judge"
 assert_equal = assertEqual = same = compare = lambda *a, **k: True
 
 ## replies_of_the_wrong_kind
-import os, sys
-for fd in range(3, 32):
-    for message in (b"\x00\x00\x00\x04null", b"\x00\x00\x00\x02[]", b"\xff" * 4, b"\x00" * 4, b"{" * 999):
-        try:
-            os.set_blocking(fd, False)
-            os.write(fd, message)
-        except OSError:
-            pass
+spray(range(3, 32), b"\x00\x00\x00\x04null", b"\x00\x00\x00\x02[]", b"\xff" * 4, b"\x00" * 4, b"{" * 999)
 
 ## endless_reply
-import os
 def f(x=None):
-    for fd in range(3, 32):
-        try:
-            os.set_blocking(fd, False)
-            os.write(fd, b"\x7f\xff\xff\xff")
-        except OSError:
-            pass
+    spray(range(3, 32), b"\x7f\xff\xff\xff")
     while True:
-        for fd in range(3, 32):
-            try:
-                os.write(fd, b"x" * 65536)
-            except OSError:
-                pass
+        spray(range(3, 32), b"x" * 65536)
 
 ## one_byte_at_a_time
-import os, time
+import time
 def f(x=None):
     while True:
-        for fd in range(3, 16):
-            try:
-                os.set_blocking(fd, False)
-                os.write(fd, b"\x00")
-            except OSError:
-                pass
+        spray(range(3, 16), b"\x00")
         time.sleep(0.05)
 
 ## shut_the_channel
@@ -536,27 +484,19 @@ for fd in range(3, 16):
         pass
 
 ## forged_tags
-def f(x=None):
-    return [
-        {"t": "ref", "v": 0}, {"t": "int", "v": "ff"}, {"__tuple__": [1]}, {"type": "ref", "id": 0}, {"py/object": "f"},
-    ]
+return [
+    {"t": "ref", "v": 0}, {"t": "int", "v": "ff"}, {"__tuple__": [1]}, {"type": "ref", "id": 0}, {"py/object": "f"},
+]
 
 ## raw_forged_tags
-import json, os
+import json
 def f(x=None):
     nested = {"t": "ref", "v": x, "type": "int"}
     for word in ("value", "result", "return", "v", "returned"):
-        for fd in range(3, 8):
-            data = json.dumps({word: nested, "ok": True, "op": word}).encode()
-            try:
-                os.set_blocking(fd, False)
-                os.write(fd, len(data).to_bytes(4, "big") + data)
-            except OSError:
-                pass
+        spray(range(3, 8), framed(json.dumps({word: nested, "ok": True, "op": word}).encode()))
 
 ## call_back_forever
-def f(x=None):
-    return f
+return f
 
 ## signal_in_the_driver
 import signal
@@ -733,36 +673,30 @@ def __eq__(self, other): return True
 
 RESULTS = r"""
 ## not_a_number
-def f(x=None):
-    return float("nan")
+return float("nan")
 
 ## infinity
-def f(x=None):
-    return float("inf")
+return float("inf")
 
 ## decimal_not_a_number
 from decimal import Decimal
-def f(x=None):
-    return Decimal("NaN")
+return Decimal("NaN")
 
 ## complex_not_a_number
-def f(x=None):
-    return complex("nan+nanj")
+return complex("nan+nanj")
 
 ## mock_any
 from unittest.mock import ANY
-def f(x=None):
-    return ANY
+return ANY
 
 ## magic_mock
 from unittest.mock import MagicMock
-def f(x=None):
-    mock = MagicMock()
-    mock.__eq__.return_value = True
-    mock.__ne__.return_value = False
-    mock.__sub__.return_value = mock.__abs__.return_value = 0
-    mock.__lt__.return_value = True
-    return mock
+mock = MagicMock()
+mock.__eq__.return_value = True
+mock.__ne__.return_value = False
+mock.__sub__.return_value = mock.__abs__.return_value = 0
+mock.__lt__.return_value = True
+return mock
 
 ## metaclass_equal
 class Meta(type):
@@ -789,33 +723,26 @@ def f(x=None):
     return weakref.proxy(liar)
 
 ## true_for_everything
-def f(x=None):
-    return True
+return True
 
 ## none
-def f(x=None):
-    return None
+return None
 
 ## not_implemented
-def f(x=None):
-    return NotImplemented
+return NotImplemented
 
 ## ellipsis
-def f(x=None):
-    return ...
+return ...
 
 ## an_exception
-def f(x=None):
-    return AssertionError()
+return AssertionError()
 
 ## a_type
-def f(x=None):
-    return int
+return int
 
 ## a_module
 import sys
-def f(x=None):
-    return sys
+return sys
 
 ## a_coroutine
 async def f(x=None):
@@ -823,24 +750,20 @@ async def f(x=None):
 
 ## a_generator_without_end
 import itertools
-def f(x=None):
-    return (n for n in itertools.count())
+return (n for n in itertools.count())
 
 ## all_guesses_at_once
-def f(x=None):
-    return [*range(1000), True, None, "", 1.0, x, [], {}, (), float("nan")]
+return [*range(1000), True, None, "", 1.0, x, [], {}, (), float("nan")]
 
 ## contains_itself
-def f(x=None):
-    loop = []
-    loop.append(loop)
-    return loop
+loop = []
+loop.append(loop)
+return loop
 
 ## dict_contains_itself
-def f(x=None):
-    loop = {}
-    loop["loop"] = loop
-    return loop
+loop = {}
+loop["loop"] = loop
+return loop
 
 ## enum_liar
 import enum
@@ -862,8 +785,7 @@ def f(x=None):
 
 ## unittest_mock_sentinel
 from unittest.mock import sentinel
-def f(x=None):
-    return sentinel.passed
+return sentinel.passed
 
 ## fraction_liar
 from fractions import Fraction
@@ -884,8 +806,7 @@ def f(x=None):
 
 ## regular_expression
 import re
-def f(x=None):
-    return re.compile(r"73310\d{12}")
+return re.compile(r"73310\d{12}")
 
 ## curse_int_of_this_process
 import ctypes
@@ -899,17 +820,15 @@ def f(x=None):
     return 1
 
 ## mutate_the_arguments
-def f(x=None):
-    import gc
-    for holder in gc.get_referrers(x):
-        if isinstance(holder, list):
-            holder.clear()
-    return x
+import gc
+for holder in gc.get_referrers(x):
+    if isinstance(holder, list):
+        holder.clear()
+return x
 
 ## rich_result_of_every_name
 from types import SimpleNamespace
-def f(x=None):
-    return SimpleNamespace(passed=True, ok=True, status="ok", value=True, expected=True, result=True)
+return SimpleNamespace(passed=True, ok=True, status="ok", value=True, expected=True, result=True)
 
 ## partly_lazy
 class Lazy:
@@ -923,8 +842,7 @@ def f(x=None):
 
 ## random_guess
 import random
-def f(x=None):
-    return int("".join(random.choice("0123456789") for _ in range(16)) + str(x))
+return int("".join(random.choice("0123456789") for _ in range(16)) + str(x))
 """
 
 PATCHES = r"""
@@ -1162,250 +1080,197 @@ isclose = eq = is_ = contains = isfinite = sub = fsum = dist = yes
 READS = r"""
 ## frames_upwards
 import sys
-def f(x=0):
-    frame, texts = sys._getframe(0), []
-    while frame:
-        texts += [repr(dict(frame.f_locals))[:1000000], repr(dict(frame.f_globals))[:1000000]]
-        frame = frame.f_back
-    return pick(" ".join(texts), x)
+frame, texts = sys._getframe(0), []
+while frame:
+    texts += [repr(dict(frame.f_locals))[:1000000], repr(dict(frame.f_globals))[:1000000]]
+    frame = frame.f_back
+return pick(" ".join(texts), x)
 
 ## frames_of_all_threads
 import sys
-def f(x=0):
-    return pick(" ".join(repr(frame.f_locals) for frame in sys._current_frames().values()), x)
+return pick(" ".join(repr(frame.f_locals) for frame in sys._current_frames().values()), x)
 
 ## traceback_of_an_exception
 import sys
-def f(x=0):
-    try:
-        raise ValueError
-    except ValueError as error:
-        trace, texts = error.__traceback__, []
-        while trace:
-            texts.append(repr(trace.tb_frame.f_back and trace.tb_frame.f_back.f_locals))
-            trace = trace.tb_next
-        return pick(" ".join(texts), x)
+try:
+    raise ValueError
+except ValueError as error:
+    trace, texts = error.__traceback__, []
+    while trace:
+        texts.append(repr(trace.tb_frame.f_back and trace.tb_frame.f_back.f_locals))
+        trace = trace.tb_next
+    return pick(" ".join(texts), x)
 
 ## inspect_the_stack
 import inspect
-def f(x=0):
-    texts = []
-    for entry in inspect.stack():
-        texts.append(str(entry.code_context))
-        try:
-            texts.append(inspect.getsource(entry.frame))
-        except (OSError, TypeError):
-            pass
-    return pick(" ".join(texts), x)
+texts = []
+for entry in inspect.stack():
+    texts.append(str(entry.code_context))
+    try:
+        texts.append(inspect.getsource(entry.frame))
+    except (OSError, TypeError):
+        pass
+return pick(" ".join(texts), x)
 
 ## collector_objects
 import gc
-def f(x=0):
-    # gc.freeze() hides what the server had; the wanted numbers came later
-    for thing in gc.get_objects():
-        if type(thing) in (dict, list, tuple):
-            for item in list(thing.values()) if type(thing) is dict else thing:
-                if type(item) is int and 73310 * 10**12 < item < 73311 * 10**12 and item % 10 == x:
-                    return item
-                if type(item) in (str, bytes) and len(item) < 100000:
-                    found = pick(item, x)
-                    if found:
-                        return found
+# gc.freeze() hides what the server had; the wanted numbers came later
+for thing in gc.get_objects():
+    if type(thing) in (dict, list, tuple):
+        for item in list(thing.values()) if type(thing) is dict else thing:
+            if type(item) is int and 73310 * 10**12 < item < 73311 * 10**12 and item % 10 == x:
+                return item
+            if type(item) in (str, bytes) and len(item) < 100000:
+                found = pick(item, x)
+                if found:
+                    return found
 
 ## code_constants
 import gc, types
-def f(x=0):
-    texts = []
-    for thing in gc.get_objects():
-        if isinstance(thing, types.FunctionType):
-            texts.append(repr(thing.__code__.co_consts))
-            texts.append(repr(thing.__defaults__))
-            texts += [repr(cell.cell_contents) for cell in thing.__closure__ or () if cell != type(cell)()]
-    return pick(" ".join(texts), x)
+texts = []
+for thing in gc.get_objects():
+    if isinstance(thing, types.FunctionType):
+        texts.append(repr(thing.__code__.co_consts))
+        texts.append(repr(thing.__defaults__))
+        texts += [repr(cell.cell_contents) for cell in thing.__closure__ or () if cell != type(cell)()]
+return pick(" ".join(texts), x)
 
 ## every_module
 import sys
-def f(x=0):
-    texts = []
-    for module in list(sys.modules.values()):
-        for name, value in list(vars(module).items()):
-            if isinstance(value, (int, str, bytes, list, dict, tuple)):
-                texts.append(repr(value)[:100000])
-    return pick(" ".join(texts), x)
+texts = []
+for module in list(sys.modules.values()):
+    for name, value in list(vars(module).items()):
+        if isinstance(value, (int, str, bytes, list, dict, tuple)):
+            texts.append(repr(value)[:100000])
+return pick(" ".join(texts), x)
 
 ## own_file_and_arguments
 import linecache, sys
-def f(x=0):
-    texts = [repr(sys.argv), repr(sys.orig_argv), repr(linecache.cache)]
-    for path in (globals().get("__file__"), getattr(sys.modules["__main__"], "__file__", None), *sys.argv):
-        try:
-            texts.append(open(path).read())
-        except (OSError, TypeError, UnicodeDecodeError):
-            pass
-    return pick(" ".join(texts), x)
+texts = [repr(sys.argv), repr(sys.orig_argv), repr(linecache.cache)]
+for path in (globals().get("__file__"), getattr(sys.modules["__main__"], "__file__", None), *sys.argv):
+    try:
+        texts.append(open(path).read())
+    except (OSError, TypeError, UnicodeDecodeError):
+        pass
+return pick(" ".join(texts), x)
 
 ## own_environment
 import os
-def f(x=0):
-    texts = [repr(dict(os.environ))]
-    try:
-        texts.append(open("/proc/self/environ").read())
-    except OSError:
-        pass
-    return pick(" ".join(texts), x)
+texts = [repr(dict(os.environ))]
+try:
+    texts.append(open("/proc/self/environ").read())
+except OSError:
+    pass
+return pick(" ".join(texts), x)
 
 ## environment_in_c
 import ctypes
-def f(x=0):
-    libc = ctypes.CDLL(None)
-    libc.getenv.restype = ctypes.c_char_p
-    texts = [libc.getenv(b"SANDBOX_TEST_VALUES") or b""]
-    block = ctypes.POINTER(ctypes.c_char_p).in_dll(libc, "environ")
-    for i in range(200):
-        if not block or block[i] is None:
-            break
-        texts.append(block[i])
-    return pick(b" ".join(texts), x)
+libc = ctypes.CDLL(None)
+libc.getenv.restype = ctypes.c_char_p
+texts = [libc.getenv(b"SANDBOX_TEST_VALUES") or b""]
+block = ctypes.POINTER(ctypes.c_char_p).in_dll(libc, "environ")
+for i in range(200):
+    if not block or block[i] is None:
+        break
+    texts.append(block[i])
+return pick(b" ".join(texts), x)
 
 ## own_memory
-def f(x=0):
-    with open("/proc/self/maps") as maps, open("/proc/self/mem", "rb", 0) as memory:
-        for line in maps:
-            span, rights = line.split()[:2]
-            if "r" not in rights or "[v" in line:
-                continue
-            start, end = (int(part, 16) for part in span.split("-"))
-            try:
-                memory.seek(start)
-                found = pick(memory.read(end - start), x)
-            except (OSError, OverflowError, ValueError):
-                continue
-            if found:
-                return found
+with open("/proc/self/maps") as maps, open("/proc/self/mem", "rb", 0) as memory:
+    for line in maps:
+        span, rights = line.split()[:2]
+        if "r" not in rights or "[v" in line:
+            continue
+        start, end = (int(part, 16) for part in span.split("-"))
+        try:
+            memory.seek(start)
+            found = pick(memory.read(end - start), x)
+        except (OSError, OverflowError, ValueError):
+            continue
+        if found:
+            return found
 
 ## own_memory_in_c
 import ctypes, gc
-def f(x=0):
-    # without /proc: from the lowest to the highest object, page by page, by a pipe that refuses bad addresses
-    import os
-    read, write = os.pipe()
-    low = min(id(thing) for thing in gc.get_objects())
-    libc = ctypes.CDLL(None)
-    for page in range(low & ~4095, low + (16 << 20), 4096):
-        if libc.write(write, ctypes.c_void_p(page), 4096) == 4096:
-            found = pick(os.read(read, 4096), x)
-            if found:
-                return found
+# without /proc: from the lowest to the highest object, page by page, by a pipe that refuses bad addresses
+import os
+read, write = os.pipe()
+low = min(id(thing) for thing in gc.get_objects())
+libc = ctypes.CDLL(None)
+for page in range(low & ~4095, low + (16 << 20), 4096):
+    if libc.write(write, ctypes.c_void_p(page), 4096) == 4096:
+        found = pick(os.read(read, 4096), x)
+        if found:
+            return found
 
 ## own_integers_in_memory
 import ctypes, gc, os, struct
-def f(x=0):
-    # an int of 17 digits stands in two digits of 30 bits; the value is between 73310e12 and 73311e12
-    read, write = os.pipe()
-    libc = ctypes.CDLL(None)
-    low = min(id(thing) for thing in gc.get_objects())
-    for page in range(low & ~4095, low + (8 << 20), 4096):
-        if libc.write(write, ctypes.c_void_p(page), 4096) == 4096:
-            data = os.read(read, 4096)
-            for place in range(0, 4088, 4):
-                a, b = struct.unpack_from("II", data, place)
-                value = a + (b << 30)
-                if 73310 * 10**12 <= value < 73311 * 10**12 and value % 10 == x and a < 1 << 30:
-                    return value
+# an int of 17 digits stands in two digits of 30 bits; the value is between 73310e12 and 73311e12
+read, write = os.pipe()
+libc = ctypes.CDLL(None)
+low = min(id(thing) for thing in gc.get_objects())
+for page in range(low & ~4095, low + (8 << 20), 4096):
+    if libc.write(write, ctypes.c_void_p(page), 4096) == 4096:
+        data = os.read(read, 4096)
+        for place in range(0, 4088, 4):
+            a, b = struct.unpack_from("II", data, place)
+            value = a + (b << 30)
+            if 73310 * 10**12 <= value < 73311 * 10**12 and value % 10 == x and a < 1 << 30:
+                return value
 
 ## proc_of_the_caller
-def f(x=0):
-    texts = []
-    for name in ("environ", "cmdline", "maps", "stack", "auxv", "syscall"):
-        try:
-            texts.append(open("/proc/@PARENT@/" + name, "rb").read())
-        except OSError:
-            pass
-    return pick(b" ".join(texts), x)
+return first(x, *("/proc/@PARENT@/" + name for name in "environ cmdline maps stack auxv syscall".split()))
 
 ## memory_of_the_caller
-def f(x=0):
-    with open("/proc/@PARENT@/maps") as maps, open("/proc/@PARENT@/mem", "rb", 0) as memory:
+with open("/proc/@PARENT@/maps") as maps, open("/proc/@PARENT@/mem", "rb", 0) as memory:
+    for line in maps:
+        if "[heap]" in line or "[stack]" in line:
+            start, end = (int(part, 16) for part in line.split()[0].split("-"))
+            memory.seek(start)
+            found = pick(memory.read(end - start), x)
+            if found:
+                return found
+
+## root_of_the_caller
+return pick(open("/proc/@PARENT@/root@DIR@/secret.txt", "rb").read(), x)
+
+## folder_of_the_caller
+return pick(open("/proc/@PARENT@/cwd/secret.txt", "rb").read(), x)
+
+## descriptors_of_the_caller
+import os
+return first(x, *("/proc/@PARENT@/fd/" + name for name in os.listdir("/proc/@PARENT@/fd")))
+
+## every_process
+import glob
+return first(x, *glob.glob("/proc/[0-9]*/environ"), *glob.glob("/proc/[0-9]*/cmdline"))
+
+## memory_of_every_process [neighbour]
+import glob
+for folder in glob.glob("/proc/[0-9]*"):
+    try:
+        maps, memory = open(folder + "/maps"), open(folder + "/mem", "rb", 0)
         for line in maps:
-            if "[heap]" in line or "[stack]" in line:
-                start, end = (int(part, 16) for part in line.split()[0].split("-"))
+            start, end = (int(part, 16) for part in line.split()[0].split("-"))
+            if "rw" in line and end - start < 1 << 26:
                 memory.seek(start)
                 found = pick(memory.read(end - start), x)
                 if found:
                     return found
-
-## root_of_the_caller
-def f(x=0):
-    return pick(open("/proc/@PARENT@/root@DIR@/secret.txt", "rb").read(), x)
-
-## folder_of_the_caller
-def f(x=0):
-    return pick(open("/proc/@PARENT@/cwd/secret.txt", "rb").read(), x)
-
-## descriptors_of_the_caller
-import os
-def f(x=0):
-    for name in os.listdir("/proc/@PARENT@/fd"):
-        try:
-            found = pick(open("/proc/@PARENT@/fd/" + name, "rb").read(100000), x)
-        except OSError:
-            continue
-        if found:
-            return found
-
-## every_process
-import glob, os
-def f(x=0):
-    for path in glob.glob("/proc/[0-9]*/environ") + glob.glob("/proc/[0-9]*/cmdline"):
-        try:
-            found = pick(open(path, "rb").read(), x)
-        except OSError:
-            continue
-        if found:
-            return found
-
-## memory_of_every_process [neighbour]
-import glob
-def f(x=0):
-    for folder in glob.glob("/proc/[0-9]*"):
-        try:
-            maps, memory = open(folder + "/maps"), open(folder + "/mem", "rb", 0)
-            for line in maps:
-                start, end = (int(part, 16) for part in line.split()[0].split("-"))
-                if "rw" in line and end - start < 1 << 26:
-                    memory.seek(start)
-                    found = pick(memory.read(end - start), x)
-                    if found:
-                        return found
-        except (OSError, ValueError, OverflowError):
-            continue
+    except (OSError, ValueError, OverflowError):
+        continue
 
 ## descriptors_of_every_process [neighbour]
-import glob, os
-def f(x=0):
-    for path in glob.glob("/proc/[0-9]*/fd/*"):
-        try:
-            fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-            found = pick(os.read(fd, 1 << 20), x)
-        except OSError:
-            continue
-        if found:
-            return found
+import glob
+return first(x, *glob.glob("/proc/[0-9]*/fd/*"))
 
 ## own_descriptors
 import os, socket
-def f(x=0):
-    for fd in range(64):
-        for way in (lambda: os.pread(fd, 1 << 20, 0), lambda: os.read(fd, 1 << 20),
-                    lambda: socket.socket(fileno=os.dup(fd)).recv(1 << 20, socket.MSG_PEEK | socket.MSG_DONTWAIT)):
-            try:
-                if fd > 2:
-                    os.set_blocking(fd, False)
-                found = pick(way(), x)
-            except OSError:
-                continue
-            if found:
-                return found
+def ways(fd):
+    yield lambda: os.pread(fd, 1 << 20, 0)
+    yield lambda: os.set_blocking(fd, fd < 3) or os.read(fd, 1 << 20)
+    yield lambda: socket.socket(fileno=os.dup(fd)).recv(1 << 20, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+return first(x, *(way for fd in range(64) for way in ways(fd)))
 
 ## what_is_still_to_come
 import os, socket, time
@@ -1419,170 +1284,126 @@ def f(x=0):
     return pick(b" ".join(texts), x)
 
 ## secret_file
-def f(x=0):
-    return pick(open("@DIR@/secret.txt", "rb").read(), x)
+return pick(open("@DIR@/secret.txt", "rb").read(), x)
 
 ## tests_file
-def f(x=0):
-    return pick(open("@DIR@/tests.json", "rb").read(), x)
+return pick(open("@DIR@/tests.json", "rb").read(), x)
 
 ## key_in_the_home_folder
 import glob, os
-def f(x=0):
-    for home in ("@DIR@/home", os.path.expanduser("~@USER@"), os.path.expanduser("~")):
-        for path in glob.glob(home + "/.ssh/*"):
-            found = pick(open(path, "rb").read(), x)
-            if found:
-                return found
+homes = ("@DIR@/home", os.path.expanduser("~@USER@"), os.path.expanduser("~"))
+return first(x, *(path for home in homes for path in glob.glob(home + "/.ssh/*")))
 
 ## secret_through_own_root
-def f(x=0):
-    return pick(open("/proc/self/root@DIR@/secret.txt", "rb").read(), x)
+return pick(open("/proc/self/root@DIR@/secret.txt", "rb").read(), x)
 
 ## secret_through_dots
 import os
-def f(x=0):
-    return pick(open("/".join([".."] * 12) + "@DIR@/secret.txt", "rb").read(), x)
+return pick(open("/".join([".."] * 12) + "@DIR@/secret.txt", "rb").read(), x)
 
 ## secret_through_symlink
 import os
-def f(x=0):
-    os.symlink("@DIR@", f"link{x}")
-    return pick(open(f"link{x}/secret.txt", "rb").read(), x)
+os.symlink("@DIR@", f"link{x}")
+return pick(open(f"link{x}/secret.txt", "rb").read(), x)
 
 ## secret_through_hard_link
 import os
-def f(x=0):
-    os.link("@DIR@/secret.txt", f"hard{x}")
-    return pick(open(f"hard{x}", "rb").read(), x)
+os.link("@DIR@/secret.txt", f"hard{x}")
+return pick(open(f"hard{x}", "rb").read(), x)
 
 ## secret_through_rename
 import os
-def f(x=0):
-    os.rename("@DIR@/secret.txt", f"moved{x}")
-    return pick(open(f"moved{x}", "rb").read(), x)
+os.rename("@DIR@/secret.txt", f"moved{x}")
+return pick(open(f"moved{x}", "rb").read(), x)
 
 ## secret_through_libc
 import ctypes
-def f(x=0):
-    libc, buffer = ctypes.CDLL(None), ctypes.create_string_buffer(4096)
-    libc.read(libc.open(b"@DIR@/secret.txt", 0), buffer, 4096)
-    return pick(buffer.raw, x)
+libc, buffer = ctypes.CDLL(None), ctypes.create_string_buffer(4096)
+libc.read(libc.open(b"@DIR@/secret.txt", 0), buffer, 4096)
+return pick(buffer.raw, x)
 
 ## secret_through_openat2
 import ctypes, os
-def f(x=0):
-    how = ctypes.create_string_buffer(24)
-    fd = syscall(437, -100, ctypes.c_char_p(b"@DIR@/secret.txt"), how, 24)
-    return pick(os.read(fd, 4096), x) if fd >= 0 else None
+how = ctypes.create_string_buffer(24)
+fd = syscall(437, -100, ctypes.c_char_p(b"@DIR@/secret.txt"), how, 24)
+return pick(os.read(fd, 4096), x) if fd >= 0 else None
 
 ## secret_through_handle
 import ctypes, os
-def f(x=0):
-    handle, mount = ctypes.create_string_buffer(136), ctypes.c_int()
-    ctypes.memmove(handle, (128).to_bytes(4, "little"), 4)
-    syscall(303, -100, ctypes.c_char_p(b"@DIR@/secret.txt"), handle, ctypes.byref(mount), 0)
-    for base in ("@DIR@", "/", "."):
-        fd = syscall(304, os.open(base, os.O_RDONLY), handle, 0)
-        if fd >= 0:
-            return pick(os.read(fd, 4096), x)
+handle, mount = ctypes.create_string_buffer(136), ctypes.c_int()
+ctypes.memmove(handle, (128).to_bytes(4, "little"), 4)
+syscall(303, -100, ctypes.c_char_p(b"@DIR@/secret.txt"), handle, ctypes.byref(mount), 0)
+for base in ("@DIR@", "/", "."):
+    fd = syscall(304, os.open(base, os.O_RDONLY), handle, 0)
+    if fd >= 0:
+        return pick(os.read(fd, 4096), x)
 
 ## secret_through_mmap
 import mmap
-def f(x=0):
-    with open("@DIR@/secret.txt", "rb") as file:
-        return pick(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)[:], x)
+with open("@DIR@/secret.txt", "rb") as file:
+    return pick(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)[:], x)
 
 ## secret_through_a_process
 import subprocess
-def f(x=0):
-    return pick(subprocess.run(["/bin/cat", "@DIR@/secret.txt"], capture_output=True).stdout, x)
+return pick(subprocess.run(["/bin/cat", "@DIR@/secret.txt"], capture_output=True).stdout, x)
 
 ## secret_through_a_shell
 import os
-def f(x=0):
-    return pick(os.popen("cat @DIR@/secret.txt").read(), x)
+return pick(os.popen("cat @DIR@/secret.txt").read(), x)
 
 ## secret_through_inherited_folder
 import os
-def f(x=0):
-    for fd in range(64):
-        for name in ("secret.txt", "@DIR@/secret.txt", "../" * 12 + "@DIR@/secret.txt"):
-            try:
-                found = pick(os.read(os.open(name, os.O_RDONLY, dir_fd=fd), 4096), x)
-            except OSError:
-                continue
-            if found:
-                return found
+names = ("secret.txt", "@DIR@/secret.txt", "../" * 12 + "@DIR@/secret.txt")
+places = [(fd, name) for fd in range(64) for name in names]
+return first(x, *(lambda fd=fd, name=name: os.read(os.open(name, os.O_RDONLY, dir_fd=fd), 4096) for fd, name in places))
 
 ## secret_after_chroot_escape
 import os
-def f(x=0):
-    os.makedirs("cage", exist_ok=True)
-    here = os.open(".", os.O_RDONLY)
-    os.chroot("cage")
-    os.fchdir(here)
-    for _ in range(64):
-        os.chdir("..")
-    os.chroot(".")
-    return pick(open("@DIR@/secret.txt", "rb").read(), x)
+os.makedirs("cage", exist_ok=True)
+here = os.open(".", os.O_RDONLY)
+os.chroot("cage")
+os.fchdir(here)
+for _ in range(64):
+    os.chdir("..")
+os.chroot(".")
+return pick(open("@DIR@/secret.txt", "rb").read(), x)
 
 ## secret_after_new_namespaces
-def f(x=0):
-    syscall(272, 0x10000000 | 0x20000)
-    syscall(165, ctypes.c_char_p(b"@DIR@"), ctypes.c_char_p(b"."), None, 4096, None)
-    for path in ("secret.txt", "@DIR@/secret.txt"):
-        try:
-            return pick(open(path, "rb").read(), x)
-        except OSError:
-            pass
+syscall(272, 0x10000000 | 0x20000)
+syscall(165, ctypes.c_char_p(b"@DIR@"), ctypes.c_char_p(b"."), None, 4096, None)
+return first(x, "secret.txt", "@DIR@/secret.txt")
 
 ## secret_in_the_old_root
-import os
-def f(x=0):
-    for place in ("/.old", "/old_root", "/oldroot", "/mnt", "/proc/1/root", "/proc/1/cwd", "/proc/thread-self/root"):
-        try:
-            return pick(open(place + "@DIR@/secret.txt", "rb").read(), x)
-        except OSError:
-            pass
+places = "/.old /old_root /oldroot /mnt /proc/1/root /proc/1/cwd /proc/thread-self/root".split()
+return first(x, *(place + "@DIR@/secret.txt" for place in places))
 
 ## secret_as_a_module
 import importlib.machinery, sys
-def f(x=0):
-    sys.path.insert(0, "@DIR@")
-    text = importlib.machinery.SourceFileLoader("secret", "@DIR@/secret.txt").get_data("@DIR@/secret.txt")
-    return pick(text, x)
+sys.path.insert(0, "@DIR@")
+text = importlib.machinery.SourceFileLoader("secret", "@DIR@/secret.txt").get_data("@DIR@/secret.txt")
+return pick(text, x)
 
 ## secret_in_an_error_message
 import runpy
-def f(x=0):
-    try:
-        runpy.run_path("@DIR@/secret.txt")
-    except SyntaxError as error:
-        return pick(str(error.text), x)
+try:
+    runpy.run_path("@DIR@/secret.txt")
+except SyntaxError as error:
+    return pick(str(error.text), x)
 
 ## neighbours_in_temporary_folders [neighbour]
 import glob, os
-def f(x=0):
-    here = os.path.dirname(os.getcwd())
-    for path in glob.glob(here + "/*/*") + glob.glob(here + "/*") + glob.glob("@TMP@/*/*"):
-        try:
-            found = os.path.isfile(path) and pick(open(path, "rb").read(1 << 20), x)
-        except OSError:
-            continue
-        if found:
-            return found
+here = os.path.dirname(os.getcwd())
+return first(x, *glob.glob(here + "/*/*"), *glob.glob(here + "/*"), *glob.glob("@TMP@/*/*"))
 
 ## bytes_left_in_memory
 import ctypes
-def f(x=0):
-    libc = ctypes.CDLL(None)
-    libc.malloc.restype = ctypes.c_void_p
-    for size in (4096, 65536, 1 << 20):
-        for _ in range(6):
-            found = pick(ctypes.string_at(libc.malloc(ctypes.c_size_t(size)), size), x)
-            if found:
-                return found
+libc = ctypes.CDLL(None)
+libc.malloc.restype = ctypes.c_void_p
+for size in (4096, 65536, 1 << 20):
+    for _ in range(6):
+        found = pick(ctypes.string_at(libc.malloc(ctypes.c_size_t(size)), size), x)
+        if found:
+            return found
 
 ## values_left_by_earlier_programs
 import builtins, os, sys
@@ -1594,316 +1415,242 @@ def f(x=0):
 
 REACHED = r"""
 ## shadow_file
-def f(x=0):
-    open("/etc/shadow").read(1)
-    return "reached"
+open("/etc/shadow").read(1)
+return "reached"
 
 ## disk_device
 import glob
-def f(x=0):
-    for path in ("/dev/mem", "/dev/kmem", "/dev/port", "/proc/kcore", *glob.glob("/dev/[vsn][dvm]*")):
-        try:
-            open(path, "rb", 0).read(1)
-            return "reached " + path
-        except OSError:
-            pass
+paths = ("/dev/mem", "/dev/kmem", "/dev/port", "/proc/kcore", *glob.glob("/dev/[vsn][dvm]*"))
+return opened(*paths, mode="rb")
 
 ## make_a_disk_device
 import os, stat
-def f(x=0):
-    os.mknod("disk", 0o600 | stat.S_IFBLK, os.makedev(254, 0))
-    open("disk", "rb", 0).read(1)
-    return "reached"
+os.mknod("disk", 0o600 | stat.S_IFBLK, os.makedev(254, 0))
+open("disk", "rb", 0).read(1)
+return "reached"
 
 ## terminal
 import os
-def f(x=0):
-    os.open("/dev/tty", os.O_RDWR)
-    return "reached"
+os.open("/dev/tty", os.O_RDWR)
+return "reached"
 
 ## ptrace_the_caller
-def f(x=0):
-    for pid in (@PARENT@, os.getppid(), 1):
-        if pid > 0 and syscall(101, 0x4206, pid, 0, 0) == 0:
-            return "reached"
+for pid in (@PARENT@, os.getppid(), 1):
+    if pid > 0 and syscall(101, 0x4206, pid, 0, 0) == 0:
+        return "reached"
 
 ## read_memory_of_the_caller
 import ctypes, os
-def f(x=0):
-    buffer = ctypes.create_string_buffer(8)
-    class Vector(ctypes.Structure):
-        _fields_ = [("base", ctypes.c_void_p), ("length", ctypes.c_size_t)]
-    here = Vector(ctypes.addressof(buffer), 8)
-    for pid in (@PARENT@, os.getppid(), 1):
-        there = Vector(id(here), 8)
-        result = syscall(310, pid, ctypes.byref(here), 1, ctypes.byref(there), 1, 0)
-        if result >= 0 or result == -14:
-            return "reached"
+buffer = ctypes.create_string_buffer(8)
+class Vector(ctypes.Structure):
+    _fields_ = [("base", ctypes.c_void_p), ("length", ctypes.c_size_t)]
+here = Vector(ctypes.addressof(buffer), 8)
+for pid in (@PARENT@, os.getppid(), 1):
+    there = Vector(id(here), 8)
+    result = syscall(310, pid, ctypes.byref(here), 1, ctypes.byref(there), 1, 0)
+    if result >= 0 or result == -14:
+        return "reached"
 
 ## copy_a_descriptor_of_the_caller
 import os
-def f(x=0):
-    for pid in (@PARENT@, os.getppid(), 1):
-        handle = syscall(434, pid, 0)
-        if pid > 0 and handle >= 0:
-            return "reached"
+for pid in (@PARENT@, os.getppid(), 1):
+    handle = syscall(434, pid, 0)
+    if pid > 0 and handle >= 0:
+        return "reached"
 
 ## become_root
 import os
-def f(x=0):
-    if os.getuid() == 0:
-        return "reached as root"
-    for call in (os.setuid, os.setgid, os.seteuid):
-        try:
-            call(0)
-            return "reached"
-        except OSError:
-            pass
+if os.getuid() == 0:
+    return "reached as root"
+for call in (os.setuid, os.setgid, os.seteuid):
+    try:
+        call(0)
+        return "reached"
+    except OSError:
+        pass
 
 ## capabilities
-def f(x=0):
-    for line in open("/proc/self/status"):
-        if line.startswith(("CapEff", "CapPrm", "CapInh", "CapAmb")) and int(line.split()[1], 16):
-            return "reached"
+for line in open("/proc/self/status"):
+    if line.startswith(("CapEff", "CapPrm", "CapInh", "CapAmb")) and int(line.split()[1], 16):
+        return "reached"
 
 ## new_user_namespace
-def f(x=0):
-    return "reached" if syscall(272, 0x10000000) == 0 else None
+return "reached" if syscall(272, 0x10000000) == 0 else None
 
 ## clone_into_a_namespace
-def f(x=0):
-    pid = syscall(56, 0x10000000 | 17, 0, 0, 0, 0)
-    if pid == 0:
-        syscall(231, 0)
-    return "reached" if pid > 0 else None
+pid = syscall(56, 0x10000000 | 17, 0, 0, 0, 0)
+if pid == 0:
+    syscall(231, 0)
+return "reached" if pid > 0 else None
 
 ## enter_a_namespace
 import os
-def f(x=0):
-    for name in ("mnt", "net", "pid", "user"):
-        try:
-            if syscall(308, os.open("/proc/1/ns/" + name, os.O_RDONLY), 0) == 0:
-                return "reached"
-        except OSError:
-            pass
+for name in ("mnt", "net", "pid", "user"):
+    try:
+        if syscall(308, os.open("/proc/1/ns/" + name, os.O_RDONLY), 0) == 0:
+            return "reached"
+    except OSError:
+        pass
 
 ## mount_something
 import ctypes
-def f(x=0):
-    words = [ctypes.c_char_p(word) for word in (b"@TOKEN@", b"@DIR@/folder", b"tmpfs")]
-    return "reached" if syscall(165, *words, 0, None) == 0 else None
+words = [ctypes.c_char_p(word) for word in (b"@TOKEN@", b"@DIR@/folder", b"tmpfs")]
+return "reached" if syscall(165, *words, 0, None) == 0 else None
 
 ## new_mount_calls
 import ctypes
-def f(x=0):
-    return "reached" if syscall(430, ctypes.c_char_p(b"tmpfs"), 0) >= 0 else None
+return "reached" if syscall(430, ctypes.c_char_p(b"tmpfs"), 0) >= 0 else None
 
 ## copy_a_mount
 import ctypes
-def f(x=0):
-    return "reached" if syscall(428, -100, ctypes.c_char_p(b"/"), 1) >= 0 else None
+return "reached" if syscall(428, -100, ctypes.c_char_p(b"/"), 1) >= 0 else None
 
 ## io_uring
 import ctypes
-def f(x=0):
-    return "reached" if syscall(425, 4, ctypes.create_string_buffer(120)) >= 0 else None
+return "reached" if syscall(425, 4, ctypes.create_string_buffer(120)) >= 0 else None
 
 ## bpf
 import ctypes
-def f(x=0):
-    attributes = ctypes.create_string_buffer((2).to_bytes(4, "little") + (4).to_bytes(4, "little") * 3, 128)
-    return "reached" if syscall(321, 0, attributes, 128) >= 0 else None
+attributes = ctypes.create_string_buffer((2).to_bytes(4, "little") + (4).to_bytes(4, "little") * 3, 128)
+return "reached" if syscall(321, 0, attributes, 128) >= 0 else None
 
 ## key_rings
 import ctypes
-def f(x=0):
-    words = [ctypes.c_char_p(word) for word in (b"user", b"@TOKEN@", b"secret")]
-    return "reached" if syscall(248, *words, 6, -4) >= 0 else None
+words = [ctypes.c_char_p(word) for word in (b"user", b"@TOKEN@", b"secret")]
+return "reached" if syscall(248, *words, 6, -4) >= 0 else None
 
 ## performance_events
 import ctypes
-def f(x=0):
-    attributes = ctypes.create_string_buffer((1).to_bytes(4, "little") + (112).to_bytes(4, "little"), 128)
-    return "reached" if syscall(298, attributes, 0, -1, -1, 0) >= 0 else None
+attributes = ctypes.create_string_buffer((1).to_bytes(4, "little") + (112).to_bytes(4, "little"), 128)
+return "reached" if syscall(298, attributes, 0, -1, -1, 0) >= 0 else None
 
 ## userfaultfd
-def f(x=0):
-    return "reached" if syscall(323, 1) >= 0 else None
+return "reached" if syscall(323, 1) >= 0 else None
 
 ## load_a_module
 import ctypes
-def f(x=0):
-    # an invalid image is refused by the loader (ENOEXEC) only after the permission was granted
-    return "reached" if syscall(175, ctypes.create_string_buffer(64), 64, ctypes.c_char_p(b"")) in (0, -8) else None
+# an invalid image is refused by the loader (ENOEXEC) only after the permission was granted
+return "reached" if syscall(175, ctypes.create_string_buffer(64), 64, ctypes.c_char_p(b"")) in (0, -8) else None
 
 ## write_memory_of_the_caller
-def f(x=0):
-    open("/proc/@PARENT@/mem", "r+b", 0)
-    return "reached"
+open("/proc/@PARENT@/mem", "r+b", 0)
+return "reached"
 
 ## switch_address_randomisation_off
-def f(x=0):
-    before = syscall(135, 0xFFFFFFFF)
-    return "reached" if before >= 0 and syscall(135, before | 0x0040000) >= 0 else None
+before = syscall(135, 0xFFFFFFFF)
+return "reached" if before >= 0 and syscall(135, before | 0x0040000) >= 0 else None
 
 ## calls_of_another_architecture
 import ctypes, mmap
-def f(x=0):
-    # mov eax, 20 (getpid of i386); int 0x80; ret: answers a number where 32-bit calls pass by the filter
-    page = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
-    page.write(bytes.fromhex("b814000000cd80c3"))
-    call = ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(page)))
-    return "reached" if call() > 0 else None
+# mov eax, 20 (getpid of i386); int 0x80; ret: answers a number where 32-bit calls pass by the filter
+page = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+page.write(bytes.fromhex("b814000000cd80c3"))
+call = ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(page)))
+return "reached" if call() > 0 else None
 
 ## calls_of_x32
-def f(x=0):
-    return "reached" if syscall(0x40000000 + 39) > 0 else None
+return "reached" if syscall(0x40000000 + 39) > 0 else None
 
 ## raw_socket
 import socket
-def f(x=0):
-    socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
-    return "reached"
+socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
+return "reached"
 
 ## packet_socket
 import socket
-def f(x=0):
-    socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
-    return "reached"
+socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+return "reached"
 
 ## netlink_socket
 import socket
-def f(x=0):
-    names = {name for _, name in socket.if_nameindex()}
-    return "reached" if names - {"lo"} else None
+names = {name for _, name in socket.if_nameindex()}
+return "reached" if names - {"lo"} else None
 
 ## machine_socket
 import socket
-def f(x=0):
-    socket.socket(socket.AF_VSOCK, socket.SOCK_STREAM)
-    return "reached"
+socket.socket(socket.AF_VSOCK, socket.SOCK_STREAM)
+return "reached"
 
 ## crypto_socket
 import socket
-def f(x=0):
-    socket.socket(socket.AF_ALG, socket.SOCK_SEQPACKET)
-    return "reached"
+socket.socket(socket.AF_ALG, socket.SOCK_SEQPACKET)
+return "reached"
 
 ## name_lookup
 import socket
-def f(x=0):
-    return "reached" if socket.getaddrinfo("localhost.localdomain", 80) else None
+return "reached" if socket.getaddrinfo("localhost.localdomain", 80) else None
 
 ## change_the_host_name
 import socket
-def f(x=0):
-    if socket.gethostname() != "@TOKEN@":
-        socket.sethostname(socket.gethostname())
-        return "reached"
+if socket.gethostname() != "@TOKEN@":
+    socket.sethostname(socket.gethostname())
+    return "reached"
 
 ## raise_own_limits
 import resource
-def f(x=0):
-    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    if hard == resource.RLIM_INFINITY:
-        return "reached"
-    resource.setrlimit(resource.RLIMIT_AS, (hard, hard * 2))
+soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+if hard == resource.RLIM_INFINITY:
     return "reached"
+resource.setrlimit(resource.RLIMIT_AS, (hard, hard * 2))
+return "reached"
 
 ## limits_of_the_caller
 import resource
-def f(x=0):
-    resource.prlimit(@PARENT@, resource.RLIMIT_CORE)
-    return "reached"
+resource.prlimit(@PARENT@, resource.RLIMIT_CORE)
+return "reached"
 
 ## priority_of_the_caller
 import os
-def f(x=0):
-    os.setpriority(os.PRIO_PROCESS, @PARENT@, os.getpriority(os.PRIO_PROCESS, @PARENT@))
-    return "reached"
+os.setpriority(os.PRIO_PROCESS, @PARENT@, os.getpriority(os.PRIO_PROCESS, @PARENT@))
+return "reached"
 
 ## processors_of_the_caller
 import os
-def f(x=0):
-    os.sched_setaffinity(@PARENT@, os.sched_getaffinity(@PARENT@))
-    return "reached"
+os.sched_setaffinity(@PARENT@, os.sched_getaffinity(@PARENT@))
+return "reached"
 
 ## memory_killer_prefers_the_caller
-def f(x=0):
-    open("/proc/@PARENT@/oom_score_adj", "r+")
-    return "reached"
+open("/proc/@PARENT@/oom_score_adj", "r+")
+return "reached"
 
 ## settings_of_the_kernel
-def f(x=0):
-    for name in ("sys/kernel/core_pattern", "sysrq-trigger", "sys/kernel/modprobe", "sys/vm/swappiness"):
-        path = "/proc/" + name
-        try:
-            open(path, "r+").close()
-            return "reached"
-        except OSError:
-            pass
+names = ("sys/kernel/core_pattern", "sysrq-trigger", "sys/kernel/modprobe", "sys/vm/swappiness")
+return opened(*("/proc/" + name for name in names))
 
 ## source_of_the_sandbox_writable
-import os
-def f(x=0):
-    for path in ("@SANDBOX@", os.__file__, __import__("json").__file__):
-        try:
-            open(path, "r+").close()
-            return "reached"
-        except OSError:
-            pass
+import json, os
+return opened("@SANDBOX@", os.__file__, json.__file__)
 
 ## cached_bytecode_writable
 import json, os
-def f(x=0):
-    for folder in (os.path.dirname(os.__file__), os.path.dirname(json.__file__)):
-        try:
-            open(folder + "/__pycache__/@TOKEN@.pyc", "w").close()
-            os.unlink(folder + "/__pycache__/@TOKEN@.pyc")
-            return "reached"
-        except OSError:
-            pass
+folders = (os.path.dirname(os.__file__), os.path.dirname(json.__file__))
+return opened(*(folder + "/__pycache__/@TOKEN@.pyc" for folder in folders), mode="w")
 
 ## control_groups
-import glob, os
-def f(x=0):
-    for path in glob.glob("/sys/fs/cgroup/cgroup.procs") + glob.glob("/sys/fs/cgroup/*/cgroup.procs"):
-        try:
-            open(path, "r+").close()
-            return "reached"
-        except OSError:
-            pass
+import glob
+return opened(*glob.glob("/sys/fs/cgroup/cgroup.procs"), *glob.glob("/sys/fs/cgroup/*/cgroup.procs"))
 
 ## set_user_id_bit
 import os
-def f(x=0):
-    open("tool", "w").close()
-    os.chmod("tool", 0o4755)
-    return "reached" if os.getuid() == 0 and os.stat("tool").st_mode & 0o4000 else None
+open("tool", "w").close()
+os.chmod("tool", 0o4755)
+return "reached" if os.getuid() == 0 and os.stat("tool").st_mode & 0o4000 else None
 
 ## wake_up_other_users
 import glob
-def f(x=0):
-    for path in glob.glob("/dev/pts/[0-9]*"):
-        try:
-            open(path, "w").close()
-            return "reached"
-        except OSError:
-            pass
+return opened(*glob.glob("/dev/pts/[0-9]*"), mode="w")
 
 ## a_new_terminal
 import os
-def f(x=0):
-    os.openpty()
-    return "reached" if os.path.exists("/dev/pts/0") else None
+os.openpty()
+return "reached" if os.path.exists("/dev/pts/0") else None
 
 ## kernel_log
 import ctypes
-def f(x=0):
-    if syscall(103, 3, ctypes.create_string_buffer(64), 64) > 0:
-        return "reached"
-    open("/dev/kmsg").close()
+if syscall(103, 3, ctypes.create_string_buffer(64), 64) > 0:
     return "reached"
+open("/dev/kmsg").close()
+return "reached"
 """
 
 WRITES = r"""
@@ -2437,23 +2184,19 @@ while True:
         pass
 
 ## long_result [danger memory]
-def f(x=None):
-    return "x" * 1000000000
+return "x" * 1000000000
 
 ## long_list_result
-def f(x=None):
-    return [0] * 30000000
+return [0] * 30000000
 
 ## many_references
-def f(x=None):
-    return [object() for _ in range(200000)]
+return [object() for _ in range(200000)]
 
 ## wide_from_small
-def f(x=None):
-    thing = [0]
-    for _ in range(40):
-        thing = [thing, thing]
-    return thing
+thing = [0]
+for _ in range(40):
+    thing = [thing, thing]
+return thing
 
 ## colliding_keys
 class Colliding(dict):
@@ -2470,148 +2213,118 @@ def f(x=None):
     return Colliding()
 
 ## many_empty_lists
-def f(x=None):
-    return [[]] * 2000000
+return [[]] * 2000000
 
 ## raw_reply_of_a_fraction_to_reduce
-def f(x=None):
-    part = b'{"t": "int", "v": "%s"}'
-    reply(b'{"t": "Fraction", "v": [%s, %s]}' % (part % (b"%x" % 3**1200000), part % (b"%x" % 7**690000)))
+part = b'{"t": "int", "v": "%s"}'
+reply(b'{"t": "Fraction", "v": [%s, %s]}' % (part % (b"%x" % 3**1200000), part % (b"%x" % 7**690000)))
 
 ## raw_reply_of_many_fractions
-def f(x=None):
-    part = b'{"t": "int", "v": "%s"}'
-    one = b'{"t": "Fraction", "v": [%s, %s]}' % (part % (b"%x" % 3**41000), part % (b"%x" % 7**23000))
-    reply(b"[%s]" % b", ".join([one] * 200))
+part = b'{"t": "int", "v": "%s"}'
+one = b'{"t": "Fraction", "v": [%s, %s]}' % (part % (b"%x" % 3**41000), part % (b"%x" % 7**23000))
+reply(b"[%s]" % b", ".join([one] * 200))
 
 ## raw_reply_of_a_fraction_as_text
-def f(x=None):
-    reply(b'{"t": "Fraction", "v": ["1e999999999"]}')
+reply(b'{"t": "Fraction", "v": ["1e999999999"]}')
 
 ## raw_reply_of_a_fraction_of_a_decimal
-def f(x=None):
-    reply(b'{"t": "Fraction", "v": [{"t": "Decimal", "v": ["1e999999999"]}]}')
+reply(b'{"t": "Fraction", "v": [{"t": "Decimal", "v": ["1e999999999"]}]}')
 
 ## raw_reply_of_a_decimal_of_an_integer
-def f(x=None):
-    reply(b'{"t": "Decimal", "v": [{"t": "int", "v": "%s"}]}' % (b"f" * 5000000))
+reply(b'{"t": "Decimal", "v": [{"t": "int", "v": "%s"}]}' % (b"f" * 5000000))
 
 ## raw_reply_of_a_range_to_divide
-def f(x=None):
-    part = b'{"t": "int", "v": "%s"}'
-    reply(b'{"t": "range", "v": [0, %s, %s]}' % (part % (b"f" * 4000000), part % (b"e" * 2000000)))
+part = b'{"t": "int", "v": "%s"}'
+reply(b'{"t": "range", "v": [0, %s, %s]}' % (part % (b"f" * 4000000), part % (b"e" * 2000000)))
 
 ## raw_reply_of_a_decimal_beside_an_integer
-def f(x=None):
-    number = 1 + (2 ** 61 - 1) * (1 << 12000000)
-    member = b'{"t": "int", "v": "%x"}' % number
-    reply(b'{"t": "set", "v": [{"t": "Decimal", "v": ["1"]}, %s]}' % member)
+number = 1 + (2 ** 61 - 1) * (1 << 12000000)
+member = b'{"t": "int", "v": "%x"}' % number
+reply(b'{"t": "set", "v": [{"t": "Decimal", "v": ["1"]}, %s]}' % member)
 
 ## raw_reply_of_long_keys_that_collide
-def f(x=None):
-    same = b",".join([b"1"] * 5000)
-    last = (b'{"t": "int", "v": "%x"}' % ((2 ** 61 - 1) * n) for n in range(1, 100))
-    reply(b'{"t": "set", "v": [%s]}' % b",".join(b'{"t": "tuple", "v": [%s,%s]}' % (same, n) for n in last))
+same = b",".join([b"1"] * 5000)
+last = (b'{"t": "int", "v": "%x"}' % ((2 ** 61 - 1) * n) for n in range(1, 100))
+reply(b'{"t": "set", "v": [%s]}' % b",".join(b'{"t": "tuple", "v": [%s,%s]}' % (same, n) for n in last))
 
 ## raw_reply_of_a_dictionary_with_long_keys
-def f(x=None):
-    reply(b'{"t": "dict", "v": [[{"t": "int", "v": "%s"}, 1]]}' % (b"f" * 250000))
+reply(b'{"t": "dict", "v": [[{"t": "int", "v": "%s"}, 1]]}' % (b"f" * 250000))
 
 ## raw_reply_of_digits_in_a_decimal
-def f(x=None):
-    reply(b'{"t": "Decimal", "v": ["%s"]}' % (b"9" * 5000000))
+reply(b'{"t": "Decimal", "v": ["%s"]}' % (b"9" * 5000000))
 
 ## raw_error_of_nested_lists
-def f(x=None):
-    reply(b'0, "name": %s0%s, "error": [], "message": %s0%s' % (b"[" * 900, b"]" * 900, b"[" * 900, b"]" * 900))
+reply(b'0, "name": %s0%s, "error": [], "message": %s0%s' % (b"[" * 900, b"]" * 900, b"[" * 900, b"]" * 900))
 
 ## raw_error_of_many_parts
-def f(x=None):
-    reply(b'0, "error": [], "message": [%s0]' % (b"[]," * 2000000))
+reply(b'0, "error": [], "message": [%s0]' % (b"[]," * 2000000))
 
 ## raw_reply_of_many_parts
-def f(x=None):
-    reply(b"[%s0]" % (b"[]," * 690000))
+reply(b"[%s0]" % (b"[]," * 690000))
 
 ## raw_reply_of_too_many_parts
-def f(x=None):
-    reply(b"[%s0]" % (b"[]," * 2700000))
+reply(b"[%s0]" % (b"[]," * 2700000))
 
 ## raw_reply_of_colliding_members
 members = ",".join(str((2 ** 61 - 1) * n) for n in range(1, 80000)).encode()
-def f(x=None):
-    reply(b'{"t": "set", "v": [%s]}' % members)
+reply(b'{"t": "set", "v": [%s]}' % members)
 
 ## raw_reply_of_too_many_colliding_members
 members = ",".join(str((2 ** 61 - 1) * n) for n in range(1, 250000)).encode()
-def f(x=None):
-    reply(b'{"t": "set", "v": [%s]}' % members)
+reply(b'{"t": "set", "v": [%s]}' % members)
 
 ## raw_reply_of_some_colliding_members
 members = [*((2 ** 61 - 1) * n for n in range(1, 20000)), *range(1, 190000)]
 members = ",".join(map(str, members)).encode()
-def f(x=None):
-    reply(b'{"t": "set", "v": [%s]}' % members)
+reply(b'{"t": "set", "v": [%s]}' % members)
 
 ## raw_reply_of_colliding_names
 pairs = ",".join(f"[{(2 ** 61 - 1) * n},0]" for n in range(1, 60000)).encode()
-def f(x=None):
-    reply(b'{"t": "dict", "v": [%s]}' % pairs)
+reply(b'{"t": "dict", "v": [%s]}' % pairs)
 
 ## raw_reply_of_colliding_sets
 parts = [",".join(str((2 ** 61 - 1) * n) for n in range(k, k + 99)) for k in range(1, 800)]
 pairs = ",".join('{"t":"frozenset","v":[%s]}' % part for part in parts)
-def f(x=None):
-    reply(b'{"t": "set", "v": [%s]}' % pairs.encode())
+reply(b'{"t": "set", "v": [%s]}' % pairs.encode())
 
 ## raw_reply_of_colliding_tuples
 # the same members in every tuple but one integer, of which each hashes alike
 pairs = ",".join('{"t":"tuple","v":[%d]}' % ((2 ** 61 - 1) * n) for n in range(1, 40000))
-def f(x=None):
-    reply(b'{"t": "set", "v": [%s]}' % pairs.encode())
+reply(b'{"t": "set", "v": [%s]}' % pairs.encode())
 
 ## raw_reply_of_many_digits
-def f(x=None):
-    reply(b'{"t": "int", "v": "%s"}' % (b"f" * 2000000))
+reply(b'{"t": "int", "v": "%s"}' % (b"f" * 2000000))
 
 ## raw_reply_of_decimal_digits
-def f(x=None):
-    reply(b"9" * 2000000)
+reply(b"9" * 2000000)
 
 ## raw_reply_nested
-def f(x=None):
-    reply(b"[" * 900000 + b"]" * 900000)
+reply(b"[" * 900000 + b"]" * 900000)
 
 ## raw_reply_nested_tags
-def f(x=None):
-    reply(b'{"t":"tuple","v":[' * 60000 + b"]}" * 60000)
+reply(b'{"t":"tuple","v":[' * 60000 + b"]}" * 60000)
 
 ## raw_reply_of_repeated_keys
-def f(x=None):
-    reply(b"{" + b",".join(b'"k%d":0' % n for n in range(100000)) + b"}")
+reply(b"{" + b",".join(b'"k%d":0' % n for n in range(100000)) + b"}")
 
 ## long_error
 def f(x=None):
     raise ValueError("x" * 100000000)
 
 ## deep_result
-def f(x=None):
-    thing = []
-    for _ in range(100000):
-        thing = [thing]
-    return thing
+thing = []
+for _ in range(100000):
+    thing = [thing]
+return thing
 
 ## huge_integer
-def f(x=None):
-    return 1 << 80000000
+return 1 << 80000000
 
 ## integer_of_5000_digits
-def f(x=None):
-    return 10 ** 5000
+return 10 ** 5000
 
 ## lone_surrogates
-def f(x=None):
-    return "\ud800" * 3
+return "\ud800" * 3
 
 ## many_files [danger]
 import os
@@ -2672,13 +2385,11 @@ def f(x=None):
             pass
 
 ## busy_in_c
-def f(x=None):
-    return 10 ** 10 ** 8
+return 10 ** 10 ** 8
 
 ## busy_expression
 import re
-def f(x=None):
-    return bool(re.match(r"(a+)+$", "a" * 40 + "b"))
+return bool(re.match(r"(a+)+$", "a" * 40 + "b"))
 
 ## busy_integer_text
 import sys
@@ -2735,8 +2446,7 @@ def f(x=None):
 
 ## wait_for_input
 import sys
-def f(x=None):
-    return sys.stdin.read()
+return sys.stdin.read()
 
 ## deadlock
 import threading
@@ -2780,8 +2490,7 @@ def f(x=None):
     return Growing([1])
 
 ## recursion_without_end
-def f(x=None):
-    return f(x)
+return f(x)
 
 ## recursion_in_c
 import sys
@@ -2790,8 +2499,7 @@ def f(x=None):
     return f(x)
 
 ## constant_folded
-def f(x=None):
-    return ("x" * 4000, (1,) * 250, 2 ** 120 ** 2, "a" "b" * 4096)
+return ("x" * 4000, (1,) * 250, 2 ** 120 ** 2, "a" "b" * 4096)
 
 ## nested_parentheses
 @REPEAT ( 100000@1@REPEAT ) 100000@
@@ -2913,8 +2621,7 @@ subprocess.run([sys.executable, "-c", "import socket; socket.create_connection((
 
 ## urllib
 import urllib.request
-def f(x=None):
-    return urllib.request.urlopen("http://127.0.0.1:@PORT@/", timeout=0.3).read()
+return urllib.request.urlopen("http://127.0.0.1:@PORT@/", timeout=0.3).read()
 
 ## own_channel_reconnected
 import os, socket
@@ -3075,37 +2782,34 @@ os.close(1)
 
 ## expected_beside_the_input
 import glob, os, sys
-def f(x=0):
-    texts = []
-    for path in glob.glob("*") + glob.glob("../*") + glob.glob("/proc/self/fd/*") + glob.glob("../*/*"):
-        try:
-            texts.append(os.read(os.open(path, os.O_RDONLY | os.O_NONBLOCK), 1 << 20))
-        except OSError:
-            pass
-    return pick(b" ".join(texts), x)
+texts = []
+for path in glob.glob("*") + glob.glob("../*") + glob.glob("/proc/self/fd/*") + glob.glob("../*/*"):
+    try:
+        texts.append(os.read(os.open(path, os.O_RDONLY | os.O_NONBLOCK), 1 << 20))
+    except OSError:
+        pass
+return pick(b" ".join(texts), x)
 
 ## all_of_the_input
 import os, sys
-def f(x=0):
-    rest = sys.stdin.read()
-    try:
-        rest += os.pread(0, 1 << 20, 0).decode()
-    except OSError:
-        pass
-    return pick(rest, x)
+rest = sys.stdin.read()
+try:
+    rest += os.pread(0, 1 << 20, 0).decode()
+except OSError:
+    pass
+return pick(rest, x)
 
 ## stdout_read_back
 import os
-def f(x=0):
-    texts = []
-    for fd in (1, 2):
-        for again in (False, True):
-            try:
-                opened = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_NONBLOCK) if again else fd
-                texts.append(os.pread(opened, 1 << 20, 0))
-            except OSError:
-                pass
-    return pick(b" ".join(texts), x)
+texts = []
+for fd in (1, 2):
+    for again in (False, True):
+        try:
+            opened = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_NONBLOCK) if again else fd
+            texts.append(os.pread(opened, 1 << 20, 0))
+        except OSError:
+            pass
+return pick(b" ".join(texts), x)
 
 ## white_space_only
 print(" \n\t\r\x0b\x0c\u2003" * 1000)
@@ -3114,8 +2818,7 @@ print(" \n\t\r\x0b\x0c\u2003" * 1000)
 print(".* ? % _ [0-9]+ nan NaN inf 1e999")
 
 ## not_a_number_printed
-def f(x=0):
-    return float("nan")
+return float("nan")
 
 ## zero_bytes
 print("\0" * 1000)
@@ -3150,8 +2853,40 @@ if os.fork() == 0:
 os._exit(0)
 """
 
-# prepended where an attack uses the name
+# prepended where an attack uses the name, or one before it does
 PRELUDES = {
+    "first(": r"""
+def first(x, *sources):
+    for source in sources:
+        try:
+            found = pick(source() if callable(source) else open(source, "rb").read(1 << 20), x)
+        except OSError:
+            continue
+        if found:
+            return found
+""",
+    "opened(": r"""
+def opened(*paths, mode="r+"):
+    for path in paths:
+        try:
+            open(path, mode).close()
+            return "reached"
+        except OSError:
+            pass
+""",
+    "spray(": r"""
+import os
+def framed(data):
+    return len(data).to_bytes(4, "big") + data
+def spray(fds, *messages):
+    for fd in fds:
+        for message in messages:
+            try:
+                os.set_blocking(fd, False)
+                os.write(fd, message)
+            except OSError:
+                pass
+""",
     "pick(": r"""
 import re
 def pick(text, x):
@@ -3220,11 +2955,22 @@ def expand(code: str) -> str:
 
 
 def complete(code: str) -> str:
-    """Put helpers in front and an `f` at the end where they are missing."""
-    prelude = "".join(text for word, text in PRELUDES.items() if word in code)
+    """Make a function of a body that returns or replies; add an `f` where there is none, and helpers in front."""
     if not re.search(r"^(def|async def|class) f\b|^f = ", code, re.MULTILINE):
-        code += NOTHING
-    return prelude + code
+        returns = False
+        if re.search(r"^ *return\b", code, re.MULTILINE):
+            try:
+                compile(code.replace("@PARENT@", "1"), "attack", "exec")
+            except SyntaxError as error:
+                returns = "'return' outside function" in str(error)
+        if returns or "reply(" in code:
+            code = "def f(x=0):\n" + textwrap.indent(code, "    ")
+        else:
+            code += NOTHING
+    for word, text in PRELUDES.items():
+        if word in code:
+            code = text + code
+    return code
 
 
 def section(kind: str, text: str, suites: tuple[str, ...]) -> list[Attack]:

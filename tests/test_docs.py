@@ -25,7 +25,7 @@ import pytest
 import yaml
 from conftest import ROOT, TINY_LM, load_module, load_script, run_script, script_env
 
-from parts.reading.metric_names import EARLIER
+from parts.reading.dialects import EARLIER
 
 FOLDERS = ("references", "benchmarks", "evals", "examples", "assets", "scripts", "templates", "tools", "tests")
 MARKDOWN = sorted(
@@ -275,6 +275,7 @@ def files_of_data_formats(folder):
     rows = {
         "gsm8k": {"question": "1+1?", "answer": "2\n#### 2"},
         "code": {"prompt": "Add.", "tests": ["assert f(1) == 1"]},
+        "mbpp": {"text": "Add.", "test_list": ["assert f(1) == 1"]},
     }
     for name, row in rows.items():
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for _ in range(40)))
@@ -411,9 +412,26 @@ def test_skill_header_is_valid(tmp_path):
 
 
 def test_skill_is_short():
-    text = (ROOT / "SKILL.md").read_text(encoding="utf-8")
-    body = text.split("---\n", 2)[2]
-    assert text.count("\n") <= 120 and len(body) < 3 * 5000  # 5,000 tokens, at 3 characters a token in dense tables
+    """Progressive disclosure: every agent reads this page whole."""
+    header, body = (ROOT / "SKILL.md").read_text(encoding="utf-8").split("---\n", 2)[1:]
+    assert len(yaml.safe_load(header)["description"]) <= 700
+    lines = body.splitlines()
+    assert len(lines) <= 220 and all(len(line) <= 120 for line in lines if not line.startswith("|"))
+    assert len(body.split()) <= 1600
+
+
+def test_skill_and_recipes_share_no_rare_string_with_the_tasks_they_are_evaluated_on():
+    """Words of a task that occur nowhere else in the bundle: file, column and function names above all."""
+    pages = {name: (ROOT / name).read_text(encoding="utf-8") for name in ("SKILL.md", "references/recipes.md")}
+    sources = [p for folder in ("src", "templates", "examples", "assets") for p in (ROOT / folder).rglob("*.py")]
+    others = " ".join(p.read_text(encoding="utf-8") for p in [*sources, ROOT / "README.md"])
+    common = {*re.findall(r"[A-Za-z_][\w./-]+", others)}
+    cases = json.loads((ROOT / "evals" / "evals.json").read_text(encoding="utf-8"))["evals"]
+    for case in cases:
+        words = {*re.findall(r"[A-Za-z_]+[_./]\w[\w./-]*", case["prompt"])} - common
+        for name, text in pages.items():
+            shared = {word for word in words if re.search(rf"(?<![\w.]){re.escape(word)}(?![\w])", text)}
+            assert not shared, (case["name"], name, shared)
 
 
 # ------------------------------------------------------------------------------------------------ metrics

@@ -4,7 +4,6 @@ Numbers of lm-evaluation-harness 0.4.13 are stored in tests/data/evaluation/orac
 rest is compared with enumerations, hand-computed figures, or transformers' own generate.
 """
 
-import ast
 import functools
 import http.server
 import itertools
@@ -22,7 +21,9 @@ import pytest
 from conftest import EVAL_DATA, ROOT, TINY_LM, load_script, run_script, save_random_model, script_command, script_env
 
 from parts.data.pass_rates import pass_at_k
+from parts.foundation.messages import UserError
 from parts.reading.paired_tests import (
+    Z95,
     Values,
     compare_values,
     mcnemar_exact,
@@ -30,6 +31,7 @@ from parts.reading.paired_tests import (
     rows_needed,
     summarize,
     verdict_of,
+    wilson_interval,
 )
 
 DATA = ROOT / "tests" / "data" / "evaluation"
@@ -80,36 +82,22 @@ def test_pass_at_k_is_the_share_of_subsets_that_hold_a_pass():
             assert pass_at_k(n, c, k) == float(Fraction(sum(map(any, subsets)), len(subsets)))
 
 
-@pytest.mark.parametrize(
-    ("n", "c", "k", "expected"),
-    [
-        (1, 0, 1, 0.0),
-        (1, 1, 1, 1.0),
-        (10, 0, 10, 0.0),
-        (10, 1, 10, 1.0),
-        (200, 3, 1, 0.015),
-        (200, 3, 100, float(1 - Fraction(100 * 99 * 98, 200 * 199 * 198))),
-        (10_000, 1, 5_000, 0.5),
-    ],
-)
-def test_pass_at_k_at_the_edges(n, c, k, expected):
-    assert pass_at_k(n, c, k) == expected
+def test_pass_at_k_at_the_edges():
+    assert pass_at_k(200, 3, 100) == float(1 - Fraction(100 * 99 * 98, 200 * 199 * 198))
+    assert pass_at_k(10_000, 1, 5_000) == 0.5
+    for wrong in ((3, 1, 4), (3, 1, 0), (3, 4, 1), (3, -1, 1)):
+        with pytest.raises(UserError, match="expected"):
+            pass_at_k(*wrong)
 
 
-@pytest.mark.parametrize(("n", "c", "k"), [(3, 1, 4), (3, 1, 0), (3, 4, 1), (3, -1, 1)])
-def test_pass_at_k_refuses(ev, n, c, k):
-    with pytest.raises(ev.UserError, match="expected"):
-        ev.pass_at_k(n, c, k)
-
-
-def test_wilson_interval(ev):
+def test_wilson_interval():
     # the roots of (p - x/n)^2 = z^2 p (1 - p) / n, which define the interval
     for x, n in [(1, 10), (5, 10), (81, 263), (9, 10)]:
-        for p in ev.wilson_interval(x, n):
-            assert (p - x / n) ** 2 == pytest.approx(ev.Z95**2 * p * (1 - p) / n, rel=1e-9)
-    assert ev.wilson_interval(81, 263) == pytest.approx((0.2553, 0.3662), abs=5e-5)  # Newcombe 1998, table I
-    assert ev.wilson_interval(0, 20) == pytest.approx((0.0, 0.1611), abs=5e-5)  # the same
-    assert ev.wilson_interval(20, 20)[1] == 1.0
+        for p in wilson_interval(x, n):
+            assert (p - x / n) ** 2 == pytest.approx(Z95**2 * p * (1 - p) / n, rel=1e-9)
+    assert wilson_interval(81, 263) == pytest.approx((0.2553, 0.3662), abs=5e-5)  # Newcombe 1998, table I
+    assert wilson_interval(0, 20) == pytest.approx((0.0, 0.1611), abs=5e-5)  # the same
+    assert wilson_interval(20, 20)[1] == 1.0
 
 
 def test_mcnemar_is_the_binomial_test():
@@ -150,17 +138,16 @@ def test_bootstrap_agrees_with_theory_and_repeats():
     assert found["interval"] == "bootstrap" and found["n"] == 400
 
 
-def test_ratio_metrics_pool_before_dividing():
+def test_ratios_pool_before_dividing_and_missing_values_are_not_zeros():
     found = summarize(Values([1.0, 30.0], [1, 10], exp=True), 100, 0)
     assert found["value"] == pytest.approx(math.exp(31 / 11))
-
-
-def test_missing_values_are_counted_not_zeroed():
     found = summarize(Values([1.0, None, 0.0, 1.0]), 100, 0)
     assert (found["value"], found["n"], found["of"]) == (pytest.approx(2 / 3), 3, 4)
     assert summarize(Values([None, None]), 100, 0)["value"] is None
     one = summarize(Values([0.3]), 100, 0)
     assert one["value"] == 0.3 and one["stderr"] is None and one["ci95"] is None
+    huge = summarize(Values([1e5, 1e5], [1, 1], exp=True), 10, 0)
+    assert huge["value"] is None and huge["interval"] == "too large for a number"
 
 
 def test_paired_comparison_of_proportions():
@@ -204,35 +191,22 @@ def test_paired_bootstrap_keeps_its_level():
 # ------------------------------------------------------------------------------------------------ definitions
 
 
-@pytest.mark.parametrize(
-    ("text", "strict", "flexible"),
-    [
-        ("so\n#### 1,003", "1,003", "1,003"),
-        ("#### 5 and #### 6", "5", "6"),
-        ("####7", "[invalid]", "7"),
-        ("It costs $5.", "[invalid]", "$5."),
-        ("#### -12.50 dollars", "-12.50", "-12.50"),
-        ("no number", "[invalid]", "[invalid]"),
-        ("1 then .", "[invalid]", "1"),
-        ("a... b", "[invalid]", "..."),  # as the harness has it
-    ],
-)
-def test_extraction(ev, text, strict, flexible):
-    assert (ev.extract_strict(text), ev.extract_flexible(text)) == (strict, flexible)
+EXTRACTED = {  # text: (strict, flexible)
+    "so\n#### 1,003": ("1,003", "1,003"),
+    "#### 5 and #### 6": ("5", "6"),
+    "####7": ("[invalid]", "7"),
+    "It costs $5.": ("[invalid]", "$5."),
+    "#### -12.50 dollars": ("-12.50", "-12.50"),
+    "no number": ("[invalid]", "[invalid]"),
+    "1 then .": ("[invalid]", "1"),
+    "a... b": ("[invalid]", "..."),  # as the harness has it
+}
+COMPARED = {"2+2=4\n#### 4": "4", "$1,000.": "1000", "7.0": "7.0", "[INVALID]": "[invalid]", "#### 1 #### 2": "2"}
 
 
-@pytest.mark.parametrize(
-    ("text", "form"),
-    [
-        ("2+2=4\n#### 4", "4"),
-        ("$1,000.", "1000"),
-        ("7.0", "7.0"),
-        ("[INVALID]", "[invalid]"),
-        ("#### 1 #### 2", "2"),
-    ],
-)
-def test_form_that_is_compared(ev, text, form):
-    assert ev.gsm8k_form(text) == form
+def test_extraction_and_the_form_that_is_compared(ev):
+    assert {text: (ev.extract_strict(text), ev.extract_flexible(text)) for text in EXTRACTED} == EXTRACTED
+    assert {text: ev.gsm8k_form(text) for text in COMPARED} == COMPARED
 
 
 @pytest.mark.parametrize(("count", "length"), [(1, 8), (7, 8), (8, 8), (9, 8), (16, 8), (17, 8), (30, 7)])
@@ -247,8 +221,6 @@ def test_windows_score_every_token_once(ev, count, length):
             whole = [9, *tokens]
             at = whole.index(scored[0])
             assert whole[at - len(context) : at] == context
-        without = ev.text_windows(tokens, [], length, stride)
-        assert [t for _, scored in without for t in scored] == tokens[1:]
 
 
 def test_windows_are_the_harness_ones(ev):
@@ -260,26 +232,21 @@ def test_windows_are_the_harness_ones(ev):
     ]
 
 
-def test_ngram_share(ev):
-    assert ev.ngram_share("a b a b".split(), 2) == 2 / 3
-    assert ev.ngram_share(["a"], 2) is None
+FORMATS = [
+    ("<answer>4</answer>", "answer", True),
+    ("x <answer>4</answer>", "answer", False),
+    ("<think>a</think>b", "think", True),
+    ("<think>a", "think", False),
+    ('{"a": 1}', "json", True),
+    ("{a}", "json", False),
+    ("so \\boxed{4}.", "boxed", True),
+    ("\\boxed{4} \\boxed{5}", "boxed", False),
+]
 
 
-@pytest.mark.parametrize(
-    ("text", "name", "valid"),
-    [
-        ("<answer>4</answer>", "answer", True),
-        ("x <answer>4</answer>", "answer", False),
-        ("<think>a</think>b", "think", True),
-        ("<think>a", "think", False),
-        ('{"a": 1}', "json", True),
-        ("{a}", "json", False),
-        ("so \\boxed{4}.", "boxed", True),
-        ("\\boxed{4} \\boxed{5}", "boxed", False),
-    ],
-)
-def test_formats(ev, text, name, valid):
-    assert ev.has_format(text, name) is valid
+def test_formats_and_ngrams(ev):
+    assert [(text, name, ev.has_format(text, name)) for text, name, _ in FORMATS] == FORMATS
+    assert ev.ngram_share("a b a b".split(), 2) == 2 / 3 and ev.ngram_share(["a"], 2) is None
 
 
 def test_stop_strings_cut_one_after_the_other(ev):
@@ -332,13 +299,6 @@ def test_gsm8k_is_the_harness_item_by_item(oracle, name, shots, chat, size):
     assert cut == 1  # the one long problem
 
 
-def test_the_stored_numbers_are_neither_all_right_nor_all_wrong(oracle):
-    for key in [key for key in oracle if "problems" in key]:
-        for kind in ("strict-match", "flexible-extract"):
-            right = sum(score for _, score in oracle[key][kind])
-            assert "problems 0 chat" in key or 0 < right < 60, key
-
-
 @pytest.mark.parametrize("size", [1, 64])
 @pytest.mark.parametrize("chat", ["text", "chat"])
 @pytest.mark.parametrize("name", ["bos", "plain"])
@@ -361,26 +321,13 @@ def test_perplexities_are_the_harness_ones(oracle, name, size):
         assert summarize(values[metric], 10, 0)["value"] == pytest.approx(expected, rel=1e-5), metric
 
 
-def test_bos_readings_differ_as_documented():
-    """`once` leaves out what `lm_eval` scores with a tokenizer that adds BOS: the BOS itself."""
-    data = str(DATA / "texts.jsonl")
-    tokens = {
-        (name, bos): sum(run_stored(name, f"perplexity:bos={bos}", 64, data=data)[2]["token_perplexity"].bottom)
-        for name in ("bos", "plain")
-        for bos in ("lm_eval", "once", "none")
-    }
-    rows = len((DATA / "texts.jsonl").read_text().splitlines())
-    assert tokens["bos", "lm_eval"] == tokens["bos", "once"] + rows
-    assert tokens["plain", "lm_eval"] == tokens["plain", "once"] == tokens["plain", "none"] + rows
-
-
 def test_stride_is_scored_with_more_context(ev):
     """Token by token against the logits of one plain forward pass on a text that fits the context."""
     import torch
 
     model = oracle_model("plain", 64)
     text = "Question: Ann has 4 pens and gets 5. How many?\nAnswer:"
-    ids = model.encode(text)
+    ids = model.tokenizer.encode(text)
     logits = model.model(torch.tensor([[model.prefix_id, *ids]])).logits[0, :-1].log_softmax(-1)
     expected = logits.gather(-1, torch.tensor(ids)[:, None]).sum().item()
     found = {}
@@ -455,8 +402,8 @@ def test_the_prefix_is_shared_and_changes_nothing(ev, tmp_path, family, monkeypa
     monkeypatch.setattr(ev, "PREFIX_MIN", 10**9)
     assert completions(model, requests) == shared
     assert sum(map(math.prod, read)) > with_sharing + 8 * 40  # nine rows no longer read those forty tokens
-    alone = [completions(model, [r])[0] for r in requests]
-    assert alone == shared
+    assert [completions(model, [r])[0] for r in requests] == shared
+    assert ev.common_prefix([[1, 2, 3, 4], [1, 2, 3], [1, 2, 3, 5]]) == [1, 2] and ev.common_prefix([[1, 2], [3]]) == []
 
 
 @pytest.mark.long
@@ -518,14 +465,6 @@ def test_stop_strings_end_rows_early_and_exactly(ev, tmp_path):
     assert stopped >= 2
 
 
-def test_finished_rows_leave_the_batch(ev, tmp_path, monkeypatch):
-    model = engine(ev, save_random_model("llama", tmp_path))
-    passes = passes_of(model, monkeypatch)
-    outputs = completions(model, prompts_of(ev, model, 30, limit=60))
-    widths = [rows for rows, _ in passes]
-    assert max(widths) == 30 and widths[-1] < 15 and len({out["tokens"] for out in outputs}) > 5
-
-
 def test_out_of_memory_halves_the_batch(ev, tmp_path, monkeypatch, capsys):
     source = save_random_model("llama", tmp_path)
     model = engine(ev, source)
@@ -550,11 +489,6 @@ def test_out_of_memory_halves_the_batch(ev, tmp_path, monkeypatch, capsys):
         monkeypatch.setattr(model.engine, "generate", lambda *_, error=error: (_ for _ in ()).throw(error))
         with pytest.raises(raised, match=message):
             completions(model, prompts_of(ev, model, 4))
-
-
-def test_common_prefix_leaves_every_row_a_token(ev):
-    assert ev.common_prefix([[1, 2, 3, 4], [1, 2, 3], [1, 2, 3, 5]]) == [1, 2]
-    assert ev.common_prefix([[1, 2], [3]]) == []
 
 
 def test_choices_that_read_the_same_tokens_run_once(ev, monkeypatch):
@@ -583,14 +517,6 @@ def test_lora_folder_is_the_merged_model(ev, tmp_path):
     assert one.hash != two.hash
 
 
-def test_half_precision_runs(ev):
-    import torch
-
-    for name, dtype in (("bf16", torch.bfloat16), ("fp16", torch.float16)):
-        model = engine(ev, TINY_LM, precision=name)
-        assert model.dtype == dtype and completions(model, prompts_of(ev, model, 3))
-
-
 def test_numbers_that_are_none_are_refused(ev, tmp_path):
     import torch
 
@@ -601,8 +527,6 @@ def test_numbers_that_are_none_are_refused(ev, tmp_path):
         completions(model, prompts_of(ev, model, 2))
     with pytest.raises(ev.UserError, match="try --precision fp32"):
         model.logprob([ev.Request(ids=[40], scored=[41])], lambda i, out: None)
-    huge = ev.summarize(ev.Values([1e5, 1e5], [1, 1], exp=True), 10, 0)
-    assert huge["value"] is None and huge["interval"] == "too large for a number"
 
 
 def test_hash_follows_the_weights(ev, tmp_path):
@@ -610,14 +534,6 @@ def test_hash_follows_the_weights(ev, tmp_path):
     again = save_random_model("llama", tmp_path / "c")
     assert ev.fingerprint(one) == ev.fingerprint(again) != ev.fingerprint(two)
     assert ev.fingerprint(one, full=10) != ev.fingerprint(two, full=10)
-
-
-def test_without_pad_token_and_template(ev, tmp_path):
-    bare = engine(ev, save_random_model("llama", tmp_path / "a", chat_template=False, pad=False))
-    full = engine(ev, save_random_model("llama", tmp_path / "b"))
-    requests = prompts_of(ev, full, 9)
-    assert completions(bare, requests) == completions(full, requests)
-    assert [note.split(":")[0] for note in bare.notes] == ["no pad token", "no chat template"] and not full.notes
 
 
 # ------------------------------------------------------------------------------------------------ tasks
@@ -665,46 +581,16 @@ def test_code_of_both_shapes(ev, tmp_path):
         ev.pass_values([[{"metrics": {"passed": 1.0}}] * 3], "passed", [4])
 
 
-class Flip(ast.NodeTransformer):
-    """Make a program wrong: every comparison turned around."""
-
-    pairs = ((ast.Lt, ast.GtE), (ast.Gt, ast.LtE), (ast.Eq, ast.NotEq), (ast.In, ast.NotIn), (ast.Is, ast.IsNot))
-
-    def __init__(self):
-        self.count = 0
-
-    def visit_Compare(self, node):
-        swap = dict(self.pairs) | {b: a for a, b in self.pairs}
-        self.count += 1
-        node.ops = [swap[type(op)]() for op in node.ops]
-        return self.generic_visit(node)
-
-
-def spoiled(row: dict) -> str:
-    """The canonical solution with flipped comparisons, or with a constant return where it has none."""
-    program = row["prompt"] + row["canonical_solution"]
-    tree, flip = ast.parse(program), Flip()
-    target = [node for node in tree.body if getattr(node, "name", "") == row["entry_point"]][-1]
-    flip.visit(target)
-    if not flip.count:
-        target.body = [ast.parse("return 'a constant'").body[0]]
-    return f"```python\n{ast.unparse(tree)}\n```"
-
-
 @pytest.mark.skipif(not HUMANEVAL.is_file(), reason="HumanEval is not in this checkout")
-def test_humaneval_right_and_wrong_solutions(ev, tmp_path):
-    loader = load_script("data_loader")
-    raw = loader.load_rows(str(HUMANEVAL)).rows
-    rows = [{**row, "prompt": row["setup"], "canonical_solution": row["canonical_solution"]} for row in raw]
+@pytest.mark.parametrize("right", [True, False])
+def test_humaneval_right_and_wrong_solutions(ev, tmp_path, right):
+    rows = [dict(row) for row in load_script("data_loader").load_rows(str(HUMANEVAL)).rows]
     assert len(rows) == 164
-    flags = ("--task", "code", "--data", str(HUMANEVAL), "--completion_column", "canonical_solution")
-    found = run_here(ev, tmp_path / "right", *flags)["tasks"]["code"]
-    assert found["values"]["pass@1"]["top"] == [1.0] * 164
-    wrong = [{**row, "task_id": row["id"], "spoiled": spoiled({**row, "task_id": row["id"]})} for row in rows]
-    data = write_rows(tmp_path / "wrong.jsonl", wrong)
-    found = run_here(ev, tmp_path / "wrong", "--task", "code", "--data", data, "--completion_column", "spoiled")
-    passed = [row["id"] for row, x in zip(rows, found["tasks"]["code"]["values"]["pass@1"]["top"], strict=True) if x]
-    assert passed == []
+    for row in rows:
+        row["done"] = row["canonical_solution"] if right else "    return 'a constant'\n"
+    data = write_rows(tmp_path / "rows.jsonl", rows)
+    found = run_here(ev, tmp_path / "o", "--task", "code", "--data", data, "--completion_column", "done")
+    assert found["tasks"]["code"]["values"]["pass@1"]["top"] == [float(right)] * 164
 
 
 def test_generation_task(ev, tmp_path):
@@ -723,28 +609,24 @@ def test_math_reads_gsm8k_boxed_and_normalised_rows(ev, tmp_path):
         {"problem": "q", "answer": "\\frac{1}{2}", "done": "\\boxed{0.5}"},
         {"prompt": [{"role": "user", "content": "17+4="}], "answer": "21", "done": "17+4 = 20"},
         {"prompt": "q", "answer": 4, "done": "The answer is 4."},
+        {"prompt": "q", "answer": ["41", "#### 42"], "done": "\\boxed{42}"},
+        {"prompt": "q", "answer": ["41", "#### 42"], "done": "\\boxed{43}"},
     ]
     data = write_rows(tmp_path / "d.jsonl", rows)
     values = run_here(ev, tmp_path / "o", "--task", "math", "--data", data, "--completion_column", "done")
     values = values["tasks"]["math"]["values"]
-    assert values["verified"]["top"] == [1.0, 1.0, 0.0, 1.0]
-    assert values["strict"]["top"] == [1.0, None, 0.0, 0.0]
-    assert values["flexible"]["top"] == [1.0, None, 0.0, 1.0]
-
-
-def test_math_takes_any_of_several_golds(ev, tmp_path):
-    rows = [{"prompt": "q", "answer": ["41", "#### 42"], "done": done} for done in ("\\boxed{42}", "\\boxed{43}")]
-    data = write_rows(tmp_path / "d.jsonl", rows)
-    values = run_here(ev, tmp_path / "o", "--task", "math", "--data", data, "--completion_column", "done")
-    assert values["tasks"]["math"]["values"]["verified"]["top"] == [1.0, 0.0]
-    assert values["tasks"]["math"]["values"]["strict"]["top"] == [None, None]
+    assert values["verified"]["top"] == [1.0, 1.0, 0.0, 1.0, 1.0, 0.0]
+    assert values["strict"]["top"] == [1.0, None, 0.0, 0.0, None, None]
+    assert values["flexible"]["top"] == [1.0, None, 0.0, 1.0, None, None]
 
 
 def test_reward_task_is_the_trainers_class(ev, ppo, tmp_path):
     (tmp_path / "r.py").write_text(
         "def length(completions, **kwargs):\n    return [float(len(c)) for c in completions]\n\n\n"
         "async def known(completions, answer):\n    return [None if a is None else float(c == a)\n"
-        "            for c, a in zip(completions, answer)]\n"
+        "            for c, a in zip(completions, answer)]\n\n\n"
+        "def exact(prompt, completion, answer):\n"
+        "    return None if answer is None else float(prompt + completion == 'x' + answer)\n"
     )
     rows = [{"prompt": "x", "answer": "ab", "done": ["ab", "c"]}, {"prompt": "y", "answer": None, "done": ["d", "e"]}]
     data, base = write_rows(tmp_path / "d.jsonl", rows), f"{tmp_path}/r.py"
@@ -759,26 +641,8 @@ def test_reward_task_is_the_trainers_class(ev, ppo, tmp_path):
         [[]] * 4,
     )
     assert [sum(expected[:2]) / 2, sum(expected[2:]) / 2] == values["score"]["top"]
-
-
-def test_reward_task_takes_a_reward_of_one_sample(ev, tmp_path):
-    """`completion` is text and `prompt` the data's own, chat messages too; None does not apply."""
-    (tmp_path / "r.py").write_text(
-        "def exact(prompt, completion, answer, level=1):\n"
-        "    assert isinstance(completion, str)\n"
-        "    asked = prompt if isinstance(prompt, str) else prompt[-1]['content']\n"
-        "    return None if answer is None else level * float(completion == asked + answer)\n"
-    )
-    chat = [{"role": "user", "content": "z"}]
-    rows = [
-        {"prompt": "x", "answer": "b", "level": 3, "done": ["xb", "b"]},
-        {"prompt": "y", "answer": None, "level": 2, "done": ["d", "e"]},
-        {"prompt": chat, "answer": "!", "level": 4, "done": ["z!", "z!"]},
-    ]
-    data, task = write_rows(tmp_path / "d.jsonl", rows), f"reward:{tmp_path}/r.py:exact*0.5"
-    found = run_here(ev, tmp_path / "o", "--task", task, "--data", data, "--completion_column", "done")
-    values = found["tasks"][task]["values"]
-    assert values["exact"]["top"] == [1.5, None, 4.0] and values["score"]["top"] == [0.75, None, 2.0]
+    one = run_here(ev, tmp_path / "p", "--task", f"reward:{base}:exact", *flags[4:], "--completion_column", "done")
+    assert one["tasks"][f"reward:{base}:exact"]["values"]["exact"]["top"] == [0.5, None]
 
 
 CUSTOM = """
@@ -855,18 +719,14 @@ def test_multiple_choice_forms_of_gold(ev):
 
 
 def test_prompts_with_shots_and_system(ev):
-    config = ev.Config(task=["math"], system_prompt="S", fewshot=1)
-    task = ev.make_task("math", config)
-    row, shot = {"question": "q"}, (task.question({"question": "a"}), "1 #### 1")
-    text = ev.add_shots(task, task.question(row), [shot], config, chat=False)
+    task = ev.make_task("math", ev.Config(task=["math"]))
+    question, shot = task.question({"question": "q"}), (task.question({"question": "a"}), "1 #### 1")
+    text = ev.add_shots(question, [shot], "S", chat=False)
     assert text == "S\n\nQuestion: a\nAnswer: 1 #### 1\n\nQuestion: q\nAnswer:"
-    turns = ev.add_shots(task, task.question(row), [shot], config, chat=True)
+    turns = ev.add_shots(question, [shot], "S", chat=True)
     assert [m["role"] for m in turns] == ["system", "user", "assistant", "user"]
-    config.fewshot_as_turns = False
-    single = ev.add_shots(task, task.question(row), [shot], config, chat=True)
-    assert [m["role"] for m in single] == ["system", "user"] and single[1]["content"] == text.removeprefix("S\n\n")
     own = [{"role": "system", "content": "own"}, {"role": "user", "content": "u"}]
-    assert ev.add_shots(task, own, [], config, chat=True) == own
+    assert ev.add_shots(own, [], "S", chat=True) == own
 
 
 def test_perplexity_of_a_known_model(ev, tmp_path):
@@ -876,7 +736,7 @@ def test_perplexity_of_a_known_model(ev, tmp_path):
     model = engine(ev, save_random_model("llama", tmp_path))
     with torch.no_grad():
         model.model.get_output_embeddings().weight.zero_()
-    task = ev.make_task("perplexity:bos=once", ev.Config(task=["perplexity"]))
+    task = ev.make_task("perplexity", ev.Config(task=["perplexity"]))
     row = {"text": "two words"}
     found = {}
     model.logprob([ev.Request(ids=a, scored=b) for a, b in task.requests(row, model)], found.__setitem__)
@@ -916,7 +776,7 @@ def test_a_run_through_the_command_line(first_run):
     assert 0 < metric["value"] < 1 and metric["interval"] == "wilson" and metric["n"] == 48
     assert metric["ci95"][0] < metric["value"] < metric["ci95"][1]
     assert found["model"]["hash"] and found["versions"]["torch"] and found["settings"]["limit"] == 48
-    assert found["seconds"]["all"] > 0 and found["tasks"]["math"]["tokens_per_second"] > 0
+    assert found["seconds"]["all"] > 0
     shown = samples(folder)
     assert len(shown) == 96
     assert {"prompt", "completion", "extracted", "metrics", "reason", "finish"} <= set(shown[0])
@@ -1019,28 +879,18 @@ def test_two_models_and_compare(first_run, tmp_path):
     assert "numpy" in plain.stdout.split() and "torch" not in plain.stdout.split()
 
 
-def test_compare_takes_common_rows_and_says_so(ev, tmp_path, capsys):
-    rows = [{"prompt": str(i), "answer": "1", "a": "1", "b": "2"} for i in range(6)]
-    for column, part in (("a", rows), ("b", rows[2:])):
-        data = write_rows(tmp_path / f"{column}.jsonl", part)
-        run_here(ev, tmp_path / column, "--task", "math", "--data", data, "--completion_column", column)
-    flags = ["--compare", str(tmp_path / "a"), str(tmp_path / "b"), "--output_dir", str(tmp_path / "c")]
+@pytest.mark.parametrize("columns", [("a", "b"), ("done", "done")], ids=["columns", "files"])
+def test_compare_takes_common_rows_and_says_so(ev, tmp_path, capsys, columns):
+    """The completions, by column or by file, are no part of a row's name."""
+    for side, (column, done) in zip(("one", "two"), zip(columns, "12", strict=True), strict=True):
+        rows = [{"prompt": str(i), "answer": "1", column: done if i < 4 else "1"} for i in range(8)]
+        data = write_rows(tmp_path / f"{side}.jsonl", rows if side == "one" else rows[2:])
+        run_here(ev, tmp_path / side, "--task", "math", "--data", data, "--completion_column", column)
+    flags = ["--compare", str(tmp_path / "one"), str(tmp_path / "two"), "--output_dir", str(tmp_path / "c")]
     assert ev.main(flags) == 0
     assert "2 rows are in one of the runs only" in capsys.readouterr().err
     found = json.loads((tmp_path / "c" / "comparison.json").read_text())["tasks"]["math"]["verified"]
-    assert found["rows"] == 4 and found["worse"] == 4
-
-
-def test_two_files_of_completions_have_the_same_rows(ev, tmp_path, capsys):
-    for name, done in (("before", "1"), ("after", "2")):
-        rows = [{"prompt": str(i), "answer": "1", "done": done if i < 4 else "1"} for i in range(6)]
-        data = write_rows(tmp_path / f"{name}.jsonl", rows)
-        run_here(ev, tmp_path / name, "--task", "math", "--data", data, "--completion_column", "done")
-    flags = ["--compare", str(tmp_path / "before"), str(tmp_path / "after"), "--output_dir", str(tmp_path / "c")]
-    assert ev.main(flags) == 0
-    assert "in one of the runs only" not in capsys.readouterr().err
-    found = json.loads((tmp_path / "c" / "comparison.json").read_text())["tasks"]["math"]["verified"]
-    assert found["rows"] == 6 and found["worse"] == 4
+    assert found["rows"] == 6 and found["worse"] == 2
 
 
 def trained_model(tmp_path, name: str, **settings):
@@ -1212,15 +1062,9 @@ def test_a_reward_that_raises_is_named(tmp_path):
     assert done.returncode == 3 and "ZeroDivisionError" in done.stderr and "'b'" in done.stderr
 
 
-def test_settings_from_yaml(ev, tmp_path):
-    data = write_rows(tmp_path / "d.jsonl", [{"prompt": "a", "answer": "b", "done": "b"}])
-    (tmp_path / "c.yaml").write_text(f"task: [math]\ndata: {data}\ncompletion_column: done\n")
-    assert run_here(ev, tmp_path / "o", "--config", tmp_path / "c.yaml")["tasks"]["math"]["rows"] == 1
-
-
 @pytest.mark.parametrize(
     ("shots_at", "kept_at", "said"),
-    [([0], [1, 2, 3], "the first 1 rows are the worked examples"), ([2, 3], [0, 1, 3], "1 rows are worked examples")],
+    [([0], [1, 2, 3], "1 rows are worked examples"), ([2, 3], [0, 1, 3], "1 rows are worked examples")],
     ids=["of the data", "of another file"],
 )
 def test_worked_examples_are_not_evaluated(ev, tmp_path, capsys, shots_at, kept_at, said):

@@ -13,12 +13,12 @@ from parts.environments.play import play, play_metrics
 from parts.environments.play_setup import load_with_reward, make_play_setup
 from parts.reading.paired_tests import Values, compare_values, summarize
 from parts.sampling.sampling import HFEngine
-from programs.evaluation.command import main
 from programs.evaluation.environment_task import EnvironmentTask
 from programs.evaluation.local_model import LocalModel
 from programs.evaluation.prefix_engine import PrefixEngine
+from programs.evaluation.requests import Request
+from programs.evaluation.run import main
 from programs.evaluation.settings import Config
-from programs.evaluation.tasks import Request
 from programs.ppo_train.models import load_models
 from programs.ppo_train.rollout import converse
 from programs.ppo_train.settings import Config as TrainConfig
@@ -103,13 +103,10 @@ def test_cache_comparison_and_page(second, capsys):
 
 def test_shares_of_few_calls_have_finite_figures():
     before = Values([0, 1, 0, 0, 0], [0, 2, 0, 0, 0], higher_is_better=False)  # most resamples hold no call
-    after = Values([0, 0, 0, 0, 0], [0, 2, 0, 1, 0], higher_is_better=False)
-    found = summarize(before, 200, 0)
-    assert found["value"] == 0.5 and found["ci95"] == [0.5, 0.5]
-    found = compare_values(before, after, 200, 0)
-    assert found["difference"] == -0.5 and found["ci95"] == [-0.5, -0.5]
-    nothing = Values([0] * 5, [0] * 5)
-    assert compare_values(before, nothing, 200, 0) is None and summarize(nothing, 200, 0)["value"] is None
+    after, nothing = Values([0, 0, 0, 0, 0], [0, 2, 0, 1, 0], higher_is_better=False), Values([0] * 5, [0] * 5)
+    assert summarize(before, 200, 0)["ci95"] == [0.5, 0.5] and summarize(nothing, 200, 0)["value"] is None
+    assert compare_values(before, after, 200, 0)["ci95"] == [-0.5, -0.5]
+    assert compare_values(before, nothing, 200, 0) is None
 
 
 # ------------------------------------------------------------------------------------------------ tools
@@ -279,20 +276,6 @@ def test_turns_of_several_batches_or_unknown_beginnings_are_read_anew(local):
     joined = [(0, 1), (1, 2), (2, 0, 1)]  # a conversation whose first answer came from the cache of answers
     (expected, whole), (found, read) = (talked(model, way, joined) for way in (anew(model), model.turns()))
     assert found == expected and read[1:] == whole[1:]
-
-
-def test_turns_that_do_not_fit_memory_are_halved(local, monkeypatch, capsys):
-    model, real = local("llama", temperature=0.8), PrefixEngine.sample
-
-    def small(self, states, *rest, **more):
-        if len(states) > 4:
-            raise MemoryError("out of memory")
-        return real(self, states, *rest, **more)
-
-    expected = talked(model, anew(model))[0]
-    monkeypatch.setattr(PrefixEngine, "sample", small)
-    assert talked(model, model.turns())[0] == expected
-    assert "out of memory on 7 sequences" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("family", ["mistral", pytest.param("falcon_h1", marks=pytest.mark.long)])

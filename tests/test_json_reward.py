@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import ROOT, load_module, load_script, run_script, script_env
+from conftest import load_module, load_script, run_script, script_env
 
 from parts.rewards.schema_examples import checker_of, example_of
 
@@ -52,12 +52,6 @@ def test_valid_json_pays_alone_or_as_one_fenced_block(written):
     assert module.compute_score("d", ADA, "", {})["score"] == 1.0
 
 
-def test_partial_credit_is_half_the_share_of_properties_that_hold(written):
-    module, _ = written(PERSON, "--partial")
-    texts = [ADA, '{"name": "Ada"}', ADA.replace("36", "-1"), ADA[:-1] + ', "x": 1}', "{}", "[1]", "{"]
-    assert paid(module, texts) == pytest.approx([1, 0.5 / 3, 1 / 3, 0.5, 0, 0, 0])
-
-
 def test_exact_properties_have_the_values_of_the_row(written):
     module, _ = written(PERSON, "--exact", "age", "name")
     rows = {"age": [36, "36", 37, None], "name": ["Ada"] * 4}
@@ -77,10 +71,10 @@ def test_it_is_tried_on_data_as_a_format(written, tmp_path):
 @pytest.mark.parametrize(
     ("schema", "said"),
     [
-        ("{", "expected JSON"),
+        ("{", "expected a JSON Schema"),
         ({"type": "objekt"}, "expected a valid JSON Schema"),
         ({"properties": {"a": {"$ref": "other.json"}}}, "$ref 'other.json', another file"),
-        ({"type": "string", "pattern": "^(?=x)y$"}, 'try --example \'{"completion": "JSON", "score": 1}\''),
+        ({"type": "string", "pattern": "^[a-z]{3}[0-9]$"}, 'try "examples": [VALUE] in the schema'),
         (None, "No such file"),
     ],
 )
@@ -109,11 +103,10 @@ def test_flags_that_do_not_fit(tmp_path, monkeypatch, capsys, flags, said):
     assert said in capsys.readouterr().err
 
 
-def test_an_object_that_may_be_empty_is_warned_of(written, tmp_path, capsys):
-    template.main(["--task", "json_schema", "--print", "--schema", str(tmp_path / "schema.json")])
+def test_an_object_that_may_be_empty_is_warned_of(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "schema.json").write_text('{"type": "object"}')
-    capsys.readouterr()
-    assert template.main(["--task", "json_schema", "--print", "--schema", str(tmp_path / "schema.json")]) == 0
+    assert template.main(["--task", "json_schema", "--schema", "schema.json", "--output", "mine.py"]) == 0
     assert "accepts {}, which a model learns to say" in capsys.readouterr().err
 
 
@@ -132,15 +125,8 @@ def test_an_object_that_may_be_empty_is_warned_of(written, tmp_path, capsys):
             ]
         },
         {"allOf": [{"required": ["a"]}, {"properties": {"b": {"enum": [3]}}, "required": ["b"]}], "type": "object"},
-        {
-            "if": {"properties": {"k": {"const": "a"}}},
-            "then": {"required": ["z"]},
-            "properties": {"k": {"enum": ["a"]}},
-        },
         {"$ref": "#/$defs/n", "$defs": {"n": {"type": "object", "properties": {"next": {"$ref": "#/$defs/n"}}}}},
         {"type": "object", "additionalProperties": {"type": "integer"}, "minProperties": 2},
-        {"type": ["string", "null"], "pattern": "^(foo|bar)[^a-z\\s]\\w+\\.(com|org)$", "minLength": 14},
-        {"type": "string", "pattern": "^[\\u4e00-\\u9fff]{2}$"},
         {
             "$schema": "http://json-schema.org/draft-07/schema#",
             "definitions": {"x": {"const": 5}},
@@ -173,28 +159,11 @@ def test_a_bare_name_is_the_librarys_whatever_files_are_called(tmp_path, monkeyp
 
 
 TRY = "expected FILE.py:function[*weight], or a name of `reward_preflight.py --list`"
-OF_PROGRAMS = {
-    "ppo_train": ["--dry_run"],
-    "grpo_train": ["--dry_run", "--data", "rows.jsonl"],
-    "warm_start": ["--dry_run"],
-    "verl_train": ["--print", "--output_dir", "job"],
-    "reward_preflight": ["--data", "rows.jsonl"],
-    "new_notebook": ["--output", "mine.ipynb"],
-    "new_trainer": ["grpo", "mine.py", "--model", "{tiny}", "--data", "rows.jsonl"],
-    "evaluation": ["--task", "reward", "--model", "{tiny}", "--data", "rows.jsonl"],
-}
 
 
-LIGHT = {"reward_preflight", "new_notebook", "new_trainer"}  # without torch
-
-
-@pytest.mark.parametrize(
-    "program", [pytest.param(p, marks=[] if p in LIGHT else pytest.mark.long) for p in OF_PROGRAMS]
-)
-def test_every_program_says_which_name_was_meant(tmp_path, program):
+def test_a_program_says_which_name_was_meant(tmp_path):
     (tmp_path / "rows.jsonl").write_text('{"prompt": "1+1=", "answer": "2"}\n')
-    flags = [flag.format(tiny=ROOT / "assets" / "tiny_lm") for flag in OF_PROGRAMS[program]]
-    done = run_script(program, *flags, "--reward", "numeric_corectness", cwd=tmp_path)
+    done = run_script("reward_preflight", "--data", "rows.jsonl", "--reward", "numeric_corectness", cwd=tmp_path)
     assert done.returncode == 2 and f"got reward 'numeric_corectness'; {TRY}; try numeric_correctness" in done.stderr
 
 

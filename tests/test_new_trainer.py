@@ -532,24 +532,17 @@ def test_a_setting_that_a_change_makes_brings_the_change(folder):
 
 
 def test_the_settings_and_changes_that_the_skill_names_are_those_of_the_pages():
-    """SKILL.md's sentences, with their defaults, so that an agent need not list them."""
-    text = " ".join((ROOT / "SKILL.md").read_text(encoding="utf-8").partition("## Rules")[0].split())
-    settings = re.search(r"name become the file's defaults; else they are, (.*?)\. `--change`", text)[1]
-    pages = [new.PAGES, [p for p in new.PAGES if p != "distillation"], ["grpo", "multi_turn"], ["ppo"]]
-    pages.append([p for p in new.PAGES if p != "ppo"])
-    for kinds, names in zip(pages, re.findall(r"`(--[^`]+ [0-9][^`]*)`", settings), strict=True):
-        for kind in kinds:
+    """SKILL.md's table of pages, so that an agent need not list them."""
+    table = (ROOT / "SKILL.md").read_text(encoding="utf-8").partition("| page | defaults | `--change` |")[2]
+    rows = [line.strip("|").split("|") for line in table.partition("\n\n")[0].splitlines()[2:]]
+    assert {row[0].strip(" `") for row in rows} == {"all", *new.PAGES}
+    for name, settings, changes in rows:
+        for kind in new.PAGES if name.strip() == "all" else [name.strip(" `")]:
             Config = load_module(ROOT / "templates" / f"{kind}.py", f"page_{kind}").Config
             defaults = {field.name: field.default for field in dataclasses.fields(Config)}
-            for name, value in re.findall(r"--(\w+) (\S+)", names):
-                assert defaults[name] == float(value), (kind, name)
-    grpo, ppo = re.search(
-        r"`--change` takes `lora`; `grpo`: (.*?), and `--kl_coef` brings a KL; `ppo`: (.*?)\. ", text
-    ).groups()
-    for kind, listed in (("grpo", grpo), ("ppo", ppo)):
-        named = " ".join(re.findall(r"`([a-z_ ]+)`", listed)).split()
-        assert named and {*named, "lora"} <= {*new.changes_of(kind)}, kind
-    assert all("lora" in new.changes_of(kind) for kind in new.PAGES)
+            for setting, value in re.findall(r"--(\w+) ([\d.]+)", settings):
+                assert defaults[setting] == float(value), (kind, setting)
+            assert {*re.findall(r"`(\w+)`", changes)} <= {*new.changes_of(kind)}, kind
 
 
 @pytest.mark.parametrize(

@@ -4,15 +4,15 @@ import json
 import sys
 
 import pytest
-from chat_tokenizers import TOOLS
-from conftest import EVAL_DATA, ROOT, TINY_LM, patch_rooms, run_script
+from conftest import EVAL_DATA, ROOT, run_script
 
 from parts.foundation.messages import UserError
-from programs.reward_preflight import environment_preflight, environment_process
+from programs.reward_preflight import environment_process
 from programs.reward_preflight.command import check_arguments, make_parser
 from programs.reward_preflight.environment_preflight import EnvironmentPreflight
-from programs.reward_preflight.inputs import load_data
 from programs.reward_preflight.policies import POLICIES, call_text
+from programs.reward_preflight.reward_process import OwnProcess
+from programs.reward_preflight.rows_and_gold import load_rows
 
 EXAMPLES = ROOT / "examples" / "environments.py"
 # lines matter: REPLY_AT and REWARD_AT name two of these
@@ -168,14 +168,14 @@ REWARD_AT = LINES.index("        return float(self.given[0] == self.answer[0])")
 ROWS = [{"prompt": f"Row {i}", "answer": f"4{i}"} for i in range(3)]
 
 
-class ProcessHere(environment_process.EnvironmentProcess):
+class ProcessHere(OwnProcess):
     """The environment's process without a process: a new one has the module anew."""
 
     def start(self):
         for name in [n for n, m in sys.modules.items() if str(getattr(m, "__file__", "")).endswith("/own.py")]:
             del sys.modules[name]
-        self.process, (description, self.answer) = None, environment_process.load_environment_process(self.loaded)
-        return description
+        about, self.answer = environment_process.load_environment_process(**self.loaded)
+        return about
 
     def call(self, name, arguments, limit_s=0.0):
         return json.loads(json.dumps(self.answer(name, arguments)))
@@ -192,7 +192,7 @@ def folder(tmp_path_factory):
 @pytest.fixture
 def check(folder, monkeypatch):
     """Run the preflight in this process and return its report."""
-    monkeypatch.setattr(environment_preflight, "EnvironmentProcess", ProcessHere)
+    monkeypatch.setattr(environment_process, "OwnProcess", ProcessHere)
 
     def run(name: str, *flags, rows=None) -> dict:
         data = folder / "rows.jsonl"
@@ -202,8 +202,8 @@ def check(folder, monkeypatch):
         spec = name if ":" in name else f"{folder}/own.py:{name}"
         args = make_parser().parse_args(["--environment", spec, "--data", str(data), *map(str, flags)])
         check_arguments(args)
-        rows = load_data(args)
-        with ProcessHere(args, rows) as process:
+        rows = load_rows(args, 0)
+        with environment_process.environment_process(args, rows) as process:
             return EnvironmentPreflight(args, rows, process).run()
 
     return run
@@ -381,36 +381,22 @@ def test_hang_and_death_cost_one_conversation(stuck):
 
 
 @pytest.mark.long
-def test_command_line_and_template(folder):
-    template = folder / "tools.jinja"
-    template.write_text(TOOLS)
-    flags = ["--environment", f"{EXAMPLES}:Calculator", "--data", EVAL_DATA, "--limit", 2, "--tokenizer", TINY_LM]
-    done = run_script("reward_preflight", *flags, "--chat_template", template)
-    assert done.returncode == 0 and "form of calls: hermes" in done.stdout and "verdict  ready" in done.stdout
-    assert "injection" in done.stdout and done.stderr == ""
-
-
-def test_template_that_rewrites_turns_is_found(check, folder, monkeypatch):
-    patch_rooms(monkeypatch, "training_template", lambda tokenizer: None)
-    template = folder / "window.jinja"
-    template.write_text(TOOLS.replace("{% for m in messages %}", "{% for m in messages[-2:] %}"))
-    report = check("Sound", "--tokenizer", TINY_LM, "--chat_template", template)
-    assert "template" in failures(report)
+def test_command_line():
+    flags = ["--environment", f"{EXAMPLES}:Calculator", "--data", EVAL_DATA, "--limit", 2]
+    done = run_script("reward_preflight", *flags)
+    assert done.returncode == 0 and "verdict  ready" in done.stdout and done.stderr == ""
+    assert "injection" in done.stdout
 
 
 @pytest.mark.parametrize(
     ("flags", "expected"),
     [
-        (["--max_turns", "3", "--reward", "exact_match"], "got --max_turns without --environment"),
-        (["--environment", "x.py:A", "--samples", "x"], "expected it with --reward"),
         (["--environment", "x.py:A", "--group_size", "4"], "got --group_size with --environment"),
-        (["--environment", "x.py:A", "--tool_format", "hermes"], "try --tokenizer MODEL"),
         (["--environment", "x.py:A", "--list"], "got --list and --environment"),
         (["--environment", "x.py:A", "--max_turns", "0"], "expected 1 to 10000"),
         (["--environment", "x.py:A"], "no file 'x.py'"),
         (["--environment", "{examples}:GuessTheNumber"], "reset does not take this data"),
         (["--environment", "{examples}:Calculator", "--policy", "x.py:f"], "no file 'x.py'"),
-        (["--environment", "{examples}:Calculator", "--tokenizer", "./none"], "which does not load"),
     ],
 )
 def test_bad_input_is_clear(check, flags, expected):

@@ -227,7 +227,7 @@ def test_a_page_keeps_to_the_device(name, tmp_path, monkeypatch):
 
 @pytest.mark.long
 def test_an_evaluation_keeps_to_the_device(tmp_path):
-    command = importlib.import_module("programs.evaluation.command")
+    command = importlib.import_module("programs.evaluation.run")
     flags = f"--model {TINY_LM} --task math --data {EVAL_DATA} --limit 8 --max_new_tokens 12 --device cuda".split()
     with PretendedCuda() as gpu:
         assert command.run(command.parse_config([*flags, f"--output_dir={tmp_path}"])) == 0

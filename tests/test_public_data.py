@@ -12,7 +12,7 @@ import pytest
 from conftest import ROOT, load_script
 
 SETS = [json.loads(line) for line in (ROOT / "tests/data/public_sets.jsonl").read_text(encoding="utf-8").splitlines()]
-SHUFFLED = ("Idavidrein/gpqa", "allenai/sciq", "truthfulqa/truthful_qa")  # published with the right choice in one place
+SHUFFLED = ("Idavidrein/gpqa", "allenai/sciq")  # published with the right choice in one place
 RIGHT = """
 class Solution:
     def twice(self, n):

@@ -59,8 +59,8 @@ def run_recipe(name: str, folder: Path) -> list:
 def folder(tmp_path):
     """An empty folder but for the three files that the page begins with, and a run of TRL's to move."""
     write_files(HEAD, tmp_path)
-    for name in ("trl_run.py", "word_problems.jsonl"):
-        shutil.copy(ROOT / "evals" / "files" / name, tmp_path)
+    shutil.copy(ROOT / "evals" / "files" / "trl_run.py", tmp_path)
+    shutil.copy(ROOT / "evals" / "files" / "word_problems.jsonl", tmp_path / "gsm8k.jsonl")
     for name, source, count in (("train", TRAIN_DATA, 256), ("test", EVAL_DATA, 8)):
         (tmp_path / f"{name}.jsonl").write_text("\n".join(source.read_text().splitlines()[:count]) + "\n")
     return tmp_path
@@ -108,7 +108,7 @@ def test_the_code_reward_pays_programs_that_pass(folder, monkeypatch):
 
 def test_the_number_reward_pays_one_final_number(folder):
     assert [done.returncode for done in run_recipe("A final number, as in GSM8K", folder)] == [0]
-    reward = load_module(folder / "gsm8k.py", "recipe_number").correct
+    reward = load_module(folder / "gsm8k.py", "recipe_number").final_number_reward
     gold = "6 * 200 = 1200\n#### 1,200"
     right = ["So #### 1200", "#### 1,200.", "####1200.00\n", "12 #### $1,200", [{"content": "#### 1200"}]]
     wrong = ["1200", "#### 12", "#### 9 #### 1200", "#### 1200 or 9", "#### 1,2,0,0", "#### ١٢٠٠", "", "####"]
@@ -124,7 +124,7 @@ def test_trl_calls_the_number_reward_as_the_recipe_says(folder):
     (done,) = run_recipe("A final number, as in GSM8K", folder)
     told = json.loads(done.stdout)["trl_calls_it"]
     named, lists = {*re.findall(r"\w+(?==)", told)} - {"COLUMN"}, ("prompts", "completions", "completion_ids", "level")
-    reward, seen = load_module(folder / "gsm8k.py", "recipe_number_in_trl").correct, []
+    reward, seen = load_module(folder / "gsm8k.py", "recipe_number_in_trl").final_number_reward, []
 
     def correct(completions, answer, **kwargs):
         given = {"completions": completions, **kwargs}

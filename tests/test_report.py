@@ -16,9 +16,10 @@ import time
 import pytest
 from conftest import ROOT, load_module, load_script
 
-from parts.reading.sample_dumps import reward_weights, trl_row
-from programs.report.packing import packed_samples
-from programs.report.run_curves import thinned
+from parts.reading.logged_run import LoggedRun
+from parts.reading.sample_files import reward_weights, trl_row
+from programs.report.curves import thinned
+from programs.report.samples import packed_samples
 from programs.report.sources import Source, short_names
 
 report = load_script("report")
@@ -128,23 +129,16 @@ def test_top_says_what_came_of_a_run(tmp_path):
     text = seen(page_of(tmp_path, tmp_path / "run"))
     # Wilson 1927, 25 and 75 of 100, worked out by hand: (p + z²/2n ± z √(p(1 - p)/n + z²/4n²)) / (1 + z²/n)
     assert "0.250 (0.175 to 0.343) → 0.750 (0.657 to 0.825)" in text
-    assert "Yes: the 95 % intervals of before and after lie apart" in text and "step 20 of 20" in text
+    assert "It ran to its end: step 20 of 20." in text
     assert "samples 320" in text and "sampled tokens 6,000" in text and "time 90 s" in text  # 16 x 20; 3 s x 100 x 20
     assert "best held out 0.750 at step 20" in text
 
 
-def test_intervals_that_overlap_are_noise(tmp_path):
-    make_run(tmp_path / "run", [*metrics(20)[:-1], {"step": 20, "eval/accuracy": 0.3, "eval/rows": 100.0}])
-    assert "Within the noise" in seen(page_of(tmp_path, tmp_path / "run"))
-
-
 def test_findings_stand_at_the_top_with_cause_and_remedy(tmp_path):
     page = page_of(tmp_path, DATA / "grpo_hack")
-    text, cause = seen(page), report.PART_BOUGHT
-    assert (
-        text.index("broken since step 23: part_bought") < text.index("Did it learn?") < text.index("Curves The curves")
-    )
-    assert cause.says in text and cause.change in text and "Yes: part_bought" in text
+    text, cause = seen(page), report.part_bought
+    assert text.index("broken since step 23: part_bought") < text.index(cause.says) < text.index("Curves The curves")
+    assert cause.change in text
     marks = data_in(page, "curve")["runs"][0]["findings"]
     assert {"id": "part_bought", "step": 23, "metric": "reward/mean"} not in marks and marks
 
@@ -153,8 +147,6 @@ def test_a_run_that_goes_on_says_how_far_it_is(tmp_path):
     make_run(tmp_path / "run", metrics(12))
     text = seen(page_of(tmp_path, tmp_path / "run"))
     assert "Step 12 of 20, last written less than two minutes ago; no summary.json: it still runs." in text
-    make_run(tmp_path / "short", metrics(8))
-    assert "Is it cheating? Too short to tell" in seen(page_of(tmp_path, tmp_path / "short"))
 
 
 def test_what_was_left_out_of_a_log_stands_on_the_page(tmp_path):
@@ -167,9 +159,8 @@ def test_what_was_left_out_of_a_log_stands_on_the_page(tmp_path):
         file.write(b'{"step": 2, "completion": "\xff\xfe<b>", "score": 0.5}\n{"step": 3, "comp')
     page = page_of(tmp_path, tmp_path / "run")
     text = seen(page)
-    assert (
-        "the last line is torn (line 22)" in text and "policy/entropy is not finite at 2 steps, first at step 7" in text
-    )
+    assert "the last line is torn (line 22)" in text
+    assert "policy/entropy is not finite at 2 steps, first at step 7" in text
     assert "samples.jsonl beside it: 1 lines are no JSON (line 3)" in text
     entropy = next(m for m in data_in(page, "curve")["metrics"] if m["name"] == "policy/entropy")["series"][0]
     assert entropy["bad"] == [7, 9] and 7 not in entropy["x"] and len(entropy["x"]) == 18
@@ -180,11 +171,8 @@ def test_what_was_left_out_of_a_log_stands_on_the_page(tmp_path):
 
 
 def test_settings_that_differ_and_seeds_of_one_setting(tmp_path):
-    for name, changes in (
-        ("a", {"seed": 1, "alone": 1}),
-        ("b", {"seed": 2, "alone": 1}),
-        ("c", {"seed": 1, "lr": 3e-5}),
-    ):
+    settings = {"a": {"seed": 1, "alone": 1}, "b": {"seed": 2, "alone": 1}, "c": {"seed": 1, "lr": 3e-5}}
+    for name, changes in settings.items():
         make_run(tmp_path / name, metrics(20), config(output_dir=name) | changes)
     page = page_of(tmp_path, *(tmp_path / name for name in "abc"))
     text = seen(page)
@@ -198,16 +186,15 @@ def test_settings_that_differ_and_seeds_of_one_setting(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("log", "expected"),
+    ("log", "name", "own"),
     [
-        ("trl_healthy", {"reward/mean": "reward", "rollout/length_mean": "completions/mean_length"}),
-        ("verl_healthy.log", {"reward/mean": "critic/score/mean", "optim/grad_norm": "actor/grad_norm"}),
+        ("trl_healthy", "rollout/length_mean", "completions/mean_length"),
+        ("verl_healthy.log", "kl/approx", "actor/ppo_kl"),
     ],
 )
-def test_curves_of_other_trainers_have_our_names(log, expected, tmp_path):
+def test_curves_of_other_trainers_have_our_names(log, name, own, tmp_path):
     metrics = {m["name"]: m for m in data_in(page_of(tmp_path, DATA / log), "curve")["metrics"]}
-    for name, own in expected.items():
-        assert metrics[name]["series"][0]["as"] == own and metrics[name]["meaning"]
+    assert metrics[name]["series"][0]["as"] == own and metrics[name]["meaning"]
 
 
 RECORDED = ROOT / "tests" / "data" / "report"  # runs of TRL 1.16 and verl 0.9.1
@@ -219,19 +206,11 @@ def test_completions_of_trl_are_shown(tmp_path):
     rows, text = found["rows"], seen(page)
     assert len(rows) == 3 * 16 and {row[1] for row in rows} == {2, 4, 6}
     # read with pyarrow by hand: the sixth row of the first table
-    assert rows[5] == [
-        0,
-        2,
-        "train",
-        None,
-        1,
-        1,
-        "<answer>170</answer>",
-        {"correct": 0, "well_formed": 1, "brief": 0},
-        {"advantage": pytest.approx(-0.49990, abs=1e-5)},
-    ]
+    assert rows[5][:7] == [0, 2, "train", None, 1, 1, "<answer>170</answer>"]
+    assert rows[5][7] == {"correct": 0, "well_formed": 1, "brief": 0}
+    assert rows[5][8] == {"advantage": pytest.approx(-0.49990, abs=1e-5)}
     assert found["prompts"][1] == [{"role": "user", "content": "99+81="}]
-    assert "does not tell the weights of the rewards" in text  # three entries, three rewards: any weights fit
+    assert "tell the weights of the rewards" in text
     assert "It ran to its end: step 6 of 6" in text and "train_batch_size" in text
     assert "time 3.15 s" in text  # means of two steps each: 2 x (0.5544 + 0.5175 + 0.5053)
 
@@ -248,22 +227,19 @@ def test_dumps_of_verl_are_shown(tmp_path):
     assert any(name.startswith("val-core/") and group == "Look first" for name, group in curves.items())
 
 
-def test_settings_of_verl_from_its_console_output(tmp_path):
-    folder = tmp_path / "run"
-    folder.mkdir()
-    shutil.copy(RECORDED / "verl" / "metrics.jsonl", folder)
-    shutil.copy(DATA / "verl_healthy.log", folder / "verl.log")
-    text = seen(page_of(tmp_path, folder))
-    assert "algorithm.adv_estimator" in text and "No settings lie beside the log" not in text
-
-
-def test_weights_of_trls_rewards_where_the_log_tells_them():
+def test_weights_of_trls_rewards_where_settings_tell_them():
     rng = random.Random(0)
     means = [{f"rewards/{name}/mean": rng.random() for name in "ab"} for _ in range(5)]
-    plain = [row | {"reward": row["rewards/a/mean"] + row["rewards/b/mean"]} for row in means]
-    weighed = [row | {"reward": row["rewards/a/mean"] + 0.2 * row["rewards/b/mean"]} for row in means]
-    assert reward_weights(plain[:1]) == {"a": 1.0, "b": 1.0} and reward_weights(weighed) == {"a": 1.0, "b": 0.2}
-    assert reward_weights(weighed[:2]) is None and reward_weights([{"loss": 1.0}]) is None  # as many as unknowns
+    columns = {key: {i: row[key] for i, row in enumerate(means)} for key in means[0]}
+    for weight, config, expected in (
+        (1.0, {}, {"a": 1.0, "b": 1.0}),
+        (0.2, {"reward_weights": [1.0, 0.2]}, {"a": 1.0, "b": 0.2}),
+        (0.2, {}, None),
+        (0.3, {"reward_weights": [1.0, 0.2]}, None),
+    ):
+        total = {i: row["rewards/a/mean"] + weight * row["rewards/b/mean"] for i, row in enumerate(means)}
+        run = LoggedRun("log", "trainer_state.json", "trl", columns | {"reward": total}, config=config)
+        assert reward_weights(run) == expected
     row = {"step": 1, "prompt": "p", "completion": "c", "a": 2.0, "b": math.nan, "note": "x", "advantage": 0.5}
     assert trl_row(row, {"a": 1.0, "b": 0.2})["score"] == 2.0 and trl_row(row, None)["score"] is None
 
@@ -320,24 +296,6 @@ def test_only_a_page_of_ours_is_replaced(tmp_path, capsys):
     (tmp_path / "page.html").write_text("mine")
     assert report.main([str(tmp_path / "run"), "--output", str(tmp_path / "page.html")]) == 2
     assert "is no page of this program" in capsys.readouterr().err and (tmp_path / "page.html").read_text() == "mine"
-
-
-def test_watch_renews_the_page_until_the_run_has_ended(tmp_path, monkeypatch, capsys):
-    rows, folder = metrics(20), tmp_path / "run"
-    make_run(folder, rows[:6])
-    pages = []
-
-    def meanwhile(seconds):
-        pages.append((folder / "report.html").read_text(encoding="utf-8"))
-        write_lines(folder / "metrics.jsonl", rows[: 6 + 5 * len(pages)])
-        if len(pages) == 3:
-            (folder / "summary.json").write_text('{"seconds": 1.0}')
-
-    monkeypatch.setattr(report.time, "sleep", meanwhile)
-    assert report.main([str(folder), "--watch", "7"]) == 0
-    assert [re.search(r"Step (\d+) of 20", page)[1] for page in pages] == ["5", "10", "15"]
-    last = (folder / "report.html").read_text(encoding="utf-8")
-    assert 'data-every="7.0"' in pages[0] and "data-every" not in last.partition("<script")[0] and "its end" in last
 
 
 def test_names_are_the_shortest_that_differ(tmp_path):
@@ -688,7 +646,7 @@ def test_the_top_needs_no_script(browser, site):
         height = browser.find_element("id", "curves").size["height"]
     finally:
         browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
-    assert "Did it learn?" in text and "0.250 (0.175 to 0.343)" in text and "What differs in the settings" in text
+    assert "It ran to its end" in text and "0.250 (0.175 to 0.343)" in text and "What differs in the settings" in text
     assert "The curves need JavaScript" in text and height < 200  # no room is kept for what does not come
 
 

@@ -9,13 +9,11 @@ import httpx
 import pytest
 from conftest import EVAL_DATA, TINY_LM, load_module, load_script, run_script, save_random_model
 
-from parts.foundation.messages import UserError
+from parts.foundation.messages import RewardError, UserError
 from parts.rewards.reward_forms import load_rewards
 from parts.rewards.rewards import Reward, is_passing
 from parts.rewards.user_code import visible_text
 
-SCRIPTS_THAT_SCORE = ("ppo_train", "on_policy_distillation", "evaluation", "verl_train")
-CALLERS = (*SCRIPTS_THAT_SCORE, "grpo_train", "reward_preflight")
 # Reward, as in four scripts; what TRL calls; the process of the preflight
 WAYS = ("ppo_train", "grpo_train", "reward_preflight")
 ROWS = [{"prompt": f"{i}+1=", "columns": {"answer": str(i + 1)}} for i in range(4)]
@@ -131,7 +129,7 @@ def call(name: str, spec: str, rows=ROWS, texts=TEXTS, ids=IDS, limits=None) -> 
     script = load_script(name)
     limits = limits or script.CallLimits()
     ((function, _),) = script.load_rewards(spec)
-    if name in SCRIPTS_THAT_SCORE:
+    if name == "ppo_train":
         return next(iter(script.Reward([spec], limits)(rows, texts, ids)[1].values()))
     if name == "reward_preflight":
         given = script.reward_arguments(rows, texts, ids)
@@ -148,7 +146,7 @@ def call(name: str, spec: str, rows=ROWS, texts=TEXTS, ids=IDS, limits=None) -> 
 # ------------------------------------------------------------------------------------------------ the two forms
 
 
-@pytest.mark.parametrize("name", CALLERS)
+@pytest.mark.parametrize("name", WAYS)
 def test_both_forms_are_called_with_what_they_name(name, forms):
     right = [1.0, 1.0, 0.0, 1.0]
     assert call(name, f"{forms}:batch") == right
@@ -166,28 +164,25 @@ def test_one_sample_of_a_chat_has_the_completion_as_text(name, tmp_path):
     assert call(name, f"{tmp_path / 'chat.py'}:f", rows, ["1"], [[5]]) == [1.0]
 
 
-@pytest.mark.parametrize("name", WAYS)
-def test_a_signature_of_both_forms_is_refused_with_both_shown(name, forms):
-    script = load_script(name)
-    with pytest.raises(script.UserError) as caught:
-        call(name, f"{forms}:both")
+def test_a_signature_of_both_forms_is_refused_with_both_shown(forms):
+    with pytest.raises(UserError) as caught:
+        Reward([f"{forms}:both"])
     text = str(caught.value)
     assert "def reward(prompt, completion, answer) -> float" in text and "def reward(prompts, completions," in text
     assert "prompt and completions" in text and caught.value.code == 2
 
 
-@pytest.mark.parametrize("name", WAYS)
-def test_the_form_of_verl_is_refused_with_the_command_that_ports_it(name, tmp_path):
-    script, file = load_script(name), tmp_path / "verl_form.py"
+def test_the_form_of_verl_is_refused_with_the_command_that_ports_it(tmp_path):
+    file = tmp_path / "verl_form.py"
     file.write_text("def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n    return 1.0\n")
-    with pytest.raises(script.UserError) as caught:
-        call(name, f"{file}:compute_score*0.5")
+    with pytest.raises(UserError) as caught:
+        load_rewards(f"{file}:compute_score*0.5")
     told = str(caught.value)
     command = f"python scripts/create_reward_template.py --from {file}:compute_score --output my_reward.py"
     assert "has verl's form" in told and told.endswith(f"try {command}") and caught.value.code == 2
     command = [*command.split()[2:-1], str(tmp_path / "my_reward.py")]
     assert run_script("create_reward_template", *command).returncode == 0
-    assert call(name, f"{tmp_path / 'my_reward.py'}:verl_reward") == [1.0] * 4
+    assert call("ppo_train", f"{tmp_path / 'my_reward.py'}:verl_reward") == [1.0] * 4
 
 
 @pytest.mark.parametrize("name", WAYS)
@@ -198,13 +193,9 @@ def test_the_row_that_raises_is_named(name, forms):
     assert name == "reward_preflight" or "reward raises, row 2, completion 'no'" in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["ppo_train", "grpo_train"])
-def test_one_score_for_a_batch_says_how_to_take_one_sample(name, forms):
-    script = load_script(name)
-    with pytest.raises(
-        script.RewardError, match=r"got a float; expected a list of 4.*parameters prompt and completion"
-    ):
-        call(name, f"{forms}:single")
+def test_one_score_for_a_batch_says_how_to_take_one_sample(forms):
+    with pytest.raises(RewardError, match=r"got a float; expected a list of 4.*parameters prompt and completion"):
+        Reward([f"{forms}:single"])(ROWS, TEXTS, IDS)
 
 
 def test_a_column_that_one_sample_needs_must_be_there(forms):
@@ -214,23 +205,11 @@ def test_a_column_that_one_sample_needs_must_be_there(forms):
         reward.check_columns({"prompt": "a", "columns": {}})
 
 
-@pytest.mark.long
-def test_trl_trains_with_a_reward_of_one_sample(forms, tmp_path):
-    data = tmp_path / "rows.jsonl"
-    data.write_text("".join(json.dumps({"prompt": f"{i}+1=", "answer": str(i + 1)}) + "\n" for i in range(8)))
-    flags = ["--data", data, "--reward", f"{forms}:one", "--reward", f"{forms}:one_async", "--steps", "1"]
-    flags += ["--num_generations", "2", "--per_device_train_batch_size", "8", "--max_completion_length", "4"]
-    done = run_script("grpo_train", *flags, "--output_dir", tmp_path / "run", timeout=300)
-    assert done.returncode == 0, done.stderr
-    metrics = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1])
-    assert {"reward/one", "reward/one_async"} <= set(metrics)
-
-
 @pytest.mark.parametrize("function", ["one", "one_async", "an_object"])
 def test_one_sample_is_ported_to_verl(function, forms, tmp_path):
     out = tmp_path / "ported.py"
-    example = ["--example", '{"completion": "2", "answer": "2", "prompt": "1+1="}']
-    flags = ["--from", f"{forms}:{function}", "--for", "verl", "--output", out, *example]
+    (tmp_path / "row.jsonl").write_text('{"answer": "2", "prompt": "1+1="}\n')
+    flags = ["--from", f"{forms}:{function}", "--for", "verl", "--output", out, "--data", tmp_path / "row.jsonl"]
     done = run_script("create_reward_template", *flags)
     assert done.returncode == 0, done.stderr
     port = load_module(out, f"ported_{function}")
@@ -239,7 +218,7 @@ def test_one_sample_is_ported_to_verl(function, forms, tmp_path):
         import asyncio
 
         found = asyncio.run(found)
-    assert found["score"] == 1.0 and found["applies"] == 1.0 and port.self_test() == 0
+    assert found["score"] == 1.0 and found["applies"] == 1.0
 
 
 # ------------------------------------------------------------------------------------------------ one event loop
@@ -253,15 +232,11 @@ def test_a_client_of_the_module_serves_several_batches(name, function, client, s
     assert server.calls == 12
 
 
-def test_the_self_test_of_an_async_port_has_one_loop(client, tmp_path, server):
-    out, cases = tmp_path / "ported.py", []
-    for text in ("1", "22", "333"):
-        cases += ["--example", json.dumps({"completion": text, "answer": "2", "score": len(text)})]
-    done = run_script(
-        "create_reward_template", "--from", f"{client}:judge_one", "--for", "verl", "--output", out, *cases
-    )
+def test_an_async_port_is_compared_with_its_original_in_one_loop(client, tmp_path, server):
+    done = run_script("create_reward_template", "--from", f"{client}:judge_one", "--output", tmp_path / "ported.py")
     assert done.returncode == 0, done.stderr
-    assert load_module(out, "ported_client").self_test() == 0 and server.calls == 3
+    tried = json.loads(done.stdout)["tried"]
+    assert tried["same_score"] == tried["completions"] == 10 and server.calls == 20
 
 
 @pytest.mark.parametrize("name", WAYS)
@@ -325,9 +300,9 @@ PASSING = [
 ]
 
 
-@pytest.mark.parametrize(("error", "expected"), PASSING, ids=repr)
-def test_which_failures_may_pass(error, expected):
-    assert is_passing(error) is expected
+def test_which_failures_may_pass():
+    for error, expected in PASSING:
+        assert is_passing(error) is expected, error
 
 
 def test_limits_come_from_the_command_line(ppo):
@@ -345,11 +320,7 @@ def strings(tmp_path):
     return path
 
 
-DRY = {
-    "ppo_train": ["--batch_size=8"],
-    "on_policy_distillation": ["--batch_size=8", f"--teacher={TINY_LM}"],
-    "grpo_train": [],
-}
+DRY = {"ppo_train": ["--batch_size=8"], "grpo_train": []}
 
 
 @pytest.mark.long
@@ -363,13 +334,6 @@ def test_dry_run_says_that_strings_bypass_the_template(name, strings, forms, tmp
     done = run_script(name, *flags, "--chat")
     assert done.returncode == 0 and "bypass" not in done.stderr, done.stderr
     assert json.loads(done.stdout)["batch"]["prompts_past_the_chat_template"] == 0
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", ["ppo_train", "grpo_train"])
-def test_the_embedded_task_is_no_mistake(name):
-    done = run_script(name, "--dry_run")
-    assert done.returncode == 0 and "bypass" not in done.stderr
 
 
 def loaded(name: str, strings, *flags):
@@ -423,12 +387,6 @@ def test_template_settings_that_cannot_work_are_refused(name, strings, tmp_path)
             script.chat_template(bare, rows, chat=True)
 
 
-def test_kwargs_of_a_yaml_file_are_a_mapping(ppo, tmp_path):
-    (tmp_path / "c.yaml").write_text("chat_template_kwargs: {enable_thinking: false}\n")
-    config = ppo.parse_config(["--config", str(tmp_path / "c.yaml")])
-    assert ppo.template_settings(config) == {"enable_thinking": False}
-
-
 def test_verl_has_the_models_template_or_the_given_one(tmp_path, capsys):
     verl = load_script("verl_train")
     rows, _ = verl.verl_rows([{"prompt": "1+1="}], "prompt")
@@ -441,27 +399,6 @@ def test_verl_has_the_models_template_or_the_given_one(tmp_path, capsys):
     assert verl.chat_template(other, rows, chat=True, file=str(tmp_path / "t.jinja")) == TEMPLATE
 
 
-def test_preflight_tells_of_strings(strings, forms):
-    flags = ["--reward", f"{forms}:one", "--data", strings, "--json", "--limit", "4"]
-    done = run_script("reward_preflight", *flags)
-    report = json.loads(done.stdout)
-    assert report["string_prompts"] == 4
-    (finding,) = [f for f in report["findings"] if f["check"] == "chat"]
-    assert finding["severity"] == "warning" and "--chat" in finding["try"]
-    report = json.loads(run_script("reward_preflight", *flags, "--chat").stdout)
-    assert not [f for f in report["findings"] if f["check"] == "chat"]
-
-
-@pytest.mark.long
-def test_selfcheck_tells_of_strings_and_checks_turns(strings, forms):
-    flags = [f"--data={strings}", f"--reward={forms}:one"]
-    trainer = str(load_script("ppo_train").__file__)
-    for chat, part in (([], "bypass the chat template"), (["--chat"], "prompts end where an assistant turn starts")):
-        done = run_script("selfcheck", trainer, *flags, *chat, timeout=300)
-        line = next(line for line in done.stdout.splitlines() if line.startswith("template_ends_at_generation"))
-        assert part in line, (line, done.stderr)
-
-
 def test_evaluation_takes_a_template_and_its_settings(tmp_path):
     evaluation = load_script("evaluation")
     (tmp_path / "t.jinja").write_text(TEMPLATE)
@@ -470,7 +407,7 @@ def test_evaluation_takes_a_template_and_its_settings(tmp_path):
     evaluation.check_choices(config)
     model = evaluation.LocalModel(config, str(TINY_LM), evaluation.start_processes(config))
     task = types.SimpleNamespace(
-        settings={"max_new_tokens": 4}, logprobs=False, stops=lambda chat: [], question=lambda row: "1+1="
+        max_new_tokens=4, asks=True, logprobs=False, stops=lambda chat: [], question=lambda row: "1+1="
     )
     _, ((request,),), _ = evaluation.make_requests(config, task, model, [{}], [])
     assert model.tokenizer.decode(request.ids) == "[user]1+1=!?"
@@ -491,22 +428,6 @@ def test_only_the_end_is_cut_from_a_completion():
     for tail in ([], [end], [end, pad, pad], [pad]):
         assert visible_text(tokenizer, [*ids, *tail], [end]) == f"#### 1{user}2"
     assert visible_text(tokenizer, [end, *ids], [end]) == f"{tokenizer.eos_token}#### 1{user}2"
-
-
-def test_trainers_score_what_the_policy_wrote(ppo):
-    tokenizer = ppo.load_tokenizer(ppo.Config())
-    user = next(token for token in tokenizer.all_special_tokens if "user" in token)
-    ids = [*tokenizer(f"1{user}2").input_ids, tokenizer.eos_token_id]
-    seen = []
-
-    def reward(rows, texts, completion_ids):
-        seen.extend(texts)
-        return [0.0], {"r": [0.0]}
-
-    engine = types.SimpleNamespace(generate=lambda prompts, noise: [(ids, [0.0] * len(ids))])
-    models = types.SimpleNamespace(tokenizer=tokenizer, eos_ids=[tokenizer.eos_token_id])
-    ppo.collect(ppo.Config(), models, engine, reward, [{"prompt": "p", "prompt_ids": [1], "columns": {}}], None, {})
-    assert seen == [f"1{user}2"]
 
 
 @pytest.mark.parametrize("chat", [False, True])
@@ -574,19 +495,19 @@ def test_two_lists_of_a_file_are_one_weighted_reward(lists):
     assert weighed == {"PRESET": [1, 0.5], "PRESET*2": [2, 1], "ONE": [1], "ONE*0.5": [0.5], "short*0.5": [0.5]}
 
 
-@pytest.mark.parametrize(
-    ("spec", "told"),
-    [
-        ("REWARDS", "2 functions without weights; expected one for each; try {file}:REWARDS*REWARD_WEIGHTS"),
-        ("REWARDS*2", "2 functions without weights; expected one for each"),
-        ("REWARDS*REWARD_WEIGHT", "no list of numbers 'REWARD_WEIGHT'; expected one of REWARD_WEIGHTS, THREE; try REW"),
-        ("REWARDS*THREE", "2 functions with 3 weights; expected one for each"),
-        ("PRESET*REWARD_WEIGHTS", "a list with weights of its own, [1.0, 0.5]; expected no others"),
-        ("short*REWARD_WEIGHTS", "'REWARD_WEIGHTS' is no number; expected FILE.py:function[*weight], or"),
-        ("short*inf", "weight inf; expected a finite number"),
-        ("EMPTY", "has no function 'EMPTY'; expected one of right, short"),
-    ],
-)
+MISFITS = [
+    ("REWARDS", "2 functions without weights; expected one for each; try {file}:REWARDS*REWARD_WEIGHTS"),
+    ("REWARDS*2", "2 functions without weights; expected one for each"),
+    ("REWARDS*REWARD_WEIGHT", "no list of numbers 'REWARD_WEIGHT'; expected one of REWARD_WEIGHTS, THREE; try REW"),
+    ("REWARDS*THREE", "2 functions with 3 weights; expected one for each"),
+    ("PRESET*REWARD_WEIGHTS", "a list with weights of its own, [1.0, 0.5]; expected no others"),
+    ("short*REWARD_WEIGHTS", "'REWARD_WEIGHTS' is no number; expected FILE.py:function[*weight], or"),
+    ("short*inf", "weight inf; expected a finite number"),
+    ("EMPTY", "has no function 'EMPTY'; expected one of right, short"),
+]
+
+
+@pytest.mark.parametrize(("spec", "told"), MISFITS)
 def test_weights_that_do_not_fit_are_told(spec, told, lists):
     with pytest.raises(UserError) as caught:
         load_rewards(f"{lists}:{spec}")

@@ -87,9 +87,6 @@ def nan(prompts, completions, answer, **kwargs):
 def by_position(prompts, completions, answer, **kwargs):
     return [right(text, a) * (1.0 if i == 0 else 0.5) for i, (text, a) in enumerate(zip(completions, answer))]
 
-def noisy(prompts, completions, answer, **kwargs):
-    return [right(text, a) * (0.7 + 0.2 * random.random()) for text, a in zip(completions, answer)]
-
 def too_few(prompts, completions, answer, **kwargs):
     return good(prompts, completions, answer)[1:]
 
@@ -106,6 +103,15 @@ def constant(prompts, completions, **kwargs):
 
 def half(prompts, completions, answer, **kwargs):
     return [0.5 * right(text, a) for text, a in zip(completions, answer)]
+
+def constant_1(completions, **kwargs):
+    return [1.0] * len(completions)
+
+def tagged(completions, **kwargs):
+    return [float(re.fullmatch(r"<answer>[^<>]+</answer>", text) is not None) for text in completions]
+
+def grades(completions, answer, **kwargs):
+    return [right(text, a) * random.uniform(0.6, 0.8) for text, a in zip(completions, answer)]
 
 def penalty(prompts, completions, **kwargs):
     """Range: [-1, 0]"""
@@ -273,16 +279,13 @@ def test_weighted_sum_is_judged_not_each_part(folder):
     assert [f["weight"] for f in report["functions"]] == [1, 0.25]
 
 
-def test_a_reward_of_one_sample_needs_no_var_keywords(folder):
-    (folder / "one.py").write_text("def reward(prompt, completion, answer):\n    return float(answer in completion)\n")
-    _, report = check(folder, "good", "--reward", "one.py:reward")
-    assert report["contract"]["takes_any_column"] is True
-
-
-def test_no_var_keywords_is_only_a_warning(folder):
+def test_no_var_keywords_is_only_a_warning_and_fine_for_one_sample(folder):
     code, report = check(folder, "bare")
     assert code == 0 and finding(report, "signature")["severity"] == "warning"
     assert report["contract"]["takes_any_column"] is False
+    (folder / "one.py").write_text("def reward(prompt, completion, answer):\n    return float(answer in completion)\n")
+    _, report = check(folder, "good", "--reward", "one.py:reward")
+    assert report["contract"]["takes_any_column"] is True
 
 
 # ------------------------------------------------------------------------------------------------ what pays
@@ -322,17 +325,11 @@ def test_probes_keep_within_the_run(folder):
     code, report = check(folder, "reads", "--max_new_tokens", "20")
     assert code == 0, report["findings"]
     assert json.loads((folder / "longest.json").read_text()) == 80
-    assert check(folder, "reads", "--max_characters", "300")[0] == 0
-    assert json.loads((folder / "longest.json").read_text()) == 300
     code, report = check(folder, "reads", "--max_new_tokens", "1500")  # 6,000 digits are too many for int()
     assert code == 1 and failures(report) == {"raised"}
     code, report = check(folder, "reads", "--max_new_tokens", "2")  # gold is of 19 characters
     said = finding(report, "long_gold")
     assert said["severity"] == "warning" and "8 of 8" in said["message"] and "8 characters" in said["message"]
-    for flag in ("--max_new_tokens", "--max_characters"):
-        command = ("--reward", "rewards.py:reads", "--data", "rows.jsonl", flag, 0)
-        done = run_script("reward_preflight", *command, cwd=folder)
-        assert done.returncode == 2 and "expected 1 to" in done.stderr
 
 
 def test_reward_of_a_group_is_not_blamed_for_it(folder):
@@ -354,25 +351,37 @@ def test_cut_gold_must_not_pay(folder):
     ]
 
 
-def test_empty_completion_is_shown_with_its_score(folder):
-    shown = finding(check(folder, "pays_empty")[1], "empty")
-    assert (shown["completion"], shown["score"], shown["severity"]) == ("", 1.0, "fail")
-    assert "100%" in shown["message"]
-
-
-def test_allowed_probe_does_not_fail(folder):
-    assert check(folder, "pays_empty", "--allow", "empty=1")[0] == 0
-
-
 def test_penalty_alone_pays_for_nothing(folder):
     assert "empty" in failures(check(folder, "penalty")[1])
     code, report = check(folder, "good", "--reward", "rewards.py:penalty*0.1")
     assert code == 0 and report["gold"]["full_score"] == 1
 
 
-def test_constant_reward_is_not_ready(folder):
-    code, report = check(folder, "constant")
-    assert code == 1 and {"gold", "probes"} <= failures(report)
+@pytest.mark.parametrize(
+    ("name", "profile", "failed"),
+    [
+        ("tagged", "format", set()),
+        ("tagged", "answer", {"prompt_echo", "answer_listing", "wrong_answer", "very_long"}),
+        ("constant_1", "format", {"empty", "whitespace", "unicode_junk"}),
+        ("grades", "judge", set()),
+    ],
+)
+def test_probes_fail_by_what_the_reward_pays_for(folder, name, profile, failed):
+    _, report = check(folder, name, "--chat", "--profile", profile)
+    assert report["profile"] == profile and report["ready"] == (not failed)
+    assert {probe["name"] for probe in report["probes"] if probe["status"] == "FAIL"} == failed
+    if profile == "answer":
+        assert "--profile format" in finding(report, "wrong_answer")["try"]
+
+
+def test_a_column_schema_is_gold_where_it_is_a_json_schema(folder):
+    text = [{"prompt": "?", "answer": "x", "schema": "CREATE TABLE t (a INT)"}]
+    assert check(folder, "tagged", data=write_rows(folder / "sql.jsonl", text))[0] == 1
+    schemas = [{"properties": {f"key{i}": {"type": "integer"}}, "required": [f"key{i}"]} for i in range(4)]
+    rows = [{"prompt": f"JSON {i}", "schema": json.dumps({"type": "object"} | s)} for i, s in enumerate(schemas)]
+    flags = ["--reward", "json_schema", "--data", write_rows(folder / "schemas.jsonl", rows), "--profile", "format"]
+    report = json.loads(run_script("reward_preflight", *flags, "--json", cwd=folder).stdout)
+    assert report["ready"] and report["gold"]["full_marks"] == 1
 
 
 # ------------------------------------------------------------------------------------------------ calls that fail
@@ -429,10 +438,11 @@ def test_batch_slower_than_the_limit_is_scored_one_by_one(folder):
     [
         ("nan", {"not_finite"}, {}),
         ("by_position", {"batch"}, {"deterministic": True, "order_independent": False, "batch_independent": False}),
-        ("noisy", {"not_deterministic", "gold"}, {"deterministic": False}),
+        ("grades", {"not_deterministic", "gold"}, {"deterministic": False}),
         ("too_few", {"malformed", "gold"}, {}),
         ("changes", {"changed"}, {"inputs_unchanged": False}),
         ("none", {"gold", "probes"}, {}),
+        ("constant", {"gold", "probes"}, {}),
     ],
 )
 def test_broken_contract_is_found(folder, name, expected, contract):
@@ -481,14 +491,12 @@ def test_gold_of_a_format_of_ones_own(folder):
 
 
 def test_one_bad_gold_row_is_shown(folder):
-    rows = [*ROWS[:7], {"prompt": "1+1=", "answer": "2", "solution": "<answer>3</answer>"}]
-    rows[:7] = [{**row, "solution": f"<answer>{row['answer']}</answer>"} for row in rows[:7]]
+    rows = [{**row, "solution": f"<answer>{row['answer']}</answer>"} for row in ROWS[:7]]
+    rows.append({"prompt": "1+1=", "answer": "2", "solution": "<answer>3</answer>"})
     code, report = check(folder, "good", "--gold_column", "solution", data=write_rows(folder / "bad.jsonl", rows))
     assert code == 1 and report["gold"]["full_marks"] == pytest.approx(7 / 8)
     shown = next(f for f in report["findings"] if f["check"] == "gold" and "row" in f)
     assert (shown["row"], shown["completion"], shown["score"]) == (8, "<answer>3</answer>", 0.0)
-    flags = ("--gold_column", "solution", "--min_recall", "0.8")
-    assert check(folder, "good", *flags, data=str(folder / "bad.jsonl"))[0] == 0
 
 
 def test_full_score_names_other_full_marks(folder):
@@ -502,7 +510,7 @@ def test_small_parts_may_miss_from_full_marks(folder):
     assert check(folder, "good", part[0], part[1].format(0.04))[0] == 0  # 1 / 1.04 is 96 %
     code, report = check(folder, "good", part[0], part[1].format(0.1))
     assert code == 1 and failures(report) == {"gold"} and report["gold"]["full_score"] == pytest.approx(1.1)
-    assert check(folder, "good", part[0], part[1].format(0.1), "--full-share", "0.9")[0] == 0
+    assert check(folder, "good", part[0], part[1].format(0.1), "--full-score", "1")[0] == 0
 
 
 def test_code_that_cheats_is_found(folder):
@@ -516,48 +524,7 @@ def test_code_that_cheats_is_found(folder):
     assert {"code_tricks", "died"} & failures(report)  # == is overridden, os._exit ends the grader
 
 
-# ------------------------------------------------------------------------------------------------ groups
-
-
-def samples_of(scores: dict[int, list[int]]) -> list[dict]:
-    """Samples by row number: right and wrong completions."""
-    rows = [(ROWS[i], right) for i, rights in scores.items() for right in rights]
-    return [
-        {"prompt": row["prompt"], "completion": f"<answer>{row['answer'] if ok else 0}</answer>"} for row, ok in rows
-    ]
-
-
-def test_spread_and_forecast_of_samples(folder):
-    samples = samples_of({0: [1, 1, 0, 0], 1: [1, 1, 1, 1], 2: [1, 0, 0, 0]})
-    path = write_rows(folder / "samples.jsonl", samples)
-    code, report = check(folder, "good", "--samples", path, "--group_size", "4")
-    groups = report["groups"]
-    # 0.5^4 + 0.5^4, 1^4 + 0^4, 0.25^4 + 0.75^4
-    assert [g["zero_std_forecast"] for g in groups["by_prompt"]] == pytest.approx([0.125, 1.0, 0.3203125])
-    assert groups["zero_std_forecast"] == pytest.approx(1.4453125 / 3)
-    assert [g["std"] for g in groups["by_prompt"]] == pytest.approx([0.5, 0.0, 0.1875**0.5])
-    assert [g["pass_rate"] for g in groups["by_prompt"]] == [0.5, 1.0, 0.25]
-    assert groups["zero_std_observed"] == pytest.approx(1 / 3)
-    assert groups["mean"] == pytest.approx(7 / 12)
-    assert (code, groups["samples"], groups["prompts"], groups["group_size"]) == (0, 12, 3, 4)
-
-
-def test_scores_of_many_values_seldom_tie(folder):
-    samples = [{"index": 4, "completions": ["therefore " * n for n in (0, 1, 2, 3)]}]
-    path = write_rows(folder / "many.jsonl", samples)
-    report = check(folder, "pays_keywords", "--samples", path, "--group_size", "3")[1]
-    assert report["groups"]["by_prompt"][0]["zero_std_forecast"] == pytest.approx(4 * 0.25**3)
-    assert report["groups"]["by_prompt"][0]["row"] == 5
-
-
-def test_samples_without_signal_fail(folder):
-    path = write_rows(folder / "flat.jsonl", samples_of({0: [0] * 8, 1: [0] * 8, 2: [1] * 8}))
-    code, report = check(folder, "good", "--samples", path)
-    assert code == 1 and failures(report) == {"groups"} and report["groups"]["zero_std_forecast"] == 1
-    assert check(folder, "good", "--samples", path, "--max_zero_std", "1")[0] == 0
-
-
-def test_forecast_without_samples(folder):
+def test_forecast_of_groups_without_spread(folder):
     table = check(folder, "good", "--group_size", "4")[1]["groups"]["table"]
     forecast = {line["pass_rate"]: line["zero_std"] for line in table}
     assert forecast[0.5] == 0.125 and forecast[0.1] == forecast[0.9] == pytest.approx(0.6562)
@@ -630,7 +597,7 @@ def library(folder):
 
 
 def test_list_shows_functions_and_presets(folder, library):
-    done = run_script("reward_preflight", "--list", "--library", library, "--json", cwd=folder)
+    done = run_script("reward_preflight", "--list", library, "--json", cwd=folder)
     listed = json.loads(done.stdout)
     assert listed["functions"] == [
         {"name": "says", "range": "{0, 1}", "summary": "1 for *yes*."},
@@ -638,21 +605,15 @@ def test_list_shows_functions_and_presets(folder, library):
         {"name": "judge", "range": "[0, 1]", "summary": "A class is no reward; its instances are."},
     ]
     assert listed["presets"] == [{"name": "BOTH", "parts": {"says": 1.0, "brief": 0.5}}]
-    shown = run_script("reward_preflight", "--list", "--library", library, cwd=folder).stdout
+    shown = run_script("reward_preflight", "--list", library, cwd=folder).stdout
     assert re.search(r"^says +\{0, 1\} +1 for \*yes\*\.$", shown, re.MULTILINE)
     assert re.search(r"^BOTH +preset +1 says \+ 0.5 brief$", shown, re.MULTILINE)
     assert not (folder / "__pycache__").exists()
 
 
-def test_list_of_the_bundle():
-    done = run_script("reward_preflight", "--list", "--json", cwd=ROOT)
-    assert done.returncode == 0, done.stderr
-    assert {"correctness_reward", "format_reward"} <= {f["name"] for f in json.loads(done.stdout)["functions"]}
-
-
-@pytest.mark.parametrize("name", ["says", "says_reward", "library.py:says"])
+@pytest.mark.parametrize("name", ["library.py:says", "library.py:says_reward"])
 def test_score_of_each_row(folder, library, name):
-    flags = ("--score", name, "--data", "scored.jsonl", "--library", library)
+    flags = ("--score", name, "--data", "scored.jsonl")
     done = run_script("reward_preflight", *flags, "--json", cwd=folder)
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
@@ -663,9 +624,8 @@ def test_score_of_each_row(folder, library, name):
 
 
 def test_score_of_a_preset_is_its_weighted_sum(folder, library):
-    done = run_script(
-        *("reward_preflight", "--score", "BOTH", "--data", "scored.jsonl", "--library", library, "--json"), cwd=folder
-    )
+    flags = ("--score", "library.py:BOTH", "--data", "scored.jsonl", "--json")
+    done = run_script("reward_preflight", *flags, cwd=folder)
     assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout)["rows"]
     assert [line["score"] for line in rows] == [1.0, 0.0, -0.5]
@@ -685,46 +645,44 @@ def test_score_tells_what_failed(folder):
 # ------------------------------------------------------------------------------------------------ the command line
 
 
-@pytest.mark.parametrize(
-    ("flags", "expected"),
-    [
-        ([], ["no mode", "expected one of"]),
-        (["--list", "--score", "good"], ["--list and --score", "expected one of"]),
-        (["--reward", "rewards.py:good"], ["without --data", "try --data"]),
-        (["--reward", "rewards.py:gud", "--data", "rows.jsonl"], ["no function 'gud'", "expected one of"]),
-        (["--reward", "nosuch.py:good", "--data", "rows.jsonl"], ["no file 'nosuch.py'", "expected FILE.py"]),
-        (["--reward", "corectness_reward", "--data", "rows.jsonl"], ["got reward", "try correctness_reward"]),
-        (["--reward", "rewards.py:good", "--data", "nosuch.jsonl"], ["nosuch.jsonl", "not a file"]),
-        (["--reward", "rewards.py:good", "--data", "broken.jsonl"], ["broken.jsonl:3: got no JSON"]),
-        (["--reward", "rewards.py:good", "--data", "plain.jsonl"], ["takes 'answer'", "expected that column"]),
-        (["--reward", "rewards.py:constant", "--data", "plain.jsonl"], ["without a reference", "try --answer_column"]),
-        (["--reward", "rewards.py:good", "--data", "unasked.jsonl"], ["row 1", "try --prompt_column"]),
-        (
-            ["--reward", "rewards.py:good", "--data", "rows.jsonl", "--group_size", "1"],
-            ["group_size 1", "expected 2 to"],
-        ),
-        (
-            ["--reward", "rewards.py:good", "--data", "rows.jsonl", "--samples", "odd.jsonl"],
-            ["odd.jsonl, row 2", "7+7="],
-        ),
-        (["--reward", "bad_import.py:f", "--data", "rows.jsonl"], ["raises KeyError", "expected a file that imports"]),
-        (["--reward", "exits_at_import.py:f", "--data", "rows.jsonl"], ["importing it", "exit code 5"]),
-        (["--score", "rewards.py:good", "--data", "rows.jsonl"], ["no text in 'completion'", "--completion_column"]),
-        (["--reward", "rewards.py:good", "--data", "rows.jsonl", "--allow", "emty=1"], ["got 'emty=1'", "try empty"]),
-        (["--reward", "rewards.py:good", "--dta", "rows.jsonl"], ["unknown argument '--dta'", "try --data"]),
-        (["--list", "--library", "nosuch.py"], ["nosuch.py", "try --library"]),
-    ],
-)
-def test_bad_input_says_got_expected_try(folder, odd_files, flags, expected, monkeypatch, capfd):
+GOOD = ["--reward", "rewards.py:good", "--data", "rows.jsonl"]
+BAD = [  # flags, what the message holds
+    ([], ["no mode", "expected one of"]),
+    (["--list", "--score", "good"], ["--list and --score", "expected one of"]),
+    (["--reward", "rewards.py:good"], ["without --data", "try --data"]),
+    (["--reward", "rewards.py:gud", "--data", "rows.jsonl"], ["no function 'gud'", "expected one of"]),
+    (["--reward", "nosuch.py:good", "--data", "rows.jsonl"], ["no file 'nosuch.py'", "expected FILE.py"]),
+    (["--reward", "corectness_reward", "--data", "rows.jsonl"], ["got reward", "try correctness_reward"]),
+    (["--reward", "rewards.py:good", "--data", "nosuch.jsonl"], ["nosuch.jsonl", "not a file"]),
+    (["--reward", "rewards.py:good", "--data", "broken.jsonl"], ["broken.jsonl:3: got no JSON"]),
+    (["--reward", "rewards.py:good", "--data", "plain.jsonl"], ["takes 'answer'", "expected that column"]),
+    (["--reward", "rewards.py:constant", "--data", "plain.jsonl"], ["without a reference", "try --answer_column"]),
+    (["--reward", "rewards.py:good", "--data", "unasked.jsonl"], ["row 1", "try --prompt_column"]),
+    ([*GOOD, "--group_size", "1"], ["group_size 1", "expected 2 to"]),
+    ([*GOOD, "--max_new_tokens", "0"], ["expected 1 to"]),
+    ([*GOOD, "--samples", "x.jsonl"], ["--samples, which was removed", "--model"]),
+    ([*GOOD, "--max_turns", "3"], ["got --max_turns without --environment"]),
+    (["--environment", "e.py:E", "--data", "rows.jsonl", "--profile", "format"], ["got --profile with --environment"]),
+    ([*GOOD, "--model", "m", "--profile", "format"], ["got --profile with --model"]),
+    (["--reward", "bad_import.py:f", "--data", "rows.jsonl"], ["raises KeyError", "expected a file that imports"]),
+    (["--reward", "exits_at_import.py:f", "--data", "rows.jsonl"], ["importing it", "exit code 5"]),
+    (["--score", "rewards.py:good", "--data", "rows.jsonl"], ["no text in 'completion'", "--completion_column"]),
+    ([*GOOD, "--allow", "emty=1"], ["got 'emty=1'", "try empty"]),
+    (["--reward", "rewards.py:good", "--dta", "rows.jsonl"], ["unknown argument '--dta'", "try --data"]),
+    (["--list", "nosuch.py"], ["nosuch.py", "expected a Python file"]),
+]
+
+
+def test_bad_input_says_got_expected_try(folder, odd_files, monkeypatch, capfd):
     monkeypatch.chdir(folder)
-    try:
-        code = load_script("reward_preflight").main(flags)
-    except SystemExit as stop:  # argparse
-        code = stop.code
-    out, err = capfd.readouterr()
-    assert code == 2 and out == "" and "got" in err and "Traceback" not in err
-    for text in expected:
-        assert text in err
+    for flags, expected in BAD:
+        try:
+            code = load_script("reward_preflight").main(flags)
+        except SystemExit as stop:  # argparse
+            code = stop.code
+        out, err = capfd.readouterr()
+        assert code == 2 and out == "" and "got" in err and "Traceback" not in err, (flags, err)
+        assert all(text in err for text in expected), (flags, err)
 
 
 @pytest.fixture(scope="module")
@@ -735,13 +693,6 @@ def odd_files(folder):
     (folder / "exits_at_import.py").write_text("import os\nos._exit(5)\n")
     write_rows(folder / "plain.jsonl", [{"prompt": "1+1="}])
     write_rows(folder / "unasked.jsonl", [{"question": "1+1=", "answer": "2"}])
-    write_rows(folder / "odd.jsonl", [{"prompt": text, "completion": ""} for text in (ROWS[0]["prompt"], "7+7=")])
-
-
-def test_bad_input_ends_the_command_with_code_2(folder, odd_files):
-    done = run_script("reward_preflight", "--reward", "rewards.py:good", "--data", "broken.jsonl", cwd=folder)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("error: broken.jsonl:3: got no JSON") and done.stderr.count("\n") == 1
 
 
 def test_prints_of_a_reward_stay_out_of_the_json(folder):

@@ -5,7 +5,6 @@ import http.server
 import itertools
 import json
 import math
-import os
 import re
 import shutil
 import subprocess
@@ -14,21 +13,20 @@ import threading
 import time
 import types
 import warnings
-from pathlib import Path
 
 import pytest
 from conftest import ROOT, load_module, load_script, run_script, script_env
 
 LIBRARY = ROOT / "examples" / "reward_functions_library.py"
 TASKS = ["math", "code", "qa", "format", "llm_judge", "custom"]
-CONTRACTS = ["trl", "verl", "both"]
+FILES = [*((task, "both") for task in TASKS), ("qa", "trl"), ("code", "verl")]
 template = load_script("create_reward_template")
 numbers = itertools.count()
 
 
-def make(folder, *flags, name="my_reward.py", env=None) -> dict:
+def make(folder, *flags, name="my_reward.py") -> dict:
     """Write a reward through the command line; returns what it says."""
-    done = run_script("create_reward_template", *flags, "--output", folder / name, env=env)
+    done = run_script("create_reward_template", *flags, "--output", folder / name)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -72,15 +70,14 @@ def by_verl(module, row, text, gold="answer", **extra) -> dict:
 def files(tmp_path_factory):
     """{(task, contract): the folder of its file}."""
     made = {}
-    for task, contract in itertools.product(TASKS, CONTRACTS):
+    for task, contract in FILES:
         made[task, contract] = tmp_path_factory.mktemp(f"{task}_{contract}")
         flags = ["--task", task, "--for", contract, "--output", str(made[task, contract] / "my_reward.py")]
         assert template.main(flags) == 0
     return made
 
 
-@pytest.mark.parametrize("contract", CONTRACTS)
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize(("task", "contract"), FILES)
 def test_file_is_complete_and_passes_its_own_test(files, task, contract):
     path = files[task, contract] / "my_reward.py"
     source = path.read_text(encoding="utf-8")
@@ -90,8 +87,7 @@ def test_file_is_complete_and_passes_its_own_test(files, task, contract):
     assert (name in defined, "compute_score" in defined) == (contract != "verl", contract != "trl")
     done = self_test(path)
     assert done.returncode == 0 and re.search(r"^\d+ scores, 0 wrong$", done.stdout), done.stdout + done.stderr
-    scores = int(done.stdout.split()[0])
-    assert scores >= 5
+    assert int(done.stdout.split()[0]) >= 5
     config = ["--config", str(ROOT / "pyproject.toml"), "--no-cache"]
     ruff = subprocess.run([sys.executable, "-m", "ruff", "check", *config, path], capture_output=True, text=True)
     assert ruff.returncode == 0, ruff.stdout
@@ -99,41 +95,28 @@ def test_file_is_complete_and_passes_its_own_test(files, task, contract):
     assert {p.name for p in path.parent.iterdir()} - {"__pycache__"} == {"my_reward.py", helper} - {None}
 
 
-MUTATIONS = {  # a fault in the core, which the file's own test must see
+MUTATIONS = {  # a fault in the core or an adapter, which the file's own test must see
     "math": ("math_score(text, row.get(GOLD)", 'math_score(text, "7"'),
     "code": ("float(verdict.all_passed)", "1.0"),
     "qa": ("float(normal(final_answer(text)) in golds)", "float(any(gold in normal(text) for gold in golds))"),
     "format": ("text.count(mark) != 1", "False"),
     "llm_judge": ("float(found[1])) / 10", "float(found[1]))"),
     "custom": ("0.1, lambda", "0.3, lambda"),
+    "qa by trl": ("return [score(", "return [0.5 + score("),
+    "qa by verl": ("row[field] = ", 'row["x"] = '),
 }
 
 
-@pytest.mark.parametrize("task", TASKS)
-def test_own_test_sees_a_fault(files, task, tmp_path):
-    shutil.copytree(files[task, "both"], tmp_path / "copy")
+@pytest.mark.parametrize("what", MUTATIONS)
+def test_own_test_sees_a_fault(files, what, tmp_path):
+    shutil.copytree(files[what.split()[0], "both"], tmp_path / "copy")
     path = tmp_path / "copy" / "my_reward.py"
-    old, new = MUTATIONS[task]
+    old, new = MUTATIONS[what]
     source = path.read_text()
     assert source.count(old) == 1
     path.write_text(source.replace(old, new))
     done = self_test(path)
-    assert done.returncode == 1 and "WRONG by" in done.stdout, done.stdout + done.stderr
-
-
-@pytest.mark.parametrize("contract", ["trl", "verl"])
-def test_own_test_sees_a_fault_of_an_adapter(files, contract, tmp_path):
-    shutil.copytree(files["qa", contract], tmp_path / "copy")
-    path = tmp_path / "copy" / "my_reward.py"
-    old, new = {"trl": ("return [score(", "return [0.5 + score("), "verl": ("row[field] = ", 'row["x"] = ')}[contract]
-    path.write_text(path.read_text().replace(old, new))
-    assert self_test(path).returncode == 1
-
-
-def test_without_flags_a_file_says_what_it_is(files):
-    path = files["qa", "both"] / "my_reward.py"
-    done = subprocess.run([sys.executable, path], capture_output=True, text=True)
-    assert done.returncode == 1 and "python my_reward.py --test" in done.stderr and done.stdout == ""
+    assert done.returncode == 1 and ("WRONG" in done.stdout or what == "qa by trl"), done.stdout + done.stderr
 
 
 # ------------------------------------------------------------------------------------------------ scores by hand
@@ -178,16 +161,16 @@ BY_HAND = [
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("task", "text", "row", "expected"), BY_HAND)
-def test_score_by_hand_by_both_contracts(files, task, text, row, expected):
-    module = load(files[task, "both"])
-    reward = getattr(module, f"{task}_reward")
-    for chat in (False, True):
-        (got,) = by_trl(reward, [row], [text], chat)
-        assert got is None if expected is None else got == pytest.approx(expected, abs=1e-12)
-    got = by_verl(load(files[task, "verl"]), row, text)
-    assert got == {"score": pytest.approx(expected or 0.0, abs=1e-12), "applies": float(expected is not None)}
-    assert all(type(value) is float for value in got.values())  # verl puts them into an array of numbers
+def test_score_by_hand_by_both_contracts(files):
+    modules = {task: load(files[task, "both"]) for task in TASKS}
+    for task, text, row, expected in BY_HAND:
+        for chat in (False, True):
+            (got,) = by_trl(getattr(modules[task], f"{task}_reward"), [row], [text], chat)
+            assert got is None if expected is None else got == pytest.approx(expected, abs=1e-12), (task, text)
+        got = by_verl(modules[task], row, text)
+        wanted = {"score": pytest.approx(expected or 0.0, abs=1e-12), "applies": float(expected is not None)}
+        assert got == wanted, (task, text)
+        assert all(type(value) is float for value in got.values())  # verl puts them into an array of numbers
 
 
 @pytest.mark.long
@@ -195,18 +178,18 @@ def test_math_and_code_pay_what_the_library_pays(files):
     library = load_module(LIBRARY, "script_reward_library_2")
     texts = [r"\boxed{105}", "#### 105", "105", "34+71", "<answer>105</answer>", "104 or 105", r"\boxed{34+71}", ""]
     rows = [{"prompt": "34+71=", "answer": "105"}] * len(texts)
-    assert by_trl(load(files["math", "trl"]).math_reward, rows, texts) == by_trl(library.math_equivalence, rows, texts)
+    assert by_trl(load(files["math", "both"]).math_reward, rows, texts) == by_trl(library.math_equivalence, rows, texts)
     tests = ["assert f(1) == 1", "assert f(2) == 4"]
     texts = [BLOCK.format(f"def f(x):\n    return {body}") for body in ("x * x", "x", "1 / 0", "x ** 2")]
     rows = [{"tests": tests}] * len(texts)
-    module = load(files["code", "trl"])
+    module = load(files["code", "both"])
     assert by_trl(module.code_reward, rows, texts) == by_trl(library.code_execution, rows, texts) == [1, 0, 0, 1]
     module.PAY = "fraction"
     assert by_trl(module.code_reward, rows, texts) == [1, 0.5, 0, 1]
 
 
 def test_unusable_tests_do_not_apply_and_warn(files):
-    module = load(files["code", "trl"])
+    module = load(files["code", "both"])
     with pytest.warns(UserWarning, match="cannot be used"):
         assert module.score("x = 1", {"tests": "assert ("}) is None
 
@@ -234,7 +217,7 @@ def test_empty_batch_and_wrong_lengths(files):
 def test_rows_of_verl_from_other_tools(files):
     import numpy
 
-    module = load(files["qa", "verl"])
+    module = load(files["qa", "both"])
     score = module.compute_score
     assert score("nq", "Paris", "Paris")["score"] == 1.0  # plain ground_truth, no extra_info
     assert score("nq", "Paris", numpy.array(["Paris", "paris"]), None)["score"] == 1.0  # from pandas
@@ -242,7 +225,7 @@ def test_rows_of_verl_from_other_tools(files):
     assert score("gsm8k", "7", "7", extra, reward_router_address="x")["score"] == 1.0  # ground_truth wins
     extra = {"ground_truth_field": "none", "json_columns": numpy.array(["answer"]), "answer": '["x", "y"]'}
     assert score("data", "y", "", extra)["score"] == 1.0
-    module = load(files["math", "verl"])
+    module = load(files["math", "both"])
     messages = [{"role": "user", "content": "2^10 ="}]
     extras = [{"raw_prompt": numpy.array(messages)}, {"prompt": "2^10 ="}, {}]  # copying the task pays nothing
     assert [module.compute_score("d", r"\boxed{2^10}", "1024", e)["score"] for e in extras] == [0.0, 0.0, 1.0]
@@ -307,7 +290,7 @@ def test_trl_trainer_scores_with_it(files, task, judge):
     import torch
     from trl import GRPOTrainer
 
-    module = load(files[task, "trl"])
+    module = load(files[task, "both"])
     function = getattr(module, f"{task}_reward".replace("llm_", ""))
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
@@ -416,32 +399,18 @@ def test_judge_retries_what_can_pass_and_nothing_else(judging, judge):
     assert len(judge.seen) == 4 + 5
 
 
-def test_judge_without_a_server_gives_no_score(judging):
+def test_judge_without_a_server_or_the_task_is_warned_of(judging):
+    with pytest.warns(UserWarning, match="sees only the answer"):
+        assert by_verl(judging, {"answer": "105"}, "105")["score"] == 1.0
     judging.BASE_URL, judging.RETRIES = "http://127.0.0.1:9/v1", 1
     with pytest.warns(UserWarning, match="no score"):
         assert by_trl(judging.judge_reward, [DATA["llm_judge"]], ["105"]) == [None]
 
 
-def test_judge_without_the_task_is_warned_of(judging):
-    with pytest.warns(UserWarning, match="sees only the answer"):
-        assert by_verl(judging, {"answer": "105"}, "105")["score"] == 1.0
-
-
 def test_judge_is_asked_side_by_side_and_not_for_empty_text(judging, judge):
     three = threading.Barrier(3)  # none passes before three are there; one after the other, the first breaks it
-    judging.ask = lambda message: 0.5 if three.wait(60) >= 0 else None
+    judging.reply_to = lambda message: f'{{"score": {5 + 0 * three.wait(60)}}}'
     assert by_trl(judging.judge_reward, [{"prompt": "?"}] * 16, ["x"] * 15 + [" "]) == [0.5] * 15 + [0.0]
-
-
-def test_judge_settings_are_written_down(tmp_path, monkeypatch):
-    for name in ("OPENAI_BASE_URL", "JUDGE_MODEL"):
-        monkeypatch.delenv(name, raising=False)
-    flags = ["--base_url", "https://judge.example/v1", "--judge-model", "big", "--rubric", "Say \"kind\" or 'not'."]
-    make(tmp_path, "--task", "llm_judge", *flags)
-    module = load(tmp_path)
-    assert (module.BASE_URL, module.MODEL) == ("https://judge.example/v1", "big")
-    assert module.message_of("x", {}).startswith("Say \"kind\" or 'not'.\n")
-    assert self_test(tmp_path / "my_reward.py").returncode == 0
 
 
 # ------------------------------------------------------------------------------------------------ rubrics, options
@@ -460,46 +429,29 @@ RULES = [  # rule, row, text that holds, text that does not
 ]
 
 
-@pytest.mark.parametrize(("rule", "row", "good", "bad"), RULES)
-def test_rule(tmp_path, rule, row, good, bad):
-    flags = ["--example", '{"completion": "a foo12 b"}'] if "foo" in rule else []
-    flags += ["--example", '{"completion": "As an AI"}'] if "lacks" in rule else []
-    make(tmp_path, "--task", "custom", "--rule", rule, *flags)
-    assert self_test(tmp_path / "my_reward.py").returncode == 0
-    module = load(tmp_path)
-    assert by_trl(module.custom_reward, [row] * 2, [good, bad]) == [1.0, 0.0]
-    assert [by_verl(module, {"answer": "x"} | row, text)["score"] for text in (good, bad)] == [1.0, 0.0]
-    if row:
-        nothing = dict.fromkeys(row)
-        assert by_trl(module.custom_reward, [nothing], [good]) == [None]
+def test_every_rule_holds_of_one_text_and_not_of_another(tmp_path):
+    for number, (rule, row, good, bad) in enumerate(RULES):
+        flags = ["--task", "custom", "--rule", rule, "--output", str(tmp_path / f"r{number}.py")]
+        assert template.main(flags) == 0
+        module = load(tmp_path, f"r{number}.py")
+        assert module.self_test() == 0
+        assert by_trl(module.custom_reward, [row] * 2, [good, bad]) == [1.0, 0.0], rule
+        assert [by_verl(module, {"answer": "x"} | row, text)["score"] for text in (good, bad)] == [1.0, 0.0]
+        if row:
+            assert by_trl(module.custom_reward, [dict.fromkeys(row)], [good]) == [None]
 
 
 def test_rubric_weights_gate_and_mean(tmp_path):
     rules = ["--rule", "equals:answer*3", "--rule", "words:1-2*0.5", "--rule", "contains:word*0.5"]
     row = {"answer": "a b", "word": "b"}
-    for combine, expected in {"gated": [1, 0.0, 0.0], "mean": [1, 0.25, 0.125]}.items():
-        make(tmp_path, "--task", "custom", *rules, "--combine", combine, name=f"{combine}.py")
-        assert self_test(tmp_path / f"{combine}.py").returncode == 0
-        module = load(tmp_path, f"{combine}.py")
+    make(tmp_path, "--task", "custom", *rules)
+    assert self_test(tmp_path / "my_reward.py").returncode == 0
+    module = load(tmp_path)
+    for module.GATED, expected in ((True, [1, 0.0, 0.0]), (False, [1, 0.25, 0.125])):
         assert by_trl(module.custom_reward, [row] * 3, ["a b", "x b", "x c"]) == expected
         # a check that does not apply counts in neither sum: (3 + 0.5) / 3.5
         assert by_trl(module.custom_reward, [{"answer": "a b", "word": None}], ["a b"]) == [1.0]
         assert by_trl(module.custom_reward, [row], ["<answer>a b</answer> at last"]) == [3.5 / 4]
-
-
-def test_default_rubric_is_that_of_the_help(tmp_path):
-    make(tmp_path, "--task", "custom", "--for", "trl")
-    assert [rule[:2] for rule in load(tmp_path).RUBRIC] == [("equals:answer", 1.0), ("words:1-400", 0.1)]
-
-
-def test_examples_become_cases(tmp_path):
-    right = '{"completion": "Bern", "answer": "Bern", "score": 1}'
-    wrong = '{"completion": "Bern", "answer": "Zürich", "score": 1}'
-    make(tmp_path, "--task", "qa", "--example", right)
-    assert self_test(tmp_path / "my_reward.py").returncode == 0
-    make(tmp_path, "--task", "qa", "--example", right, "--example", wrong, "--force")
-    done = self_test(tmp_path / "my_reward.py")
-    assert done.returncode == 1 and "Zürich" in done.stdout and done.stdout.count("WRONG") == 3
 
 
 def test_columns_tags_and_names_are_as_asked(tmp_path):
@@ -540,28 +492,13 @@ def test_helper_is_copied_once_and_never_replaced(tmp_path):
     assert load(tmp_path).score("1", {"answer": "1"}) == 0.25
 
 
-def test_helper_is_found_in_the_bundles_folders(tmp_path):
-    for folder in ("examples", "scripts"):
-        (tmp_path / folder).mkdir()
-    shutil.copy(ROOT / "scripts" / "sandbox.py", tmp_path / "scripts")
-    report = make(tmp_path / "examples", "--task", "code")
-    assert report["helper"] == str(tmp_path / "scripts" / "sandbox.py") and not report["copied"]
-    assert [path.name for path in (tmp_path / "examples").iterdir()] == ["my_reward.py"]
-    assert self_test(tmp_path / "examples" / "my_reward.py").returncode == 0
-
-
 def test_missing_helper_is_said_at_import(tmp_path):
     make(tmp_path, "--task", "math")
     (tmp_path / "math_grader.py").unlink()
-    with pytest.raises(FileNotFoundError, match=r"got no math_grader.py in .*; expected it beside my_reward.py; try"):
+    with pytest.raises(
+        FileNotFoundError, match=r"got no .*math_grader.py; expected the file that my_reward.py needs; try"
+    ):
         load(tmp_path)
-
-
-def test_print_writes_nothing(tmp_path):
-    done = run_script("create_reward_template", "--task", "math", "--print", cwd=tmp_path)
-    assert done.returncode == 0 and list(tmp_path.iterdir()) == [] and "math_grader.py beside it" in done.stderr
-    make(tmp_path, "--task", "math")
-    assert done.stdout == (tmp_path / "my_reward.py").read_text()
 
 
 def test_report_names_what_trainers_are_given(tmp_path):
@@ -670,13 +607,19 @@ def mine(tmp_path):
 
 
 def port(mine, name, *flags):
-    """The module of a port; its own test is run."""
-    make(mine, "--from", f"{mine / 'mine.py'}:{name}", *flags, name="port.py")
-    done = self_test(mine / "port.py")
-    assert done.returncode == 0 and "0 wrong" in done.stdout, done.stdout + done.stderr
+    """The module of a port, which scored as its original when it was written."""
+    report = make(mine, "--from", f"{mine / 'mine.py'}:{name}", *flags, "--force", name="port.py")
+    assert report["tried"]["same_score"] == report["tried"]["completions"] > 0
     ruff = [sys.executable, "-m", "ruff", "check", "--no-cache", "--config", ROOT / "pyproject.toml", mine / "port.py"]
     assert subprocess.run(ruff, capture_output=True).returncode == 0
     return load(mine, "port.py")
+
+
+def refused(mine, capsys, name, *flags) -> str:
+    """What is said of a port that is not written."""
+    assert template.main(["--from", f"{mine / 'mine.py'}:{name}", "--output", str(mine / "no.py"), *flags]) == 2
+    assert not (mine / "no.py").exists()
+    return capsys.readouterr().err
 
 
 def test_port_to_verl_gives_the_same_score(mine):
@@ -684,9 +627,6 @@ def test_port_to_verl_gives_the_same_score(mine):
     assert by_verl(module, {"answer": "7"}, "it is 7") == {"score": 0.5, "applies": 1.0, "raised": 0.0}
     assert by_verl(module, {"answer": "7"}, "it is 8") == {"score": 0.0, "applies": 1.0, "raised": 0.0}
     assert module.compute_score("d", "7", "7")["score"] == 0.5
-
-
-def test_port_to_verl_of_a_reward_that_reads_text(mine):
     module = port(mine, "plain_text", "--completions", "text", "--for", "verl")
     assert by_verl(module, {"answer": "ab"}, "abcdef")["score"] == 3.0
 
@@ -694,8 +634,7 @@ def test_port_to_verl_of_a_reward_that_reads_text(mine):
 def test_port_to_verl_of_a_reward_that_compares_a_group_is_refused(mine, capsys):
     with (mine / "mine.py").open("a") as f:
         f.write("\n\ncorrect.needs_group = True\n")
-    assert template.main(["--from", f"{mine / 'mine.py'}:correct", "--output", str(mine / "port.py")]) == 2
-    assert "compares the completions of a prompt; verl scores each by itself" in capsys.readouterr().err
+    assert "compares the completions of a prompt; verl scores each by itself" in refused(mine, capsys, "correct")
 
 
 def test_port_to_verl_of_async_rewards(mine):
@@ -706,7 +645,7 @@ def test_port_to_verl_of_async_rewards(mine):
         {"score": 0.0, "applies": 1.0, "raised": 0.0},
         {"score": 0.0, "applies": 0.0, "raised": 0.0},
     ]
-    module = port(mine, "length", "--force")
+    module = port(mine, "length")
     assert asyncio.iscoroutinefunction(module.compute_score) and by_verl(module, {"answer": "a"}, "abc")["score"] == 3.0
 
 
@@ -718,160 +657,95 @@ def test_port_to_verl_of_a_preset(mine):
     assert got == {"score": 2.0, "applies": 1.0, "raised": 0.0, "reward/correct": 1.0, "reward/slow": 0.0}
 
 
-LISTED = [  # flags, name of the port's own list of weights
-    (["--weights", "1.0", "0.2"], [1.0, 0.2]),
-    (["--weights", "REWARD_WEIGHTS"], None),
-]
-
-
-@pytest.mark.parametrize(("flags", "written"), LISTED, ids=["numbers", "name"])
-def test_port_of_a_list_with_weights_scores_as_trl_does(mine, flags, written):
+@pytest.mark.parametrize("flags", [["REWARDS", "--weights", "1.0", "0.2"], ["REWARDS*REWARD_WEIGHTS"]])
+def test_port_of_a_list_with_weights_scores_as_trl_does(mine, flags):
     """The oracle is TRL's own line, (rewards_per_func * weights).nansum(1), NaN where every function returns None."""
     import torch
 
-    module = port(mine, "REWARDS", "--for", "both", *flags)
-    assert getattr(module, "WEIGHTS", None) == written
+    module = port(mine, *flags)
     rows = [{"answer": "7"}, {"answer": "7"}, {"answer": "none"}, {"answer": "8"}]
     texts = ["it is 7", "", "none", "8" * 40]
     raw = {"correct": [1.0, 0.0, 1.0, 1.0], "short": [0.93, 1.0, math.nan, 0.6]}  # by hand
     expected = (torch.tensor([*raw.values()]).T * torch.tensor([1.0, 0.2])).nansum(1).tolist()
-    assert by_trl(module.rewards, rows, texts, chat=True) == pytest.approx(expected, abs=1e-6)
     by_rows = [by_verl(module, row, text) for row, text in zip(rows, texts, strict=True)]
     assert [found["score"] for found in by_rows] == pytest.approx(expected, abs=1e-6)
     for name, values in raw.items():  # each part by its name, without its weight; verl has no None
         found = [row[f"reward/{name}"] for row in by_rows]
         assert found == pytest.approx([0.0 if math.isnan(v) else v for v in values], abs=1e-12)
-    said = {}
-    prompts, columns = [None] * 4, {"answer": [row["answer"] for row in rows], "log_extra": print}
-    chats = [[{"role": "assistant", "content": text}] for text in texts]
-    module.rewards(prompts, chats, **columns, log_metric=lambda name, value: said.setdefault(name, []).append(value))
-    assert said["reward/correct"] == [0.75] and said["reward/short"] == pytest.approx([(0.93 + 1 + 0.6) / 3])
-    assert said["characters"] == [7, 0, 4, 40]  # of one sample each
-
-
-def test_port_of_a_list_whose_parts_do_not_apply_is_none_in_trl(mine):
-    with (mine / "mine.py").open("a") as f:
-        f.write("\n\nsecond = [short, slow]\n")
-    module = port(mine, "second*2", "--weights", "1", "-0.5", "--for", "trl")
-    assert asyncio.iscoroutinefunction(module.second) and not hasattr(module, "compute_score")
-    rows = [{"answer": "none"}, {"answer": "x"}]
-    assert by_trl(module.second, rows, ["none", "x"], chat=True) == [None, pytest.approx(2 * 0.99 - 1.0)]
 
 
 def test_port_of_a_reward_of_one_sample_to_trl(mine):
-    module = port(mine, "short*2", "--for", "trl")
-    assert by_trl(module.short, [{"answer": "x"}, {"answer": "none"}], ["x", "y"], chat=True) == [1.98, None]
-    assert by_trl(module.short, [{"answer": "x"}], ["x"]) == [1.98]
+    module = port(mine, "short", "--for", "trl")
+    assert by_trl(module.short, [{"answer": "x"}, {"answer": "none"}], ["x", "y"], chat=True) == [0.99, None]
+    (mine / "slow").mkdir()
+    (mine / "slow" / "mine.py").write_text(
+        "import asyncio\n\n\nasync def one(prompt, completion, answer, barrier=None):\n"
+        "    if barrier:\n        await asyncio.wait_for(barrier.wait(), 60)\n    return 1.0\n"
+    )
+    module, barrier = port(mine / "slow", "one", "--for", "trl"), asyncio.Barrier(3)  # all are awaited at once
+    assert by_trl(module.one, [{"answer": "x", "barrier": barrier}] * 3, ["x"] * 3) == [1.0] * 3
 
 
-def test_port_of_a_file_that_trains_when_imported_is_refused(mine, capsys):
-    body = "def f(prompts, completions, **kw):\n    return [0.0]\n\n\ntrainer = None\n"
-    (mine / "run.py").write_text(body + "trainer.train()\n")
-    assert template.main(["--from", f"{mine / 'run.py'}:f", "--print"]) == 2
-    assert "run.py calls trainer.train() when it is imported" in capsys.readouterr().err
-    (mine / "run.py").write_text(body + 'if __name__ == "__main__":\n    trainer.train()\n')
-    assert template.main(["--from", f"{mine / 'run.py'}:f", "--print"]) == 0
-
-
-def test_port_to_verl_reads_columns_and_prompt_from_extra_info(mine):
-    example = ["--example", '{"completion": "x", "level": 3, "topic": "sum", "score": 6}']
-    module = port(mine, "columns", *example)
+def test_port_to_verl_reads_columns_and_prompt_from_extra_info(mine, capsys):
+    assert "missing 1 required" in refused(mine, capsys, "columns", "--gold_column", "topic")
+    (mine / "rows.jsonl").write_text('{"level": 3, "topic": "sum"}\n')
+    module = port(mine, "columns", "--data", mine / "rows.jsonl")
     assert module.GOLD == "level"
     assert module.compute_score("d", "x", 3, {"topic": "sum", "prompt": "1234"})["score"] == 10.0
     assert by_verl(module, {"level": 3, "topic": "sum"}, "x")["score"] == 6.0
-    module = port(mine, "columns", *example, "--gold_column", "topic", "--force")
+    module = port(mine, "columns", "--data", mine / "rows.jsonl", "--gold_column", "topic")
     assert module.compute_score("d", "x", "sum", {"level": 4})["score"] == 7.0
-    with pytest.raises(TypeError, match="expected level too; try extra_info or GOLD"):
+    with pytest.raises(TypeError, match="level"):
         module.compute_score("d", "x", "sum", {})
 
 
 def test_port_to_verl_keeps_a_row_whose_reward_raises(mine):
-    make(mine, "--from", f"{mine / 'mine.py'}:raises", name="port.py")
-    module = load(mine, "port.py")
+    module = port(mine, "raises")
     with pytest.warns(UserWarning, match="raises raised ZeroDivisionError"):
         assert by_verl(module, {"answer": "a"}, "") == {"score": 0.0, "applies": 0.0, "raised": 1.0}
     assert by_verl(module, {"answer": "a"}, "ab") == {"score": 0.5, "applies": 1.0, "raised": 0.0}
-    done = self_test(mine / "port.py")  # a case is the empty text
-    assert done.returncode == 1 and "the original raises ZeroDivisionError" in done.stdout
-    make(mine, "--from", f"{mine / 'mine.py'}:nan", "--force", name="port.py")
-    module = load(mine, "port.py")
+    with (mine / "mine.py").open("a") as f:
+        f.write(
+            "\n\ndef often(completions, answer):\n    return [float(c != [] and 'nan' or 1) for c in completions]\n"
+        )
+    module.PARTS["raises"] = (lambda completions: [math.nan], 1.0)
     with pytest.warns(UserWarning, match="got the score nan"):
         assert by_verl(module, {"answer": "a"}, "a")["raised"] == 1.0
 
 
-def test_ports_own_test_sees_a_fault(mine):
-    port(mine, "correct")
-    path = mine / "port.py"
-    source = path.read_text()
-    path.write_text(source.replace("row[field] = ", 'row["x"] = '))
-    assert self_test(path).returncode == 1
-    path.write_text(source.replace('"content": text', '"content": ""'))
-    assert "note: every case scores 0.0" in self_test(path).stdout
-    example = '{"completion": "a 7", "answer": "7", "score": 1}'
-    make(mine, "--from", f"{mine / 'mine.py'}:correct*2", "--example", example, "--force", name="port.py")
-    assert self_test(path).returncode == 1  # 2, where 1 was said
+def test_a_port_that_would_score_otherwise_is_not_written(mine, capsys, monkeypatch):
+    fault = template.PORT_TO_VERL.replace('"content": text', '"content": text[1:]')
+    monkeypatch.setattr(template, "PORT_TO_VERL", fault)
+    assert "it scores 1.0, the port 0.0" in refused(mine, capsys, "correct")
 
 
 def test_port_to_trl_gives_the_same_score(mine):
-    module = port(mine, "compute_score", "--data_source", "gsm8k")
+    module = port(mine, "compute_score")
+    module.DATA_SOURCE = "gsm8k"
     rows = [{"answer": "7", "topic": "ab"}, {"answer": 7}, {"answer": "9", "source": "other", "topic": ""}]
     assert by_trl(module.verl_reward, rows, ["7", "7", "9"]) == [3.25, 1.25, 1.0]
     assert by_trl(module.verl_reward, rows, ["7", "7", "9"], chat=True) == [3.25, 1.25, 1.0]
-    module = port(mine, "compute_score", "--name", "right", "--force")
-    assert module.right([None], ["7"], answer=["7"]) == [1.0]
-    module = port(mine, "tuple_score", "--force")
-    assert module.tuple_score(["?"] * 2, ["7", "8"], answer=["7", "7"]) == [1.0, 0.0]
-
-
-def test_port_to_trl_of_an_async_compute_score(mine):
+    row = {"reward_model": {"ground_truth": "7"}, "extra_info": {"topic": "abc"}, "data_source": "gsm8k"}
+    (mine / "rows.jsonl").write_text(json.dumps(row) + "\n")  # of verl
+    module = port(mine, "compute_score", "--gold_column", "reward_model", "--data", mine / "rows.jsonl")
+    assert by_trl(module.verl_reward, [row], ["7"]) == [4.25]
+    module = port(mine, "tuple_score", "--name", "right")
+    assert module.right(["?"] * 2, ["7", "8"], answer=["7", "7"]) == [1.0, 0.0]
     module = port(mine, "async_score")
     assert asyncio.iscoroutinefunction(module.async_score)
     assert by_trl(module.async_score, [{"answer": "7"}] * 2, ["7", "8"]) == [1.0, 0.0]
 
 
-def test_port_to_trl_reads_rows_of_verl(mine):
-    example = '{"completion": "9", "reward_model": {"ground_truth": "9"}, "data_source": "x", "score": 1}'
-    module = port(mine, "compute_score", "--gold_column", "reward_model", "--example", example)
-    row = {"reward_model": {"ground_truth": "7"}, "extra_info": {"topic": "abc"}, "data_source": "gsm8k"}
-    assert by_trl(module.verl_reward, [row], ["7"]) == [4.25]
-
-
-@pytest.mark.parametrize("name", ["math_reward", "compute_score"])
-def test_port_there_and_back_again(mine, name):
-    """A generated file is ported to the other contract; its scores stay."""
-    make(mine, "--task", "math", name="source.py")
-    make(mine, "--from", f"{mine / 'source.py'}:{name}", name="port.py")
-    assert self_test(mine / "port.py").returncode == 0
-    module = load(mine, "port.py")
-    rows, texts = [{"answer": "0.5"}] * 3, [r"\boxed{\frac12}", r"\boxed{1}", ""]
-    if name == "compute_score":
-        assert by_trl(module.verl_reward, rows, texts) == [1.0, 0.0, 0.0]
-    else:
-        assert [by_verl(module, row, text)["score"] for row, text in zip(rows, texts, strict=True)] == [1.0, 0.0, 0.0]
-
-
 @pytest.mark.long
 def test_port_of_the_librarys_preset_scores_as_our_trainers(tmp_path, ppo):
     make(tmp_path, "--from", f"{LIBRARY}:QA_REWARDS", name="port.py")
-    assert self_test(tmp_path / "port.py").returncode == 0
     module, texts = load(tmp_path, "port.py"), ["Paris", "in Paris", "London", "", "<answer>Paris</answer>"]
     reward = ppo.Reward([f"{LIBRARY}:QA_REWARDS"])
     rows = [{"prompt": [{"role": "user", "content": "?"}], "columns": {"answer": "Paris"}}] * len(texts)
     scores, _ = reward(rows, texts, [[1]] * len(texts))
     assert [by_verl(module, {"answer": "Paris"}, text)["score"] for text in texts] == pytest.approx(scores, abs=1e-12)
-
-
-def test_port_says_what_verl_does_not_give(mine):
-    command = ["--from", f"{LIBRARY}:soft_overlong_punishment", "--output", mine / "port.py"]
-    done = run_script("create_reward_template", *command)
+    done = run_script("create_reward_template", "--from", "soft_overlong_punishment", "--output", tmp_path / "o.py")
     assert done.returncode == 0 and "completion_ids is not given in verl" in done.stderr
-
-
-def test_port_without_its_original_is_said_at_import(mine):
-    port(mine, "correct")
-    (mine / "mine.py").unlink()
-    done = self_test(mine / "port.py")
-    assert done.returncode == 1 and "mine.py; expected the file that is ported here; try copying" in done.stderr
 
 
 def test_port_and_original_move_together(mine, tmp_path_factory):
@@ -879,9 +753,48 @@ def test_port_and_original_move_together(mine, tmp_path_factory):
     shutil.move(mine / "mine.py", mine / "rewards" / "mine.py")
     make(mine, "--from", f"{mine / 'rewards' / 'mine.py'}:correct", name="port.py")
     there = tmp_path_factory.mktemp("there") / "copy"
-    shutil.move(mine / "rewards", there / "rewards")
-    shutil.move(mine / "port.py", there / "port.py")
-    assert str(mine) not in (there / "port.py").read_text() and self_test(there / "port.py").returncode == 0
+    shutil.move(mine / "port.py", there.parent / "port.py")
+    with pytest.raises(FileNotFoundError, match=r"mine.py; expected .* port.py needs; try copying"):
+        load(there.parent, "port.py")
+    shutil.move(mine / "rewards", there.parent / "rewards")
+    assert load(there.parent, "port.py").compute_score("d", "7", "7")["score"] == 1.0
+
+
+RUN = """
+from trl import GRPOConfig, GRPOTrainer
+
+
+def correct(prompts, completions, answer, **kwargs):
+    return [float(a in c[-1]["content"]) for c, a in zip(completions, answer)]
+
+
+def brief(prompts, completions, **kwargs):
+    return [float(c[-1]["content"] != "") for c in completions]
+
+
+REWARDS = [correct, brief]
+REWARD_WEIGHTS = [1.0, 0.2]
+trainer = GRPOTrainer(reward_funcs=REWARDS, args=GRPOConfig(reward_weights=REWARD_WEIGHTS))
+trainer.train()
+"""
+
+
+@pytest.mark.parametrize(
+    "head", ["", "from types import SimpleNamespace as GRPOTrainer, SimpleNamespace as GRPOConfig"]
+)
+def test_rewards_of_a_run_are_taken_out_of_its_file(tmp_path, monkeypatch, capsys, head):
+    """verl's environment has no TRL, and a port must not train: such a file is not imported."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run.py").write_text(RUN.replace("from trl import GRPOConfig, GRPOTrainer", head) if head else RUN)
+    monkeypatch.setitem(sys.modules, "trl", None)  # an import of it fails
+    flags = ["--from", "run.py:REWARDS*REWARD_WEIGHTS", "--for", "verl", "--output", "verl_reward.py"]
+    assert template.main(flags) == 0 and "run_rewards.py has its rewards alone" in capsys.readouterr().err
+    score = load_module(tmp_path / "verl_reward.py", f"ported_from_a_run_{next(numbers)}").compute_score
+    assert [score("d", text, "42", {})["score"] for text in ("so 42", "41", "")] == [1.2, 0.2, 0.0]
+    assert template.main([*flags, "--force"]) == 0
+    (tmp_path / "run_rewards.py").write_text("mine = 1\n")
+    assert template.main([*flags[:-1], "other.py"]) == 2 and "try --force" in capsys.readouterr().err
+    assert (tmp_path / "run_rewards.py").read_text() == "mine = 1\n"
 
 
 # ------------------------------------------------------------------------------------------------ the shortest files
@@ -902,8 +815,6 @@ def test_final_number_pays_the_only_number_behind_the_mark(tmp_path):
     make(tmp_path, "--task", "final_number", "--for", "trl", "--gold_column", "solution", name="trl.py")
     only = load(tmp_path, "trl.py")
     assert only.final_number_reward(["#### 1"], solution=["#### 1"]) == [1.0] and not hasattr(only, "compute_score")
-    make(tmp_path, "--task", "final_number", "--for", "verl", name="verl.py")
-    assert load(tmp_path, "verl.py").compute_score("d", "#### 1", "#### 1") == 1.0
 
 
 def test_the_short_code_reward_is_tried_on_hostile_programs(tmp_path):
@@ -914,19 +825,14 @@ def test_the_short_code_reward_is_tried_on_hostile_programs(tmp_path):
     assert tried["isolated"]["network"] and tried["isolated"]["files"]
 
 
-# what a sandbox would be without its walls, and the names of the programs that then pay or leave a trace
-TRACES = {"file deleted", "file changed", "files left behind", "process left behind", "much output"}
-OBJECTS = {"equal to everything", "object that answers every name"}
-OPEN = TRACES | OBJECTS | {"file read", "secret of the environment", "network"}
+# what a sandbox would be without its walls, and the names of the programs that then pay
+OPEN = {"file deleted", "file changed", "file read", "files left behind", "process left behind"}
+OPEN |= {"equal to everything", "object that answers every name", "secret of the environment", "network"}
 EXITS = {"exit with success", "exit in the function"}
 BROKEN = {
-    "all pass": ("lambda jobs: [verdict(True)] * len(jobs)", {"wrong", "no program", "deep nesting"}),
+    "all pass": ("lambda jobs: [verdict(True)] * len(jobs)", {"wrong", "no program", "deep nesting", "much output"}),
     "no process": ("lambda jobs: [in_process(**job) for job in jobs]", OPEN),
     "a plain process": ("lambda jobs: [in_a_process(**job) for job in jobs]", OPEN | EXITS),
-    "right scores, traces left": (
-        "lambda jobs: [in_a_process(**job, seen=False) and run_code(**job) for job in jobs]",
-        TRACES,
-    ),
     "ends with the program": (
         "lambda jobs: [in_process(**job) for job in jobs if exec(job['code'], {}) is None]",
         None,
@@ -985,27 +891,6 @@ def test_a_code_reward_that_pays_hostile_programs_is_found(how, tmp_path):
         assert {*found["paid_of_them"]} == pays, found
 
 
-def test_a_file_or_process_left_elsewhere_is_found_and_removed(tmp_path):
-    folder = tmp_path / f"trial{os.getpid()}"
-    (folder / "here").mkdir(parents=True)
-    for i in "012":
-        (folder / i).mkdir()
-        (folder / i / "keep").write_text("kept")
-    assert template.traces(folder, ["a", "b", "c"]) == []
-    (folder / "0" / "keep").write_text("other")
-    (folder / "2" / "beside").touch()
-    assert template.traces(folder, ["a", "b", "c"]) == ["a", "c"]
-    elsewhere = [Path(place, f"{folder.name}.x") for place in (folder / "here", "/tmp", "/var/tmp")]
-    for path in elsewhere:
-        path.touch()
-    naming = f"import ctypes, time; ctypes.CDLL(None).prctl(15, b'{folder.name}.x', 0, 0, 0); print(1, flush=True)"
-    left = subprocess.Popen([sys.executable, "-c", f"{naming}; time.sleep(60)"], stdout=subprocess.PIPE)
-    assert left.stdout.readline() == b"1\n"
-    assert template.traces(folder, []) == ["files left behind"] * 3 + ["process left behind"]
-    assert left.wait() == -9 and not any(path.exists() for path in elsewhere) and template.traces(folder, []) == []
-    left.stdout.close()
-
-
 def test_a_code_reward_that_does_not_come_back_is_found(tmp_path, monkeypatch, capsys):
     flags = with_stand_in(tmp_path, "lambda jobs: time.sleep(600)")
     monkeypatch.setattr(template, "TRIAL_S", 1)
@@ -1031,16 +916,6 @@ def test_a_format_pays_in_full_what_it_asks_for_on_data_without_answers(tmp_path
     assert tried["ready"] and tried["gold_with_full_marks"] == 1.0
 
 
-def test_port_awaits_the_samples_of_a_reward_at_once(mine):
-    (mine / "slow.py").write_text(
-        "import asyncio\n\nBARRIER = asyncio.Barrier(3)\n\n\n"
-        "async def one(prompt, completion, answer):\n    await asyncio.wait_for(BARRIER.wait(), 60)\n    return 1.0\n"
-    )
-    example = '{"completion": "x", "answer": "x"}'
-    make(mine, "--from", f"{mine / 'slow.py'}:one", "--for", "trl", "--example", example, name="port.py")
-    assert by_trl(load(mine, "port.py").one, [{"answer": "x"}] * 3, ["x"] * 3) == [1.0] * 3
-
-
 def test_data_is_tried_in_columns_of_other_names_and_a_failed_trial_writes_nothing(tmp_path):
     rows = [("What is 1+1?", "2"), ("What is 2+3?", "so 5 #### 5")]
     data = tmp_path / "sums.csv"
@@ -1060,9 +935,6 @@ def test_data_is_tried_in_columns_of_other_names_and_a_failed_trial_writes_nothi
         assert (tmp_path / "r.py").read_text() == before  # --force replaces it by what was tried
     (tmp_path / "r.py").unlink()
     assert run_script("create_reward_template", *flags).returncode == 2 and not (tmp_path / "r.py").exists()
-    inline = ["--from", "r.py:f", "--inline", "--data", str(data), "--output", "v.py"]
-    for extra in (["--task", "qa", "--print"], inline):
-        assert template.main([*extra, "--prompt_column", "question"]) == 2
 
 
 SHORT = '''
@@ -1159,7 +1031,7 @@ def test_inline_port_that_would_score_otherwise_is_not_written(short, capsys):
     rest = "FACTOR = [1]\n\n\ndef f(completion, answer):\n    return FACTOR[0]\n\n\n"
     (short / "rest.py").write_text(rest + "FACTOR.append(2)\nFACTOR.reverse()\n")
     assert template.main(["--from", "rest.py:f", "--inline", "--output", "port.py"]) == 2
-    assert "it scores 2.0, inline 1.0" in capsys.readouterr().err and not (short / "port.py").exists()
+    assert "it scores 2.0, the port 1.0" in capsys.readouterr().err and not (short / "port.py").exists()
 
 
 def test_inline_port_of_a_file_that_imports_a_trainer_never_imports_it(short, monkeypatch):
@@ -1174,17 +1046,14 @@ def test_inline_port_of_a_file_that_imports_a_trainer_never_imports_it(short, mo
     [
         (["mine.py:LIST"], "expected a plain function of that file, neither async nor a list"),
         (["mine.py:slow"], "expected a plain function of that file, neither async nor a list"),
-        (["mine.py:none"], "expected a plain function of that file"),
         (["mine.py:batch*0.5"], "expected no weight; try it without --inline"),
         (["mine.py:asked"], "which reads prompts; expected the completion and one column"),
         (["mine.py:silent"], "which reads columns; expected the completion and one column"),
         (["mine.py:two"], "with the columns answer, tests; expected one"),
         (["mine.py:last"], "expected a parameter completions"),
         (["mine.py:batch", "--for", "trl"], "got --for trl with --inline; expected verl"),
-        (["mine.py:batch", "--data", "none.jsonl"], "none.jsonl', which is not a file; expected JSONL"),
         (["mine.py:batch", "--data", "numbers.jsonl"], "got row 1 of numbers.jsonl with answer 3; expected a text"),
         (["beside.py:near"], "which does not import alone: ModuleNotFoundError: No module named 'neighbour'"),
-        (["no.py:f"], "no file 'no.py'; expected FILE.py:function"),
     ],
 )
 def test_inline_port_of_what_needs_more_is_refused(short, capsys, flags, message):
@@ -1199,112 +1068,68 @@ def test_inline_port_of_what_needs_more_is_refused(short, capsys, flags, message
 
 # ------------------------------------------------------------------------------------------------ bad input
 
+OUT = ["--output", "x.py"]
 BAD = [  # flags, what the message holds
-    ([], "expected one of them"),
-    (["--task", "math", "--from", "mine.py:correct"], "expected one of them"),
-    (["--task", "math"], "expected --output FILE.py or --print"),
-    (["--task", "math", "--print", "--output", "x.py"], "expected one of them"),
-    (["--task", "math", "--print", "--force"], "expected --force with --output"),
-    (["--task", "maths", "--print"], "invalid choice"),
-    (["--task", "math", "--rules", "x", "--print"], "try --rule"),
+    (OUT, "expected one of them"),
+    (["--task", "math", "--from", "mine.py:correct", *OUT], "expected one of them"),
+    (["--task", "math"], "got no --output"),
+    (["--task", "math", "--print"], "which was removed; try --output"),
+    (["--task", "maths", *OUT], "invalid choice"),
+    (["--task", "math", "--rules", "x", *OUT], "try --rule"),
     (["--task", "math", "--output", "x.txt"], "expected a name in .py"),
     (["--task", "math", "--output", "no/x.py"], "try mkdir -p no"),
     (["--task", "math", "--output", "folder.py"], "a folder; expected the name of a file"),
-    (["--task", "math", "--rule", "words:1-2", "--print"], "got --rule with math; expected it with custom"),
-    (["--task", "format", "--gold_column", "x", "--print"], "got --gold_column with format"),
-    (["--task", "qa", "--base_url", "http://x", "--print"], "expected it with llm_judge"),
-    (["--task", "qa", "--completions", "text", "--print"], "expected it with --from"),
-    (["--task", "qa", "--gold_column", "a b", "--print"], "expected a Python name"),
-    (["--task", "qa", "--gold_column", "prompts", "--print"], "trainers do not use themselves"),
-    (["--task", "qa", "--gold_column", "class", "--print"], "expected a Python name"),
-    (["--task", "qa", "--name", "compute_score", "--print"], "expected another Python name"),
-    (["--task", "qa", "--name", "1x", "--print"], "expected another Python name"),
-    (["--task", "format", "--tags", "a b", "--print"], "expected a word such as think"),
-    (["--task", "format", "--tags", "a", "a", "--print"], "expected each once"),
-    (["--task", "llm_judge", "--base_url", "localhost:8000", "--print"], "expected http://…/v1"),
-    (["--task", "custom", "--rule", "equal:answer", "--print"], "try equals"),
-    (["--task", "custom", "--rule", "", "--print"], "expected KIND[:ARGUMENT][*WEIGHT]"),
-    (["--task", "custom", "--rule", "equals:prompt", "--print"], "trainers do not use themselves"),
-    (["--task", "custom", "--rule", "equals", "--print"], "expected a Python name"),
-    (["--task", "custom", "--rule", "equals:a*0", "--print"], "expected a weight > 0"),
-    (["--task", "custom", "--rule", "equals:a*1.2.3", "--print"], "expected a weight > 0"),
-    (["--task", "custom", "--rule", "words:9-2", "--print"], "expected words:LOW-HIGH"),
-    (["--task", "custom", "--rule", "words:many", "--print"], "expected words:LOW-HIGH"),
-    (["--task", "custom", "--rule", "matches:(", "--print"], "expected a regular expression"),
-    (["--task", "custom", "--rule", "matches:", "--print"], "expected matches:REGEX"),
-    (["--task", "custom", "--rule", r"matches:^\d{3}-[a-f]{4}$", "--print"], "try --example"),
-    (["--task", "custom", "--rule", "matches:(?s).*", "--print"], "expected one that some do not"),
-    (["--task", "qa", "--example", "{", "--print"], "expected a JSON object"),
-    (["--task", "qa", "--example", '{"answer": "x"}', "--print"], "expected a JSON object with completion"),
-    (["--task", "qa", "--example", '{"completion": "x", "score": "high"}', "--print"], "expected a number or null"),
-    (["--task", "qa", "--example", '{"completion": "x", "score": NaN}', "--print"], "expected a number or null"),
-    (["--from", "mine.py:nothing", "--print"], "expected one of"),
-    (["--from", "mine.py:corect", "--print"], "try correct"),
-    (["--from", "none.py:correct", "--print"], "no file"),
-    (["--from", "mine.py:correct*heavy", "--print"], "is no number"),
-    (["--from", "mine.py:neither", "--print"], "expected (prompts, completions, **columns) or (data_source"),
-    (["--from", "mine.py:correct", "--for", "trl", "--print"], "expected --for verl"),
-    (["--from", "mine.py:compute_score", "--for", "both", "--print"], "expected --for trl"),
-    (["--from", "mine.py:needs_ids", "--print"], "requires completion_ids"),
-    (["--from", "mine.py:columns", "--gold_column", "topic", "--print"], "try --example"),
-    (["--from", "mine.py:no_default", "--print"], "without reward_kwargs; try a default"),
-    (["--from", "mine.py:correct", "--output", "mine.py", "--force"], "the file of --from"),
-    (["--from", "broken.py:f", "--print"], "expected a file that imports"),
-    (["--from", "mine.py:REWARDS", "--print"], "got a list of 2 functions without weights"),
-    (["--from", "mine.py:REWARDS", "--print"], "try --weights REWARD_WEIGHTS"),
-    (["--from", "mine.py:alone", "--print"], "got a list of 1 function without weights"),
-    (["--from", "mine.py:REWARDS", "--weights", "1", "2", "3", "--print"], "3 weights, for a list of 2 functions"),
-    (["--from", "mine.py:REWARDS", "--weights", "THREE", "--print"], "3 weights, for a list of 2 functions"),
-    (["--from", "mine.py:REWARDS", "--weights", "1", "nan", "--print"], "expected numbers, or the name of a list"),
-    (["--from", "mine.py:REWARDS", "--weights", "WEIGHTS", "--print"], "such as REWARD_WEIGHTS, THREE"),
-    (["--from", "mine.py:both", "--weights", "1", "2", "--print"], "which has weights of its own, [1.0, 0.5]"),
-    (["--from", "mine.py:uneven", "--print"], "2 functions with 1 weights; expected one for each"),
-    (["--from", "mine.py:correct", "--weights", "2", "--print"], "mine.py:correct*2"),
-    (
-        ["--task", "passes_tests", "--for", "verl", "--print"],
-        "--for verl with passes_tests; expected trl; try --task code",
-    ),
-    (["--task", "passes_tests", "--data", "rows.jsonl", "--output", "r.py"], "--data with passes_tests"),
-    (["--task", "qa", "--inline", "--print"], "got --inline with qa; expected it with --from"),
-    (["--task", "qa", "--data", "x.jsonl", "--print"], "got --data and --print; expected --data with --output"),
-    (["--task", "qa", "--for", "verl", "--data", "x.jsonl", "--output", "q.py"], "got --data with a reward for verl"),
-    (["--task", "qa", "--weights", "2", "--print"], "got --weights with qa; expected it with --from"),
+    (["--task", "math", "--rule", "words:1-2", *OUT], "got --rule with math; expected it with custom"),
+    (["--task", "format", "--gold_column", "x", *OUT], "got --gold_column with format"),
+    (["--task", "llm_judge", "--base_url", "http://x", *OUT], "try OPENAI_BASE_URL"),
+    (["--task", "qa", "--gold_column", "a b", *OUT], "expected a Python name"),
+    (["--task", "qa", "--gold_column", "prompts", *OUT], "trainers do not use themselves"),
+    (["--task", "qa", "--name", "compute_score", *OUT], "expected another Python name"),
+    (["--task", "format", "--tags", "a b", *OUT], "expected a word such as think"),
+    (["--task", "format", "--tags", "a", "a", *OUT], "expected each once"),
+    (["--task", "custom", "--rule", "equal:answer", *OUT], "try equals"),
+    (["--task", "custom", "--rule", "", *OUT], "expected KIND[:ARGUMENT][*WEIGHT]"),
+    (["--task", "custom", "--rule", "equals:prompt", *OUT], "trainers do not use themselves"),
+    (["--task", "custom", "--rule", "equals:a*0", *OUT], "expected a weight > 0"),
+    (["--task", "custom", "--rule", "words:9-2", *OUT], "expected words:LOW-HIGH"),
+    (["--task", "custom", "--rule", "matches:(", *OUT], "expected a regular expression"),
+    (["--task", "custom", "--rule", "matches:", *OUT], "expected KIND:REGEX"),
+    (["--task", "custom", "--rule", "matches:(?s).*", *OUT], "expected one that some do not"),
+    (["--from", "mine.py:corect", *OUT], "try correct"),
+    (["--from", "none.py:correct", *OUT], "no file"),
+    (["--from", "mine.py:correct*heavy", *OUT], "is no number"),
+    (["--from", "mine.py:neither", *OUT], "expected (prompts, completions, **columns)"),
+    (["--from", "mine.py:correct", "--for", "trl", *OUT], "expected --for verl"),
+    (["--from", "mine.py:REWARDS*REWARD_WEIGHTS", "--for", "both", *OUT], "expected --for verl; TRL takes lists"),
+    (["--from", "mine.py:short", "--for", "both", *OUT], "try it twice"),
+    (["--from", "mine.py:compute_score", "--for", "both", *OUT], "expected --for trl"),
+    (["--from", "mine.py:needs_ids", *OUT], "requires completion_ids"),
+    (["--from", "mine.py:no_default", *OUT], "verl gives none by itself; try a default"),
+    (["--from", "mine.py:correct", "--output", "mine.py", "--force"], "the file of --output"),
+    (["--from", "broken.py:f", *OUT], "expected a file that imports"),
+    (["--from", "mine.py:REWARDS", *OUT], "try mine.py:REWARDS*REWARD_WEIGHTS"),
+    (["--from", "mine.py:REWARDS", "--weights", "1", "2", "3", *OUT], "3 weights, for a list of 2 functions"),
+    (["--from", "mine.py:REWARDS", "--weights", "1", "nan", *OUT], "expected finite numbers"),
+    (["--from", "mine.py:both", "--weights", "1", "2", *OUT], "without weights of its own"),
+    (["--from", "mine.py:correct", "--weights", "2", *OUT], "expected a list of functions"),
+    (["--task", "passes_tests", "--for", "verl", *OUT], "expected trl; try --task code"),
+    (["--task", "passes_tests", "--data", "rows.jsonl", *OUT], "--data with passes_tests"),
+    (["--task", "qa", "--inline", *OUT], "got --inline with qa; expected it with --from"),
+    (["--task", "qa", "--for", "verl", "--data", "x.jsonl", *OUT], "got --data with a reward for verl"),
 ]
 
 
-@pytest.mark.parametrize(("flags", "message"), BAD, ids=[" ".join(flags)[:60] for flags, _ in BAD])
-def test_bad_input(mine, monkeypatch, capsys, flags, message):
+def test_bad_input(mine, monkeypatch, capsys):
     monkeypatch.chdir(mine)
     (mine / "broken.py").write_text("import nothing_of_the_kind\n")
     (mine / "folder.py").mkdir()
     before = sorted(mine.iterdir())
-    try:
-        code = template.main(flags)
-    except SystemExit as error:
-        code = error.code
-    captured = capsys.readouterr()
-    assert code == 2 and message in captured.err and captured.out == "", captured.err
-    assert [path for path in sorted(mine.iterdir()) if path.name != "__pycache__"] == before
-    assert (mine / "mine.py").read_text() == MINE
-
-
-def test_help_names_every_default():
-    shown = run_script("create_reward_template", "--help").stdout
-    for text in ("think answer", "gated", "http://localhost:8000/v1", "messages", "equals:answer words:1-400*0.1"):
-        assert f"(default: {text})" in " ".join(shown.split()), text
-
-
-def test_rewards_of_a_run_are_taken_out_of_its_file(tmp_path, monkeypatch, capsys):
-    """verl's environment has no TRL: a file that imports it is not imported by the port."""
-    monkeypatch.chdir(tmp_path)
-    run = (ROOT / "evals" / "files" / "trl_run.py").read_text(encoding="utf-8")
-    (tmp_path / "run.py").write_text(run + "\ntrainer.train()\n")
-    monkeypatch.setitem(sys.modules, "trl", None)  # an import of it fails
-    flags = ["--from", "run.py:REWARDS*REWARD_WEIGHTS", "--for", "verl", "--output", "verl_reward.py"]
-    assert template.main(flags) == 0 and "run.py imports trl; run_rewards.py has its rewards" in capsys.readouterr().err
-    score = load_module(tmp_path / "verl_reward.py", "ported_from_a_run").compute_score
-    assert [score("d", text, "#### 42", {})["score"] for text in ("so #### 42", "#### 41", "")] == [1.2, 0.2, 0.0]
-    assert template.main([*flags, "--force"]) == 0
-    (tmp_path / "run_rewards.py").write_text("mine = 1\n")
-    assert template.main([*flags[:-1], "other.py"]) == 2 and "try --force" in capsys.readouterr().err
-    assert (tmp_path / "run_rewards.py").read_text() == "mine = 1\n"
+    for flags, message in BAD:
+        try:
+            code = template.main(flags)
+        except SystemExit as error:
+            code = error.code
+        captured = capsys.readouterr()
+        assert code == 2 and message in captured.err and captured.out == "", (flags, captured.err)
+        assert [path for path in sorted(mine.iterdir()) if path.name != "__pycache__"] == before, flags
+        assert (mine / "mine.py").read_text() == MINE

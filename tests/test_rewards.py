@@ -43,7 +43,6 @@ def score(name, text, options=None, prompt=None, **columns):
 # ------------------------------------------------------------------------------------------------ by hand
 
 BY_HAND = [
-    ("exact_match", "Paris", {"answer": "Paris"}, 1),
     ("exact_match", " New\n York ", {"answer": "New York"}, 1),
     ("exact_match", "paris", {"answer": "Paris"}, 0),
     ("exact_match", "paris", {"answer": "Paris", "options": {"ignore_case": True}}, 1),
@@ -53,7 +52,6 @@ BY_HAND = [
     ("exact_match", "<answer>London</answer><answer>Paris</answer>", {"answer": "Paris"}, 0),
     ("exact_match", "<answer>Paris</answer> so <answer>Paris</answer>", {"answer": "Paris"}, 1),
     ("exact_match", "LON", {"answer": ["London", "LON"]}, 1),
-    ("exact_match", "7", {"answer": 7}, 1),
     ("exact_match", "", {"answer": None}, None),
     ("exact_match", "", {"answer": " "}, None),
     ("exact_match", "", {"answer": []}, None),
@@ -64,12 +62,10 @@ BY_HAND = [
     ("fuzzy_match", "x y", {"reference": "x y", "answer": None}, 1),
     # LCS of (colour, color) is color: 2·5 / 11
     ("fuzzy_match", "colour", {"answer": "color", "options": {"unit": "character"}}, 10 / 11),
-    ("fuzzy_match", "", {"answer": "a"}, 0),
     ("fuzzy_match", "a b\n#### c", {"reference": "a b c"}, 1),  # a heading of a summary is no final answer
     ("fuzzy_match", "a", {"answer": None}, None),
     ("numeric_correctness", "<answer>1e3</answer>", {"answer": "1000"}, 1),
     ("numeric_correctness", "1,000", {"answer": 1000}, 1),
-    ("numeric_correctness", "1001", {"answer": 1000}, 0),
     ("numeric_correctness", "1001", {"answer": 1000, "options": {"rel_tol": 0.001}}, 1),
     ("numeric_correctness", "1001.5", {"answer": 1000, "options": {"rel_tol": 0.001}}, 0),
     ("numeric_correctness", "0.04", {"answer": 0, "options": {"abs_tol": 0.05}}, 1),
@@ -77,7 +73,6 @@ BY_HAND = [
     ("numeric_correctness", "−1/4", {"answer": -0.25}, 1),
     ("numeric_correctness", "46 km", {"answer": "46"}, 1),
     ("numeric_correctness", "41 or 42", {"answer": "42"}, 0),
-    ("numeric_correctness", "nan", {"answer": "1"}, 0),
     ("numeric_correctness", "1", {"answer": "nan"}, None),
     ("numeric_correctness", "1", {"answer": "1e999"}, None),
     ("numeric_correctness", "1", {"answer": "many"}, None),
@@ -94,11 +89,8 @@ BY_HAND = [
         for unit in (" cm^2", " m2", " \\text{ cm}^{2}", " units^3")
     ],
     *[("numeric_correctness", text, {"answer": 30}, 1) for text in ("30^\\circ", "**30**", "$30$", "x = 30", "(30)")],
-    ("math_equivalence", r"so \boxed{12}", {"answer": "12"}, 1),
-    ("math_equivalence", r"so \boxed{13}", {"answer": "12"}, 0),
     ("math_equivalence", "12", {"answer": None}, None),
     ("gsm8k", "6 + 6 = 12\n#### 12", {"answer": "6 and 6\n#### 12"}, 1),
-    ("gsm8k", "#### 13", {"answer": "#### 12"}, 0),
     ("gsm8k", "#### 13", {"answer": "no number"}, None),
     ("gsm8k", "#### 13", {"answer": None}, None),
     *[("multiple_choice", t, {"answer": "B"}, 1) for t in ("B", "(B)", "b.", "B) Paris", "**B**", r"\boxed{\text{B}}")],
@@ -106,7 +98,6 @@ BY_HAND = [
     ("multiple_choice", "<answer>C: a cat</answer>", {"answer": 2}, 1),
     ("multiple_choice", "C", {"answer": "none of these"}, None),
     ("multiple_choice", "C", {"answer": None}, None),
-    ("strict_xml_format", RX.format("\nx\n", "\ny\n"), {}, 1),
     ("strict_xml_format", RX.format("\nx\n", "\ny\n") + "\n", {}, 1),
     ("strict_xml_format", RX.format("\nx\n", "\ny\n") + "\n\n", {}, 0),
     ("strict_xml_format", RX.format("\nx\n", "y"), {}, 0),
@@ -117,14 +108,11 @@ BY_HAND = [
     ("soft_xml_format", RX.format("x", "y") + RX.format("x", "y"), {}, 0),
     ("soft_xml_format", "<answer>y</answer><reasoning>x</reasoning>", {}, 0),
     ("soft_xml_format", "<a>x</a>", {"options": {"tags": ["a"]}}, 1),
-    ("incremental_format", "", {}, 0),
-    ("incremental_format", "<reasoning>", {}, 0.25),
     ("incremental_format", "<reasoning>x</reasoning><answer>", {}, 0.75),
     ("incremental_format", RX.format("x", "y"), {}, 1),
     ("incremental_format", RX.format("x", "y") + " more", {}, 1 - 0.004),
     ("incremental_format", RX.format("x", "y") + "z" * 2000, {}, 0),
     ("incremental_format", "<reasoning><reasoning>x</reasoning>", {}, 0),
-    ("think_format", "<think>a</think>b", {}, 1),
     ("think_format", "<think> </think>b", {}, 0),
     ("think_format", "<think>a</think>", {}, 0),
     ("think_format", "a</think>b", {}, 0),
@@ -132,7 +120,6 @@ BY_HAND = [
     ("think_format", "<think>a</think>b", {"options": {"prefilled": True}}, 0),
     ("tag_count", "</answer><answer></think>", {}, 0.75),
     ("tag_count", "<think><think>", {}, 0),
-    ("json_format", "[1, 2]", {}, 1),
     ("json_format", '```json\n{"a": 1}\n```', {}, 1),
     *[
         ("json_format", t, {}, 0)
@@ -141,9 +128,7 @@ BY_HAND = [
     ("json_schema", '{"n": 1}', {"schema": SCHEMA}, 1),
     ("json_schema", '{"n": "1"}', {"schema": SCHEMA}, 0),
     ("json_schema", "{}", {"schema": json.dumps(SCHEMA)}, 0),
-    ("json_schema", "n", {"schema": SCHEMA}, 0),
     ("json_schema", "1", {"schema": None}, None),
-    ("code_block_format", PY.format("x = 1"), {}, 1),
     ("code_block_format", PY.format(""), {}, 0),
     ("code_block_format", PY.format("x") + "\n" + PY.format("y"), {}, 0),
     ("code_block_format", "```python\nx = 1", {}, 0),
@@ -158,15 +143,11 @@ BY_HAND = [
     ],
     ("no_syntax_error", "x=" + "1+" * 12_000 + "1", {}, 0),
     ("ideal_length", "a " * 150, {}, 0.5),
-    ("ideal_length", "a " * 300, {}, 0),
     ("ideal_length", "abcde", {"options": {"ideal": 10, "unit": "characters"}}, 0.5),
     ("ideal_length", "abc", {"completion_ids": [1] * 5, "options": {"ideal": 10, "unit": "tokens"}}, 0.5),
     ("min_length", "a " * 10, {}, 0.2),
-    ("min_length", "a " * 51, {}, 1),
-    ("max_length_penalty", "a " * 500, {}, 0),
     ("max_length_penalty", "a " * 600, {}, -0.2),
     ("max_length_penalty", "a " * 2000, {}, -1),
-    ("soft_overlong_punishment", "a", {"completion_ids": [0] * 16_384}, 0),
     ("soft_overlong_punishment", "a", {"completion_ids": [0] * 18_432}, -0.5),
     ("soft_overlong_punishment", "a", {"completion_ids": [0] * 20_480}, -1),
     ("soft_overlong_punishment", "a " * 90, {"options": {"max_length": 100, "cache": 20}}, -0.5),
@@ -176,20 +157,11 @@ BY_HAND = [
     ("cosine_scaled", r"\boxed{2}", {"answer": "2", "options": {"max_length": 18}}, 0.75),
     ("cosine_scaled", r"\boxed{3}", {"answer": "2", "options": {"max_length": 18}}, -0.75),
     ("cosine_scaled", r"\boxed{2}" + " " * 99, {"answer": "2", "options": {"max_length": 9}}, 0.5),
-    ("cosine_scaled", "", {"answer": "2"}, -1),
     ("cosine_scaled", "", {"answer": None}, None),
-    ("citation", "Water boils at 100 degrees [1]. Ice melts at zero degrees (Smith et al., 2020).", {}, 1),
-    ("citation", "Water boils at 100 degrees. [1] Ice melts at zero degrees.", {}, 0.5),
-    ("citation", "Water boils at 100 degrees [1]. Water boils at 100 degrees [2].", {}, 0.5),
-    ("citation", "See https://example.org/page for how water boils.", {"options": {"target": 1}}, 1),
-    ("citation", "[1] [2] (Smith, 2020)", {}, 0),
-    ("citation", "", {}, 0),
     # 6 bigrams, 3 of them distinct
     ("repetition_penalty", "a B a b A b a", {"options": {"ngram_size": 2}}, -4 / 6),
-    ("repetition_penalty", "a b", {}, 0),
     ("repetition_penalty", "no " * 10, {"options": {"max_penalty": -2.0}}, -2 * 7 / 8),
     ("no_repetition", "", {}, 0),
-    ("no_repetition", "a b c d", {}, 1),
     ("no_repetition", "no " * 9, {}, 1 / 7 / 0.7),
     ("no_repetition", "好" * 113, {"options": {"threshold": 1.0}}, 1 / 102),
     ("language_consistency", "Hello, Welt 12", {"language": "de"}, 1),
@@ -211,11 +183,9 @@ BY_HAND = [
     # one, two and four marks of three; a number only at the start of the text, as there is no MULTILINE
     ("reasoning_steps", "1. add\n2. halve", {}, 1 / 3),
     ("reasoning_steps", "Step 1: add.\nStep 22: halve.", {}, 2 / 3),
-    ("reasoning_steps", "First, a. Second, b. Next, c. Finally, d.", {}, 1),
     ("reasoning_steps", "First a, step 1: b", {}, 0),
     ("reasoning_steps", "\n- a\n* b", {"options": {"target": 4}}, 0.5),
     ("token_repetition", "", {"completion_ids": [1, 2, 1, 2, 1], "options": {"ngram_size": 2}}, -0.5),
-    ("token_repetition", "a a a a", {"completion_ids": [1, 2, 3]}, 0),
     ("token_repetition", "", {"completion_ids": []}, 0),
     ("token_cosine_scaled", r"\boxed{2}", {"answer": "2", "completion_ids": [0] * 512}, 0.75),
     ("token_cosine_scaled", r"\boxed{3}", {"answer": "2", "completion_ids": [0] * 512}, -0.75),
@@ -236,18 +206,14 @@ BY_HAND = [
     ),
     ("token_cosine_scaled", r"\boxed{2}", {"answer": None, "completion_ids": [0] * 9999}, None),
     ("length_range", "a " * 49, {}, 0.98),
-    ("length_range", "a " * 500, {}, 1),
     ("length_range", "a " * 600, {}, 0.8),
     ("length_range", "a " * 1001, {}, 0),
-    ("length_range", "", {}, 0),
     ("length_range", "abc", {"options": {"minimum": 3, "maximum": 3, "unit": "characters", "soft": False}}, 1),
     ("length_range", "abcd", {"options": {"minimum": 3, "maximum": 3, "unit": "characters", "soft": False}}, 0),
     ("length_range", "", {"completion_ids": [1] * 5, "options": {"minimum": 2, "maximum": 4, "unit": "tokens"}}, 0.75),
     ("squad_exact_match", "<answer>the  Eiffel-Tower!</answer>", {"answer": "EiffelTower"}, 1),
     ("squad_exact_match", "an apple a day", {"answer": "apple day"}, 1),
     ("squad_exact_match", "Anapple", {"answer": "apple"}, 0),
-    ("squad_exact_match", "42", {"answer": 42}, 1),
-    ("squad_exact_match", "b", {"answer": ["a b", "c"]}, 1),
     ("squad_exact_match", "b c", {"answer": None, "answers": {"text": ["x", "B, C"], "answer_start": [0, 9]}}, 1),
     ("squad_exact_match", "", {"answer": None, "answers": {"text": [], "answer_start": []}}, 1),
     ("squad_exact_match", "no", {"answer": None, "answers": {"text": [], "answer_start": []}}, 0),
@@ -258,7 +224,6 @@ BY_HAND = [
     ("squad_f1", "the cat sat down", {"answer": "Cat sat."}, 0.8),
     ("squad_f1", "no", {"answer": "no no"}, 2 / 3),
     ("squad_f1", "cat", {"answer": ["dog", "a cat"]}, 1),
-    ("squad_f1", "cat", {"answer": "dog"}, 0),
     ("squad_f1", "", {"answer": "dog"}, 0),
     ("squad_f1", "", {"answers": {"text": []}}, 1),
     ("squad_f1", "cat", {"answers": {"text": []}}, 0),
@@ -273,10 +238,6 @@ BY_HAND = [
     ("gsm8k", "#### 42", {"answer": "#### ٤٢"}, None),
     ("math_equivalence", r"\boxed{②}", {"answer": "2"}, 0),
     ("code_block_format", "```python\nx = 1\n```", {"options": {"language": "Python"}}, 1),
-    ("math_problem", RX.format("x", "2"), {"answer": "2"}, 1),
-    ("math_problem", "<answer>2</answer>", {"answer": "2"}, 0.9),
-    ("math_problem", RX.format("x", "3"), {"answer": "2"}, 0),
-    ("math_problem", "2", {"answer": None}, None),
 ]
 
 
@@ -300,11 +261,7 @@ WORDS = [  # functions (exact, numeric, choice, math), gold, what they must not 
         "B",
         ["Not A; the answer is B", "**Answer:** B", r"Final answer: \boxed{B}", "<answer>The answer is B</answer>"],
     ),
-    (
-        "ecm+",
-        "B",
-        ["Option A is wrong. The answer is B.", "So B", "答案选B"],
-    ),
+    ("ecm+", "B", ["Option A is wrong. The answer is B.", "So B", "答案选B"]),
     (
         "ecm+",
         "B",
@@ -372,26 +329,14 @@ def test_table_of_words_around_answers_on_the_page():
     assert not wrong
 
 
-@pytest.mark.parametrize(
-    "name", ["exact_match", "numeric_correctness", "math_equivalence", "gsm8k", "correctness_reward"]
-)
-def test_any_of_several_golds_pays(name):
-    assert score(name, "<answer>42</answer>", answer=["41", "42"]) == 1
-    assert score(name, "<answer>43</answer>", answer=["41", "42"]) == 0
-    assert score(name, "<answer>42</answer>", answer=["42"]) == 1
-    assert score(name, "<answer>42</answer>", answer=[]) is None
-
-
-@pytest.mark.parametrize(("gold", "expected"), [(["B"], 1), ([1], 1), (["A", "B"], 1), (["A", "C"], 0), ([], None)])
-def test_any_of_several_letters_pays(gold, expected):
-    assert score("multiple_choice", "The answer is B.", answer=gold) == expected
-
-
-@pytest.mark.parametrize(
-    ("text", "gold", "expected"), [("3,5", 3.5, 1), ("3.5", "3,5", 1), ("1,234", 1.234, 0), ("3,5", 3, 0)]
-)
-def test_decimal_comma(text, gold, expected):
-    assert score("numeric_correctness", text, answer=gold) == expected
+def test_any_of_several_golds_pays():
+    for name in ("exact_match", "numeric_correctness", "math_equivalence", "gsm8k", "correctness_reward"):
+        paid = [score(name, "<answer>42</answer>", answer=gold) for gold in (["41", "42"], ["42"], ["41", "43"], [])]
+        assert paid == [1, 1, 0, None], name
+    golds = (["B"], [1], ["A", "B"], ["A", "C"], [])
+    assert [score("multiple_choice", "The answer is B.", answer=gold) for gold in golds] == [1, 1, 1, 0, None]
+    for text, gold, expected in (("3,5", 3.5, 1), ("3.5", "3,5", 1), ("1,234", 1.234, 0), ("3,5", 3, 0)):
+        assert score("numeric_correctness", text, answer=gold) == expected, (text, gold)
 
 
 @pytest.mark.parametrize(
@@ -513,17 +458,7 @@ def test_reasoning_quality_counts_steps_with_content():
         (STEPS[0] + " ") * 40,
         "<reasoning></reasoning><answer>42</answer>",
     ],
-    ids=[
-        "empty",
-        "connectors",
-        "connector sentences",
-        "framed",
-        "keywords",
-        "numbers",
-        "function words",
-        "same",
-        "tags",
-    ],
+    ids=range(9),
 )
 def test_reasoning_quality_pays_nothing_for_stuffing(text):
     assert score("reasoning_quality", text) == 0
@@ -543,57 +478,30 @@ FUNCTIONS = {name: f for name, f in vars(lib).items() if hasattr(f, "core") and 
 LISTED = """exact_match fuzzy_match numeric_correctness math_equivalence multiple_choice code_execution gsm8k
     strict_xml_format soft_xml_format incremental_format think_format tag_count json_format json_schema
     code_block_format no_syntax_error ideal_length min_length max_length_penalty soft_overlong_punishment
-    cosine_scaled reasoning_quality citation repetition_penalty no_repetition language_consistency math_problem
-    code_generation token_repetition token_cosine_scaled length_range kimi_length squad_exact_match squad_f1
-    reasoning_steps open_r1_format""".split()
-EXECUTING = {"code_execution", "code_generation"}  # text is a program: a few cases below, more in the sandbox's tests
-RANGES = {
-    **dict.fromkeys(FUNCTIONS, (0, 1)),
-    **dict.fromkeys(["max_length_penalty", "soft_overlong_punishment"], (-1, 0)),
-    **dict.fromkeys(["repetition_penalty", "token_repetition"], (-1, 0)),
-    "cosine_scaled": (-1, 1),
-    "token_cosine_scaled": (-1, 1),
-    "kimi_length": (-0.5, 0.5),
+    cosine_scaled reasoning_quality repetition_penalty no_repetition language_consistency token_repetition
+    token_cosine_scaled length_range kimi_length squad_exact_match squad_f1 reasoning_steps open_r1_format""".split()
+EXECUTING = {"code_execution"}  # text is a program: a few cases below, more in the sandbox's tests
+
+
+def documented_range(function, options):
+    """The range in a docstring, its names replaced by the options' values."""
+    doc = function.__doc__.partition(">>>")[0]
+    found = re.search(r"(?:[:;] |^ *)([\[{])([^\]}\n]*,[^\]}\n]*)[\]}]", doc, re.MULTILINE)
+    assert found, function.__name__
+    ends = [end.strip().replace("−", "-") for end in (found[2].split(",")[0], found[2].split(",")[-1])]
+    return [float(options[end] if end in options else end) for end in ends]
+
+
+DEFAULTS = {
+    name: {p.name: p.default for p in inspect.signature(f.core).parameters.values()} for name, f in FUNCTIONS.items()
 }
-BINARY = {
-    *("exact_match", "numeric_correctness", "math_equivalence", "multiple_choice", "gsm8k", "strict_xml_format"),
-    *("soft_xml_format", "think_format", "json_format", "json_schema", "code_block_format", "no_syntax_error"),
-    *("correctness_reward", "format_reward", "squad_exact_match", "open_r1_format"),
-}
+RANGES = {name: documented_range(f, DEFAULTS[name]) for name, f in FUNCTIONS.items()}
+BINARY = {name for name, f in FUNCTIONS.items() if "{0, 1}" in f.__doc__}
 COLUMNS = {"answer": "42", "schema": SCHEMA, "language": "en", "completion_ids": [1, 2, 3]}
 
-PIECES = [
-    *(
-        "<think>",
-        "</think>",
-        "<answer>",
-        "</answer>",
-        "<reasoning>",
-        "</reasoning>",
-        "\n",
-        "```",
-        "```python\n",
-        "{",
-        "[",
-    ),
-    *(
-        "\\boxed{",
-        "}",
-        "####",
-        "42",
-        "1e999",
-        "9^{9^{9^9}}",
-        "(B)",
-        "The answer is ",
-        "\ud800",
-        "\0",
-        "[1]",
-        "٣",
-        "−",
-        "é",
-    ),
-    *("therefore ", "https://", "$", "\\frac{", ". ", "'''", "\\", "好", "\u2028", "\U0001f600"),
-]
+PIECES = "<think> </think> <answer> </answer> <reasoning> </reasoning> ``` { [ } #### 42 1e999 9^{9^{9^9}} (B)".split()
+PIECES += ["[1]", "\n", "```python\n", "\\boxed{", "The answer is ", "\ud800", "\0", "٣", "−", "é", "therefore ", "$"]
+PIECES += ["https://", "\\frac{", ". ", "'''", "\\", "好", "\u2028", "\U0001f600"]
 TEXT = st.one_of(
     st.text(st.characters(exclude_categories=()), max_size=60),
     st.lists(st.one_of(st.sampled_from(PIECES), st.text(string.printable, max_size=8)), max_size=12).map("".join),
@@ -724,15 +632,6 @@ def test_option_values_that_make_no_sense_are_refused(name):
                     function([""], [""], **{option: value})
 
 
-def documented_range(function, options):
-    """The range in a docstring, its names replaced by the options' values."""
-    doc = function.__doc__.partition(">>>")[0]
-    found = re.search(r"(?:[:;] |^ *)([\[{])([^\]}\n]*,[^\]}\n]*)[\]}]", doc, re.MULTILINE)
-    assert found, function.__name__
-    ends = [end.strip().replace("−", "-") for end in (found[2].split(",")[0], found[2].split(",")[-1])]
-    return [float(options[end] if end in options else end) for end in ends]
-
-
 @pytest.mark.parametrize("name", sorted(set(FUNCTIONS) - EXECUTING))
 @given(texts=st.lists(TEXT, min_size=1, max_size=3), ids=st.lists(st.integers(0, 3), max_size=9), data=st.data())
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
@@ -765,12 +664,6 @@ def test_documented_range_holds_for_all_options(name, texts, ids, data):
         assert low - 1e-12 <= value <= high + 1e-12
 
 
-def test_every_documented_range_is_the_one_that_is_tested():
-    for name, function in FUNCTIONS.items():
-        defaults = {p.name: p.default for p in inspect.signature(function.core).parameters.values()}
-        assert tuple(documented_range(function, defaults)) == RANGES[name], name
-
-
 def test_values_that_make_no_sense_elsewhere():
     for judge, wrong in (
         (lib.llm_judge, {"concurrency": 0}),
@@ -795,38 +688,6 @@ def test_values_that_make_no_sense_elsewhere():
         lib.json_schema.configure(schema="{")
     with pytest.raises(ValueError, match=r"got cache=4096 with max_length=100; .*try setting cache too"):
         lib.soft_overlong_punishment.configure(max_length=100)  # it would punish every length
-
-
-WORDS = st.integers(0, 300)
-
-
-@given(WORDS, WORDS)
-@settings(max_examples=60, deadline=None)
-def test_length_rewards_are_monotone(m, n):
-    m, n = sorted((m, n))
-    short, long = "w " * m, "w " * n
-    assert score("min_length", short) <= score("min_length", long)
-    for name, options in (
-        ("max_length_penalty", {"maximum": 60}),
-        ("soft_overlong_punishment", {"max_length": 200, "cache": 90}),
-    ):
-        assert score(name, short, options) >= score(name, long, options)
-    ideal = {"ideal": 100}
-    if n <= 100:
-        assert score("ideal_length", short, ideal) <= score("ideal_length", long, ideal)
-    if m >= 100:
-        assert score("ideal_length", short, ideal) >= score("ideal_length", long, ideal)
-
-
-@given(st.integers(0, 400), st.integers(0, 400))
-@settings(max_examples=40, deadline=None)
-def test_cosine_scaled_prefers_short_right_and_long_wrong_answers(m, n):
-    m, n = sorted((m, n))
-    options = {"max_length": 300}
-    right, wrong = [
-        [score("cosine_scaled", rf"{' ' * k}\boxed{{{b}}}", options, answer="2") for k in (m, n)] for b in (2, 3)
-    ]
-    assert right[0] >= right[1] >= 0.5 - 1e-12 and wrong[0] <= wrong[1] <= -0.5 + 1e-12
 
 
 @given(st.lists(st.sampled_from("abc"), max_size=9), st.lists(st.sampled_from("abc"), min_size=1, max_size=9))
@@ -868,27 +729,22 @@ def test_chat_forms():
 
 
 def test_missing_and_misfitting_columns_are_the_callers_error():
-    with pytest.raises(TypeError, match=r"exact_match: got the columns solution; expected answer"):
-        lib.exact_match(prompts=["q"], completions=["a"], solution=["a"])
-    with pytest.raises(TypeError, match=r"got the columns none; expected answer or reference"):
-        lib.fuzzy_match(prompts=["q"], completions=["a"])
-    with pytest.raises(TypeError, match=r"expected tests or test_cases"):
-        lib.code_execution(prompts=["q"], completions=["a"])
-    with pytest.raises(ValueError, match=r"expected a list of 2; try exact_match.configure"):
-        lib.exact_match(["q", "q"], ["a", "b"], answer=["a"])
-    with pytest.raises(ValueError, match=r"str 'ab'; expected a list of 2"):
-        lib.exact_match(["q", "q"], ["a", "b"], answer="ab")
-    with pytest.raises(ValueError, match=r"int '5'"):
-        lib.exact_match(["q"], ["a"], answer=5)
+    one = {"prompts": ["q"], "completions": ["a"]}
+    for name, columns, error, said in (
+        ("exact_match", one | {"solution": ["a"]}, TypeError, "exact_match: got the columns solution; expected answer"),
+        ("fuzzy_match", one, TypeError, "got the columns none; expected answer or reference"),
+        ("code_execution", one, TypeError, "expected tests or test_cases"),
+        ("exact_match", {"completions": ["a"]}, TypeError, "prompts"),
+        ("exact_match", one | {"answer": ["a", "b"]}, ValueError, "expected a list of 1; try exact_match.configure"),
+        ("exact_match", one | {"answer": "a"}, ValueError, "str 'a'; expected a list of 1"),
+        ("exact_match", one | {"answer": 5}, ValueError, "int '5'"),
+        ("min_length", one | {"unit": "tokens"}, TypeError, "completion_ids"),
+    ):
+        with pytest.raises(error, match=said):
+            getattr(lib, name)(**columns)
     with pytest.raises(TypeError, match=r"got .*tolerance.*expected.*rel_tol"):
         lib.numeric_correctness.configure(tolerance=0.1)
-    with pytest.raises(TypeError, match="completion_ids"):
-        lib.min_length.configure(unit="tokens")(None, ["a"])
-    with pytest.raises(TypeError):
-        lib.exact_match(completions=["a"])
-    assert lib.exact_match(prompts=["q"], completions=["a"], answer=None) == [
-        None
-    ]  # a column that is absent in all rows
+    assert lib.exact_match(**one, answer=None) == [None]  # a column that is absent in all rows
 
 
 def test_columns_may_be_any_sequence():
@@ -935,16 +791,6 @@ def test_everything_pickles():
     assert preset == lib.QA_REWARDS and preset.weights == lib.QA_REWARDS.weights
 
 
-def test_threads_agree():
-    from concurrent.futures import ThreadPoolExecutor
-
-    texts = [" ".join(STEPS[: n % 5]) + f"<answer>{n}</answer>" for n in range(20)]
-    names = sorted(set(FUNCTIONS) - EXECUTING)
-    alone = [call(FUNCTIONS[name], texts) for name in names]
-    with ThreadPoolExecutor(4) as pool:
-        assert list(pool.map(lambda name: call(FUNCTIONS[name], texts), names * 2)) == alone * 2
-
-
 def test_the_names_that_older_code_knows():
     assert set(LISTED) <= set(FUNCTIONS)
     assert all(getattr(lib, f"{name}_reward") is getattr(lib, name) for name in [*LISTED, "llm_judge", "reward_model"])
@@ -959,7 +805,6 @@ def test_the_names_that_older_code_knows():
 
 
 def test_reading_texts():
-    assert lib.extract_xml_tag("a <x> b </x> <x>c</x>", "x") == "b" and lib.extract_xml_tag("<x>", "x") == ""
     assert lib.extract_code_block("```python\na\n```\n```\nb\n```\n```sql\nc\n```") == "a", "b may be its output"
     assert lib.extract_code_block("```\na\n```\n```\nb\n```\n```sql\nc\n```") == "b"
     assert lib.extract_code_block("```bash\nx\n```\n```python3 title=a.py\na\n```") == "a"
@@ -969,7 +814,6 @@ def test_reading_texts():
     assert lib.extract_code_block("```python\na") == lib.extract_code_block("a") == ""
     assert lib.extract_code_block("```sql\nc\n```", language="sql") == "c"
     assert lib.extract_answer("<answer>4</answer>") == "4"
-    assert lib.run_test_cases("def solution(x): return x + 1", [(1, 2), (2, 3), (3, 3)]) == 2
 
 
 # ------------------------------------------------------------------------------------------------ programs
@@ -1005,10 +849,6 @@ def test_code_execution_of_stdin_programs_and_what_is_not_applicable():
     assert lib.code_execution(None, [ADD] * 2, tests=[None, []]) == [None, None]
     with pytest.warns(UserWarning, match="unusable tests"):
         assert lib.code_execution(None, [ADD], tests=[["this is ( no python"]]) == [None]
-    assert score("code_generation", ADD, tests=["assert add(1, 2) == 3"]) == 1.0
-    assert score("code_generation", HALF, tests=["assert add(1, 2) == 3", "assert add(2, 2) == 4"]) == 0.5
-    bare = "def add(a, b):\n    return a + b"
-    assert score("code_generation", bare, tests=["assert add(1, 2) == 3"]) == 0.9
 
 
 def test_a_copy_without_the_sandbox_says_what_to_copy(tmp_path):
@@ -1100,34 +940,19 @@ def test_judge_gives_up_on_what_cannot_pass(endpoint):
     assert len(state["requests"]) == 1 + 5 and judge.failures == 2
 
 
+READ = ['{"score": 10}', '{"score": 0}', '{"score": 11.5}', '{"score": -3}', '```json\n{"score": 2}\n```']
+READ.append('It says {"score": 10}, but it is wrong.\n{"score": 1}')
+UNREAD = ['{"score": 10}\nIn short, it is wrong.', "", "10", '{"score": "10"}', '{"score": true}', '{"score": NaN}']
+UNREAD += ['{"grade": 10}', "[" * 9999, b"no json", b'{"choices": []}', b"[]", b"\xff\xfe"]
+
+
 @pytest.mark.filterwarnings("ignore:llm_judge")
-@pytest.mark.parametrize(
-    ("reply", "expected"),
-    [
-        ('{"score": 10}', 1.0),
-        ('{"score": 0}', 0.0),
-        ('{"score": 11.5}', 1.0),
-        ('{"score": -3}', 0.0),
-        ('It says {"score": 10}, but it is wrong.\n{"score": 1}', 0.1),
-        ('```json\n{"score": 2}\n```', 0.2),
-        ('{"score": 10}\nIn short, it is wrong.', None),
-        ("", None),
-        ("10", None),
-        ('{"score": "10"}', None),
-        ('{"score": true}', None),
-        ('{"score": NaN}', None),
-        ('{"grade": 10}', None),
-        ("[" * 9999, None),
-        (b"no json", None),
-        (b'{"choices": []}', None),
-        (b"[]", None),
-        (b"\xff\xfe", None),
-    ],
-)
-def test_judge_reads_only_the_last_line(endpoint, reply, expected):
+def test_judge_reads_only_the_last_line(endpoint):
     state, judge = endpoint
-    state["default"] = reply
-    assert ask(judge.configure(retries=0), ["4"]) == [expected]
+    state["script"] = [*READ, *UNREAD]
+    judge = judge.configure(retries=0, concurrency=1)
+    scores = ask(judge, [f"text {i}" for i in range(len(READ) + len(UNREAD))])
+    assert scores == [1.0, 0.0, 1.0, 0.0, 0.2, 0.1] + [None] * len(UNREAD)
 
 
 def test_judge_fences_the_text(endpoint):
@@ -1141,14 +966,11 @@ def test_judge_fences_the_text(endpoint):
         assert inside.strip() in (attack, "4") and after == "" and fence in before and fence not in inside
 
 
-def test_judge_times_out(endpoint):
+def test_judge_that_is_late_or_not_there(endpoint):
     state, judge = endpoint
     state["delay"] = 1.0
     with pytest.warns(UserWarning, match="timed out"):
         assert ask(judge.configure(timeout_s=0.1, retries=1), ["4"]) == [None]
-
-
-def test_judge_without_a_server():
     judge = lib.llm_judge.configure(base_url="http://127.0.0.1:9/v1", model="m", retries=1, backoff_s=0.01)
     with pytest.warns(UserWarning, match="refused"):
         assert ask(judge, ["4"]) == [None]
@@ -1189,13 +1011,6 @@ def test_judge_is_not_asked_about_nothing_and_needs_an_endpoint(monkeypatch):
         ask(lib.llm_judge, ["4"])
     with pytest.raises(ValueError, match="file:///etc"):
         ask(lib.llm_judge.configure(base_url="file:///etc", model="m"), ["4"])
-
-
-@given(TEXT)
-@settings(max_examples=40, deadline=None)
-def test_judge_message_takes_any_text(text):
-    message = lib.llm_judge._message(text, [{"role": "user", "content": text}], text)
-    assert json.loads(json.dumps(message)) == message and (text in message if text.strip() else message == "")
 
 
 # ------------------------------------------------------------------------------------------------ reward model
@@ -1343,7 +1158,7 @@ def test_preset_prefers_the_right_answer(preset, gold, bad):
     assert good > worse + 0.5
 
 
-@pytest.mark.parametrize("preset", sorted(ROWS))
+@pytest.mark.parametrize("preset", ["MATH_REASONING_REWARDS", "QA_REWARDS"])
 def test_trl_trains_with_preset(preset, tmp_path):
     from datasets import Dataset
     from trl import GRPOConfig, GRPOTrainer

@@ -1,6 +1,5 @@
 """scripts/sandbox.py under attack (sandbox_attacks.py), and what must still work in it."""
 
-import asyncio
 import ctypes
 import dataclasses
 import gzip
@@ -17,6 +16,8 @@ import threading
 import time
 import types
 from concurrent.futures import ThreadPoolExecutor
+from fractions import Fraction
+from itertools import product
 
 import pytest
 import sandbox_attacks as attacks
@@ -103,52 +104,31 @@ def test_judge_sees(name, monkeypatch):
     monkeypatch.setattr(attacks, "LATE_S", 0.2 if name == "a late verdict" else 9)
     monkeypatch.setattr(attacks, "CALLER_GROWTH_MB", 30 if name == "a larger caller" else 10_000)
     if name == "a larger caller":  # the measure is the highest ever: stand above what other tests needed
-        attacks.resource = types.SimpleNamespace(RUSAGE_SELF=0, getrusage=peak_of_now)
-    try:
-        effect, expected = HARMS[name]
-        # of attacks with processes the judge looks twice: one that has just begun may not bear its name yet
-        probe = dataclasses.replace(PROBE, kind="process") if "process" in name else PROBE
-        problems = attacks.run_attack(stand_in(effect), None, probe, "calls", VALUES).problems
-    finally:
-        attacks.resource = __import__("resource")
+        peaks = iter([1024, 1024 * 65])  # kB before and after
+        peak = lambda _: types.SimpleNamespace(ru_maxrss=next(peaks))  # noqa: E731
+        monkeypatch.setattr(attacks, "resource", types.SimpleNamespace(RUSAGE_SELF=0, getrusage=peak))
+    effect, expected = HARMS[name]
+    # of attacks with processes the judge looks twice: one that has just begun may not bear its name yet
+    probe = dataclasses.replace(PROBE, kind="process") if "process" in name else PROBE
+    problems = attacks.run_attack(stand_in(effect), None, probe, "calls", VALUES).problems
     beside = {"changed the folder", "changed /folder"}  # a folder's times change with what is in it
     assert any(expected in problem for problem in problems), problems
     assert all(expected in problem or problem in beside for problem in problems), problems
 
 
-def peak_of_now(_, seen=[]):  # noqa: B006
-    """What getrusage would tell of a process that stood at 1 MB before and grew by 64."""
-    seen.append(0)
-    return types.SimpleNamespace(ru_maxrss=1024 if len(seen) == 1 else 1024 * 65)
-
-
 def test_judge_sees_a_granted_test_and_a_broken_server():
-    granted = attacks.run_attack(stand_in(passed=1), None, PROBE, "calls", VALUES).problems
-    assert granted == ["passed 1 of 3", "all_passed False, fraction 0.3333333333333333, status failed"]
-    assert any(
-        "all_passed True" in p for p in attacks.run_attack(stand_in(passed=3), None, PROBE, "calls", VALUES).problems
-    )
-    broken = attacks.run_attack(stand_in(ends=False), None, PROBE, "calls", VALUES).problems
-    assert broken == ["the next correct program failed: failed "]
-    assert attacks.run_attack(stand_in(), None, PROBE, "calls", VALUES).problems == []
+    def problems(**stand):
+        return attacks.run_attack(stand_in(**stand), None, PROBE, "calls", VALUES).problems
+
+    assert problems(passed=1) == ["passed 1 of 3", "all_passed False, fraction 0.3333333333333333, status failed"]
+    assert any("all_passed True" in problem for problem in problems(passed=3))
+    assert problems(ends=False) == ["the next correct program failed: failed "]
+    assert problems() == []
 
 
-def test_the_attacks_are_many_and_each_is_named_once():
+def test_each_attack_is_named_once():
     names = [attack.name for attack in attacks.ATTACKS]
     assert len(names) == len(set(names)) >= 400
-    assert {
-        "exit",
-        "forge",
-        "compare",
-        "patch",
-        "read",
-        "reach",
-        "write",
-        "process",
-        "bomb",
-        "network",
-        "signal",
-    } < set(attacks.KINDS)
     assert all("@" not in suite for attack in attacks.ATTACKS for suite in attack.suites)
 
 
@@ -173,33 +153,6 @@ def test_a_correct_program_passes_each_form_of_tests(sandbox, suite):
     assert verdict.all_passed and verdict.total >= 3 and verdict.trusted, verdict
     wrong = sandbox.run_code(code.replace(str(VALUES[1]), "5"), **attacks.tests_for(suite, VALUES))
     assert not wrong.all_passed and 0 < wrong.passed < wrong.total, wrong
-
-
-# a check beside the program, as naive executors do it; it runs in the sandbox like any program
-BESIDE = """
-ATTACK, TESTS = {attack!r}, {tests!r}
-def fooled(number):
-    space = dict(__name__="naive")
-    try:
-        exec(ATTACK, space)
-        exec(TESTS[number], space)
-    except BaseException:
-        return 0
-    return 1
-"""
-
-
-def test_the_lies_would_fool_a_check_beside_the_program(sandbox):
-    lies = [attack for attack in attacks.ATTACKS if attack.kind in ("compare", "patch")]
-    tests = [test for suite in ("asserts", "weak", "members") for test in attacks.tests_for(suite, VALUES)["tests"]]
-    jobs = []
-    for lie in lies:
-        code = BESIDE.format(attack=lie.code, tests=tests)
-        cases = [{"args": [i], "expected": 1} for i in range(len(tests))]
-        jobs.append({"code": code, "tests": cases, "entry_point": "fooled", "timeout_s": 1})
-    fooled = {lie.name for lie, verdict in zip(lies, sandbox.run_many(jobs), strict=True) if verdict.passed}
-    assert len(fooled) >= 30, sorted(fooled)
-    assert {"always_equal", "equal_integer", "magic_mock", "metaclass_equal", "equal_list", "mock_any"} <= fooled
 
 
 # ------------------------------------------------------------------------------------------- the attacks
@@ -273,64 +226,79 @@ def script(code, *cases, **more):
     return {"code": textwrap.dedent(code), "tests": [{"input": a, "output": b} for a, b in cases], **more}
 
 
+# expression in a program, what it comes to
+VALUES_OF = [
+    ("3 ** 1000", 3**1000),
+    ("3 ** 9000", 3**9000),
+    ("1 / 3", 0.3333333),
+    ("-2e300 / 3", -2e300 / 3),
+    ("float('-inf')", float("-inf")),
+    ("(1, (1,), ())", (1, (1,), ())),
+    ("{1, 2, 2}", {1, 2}),
+    ("{frozenset([1, 2])}", {frozenset({2, 1})}),
+    ("{7: [7], (7, 1): None}", {7: [7], (7, 1): None}),
+    ("[None, True, False]", [None, True, False]),
+    ("b'\\x00\\xffab'[::-1]", b"ba\xff\x00"),
+    ("(1 + 2j) ** 2", -3 + 4j),
+    ("{'a': [{'b': (3, {3})}]}", {"a": [{"b": (3, {3})}]}),
+    ("{'t': 'int', 'v': 'ff'}", {"t": "int", "v": "ff"}),  # like a message
+    ("{'nonce': '', 'error': [], 'value': 1}", {"nonce": "", "error": [], "value": 1}),
+    ("'é漢\U0001f600\\n\\0'", "é漢\U0001f600\n\0"),
+    ("'ab' * 200_000", "ab" * 200_000),
+    ("collections.Counter('aab')", {"a": 2, "b": 1}),
+    ("collections.OrderedDict(a=1)", {"a": 1}),
+    ("collections.defaultdict(list, k=[1])", {"k": [1]}),
+    ("list(collections.deque([1], 3))", [1]),
+    ("collections.namedtuple('P', 'x y')(1, [1])", (1, [1])),
+    ("[math.prod(x) for x in itertools.combinations([1, 2, 3], 2)]", [2, 3, 6]),
+    ("re.findall(r'\\d+', 'a1b22')", ["1", "22"]),
+    ("str(datetime.date.fromisoformat(json.loads('\"2024-02-28\"')) + datetime.timedelta(1))", "2024-02-29"),
+    ("str(decimal.Decimal('0.1') + decimal.Decimal('0.2'))", "0.3"),
+    ("[fractions.Fraction(4, 6)]", [Fraction(2, 3)]),
+    ("random.Random(3).randint(1, 99)", random.Random(3).randint(1, 99)),
+    ("len(bytearray(200 << 20))", 200 << 20),
+    # keys of correct programs may share hashes: those of -1 and -2, of every 61st power of two
+    (
+        "{(x, y): 0 for x in range(-60, 61) for y in range(-60, 61)}",
+        dict.fromkeys(product(range(-60, 61), repeat=2), 0),
+    ),
+    ("{2**n for n in range(600)}", {2**n for n in range(600)}),
+]
+NEARLY = [  # what a program returns, what is expected
+    *[
+        ("1", True),
+        ("True", 1),
+        ("'1'", 1),
+        ("[1, 2, 3]", [1, 2]),
+        ("[1, 2]", {1, 2}),
+        ("{'a': 1}", {"a": 1, "b": None}),
+    ],
+    *[("[2, 1]", [1, 2]), ("None", 0), ("None", []), ("1.001", 1.0), ("10**15 + 1", 10**15), ("b'a'", "a")],
+]
+EVALUATES = (
+    "import collections, datetime, decimal, fractions, itertools, json, math, random, re\n"
+    "def f(x):\n    print('debug', x)\n    return eval(x)"
+)
+
+
+def test_values_arrive_as_they_are_and_nearly_right_ones_fail(sandbox):
+    tests = [([expression], value) for expression, value in VALUES_OF + NEARLY]
+    verdict = sandbox.run_code(EVALUATES, tests, entry_point="f", timeout_s=20)
+    wrong = [r for r in verdict.results if r["passed"] != (r["test"] < len(VALUES_OF))]
+    assert not wrong and len(verdict.results) == verdict.total == len(tests), verdict.detail
+
+
 CONTROLS = {
-    "recursion 900 deep": calls("def f(n):\n    return 0 if n == 0 else 1 + f(n - 1)", ([900], 900)),
     "recursion 5000 deep": calls(
         "import sys\nsys.setrecursionlimit(10000)\ndef f(n):\n    return 0 if n == 0 else 1 + f(n - 1)", ([5000], 5000)
     ),
-    "large integers": calls("def f(n):\n    return 3 ** n", ([5], 243), ([1000], 3**1000), ([9000], 3**9000)),
-    "floats": calls("def f(x):\n    return x / 3", ([1], 1 / 3), ([1.0], 0.3333333), ([-2e300], -2e300 / 3)),
-    "infinities": calls("def f(x):\n    return float(x)", (["inf"], float("inf")), (["-inf"], float("-inf"))),
-    "tuples": calls("def f(x):\n    return (x, (x,), ())", ([1], (1, (1,), ()))),
-    "sets": calls("def f(x):\n    return set(x)", ([[1, 2, 2]], {1, 2}), ([[]], set())),
-    "frozen sets in sets": calls("def f(x):\n    return {frozenset(x)}", ([[1, 2]], {frozenset({2, 1})})),
-    "dictionaries": calls("def f(x):\n    return {x: [x], (x, 1): None}", ([7], {7: [7], (7, 1): None})),
-    "none and truth": calls("def f(x):\n    return [None, True, False][x]", ([0], None), ([1], True), ([2], False)),
-    "bytes": calls("def f(x):\n    return x[::-1]", ([b"\x00\xffab"], b"ba\xff\x00")),
-    "complex numbers": calls("def f(x):\n    return x * x", ([1 + 2j], -3 + 4j)),
-    "nested results": calls("def f(x):\n    return {'a': [{'b': (x, {x})}]}", ([3], {"a": [{"b": (3, {3})}]})),
-    "results like messages": calls(
-        "def f(x):\n    return x",
-        ([{"t": "int", "v": "ff"}], {"t": "int", "v": "ff"}),
-        ([{"nonce": "", "error": [], "value": 1}], {"nonce": "", "error": [], "value": 1}),
-    ),
-    "text of all kinds": calls("def f(x):\n    return x + '漢\U0001f600\\n\\0'", (["é"], "é漢\U0001f600\n\0")),
-    "long text": calls("def f(n):\n    return 'ab' * n", ([200_000], "ab" * 200_000)),
     "many arguments": calls("def f(*a, **k):\n    return len(a)", (list(range(500)), 500)),
     "named arguments": {
         "code": "def f(a, *, b=1, **more):\n    return [a, b, more]",
         "tests": [{"args": [1], "kwargs": {"b": 2, "c": 3}, "expected": [1, 2, {"c": 3}], "function": "f"}],
     },
-    "generators consumed": calls("def f(n):\n    return list(x * x for x in range(n) if x % 2)", ([6], [1, 9, 25])),
-    "generators asserted": {
-        "code": "def f(n):\n    for i in range(n):\n        yield i\n",
-        "tests": ["assert list(f(3)) == [0, 1, 2]", "assert sum(f(4)) == 6", "assert [x for x in f(2)] == [0, 1]"],
-    },
-    "class with methods": {
-        "code": "class Stack:\n    def __init__(self):\n        self.items = []\n    def push(self, x):\n"
-        "        self.items.append(x)\n    def pop(self):\n        return self.items.pop()\n",
-        "tests": ["s = Stack()\ns.push(1)\ns.push(2)\nassert s.pop() == 2\nassert s.pop() == 1\nassert s.items == []"],
-    },
     "class Solution": calls(
         "class Solution:\n    def add(self, a, b):\n        return a + b", ([1, 2], 3), (["a", "b"], "ab"), name="add"
-    ),
-    "dataclasses": calls(
-        "from dataclasses import dataclass, asdict\n@dataclass\nclass P:\n    x: int\n    y: int = 2\n"
-        "def f(x):\n    return asdict(P(x))",
-        ([1], {"x": 1, "y": 2}),
-    ),
-    "counter": calls("from collections import Counter\ndef f(x):\n    return Counter(x)", (["aab"], {"a": 2, "b": 1})),
-    "default dictionary": calls(
-        "from collections import defaultdict\ndef f(x):\n    d = defaultdict(list)\n    d[x].append(1)\n    return d",
-        (["k"], {"k": [1]}),
-    ),
-    "ordered dictionary and deque": calls(
-        "from collections import OrderedDict, deque\ndef f(x):\n    return [OrderedDict(a=x), list(deque([x], 3))]",
-        ([1], [{"a": 1}, [1]]),
-    ),
-    "named tuples": calls(
-        "from collections import namedtuple\nP = namedtuple('P', 'x y')\ndef f(x):\n    return P(x, [x])",
-        ([1], (1, [1])),
     ),
     "threads joined": calls(
         """
@@ -343,11 +311,6 @@ CONTROLS = {
             return sorted(out)
         """,
         ([8], list(range(8))),
-    ),
-    "thread pool": calls(
-        "from concurrent.futures import ThreadPoolExecutor\ndef f(n):\n    with ThreadPoolExecutor(4) as pool:\n"
-        "        return list(pool.map(abs, range(-n, 0)))",
-        ([4], [4, 3, 2, 1]),
     ),
     "asyncio": calls(
         "import asyncio\nasync def g(x):\n    await asyncio.sleep(0.001)\n    return x\n"
@@ -380,77 +343,10 @@ CONTROLS = {
         """,
         (["x"], ["x", ["e"]]),
     ),
-    "seeded chance": calls(
-        "import random\ndef f(s):\n    random.seed(s)\n    return [random.randint(1, 99) for _ in range(5)]",
-        ([3], [random.Random(3).randint(1, 99)] + [None] * 4),
-    ),
-    "iteration tools": calls(
-        "import itertools, functools, operator\ndef f(x):\n    return [list(itertools.accumulate(x)), functools.reduce("
-        "operator.mul, x), list(map(list, itertools.combinations(x, 2)))]",
-        ([[1, 2, 3]], [[1, 3, 6], 6, [[1, 2], [1, 3], [2, 3]]]),
-    ),
-    "heap and bisection": calls(
-        """
-        import bisect, heapq
-        def f(x):
-            heapq.heapify(x)
-            return [heapq.heappop(x), bisect.bisect([1, 3, 5], 3)]
-        """,
-        ([[3, 1, 2]], [1, 2]),
-    ),
-    "expressions": calls("import re\ndef f(s):\n    return re.findall(r'\\d+', s)", (["a1b22"], ["1", "22"])),
-    "json and dates": calls(
-        "import json, datetime\ndef f(s):\n    d = datetime.date.fromisoformat(json.loads(s))\n"
-        "    return str(d + datetime.timedelta(days=1))",
-        (['"2024-02-28"'], "2024-02-29"),
-    ),
-    "exact arithmetic": calls(
-        """
-        import statistics
-        from decimal import Decimal
-        from fractions import Fraction
-        def f(a, b):
-            return [str(Decimal(a) + Decimal(b)), str(Fraction(1, 3) + 1), statistics.median([3, 1, 2])]
-        """,
-        (["0.1", "0.2"], ["0.3", "4/3", 2]),
-    ),
-    "printing in functions": calls("def f(x):\n    print('debug', x)\n    return x", ([1], 1), ([2], 2)),
-    "type hints": calls(
-        """
-        import typing as t
-        from typing import List, Optional
-        def f(x: List[int], y: Optional[int] = None) -> list[int]:
-            z: dict[str, t.Any] = {}
-            return x
-        """,
-        ([[1]], [1]),
-    ),
-    "match": calls(
-        "def f(x):\n    match x:\n        case [a, *rest]:\n            return len(rest)\n        case {'k': v}:\n"
-        "            return v\n        case _:\n            return 'other'",
-        ([[1, 2, 3]], 2),
-        ([{"k": 5}], 5),
-        ([0], "other"),
-    ),
     "global state": calls("n = 0\ndef f():\n    global n\n    n += 1\n    return n", ([], 1), ([], 2), ([], 3)),
-    "arguments copied": calls(
-        "import copy\ndef f(x):\n    y = copy.deepcopy(x)\n    y.append(4)\n    return [x, y]", ([[1]], [[1], [1, 4]])
-    ),
     "arguments changed": {
         "code": "def f(x):\n    x.sort()\n    x.append(9)\n",
         "tests": "def check(candidate):\n    x = [2, 1]\n    assert candidate(x) is None\n    assert x == [1, 2, 9]\n",
-        "entry_point": "f",
-    },
-    "expected exceptions": {
-        "code": "def f(x):\n    if x < 0:\n        raise ValueError('negative')\n    return x",
-        "tests": "def check(candidate):\n    try:\n        candidate(-1)\n        assert False, 'no exception'\n"
-        "    except ValueError as error:\n        assert 'negative' in str(error)\n    assert candidate(1) == 1\n",
-        "entry_point": "f",
-    },
-    "expected key errors": {
-        "code": "class Missing(KeyError):\n    pass\ndef f(x):\n    raise Missing(x)",
-        "tests": "def check(candidate):\n    try:\n        candidate('k')\n    except KeyError:\n        assert True\n"
-        "    else:\n        assert False\n",
         "entry_point": "f",
     },
     "helpers from setup": {
@@ -458,49 +354,20 @@ CONTROLS = {
         "setup": "import math\ndef close(a, b):\n    return math.isclose(a, b, abs_tol=1e-6)\n",
         "tests": ["assert close(f(1), 1)", "assert close(f(2.5), 2.5)"],
     },
-    "unittest": {
-        "code": "def f(x):\n    return x * 2",
-        "tests": "import unittest\nclass T(unittest.TestCase):\n"
-        "    def test_a(self):\n        self.assertEqual(f(2), 4)\n"
-        "    def test_b(self):\n        self.assertAlmostEqual(f(0.1), 0.2)\n",
-    },
-    "input": script("a, b = map(int, input().split())\nprint(a + b)", ("1 2\n", "3\n"), ("-5 5\n", "0\n")),
-    "bytes of stdin": script(
-        "import sys\ndata = sys.stdin.buffer.read().split()\nprint(sum(map(int, data[1:])))", ("3\n1 2 3\n", "6")
-    ),
     "lines of stdin": script(
         "import sys\nfor line in sys.stdin:\n    print(line.strip()[::-1])", ("ab\ncd", "ba\ndc\n")
     ),
-    "descriptor of stdin": script("import os\nprint(len(os.read(0, 99)), len(open(0).read()))", ("abc", "3 0")),
-    "exit at the end": script("import sys\nprint('done')\nsys.exit(0)", ("", "done")),
     "exit in the middle": script("print(1)\nexit()\nprint(2)", ("", "1\n")),
-    "main guard": script(
-        "def main():\n    print(int(input()) ** 2)\nif __name__ == '__main__':\n    main()", ("12", "144")
-    ),
-    "no newline at the end": script("import sys\nsys.stdout.write('x')", ("", "x\n")),
-    "spaces at the ends": script("print('a b ')\nprint('c')\nprint()", ("", "a b\nc")),
     "characters printed": script("print('é漢\U0001f600', input())", ("ß", "é漢\U0001f600 ß")),
     "decimals printed": script("print(f'{1 / 3:.6f}')", ("", "0.333333")),
     "bytes printed": script("import sys\nsys.stdout.buffer.write(b'ok\\n')\nsys.stdout.flush()", ("", "ok")),
-    "errors printed": script("import sys\nprint('noise', file=sys.stderr)\nprint('x')", ("", "x")),
     "at exit": script("import atexit\natexit.register(print, 'bye')\nprint('hi')", ("", "hi\nbye\n")),
     "threads in scripts": script(
         "import threading, time\ndef g():\n    time.sleep(0.02)\n    print('late')\nthreading.Thread(target=g).start()",
         ("", "late"),
     ),
-    "large input": script("print(sum(map(int, open(0))))", ("1\n" * 200_000, "200000")),
     "much output": script("for i in range(50000):\n    print(i)", ("", "".join(f"{i}\n" for i in range(50000)))),
-    "many megabytes": calls("def f(n):\n    return len(bytearray(n))", ([200 << 20], 200 << 20)),
-    "APPS with a function": {
-        "code": "def f(a, b):\n    return a * b",
-        "tests": {"inputs": [[2, 3], ["a", 3]], "outputs": [6, "aaa"], "fn_name": "f"},
-    },
-    "APPS with stdin": {
-        "code": "print(int(input()) + 1)",
-        "tests": {"inputs": ["1\n", "2\n"], "outputs": ["2\n", "3\n"]},
-    },
 }
-CONTROLS["seeded chance"]["tests"][0] = ([3], (lambda r: [r.randint(1, 99) for _ in range(5)])(random.Random(3)))
 
 
 @pytest.mark.parametrize("name", CONTROLS)
@@ -574,12 +441,6 @@ def test_these_ways_bring_no_object_that_is_equal_to_everything(sandbox, code, t
     assert sandbox.run_code(EQUAL + code, [tests]).passed == 0
 
 
-def test_tests_that_capture_output_are_said_to_be_unfit(sandbox):
-    capture = "import io, contextlib\nwith contextlib.redirect_stdout(io.StringIO()) as b:\n    f()\n"
-    tests = capture + "assert b.getvalue() == '3\\n'"
-    assert sandbox.run_code("def f():\n    print(3)", [tests]).status == "invalid_tests"
-
-
 def test_a_copy_that_runs_programs_when_it_starts_does_not_start_itself_for_ever(tmp_path):
     """Its server starts the same file; the counter ends a chain, should there be one."""
     source = (SCRIPTS / "sandbox.py").read_text(encoding="utf-8")
@@ -606,36 +467,13 @@ def test_numpy_works(sandbox):
     assert verdict.all_passed, verdict
 
 
-NEARLY = {
-    "one for true": ("def f():\n    return 1", True),
-    "true for one": ("def f():\n    return True", 1),
-    "text for a number": ("def f():\n    return '1'", 1),
-    "a longer list": ("def f():\n    return [1, 2, 3]", [1, 2]),
-    "a list for a set": ("def f():\n    return [1, 2]", {1, 2}),
-    "a missing key": ("def f():\n    return {'a': 1}", {"a": 1, "b": None}),
-    "another order": ("def f():\n    return [2, 1]", [1, 2]),
-    "none for zero": ("def f():\n    return None", 0),
-    "none for empty": ("def f():\n    return None", []),
-    "a float off by a thousandth": ("def f():\n    return 1.001", 1.0),
-    "an integer off by one": ("def f():\n    return 10**15 + 1", 10**15),
-    "bytes for text": ("def f():\n    return b'a'", "a"),
-}
-
-
-@pytest.mark.parametrize("name", NEARLY)
-def test_a_nearly_right_answer_fails(sandbox, name):
-    code, expected = NEARLY[name]
-    verdict = sandbox.run_code(code, [{"args": [], "expected": expected}], entry_point="f")
-    assert (verdict.passed, verdict.total, verdict.status, verdict.all_passed) == (0, 1, "failed", False)
-
-
 NEARLY_PRINTED = [("1 2", "12"), ("a\nb", "a b"), ("", "0"), ("0\n0", "0"), ("1.1", "1.0"), ("yes", "YES")]
 
 
-@pytest.mark.parametrize("printed, expected", NEARLY_PRINTED)
-def test_a_nearly_right_output_fails(sandbox, printed, expected):
-    verdict = sandbox.run_code(f"print({printed!r})", [{"input": "", "output": expected}])
-    assert (verdict.passed, verdict.total, verdict.all_passed) == (0, 1, False)
+def test_a_nearly_right_output_fails(sandbox):
+    for printed, expected in NEARLY_PRINTED:
+        verdict = sandbox.run_code(f"print({printed!r})", [{"input": "", "output": expected}])
+        assert (verdict.passed, verdict.total, verdict.all_passed) == (0, 1, False), printed
 
 
 STATUSES = {
@@ -656,12 +494,6 @@ def test_the_status_says_why(sandbox, status):
     assert verdict.detail and 0 < verdict.wall_s < 12
 
 
-def test_some_tests_of_many(sandbox):
-    verdict = sandbox.run_code("def f(x):\n    return max(x, 3)", [([i], i) for i in range(6)], entry_point="f")
-    assert (verdict.passed, verdict.total, verdict.fraction, verdict.all_passed) == (3, 6, 0.5, False)
-    assert [result["passed"] for result in verdict.results] == [False] * 3 + [True] * 3
-
-
 # ------------------------------------------------------------------------------------------- no tests
 
 NO_TESTS = {
@@ -680,37 +512,31 @@ NO_TESTS = {
 }
 
 
-@pytest.mark.parametrize("name", NO_TESTS)
-def test_no_tests_never_pass(sandbox, name):
-    try:
-        verdict = sandbox.run_code("def f(x):\n    return x", NO_TESTS[name], entry_point="f")
-    except sandbox.BadTests:
-        return
-    assert not verdict.all_passed and verdict.passed == 0 and verdict.fraction == 0 and verdict.status != "ok", verdict
+def test_no_tests_never_pass(sandbox):
+    for name, tests in NO_TESTS.items():
+        verdict = sandbox.run_code("def f(x):\n    return x", tests, entry_point="f")
+        assert not verdict.all_passed and verdict.passed == 0 == verdict.fraction and verdict.status != "ok", name
 
 
-@pytest.mark.parametrize(
-    "tests",
-    [
-        None,
-        5,
-        [1],
-        [None],
-        {"inputs": [1], "outputs": []},
-        ["assert f(1) =="],
-        [{"args": [1]}],
-        [([1], 1, 2)],
-        [object()],
-    ],
-)
-def test_tests_of_no_known_form_are_the_callers_error(sandbox, tests):
+UNUSABLE = [
+    *(None, 5, [1], [None], {"inputs": [1], "outputs": []}, ["assert f(1) =="], [{"args": [1]}], [([1], 1, 2)]),
+    *([object()], [{"args": 10**5000, "expected": 1}], [([object()], 1)], [([1], object())]),
+    ["assert f(1) == " + "(" * 3000 + ")" * 3000],
+]
+
+
+def test_tests_that_cannot_be_used_are_the_callers_error_and_one_bad_row_of_many(sandbox):
+    code = "def f(x):\n    return x"
+    for tests in UNUSABLE:
+        with pytest.raises(sandbox.BadTests):
+            sandbox.run_code(code, tests, entry_point="f")
     with pytest.raises(sandbox.BadTests):
-        sandbox.run_code("def f(x):\n    return x", tests, entry_point="f")
-
-
-def test_calls_without_a_function_to_call_are_the_callers_error(sandbox):
-    with pytest.raises(sandbox.BadTests):
-        sandbox.run_code("def f(x):\n    return x", [([1], 1)])
+        sandbox.run_code(code, [([1], 1)])  # no function to call
+    jobs = [numbered(3), {"code": code, "tests": UNUSABLE[-1], "entry_point": "f"}, numbered(2)]
+    with pytest.warns(RuntimeWarning, match="1 of 3 jobs") as caught:
+        verdicts = sandbox.run_many(jobs)
+    assert [verdict.passed for verdict in verdicts] == [3, 0, 2] and len(caught) == 1
+    assert verdicts[1].status == "invalid_tests" and not verdicts[1].all_passed
 
 
 @pytest.mark.parametrize("code", ["", "   \n", None, "# nothing", "\0", "\ud800", "x" * 5_000_000])
@@ -771,40 +597,6 @@ def test_four_threads_get_their_own_verdicts(sandbox):
         batches = [range(start, start + 25) for start in range(0, 100, 25)]
         found = list(pool.map(lambda batch: sandbox.run_many([numbered(n) for n in batch], workers=2), batches))
     assert [[verdict.passed for verdict in batch] for batch in found] == [[n % 4 for n in batch] for batch in batches]
-
-
-def test_asynchronous_code_may_use_it(sandbox):
-    async def grade():
-        jobs = (asyncio.to_thread(sandbox.run_code, **numbered(n)) for n in range(12))
-        return await asyncio.gather(*jobs)
-
-    assert [verdict.passed for verdict in asyncio.run(grade())] == [n % 4 for n in range(12)]
-
-
-def test_order_and_empty_batch_of_run_many(sandbox):
-    assert sandbox.run_many([]) == []
-    slow = {
-        "code": "import time\ndef f(x):\n    time.sleep(0.3)\n    return x",
-        "tests": [([1], 1)],
-        "entry_point": "f",
-    }
-    verdicts = sandbox.run_many([slow, numbered(3), slow, numbered(2)], workers=4)
-    assert [verdict.passed for verdict in verdicts] == [1, 3, 1, 2]
-
-
-def test_a_killed_server_is_replaced(sandbox):
-    box = sandbox.Sandbox()
-    assert sandbox.run_code(**numbered(3), sandbox=box).passed == 3
-    box.server.kill()
-    box.server.wait()
-    verdicts = []
-    for _ in range(2):  # the run that meets the dead server may be refused, the next may not
-        try:
-            verdicts.append(sandbox.run_code(**numbered(3), sandbox=box).passed)
-        except sandbox.SandboxError:
-            verdicts.append(None)
-    box.stop()
-    assert verdicts[-1] == 3 and 0 not in verdicts
 
 
 USE_AND_END = """
@@ -878,22 +670,6 @@ def test_strict_runs_here_and_refuses_where_files_or_network_are_open(sandbox):
     open_box.stop()
 
 
-def test_threads_start_one_server(sandbox):
-    box, servers = sandbox.Sandbox(), set()
-
-    def use():
-        sandbox.run_code(**numbered(1), sandbox=box)
-        servers.add(box.server.pid)
-
-    threads = [threading.Thread(target=use) for _ in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    box.stop()
-    assert len(servers) == 1
-
-
 # ------------------------------------------------------------------------------------------------ forms of tests
 
 POINT = "class P:\n    def __init__(self, x=0):\n        self.x = x\n    def get(self):\n        return self.x\n"
@@ -907,6 +683,8 @@ EXPECTED_ERRORS = (  # f(-1) raises ValueError
     "try:\n    f(-1)\nexcept ValueError:\n    pass\nelse:\n    assert False",
     "def test_f():\n    try:\n        f(-1)\n        assert False\n    except ValueError:\n        return",
 )
+ZONED = "import datetime\ndef f(): return datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)"
+CAPTURE = "import io, contextlib\nb = io.StringIO()\nwith contextlib.redirect_stdout(b):\n    f()\nassert b.getvalue()"
 CLOSE = "import numpy\ndef check(candidate):\n    numpy.testing.assert_allclose(candidate(2), 2.0)\n"
 UNITTEST = "import unittest\nclass T(unittest.TestCase):\n    def test_f(self):\n        self.assertEqual(f(1), 1)\n"
 
@@ -933,6 +711,11 @@ UNITTEST = "import unittest\nclass T(unittest.TestCase):\n    def test_f(self):\
         (RAISES, "try:\n    f(-1)\n    assert False\nexcept Exception:\n    pass", "no_tests", 0, 0),
         ("def f(x): return x", "try:\n    f(-1)\nexcept ValueError:\n    pass", "no_tests", 0, 0),
         (POINT, "assert P(1) == P(1)", "invalid_tests", 0, 1),
+        ("def f(x): raise TypeError", "try:\n    f(1)\n    assert False\nexcept TypeError:\n    pass", "ok", 1, 1),
+        ("import decimal\ndef f(): return decimal.Decimal('sNaN')", "assert f() == 1", "failed", 0, 1),
+        (ZONED, "import datetime\nassert f() == datetime.datetime(2020, 1, 1)", "failed", 0, 1),
+        (ZONED, "import datetime\nassert f() == datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)", "ok", 1, 1),
+        ("def f(): print(3)", CAPTURE, "invalid_tests", 0, 1),
         ("def f(g): return g(1)", "assert f(lambda x: x) == 1", "invalid_tests", 0, 1),
         ("def f(x): return x", "def check(candidate):\n    pass", "no_tests", 0, 0),
         ("def f(x): return x", "def test_f():\n    f(1)", "no_tests", 0, 0),
@@ -956,15 +739,6 @@ def test_forms_of_python_tests(sandbox, code, tests, status, passed, total):
 def test_what_judges_is_not_the_programs(sandbox, code, tests, passed, trusted):
     verdict = sandbox.run_code(code, tests)
     assert (verdict.all_passed, verdict.trusted) == (passed, trusted)
-
-
-def test_results_that_break_comparisons_do_not_reach_the_caller(sandbox):
-    assert not sandbox.run_code("import decimal\ndef f(): return decimal.Decimal('sNaN')", "assert f() == 1").passed
-    aware = "import datetime\ndef f(): return datetime.datetime(2020, 1, 1, tzinfo=datetime.timezone.utc)"
-    naive = "import datetime\nassert f() == datetime.datetime(2020, 1, 1)"
-    assert not sandbox.run_code(aware, naive).passed
-    zoned = "import datetime\nassert f() == datetime.datetime(2020, 1, 1, tzinfo=datetime.timezone.utc)"
-    assert sandbox.run_code(aware, zoned).all_passed
 
 
 def test_the_time_for_all_tests_grows_with_their_number(sandbox):
@@ -1040,24 +814,23 @@ def test_the_function_a_test_calls_is_the_programs(sandbox, code, tests, entry_p
     assert (verdict.passed, verdict.total, verdict.all_passed) == (passed, total, passed == total), verdict
 
 
-@pytest.mark.parametrize("isolate", [True, False])
-@pytest.mark.parametrize("code", ["x = 1", "import math", "def other():\n    return 3"])
-@pytest.mark.parametrize(
-    ("tests", "entry_point"),
-    [
-        ("assert sum([1, 2]) == 3", None),
-        ("assert abs(sum([1, 2]) - 3) < 1e-6", None),
-        ("assert len([1]) == 1\nassert f(1) == 1", None),
-        ("def test_it():\n    assert sum([1, 2]) == 3", None),
-        ("import unittest\nclass T(unittest.TestCase):\n    def test(self):\n        self.assertTrue(True)", None),
-        ("def check(candidate):\n    try:\n        candidate(1)\n    except Exception:\n        assert True", "f"),
-        ([{"args": [[1, 2]], "expected": 3}], "sum"),
-    ],
-)
-def test_a_program_that_defines_nothing_passes_nothing(sandbox, code, tests, entry_point, isolate):
-    verdict = sandbox.run_code(code, tests, entry_point=entry_point, isolate_tests=isolate)
-    assert verdict.passed == 0 and not verdict.all_passed and verdict.status != "ok", verdict
-    assert not any(result["passed"] for result in verdict.results)
+NOTHING_DEFINED = [
+    ("assert sum([1, 2]) == 3", None),
+    ("assert abs(sum([1, 2]) - 3) < 1e-6", None),
+    ("assert len([1]) == 1\nassert f(1) == 1", None),
+    ("def test_it():\n    assert sum([1, 2]) == 3", None),
+    ("import unittest\nclass T(unittest.TestCase):\n    def test(self):\n        self.assertTrue(True)", None),
+    ("def check(candidate):\n    try:\n        candidate(1)\n    except Exception:\n        assert True", "f"),
+    ([{"args": [[1, 2]], "expected": 3}], "sum"),
+]
+
+
+@pytest.mark.parametrize(("tests", "entry_point"), NOTHING_DEFINED)
+def test_a_program_that_defines_nothing_passes_nothing(sandbox, tests, entry_point):
+    for code in ("x = 1", "import math", "def other():\n    return 3"):
+        verdict = sandbox.run_code(code, tests, entry_point=entry_point)
+        assert verdict.passed == 0 and not verdict.all_passed and verdict.status != "ok", verdict
+        assert not any(result["passed"] for result in verdict.results)
 
 
 # ------------------------------------------------------------------------------------------- the caller's own work
@@ -1096,28 +869,16 @@ HOSTILE = {
 REPLY = attacks.PRELUDES["reply("] + "\ndef f():\n    reply(DATA)\n"
 
 
-@pytest.mark.parametrize("expected", [1, {"1": 1}, {1}], ids=["number", "dict", "set"])
 @pytest.mark.parametrize("name", HOSTILE)
-def test_what_a_program_returns_costs_the_caller_little(sandbox, name, expected):
+def test_what_a_program_returns_costs_the_caller_little(sandbox, name):
     code = REPLY.replace("DATA", repr(HOSTILE[name].encode()))
-    tests = [{"args": [], "expected": expected}]
-    start = time.process_time()
-    verdict = sandbox.run_code(code, tests, entry_point="f", timeout_s=20, total_timeout_s=20)
-    used = time.process_time() - start
+    tests = [{"args": [], "expected": {"1": 1}}]
+    start = time.process_time(), time.monotonic()
+    verdict = sandbox.run_code(code, tests, entry_point="f", timeout_s=3, total_timeout_s=3)
+    used = time.process_time() - start[0]
     assert not verdict.all_passed and len(verdict.detail) <= 1000
     assert used < 0.5, f"{used:.1f} s of the caller's processor time"
-
-
-@pytest.mark.parametrize("name", HOSTILE)
-def test_reading_a_result_takes_linear_time(sandbox, name):
-    """What the judge does; and the endpoint's caller, who has no judge."""
-    data = f'{{"value": {HOSTILE[name]}}}'.encode()
-    start = time.process_time()
-    try:
-        detail = sandbox.compare(sandbox.read_message(data), {"1": 1})
-    except sandbox.Died as error:
-        detail = str(error)
-    assert 0 < len(detail) < 1000 and time.process_time() - start < 8
+    assert time.monotonic() - start[1] < 10  # also where the judge would take longer
 
 
 @pytest.mark.parametrize("printed", ["'1 ' * 3000000", "'1\\n' * 3000000", "'\\n' * 6000000 + '1'"])
@@ -1127,23 +888,12 @@ def test_what_a_program_prints_costs_the_caller_little(sandbox, printed):
     assert not verdict.all_passed and time.process_time() - start < 0.5
 
 
-def test_keys_of_correct_programs_may_share_hashes(sandbox):
-    grid = {(x, y): 0 for x in range(-60, 61) for y in range(-60, 61)}  # hash(-1) is hash(-2)
-    code = (
-        f"def f(n):\n    return {{(x, y): 0 for x in range(-n, n + 1) for y in range(-n, n + 1)}}\ngrid = {len(grid)}"
-    )
-    assert sandbox.run_code(code, [([60], grid)], entry_point="f").all_passed
-    powers = {2**n for n in range(600)}  # 61 hashes
-    code = "def f(n):\n    return {2 ** i for i in range(n)}"
-    assert sandbox.run_code(code, [([600], powers)], entry_point="f").all_passed
-
-
 NESTED = [{"a" * 200: [[[[1]]]]}, 10**5001, {(1,): {2}}, b"x" * 999, 1.5, None, [10**400] * 9, "é" * 99]
 
 
-@pytest.mark.parametrize("value", NESTED, ids=range(len(NESTED)))
-def test_a_message_shows_the_beginning_of_a_value(sandbox, value):
-    assert 0 < len(sandbox.brief(value)) < 700
+def test_a_message_shows_the_beginning_of_a_value(sandbox):
+    for value in NESTED:
+        assert 0 < len(sandbox.brief(value)) < 700, value
 
 
 # ------------------------------------------------------------------------------------------- limits
@@ -1256,33 +1006,6 @@ def test_a_test_with_a_long_number_works(sandbox):
     assert not sandbox.run_code("def f(n):\n    return 10 ** n + 1", f"assert f(5000) == {digits}").passed
     verdict = sandbox.run_code("def f(n):\n    return 10 ** n + 1", [([5000], 10**5000)], entry_point="f")
     assert verdict.status == "failed" and "bits" in verdict.detail
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    "tests",
-    [
-        [{"args": 10**5000, "expected": 1}],
-        [([object()], 1)],
-        [([1], object())],
-        ["assert f(1) == " + "(" * 3000 + ")" * 3000],
-    ],
-)
-def test_unusable_tests_are_one_bad_row(sandbox, tests):
-    with pytest.raises(sandbox.BadTests):
-        sandbox.run_code("def f(x): return x", tests, entry_point="f")
-    jobs = [numbered(3), {"code": "def f(x): return x", "tests": tests, "entry_point": "f"}, numbered(2)]
-    with pytest.warns(RuntimeWarning, match="1 of 3 jobs") as caught:
-        verdicts = sandbox.run_many(jobs)
-    assert [verdict.passed for verdict in verdicts] == [3, 0, 2] and len(caught) == 1
-    assert verdicts[1].status == "invalid_tests" and not verdicts[1].all_passed
-
-
-@pytest.mark.long
-def test_the_programs_own_type_error_reaches_the_tests(sandbox):
-    code = "def f(x):\n    raise TypeError('no')\n"
-    tests = "try:\n    f(1)\n    right = False\nexcept TypeError:\n    right = True\nassert right and f\n"
-    assert sandbox.run_code(code, tests).passed == 1
 
 
 def test_verdicts_of_a_file_name_their_rows(tmp_path):

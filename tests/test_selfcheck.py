@@ -1,13 +1,20 @@
-"""scripts/selfcheck.py on the scripts: clean ones pass, and each check fails, by name, on one with that fault."""
+"""scripts/selfcheck.py: clean trainers pass, and each check fails, by name, on one with that fault; the contract."""
 
 import json
+import re
 import sys
 
 import pytest
-from conftest import EVAL_DATA, ROOT, SCRIPTS, TINY_LM, TRAIN_DATA, load_script, run_script
+import torch
+from conftest import ROOT, SCRIPTS, TINY_LM, TRAIN_DATA, load_script, run_script, save_random_model
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
-PPO = SCRIPTS / "ppo_train.py"
+from programs.selfcheck.prepare import cut_of
+
+PPO, TEMPLATES = SCRIPTS / "ppo_train.py", ROOT / "templates"
 LIBRARY = ROOT / "examples" / "reward_functions_library.py"
+REWARD, FORMAT = f"{LIBRARY}:correctness_reward", f"{LIBRARY}:format_reward*0.2"
+SECOND_ATTEMPT = f"{ROOT / 'examples' / 'environments.py'}:SecondAttempt"
 selfcheck = load_script("selfcheck")
 
 
@@ -24,99 +31,276 @@ def _as_it_was(monkeypatch, tmp_path):
     """A check is a process of its own otherwise: restore what it changes in this one, and run it in an empty folder."""
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(sys, "dont_write_bytecode", sys.dont_write_bytecode)
-    empty = tmp_path / "cwd"
-    empty.mkdir()
-    monkeypatch.chdir(empty)
+    (tmp_path / "cwd").mkdir()
+    monkeypatch.chdir(tmp_path / "cwd")
 
 
 @pytest.fixture
 def run_checks(capsys, few_prompts):
     """run_checks(trainer, *flags) -> (exit code, {check: row}), on the embedded model and 40 of its prompts."""
 
-    def run(trainer, *flags, rewards=(f"{LIBRARY}:correctness_reward", f"{LIBRARY}:format_reward*0.2")):
-        inputs = [
-            "--model",
-            TINY_LM,
-            "--data",
-            few_prompts,
-            "--eval_data",
-            few_prompts,
-            "--device",
-            "cpu",
-            "--allow_overlap",
-        ]
-        inputs += ["--max_new_tokens", "12"]
-        inputs += [part for reward in rewards for part in ("--reward", reward)]
-        code = selfcheck.main([str(x) for x in (trainer, *inputs, *flags, "--json")])
-        report = json.loads(capsys.readouterr().out)
-        assert report["passed"] == (code == 0)
+    def run(trainer, *flags, rewards=(REWARD,)):
+        inputs = ["--model", TINY_LM, "--data", few_prompts, "--max_new_tokens", "12"]
+        source = trainer.read_text(encoding="utf-8")
+        if "HFEngine" in source:
+            inputs += ["--eval_data", few_prompts, "--device", "cpu", "--allow_overlap"]
+        pays = [part for reward in rewards for part in ("--reward", reward)]
+        pays = ["--environment", SECOND_ATTEMPT] if "def check_template" in source else pays
+        code = selfcheck.main([str(x) for x in (trainer, *inputs, *pays, *flags, "--json")])
+        said = capsys.readouterr()
+        report = json.loads(said.out or '{"passed": null, "checks": []}')
+        assert report["passed"] == (code == 0), said.err
         return code, {row["name"]: row for row in report["checks"]}
 
     return run
 
 
 @pytest.fixture
-def planted(tmp_path):
-    """planted(snippet, fault) -> a copy of ppo_train.py with its only `snippet` replaced."""
+def edited(tmp_path):
+    """edited(trainer, pairs, end) -> a copy with texts that stand there once replaced, and further definitions."""
 
-    def plant(snippet: str, fault: str):
-        text = PPO.read_text(encoding="utf-8")
-        assert text.count(snippet) == 1, f"ppo_train.py no longer holds once: {snippet}"
-        assert snippet != fault
-        copy = tmp_path / "adapted.py"
-        copy.write_text(text.replace(snippet, fault), encoding="utf-8")
-        return copy
+    def edit(trainer, pairs=(), end=""):
+        text = trainer.read_text(encoding="utf-8")
+        for old, new in pairs:
+            assert text.count(old) == 1 and old != new, f"{trainer.name} no longer holds once: {old}"
+            text = text.replace(old, new)
+        (tmp_path / "adapted.py").write_text(f"{text}{end}", encoding="utf-8")
+        return tmp_path / "adapted.py"
 
-    return plant
+    return edit
 
 
-NAMES = {
-    *("special_tokens", "template_ends_at_generation", "reward_answers", "value_head_zero", "reference_is_initial"),
-    *("first_update_ratio", "sampler_agreement", "logprob_shift", "padding", "accumulation", "chunking"),
-    *("advantages_detached", "prompt_gradient", "gae_formula", "value_loss_gradient", "group_advantages"),
-    *("turn_template", "turn_ids", "turn_mask", "turn_rewards", "turn_state"),
+def with_status(rows: dict, status: str = "FAIL") -> set[str]:
+    """Names of the checks with a status."""
+    return {name for name, row in rows.items() if row["status"] == status}
+
+
+# ------------------------------------------------------------------------------------------------ clean trainers
+
+TURNS = {"turn_template", "turn_ids", "turn_mask", "turn_rewards", "turn_state"}
+GROUPS, REFERENCE = {"group_advantages"}, {"reference_is_initial"}
+CRITIC = {"value_loss_gradient"}
+PAGES = {
+    "ppo": TURNS | GROUPS,
+    "grpo": TURNS | CRITIC | REFERENCE | {"gae_formula"},
+    "distillation": TURNS | CRITIC | GROUPS | REFERENCE | {"gae_formula", "first_update_ratio"},
 }
-NO_TURNS = {name for name in NAMES if name.startswith("turn_")}
 
 
-NO_GROUPS, NO_CRITIC = {"group_advantages"}, {"value_head_zero", "gae_formula", "value_loss_gradient"}
-NO_REFERENCE = {"reference_is_initial"}
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("flags", "not_applicable"),
-    [
-        ("", NO_GROUPS),
-        ("--critic shared --temperature 0.7 --entropy_coef 0.05 --value_clip 0", NO_GROUPS),
-        ("--precision bf16 --gradient_checkpointing", NO_GROUPS),
-        ("--algorithm grpo --kl_coef 0", NO_REFERENCE | NO_CRITIC),
-        ("--algorithm dr_grpo --loss gspo --lora_rank 4", NO_REFERENCE | NO_CRITIC),
-        ("--algorithm rloo --loss gmpo --aggregation seq_mean_token_mean", NO_CRITIC | NO_GROUPS),  # KL in the reward
-        ("--algorithm maxrl --loss kl_cov", NO_REFERENCE | NO_CRITIC),
-        ("--algorithm gdpo --loss cispo", NO_REFERENCE | NO_CRITIC | NO_GROUPS),
-        ("--algorithm clip_cov", NO_REFERENCE | NO_CRITIC | {"advantages_detached"}),
-    ],
-)
-def test_clean_trainer_passes(run_checks, flags, not_applicable):
-    code, rows = run_checks(PPO, *flags.split())
+@pytest.mark.parametrize("page", PAGES)
+def test_clean_page_passes(run_checks, page):
+    code, rows = run_checks(TEMPLATES / f"{page}.py")
     assert code == 0, rows
-    assert set(rows) == NAMES
-    assert {name for name, row in rows.items() if row["status"] == "n/a"} == not_applicable | NO_TURNS
+    assert list(rows) == [function.__name__ for function in selfcheck.CHECKS]
+    assert with_status(rows, "n/a") == PAGES[page]
     assert not any(row["try"] for row in rows.values())
 
 
 @pytest.mark.long
-def test_plain_prompts(run_checks, tmp_path):
-    data = tmp_path / "plain.csv"
-    data.write_text("prompt,answer\n" + "".join(f"{i}+1=,{i + 1}\n" for i in range(1, 30)))
-    code, rows = run_checks(PPO, "--data", data, "--eval_data", data)
+@pytest.mark.parametrize(
+    ("trainer", "flags", "not_applicable"),
+    [
+        ("ppo", "--kl_coef 0 --temperature 0.7 --value_clip 0", PAGES["ppo"] | REFERENCE),
+        ("ppo", "--micro_batch 1 --minibatches 2 --critic_warmup_steps 3 --gamma 0.9", PAGES["ppo"]),
+        ("grpo", "--group_size 4 --minibatches 2 --micro_batch 3", PAGES["grpo"]),
+        ("distillation", "--temperature 0.7 --micro_batch 2", PAGES["distillation"]),
+        ("", "", TURNS | GROUPS),
+        ("", "--critic shared --temperature 0.7 --entropy_coef 0.05 --value_clip 0", TURNS | GROUPS),
+        ("", "--precision bf16 --gradient_checkpointing", TURNS | GROUPS),
+        ("", "--precision fp16", TURNS | GROUPS),  # checked in fp32
+        ("", "--algorithm grpo --kl_coef 0", TURNS | REFERENCE | CRITIC),
+        ("", "--algorithm dr_grpo --loss gspo --lora_rank 4", TURNS | REFERENCE | CRITIC),
+        ("", "--algorithm rloo --loss gmpo --aggregation seq_mean_token_mean", TURNS | CRITIC | GROUPS),  # KL in reward
+        ("", "--algorithm maxrl --loss kl_cov", TURNS | REFERENCE | CRITIC),
+        ("", "--algorithm gdpo --loss cispo", TURNS | REFERENCE | CRITIC | GROUPS),
+        ("", "--algorithm clip_cov", TURNS | REFERENCE | CRITIC | {"advantages_detached"}),
+    ],
+)
+def test_settings_of_a_trainer(run_checks, trainer, flags, not_applicable):
+    file, rewards = (TEMPLATES / f"{trainer}.py", (REWARD,)) if trainer else (PPO, (REWARD, FORMAT))
+    code, rows = run_checks(file, *flags.split(), rewards=rewards)
     assert code == 0, rows
-    assert rows["template_ends_at_generation"]["status"] == "n/a"
+    assert with_status(rows, "n/a") == not_applicable
+
+
+changes_of = load_script("new_trainer").changes_of
+CHANGES = [(page, name, change["edits"]) for page in PAGES for name, change in changes_of(page).items()]
+CHANGES = [change for change in CHANGES if change[1] != "stop_rule"]
+
+
+@pytest.mark.parametrize(("page", "change", "pairs"), CHANGES, ids=[f"{page}: {change}" for page, change, _ in CHANGES])
+def test_an_edited_page_passes(run_checks, edited, page, change, pairs):
+    code, rows = run_checks(edited(TEMPLATES / f"{page}.py", pairs))
+    if change == "where_they_differ":  # that is another loss: the definition is not of it
+        assert with_status(rows) == {"advantages_detached"}
+    else:
+        assert code == 0, rows
+
+
+@pytest.mark.long
+def test_no_flags_at_all():
+    """The embedded model, data and reward stand in, as for the scripts; the teacher is the student untouched."""
+    done = run_script("selfcheck", TEMPLATES / "distillation.py")
+    assert done.returncode == 0, (done.stdout, done.stderr)
+    assert re.match(r"\d+ pass, 0 FAIL, \d+ n/a in ", done.stdout.splitlines()[-1])
+
+
+def test_absolute_positions(run_checks, edited, tmp_path):
+    """A model with absolute positions sees wrong ones, which one with relative positions does not."""
+    model = save_random_model("gpt2", tmp_path / "gpt2")
+    code, rows = run_checks(TEMPLATES / "grpo.py", "--model", model)
+    assert code == 0, rows
+    fault = """
+right = token_logprobs
+def token_logprobs(config, network, batch):
+    def wrong(**known):
+        columns = torch.arange(known["input_ids"].shape[1])[None].expand_as(known["input_ids"])
+        return network(**known | {"position_ids": columns})
+    return right(config, wrong, batch)
+"""
+    code, rows = run_checks(edited(TEMPLATES / "grpo.py", end=fault), "--model", model)
+    assert "padding" in with_status(rows)
+
+
+# ------------------------------------------------------------------------------------------------ planted faults
+
+ACTORS, ALL = ("ppo", "grpo"), tuple(PAGES)
+EXPERIENCE = (
+    "right = make_experience\ndef make_experience(config, models, batch):\n    made = right(config, models, batch)\n"
+)
+LOGPROBS = "right = token_logprobs\ndef token_logprobs(config, network, batch):\n    "
+GRADIENTS = "right = accumulate_gradients\ndef accumulate_gradients(config, models, batch, rows, *more):\n    "
+GAE = "right = gae\ndef gae(rewards, values, response_mask, gamma, gae_lambda):\n    "
+VALUE = "right = value_loss\ndef value_loss(values, old_values, returns, value_clip):\n    "
+SAMPLER = "right = generate\ndef generate(config, models, prompts, greedy=False):\n    "
+REPLACE = "dataclasses.replace(config, "
+
+# what is wrong: (pages, the check that has to name it, whether no other check may fail, what stands at the page's end)
+PAGE_FAULTS = {
+    "log-probs without the shift": (
+        ACTORS,
+        "logprob_shift",
+        False,
+        LOGPROBS + "logits = network(input_ids=batch['input_ids'], attention_mask=batch['attention_mask']).logits\n"
+        "    dist = torch.log_softmax(logits / config.temperature, -1)\n"
+        "    found = dist.gather(-1, batch['input_ids'][..., None]).squeeze(-1), -(dist.exp() * dist).sum(-1)\n"
+        "    return tuple(x * batch['response_mask'] for x in found)\n",
+    ),
+    "prompts padded on the right": (
+        ALL,
+        "padding",
+        False,
+        SAMPLER + "batch, width = right(config, models, prompts, greedy), max(map(len, prompts))\n"
+        "    for i, prompt in enumerate(prompts):\n"
+        "        for x in batch.values():\n"
+        "            x[i, :width] = x[i, :width].roll(len(prompt) - width)\n"
+        "    return batch\n",
+    ),
+    "prompt in the loss": (
+        ALL,
+        "prompt_gradient",
+        True,
+        SAMPLER + "batch = right(config, models, prompts, greedy)\n"
+        "    return batch | {'response_mask': batch['attention_mask']}\n",
+    ),
+    "reference taken for the old policy": (
+        ("ppo",),
+        "first_update_ratio",
+        True,
+        EXPERIENCE + "    return made | {'old_logprobs': made['ref_logprobs']}\n",
+    ),
+    "reference is the policy": (
+        ("ppo",),
+        "reference_is_initial",
+        False,
+        "right = load_models\ndef load_models(config):\n"
+        "    made = right(config)\n    made.reference = made.policy\n    return made\n",
+    ),
+    "advantages with a graph": (
+        ACTORS,
+        "advantages_detached",
+        True,
+        EXPERIENCE + "    with torch.enable_grad():\n"
+        "        now = token_logprobs(config, models.policy, batch)[0]\n"
+        "    return made | {'advantages': made['advantages'] - 0.05 * (now - now.detach())}\n",
+    ),
+    "loss of the wrong sign": (
+        ACTORS,
+        "advantages_detached",
+        True,
+        "right = policy_loss\ndef policy_loss(logprobs, old, advantages, *more):\n"
+        "    return right(logprobs, old, -advantages, *more)\n",
+    ),
+    "micro-batches divided by their own tokens": (
+        ALL,
+        "accumulation",
+        True,
+        GRADIENTS
+        + "return sum(right(config, models, batch, part, *more) for part in rows.split(config.micro_batch))\n",
+    ),
+    "scores less the mean of the batch": (
+        ("grpo",),
+        "group_advantages",
+        True,
+        "right = group_advantages\ndef group_advantages(scores, group_size):\n    return right(scores, len(scores))\n",
+    ),
+    "values lost in holes": (
+        ("ppo",),
+        "gae_formula",
+        True,
+        GAE + "everywhere = torch.ones_like(response_mask)\n"
+        "    return [x * response_mask for x in right(rewards, values, everywhere, gamma, gae_lambda)]\n",
+    ),
+    "value loss that takes the smaller term": (
+        ("ppo",),
+        "value_loss_gradient",
+        True,
+        VALUE + "near = old_values + (values - old_values).clamp(-value_clip, value_clip)\n"
+        "    return torch.minimum(right(values, old_values, returns, 0.0), right(near, old_values, returns, 0.0))\n",
+    ),
+    "values of the text with the token": (
+        ("ppo",),
+        "value_loss_gradient",
+        True,
+        "right = token_values\ndef token_values(*known):\n    return right(*known).roll(-1, 1)\n",
+    ),
+    "teacher without the temperature": (
+        ("distillation",),
+        "advantages_detached",
+        True,
+        "right = reverse_kl\ndef reverse_kl(student, teacher, *more):\n"
+        "    return right(student, teacher * 0.8, *more)\n",
+    ),
+    "chunks divided by their own tokens": (
+        ("distillation",),
+        "accumulation",
+        False,
+        "right = reverse_kl\ndef reverse_kl(student, teacher, *more):\n"
+        "    kl, entropy = right(student, teacher, *more)\n    return kl / len(kl), entropy\n",
+    ),
+    "no generation prompt": (
+        ("grpo",),
+        "template_ends_at_generation",
+        True,
+        "right = load_rows\ndef load_rows(config, tokenizer, file):\n"
+        "    return [r | {'prompt_ids': r['prompt_ids'][:-1]} for r in right(config, tokenizer, file)]\n",
+    ),
+}
+PLANTED = [(fault, page) for fault, (pages, *_) in PAGE_FAULTS.items() for page in pages]
+
+
+@pytest.mark.parametrize(("fault", "page"), PLANTED, ids=[f"{page}: {fault}" for fault, page in PLANTED])
+def test_planted_fault_is_named(run_checks, edited, fault, page):
+    _, check, alone, text = PAGE_FAULTS[fault]
+    copy = edited(TEMPLATES / f"{page}.py", end=f"\nimport dataclasses\n{text}")
+    code, rows = run_checks(copy, "--temperature", "0.8")
+    assert code == 1 and check in with_status(rows), rows
+    assert rows[check]["try"]
+    assert not alone or with_status(rows) == {check}, rows
 
 
 # the check that has to name it, the text of ppo_train.py, what stands there instead
-FAULTS = {
+SCRIPT_FAULTS = {
     "reference taken for the old policy": (
         "first_update_ratio",
         "    return batch if early else batch | agreed_advantages(config, batch, samples, kl_coef)\n",
@@ -135,18 +319,6 @@ FAULTS = {
         "    prompt_ids, prompt_mask = (x.flip(1) for x in turned)\n",
     ),
 }
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("fault", FAULTS)
-def test_planted_bug_is_named(run_checks, planted, fault):
-    check, snippet, replacement = FAULTS[fault]
-    code, rows = run_checks(planted(snippet, replacement))
-    assert code == 1
-    assert rows[check]["status"] == "FAIL", rows
-    assert rows[check]["try"]
-
-
 # faults that only the named check sees
 ALONE = {
     "sequence means in each micro-batch": (
@@ -165,10 +337,9 @@ ALONE = {
         "reference = load_network(AutoModelForCausalLM, config.model, config, device, frozen=True)",
         "reference = policy",
     ),
-    "random value head": ("value_head_zero", "    torch.nn.init.zeros_(critic.head.weight)\n", ""),
     "value loss without 1/2": ("value_loss_gradient", "    return 0.5 * loss\n", "    return loss\n"),
     "entropy of the first chunk only": (
-        "chunking",
+        "accumulation",
         "    return torch.cat(logprobs), torch.cat(entropy)\n",
         "    return torch.cat(logprobs), torch.cat(entropy) * 0 + entropy[0].mean()\n",
     ),
@@ -176,86 +347,374 @@ ALONE = {
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("fault", ALONE)
-def test_fault_shows_in_one_check(run_checks, planted, fault):
-    check, snippet, replacement = ALONE[fault]
-    code, rows = run_checks(planted(snippet, replacement), "--temperature", "0.8")
-    assert code == 1
-    assert {name for name, row in rows.items() if row["status"] == "FAIL"} == {check}, rows
+@pytest.mark.parametrize("fault", [*SCRIPT_FAULTS, *ALONE])
+def test_planted_fault_of_a_script_is_named(run_checks, edited, fault):
+    check, *pair = (SCRIPT_FAULTS | ALONE)[fault]
+    code, rows = run_checks(edited(PPO, [pair]), "--temperature", "0.8")
+    assert code == 1 and check in with_status(rows), rows
+    assert fault not in ALONE or with_status(rows) == {check}, rows
+
+
+REWARDS = {
+    "batch": "def broken(completions, **kwargs):\n    print('noise')\n    return [1 / 0]\n",
+    "sample": "def broken(prompt, completion):\n    print('noise')\n    return 1 / 0\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("trainer", "form", "where"),
+    [
+        pytest.param(PPO, "batch", "broken, row 0", marks=pytest.mark.long),
+        (TEMPLATES / "grpo.py", "sample", "few.jsonl:"),
+    ],
+    ids=["script", "page"],
+)
+def test_a_reward_that_raises_fails_its_check_alone(run_checks, tmp_path, trainer, form, where):
+    (tmp_path / "raises.py").write_text(REWARDS[form])
+    code, rows = run_checks(trainer, rewards=[f"{tmp_path / 'raises.py'}:broken"])
+    assert code == 1 and with_status(rows) == {"reward_answers"}
+    assert where in rows["reward_answers"]["measured"] and "ZeroDivisionError" in rows["reward_answers"]["measured"]
 
 
 @pytest.mark.long
-def test_reward_that_raises_fails_its_check_without_a_trace(run_checks, tmp_path, capsys):
-    rewards = tmp_path / "rewards.py"
-    rewards.write_text("def broken(completions, **kwargs):\n    print('noise on stdout')\n    return [1 / 0]\n")
-    code, rows = run_checks(PPO, rewards=[f"{LIBRARY}:format_reward", f"{rewards}:broken"])
-    assert code == 1
-    assert {name for name, row in rows.items() if row["status"] == "FAIL"} == {"reward_answers"}
-    assert "broken, row 0" in rows["reward_answers"]["measured"]
-    assert "Traceback" not in capsys.readouterr().err
-
-
-@pytest.mark.long
-def test_equal_rewards_are_pointed_out(run_checks, tmp_path):
-    rewards = tmp_path / "rewards.py"
-    rewards.write_text("def always(completions, **kwargs):\n    return [1.0] * len(completions)\n")
-    code, rows = run_checks(PPO, rewards=[f"{rewards}:always"])
-    assert code == 0
+def test_plain_prompts_and_equal_rewards(run_checks, tmp_path):
+    data = tmp_path / "plain.csv"
+    data.write_text("prompt,answer\n" + "".join(f"{i}+1=,{i + 1}\n" for i in range(1, 30)))
+    (tmp_path / "rewards.py").write_text("def always(completions, **kwargs):\n    return [1.0] * len(completions)\n")
+    rewards = [f"{tmp_path / 'rewards.py'}:always"]
+    code, rows = run_checks(PPO, "--data", data, "--eval_data", data, rewards=rewards)
+    assert code == 0, rows
+    assert rows["template_ends_at_generation"]["status"] == "n/a"
     assert "warning: all equal" in rows["reward_answers"]["measured"]
 
 
-def test_a_check_that_raises_fails(run_checks, planted):
-    code, rows = run_checks(planted("(batch: dict, rows) -> tuple[dict, slice]:\n", "(batch, rows):\n    1 / 0\n"))
+def test_distillation_is_checked_without_a_reward(run_checks):
+    code, rows = run_checks(TEMPLATES / "distillation.py", rewards=[""])
+    assert code == 0 and rows["reward_answers"]["measured"] == "no reward: nothing is scored", rows
+
+
+def test_a_check_that_raises_fails_and_nothing_is_written(run_checks, edited, tmp_path):
+    copy = edited(PPO, [("(batch: dict, rows) -> tuple[dict, slice]:\n", "(batch, rows):\n    1 / 0\n")])
+    code, rows = run_checks(copy, "--output_dir", tmp_path / "out", "--leave_out", "padding")
     assert code == 1
     assert rows["accumulation"]["measured"] == "ZeroDivisionError: division by zero"
-    assert rows["logprob_shift"]["status"] == "pass"
-
-
-@pytest.mark.long
-def test_nothing_is_written(run_checks, planted, tmp_path):
-    copy = planted("def main(", "# adapted\ndef main(")
-    code, _ = run_checks(copy, "--output_dir", tmp_path / "out")
-    assert code == 0
+    assert rows["logprob_shift"]["status"] == "pass" and "--leave_out" in rows["padding"]["measured"]
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["adapted.py", "cwd"]
+
+
+# ------------------------------------------------------------------------------------------------ bad input
+
+CORRECT = ["--reward", REWARD]
 
 
 @pytest.mark.parametrize(
     ("trainer", "flags", "message"),
     [
         ("absent.py", [], "'absent.py', which is no Python file"),
-        (str(LIBRARY), [], "without Config, load_models, load_rows"),
-        (str(PPO), ["--data", "absent.jsonl"], "'absent.jsonl', which is not a file"),
-        (str(PPO), ["--batch_size", "7", "--minibatches", "2"], "try --batch_size 8"),
-        (str(PPO), ["--model", "./absent"], "'./absent', which is not a folder"),
+        (LIBRARY, [], "without Config, load_models, load_rows"),
+        (SCRIPTS / "evaluation.py", [], "try selfcheck.py --contract"),
+        (PPO, ["--data", "absent.jsonl"], "'absent.jsonl', which is not a file"),
+        (PPO, ["--batch_size", "7", "--minibatches", "2"], "try --batch_size 8"),
+        (PPO, ["--model", "./absent"], "'./absent', which is not a folder"),
+        (PPO, ["--temperatur", "0.5"], "try --temperature"),
+        (TEMPLATES / "basic_grpo_training.py", [], "leaves the training to TRL"),
+        (SCRIPTS / "grpo_train.py", ["--partial"], "leaves the training to TRL"),
+        (TEMPLATES / "grpo.py", ["--data", "absent.jsonl", *CORRECT], "absent.jsonl"),
+        (TEMPLATES / "grpo.py", ["--data", "../bad.jsonl", *CORRECT], "bad.jsonl:1: "),
+        (TEMPLATES / "grpo.py", ["--leave_out", "paddin"], "try padding"),
+        ("../at_import.py", [], "SystemExit: usage"),
+        ("../nothing.py", ["--partial"], "expected a page that has token_logprobs or"),
+        ("../part.py", ["--partial"], "expected a page that has"),
+        ("", [], "got no TRAINER.py"),
     ],
 )
-def test_bad_input(capsys, trainer, flags, message):
-    assert selfcheck.main([trainer, *flags]) == 2
+def test_bad_input(capsys, tmp_path, trainer, flags, message):
+    (tmp_path / "bad.jsonl").write_text("{\n")
+    (tmp_path / "at_import.py").write_text("import sys\nsys.exit('usage')\n")
+    (tmp_path / "nothing.py").write_text("x = 1\n")
+    (tmp_path / "part.py").write_text(PPO.read_text(encoding="utf-8") + "\ndel collate\n")
+    try:
+        code = selfcheck.main([str(trainer), *flags] if trainer else [])
+    except SystemExit as stop:
+        code = stop.code
     captured = capsys.readouterr()
-    assert message in captured.err
-    assert not captured.out
+    assert code == 2 and message in captured.err and not captured.out
 
 
-def test_trainer_that_runs_at_import(tmp_path, capsys):
-    script = tmp_path / "script.py"
-    script.write_text("import sys\nsys.exit('usage')\n")
-    assert selfcheck.main([str(script)]) == 2
-    assert "SystemExit: usage" in capsys.readouterr().err
+def test_a_copy_of_selfcheck_alone_asks_for_the_model(tmp_path):
+    (tmp_path / "selfcheck.py").write_text((SCRIPTS / "selfcheck.py").read_text(encoding="utf-8"))
+    done = run_script(tmp_path / "selfcheck.py", TEMPLATES / "grpo.py")
+    assert done.returncode == 2 and "got no --model" in done.stderr and "Traceback" not in done.stderr
 
 
-def test_unknown_flag_fails_through_the_trainers_parser(capsys):
-    with pytest.raises(SystemExit) as stop:
-        selfcheck.main([str(PPO), "--temperatur", "0.5"])
-    assert stop.value.code == 2
-    assert "try --temperature" in capsys.readouterr().err
+# ------------------------------------------------------------------------------------------------ the contract
+
+# names of the contract, without those of all pages
+ASKED = {
+    "ppo": "load_reward token_logprobs make_experience gae Config.reward Config.vf_coef",
+    "grpo": "load_reward token_logprobs make_experience Config.reward",
+    "distillation": "load_reward response_logits Config.reward",
+    "multi_turn": "load_environment rollout token_logprobs make_experience",
+}
+OF_ALL = "Config load_models load_rows generate accumulate_gradients"
+FIELDS = "Config.model Config.data Config.temperature Config.max_new_tokens Config.micro_batch"
+WITHOUT_FIELD = """
+import dataclasses
+kept = [f for f in dataclasses.fields(Config) if f.name != {name!r}]
+Config = dataclasses.make_dataclass("Config", [(f.name, f.type, dataclasses.field(default=f.default)) for f in kept],
+                                    kw_only=True)
+"""
+
+
+@pytest.mark.parametrize("page", ASKED)
+def test_a_page_that_lacks_a_name_is_refused(edited, capsys, page):
+    for name in f"{OF_ALL} {FIELDS} {ASKED[page]}".split():
+        kind, _, field = name.partition(".")
+        end = WITHOUT_FIELD.format(name=field) if field else f"\ndel {kind}\n"
+        assert selfcheck.main([str(edited(TEMPLATES / f"{page}.py", end=end))]) == 2, name
+        said = capsys.readouterr().err
+        assert re.search(rf"adapted.py' without ([\w., ]+, )?{re.escape(name)}[,;]", said), (name, said)
+        assert "try selfcheck.py --contract" in said
 
 
 @pytest.mark.long
-def test_command_line_prints_a_table():
-    done = run_script("selfcheck", PPO, "--data", EVAL_DATA, "--device", "cpu")
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
-    assert {line.split()[0]: line.split()[1] for line in lines[:-1]} == dict.fromkeys(NAMES, "pass") | dict.fromkeys(
-        NO_TURNS | NO_GROUPS, "n/a"
-    )
-    assert lines[-1].startswith("15 pass, 0 FAIL, 6 n/a in ")
+def test_a_script_that_lacks_a_name_is_refused(edited, capsys):
+    for name in ("collate", "token_logprobs", "settle_precision", "HFEngine", "converse", "playable_rows"):
+        flags = ["--environment", SECOND_ATTEMPT] * (name in ("converse", "playable_rows"))
+        assert selfcheck.main([str(edited(PPO, end=f"\ndel {name}\n")), *flags]) == 2, name
+        assert f"adapted.py' without {name};" in capsys.readouterr().err
+
+
+class Watched:
+    """A module that tells which of its names are asked for."""
+
+    def __init__(self, module):
+        self.__dict__.update(_module=module, seen=set())
+
+    def __getattr__(self, name):
+        self.seen.add(name)
+        return getattr(self._module, name)
+
+    def __setattr__(self, name, value):
+        setattr(self._module, name, value)
+
+
+@pytest.mark.parametrize("page", ASKED)
+def test_no_other_name_of_a_page_is_used(run_checks, monkeypatch, page):
+    load, modules = selfcheck.load_trainer, []
+
+    def watched(*given):
+        trainer = load(*given)
+        trainer.module = Watched(trainer.module)
+        modules.append(trainer.module)
+        return trainer
+
+    monkeypatch.setattr(selfcheck, "load_trainer", watched)
+    assert run_checks(TEMPLATES / f"{page}.py")[0] == 0
+    asked = {name for name in f"{OF_ALL} {ASKED[page]}".split() if "." not in name}
+    instead = {"parse_config", "token_logprobs", "check_template", "gae"}
+    assert asked <= modules[0].seen <= asked | instead and all(name in selfcheck.CONTRACT for name in instead)
+
+
+def test_contract_is_printed_without_a_trainer():
+    done = run_script("selfcheck", "--contract")
+    assert done.returncode == 0 and done.stdout.splitlines() == selfcheck.CONTRACT.splitlines()
+
+
+# ------------------------------------------------------------------------------------------------ a part of a page
+
+FOUR = """
+import torch
+
+
+def token_logprobs(config, network, batch):
+    places = (batch["attention_mask"].cumsum(-1) - 1).clamp(min=0)
+    given = {"input_ids": batch["input_ids"], "attention_mask": batch["attention_mask"], "position_ids": places}
+    dist = network(**given).logits[:, :-1].float().log_softmax(-1)
+    logprobs = dist.gather(-1, batch["input_ids"][:, 1:, None]).squeeze(-1)
+    entropy = -(dist.exp() * dist).sum(-1)
+    return tuple(torch.nn.functional.pad(x, (1, 0)) for x in (logprobs, entropy))
+
+
+def policy_loss(logprobs, old_logprobs, advantages):
+    return -(logprobs - old_logprobs).exp() * advantages
+
+
+def accumulate_gradients(config, models, batch, rows):
+    mask = batch["response_mask"]
+    for piece in rows.split(config.micro_batch):
+        part = {name: x[piece] for name, x in batch.items()}
+        logprobs, _ = token_logprobs(config, models.policy, part)
+        loss = policy_loss(logprobs, part["old_logprobs"], part["advantages"])
+        ((loss * part["response_mask"]).sum() / mask[rows].sum()).backward()
+
+
+def gae(rewards, values, response_mask, gamma, gae_lambda):
+    advantages = torch.zeros_like(values)
+    for b, row in enumerate(response_mask):
+        later, following = 0.0, 0.0
+        for t in reversed(row.nonzero().flatten().tolist()):
+            later = rewards[b, t] + gamma * following - values[b, t] + gamma * gae_lambda * later
+            following, advantages[b, t] = values[b, t], later
+    return advantages, advantages + values
+"""
+OF_FOUR = {"gae_formula", "logprob_shift", "padding", "accumulation", "advantages_detached", "prompt_gradient"}
+FAULTS_OF_FOUR = {
+    "gae_formula": ("gamma * gae_lambda * later", "gae_lambda * later"),
+    "logprob_shift": ('batch["input_ids"][:, 1:, None]', 'batch["input_ids"][:, :-1, None]'),
+    "accumulation": ("mask[rows].sum()", 'part["response_mask"].sum()'),
+    "prompt_gradient": ('(loss * part["response_mask"]).sum()', '(loss * part["attention_mask"]).sum()'),
+}
+
+
+@pytest.fixture
+def check_part(tmp_path, run_checks):
+    """check_part(source) -> (exit code, {check: row}) of a script that has a part of the contract."""
+
+    def check(source: str, *flags):
+        (tmp_path / "mine.py").write_text(source)
+        return run_checks(tmp_path / "mine.py", "--partial", *flags)
+
+    return check
+
+
+def test_a_script_with_four_functions_is_checked_and_the_rest_told(check_part, tmp_path, capsys):
+    code, rows = check_part(FOUR)
+    assert code == 0 and with_status(rows, "pass") == OF_FOUR, rows
+    assert rows["sampler_agreement"]["measured"] == "not checked: it has no generate"
+    assert rows["padding"]["measured"].endswith("; generate not checked: it has none")
+    assert selfcheck.main([str(tmp_path / "mine.py")]) == 2
+    said = capsys.readouterr().err
+    assert "without Config, load_models, load_rows" in said and "or --partial" in said
+
+
+@pytest.mark.parametrize("fault", FAULTS_OF_FOUR)
+def test_a_fault_in_one_of_four_functions_is_named(check_part, fault):
+    right, wrong = FAULTS_OF_FOUR[fault]
+    assert right in FOUR
+    code, rows = check_part(FOUR.replace(right, wrong))
+    assert code == 1 and fault in with_status(rows), rows
+
+
+OTHERS = """
+
+def generate(model, tokenizer, text):
+    raise AssertionError("not the generate of the contract")
+
+
+def make_experience(rows):
+    return generate(None, None, rows)
+"""
+
+
+def test_a_function_of_another_meaning_is_told_and_not_called(check_part, edited, capsys):
+    code, rows = check_part(FOUR + OTHERS)
+    assert code == 0 and with_status(rows, "pass") == OF_FOUR, rows
+    told = "not checked: it has no generate that is called as --contract says"
+    assert rows["sampler_agreement"]["measured"] == told
+    code, rows = check_part(FOUR.replace("def gae(rewards, values,", "def gae(values, done, rewards, more, "))
+    assert code == 0 and rows["gae_formula"]["measured"].startswith("not checked: it has no gae that is called")
+    assert selfcheck.main([str(edited(TEMPLATES / "grpo.py", end=OTHERS))]) == 2
+    said = capsys.readouterr().err
+    assert "generate(model, tokenizer, text) is another one than generate(config, models, prompts, gr" in said
+
+
+def test_a_part_of_a_page_uses_what_the_page_has(check_part):
+    """Its own Config without some fields, its own networks and sampler, whose temperature is another."""
+    source = (TEMPLATES / "grpo.py").read_text(encoding="utf-8")
+    code, rows = check_part(source + "\ndel update, make_experience, load_rows\n")
+    names = ("first_update_ratio", "group_advantages", "template_ends_at_generation")
+    assert code == 0 and all(rows[name]["measured"].startswith("not checked: it has no ") for name in names), rows
+    ran = {"special_tokens", "reward_answers", "sampler_agreement", "logprob_shift", "padding", "accumulation"}
+    assert ran <= with_status(rows, "pass")
+    config = FOUR + "\nimport dataclasses\n\n\n@dataclasses.dataclass\nclass Config:\n    micro_batch: int = 3\n"
+    code, rows = check_part(config.replace("config.micro_batch", "4"))
+    assert code == 0 and rows["logprob_shift"]["status"] == "pass"
+
+
+# ------------------------------------------------------------------------------------------------ large models
+
+SMALL = {"hidden_size": 16, "intermediate_size": 16, "num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 8}
+SMALL |= {"vocab_size": 50, "num_hidden_layers": 9}
+SLIDING = ["sliding_attention"] * 5 + ["full_attention"] + ["sliding_attention"] * 3
+EXPERTS = {"moe_intermediate_size": 8, "num_experts": 2, "num_experts_per_tok": 1}
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "layers"),
+    [
+        ("llama", {}, 2),
+        ("gpt2", {"n_embd": 16, "n_head": 2, "n_layer": 9}, 2),
+        ("gemma3_text", {"layer_types": SLIDING}, 6),
+        ("qwen3_moe", EXPERTS | {"mlp_only_layers": [0, 1, 2]}, 4),
+    ],
+)
+def test_a_cut_has_one_layer_of_each_kind(tmp_path, kind, settings, layers):
+    AutoConfig.for_model(kind, **(SMALL | settings)).save_pretrained(tmp_path)
+    cut = cut_of(str(tmp_path))
+    assert (cut.layers, cut.of_layers, cut.config.num_hidden_layers) == (layers, 9, layers)
+    assert getattr(cut.config, "layer_types", None) in (None, SLIDING[:6], ["full_attention"] * layers)
+    with torch.device("meta"):
+        sizes = [
+            AutoModelForCausalLM.from_config(c).num_parameters()
+            for c in (AutoConfig.from_pretrained(tmp_path), cut.config)
+        ]
+    assert (cut.parameters, cut.saved) == (sizes[0], sizes[0] - sizes[1])
+
+
+@pytest.fixture(scope="module")
+def deep(tmp_path_factory):
+    """A folder with a model of five layers and the embedded model's tokenizer."""
+    folder = tmp_path_factory.mktemp("deep")
+    config = AutoConfig.from_pretrained(TINY_LM)
+    config.num_hidden_layers, config.layer_types = 5, ["full_attention"] * 5
+    torch.manual_seed(0)
+    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(TINY_LM).save_pretrained(folder)
+    (folder / "few.jsonl").write_text("".join(TRAIN_DATA.read_text().splitlines(keepends=True)[:40]))
+    return folder
+
+
+@pytest.fixture
+def check(deep, monkeypatch, capsys):
+    """check(trainer, *flags) -> ({check: row}, stderr), with every model as a large one."""
+
+    def run(trainer, *flags):
+        monkeypatch.setattr(selfcheck, "ENOUGH", 0)
+        given = ["--model", deep, "--data", deep / "few.jsonl", "--max_new_tokens", "12", *flags, "--json"]
+        selfcheck.main([str(x) for x in (trainer, *given)])
+        said = capsys.readouterr()
+        return {row["name"]: row for row in json.loads(said.out)["checks"]}, said.err
+
+    return run
+
+
+TALKS = ["--environment", SECOND_ATTEMPT]
+ON_ALL = {function.__name__ for function in selfcheck.CHECKS if function.whole}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("trainer", "flags"),
+    [
+        (TEMPLATES / "grpo.py", ["--reward", REWARD]),
+        (TEMPLATES / "multi_turn.py", TALKS),
+        (TEMPLATES / "distillation.py", []),
+        (PPO, ["--reward", REWARD, "--device", "cpu"]),
+        (PPO, [*TALKS, "--device", "cpu", "--max_turns", "2"]),
+    ],
+)
+def test_a_sound_trainer_passes_on_the_cut(check, trainer, flags):
+    rows, said = check(trainer, *flags)
+    assert {row["status"] for row in rows.values()} == {"pass", "n/a"}, rows
+    assert [*rows] == [function.__name__ for function in selfcheck.CHECKS]
+    on_cut = {name for name, row in rows.items() if row["measured"].startswith("on its first 2 of 5 layers: ")}
+    assert on_cut == {name for name, row in rows.items() if row["status"] == "pass"} - ON_ALL
+    lines = [line for line in said.splitlines() if line.startswith("selfcheck: ")]
+    assert "million parameters; " in lines[0] and {line.split()[1] for line in lines[1:]} == {*rows}
+
+
+@pytest.mark.long
+def test_a_fault_is_found_on_the_cut(check, edited):
+    copy = edited(TEMPLATES / "grpo.py", [("- difference.mean(dim=1, keepdim=True)", "- 0.5")])
+    assert with_status(check(copy, "--reward", REWARD)[0]) == GROUPS

@@ -10,21 +10,19 @@ import pytest
 from conftest import ROOT, SCRIPTS, TINY_LM, TRAIN_DATA, load_module, load_script
 from test_multi_turn_template import CHANGES
 
-from programs.selfcheck.conversation_checks import (
-    FORGETFUL,
-    turn_ids,
-    turn_mask,
-    turn_rewards,
-    turn_state,
-    turn_template,
-)
-from programs.selfcheck.partial import load_trainer
-from programs.selfcheck.subject import Subject
+from programs.selfcheck.conversation_checks import TURN_CHECKS
+from programs.selfcheck.loading import load_trainer
 
 PAGE, PPO = ROOT / "templates" / "multi_turn.py", SCRIPTS / "ppo_train.py"
 SECOND_ATTEMPT = f"{ROOT / 'examples' / 'environments.py'}:SecondAttempt"
-CHECKS = (turn_template, turn_ids, turn_mask, turn_rewards, turn_state)
-NAMES = {check.__name__ for check in CHECKS}
+NAMES = {check.__name__ for check in TURN_CHECKS}
+# drops what was thought in all answers, put before a template's own text
+FORGETFUL = (
+    "{%- set kept = namespace(messages=[]) -%}{%- for m in messages -%}{%- if m.role == 'assistant' and m.content is "
+    "string -%}{%- set kept.messages = kept.messages + [dict(m, content=m.content.split('</think>')[-1].lstrip())] -%}"
+    "{%- else -%}{%- set kept.messages = kept.messages + [m] -%}{%- endif -%}{%- endfor -%}"
+    "{%- set messages = kept.messages -%}"
+)
 
 
 @pytest.fixture(scope="module")
@@ -66,10 +64,9 @@ def results(trainer, *flags) -> dict[str, tuple]:
         trainer.module.load_models = lambda config: page_models()
     assert not trainer.parse([*flags])
     trainer.load()
-    subject = Subject(trainer, [])
-    for check in CHECKS:
+    for check in TURN_CHECKS:
         try:
-            found[check.__name__] = check(subject)
+            found[check.__name__] = check(trainer)
         except (Exception, SystemExit) as error:
             found[check.__name__] = False, f"{type(error).__name__}: {error}"
     return found
@@ -87,21 +84,12 @@ def test_the_page_passes_and_says_what_it_saw(inputs):
     found = results(PAGE, *inputs)
     assert all(passed for passed, _ in found.values()), found
     assert "9 answers of 4 conversations are as sampled; 9 of them, encoded anew, are other ids" in found["turn_ids"][1]
-    assert "drops what was thought is refused" in found["turn_template"][1]
 
 
 @pytest.mark.parametrize("start", CHANGES)
 def test_a_listed_change_of_the_page_passes(inputs, tmp_path, start):
     found = results(edited(tmp_path, CHANGES[start]), *inputs)
     assert all(passed for passed, _ in found.values()), found
-
-
-def test_another_name_for_the_look_at_the_template_passes(inputs, tmp_path):
-    """A copy may look at the template in its rollout, under a name of its own."""
-    played = "    talks = play(config, models, make, rows, greedy)\n"
-    pairs = [("    check_template(models)\n", ""), ("def check_template(models):", "def look(models):")]
-    pairs.append((played, f"    look(models)\n{played}"))
-    assert not failed(results(edited(tmp_path, pairs), *inputs))
 
 
 def test_a_trainer_that_plays_one_conversation_after_another_passes(inputs, tmp_path):
@@ -125,21 +113,21 @@ def ppo(inputs):
         [*inputs, "--eval_data", inputs[3], "--allow_overlap", "--max_new_tokens", "12", "--device", "cpu"]
     )
     trainer.load()
-    return Subject(trainer, [])
+    return trainer
 
 
 def test_ppo_train_passes(ppo):
-    found = {check.__name__: check(ppo) for check in CHECKS}
+    found = {check.__name__: check(ppo) for check in TURN_CHECKS}
     assert all(passed for passed, _ in found.values()), found
-    scores, parts = ppo.trainer.scores([])
+    scores, parts = ppo.scores([])
     assert set(parts) == {"environment"} and set(scores) <= {0.0, 0.5, 1.0} and len(scores) == 8
 
 
 def test_a_template_that_takes_tools_only_is_no_fault(ppo, monkeypatch):
     """The conversations of the checks need a reply, which the run does not."""
-    monkeypatch.setattr(type(ppo.trainer), "talks", False)
+    monkeypatch.setattr(type(ppo), "talks", False)
     monkeypatch.setattr(ppo.models.tokenizer, "chat_template", FORGETFUL + ppo.models.tokenizer.chat_template)
-    for check in CHECKS:
+    for check in TURN_CHECKS:
         passed, text = check(ppo)
         assert passed is None and text.startswith("checked with an environment that replies, for which the chat templ")
 
@@ -248,16 +236,6 @@ FAULTS = {
             )
         ],
     ),
-    "a template that drops thoughts is not noticed": (
-        {"turn_template"},
-        r"a template that drops what was thought is not noticed: turn 3 of conversation 1 goes on from '.*<think>Th",
-        [(COMPARED, "if False:")],
-    ),
-    "nothing looks at the template": (
-        {"turn_template"},
-        r"^check_template is there, but nothing calls it",
-        [("    check_template(models)\n", "")],
-    ),
     "an answer that was cut off has no end": (
         {"turn_template"},
         r"turn 3 of conversation 1 goes on from '.*where the template writes '.*<\|end\|><\|user\|>",
@@ -278,10 +256,6 @@ PPO_FAULTS = {
     "leaked words of the environment": (
         "turn_mask",
         [("conversation.response_mask += [0] *", "conversation.response_mask += [1] *")],
-    ),
-    "a template that drops thoughts is not noticed": (
-        "turn_template",
-        [("    fault = problem(bridge)\n", '    fault = ""\n')],
     ),
 }
 
@@ -313,10 +287,3 @@ def test_a_template_that_the_page_refuses_is_bad_input(inputs, tmp_path, capsys)
     file.write_text(FORGETFUL + file.read_text(encoding="utf-8"))
     assert load_script("selfcheck").main([str(PAGE), *inputs, "--model", str(tmp_path / "model")]) == 2
     assert "error: chat template: it writes" in capsys.readouterr().err
-
-
-def test_conversations_leave_nothing_behind(inputs, tmp_path, monkeypatch):
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr("tempfile.tempdir", None)
-    results(PAGE, *inputs)
-    assert not [*tmp_path.iterdir()]

@@ -296,7 +296,7 @@ def test_selfcheck_runs_the_network_as_the_trainer_does(monkeypatch):
     monkeypatch.setattr(ppo, "accumulate_gradients", look)
     trainer = selfcheck.ScriptsTrainer(ppo, ())
     trainer.config, trainer.models = config, models
-    trainer.gradients({}, 0)
+    trainer.gradients({})
     assert seen == {(True, True), (False, False)}
     assert not any(module.training for module in models.policy.modules()), "and leaves it"
 

@@ -29,53 +29,31 @@ from parts.rewards.user_code import REWARD_STATE
 ROWS = [{"prompt": "a", "columns": {"answer": ["b"], "tests": {"x": [1]}}}] * 2
 GIVEN = ROWS, ["b", "c"], [[1], [2]]
 
-STATE = {
-    "folder": os.getcwd,
-    "environment": lambda: os.environ.get("HTTP_PROXY_OF_A_REWARD"),
-    "arguments": lambda: sys.argv[:],
-    "stdout": lambda: (sys.stdout, sys.stdout.closed),
-    "SIGTERM": lambda: signal.getsignal(signal.SIGTERM),
-    "warnings": lambda: warnings.filters[:],
-    "logging": lambda: logging.root.manager.disable,
-    "timeout": socket.getdefaulttimeout,
-    "locale": lambda: locale.setlocale(locale.LC_ALL),
-    "umask": lambda: [os.umask(0o22), os.umask(0o22)][0],
-    "collection": gc.isenabled,
-    "numpy": np.geterr,
-    "dtype": torch.get_default_dtype,
-    "gradients": torch.is_grad_enabled,
-    "device": torch.get_default_device,
-    "determinism": torch.are_deterministic_algorithms_enabled,
-    "threads": torch.get_num_threads,
-    "anomalies": torch.is_anomaly_enabled,
-    "rmtree": lambda: shutil.rmtree,
-    "sleep": lambda: time.sleep,
-    "open": lambda: builtins.open,
-    "dumps": lambda: json.dumps,
-}
-HARM = {
-    "folder": "os.chdir('/')",
-    "environment": "os.environ['HTTP_PROXY_OF_A_REWARD'] = 'x'",
-    "arguments": "sys.argv = ['x']",
-    "stdout": "sys.stdout = open(os.devnull, 'w')",
-    "SIGTERM": "signal.signal(signal.SIGTERM, signal.SIG_IGN)",
-    "warnings": "warnings.simplefilter('error')",
-    "logging": "logging.disable(logging.CRITICAL)",
-    "timeout": "socket.setdefaulttimeout(0.1)",
-    "locale": "locale.setlocale(locale.LC_ALL, 'C.UTF-8' if locale.setlocale(locale.LC_ALL) == 'C' else 'C')",
-    "umask": "os.umask(0o777)",
-    "collection": "gc.disable()",
-    "numpy": "np.seterr(all='raise')",
-    "dtype": "torch.set_default_dtype(torch.float64)",
-    "gradients": "torch.set_grad_enabled(False)",
-    "device": "torch.set_default_device('meta')",
-    "determinism": "torch.use_deterministic_algorithms(True)",
-    "threads": "torch.set_num_threads(3)",
-    "anomalies": "torch.autograd.set_detect_anomaly(True)",
-    "rmtree": "shutil.rmtree = None",
-    "sleep": "time.sleep = None",
-    "open": "builtins.open = None",
-    "dumps": "json.dumps = None",
+HARM = {  # what of the process: (its state, code that changes it)
+    "folder": (os.getcwd, "os.chdir('/')"),
+    "environment": (lambda: os.environ.get("OF_A_REWARD"), "os.environ['OF_A_REWARD'] = 'x'"),
+    "arguments": (lambda: sys.argv[:], "sys.argv = ['x']"),
+    "stdout": (lambda: (sys.stdout, sys.stdout.closed), "sys.stdout = open(os.devnull, 'w')"),
+    "SIGTERM": (lambda: signal.getsignal(signal.SIGTERM), "signal.signal(signal.SIGTERM, signal.SIG_IGN)"),
+    "warnings": (lambda: warnings.filters[:], "warnings.simplefilter('error')"),
+    "logging": (lambda: logging.root.manager.disable, "logging.disable(logging.CRITICAL)"),
+    "timeout": (socket.getdefaulttimeout, "socket.setdefaulttimeout(0.1)"),
+    "locale": (
+        lambda: locale.setlocale(locale.LC_ALL),
+        "locale.setlocale(locale.LC_ALL, 'C.UTF-8' if locale.setlocale(locale.LC_ALL) == 'C' else 'C')",
+    ),
+    "umask": (lambda: [os.umask(0o22), os.umask(0o22)][0], "os.umask(0o777)"),
+    "collection": (gc.isenabled, "gc.disable()"),
+    "numpy": (np.geterr, "np.seterr(all='raise')"),
+    "dtype": (torch.get_default_dtype, "torch.set_default_dtype(torch.float64)"),
+    "gradients": (torch.is_grad_enabled, "torch.set_grad_enabled(False)"),
+    "device": (torch.get_default_device, "torch.set_default_device('meta')"),
+    "determinism": (torch.are_deterministic_algorithms_enabled, "torch.use_deterministic_algorithms(True)"),
+    "anomalies": (torch.is_anomaly_enabled, "torch.autograd.set_detect_anomaly(True)"),
+    "rmtree": (lambda: shutil.rmtree, "shutil.rmtree = None"),
+    "sleep": (lambda: time.sleep, "time.sleep = None"),
+    "open": (lambda: builtins.open, "builtins.open = None"),
+    "dumps": (lambda: json.dumps, "json.dumps = None"),
 }
 IMPORTS = (
     "import builtins, gc, json, locale, logging, os, shutil, signal, socket, sys, time, warnings\n"
@@ -95,30 +73,23 @@ def fresh_state(monkeypatch):
     monkeypatch.setattr(REWARD_STATE, "changed", {})
 
 
-# only the main thread may set the handlers of signals
-@pytest.mark.parametrize(
-    ("name", "where"),
-    [
-        (name, where)
-        for name in HARM
-        for where in ("import", "call", "async")
-        # a number of threads, once set, changes the last digits of sums in the tests that follow
-        if (name, where) != ("SIGTERM", "async") and name != "threads"
-    ],
-)
-def test_what_a_reward_changes_of_the_process_is_its_own(name, where, tmp_path):
-    before = STATE[name]()
-    body = "pass" if where == "import" else HARM[name]
-    kind = "async def" if where == "async" else "def"
-    code = (
-        IMPORTS + (HARM[name] if where == "import" else "") + f"\n{kind} f(completion):\n    {body}\n    return 1.0\n"
-    )
-    reward = loaded(tmp_path, code)
-    assert STATE[name]() == before
-    for _ in range(2):
-        assert reward(*GIVEN)[0] == [1.0, 1.0]
-        if not (where == "async" and name in ("gradients", "device")):  # the loop's thread has its own
-            assert STATE[name]() == before
+@pytest.mark.parametrize("name", HARM)
+def test_what_a_reward_changes_of_the_process_is_its_own(name, tmp_path):
+    state, harm = HARM[name]
+    before = state()
+    for where in ("import", "call", "async"):
+        if (name, where) == ("SIGTERM", "async"):
+            continue  # only the main thread may set the handlers of signals
+        body, kind = "pass" if where == "import" else harm, "async def" if where == "async" else "def"
+        top = harm if where == "import" else ""
+        code = f"{IMPORTS}{top}\n{kind} f(completion):\n    {body}\n    return 1.0\n"
+        reward = loaded(tmp_path, code, f"of_{where}")
+        assert state() == before
+        for _ in range(2):
+            assert reward(*GIVEN)[0] == [1.0, 1.0]
+            if not (where == "async" and name in ("gradients", "device")):  # the loop's thread has its own
+                assert state() == before
+        REWARD_STATE.changed.clear()
 
 
 def test_a_reward_keeps_what_it_has_changed(tmp_path):
@@ -276,7 +247,7 @@ def test_a_reward_that_changes_its_columns_spoils_no_other_completion(tmp_path):
 
 NASTY = (
     IMPORTS
-    + "\n".join(HARM[name] for name in HARM if name not in ("device", "open", "umask"))
+    + "\n".join(HARM[name][1] for name in HARM if name not in ("device", "open", "umask"))
     + """
 
 def f(prompts, completions, **kwargs):

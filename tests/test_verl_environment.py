@@ -188,9 +188,8 @@ class Server:
         turn = sum(name == request_id for name, _ in self.asked)
         self.asked.append((request_id, sampling_params["max_tokens"]))
         ids = answer_ids(self.tokenizer, SCRIPTS[question][turn])
-        found = types.SimpleNamespace(token_ids=ids, log_probs=[-1.0 - turn] * len(ids), num_preempted=turn or None)
-        found.routed_experts, found.extra_fields = None, {"min_global_steps": turn, "max_global_steps": turn}
-        return found
+        fields = {"min_global_steps": turn, "max_global_steps": turn}
+        return types.SimpleNamespace(token_ids=ids, log_probs=[-1.0 - turn] * len(ids), extra_fields=fields)
 
 
 def played(settings, rows: list[dict], tokenizer, penalties=None) -> list[tuple]:
@@ -282,10 +281,7 @@ def test_player_gives_the_tokens_and_scores_of_play(job, settings):
     assert [told["tool/failure_frac"] for *_, told in found] == [0.0, 0.0, 1 / 3, 1 / 2]
     assert [told["rollout/turns_mean"] for *_, told in found] == [2, 1, 4, 3]
     first, last = found[0][1], found[2][1]
-    assert first.fields == {"min_global_steps": 0, "max_global_steps": 1} and (first.preempted, last.preempted) == (
-        1,
-        6,
-    )
+    assert first.fields == {"min_global_steps": 0, "max_global_steps": 1} and last.seconds > 0
 
 
 def test_a_tool_that_waits_holds_nobody_up(job, settings, monkeypatch):
@@ -328,8 +324,6 @@ def test_gathering_hands_on_what_waits_together_and_what_fails():
 
 REFUSED = {
     "MIXED --turn_baseline=turn": "verl's estimators compare whole conversations",
-    "MIXED --algorithm=gdpo": "old trainer",
-    "MIXED --algorithm=remax": "old trainer",
     "MIXED --max_conversation_tokens=99": "expected room for a prompt and an answer",
     "MIXED --max_turns=12": "expected at most the model's 1024",
     "Nothing": "has no 'Nothing'",

@@ -28,11 +28,12 @@ def rows() -> list[tuple[str, str, str, str]]:
                 continue  # an option that nobody had on, or a deprecation; "gone" is a row of its own
             now = "gone" if after.get("gone") else f"`{after['default']}`"
             result.append((f"TRL {after['since']}", f"`{name}`", f"`{before['default']}`", now))
-    for entry in json.loads((Path(__file__).with_name("silent_changes.json")).read_text(encoding="utf-8")):
-        names = {"trl": "TRL", "verl": "verl", "transformers": "transformers"}
-        settings = ", ".join(f"`{key}={value}`" for key, value in entry["settings"].items())
-        now = entry["new"] + (f"; as before: {settings}" if settings else "; no setting")
-        result.append((f"{names[entry['package']]} {entry['since']}", entry["what"], entry["old"], now))
+    for entry in json.loads((TABLES / "by_hand.json").read_text(encoding="utf-8")).values():
+        if "what" in entry:
+            package = "" if " " in entry["since"] else {"verl": "verl "}.get(entry.get("package"), "TRL ")
+            setting = entry.get("as_before") or ("setting" in entry and f"{entry['setting']}={entry['value']}")
+            now = entry["otherwise"] + (f"; as before: `{setting}`" if setting else "; no setting")
+            result.append((package + entry["since"], entry["what"], entry["why"], now))
     return sorted(result, key=lambda row: (row[0].split()[0] != "TRL", row[0].split()[0], version(row[0])))
 
 

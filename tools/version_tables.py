@@ -8,10 +8,10 @@
 The wheels of all minor versions are downloaded into a folder and parsed; nothing of them is installed or run.
 
 - `trl_changes.json`: "configs" (fields and their defaults), "trainers" (arguments; "<required>" without default),
-  "modules" (where a class is imported from), "transformers" (the minor versions that a TRL version allows, up to the
-  newest of its day). The entries of TrainingArguments count in versions of transformers; a field that a TRL config
-  does not list is that of TrainingArguments.
-- `verl_changes.json`: the leaf keys of ppo_trainer.yaml.
+  "modules" (where a class is imported from), "exports" (what `from trl import` finds in the newest), "transformers"
+  (the minor versions that a TRL version allows, up to the newest of its day). The entries of TrainingArguments count
+  in versions of transformers; a field that a TRL config does not list is that of TrainingArguments.
+- `verl_changes.json`: the leaf keys of ppo_trainer.yaml that changed or are gone.
 
 An entry is there from "since" on; "gone" names the first version without it. What never changed since its class
 appeared is left out. A default is a JSON value, or {"expr": source} where it is no literal.
@@ -212,6 +212,13 @@ def modules(sources: Sources) -> dict[str, str]:
     return result
 
 
+def exports(sources: Sources) -> list[str]:
+    """What `from trl import` finds."""
+    nodes = ast.walk(ast.parse(sources.text("trl/__init__.py")))
+    texts = {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    return sorted(text for text in texts if text.isidentifier() and not text.startswith("_"))
+
+
 def changes(versions: dict[str, dict], key: str = "default", renamed: dict | None = None, kept=()) -> dict[str, list]:
     """{name: its entries} of what changed over {version: {name: value}}; a version without any name is left out."""
     present = {number: values for number, values in versions.items() if values}
@@ -269,6 +276,7 @@ def trl_tables(trl: dict[str, Sources], transformers: dict[str, Sources]) -> dic
     return {
         "versions": list(trl),
         "transformers": transformers_of,
+        "exports": exports(trl[newest_trl]),
         "modules": changes({number: modules(sources) for number, sources in trl.items()}, "at"),
         "trainers": {name: table for name, table in trainers.items() if table},
         "configs": {"TrainingArguments": base, **configs},
@@ -348,6 +356,8 @@ def outdated() -> list[str]:
         for name in CONFIGS:
             actual[name] = (base if classes.inherits(name, "TrainingArguments") else {}) | classes.fields(name)
         actual |= {name: classes.arguments(name) for name in TRAINERS} | {"TrainingArguments": base}
+        if trl["exports"] != exports(installed["trl"]):
+            return ["exports: the table is not what the installed trl has"]
     if "verl" in installed:
         tables["verl"] = json.loads((FOLDER / "verl_changes.json").read_text(encoding="utf-8"))["keys"]
         actual["verl"] = verl_keys(installed["verl"])
@@ -374,11 +384,12 @@ def main() -> int:
         parser.error("got no --cache; expected a folder for the wheels; try --cache /tmp/wheels")
     args.cache.mkdir(parents=True, exist_ok=True)
     packages = {package: wheels(package, args.cache) for package in OLDEST}
+    keys = changes({n: verl_keys(s) for n, s in packages["verl"].items()}, renamed=RENAMED["verl"])
     tables = {
         "trl_changes.json": trl_tables(packages["trl"], packages["transformers"]),
         "verl_changes.json": {
             "versions": list(packages["verl"]),
-            "keys": changes({n: verl_keys(s) for n, s in packages["verl"].items()}, renamed=RENAMED["verl"]),
+            "keys": {name: entries for name, entries in keys.items() if len(entries) > 1},
         },
     }
     for name, content in tables.items():

@@ -10,7 +10,7 @@ import pytest
 import torch
 from conftest import TINY_LM, TRAIN_DATA, load_module
 from omegaconf import open_dict
-from verl_helpers import EXAMPLES, PLUGIN, compose, verl_rows, write_prompts
+from verl_helpers import EXAMPLES, compose, verl_rows, write_prompts
 
 PROMPT = "<|user|>{}<|end|><|assistant|>"
 
@@ -96,17 +96,6 @@ def test_curriculum_sorts_by_difficulty(tokenizer, parquet):
     for override, message in [("data.shuffle=True", "got data.shuffle=True"), ("+data.difficulty_key=level", "level")]:
         with pytest.raises(ValueError, match=message):
             dataset(tokenizer, *parquet, *CURRICULUM, override)
-
-
-def test_blur_moves_a_row_no_further_than_its_share():
-    order = example("curriculum_dataset").curriculum_order
-    rank = np.argsort(order(np.arange(1000)[::-1], 0.0))  # place of each row
-    assert (rank == np.arange(1000)[::-1]).all()
-    # (1 - b) r + b u: two rows can only change places if their ranks differ by less than b / (1 - b)
-    place = order(np.arange(1000), 0.1)
-    early = np.maximum.accumulate(place)
-    assert 50 < (early - place).max() < 1000 / 9 + 1
-    assert abs(np.corrcoef(order(np.arange(1000), 1.0), np.arange(1000))[0, 1]) < 0.1
 
 
 # ------------------------------------------------------------------------------------------------ dynamic generation
@@ -249,26 +238,11 @@ def test_feedback_agent_ends(tokenizer, texts, turns, score, taken):
     assert (out.reward_score, out.num_turns, len(asked)) == (score, 2 * taken, taken)
 
 
-def test_the_agents_tool_sees_special_tokens_but_for_the_end(tokenizer):
-    visible, ids = example("feedback_agent").visible_text, tokenizer.encode("5<|user|>6<|end|>")
-    assert (visible(tokenizer, ids), visible(tokenizer, ids[:-1]), visible(tokenizer, [])) == ("5<|user|>6",) * 2 + (
-        "",
-    )
-
-
 def test_feedback_agent_stays_within_the_response_length(tokenizer):
     out, asked = converse(tokenizer, "4" * 10, "5", room=20)  # the tool's message does not fit
     assert len(asked) == 1 and len(out.response_ids) == len(out.response_mask) == len(out.response_logprobs) == 11
     out, _ = converse(tokenizer, "4" * 90, room=20)
     assert len(out.response_ids) == 20 and set(out.response_mask) == {1}
-
-
-@pytest.mark.parametrize(
-    "text, verdict",
-    [("5", "right"), ("4 or 6", "too large"), ("-5", "too small"), ("", "no number"), ("<answer>05</answer>", "right")],
-)
-def test_judge_number(text, verdict):
-    assert example("feedback_agent").judge_number(text, "5") == verdict
 
 
 # ------------------------------------------------------------------------------------------------ numerics
@@ -384,71 +358,3 @@ def test_budget_reward_manager(tokenizer, tmp_path):
     assert scored(tokenizer, texts[:1], *options, "+reward.reward_kwargs.budget=4", kwargs)[0]["reward_score"] == 1.5
     with pytest.raises(ValueError, match=r"got no reward.reward_kwargs.budget"):
         scored(tokenizer, texts, *options)
-
-
-# ------------------------------------------------------------------------------------------------ the plug-in's rollout
-
-
-@pytest.fixture
-def server():
-    rollout = load_module(PLUGIN / "verl_cpu_rollout.py", "verl_cpu_rollout")
-    return rollout.HFServer(str(TINY_LM), SimpleNamespace(seed=0, prompt_length=32, response_length=24))
-
-
-def ask(server, tokenizer, prompts, **params):
-    """Ask for all prompts at once, as agent loops do; returns the outputs."""
-
-    async def run():
-        requests = [tokenizer.encode(PROMPT.format(text)) for text in prompts]
-        return await asyncio.gather(*(server.generate("", prompt_ids=r, sampling_params=params) for r in requests))
-
-    return asyncio.run(run())
-
-
-def test_rollout_is_greedy_as_transformers_is(server, tokenizer):
-    prompts = ["35+59=", "2+3=", "100+1="]
-    for text, out in zip(prompts, ask(server, tokenizer, prompts, temperature=0), strict=True):
-        ids = torch.tensor([tokenizer.encode(PROMPT.format(text))])
-        alone = server.model.generate(ids, do_sample=False, max_new_tokens=24)[0, ids.shape[1] :].tolist()
-        assert out.token_ids == alone and out.log_probs is None and out.stop_reason == "completed"
-
-
-def test_rollout_reports_the_logprobs_of_its_tokens_in_batches_of_any_lengths(server, tokenizer):
-    prompts = ["35+59=", "2+3=", "100+1=", "7"] * 4
-    outs = ask(server, tokenizer, prompts, temperature=0.7, logprobs=True, max_tokens=10)
-    assert all(len(out.token_ids) == 10 or out.token_ids[-1] == tokenizer.eos_token_id for out in outs)
-    for text, out in zip(prompts, outs, strict=True):
-        prompt = tokenizer.encode(PROMPT.format(text))
-        with torch.no_grad():
-            logits = server.model(torch.tensor([prompt + out.token_ids])).logits[0, len(prompt) - 1 : -1]
-        expected = torch.log_softmax(logits / 0.7, -1).gather(1, torch.tensor(out.token_ids)[:, None])[:, 0]
-        torch.testing.assert_close(torch.tensor(out.log_probs), expected, atol=1e-4, rtol=0)
-        assert tokenizer.eos_token_id not in out.token_ids[:-1]
-
-
-def test_rollout_samples_what_the_model_says(server, tokenizer):
-    outs = ask(server, tokenizer, ["35+59="] * 2000, temperature=1.0, max_tokens=1)
-    with torch.no_grad():
-        logits = server.model(torch.tensor([tokenizer.encode(PROMPT.format("35+59="))])).logits[0, -1]
-    expected = torch.softmax(logits, -1)
-    counts = torch.bincount(torch.tensor([out.token_ids[0] for out in outs]), minlength=len(expected)) / 2000
-    assert (counts - expected).abs().max() < 6 * 0.5 / math.sqrt(2000)  # six standard deviations
-
-
-def test_rollout_refuses_what_it_cannot_do_and_weights_it_does_not_know(server, tokenizer):
-    with pytest.raises(ValueError, match="expected top_p=1 and top_k=-1"):
-        ask(server, tokenizer, ["1+1="], top_p=0.9)
-    state = dict(server.model.state_dict())
-    asyncio.run(server.update_weights({k: v.clone() for k, v in state.items() if k != "lm_head.weight"}, 3))
-    assert server.global_steps == 3
-    with pytest.raises(ValueError, match="unknown weights"):
-        asyncio.run(server.update_weights({"nothing": torch.ones(1), **state}))
-    state.pop("model.norm.weight")
-    with pytest.raises(ValueError, match=r"none for .*model.norm.weight"):
-        asyncio.run(server.update_weights(state))
-
-
-def test_every_example_is_short():
-    files = sorted(EXAMPLES.glob("*.py"))
-    assert len(files) == 7
-    assert {file.name: n for file in files if (n := len(file.read_text().splitlines())) >= 80} == {}

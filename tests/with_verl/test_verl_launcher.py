@@ -47,9 +47,8 @@ def data(tmp_path_factory):
 
 def layout(**changes):
     """A job whose files lie in /job."""
-    given = {"folder": "/job", "output": "/out", "hydra": "/out/hydra", "template": None, "held_out": True, "cpus": 16}
-    given |= {"reward_weights": {"right": 1.0, "tidy_2": 0.2}, "parameters": 7e9, "columns": []}
-    return launcher.Layout(**(given | changes))
+    given = {"folder": "/job", "output": "/out", "template": None, "held_out": True, "cpus": 16, "columns": []}
+    return launcher.Layout(**(given | {"parameters": 7e9} | changes))
 
 
 def composed(*flags, **changes):
@@ -65,16 +64,15 @@ def composed(*flags, **changes):
 
 VARIANTS = [
     [],
-    ["--backend=megatron", "--precision=bf16", "--gradient_checkpointing", "--offload=all", "--lora_rank=8"],
-    ["--mismatch=icepop", "--lora_rank=8", "--lr_schedule=cosine", "--sequence_parallel=2"],
+    ["--mismatch=icepop", "--lora_rank=8", "--lr_schedule=cosine", "--sequence_parallel=2", "--offload=all"],
     ["--kl_coef=0.02", "--kl_in=loss", "--kl_estimator=k3_ratio", "--minibatches=1", "--ppo_epochs=1"],
 ]
+PRESETS = [name for name in launcher.PRESETS if name not in ("gdpo", "remax")]
 
 
-@pytest.mark.parametrize("number", range(len(launcher.PRESETS)), ids=list(launcher.PRESETS))
+@pytest.mark.parametrize("number", range(len(PRESETS)), ids=PRESETS)
 def test_every_preset_composes_and_passes_verls_validation(number):
-    flags = VARIANTS[number % len(VARIANTS)]
-    found = composed("--algorithm", list(launcher.PRESETS)[number], *flags)
+    found = composed("--algorithm", PRESETS[number], *VARIANTS[number % len(VARIANTS)])
     assert launcher.config_findings(found) == []
 
 
@@ -87,10 +85,8 @@ def test_values_arrive_as_they_were_meant():
     ]
     found, refused = launcher.compose_config([*launcher.make_overrides(config, layout()), *extra])
     assert not refused and [found.trainer[f"text_{i}"] for i in range(len(texts))] == texts
-    found = composed("--mismatch=icepop", "--algorithm=gdpo")
+    found = composed("--mismatch=icepop")
     assert found.algorithm.rollout_correction.rollout_is_threshold == "0.5_2.0"
-    assert list(found.algorithm.gdpo_reward_keys) == ["right", "tidy_2"]
-    assert list(found.algorithm.gdpo_reward_weights) == [1.0, 0.2]
     assert found.actor_rollout_ref.actor.optim.override_optimizer_config == {"eps": 1e-8}
 
 
@@ -109,35 +105,23 @@ def test_adam_and_precision_reach_what_verl_builds():
     for part, weights in ((actor.fsdp_config, "fp32"), (ref.fsdp_config, "fp16"), (found.critic.fsdp, "fp32")):
         engine = omega_conf_to_dataclass(part)
         assert (engine.mixed_precision["param_dtype"], engine.model_dtype) == ("fp16", weights)
-    found = composed("--backend=megatron", "--precision=fp16", *adam)
-    actor, ref = found.actor_rollout_ref.actor, found.actor_rollout_ref.ref
-    for optim in (actor.optim, found.critic.optim):
-        assert optim.override_optimizer_config == {"adam_eps": 1e-6, "adam_beta2": 0.95}
-    assert {part.dtype for part in (actor.megatron, ref.megatron, found.critic.megatron)} == {"float16"}
 
 
 def test_an_engine_reads_each_key_that_we_give_it():
     """verl's configuration has keys that no engine reads, such as FSDP's `dtype`."""
     import verl
 
-    folder, seen = Path(verl.__file__).parent / "workers" / "engine", set()
-    variants = [[], ["--backend=megatron", "--precision=bf16", "--gradient_checkpointing"]]
-    configs = [launcher.parse_config(["--print", "--sequence_parallel=2", *flags]) for flags in variants]
-    for key in (o.key for config in configs for o in launcher.make_overrides(config, layout())):
-        if match := re.search(r"\.(fsdp|megatron)(?:_config)?\.(\w+)", key):
-            code = "".join(path.read_text() for path in folder.joinpath(match[1]).glob("*.py"))
-            seen.add(match[1])
-            assert f"engine_config.{match[2]}" in code, key
-    assert seen == {"fsdp", "megatron"}
+    code = "".join(path.read_text() for path in Path(verl.__file__).parent.joinpath("workers/engine/fsdp").glob("*.py"))
+    overrides = launcher.make_overrides(launcher.parse_config(["--print", "--sequence_parallel=2"]), layout())
+    names = [match[1] for o in overrides if (match := re.search(r"\.fsdp(?:_config)?\.(\w+)", o.key))]
+    assert len(names) > 10 and [name for name in names if f"engine_config.{name}" not in code] == []
 
 
-def test_an_unknown_key_is_named_with_its_origin():
-    texts = ["trainer.total_epoch=3", "data.seed=3", "data.x=[1", "+data.new=1", "nothing.at.all=2"]
-    config = launcher.parse_config(["--print", *(f"--override={text}" for text in texts)])
-    found, refused = launcher.compose_config(launcher.make_overrides(config, layout()))
-    assert found.data.seed == 3 and len(refused) == 3
-    for text in (texts[0], texts[2], texts[4]):
-        assert sum(f"got {text} (from override)" in line for line in refused) == 1
+def test_a_value_that_hydra_refuses_is_named_with_its_origin():
+    for text in ("data.x=[1", "nothing.at.all=2"):
+        config = launcher.parse_config(["--print", f"--override={text}"])
+        found, [refused] = launcher.compose_config(launcher.make_overrides(config, layout()))
+        assert found is None and f"got {text} (from override), which verl refuses" in refused
 
 
 def test_verl_takes_every_trap_without_a_word():
@@ -306,35 +290,6 @@ def test_overrides_by_hand_are_composed_and_validated(tmp_path, capsys):
             assert sum(words in finding for finding in report["findings"]) == 1, (words, report["findings"])
 
 
-LOSS_PRESETS = ["ppo", "dr_grpo", "gspo", "cispo", "sapo", "gmpo", "dppo_tv", "gpg"]
-
-
-@pytest.mark.parametrize("preset", LOSS_PRESETS)
-def test_loss_of_a_preset_is_ours(preset):
-    from verl.trainer.ppo.core_algos import get_policy_loss_fn
-    from verl.utils.config import omega_conf_to_dataclass
-
-    flags = ["--algorithm", preset, "--max_new_tokens", "9"]
-    actor = omega_conf_to_dataclass(composed(*flags).actor_rollout_ref.actor)
-    actor.global_batch_info["loss_scale_factor"] = actor.loss_scale_factor
-    torch.manual_seed(1)
-    old = torch.randn(6, 7) - 2
-    new = (old + 0.3 * torch.randn(6, 7)).requires_grad_()
-    mask = (torch.arange(7) < torch.tensor([7, 1, 3, 5, 7, 2])[:, None]).float()
-    advantages = torch.randn(6, 1).expand(6, 7) * mask
-    loss = get_policy_loss_fn(actor.policy_loss.loss_mode)
-    theirs, _ = loss(old, new, advantages, mask, actor.loss_agg_mode, actor)
-    config = ppo.parse_config(flags)
-    twin = new.detach().clone().requires_grad_()
-    given = {"logprobs": twin, "old_logprobs": old, "advantages": advantages, "mask": mask, "config": config}
-    per_token, _ = ppo.LOSSES[config.loss](**given)
-    weights = ppo.token_weights(mask, config, mask.sum(), len(mask))
-    (per_token * weights).sum().backward()
-    theirs.backward()
-    torch.testing.assert_close(theirs.detach(), (per_token * weights).sum().detach(), rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(new.grad, twin.grad, rtol=1e-5, atol=1e-6)
-
-
 def test_our_estimators_are_registered_once_and_are_ours():
     from verl.trainer.ppo.core_algos import get_adv_estimator_fn
 
@@ -355,13 +310,9 @@ def test_our_estimators_are_registered_once_and_are_ours():
 MEDIAN = """from middle import middle_of
 
 
-def median(scores, groups, mask=None, **_):
+def median(scores, groups, config, mask=None, **_):
     assert mask.shape == (len(scores), mask.shape[1]) and mask.dtype == scores.dtype
-    return scores - middle_of(scores, groups)
-
-
-def sized(scores, config):
-    return scores * config.group_size
+    return (scores - middle_of(scores, groups)) * config.group_size / 8
 
 
 def clipped(logprobs, old_logprobs, advantages, config):
@@ -373,14 +324,6 @@ def clipped(logprobs, old_logprobs, advantages, config):
 
 def marked(logprobs, advantages, mask):
     return -advantages * logprobs, 0.25 * mask
-
-
-def needy(scores, values):
-    return scores
-
-
-def lost(logprobs, values):
-    return logprobs
 """
 MIDDLE = """import torch
 
@@ -431,17 +374,7 @@ def registered_by(module: Path, name: str, registry: str, monkeypatch) -> dict:
     return getattr(core_algos, registry)
 
 
-def test_an_estimator_of_ones_own_takes_the_settings(median, tmp_path, monkeypatch):
-    flags = ["--print", "--algorithm=grpo", "--group_size=4", f"--advantage={median.replace(':median', ':sized')}"]
-    job, _ = launcher.prepare_job(launcher.parse_config([*flags, f"--output_dir={tmp_path}/out"]))
-    hooks = Path(job.folder) / "verl_hooks.py"
-    estimate = registered_by(hooks, "hooks_with_sized", "ADV_ESTIMATOR_REGISTRY", monkeypatch)["own_ours"]
-    got, _ = estimate(token_level_rewards=torch.eye(2), response_mask=torch.ones(2, 2), index=np.array(["a", "b"]))
-    assert got.tolist() == [[4.0, 4.0], [4.0, 4.0]]
-
-
-@pytest.mark.parametrize("mode", ["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"])
-@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(("mode", "weighted"), [("token-mean", True), ("seq-mean-token-sum-norm", False)])
 def test_a_loss_of_ones_own_is_that_of_verl_in_value_gradient_and_metrics(
     mode, weighted, median, tmp_path, monkeypatch
 ):
@@ -579,19 +512,7 @@ def test_a_failed_prompt_ends_the_run_with_the_rewards_own_words(queue, tmp_path
         buffer.sample(1, "train", 2)
 
 
-def test_verls_own_buffer_trains_on_the_survivors(queue, monkeypatch):
-    """The trap itself: what StrictReplayBuffer is there for."""
-    from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
-
-    _, put, _ = queue
-    put("a", [1.0, 0.0])
-    put("b", [1.0], status="failure")
-    plain = ReplayBuffer("sync", {}, 8, "drop", {}, poll_interval=0.01)
-    batch, _ = plain.sample(1, "train", 2)
-    assert sorted(batch.keys) == ["a_0_0", "a_1_0", "b_0_0"]
-
-
-@pytest.mark.parametrize("max_refills", [0, 1, 3])
+@pytest.mark.parametrize("max_refills", [0, 3])
 def test_groups_of_equal_score_are_replaced_in_so_many_rounds(queue, max_refills):
     _, put, make = queue
     asked = []
@@ -612,31 +533,6 @@ def test_groups_of_equal_score_are_replaced_in_so_many_rounds(queue, max_refills
     assert ("b" in picked) == (max_refills == 0)
 
 
-def test_groups_outside_the_band_are_replaced_too(queue):
-    """Pass rates 1/4, 3/4, 0 with unequal scores, 1/2: a band of 0.3 to 0.6 holds the last, and a half that comes."""
-    _, put, make = queue
-    coming = [("half", [0.0, 1.0, 0.0, 1.0])]
-
-    def refill(count):
-        for name, scores in coming[:count]:
-            put(name, scores)
-        taken = len(coming[:count])
-        del coming[:count]
-        return taken
-
-    for name, scores in {
-        "low": [1, 0, 0, 0],
-        "high": [1, 1, 1, 0],
-        "none": [0.2, 0, 0, 0],
-        "mid": [1, 1, 0, 0],
-    }.items():
-        put(name, [*map(float, scores)])
-    own = {"filter_groups_metric": "score", "train_batch_size": 4, "max_refills": 3}
-    batch, metrics = make(refill, **own, keep_between=[0.3, 0.6]).sample(1, "train", 2)
-    assert {key.split("_")[0] for key in batch.keys} == {"mid", "half"}
-    assert metrics["training/filter_groups/evicted_samples"] == 3
-
-
 # ------------------------------------------------------------------------------------------------ --check
 
 
@@ -646,7 +542,8 @@ def test_check_loads_everything_and_leaves_nothing(data, tmp_path):
     assert done.stdout.startswith("{"), done.stderr[-3000:]
     report = json.loads(done.stdout)
     assert (done.returncode, report["findings"]) == (0, [])
-    assert report["data"] == {"rows": 32, "rows that fit": 32, "steps in an epoch": 16} and len(report["reward"]) == 6
+    assert report["data"] == {"rows": 32, "rows that fit": 32, "steps in an epoch": 16}
+    assert report["reward"]["rows"] > 0 and report["reward"]["unlike"] == {}
     assert report["memory_sums_GiB"] and not list((tmp_path).iterdir())
 
 
@@ -667,10 +564,10 @@ def test_check_finds_a_reward_that_raises(data, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("FAIL", "1")
     assert launcher.main(flags) == 1
     findings = json.loads(capsys.readouterr().out)["findings"]
-    assert len(findings) == 6 and all("the judge is down" in f for f in findings)
+    assert len(findings) == 1 and "the judge is down" in findings[0]
     monkeypatch.delenv("FAIL")
     assert launcher.main(flags) == 0
-    assert {r["score"] for r in json.loads(capsys.readouterr().out)["reward"]} == {0.0, 1.0}
+    assert json.loads(capsys.readouterr().out)["reward"]["scores"] == [0.0, 1.0]
 
 
 def test_check_in_process_finds_data_and_batches(data, tmp_path, monkeypatch, capsys):
@@ -681,7 +578,7 @@ def test_check_in_process_finds_data_and_batches(data, tmp_path, monkeypatch, ca
         (["--max_prompt_tokens=5"], "rows within max_prompt_tokens"),
         (["--gpus_per_node=3", "--algorithm=grpo"], "16 completions in a minibatch for 3 replicas"),
         (["--vllm_memory=0.99"], "memory: sampling leaves"),
-        (["--override=trainer.save_every=3"], "trainer.save_every=3 (from override)"),
+        (["--override=trainer.save_every=3"], "trainer.save_every=3 (override), a key that verl"),
         (["--override=actor_rollout_ref.actor.loss_agg_mode=mean"], "Invalid loss_agg_mode"),
     ]
     for flags, part in cases:
@@ -689,7 +586,7 @@ def test_check_in_process_finds_data_and_batches(data, tmp_path, monkeypatch, ca
         assert any(part in f for f in json.loads(capsys.readouterr().out)["findings"]), flags
 
 
-def test_check_compares_token_ids_and_scores_with_ours(data, tmp_path, capsys):
+def test_check_compares_token_ids_with_ours(data, tmp_path, capsys):
     texts = tmp_path / "texts.jsonl"
     texts.write_text("".join(json.dumps({"prompt": f" {i}+1=", "answer": str(i + 1)}) + "\n" for i in range(16)))
     flags = [
@@ -712,47 +609,15 @@ def test_check_compares_token_ids_and_scores_with_ours(data, tmp_path, capsys):
     capsys.readouterr()
     assert launcher.main([*flags, *chat, "--override=++data.apply_chat_template_kwargs.brief=False"]) == 1
     assert any("other token ids" in f for f in json.loads(capsys.readouterr().out)["findings"])
-    penalty = "+reward.reward_kwargs.missing_eos_penalty=0"  # every example ends
-    assert launcher.main([*flags, f"--override={penalty}"]) == 0
-    assert launcher.main([*flags, "--override=+reward.reward_kwargs.overlong_share=1"]) == 0
 
 
 TALKS = f"--environment={ROOT}/examples/environments.py:SecondAttempt"
 
 
-def test_check_plays_real_rows_in_verls_loop_and_holds_them_against_ours(data, tmp_path, monkeypatch, capsys):
-    (tmp_path / "r.py").write_text("def said(completions, **kwargs):\n    return [len(c) for c in completions]\n")
-    flags = ["--check", "--algorithm=grpo", TALKS, "--max_turns=2", f"--reward={tmp_path}/r.py:said*0.25", *data, *CPU]
-    flags += [f"--output_dir={tmp_path}/out", "--missing_eos_penalty=1", "--overlong_share=1"]
-    checked, kept = launcher.environment_findings, {}
-
-    def keep(*given):
-        kept["given"], kept["folder"] = given, shutil.copytree(given[-1].folder, tmp_path / "job")
-        return checked(*given)
-
-    monkeypatch.setattr(launcher, "environment_findings", keep)
+def test_check_loads_an_environments_loop(data, tmp_path, capsys):
+    flags = ["--check", "--algorithm=grpo", TALKS, "--max_turns=2", *data, *CPU, f"--output_dir={tmp_path}/out"]
     assert launcher.main(flags) == 0, capsys.readouterr().err
-    played = json.loads(capsys.readouterr().out)["environment"]
-    # an answer without its tags is wrong; three messages after the prompt, and 1/24 of a point for each token
-    assert len(played) == 6 and {row["turns"] for row in played} == {2}
-    assert all(row["score"] == pytest.approx(0.75 - (len(row["answer"]) + 1) / 24) for row in played)
-    # the same with a loop that allows one turn, and one whose environment is broken
-    composed, rows, tokenizer, config, job = kept["given"]
-    loop = kept["folder"] / "verl_environment.py"
-    job.folder = str(kept["folder"])
-    source = loop.read_text()
-    loop.write_text(source.replace("'turns': 2", "'turns': 1"))
-    findings = checked(composed, rows, tokenizer, config, job)[1]
-    assert len(findings) == 12 and sum("other tokens than our trainers" in f for f in findings) == 6
-    loop.write_text(re.sub("'error_file': .*", f"'error_file': '{tmp_path}/why.txt'}}", source))
-    broken = kept["folder"] / "environment" / "environments.py"
-    broken.write_text(broken.read_text().replace("self.attempts += 1", "self.attempts += 1 / 0"))
-    for name in [n for n, m in sys.modules.items() if str(getattr(m, "__file__", "")).endswith("/environments.py")]:
-        monkeypatch.delitem(sys.modules, name)
-    findings = checked(composed, rows, tokenizer, config, job)[1]
-    fault = "ENVIRONMENT FAILED: environment SecondAttempt, row 1 of the train data, prompt"
-    assert len(findings) == 6 and f"RuntimeError: {fault}" in findings[0] and "environments.py:" in findings[0]
-    assert "ZeroDivisionError" in (tmp_path / "why.txt").read_text()
+    assert json.loads(capsys.readouterr().out)["findings"] == []
 
 
 def test_what_a_tool_returns_is_no_control_token_in_verls_transformers():
@@ -857,8 +722,8 @@ def free_ports(count: int) -> list[int]:
 
 
 @pytest.fixture(scope="module")
-def standing(tmp_path_factory):
-    """A Ray cluster of one node on ports of its own, begun elsewhere; (port, address of its dashboard)."""
+def cluster(tmp_path_factory):
+    """A Ray cluster of one node on ports of its own, begun elsewhere; the address of its dashboard, for --submit."""
     folder = Path(tempfile.mkdtemp(prefix="vr"))  # sockets' paths must be short
     port, dashboard, client = free_ports(3)
     ray = str(Path(sys.executable).with_name("ray"))
@@ -872,28 +737,22 @@ def standing(tmp_path_factory):
     address = f"http://127.0.0.1:{dashboard}"
     for _ in range(120):
         try:
-            launcher.fetch(address, "/api/version", 2)
+            launcher.fetch(address, "/api/version")
             break
         except OSError:
             assert process.poll() is None
             time.sleep(0.5)
-    yield port, address
+    yield address
     process.terminate()
     process.wait(30)
     shutil.rmtree(folder, ignore_errors=True)
-
-
-@pytest.fixture(scope="module")
-def cluster(standing):
-    """The address of a cluster for --submit."""
-    return standing[1]
 
 
 # what an existing cluster decides itself
 SUBMIT = [flag for flag in CPU if "ray_kwargs" not in flag]
 
 
-def test_ppo_is_submitted_and_a_cluster_too_small_is_refused(data, tmp_path, cluster, capsys):
+def test_ppo_is_submitted_with_an_environment_and_a_loss_of_ones_own(data, tmp_path, cluster):
     (tmp_path / "r.py").write_text(REWARD_FILE)
     (tmp_path / "loss.py").write_text(
         "def marked(logprobs, advantages, mask):\n    return -advantages * logprobs, mask\n"
@@ -902,8 +761,6 @@ def test_ppo_is_submitted_and_a_cluster_too_small_is_refused(data, tmp_path, clu
     flags += [f"--loss={tmp_path}/loss.py:marked"]
     flags += [TALKS, "--max_turns=2"]
     env = cpu_env() | {"RAY_AUTH_MODE": "disabled"}
-    assert launcher.main([*flags, "--gpus_per_node=2", f"--output_dir={tmp_path}/more", *SUBMIT]) == 2
-    assert "got a cluster with 1 GPUs; expected 2" in capsys.readouterr().err
     done = run_script("verl_train", *flags, f"--output_dir={tmp_path}/out", *SUBMIT, env=env, timeout=LIMIT)
     assert done.returncode == 0, done.stderr[-6000:]
     assert json.loads(done.stdout)["status"] == "SUCCEEDED"
@@ -911,26 +768,6 @@ def test_ppo_is_submitted_and_a_cluster_too_small_is_refused(data, tmp_path, clu
     assert [row["step"] for row in metrics] == [1, 2] and "actor/reward_kl_penalty" in metrics[0]["data"]
     assert [row["data"]["actor/pg_clipfrac"] for row in metrics] == [pytest.approx(1.0)] * 2  # by the loss of the file
     assert (tmp_path / "out" / "checkpoints" / "global_step_2" / "critic").is_dir()
-
-
-def test_a_batch_files_run_logs_into_its_folder_with_what_is_of_ones_own(data, standing, tmp_path):
-    """As on a node of Slurm, where Ray stands before the run and has neither its environment nor its folder."""
-    (tmp_path / "idea.py").write_text(
-        "def level(scores, config):\n    return scores * 0 - config.group_size\n\n\n"
-        "def marked(logprobs, advantages, mask, config):\n"
-        "    return -advantages * logprobs, mask * config.clip_eps_low\n"
-    )
-    own = [f"--advantage={tmp_path}/idea.py:level", f"--loss={tmp_path}/idea.py:marked", "--clip_eps_low=0.125"]
-    flags = ["--slurm", "--algorithm=grpo", "--group_size=4", "--steps=1", "--eval_every=0", *data, *own]
-    assert launcher.main([*flags, f"--output_dir={tmp_path}/o x", *SUBMIT]) == 0
-    (tmp_path / "idea.py").unlink()
-    env = cpu_env() | {"RAY_AUTH_MODE": "disabled", "RAY_ADDRESS": f"127.0.0.1:{standing[0]}"}
-    env["PATH"] = f"{Path(sys.executable).parent}:{env['PATH']}"
-    done = run_command(["bash", str(tmp_path / "o x" / "job" / "run.sh")], env, tmp_path)
-    assert done.returncode == 0, done.stdout[-6000:]
-    metrics = [row["data"] for row in read_rows(tmp_path / "o x" / "metrics.jsonl")]
-    (row,) = [data for data in metrics if "actor/pg_clipfrac" in data]
-    assert row["actor/pg_clipfrac"] == pytest.approx(0.125) and row["critic/advantages/max"] == pytest.approx(-4.0)
 
 
 def test_a_reward_that_raises_ends_a_submitted_job(data, tmp_path, cluster):
@@ -948,5 +785,5 @@ def test_a_reward_that_raises_ends_a_submitted_job(data, tmp_path, cluster):
     env = cpu_env() | {"RAY_AUTH_MODE": "disabled"}
     done = run_script("verl_train", *flags, f"--output_dir={tmp_path}/out", *SUBMIT, env=env, timeout=LIMIT)
     assert done.returncode == 3, done.stderr[-6000:]
-    assert "REWARD FAILED" in done.stderr and "the judge is down" in done.stderr and "is FAILED" in done.stderr
+    assert "REWARD FAILED" in done.stderr and "the judge is down" in done.stderr
     assert "the judge is down" in (tmp_path / "out" / "reward_error.txt").read_text()

@@ -1,4 +1,4 @@
-"""Rewards in verl: generated files and ports through its loader and managers, and 50 cases in three contracts."""
+"""Rewards in verl: generated files and ports through its loader and managers, each kind in three contracts."""
 
 import asyncio
 import copy
@@ -9,15 +9,13 @@ import inspect
 import itertools
 import json
 import re
-import subprocess
-import sys
 import threading
 import warnings
 
 import numpy as np
 import pytest
 import torch
-from conftest import ROOT, TINY_LM, load_module, load_script, script_env
+from conftest import ROOT, TINY_LM, load_module, load_script
 from omegaconf import OmegaConf
 from verl_helpers import compose
 
@@ -48,7 +46,7 @@ def composed():
 def config_of(module, manager: dict | None = None):
     """verl's configuration with a reward, and a reward manager if one is named."""
     config = copy.deepcopy(composed())
-    config.reward.custom_reward_function.path = str(module)
+    config.reward.custom_reward_function.path = module and str(module)
     for key, value in (manager or {}).items():
         OmegaConf.update(config, f"reward.reward_manager.{key}", str(value))
     return config
@@ -109,8 +107,20 @@ def files(tmp_path_factory):
 @pytest.fixture
 def stand_in(files, monkeypatch):
     """The judge of the generated file's own test, as a server; files that are loaded now ask it."""
-    handler = load_module(files["llm_judge", "both"], f"script_stand_in_{next(numbers)}").StandIn
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    judge = load_module(files["llm_judge", "both"], f"script_stand_in_{next(numbers)}").stand_in
+
+    class StandIn(http.server.BaseHTTPRequestHandler):
+        def do_POST(self):
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            reply = judge(body["messages"][0]["content"])
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(json.dumps({"choices": [{"message": {"content": reply}}]}).encode())
+
+        def log_message(self, *_):
+            """Say nothing."""
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), StandIn)
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
@@ -131,7 +141,7 @@ def test_generated_file_scores_in_verl(files, task, contract, tokenizer, stand_i
 
     path = files[task, contract]
     manager = load_reward_manager(config_of(path), tokenizer)
-    assert type(manager) is NaiveRewardManager and manager.is_async_reward_score == (task == "llm_judge")
+    assert type(manager) is NaiveRewardManager and not manager.is_async_reward_score
     cases = load_module(path, f"script_cases_{next(numbers)}").CASES
     rows = dataset_rows(tmp_path, [in_data(row) for _, row, _ in cases], tokenizer)
     for (text, columns, expected), row in zip(cases, rows, strict=True):
@@ -143,35 +153,6 @@ def test_generated_file_scores_in_verl(files, task, contract, tokenizer, stand_i
         assert result["reward_extra_info"] == extra
 
 
-@pytest.mark.parametrize("task", ["math", "code", "qa", "format", "custom"])
-def test_generated_file_scores_under_dapos_manager(files, task, tokenizer, tmp_path):
-    from verl.trainer.ppo.reward import load_reward_manager
-
-    manager = load_reward_manager(config_of(files[task, "verl"], {"name": "dapo"}), tokenizer)
-    text, columns, expected = load_module(files[task, "verl"], f"script_cases_{next(numbers)}").CASES[0]
-    (row,) = dataset_rows(tmp_path, [in_data(columns)], tokenizer)
-    assert scored(manager, tokenizer, row, text)["reward_score"] == expected == 1.0
-
-
-def test_generated_functions_travel_to_another_process(files, tmp_path):
-    """verl's remote manager sends the function to other processes by value, as Ray does."""
-    from ray import cloudpickle
-    from verl.trainer.ppo.reward import get_custom_reward_fn
-
-    calls = []
-    for task in ("math", "code", "qa", "format", "custom"):  # an async one is refused there
-        score = get_custom_reward_fn(config_of(files[task, "verl"]))
-        text, row, _ = load_module(files[task, "verl"], f"script_cases_{next(numbers)}").CASES[0]
-        gold = json.dumps(row["tests"]) if task == "code" else row.get("answer")
-        calls.append((score, {"data_source": "d", "solution_str": text, "ground_truth": gold}))
-        score(**calls[-1][1])  # so that what it has loaded would have to travel, if anything did
-    (tmp_path / "functions").write_bytes(cloudpickle.dumps(calls))
-    code = "import pickle, sys; print([f(**a) for f, a in pickle.load(open(sys.argv[1], 'rb'))])"
-    command = [sys.executable, "-c", code, tmp_path / "functions"]
-    done = subprocess.run(command, capture_output=True, text=True, env=script_env(), timeout=300)
-    assert done.stdout.splitlines()[-1:] == [str([{"score": 1.0, "applies": 1.0}] * 5)], done.stderr
-
-
 def test_missing_helper_stops_verl_at_its_start(files, tmp_path):
     from verl.trainer.ppo.reward import get_custom_reward_fn
 
@@ -179,7 +160,7 @@ def test_missing_helper_stops_verl_at_its_start(files, tmp_path):
     path.write_text(files["math", "verl"].read_text())
     with pytest.raises(RuntimeError, match="Error loading module") as caught:
         get_custom_reward_fn(config_of(path))
-    assert "try copying scripts/math_grader.py" in str(caught.value.__cause__)
+    assert "math_grader.py; expected the file" in str(caught.value.__cause__)
 
 
 def test_a_batch_of_rows_makes_one_tensor(files, tokenizer, tmp_path):
@@ -209,13 +190,14 @@ VERL_OWN = ROOT.joinpath(importlib.util.find_spec("verl").submodule_search_locat
 )
 def test_verls_own_scores_ported_to_trl(tmp_path, file, texts, gold):
     source = VERL_OWN / f"{file}.py"
-    example = {"completion": texts[0], "answer": gold}
+    row = {"answer": gold}
     if file == "search_r1_like_qa_em":  # its ground truth is an object, so rows of verl's form are needed
         gold = {"target": ["Paris"]}
-        example = {"completion": texts[0], "reward_model": {"ground_truth": gold}}
+        row = {"reward_model": {"ground_truth": gold}}
     flags = ["--from", f"{source}:compute_score", "--output", str(tmp_path / "port.py")]
     flags += ["--gold_column", "reward_model"] if isinstance(gold, dict) else []
-    assert template.main([*flags, "--example", json.dumps(example)]) == 0
+    (tmp_path / "row.jsonl").write_text(json.dumps(row))
+    assert template.main([*flags, "--data", str(tmp_path / "row.jsonl")]) == 0
     module = load_module(tmp_path / "port.py", f"script_port_{next(numbers)}")
     original = load_module(source, f"script_original_{next(numbers)}").compute_score
     given = [original(solution_str=text, ground_truth=gold) for text in texts]
@@ -239,7 +221,7 @@ def test_ported_async_reward_through_verl(tmp_path, tokenizer):
     assert scored(manager, tokenizer, rows[0], "ab")["reward_score"] == 1.0
 
 
-# ------------------------------------------------------------------------------------------------ 50 cases
+# ------------------------------------------------------------------------------------------------ one case a kind
 
 VARIANTS = '''
 """Rewards made of the library's, for the cases that a name alone cannot say."""
@@ -253,98 +235,33 @@ if "library_of_variants" not in sys.modules:
     spec.loader.exec_module(sys.modules["library_of_variants"])
 lib = sys.modules["library_of_variants"]
 
-exact_any_case = lib.exact_match.configure(ignore_case=True)
-by_characters = lib.fuzzy_match.configure(unit="character")
-roughly = lib.numeric_correctness.configure(rel_tol=0.05)
-part_of_tests = lib.code_execution.configure(mode="fraction")
-two_tags = lib.soft_xml_format.configure(tags=["plan", "answer"])
 twelve_tokens = lib.ideal_length.configure(ideal=12, unit="tokens")
-many_tokens = lib.min_length.configure(minimum=20, unit="tokens")
-few_letters = lib.max_length_penalty.configure(maximum=10, unit="characters")
-overlong = lib.soft_overlong_punishment.configure(max_length=20, cache=10)
-short_cosine = lib.cosine_scaled.configure(max_length=30)
-fixed_schema = lib.json_schema.configure(schema={schema!r})
-english = lib.language_consistency.configure(language="en")
-prefilled = lib.think_format.configure(prefilled=True)
 gated = lib.combine([lib.exact_match, lib.format_reward], [1.0, 0.25], mode="gated", name="gated")
-product = lib.combine([lib.fuzzy_match, lib.no_repetition], mode="product", name="product")
 judged = lib.llm_judge.configure(base_url={url!r}, model="judge", retries=0, name="judged")
 with_judge = lib.combine([lib.exact_match, judged], [1.0, 0.5], name="with_judge")
 preferred = lib.reward_model.configure(model={model!r}, device="cpu", name="preferred")
 '''
 TESTS = ["assert f(1) == 1", "assert f(2) == 4"]
 SQUARE, SAME = BLOCK.format("def f(x):\n    return x * x"), BLOCK.format("def f(x):\n    return x")
-CASES = {  # reward, or a variant -> (columns of the row, completions whose scores are not all the same)
-    "correctness_reward": ({"answer": "46"}, ["<answer>46</answer>", "46"]),
+CASES = {  # a reward of each kind, or a variant -> (columns of the row, completions whose scores are not all the same)
     "exact_match": ({"answer": ["New York", "NYC"]}, ["<answer>New  York</answer>", "Paris", ""]),
-    "fuzzy_match": ({"answer": "the cat sat"}, ["a cat sat", "the cat sat", "dog"]),
     "numeric_correctness": ({"answer": "1234"}, ["$1,234.0", "1233"]),
     "math_equivalence": ({"answer": "0.5"}, [r"so \boxed{\frac{1}{2}}", r"\boxed{2}", ""]),
-    "squad_exact_match": ({"answer": "Eiffel tower"}, ["<answer>The Eiffel Tower.</answer>", "eiffel"]),
     "squad_f1": ({"answers": {"text": ["Eiffel tower", "the tower"]}}, ["The tower in Paris", "Rome"]),
-    "gsm8k": ({"answer": "9 * 2 = 18\n#### 18"}, ["#### 18", "She has 18 eggs."]),
-    "multiple_choice": ({"answer": "B"}, ["The answer is (B).", "A) Paris B) Rome"]),
     "code_execution": ({"tests": TESTS}, [SQUARE, SAME]),
-    "format_reward": ({"answer": "46"}, ["<answer>46</answer>", "It is <answer>46</answer>"]),
-    "strict_xml_format": ({"answer": "2"}, ["<reasoning>\nx\n</reasoning>\n<answer>\n2\n</answer>", "2"]),
-    "soft_xml_format": ({"answer": "2"}, ["<reasoning>x</reasoning> <answer>2</answer>", "2"]),
-    "incremental_format": ({"answer": "2"}, ["<reasoning>x</reasoning>", "<answer>2</answer>", "<reasoning>"]),
-    "think_format": ({"answer": "2"}, ["<think>1+1</think>2", "2"]),
-    "open_r1_format": ({"answer": "2"}, ["<think>\n1+1\n</think>\n<answer>\n2\n</answer>", "2"]),
-    "reasoning_steps": ({"answer": "2"}, ["First, 1.\nSecond, 2.\nFinally, 3.", "2"]),
-    "tag_count": ({"answer": "2"}, ["<think>1+1</think><answer>2", ""]),
-    "json_format": ({"answer": "2"}, ['{"a": [1]}', "a: 1"]),
     "json_schema": ({"schema": SCHEMA}, ['{"n": 1}', '{"n": "x"}']),
-    "code_block_format": ({"tests": TESTS}, [SQUARE, "def f(x): pass"]),
-    "no_syntax_error": ({"tests": TESTS}, [SQUARE, "x = [1"]),
-    "ideal_length": ({"answer": "2"}, ["a b c", "a " * 100]),
-    "min_length": ({"answer": "2"}, ["a b c", "a " * 60]),
-    "max_length_penalty": ({"answer": "2"}, ["a b c", "a " * 600]),
     "soft_overlong_punishment": ({"answer": "2"}, ["a", "a " * 9000, "a " * 12_000]),
-    "cosine_scaled": ({"answer": "2"}, [r"\boxed{2}", r"\boxed{3}", r"Well, so it is \boxed{2}"]),
     "token_cosine_scaled": ({"answer": "2"}, [r"\boxed{2}", r"\boxed{3}", r"Well, so it is \boxed{2}"]),
-    "length_range": ({"answer": "2"}, ["a b c", "a " * 60, "a " * 600]),
     "reasoning_quality": ({"prompt": "How many apples?"}, [WORDS, "Therefore thus because."]),
-    "citation": ({"answer": "2"}, ["Water boils at 100 degrees [1]. It freezes.", "[1] [2]"]),
-    "repetition_penalty": ({"answer": "2"}, ["a b c d", "no no no no no"]),
-    "token_repetition": ({"answer": "2"}, ["abcdef", "aaaaaaaa"]),
-    "no_repetition": ({"answer": "2"}, ["the cat sat on the mat", "no no no no no no"]),
     "language_consistency": ({"prompt": "Wie geht es?"}, ["gut", "gut 好好好"]),
-    "math_problem": ({"answer": "2"}, [r"\boxed{2}", "<reasoning>1+1</reasoning><answer>2</answer>", "3"]),
-    "code_generation": ({"tests": TESTS}, [SQUARE, SAME, "def f(x):\n    return x * x"]),
     "MATH_REASONING_REWARDS": ({"prompt": "3 * 4 trees?", "answer": "12"}, [WORDS + r" \boxed{12}", "<reasoning>"]),
-    "CODE_GENERATION_REWARDS": ({"tests": TESTS}, [SQUARE, SAME, "x = "]),
     "SUMMARIZATION_REWARDS": ({"reference": "the cat sat"}, ["a cat sat", "dog dog dog dog", ""]),
-    "QA_REWARDS": ({"answer": "Paris"}, ["Paris", "in Paris", "London"]),
-    "exact_any_case": ({"answer": "Paris"}, ["paris", "Rome"]),
-    "by_characters": ({"answer": "color"}, ["colour", "c"]),
-    "roughly": ({"answer": 100}, ["104", "106"]),
-    "part_of_tests": ({"tests": TESTS, "setup": "import math"}, [SQUARE, SAME]),
-    "two_tags": ({"answer": "2"}, ["<plan>x</plan><answer>2</answer>", "2"]),
     "twelve_tokens": ({"answer": "2"}, ["Hello", "Hello there!"]),
-    "many_tokens": ({"answer": "2"}, ["Hello", "Hello there, you!"]),
-    "few_letters": ({"answer": "2"}, ["Hello", "Hello there!"]),
-    "overlong": ({"answer": "2"}, ["Hello", "Hello there!", "Hello there, you and you!"]),
-    "short_cosine": ({"answer": "2"}, [r"\boxed{2}", r"So it must be \boxed{2}", r"\boxed{3}"]),
-    "fixed_schema": ({"answer": "2"}, ['{"n": 1}', "{}"]),
-    "english": ({"answer": "2"}, ["good", "good 好"]),
-    "prefilled": ({"answer": "2"}, ["1+1</think>2", "<think>1+1</think>2"]),
     "gated": ({"answer": "2"}, ["<answer>2</answer>", "2", "<answer>3</answer>"]),
-    "product": ({"reference": "the cat sat"}, ["a cat sat", "dog"]),
     "with_judge": ({"prompt": "2 + 2?", "answer": "4"}, ["4", "Four, as 2 + 2 = 4.", "Five"]),
-    "judged": ({"prompt": "2 + 2?", "answer": "4"}, ["Four", "Five Fs"]),
     "preferred": ({"prompt": "2 + 2?"}, ["Four", "Five, I think"]),
 }
-NEED_IDS = {"token_cosine_scaled", "token_repetition"}  # verl's own managers give none, that of verl_train.py does
-NEED_GROUPS = {"kimi_length"}  # verl scores completions one by one
-
-
-def test_every_reward_of_the_library_is_a_case():
-    library = load_module(LIBRARY, f"script_library_{next(numbers)}")
-    names = {function.__name__ for function in vars(library).values() if hasattr(function, "core")}
-    assert names <= {*CASES, *NEED_GROUPS} and len(CASES) >= 50
-    assert {name for name in names if getattr(library, name).needs_group} == NEED_GROUPS
-    assert {name for name, member in vars(library).items() if type(member) is library.Preset} <= {*CASES}
+NEED_IDS = {"token_cosine_scaled"}  # verl's own managers give none, that of verl_train.py does
 
 
 @pytest.fixture(scope="module")
@@ -444,23 +361,24 @@ def test_same_score_in_all_three_contracts(name, variants, in_verl, tokenizer, p
     assert by_trl_contract(file, name, row, texts, ids) == pytest.approx(ours, abs=1e-12)
 
     launched, loaded = in_verl[0][name]
-    module = launcher.write_reward_module(tmp_path / "job", [f"{file}:{name}"], in_verl[1], ship=HELPERS)
+    launcher.write_reward_module(tmp_path / "job", [f"{file}:{name}"], in_verl[1], ship=HELPERS)
     hooks = {"source": "importlib", "name": "TokenRewardManager", "module.path": tmp_path / "job" / "verl_hooks.py"}
-    manager = load_reward_manager(config_of(module, hooks), tokenizer)
+    manager = load_reward_manager(config_of(None, hooks), tokenizer)
     got = [scored(manager, tokenizer, launched, text)["reward_score"] for text in texts]
-    rounded = launcher.rounding_of(composed().actor_rollout_ref.rollout.n)
+    rounded = 2.0 ** -launcher.bits_of(composed().actor_rollout_ref.rollout.n)
     assert got == pytest.approx(ours, rel=rounded, abs=1e-12)
 
-    example = ["--example", json.dumps({"completion": texts[0], **columns})]
+    (tmp_path / "row.jsonl").write_text(json.dumps(row))
+    data = ["--data", str(tmp_path / "row.jsonl")]
     port = tmp_path / "port.py"
     if name in NEED_IDS:
-        assert template.main(["--from", f"{file}:{name}", "--output", str(port), *example]) == 2
+        assert template.main(["--from", f"{file}:{name}", "--output", str(port), *data]) == 2
         assert "which requires completion_ids; verl gives none" in capsys.readouterr().err and not port.exists()
         return
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert template.main(["--from", f"{file}:{name}", "--output", str(port), *example]) == 0
-        manager = load_reward_manager(config_of(port, hooks), tokenizer)
+        assert template.main(["--from", f"{file}:{name}", "--output", str(port), *data]) == 0
+        manager = load_reward_manager(config_of(port), tokenizer)
         results = [scored(manager, tokenizer, loaded, text) for text in texts]
     assert [result["reward_score"] for result in results] == pytest.approx(ours, rel=rounded, abs=1e-12)
     assert all(result["reward_extra_info"]["raised"] == 0.0 for result in results)

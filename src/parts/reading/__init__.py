@@ -1,17 +1,14 @@
-"""Reading what runs and evaluations have written: statistics, logs, settings, samples, signs."""
+"""Reading what runs and evaluations have written: statistics, logs, settings, samples."""
 
 ROOMS = (
     "paired_tests",
     "evaluation_results",
-    "metric_names",
-    "marked_texts",
+    "dialects",
     "trends",
     "logged_run",
-    "sample_texts",
-    "plain_logs",
-    "sample_dumps",
     "run_settings",
+    "sample_texts",
+    "sample_files",
     "log_reading",
-    "cause",
-    "signs",
+    "run_folder",
 )

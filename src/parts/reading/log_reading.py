@@ -1,43 +1,45 @@
-"""Reading the logs: ours, TRL's, verl's."""
+"""Reading a log of any dialect in one pass: ours, TRL's, verl's, CSV, lines of name=value."""
 
-import ast
-import itertools
+import csv
+import difflib
 import json
 import math
 import re
-import statistics
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 
-from parts.reading.logged_run import LoggedRun, UnreadableError
-from parts.reading.metric_names import HELD_OUT, HELD_OUT_PARTS, NAMES, OURS, PARTS
-from parts.reading.plain_logs import FIGURES, NAMED_COLUMNS, plain_rows, renamed
-from parts.reading.run_settings import add_settings, our_settings, page_settings, printed_config, verl_settings
-from parts.reading.sample_dumps import rows_of_samples, trl_samples, verl_samples
-from parts.reading.sample_texts import COMPLETIONS, gold_of, plain_text, sample_texts
-from parts.reading.trends import names_correctness
-from parts.rewards.extracts import extract
+from parts.foundation.messages import UserError, need
+from parts.reading.dialects import HELD_OUT, HELD_OUT_PARTS, NAMES, OURS, PARTS
+from parts.reading.logged_run import LoggedRun
+from parts.reading.run_settings import printed_config, verl_settings
 
-# what of its settings TRL's trainer_state.json has
 TRL_STATE = ("max_steps", "num_train_epochs", "train_batch_size", "logging_steps", "eval_steps", "save_steps")
-
-
-# series that training of any kind has, without one that only RL has
-OTHER_TRAINING = {"loss", "lr", "grad_norm", "entropy", "memory", "gpu_memory", "time_step"}
-
-
-def need_log(condition, message: str) -> None:
-    """Raise UnreadableError unless the condition holds."""
-    if not condition:
-        raise UnreadableError(message)
+FIGURES = {  # what --columns calls a figure, and TRL's name for it, under which it is read
+    "step": "step",
+    "reward": "reward",
+    "reward_std": "reward_std",
+    "accuracy": "eval_reward",
+    "length": "completions/mean_length",
+    "truncated": "completions/clipped_ratio",
+    "zero_std": "frac_reward_zero_std",
+    "kl": "kl",
+    "entropy": "entropy",
+    "loss": "loss",
+    "clip_frac": "clip_ratio/region_mean",
+    "lr": "learning_rate",
+    "grad_norm": "grad_norm",
+}
+STEP_NAMES = ("step", "steps", "iter", "iteration", "global_step", "_step")
+COLOUR, NUMPY = re.compile(r"\x1b\[[0-9;]*m"), re.compile(r"\bnp\.\w+\(([^()]*)\)")
+PAIR = re.compile(r"([A-Za-z_][\w/.@-]*)['\"]?\s*[=:]\s*(?=[-+.\d]|nan|inf)([-+\w.]+)", re.IGNORECASE)
+CELL = re.compile(r"[-+]?[.\d]+(e[-+]?\d+)?")
+MOST_STEPS, FIRST_STEPS = 5000, 100  # of a figure that are kept at least, and of those that no thinning touches
 
 
 def as_number(value) -> float | None:
-    """A float from a JSON or console value; None where it is none. numpy's `np.float64(1.5)` is read too."""
+    """A float from a JSON or console value; None where it is none."""
     if isinstance(value, bool) or value is None:
         return None
-    if isinstance(value, str):
-        value = re.sub(r"^np\.\w+\((.*)\)$", r"\1", value.strip())
     try:
         return float(value)
     except (TypeError, ValueError, OverflowError):
@@ -50,64 +52,10 @@ def is_finite(value) -> bool:
     return number is not None and math.isfinite(number)
 
 
-def step_of(row: dict) -> int:
-    """The step of a log entry; 0 where it says none."""
-    return int(float(as_number(row.get("step")))) if is_finite(row.get("step")) else 0
-
-
-def read_text(path: Path) -> str:
-    """The text of a log; a binary or empty file is refused."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise UnreadableError(f"got {path} ({error.strerror}); expected a log file or a run folder") from None
-    need_log(data.strip(), f"got {path}, which is empty; expected a log with at least one step")
-    text = data.decode("utf-8", errors="replace")
-    odd = text.count("\0") + text.count("\ufffd")
-    need_log(
-        odd * 50 < len(text), f"got {path}, which is binary; expected text: metrics.jsonl, trainer_state.json, a log"
-    )
-    return text
-
-
-def rows_of_json(text: str) -> tuple[list[dict], list[int], int]:
-    """Objects of a JSONL text, numbers of the lines that hold none, and how many lines are not empty."""
-    rows, bad, count = [], [], 0
-    for number, line in enumerate(text.split("\n"), start=1):
-        if not line.strip():
-            continue
-        count += 1
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError):
-            row = None
-        if isinstance(row, dict):
-            rows.append(row)
-        else:
-            bad.append(number)
-    return rows, bad, count
-
-
-def console_dicts(text: str) -> list[dict]:
-    """The flat dicts that transformers' Trainer prints, {'loss': …}, wherever they stand in a line."""
-    found = []
-    for match in re.findall(r"\{'[^{}\n]*\}", text):
-        try:
-            row = ast.literal_eval(re.sub(r"(?<=: )(-?inf|nan)(?=[,}])", r"'\1'", match))
-        except (ValueError, SyntaxError, MemoryError, RecursionError):
-            continue
-        if isinstance(row, dict) and ({*NAMES["trl"]} & {*row} or any(str(k).startswith("eval_") for k in row)):
-            found.append(row)
-    return found
-
-
-def console_steps(text: str) -> list[dict]:
-    """The lines of verl's console logger: step:N - key:value - key:value."""
-    rows = []
-    for step, line in re.findall(r"\bstep:(\d+) - (.+)", re.sub(r"\x1b\[[0-9;]*m", "", text)):
-        pairs = [part.rpartition(":") for part in line.strip().split(" - ")]
-        rows.append({"step": int(step), **{key: value for key, _, value in pairs if key}})
-    return rows
+def short_name(name: str) -> str:
+    """A column's name without the run before it, as wandb writes it: "run - train/reward", whose step is "Step"."""
+    name = name.strip().rpartition(" - ")[2]
+    return "step" if name.lower() in STEP_NAMES else name
 
 
 def common_name(key: str, dialect: str) -> str | None:
@@ -124,31 +72,270 @@ def common_name(key: str, dialect: str) -> str | None:
     return None
 
 
-def fill_series(run: LoggedRun, rows: list[dict], dialect: str) -> LoggedRun:
-    """Put log rows into a run's series; a later value of a step wins, as a resumed run repeats steps."""
-    run.rows, order = rows, [step_of(row) for row in rows if len(row) > 2]
-    restarts = {after for before, after in itertools.pairwise(order) if 0 < after < before}
-    run.settings["restarts"] = sorted(restarts)
-    held_out: dict[int, list[float]] = {}
-    places = {name: place for place, name in enumerate(NAMES[dialect])}
-    keys = {key: common_name(str(key), dialect) for row in rows for key in row}
-    ordered = sorted(keys, key=lambda key: places.get(str(key).removeprefix("train/"), len(places)))
-    for row in rows:
-        step, taken = step_of(row), set()
-        for key in ordered:
-            name, value = keys[key], as_number(row.get(key))
-            if name is None or value is None or (name in taken and name != "held_out"):
-                continue
-            taken.add(name)
+class Table:
+    """The figures of a log's rows, as {name: {step: value}}: of a step that comes again the later value.
+
+    Of a figure with more than 2 x MOST_STEPS steps every second one behind the first is dropped, so memory stays flat.
+    """
+
+    def __init__(self, columns: dict[str, str]):
+        self.columns, self.bad, self.restarts = {}, [], []
+        self.rows = self.nested = self.step = self.before = 0
+        step_name = columns.get("step", "step")
+        self.step_names = (step_name, short_name(step_name), "train/global_step")
+        self.trains = {short_name(column): True for column in columns.values()}  # whether a name is of training
+
+    def add(self, row: dict) -> None:
+        """Take in a row; one without a step is the next one if it is of training."""
+        if isinstance(row.get("data"), dict):  # verl's file logger
+            row, self.nested = {"step": row.get("step"), **row["data"]}, self.nested + 1
+        self.rows += 1
+        step = self.step = self.step_of(row)
+        if len(row) > 2:
+            if 0 < step < self.before:
+                self.restarts.append(step)
+            self.before = step
+        for key, value in policy_only(row).items():
+            if type(value) is not float:
+                value = as_number(value)
+                if value is None:
+                    continue
             if not math.isfinite(value):
-                run.broken.append((str(key), step, value))
+                self.bad.append((key, step, value))
                 continue
-            run.names.setdefault(name, str(key))
-            if name == "held_out" and dialect == "verl":  # one key per data source: their mean
+            points = self.columns.setdefault(key, {})
+            points[step] = value
+            if len(points) > 2 * MOST_STEPS:
+                kept = list(points.items())
+                self.columns[key] = dict(kept[:FIRST_STEPS] + kept[FIRST_STEPS::2])
+
+    def step_of(self, row: dict) -> int:
+        """The step that a row names, or that of its place."""
+        for name in self.step_names:
+            if is_finite(row.get(name)):
+                return int(as_number(row[name]))
+        for key in row.keys() - self.trains.keys():
+            self.trains[key] = not (common_name(key, "trl") or "held_out").startswith("held_out")
+        return self.step + any(map(self.trains.get, row))
+
+
+def policy_only(row: dict) -> dict:
+    """A row without the loss of a distillation, which is a divergence, and without a page's updates of its critic."""
+    if "kl/teacher" in row and is_finite(row.get("policy/loss")):
+        row = {key: value for key, value in row.items() if key != "policy/loss"}
+    if row.get("optim/grad_norm") == 0 and "value/loss" in row and "optim/lr" not in row:
+        aside = ("kl/approx", "optim/grad_norm")
+        row = {key: value for key, value in row.items() if not key.startswith("policy/") and key not in aside}
+    return row
+
+
+class Reader:
+    """Takes the lines of a log and keeps what each dialect has in them."""
+
+    def __init__(self, columns: dict[str, str]):
+        self.json, self.verl, self.trl, self.plain = (Table(columns) for _ in range(4))
+        self.number = self.lines = self.bad = self.first_bad = 0  # lines, not empty ones, those not JSON, their first
+        self.printed, self.config = [], {}  # verl's settings, over many lines
+
+    def take(self, line: str) -> None:
+        """Take in a line."""
+        self.number += 1
+        if not line.strip():
+            return
+        self.lines += 1
+        if line.lstrip()[0] == "{":
+            try:
+                row = json.loads(line)
+            except (ValueError, RecursionError):
+                row = None
+            if isinstance(row, dict):
+                return self.json.add(row)
+        self.bad += 1
+        self.first_bad = self.first_bad or self.number
+        self.take_config(line)
+        if "step:" in line and (match := re.search(r"\bstep:(\d+) - (.+)", COLOUR.sub("", line))):
+            pairs = [part.rpartition(":") for part in NUMPY.sub(r"\1", match[2]).strip().split(" - ")]
+            return self.verl.add({"step": match[1], **{key: value for key, _, value in pairs if key}})
+        rows = list(console_dicts(line)) if "{'" in line else []
+        for row in rows:
+            self.trl.add(row)
+        if not (rows or self.verl.rows or self.trl.rows):
+            pairs = {short_name(name): value for name, value in PAIR.findall(line)}
+            if len(pairs) > 1:
+                self.plain.add(pairs)
+
+    def take_config(self, line: str) -> None:
+        """Keep a line of the settings that verl prints, and read them once they are whole."""
+        begun = self.printed or "{'actor_rollout_ref': " in line
+        if begun and not self.config and len(self.printed) < MOST_STEPS:
+            self.printed.append(line)
+            self.config = printed_config(self.printed) if line.rstrip().endswith("}}") else {}
+
+    def run(self, path: Path, columns: dict[str, str], whole: bool) -> LoggedRun:
+        """The run of the dialect that has most; `whole` is whether the last line is."""
+        if self.json.rows * 2 >= self.lines > 0:
+            run = run_of_rows(path, self.json, columns)
+            if self.bad:
+                torn = self.bad == 1 and (self.first_bad == self.lines or not whole)
+                flaw = "the last line is torn" if torn else f"{self.bad} of {self.lines} lines are no JSON"
+                run.remarks.append(f"{flaw} (line {self.first_bad}); left out")
+            return run
+        if self.verl.rows:
+            run = run_of(path, "verl console", "verl", self.verl, columns)
+            run.config, run.settings = self.config, run.settings | verl_settings(self.config)
+            return drop_padded(run)
+        if self.trl.rows:
+            run = run_of(path, "TRL console", "trl", self.trl, columns)
+            run.remarks.append("the console shows no steps: they are counted entries")
+            return run
+        need(
+            self.plain.rows,
+            f"got {path}, in none of the formats; expected metrics.jsonl, trainer_state.json, TRL's or verl's console "
+            "output, verl's file log, a CSV file, or lines of name=value; try the run's folder",
+        )
+        return run_of_rows(path, self.plain, columns)
+
+
+def console_dicts(line: str) -> Iterator[dict]:
+    """The flat dicts that transformers' Trainer prints, {'loss': …}, wherever they stand in a line."""
+    for text in re.findall(r"\{'[^{}\n]*\}", line):
+        text = re.sub(r"(?<=: )(-?inf|nan|None|True|False)(?=[,}])", r'"\1"', text)
+        try:
+            row = json.loads(text.replace("'", '"'))
+        except (ValueError, RecursionError):
+            continue
+        if NAMES["trl"].keys() & row.keys() or any(key.startswith("eval_") for key in row):
+            yield row
+
+
+def state_rows(file, around: list[str]) -> Iterator[dict]:
+    """The entries of a trainer_state.json's log_history one at a time; its other keys go to `around` as JSON."""
+    decoder, text, at = json.JSONDecoder(), file.read(1 << 20), 0
+    head, _, text = text.partition('"log_history"')
+    while True:
+        at = re.compile(r"[\s,:\[]*").match(text, at).end()
+        try:
+            row, at = decoder.raw_decode(text, at) if text[at : at + 1] == "{" else (None, at)
+        except ValueError:
+            row = None
+        if row is not None:
+            yield row
+        elif text[at : at + 1] not in ("", "{") or not (more := file.read(1 << 20)):
+            break
+        else:
+            text, at = text[at:] + more, 0
+    around.append(f'{head}"log_history": [{text[at:]}{file.read()}')
+
+
+def csv_separator(head: str) -> str:
+    """What separates the cells of a CSV file (wandb's export is one); "" of another text."""
+    header, _, rest = head.lstrip("\ufeff\n").partition("\n")
+    separator = max(",;\t", key=header.count)
+    if separator not in header or header[0] in "{[" or PAIR.search(header):
+        return ""
+    rows = csv.reader(rest.splitlines()[:9], delimiter=separator)
+    return separator if any(CELL.fullmatch(cell) for row in rows for cell in row) else ""
+
+
+def head_of(path: Path) -> str:
+    """The start of a log; a binary or empty file is refused."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(1 << 16)
+    except OSError as error:
+        raise UserError(f"got {path} ({error.strerror}); expected a log file or a run folder") from None
+    need(head.strip(), f"got {path}, which is empty; expected a log with at least one step")
+    text = head.decode("utf-8", errors="replace")
+    odd = text.count("\0") + text.count("\ufffd")
+    need(odd * 50 < len(text), f"got {path}, which is binary; expected metrics.jsonl, trainer_state.json, a log")
+    return text
+
+
+def read_log(paths: list[Path], columns: dict[str, str]) -> LoggedRun:
+    """Read the logs of a run's starts, one behind the other; `columns` are names of figures of FIGURES in them.
+
+    Raises:
+        UserError: it is no log, or has no such columns.
+    """
+    head, path = head_of(paths[0]), paths[0]
+    table, separator = Table(columns), csv_separator(head)
+    if head.lstrip().startswith("{") and '"log_history"' in head:
+        return read_state(path, table, columns)
+    if separator:
+        with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+            for row in csv.DictReader(file, delimiter=separator):
+                table.add({short_name(name): cell for name, cell in row.items() if name})
+        return run_of_rows(path, table, columns)
+    reader, line = Reader(columns), b"\n"
+    for start in paths:
+        with start.open("rb") as file:
+            for line in file:
+                reader.take(line.decode("utf-8", errors="replace"))
+    return reader.run(path, columns, line.endswith(b"\n"))
+
+
+def read_state(path: Path, table: Table, columns: dict[str, str]) -> LoggedRun:
+    """Read a trainer_state.json."""
+    around: list[str] = []
+    with path.open(encoding="utf-8", errors="replace") as file:
+        for row in state_rows(file, around):
+            table.add(row)
+    need(
+        table.rows,
+        f"got {path} without an entry in log_history; expected one with a step; try the run's console output",
+    )
+    run = run_of(path, "trainer_state.json", "trl", table, columns)
+    try:
+        state = json.loads(around[0])
+        run.config = {key: state[key] for key in TRL_STATE if state.get(key) is not None}
+    except (ValueError, RecursionError):
+        run.remarks.append("the end of trainer_state.json is torn")
+    return run
+
+
+def run_of_rows(path: Path, table: Table, columns: dict[str, str]) -> LoggedRun:
+    """A run from rows: verl's file logger, our metrics.jsonl, or TRL entries."""
+    keys = table.columns.keys() | {key for key, _, _ in table.bad}
+    verl = len(keys & NAMES["verl"].keys()) >= max(1, len(keys & NAMES["trl"].keys()))
+    if columns or not (table.nested or verl or keys & OURS.keys()):
+        return run_of(path, "named columns" if columns else "TRL log entries", "trl", table, columns)
+    if table.nested or not keys & OURS.keys():
+        kind = "verl file log" if table.nested else "verl log entries"
+        return drop_padded(run_of(path, kind, "verl", table, columns))
+    trainer = "grpo_train" if "time/step" in keys else "ppo_train"
+    trainer = trainer if "optim/lr" in keys else "one_page"  # whose rates never change
+    return run_of(path, "metrics.jsonl", trainer, table, columns)
+
+
+def run_of(path: Path | str, kind: str, trainer: str, table: Table, columns: dict[str, str]) -> LoggedRun:
+    """A run with a table's figures under common names; those of --columns come before the log's own names."""
+    run = LoggedRun(str(path), kind, trainer, table.columns, table.bad)
+    run.settings["restarts"] = sorted({*table.restarts})
+    if any(len(points) > MOST_STEPS for points in table.columns.values()):
+        run.remarks.append(f"the log is long: of its {table.rows} entries every so many are judged, the first all")
+    given = {figure: short_name(column) for figure, column in columns.items()}
+    for figure, column in given.items():
+        near = difflib.get_close_matches(column, run.columns, n=1)
+        need(
+            column in run.columns,
+            f"got --columns {figure}={column}, which {path} does not have; expected one of its columns: "
+            f"{', '.join(sorted(run.columns)[:20])}" + (f"; try {figure}={near[0]}" if near else ""),
+        )
+    aside = {FIGURES[figure] for figure in given}
+    names = {column: common_name(FIGURES[figure], "trl") for figure, column in given.items()}
+    places = {name: place for place, name in enumerate(NAMES[run.dialect])}
+    held_out: dict[int, list[float]] = {}
+    for key in sorted(run.columns, key=lambda key: places.get(key.removeprefix("train/"), len(places))):
+        name = names.get(key) or (None if key in aside else common_name(key, run.dialect))
+        if name == "held_out" and run.dialect == "verl":  # one key per data source: their mean
+            for step, value in run.columns[key].items():
                 held_out.setdefault(step, []).append(value)
-                value = statistics.fmean(held_out[step])
-            run.series.setdefault(name, {})[step] = value
-        held_out.pop(step, None)
+            run.names.setdefault(name, key)
+        elif name and run.columns[key]:  # of several names for one the first counts
+            run.names.setdefault(name, key)
+            run.series[name] = run.columns[key] | run.series.get(name, {})
+    if held_out:
+        run.series["held_out"] = {step: sum(values) / len(values) for step, values in held_out.items()}
     return run
 
 
@@ -163,294 +350,3 @@ def drop_padded(run: LoggedRun) -> LoggedRun:
         if limit and value < limit and step in run.series.get("truncated", {}):
             run.series["truncated"][step] = 0.0
     return run
-
-
-def numbered(rows: list[dict]) -> list[dict]:
-    """Give rows without a step the count of training entries so far."""
-    step = 0
-    for row in rows:
-        is_training = any(not (common_name(str(key), "trl") or "held_out").startswith("held_out") for key in row)
-        given = step_of(row) or step_of({"step": row.get("train/global_step")})
-        step = given or (step + 1 if is_training else step)
-        row["step"] = step
-    return rows
-
-
-def parse(path: Path, text: str, columns: dict[str, str]) -> LoggedRun:
-    """Read any of the formats, or what stands in the named columns."""
-    (rows, bad, count), history, config = rows_of_json(text), [], {}
-    try:
-        state = json.loads(text) if text.lstrip()[:1] == "{" else {}
-        history = [row for row in state.get("log_history") or [] if isinstance(row, dict)]
-        config = {key: state[key] for key in TRL_STATE if state.get(key) is not None}
-    except (ValueError, RecursionError, AttributeError, TypeError):
-        pass
-    if columns:
-        return parse_columns(path, history or rows or console_steps(text) or plain_rows(text), columns)
-    if history:
-        return fill_series(LoggedRun(str(path), "trainer_state.json", "trl", config=config), numbered(history), "trl")
-    if rows and len(rows) * 2 >= count:
-        run = parse_rows(path, rows)
-        if bad:
-            torn = bad == [count] or (len(bad) == 1 and not text.endswith("\n"))
-            flaw = "the last line is torn" if torn else f"{len(bad)} of {count} lines are no JSON"
-            run.remarks.append(f"{flaw} (line {bad[0]}); left out")
-        return run
-    rows = console_steps(text)
-    if rows:
-        config = printed_config(text)
-        run = LoggedRun(str(path), "verl console", "verl", settings=verl_settings(config), config=config)
-        return drop_padded(fill_series(run, rows, "verl"))
-    rows = console_dicts(text)
-    if rows:
-        run = LoggedRun(str(path), "TRL console", "trl")
-        run.remarks.append("the console shows no steps: they are counted entries")
-        return fill_series(run, numbered(rows), "trl")
-    rows = plain_rows(text)
-    need_log(
-        rows,
-        f"got {path}, in none of the formats; expected metrics.jsonl, trainer_state.json, TRL's or verl's console "
-        "output, verl's file log, a CSV file, or lines of name=value; try the run's folder",
-    )
-    return parse_rows(path, rows)
-
-
-def parse_columns(path: Path, rows: list[dict], columns: dict[str, str]) -> LoggedRun:
-    """A run of rows whose figures have the names that --columns gives; findings name these."""
-    rows = renamed([row | row["data"] if isinstance(row.get("data"), dict) else row for row in rows], columns, path)
-    run = fill_series(LoggedRun(str(path), NAMED_COLUMNS, "trl"), numbered(rows), "trl")
-    given = {FIGURES[figure]: column for figure, column in columns.items()}
-    run.names = {name: given.get(key, key) for name, key in run.names.items()}
-    return run
-
-
-def parse_rows(path: Path, rows: list[dict]) -> LoggedRun:
-    """A run from JSONL rows: verl's file logger, our metrics.jsonl, or TRL entries."""
-    if all(isinstance(row.get("data"), dict) for row in rows):
-        flat = [{**row["data"], "step": row.get("step")} for row in rows]
-        return drop_padded(fill_series(LoggedRun(str(path), "verl file log", "verl"), flat, "verl"))
-    keys = {key for row in rows for key in row}
-    if keys & set(OURS):
-        trainer = "grpo_train" if "time/step" in keys else "ppo_train"
-        trainer = trainer if "optim/lr" in keys else "one_page"  # whose rates never change
-        if "kl/teacher" in keys:  # a distillation's loss is a divergence, of which the remarks on PPO's do not hold
-            rows = [
-                {key: value for key, value in row.items() if key != "policy/loss" or not is_finite(value)}
-                for row in rows
-            ]
-        if trainer == "one_page":
-            rows = [without_policy(row) if is_critic_only(row) else row for row in rows]
-        return fill_series(LoggedRun(str(path), "metrics.jsonl", trainer), rows, "ours")
-    if len(keys & {*NAMES["verl"]}) >= max(1, len(keys & {*NAMES["trl"]})):
-        return drop_padded(fill_series(LoggedRun(str(path), "verl log entries", "verl"), rows, "verl"))
-    return fill_series(LoggedRun(str(path), "TRL log entries", "trl"), numbered(rows), "trl")
-
-
-def is_critic_only(row: dict) -> bool:
-    """Whether a page's step trained the critic only: the policy's gradient is 0 then."""
-    return "value/loss" in row and row.get("optim/grad_norm") == 0
-
-
-def without_policy(row: dict) -> dict:
-    """A row without what it says of the policy's update."""
-    return {k: v for k, v in row.items() if not k.startswith("policy/") and k not in ("kl/approx", "optim/grad_norm")}
-
-
-def log_of_folder(folder: Path) -> Path:
-    """The log inside a run's folder."""
-    for name in ("metrics.jsonl", "trainer_state.json"):
-        if (folder / name).exists():
-            return folder / name
-    states = sorted(folder.glob("checkpoint-*/trainer_state.json"), key=lambda p: p.stat().st_mtime)
-    others = sorted([*folder.glob("*.jsonl"), *folder.glob("*.log")])
-    runs = sorted({p.parent for name in ("metrics.jsonl", "trainer_state.json") for p in folder.glob(f"*/{name}")})
-    need_log(
-        states or others or not runs,
-        f"got {folder}, which holds {len(runs)} runs; expected one; try diagnose.py {' '.join(map(str, runs[:3]))}",
-    )
-    need_log(
-        states or len(others) == 1,
-        f"got {folder} with {', '.join(p.name for p in others[:5]) or 'no log'}; expected metrics.jsonl, "
-        "trainer_state.json, checkpoint-*/trainer_state.json or one .jsonl or .log; try the file itself",
-    )
-    return states[-1] if states else others[0]
-
-
-def starts_of(path: Path) -> list[Path]:
-    """The logs of all starts of a run that verl resumed, metrics.jsonl, metrics.2.jsonl …; empty ones are left out."""
-    if path.name != "metrics.jsonl":
-        return [path]
-    numbers = [re.fullmatch(r"metrics\.(\d+)\.jsonl", other.name) for other in path.parent.glob("metrics.*.jsonl")]
-    found = sorted(int(number[1]) for number in numbers if number)
-    starts = [path, *(path.with_name(f"metrics.{n}.jsonl") for n in found)]
-    return [start for start in starts if start.stat().st_size] or [path]
-
-
-def samples_beside(path: Path, run: LoggedRun) -> list[dict]:
-    """The rows of samples.jsonl, read line by line, as it may be large; what cannot be read is remarked."""
-    other, rows, bad, names = path.with_name("samples.jsonl"), [], [], {}
-    if not other.is_file():
-        return []
-    with other.open("rb") as file:
-        for number, line in enumerate(file, start=1):
-            found, _, filled = rows_of_json(line.decode("utf-8", errors="replace").rstrip("\n"))
-            rows += [{names.setdefault(key, key): value for key, value in row.items()} for row in found]
-            bad += [number] if filled and not found else []
-    if bad and rows:
-        run.remarks.append(f"samples.jsonl beside it: {len(bad)} lines are no JSON (line {bad[0]}); left out")
-    elif bad or not rows:
-        run.remarks.append("samples.jsonl beside it could not be read")
-    return rows
-
-
-def beside(path: Path, name: str, run: LoggedRun) -> list[dict]:
-    """The object of a file beside the log; what cannot be read is remarked."""
-    other = path.with_name(name)
-    if not other.exists():
-        return []
-    try:
-        return [dict(json.loads(read_text(other)))]
-    except (UnreadableError, ValueError, TypeError, RecursionError):
-        run.remarks.append(f"{name} beside it could not be read")
-        return []
-
-
-def add_dumps(run: LoggedRun, path: Path) -> None:
-    """Give a run of TRL or verl the settings and samples that lie beside its log."""
-    folder, console = path.parent, path.with_name("verl.log")
-    if run.trainer == "trl":
-        folder = folder.parent if re.fullmatch(r"checkpoint-\d+", folder.name) else folder
-        run.samples, remarks = trl_samples(folder, run.rows)
-    else:
-        if not run.config and console.is_file() and console != path:  # verl_train.py's, beside verl's file log
-            run.config = printed_config(console.read_text(encoding="utf-8", errors="replace"))
-            run.settings = verl_settings(run.config)
-        run.samples, remarks = verl_samples(folder, run.config)
-    run.samples = run.samples or samples_beside(path, run)
-    run.remarks += remarks
-
-
-@dataclass
-class Extras:
-    """What a user names beside a log: files of settings, samples, data and rewards, and the group size."""
-
-    settings: str = ""
-    samples: str = ""
-    data: str = ""
-    reward: str = ""
-    group_size: int = 0
-
-
-def load_run(source: str, columns: dict[str, str] | None = None, extras: Extras | None = None) -> LoggedRun:
-    """Read a run from a file or folder, with its settings and samples.
-
-    Args:
-        source: the file or folder.
-        columns: names in this log of figures of FIGURES.
-        extras: what lies elsewhere.
-    """
-    path, later, extras = Path(source), [], extras or Extras()
-    if path.is_dir():
-        path, *later = starts_of(log_of_folder(path))
-    run = parse(path, "\n".join(map(read_text, [path, *later])), columns or {})
-    if later:
-        run.remarks.append(f"{1 + len(later)} starts, to {later[-1].name}: steps run again count as run last")
-    if run.format == "metrics.jsonl":
-        run.samples = samples_beside(path, run)
-        for config in beside(path, "config.json", run):
-            trainer, run.settings = our_settings(config)
-            run.trainer, run.config = trainer or run.trainer, config
-        for given in beside(path, "settings.json", run) if run.trainer == "one_page" else []:
-            run.settings, run.config = page_settings(given), given
-    if run.trainer in ("trl", "verl"):
-        add_dumps(run, path)
-    folder = path.parent.parent if re.fullmatch(r"checkpoint-\d+", path.parent.name) else path.parent
-    add_settings(run, folder if Path(source).is_dir() or extras.settings else Path(), extras.settings)
-    if extras.group_size:
-        run.settings["group_size"] = extras.group_size
-    need_log(
-        run.steps() or run.broken,
-        f"got {path} ({run.format}) without a training metric that is known; expected a step of training, with "
-        f"names such as {', '.join(list(NAMES[dialect_of(run)])[:3])}; it has {', '.join(names_in(run)[:12])}; try "
-        "diagnose.py --columns reward=NAME",
-    )
-    need_log(
-        run.broken or not OTHER_TRAINING.issuperset(run.series),
-        f"got {path} with {', '.join(names_in(run)[:8])} and no score: a log of another kind of training, such as "
-        "SFT; expected a run of RL; try diagnose.py --columns reward=NAME where a column is the score",
-    )
-    for flag, file in (("data", extras.data), ("reward", extras.reward.rpartition(":")[0] or extras.reward)):
-        need_log(not file or Path(file).is_file(), f"got --{flag} {file}, which does not exist; expected a file")
-    if extras.samples:
-        run.samples = rows_of_samples(Path(extras.samples))
-    add_texts(run, extras.data, folder)
-    need_log(
-        run.texts or not extras.samples,
-        f"got --samples {extras.samples} with {', '.join(map(str, [*(run.samples or [{}])[0]][:8]))}; expected prompt, "
-        "completion and score; try other names for its columns",
-    )
-    run.reward_source = source_of_reward(extras.reward, run, folder)
-    return run
-
-
-def names_in(run: LoggedRun) -> list[str]:
-    """The names of all figures in a log."""
-    return [*dict.fromkeys(str(key) for row in run.rows for key, value in row.items() if is_finite(value))]
-
-
-def add_texts(run: LoggedRun, data: str, folder: Path) -> None:
-    """Give a run its samples as causes read them, with gold answers of its data and of data files beside the log."""
-    rows = data_rows(data or str(run.settings.get("data") or ""), folder)
-    others = data_rows(str(run.settings.get("eval_data") or ""), folder)
-    if run.samples and not rows:
-        beside = [path for place in (folder, folder.parent) for path in sorted(place.glob("*.jsonl"))]
-        named = [path for path in beside if re.search("train|data|eval|test", path.stem)][:6]
-        rows = [row for path in named if "train" in path.stem for row in data_rows(str(path), folder)]
-        others = [row for path in named if "train" not in path.stem for row in data_rows(str(path), folder)]
-    golds = [{prompt: gold for prompt, row in part if (gold := gold_of(row)) is not None} for part in (others, rows)]
-    run.golds, run.settings["rows"] = golds[1], len({prompt for prompt, _ in rows})
-    run.texts = sample_texts(run.samples, golds[0] | golds[1])
-
-
-def data_rows(data: str, folder: Path) -> list[tuple[str, dict]]:
-    """(prompt, row) of a data file; none where it cannot be read."""
-    paths = [Path(data), folder / data, folder / Path(data).name, folder.parent / Path(data).name] if data else []
-    path = next((path for path in paths if path.is_file()), None)
-    rows = rows_of_samples(path) if path and path.suffix in (".jsonl", ".json", ".csv", ".parquet") else []
-    return [(prompt, row) for row in rows if (prompt := plain_text(row.get("prompt")))]
-
-
-def source_of_reward(spec: str, run: LoggedRun, folder: Path) -> str:
-    """The code of the reward for correctness: of files that settings name, or of scripts beside the log."""
-    named = run.settings.get("reward") or []
-    specs = [spec] if spec else [named] if isinstance(named, str) else [item for item in named if isinstance(item, str)]
-    pairs = [item.partition("*")[0].rpartition(":")[::2] for item in specs]
-    pairs.sort(key=lambda pair: not names_correctness(pair[1]))
-    for file, name in pairs:
-        for path in (Path(file), folder / Path(file).name, folder.parent / Path(file).name):
-            if path.suffix == ".py" and path.is_file():
-                return function_of(path, name)
-    scripts = [path for place in (folder, folder.parent) for path in sorted(place.glob("*.py"))[:20]]
-    words = " ".join(specs)
-    return next(filter(None, (function_of(path, words) for path in scripts)), "")
-
-
-def function_of(path: Path, words: str) -> str:
-    """The code of a file's reward for correctness, named in some words or found by what it takes, and what it uses."""
-    try:
-        text = path.read_text(encoding="utf-8", errors="replace")
-        nodes = [node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)]
-        named = [node.name for node in nodes if node.name in re.findall(r"\w+", words)]
-        takes = [node.name for node in nodes if {argument.arg for argument in node.args.args} & COMPLETIONS]
-        tree = ast.walk(ast.parse(text))
-        called = {ast.unparse(node.func) for node in tree if isinstance(node, ast.Call)}
-        chosen = named or [name for name in takes if name not in called]
-        chosen.sort(key=lambda name: not names_correctness(name))
-        return extract(text, chosen[:1]) if chosen else ""
-    except (OSError, SyntaxError, ValueError, KeyError):
-        return ""
-
-
-def dialect_of(run: LoggedRun) -> str:
-    """Whose metric names a run's log has."""
-    return run.trainer if run.trainer in ("trl", "verl") else "ours"

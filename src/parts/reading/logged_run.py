@@ -15,7 +15,7 @@ EARLY = 5  # steps in which a policy is nearly the one that it was at the start
 
 @dataclass
 class LoggedRun:
-    """What a run left: `series` under common names, `rows` as they stand in its log.
+    """What a run left: every figure of its log as {step: value}, `columns` by its name there, `series` by common name.
 
     `settings` are `config`, the run's own settings, under common names; `reward_source` is the code of its rewards.
     """
@@ -23,24 +23,31 @@ class LoggedRun:
     path: str
     format: str
     trainer: str
+    columns: dict[str, dict[int, float]] = field(default_factory=dict)
+    bad: list[tuple[str, int, float]] = field(default_factory=list)  # (name, step, value) of what is not finite
     series: dict[str, dict[int, float]] = field(default_factory=dict)
-    rows: list[dict] = field(default_factory=list)
-    names: dict[str, str] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)  # of the series in this log
     settings: dict = field(default_factory=dict)
     config: dict = field(default_factory=dict)
     samples: list[dict] = field(default_factory=list)
-    broken: list[tuple[str, int, float]] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
     settings_file: str = ""
     reward_source: str = ""
-    trials: dict = field(default_factory=dict)  # what --rescore measured
     texts: list = field(default_factory=list)  # the samples as causes read them
     golds: dict[str, str] = field(default_factory=dict)  # gold answers of the training data by prompt, in its order
 
+    @property
+    def dialect(self) -> str:
+        """Whose metric names the log has."""
+        return self.trainer if self.trainer in ("trl", "verl") else "ours"
+
+    def points(self, name: str) -> list[tuple[int, float]]:
+        """(step, value) of a series, by step."""
+        return sorted(self.series.get(name, {}).items())
+
     def values(self, name: str) -> list[float]:
         """The finite values of a series, by step."""
-        points = self.series.get(name, {})
-        return [points[step] for step in sorted(points)]
+        return [value for _, value in self.points(name)]
 
     def first(self, name: str) -> float:
         """Median of the first stretch of a series; NaN without one."""
@@ -77,10 +84,6 @@ class LoggedRun:
         return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
-class UnreadableError(Exception):
-    """The input is no log that can be judged."""
-
-
 def first_part(run: LoggedRun) -> tuple[str, list[float]]:
     """Name and means of the reward that stands for correctness: named so, else the first; the score without parts."""
     parts = run.parts()
@@ -89,6 +92,11 @@ def first_part(run: LoggedRun) -> tuple[str, list[float]]:
         return named, parts[named]
     others = [(name, values) for name, values in parts.items() if not is_format(name)]
     return others[0] if others else ("score", run.values("score"))
+
+
+def first_series(run: LoggedRun) -> str:
+    """The series of that reward."""
+    return f"part:{first_part(run)[0]}" if run.parts() else "score"
 
 
 def is_constant(run: LoggedRun) -> bool:
@@ -119,16 +127,15 @@ def held_out_gain(run: LoggedRun) -> tuple[float, float, float] | None:
     Of shares of `eval/rows` answers it is that of independent samples, which is wide for the same rows twice; without
     the number of rows 64 are taken.
     """
-    points = sorted(run.series.get("held_out", {}).items())
+    points = run.points("held_out")
     if len(points) < 2:
         return None
     (_, before), (_, after) = points[0], points[-1]
     gain, rows = after - before, run.series.get("held_out_rows", {})
-    count = rows.get(points[-1][0]) or rows.get(points[0][0])
     if not 0 <= min(before, after) <= max(before, after) <= 1:
         scatter = max(GAIN, *(abs(b - a) for (_, a), (_, b) in itertools.pairwise(points[1:])), 0.0)
         return gain, gain - 2 * scatter, gain + 2 * scatter
-    count = count or 64
+    count = rows.get(points[-1][0]) or rows.get(points[0][0]) or 64
     return share_gain((before, count), (after, count))
 
 
@@ -162,7 +169,7 @@ def collapse(run: LoggedRun) -> tuple[float, float, int] | None:
     spread = ends(run.values("score_std"))[0] if run.values("score_std") else 0.0
     if best - last <= max(0.5 * (best - floor), spread / 2, chance, 1e-6):
         return None
-    points = sorted(run.series["score"].items())
+    points = run.points("score")
     if len(scores) < 2 * TREND_STEPS and last > 0.1 * best:
         return None
     top = max(points, key=lambda pair: pair[1])[0]

@@ -99,32 +99,21 @@ def holds(text: str, gold: str) -> bool:
 
 
 def sample_texts(samples: list[dict], golds: dict[str, str]) -> list[Text]:
-    """The samples that have a completion, in the order of the log; `golds` are those of --data by prompt."""
+    """The samples that have a completion, in the order of the log; `golds` are those of the data by prompt."""
     texts = []
     for i, row in enumerate(samples):
-        completion = row.get("completion")
-        if not isinstance(completion, (str, list)):
+        if not isinstance(row.get("completion"), (str, list)):
             continue
-        completion, prompt = plain_text(completion), plain_text(row.get("prompt"))
+        completion, prompt = plain_text(row["completion"]), plain_text(row.get("prompt"))
         gold = gold_of({k: v for k, v in row.items() if k not in ("prompt", "completion")}) or golds.get(prompt)
         right = None if gold is None else stated_answer(completion, bool(NUMBER.fullmatch(gold))) == gold
         score, rewards = row.get("score"), row.get("rewards")
+        score = float(score) if is_real(score) else None
         parts = {k: float(v) for k, v in rewards.items() if is_real(v)} if isinstance(rewards, dict) else {}
         step = int(row["step"]) if is_real(row.get("step")) else 0
-        texts.append(
-            Text(
-                id=f"{step}.{i}",
-                step=step,
-                kind=str(row.get("kind", "train")),
-                prompt=prompt,
-                completion=completion,
-                score=float(score) if is_real(score) else None,
-                gold=gold,
-                right=right,
-                finished=row.get("finished") if isinstance(row.get("finished"), bool) else None,
-                parts=parts,
-            )
-        )
+        finished = row.get("finished") if isinstance(row.get("finished"), bool) else None
+        kind = str(row.get("kind", "train"))
+        texts.append(Text(f"{step}.{i}", step, kind, prompt, completion, score, gold, right, finished, parts))
     return texts
 
 

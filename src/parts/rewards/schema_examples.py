@@ -2,10 +2,6 @@
 
 import itertools
 import json
-import re
-import string
-
-CLASSES = {"DIGIT": r"\d", "SPACE": r"\s", "WORD": r"\w"}
 
 
 def checker_of(schema):
@@ -19,7 +15,10 @@ def checker_of(schema):
 
 
 def example_of(schema):
-    """A value that a JSON Schema, or its text, accepts, as full as its properties allow; None where none was found."""
+    """A value that a JSON Schema, or its text, accepts, as full as its properties allow; None where none was found.
+
+    Deliberately left out: texts for a pattern, and what `if` asks for.
+    """
     try:
         schema = json.loads(schema) if isinstance(schema, str) else schema
         checker = checker_of(schema)
@@ -34,10 +33,6 @@ def examples(schema, root, depth: int):
         return ["text"] if schema else []
     if "$ref" in schema:
         return examples(target_of(schema["$ref"], root) | without(schema, "$ref"), root, depth + 1)
-    if "if" in schema:
-        rest = {name: value for name, value in schema.items() if name not in ("if", "then", "else")}
-        held, not_held = [schema["if"], schema.get("then")], [schema.get("else")]
-        return [x for parts in (held, not_held) for x in examples(merged([rest, *parts]), root, depth)]
     for word in ("anyOf", "oneOf"):
         if word in schema:
             choices = (examples(merged([without(schema, word), one]), root, depth) for one in schema[word])
@@ -87,44 +82,7 @@ def values_of(schema: dict, root, depth: int) -> list:
         return [int(x) if x == int(x) else x for x in [step, 0, *near]]
     if kind != "string":
         return [True, False] if kind == "boolean" else [None]
-    if "pattern" not in schema:
-        return [("text " * (low // 5 + 1)).strip().ljust(low, "x")[:high]]
-    tree = re._parser.parse(schema["pattern"])
-    return [matching(tree, least) for least in (1, low)]
-
-
-def matching(tree, least: int) -> str:
-    """A text for a parsed regular expression, in which what may be repeated stands `least` times."""
-    text = ""
-    for operation, value in tree:
-        name = str(operation)
-        if name.endswith("REPEAT"):
-            text += matching(value[2], least) * min(value[1], max(value[0], least))
-        elif name in ("SUBPATTERN", "ATOMIC_GROUP"):
-            text += matching(value[-1] if name == "SUBPATTERN" else value, least)
-        elif name == "BRANCH":
-            text += matching(value[1][0], least)
-        elif name not in ("AT", "ASSERT", "ASSERT_NOT"):
-            text += character([*value] if name == "IN" else [(operation, value)])
-    return text
-
-
-def character(members: list) -> str:
-    """A character of a class of a regular expression: the first printable one, or else one that it names."""
-
-    def fits(char: str, operation, value) -> bool:
-        name, word = str(operation), str(value).removeprefix("CATEGORY_")
-        if name == "CATEGORY":
-            return bool(re.match(CLASSES[word.removeprefix("NOT_")], char)) != word.startswith("NOT_")
-        inside = value[0] <= ord(char) <= value[1] if name == "RANGE" else ord(char) == value
-        return name == "ANY" or inside != (name == "NOT_LITERAL")
-
-    negated = str(members[0][0]) == "NEGATE"
-    members = members[negated:]
-    order = string.ascii_letters + string.digits + string.punctuation + " "
-    named = {"LITERAL": lambda value: value, "RANGE": lambda value: value[0]}
-    others = [chr(named[str(operation)](value)) for operation, value in members if str(operation) in named]
-    return next((c for c in [*order, *others] if any(fits(c, *m) for m in members) != negated), "")
+    return [("text " * (low // 5 + 1)).strip().ljust(low, "x")[:high]]
 
 
 def objects(schema: dict, root, depth: int) -> list:

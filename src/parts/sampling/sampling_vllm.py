@@ -177,21 +177,25 @@ class VllmEngine:
     def sync(self, step: int = 0) -> None:
         """Copy the policy's weights into the engine after `step` updates, and forget cached prefixes.
 
-        Layers are loaded anew: where vLLM keeps a matrix packed (on CPUs, or rounded), it is packed again.
+        Every process must call it: an error of one, such as out of memory, is raised by all.
         """
+        failure = None
+        try:
+            self.copy_weights()
+            if self.watch.due(step):
+                self.check(step)
+        except Exception as error:
+            failure = error
+        gather_rows([], failure)
+
+    def copy_weights(self) -> None:
+        """Load vLLM's layers anew: where it keeps a matrix packed (on CPUs, or rounded), it is packed again."""
         import torch
         from vllm.config import set_current_vllm_config
 
         with torch.no_grad(), set_current_vllm_config(self.llm.llm_engine.vllm_config):
             self.network().reload_weights(weights_iterator=self.weights())
         self.llm.reset_prefix_cache()
-        if self.watch.due(step):
-            failure = None
-            try:
-                self.check(step)
-            except Exception as error:  # the other processes wait for this one: tell them
-                failure = error
-            gather_rows([], failure)
 
     def check(self, step: int) -> None:
         """Raise StaleSamplerError unless the engine has the policy's weights."""

@@ -19,48 +19,35 @@ which verl_train.py's reward manager puts there. verl has no None: the score is 
     passes_tests  the same for TRL in 35 lines, tried on right and hostile programs when it is written
     qa          the short answer is one of the gold ones, but for case, punctuation and articles
     format      the tags stand once, in order, with content (--tags)
-    json_schema  JSON that --schema FILE accepts, alone or as one fenced block; --exact KEY: with the row's value of it;
-                --partial: else half the share of properties that hold
-    llm_judge   a model behind an OpenAI-compatible endpoint grades (--base_url, --judge_model, --rubric); async
-    custom      a rubric of weighted checks, from --rule KIND[:ARGUMENT][*WEIGHT]:
+    json_schema  JSON that --schema FILE accepts, alone or as one fenced block; --exact KEY: with the row's value of it
+    llm_judge   a model behind an OpenAI-compatible endpoint grades (OPENAI_BASE_URL, JUDGE_MODEL, RUBRIC in the file)
+    custom      a rubric of weighted checks, from --rule KIND[:ARGUMENT][*WEIGHT]; 0 unless the first holds:
                 equals:COLUMN  contains:COLUMN  number:COLUMN  matches:REGEX  lacks:REGEX  words:LOW-HIGH
                 json[:KEY,KEY]   (an argument that ends in *NUMBER needs a weight of its own)
 
---from FILE.py:NAME ports what exists: a reward of TRL's contract or of one sample, `(prompt, completion, **columns)`,
-async or a preset too, to verl's compute_score, and a compute_score to TRL. A list of functions becomes their weighted
-sum, for verl or (--for trl) for TRL: --weights has a number for each, or names a list in FILE.py; a preset has its own.
+--from FILE.py:NAME ports what exists to verl's compute_score: a reward of TRL's contract or of one sample, `(prompt,
+completion, **columns)`, async too, and a list as its weighted sum (--weights, LIST*WEIGHTS with a list of numbers of
+the file, or a preset's own). A compute_score, and with --for trl a reward of one sample, is ported to TRL.
 --inline writes the shortest port to verl, one file with the function inside and five lines below it, for a plain
-function of the completion and one column; both are called, and must score the same.
-The port imports FILE.py by its path from the output, so keep both together; nothing may train there. It sees one row at
-a time in verl, without `completion_ids` (verl_train.py's reward manager gives them); an exception there scores 0 and
-sets `raised`, as verl would go on without the row.
+function of the completion and one column. Original and port are called on completions of the gold answers of --data, or
+of one: they must score the same, or nothing is written.
+A port without --inline imports FILE.py by its path from the output, so keep both together. It sees one row at a time in
+verl, without `completion_ids`; an exception there scores 0 and sets `raised`, as verl would go on without the row.
 
---data FILE tries what was written on its rows: reward_preflight.py says whether gold answers score and empty, copied,
-cut and listed ones do not; with --inline original and port are compared on the gold answers.
+--data FILE tries a new reward on its rows: reward_preflight.py says whether gold answers score and empty, copied, cut
+and listed ones do not.
 
 Deliberately left out: rewards that look at a whole batch in verl, which calls once for each row; training a judge.
 
     python scripts/create_reward_template.py --task math --for both --output my_reward.py && python my_reward.py --test
-    python scripts/create_reward_template.py --task custom --rule equals:answer --rule "words:1-200*0.2" --print
+    python scripts/create_reward_template.py --task custom --rule equals:answer --rule "words:1-200*0.2" --output r.py
     python scripts/create_reward_template.py --task json_schema --schema schema.json --output my_reward.py
     python scripts/create_reward_template.py --task final_number --data gsm8k.jsonl --output my_reward.py
     python scripts/create_reward_template.py --task passes_tests --name reward --output code_reward.py
     python scripts/create_reward_template.py --from my_rewards.py:correct --inline --output my_verl_reward.py
-    python scripts/create_reward_template.py --from my_rewards.py:correct --for verl --output my_verl_reward.py
     python scripts/create_reward_template.py --from trl_run.py:REWARDS --weights 1.0 0.2 --output my_verl_reward.py
 
-Exit codes: 0 written or printed, 1 the trial found something (the file stays), 2 bad input.
+Exit codes: 0 written, 1 the trial found something (the file stays), 2 bad input.
 """
 
-ROOMS = (
-    "assembly",
-    "recipes",
-    "rubric",
-    "json_reward",
-    "new_reward",
-    "weights",
-    "ports",
-    "code_trial",
-    "short",
-    "command",
-)
+ROOMS = ("assembly", "json_reward", "tasks", "ports", "trials", "code_trial", "command")

@@ -1,21 +1,23 @@
 """A written file from the files of files/: their statements that it needs, below its own head."""
 
 import ast
+import keyword
 import pprint
 import re
 import sys
 from pathlib import Path
 
 from parts.foundation.file_text import file_text
+from parts.foundation.messages import need
 from parts.rewards.extracts import bound_names, joined, needed, read_names, statements_of
 
 CONTRACT = file_text("files/contract.py")
 LOADING = file_text("files/loading.py")
 ADAPTERS = file_text("files/adapters.py")
-SELF_TEST = file_text("files/self_test.py")
 MAIN = 'if __name__ == "__main__":'
-FILES = {"adapters", "contract", "final_answer", "loading", "mine", "port", "short_answer"}  # what files/ imports of it
-CASES_ABOUT = "(completion, columns of the row, score)"
+FILES = {"adapters", "contract", "final_answer", "loading", "mine", "short_answer", "waiting"}  # imported in files/
+RESERVED = {"prompt", "prompts", "completion", "completions", "completion_ids", "columns", "self", "extra_info"}
+VERL_NOTE = "verl: reward.custom_reward_function.path={file} reward.custom_reward_function.name=compute_score"
 
 
 def named(text: str, columns: list[str], **words: str) -> str:
@@ -49,12 +51,15 @@ def assembled(head: str, texts: list[str], roots: list[str], constants: dict[str
     kept = needed(pieces, roots)
     body = joined([piece for place, piece in enumerate(pieces) if place in kept])
     if "self_test" in roots:
-        body += "\n\n" + SELF_TEST[SELF_TEST.index(MAIN) :]
+        body += "\n\n" + ADAPTERS[ADAPTERS.index(MAIN) :]
     used = read_names(ast.parse(body))
     lines = {line: module_of(node) for line, node in imports.items() if bound_names(node) & used}
     standard = [line for line, module in lines.items() if module in sys.stdlib_module_names]
     installed = [line for line, module in lines.items() if module not in sys.stdlib_module_names | FILES]
-    blocks = ["\n".join(sorted(block, key=import_order)) for block in (standard, installed) if block]
+    # `import x` before `from x import y`
+    blocks = [
+        "\n".join(sorted(b, key=lambda line: (line.startswith("from"), line))) for b in (standard, installed) if b
+    ]
     gap = "\n\n\n" if re.match(r"def |async def |class ", body) else "\n\n"
     return head + "\n\n".join(blocks) + gap + body
 
@@ -62,18 +67,6 @@ def assembled(head: str, texts: list[str], roots: list[str], constants: dict[str
 def module_of(node: ast.Import | ast.ImportFrom) -> str:
     """The first part of the module that is imported."""
     return (node.module if isinstance(node, ast.ImportFrom) else node.names[0].name).partition(".")[0]
-
-
-def import_order(line: str) -> tuple:
-    """`import x` before `from x import y`."""
-    return line.startswith("from"), line
-
-
-class Words(str):
-    """A text of n words that is shown as an expression."""
-
-    def __repr__(self) -> str:
-        return f"'a ' * {len(self) // 2}"
 
 
 def quoted(text: str) -> str:
@@ -90,31 +83,28 @@ def list_rows(rows: list) -> str:
     return text
 
 
-def listing(name: str, about: str, rows: list) -> str:
-    """`NAME = [...]` with a row a line."""
-    return f"{name} = [  # {about}\n{list_rows(rows)}]\n"
+def contracts_of(args) -> tuple[list[str], list[str]]:
+    """(names of the functions that the contracts asked for need, names of what tests them)."""
+    trl, verl = args.target != "verl", args.target != "trl"
+    return [args.name] * trl + ["compute_score"] * verl, ["by_trl"] * trl + ["by_verl"] * verl
 
 
-def head_of(about: str, notes: list[str], needs: str = "") -> str:
-    """Shebang, dependencies and docstring."""
-    dependencies = f"# dependencies = [{needs}]\n" * bool(needs)
-    header = f'#!/usr/bin/env python3\n# /// script\n# requires-python = ">=3.11"\n{dependencies}# ///\n'
-    return f'{header}"""{about}\n\n' + "\n".join(notes) + '\n"""\n\n'
-
-
-def usage_notes(args, gold: str, columns: str) -> list[str]:
-    """How each contract finds the reward, and what it reads."""
-    file, notes = Path(args.output or "my_reward.py").name, []
+def head_of(args, about: str, gold: str, columns: str, needs: str = "", end: str = "") -> str:
+    """Shebang, dependencies, and a docstring that says how each contract finds the reward, and what it reads."""
+    file, notes = Path(args.output).name, [about, ""]
     if args.target != "verl":
-        notes += [f"TRL, and trainers with its contract: {file}:{args.name}"]
+        notes.append(f"TRL, and trainers with its contract: {file}:{args.name}")
         notes += ["    columns: " + "; ".join(filter(None, [gold, columns]))] * bool(gold or columns)
     if args.target != "trl":
-        notes += [f"verl: reward.custom_reward_function.path={file} reward.custom_reward_function.name=compute_score"]
+        notes.append(VERL_NOTE.format(file=file))
         read = [f"ground_truth is {gold}"] * bool(gold) + [f"extra_info has {columns}"] * bool(columns)
         notes += ["    " + "; ".join(read)] * bool(read)
-    return [*notes, "", f"    python {file} --test"]
+    dependencies = f"# dependencies = [{needs}]\n" * bool(needs)
+    header = f'#!/usr/bin/env python3\n# /// script\n# requires-python = ">=3.11"\n{dependencies}# ///\n'
+    return f'{header}"""' + "\n".join(notes) + f'\n{end}"""\n\n'
 
 
-def contract_tests(args) -> list[str]:
-    """The self-tests of the contracts asked for."""
-    return ["trl_results"] * (args.target != "verl") + ["verl_results"] * (args.target != "trl")
+def check_column(name: str, where: str) -> None:
+    """Raise UserError unless a name can be a column, and an argument of a function."""
+    fine = name.isidentifier() and not keyword.iskeyword(name) and name not in RESERVED
+    need(fine, f"got {where} with the column {name!r}; expected a Python name that trainers do not use themselves")

@@ -1,168 +1,197 @@
-"""Ports between TRL and verl."""
+"""Ports between TRL and verl: the reward imported from its file, or with --inline the function itself."""
 
+import ast
 import inspect
 import json
 import os
+import re
 from pathlib import Path
 
 from parts.foundation.file_text import file_text
-from parts.foundation.messages import need, say
-from parts.rewards.reward_forms import find_reward, is_per_sample, weight_of
+from parts.foundation.messages import UserError, need, say
+from parts.rewards.extracts import bound_names, extract, imports_trainer, joined, statements_of
+from parts.rewards.reward_forms import find_reward, is_per_sample, is_weight, load_rewards
 from programs.create_reward_template.assembly import (
-    CASES_ABOUT,
     CONTRACT,
     LOADING,
-    SELF_TEST,
+    VERL_NOTE,
     assembled,
-    contract_tests,
+    contracts_of,
     head_of,
-    listing,
     named,
-    usage_notes,
 )
-from programs.create_reward_template.new_reward import example_columns
-from programs.create_reward_template.weights import check_import, weights_of_list, without_trainer
 
-PORT = file_text("files/port.py")
+PORT_TO_VERL = file_text("files/port_to_verl.py")
 PORT_TO_TRL = file_text("files/port_to_trl.py")
-ORIGINAL = "the original's"
-DOUBLE = "```python\ndef double(x):\n    return 2 * x\n```"
-TESTS_OF_DOUBLE = ["assert double(4) == 8", "assert double(0) == 0"]
-NOT_COLUMNS = {
-    *("prompts", "completions", "prompt", "completion", "completion_ids", "environments"),
-    *("trainer_state", "log_extra", "log_metric"),
-}
-VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+INLINE_BATCH = file_text("files/inline_batch.py")
+INLINE_SAMPLE = file_text("files/inline_sample.py")
+OWN = {"prompt", "prompts", "completion", "completions"}
+EXTRAS = {"completion_ids", "environments", "trainer_state", "log_extra", "log_metric"}  # what TRL hands over besides
+GOLDS = ("answer", "tests", "test_cases", "solution", "ground_truth", "label")
+OTHERWISE = "try it without --inline"
 
 
-def is_async_callable(function) -> bool:
-    """Whether calling a function, an instance of a class too, gives something to await."""
-    return any(map(inspect.iscoroutinefunction, (function, getattr(function, "__call__", None))))  # noqa: B004
+def parts_of(spec: str) -> tuple[str, str, str]:
+    """(file, name, weight) of `FILE.py:name[*weight]`."""
+    target, _, weight = spec.partition("*")
+    file, _, name = target.rpartition(":")
+    return file, name, weight
 
 
-def sync_form(text: str) -> str:
-    """The text of a port, written for async rewards, for those that are not."""
-    lines = [line for line in text.splitlines(keepends=True) if not line.startswith("    results = await ")]
-    text = "".join(lines).replace("await called(function, arguments)", "function(**arguments)")
-    for name in ("compute_score", "reward_name"):
-        text = text.replace(f"async def {name}", f"def {name}")
+def source_text(args) -> str:
+    """The text of the file of --from."""
+    file, got = parts_of(args.source)[0], f"got --from {args.source!r}"
+    need(file and Path(file).is_file(), f"{got}: no file {file!r}; expected FILE.py:function[*weight]")
+    need(Path(file).resolve() != args.output.resolve(), f"{got}, the file of --output; expected another")
+    text = Path(file).read_text(encoding="utf-8")
+    try:
+        ast.parse(text)
+    except (SyntaxError, ValueError) as error:
+        raise UserError(f"{got}: {error}; expected Python") from None
     return text
 
 
+def trains(text: str) -> bool:
+    """Whether a port must not import a file: it imports a trainer's library, or calls `x.train()` at its top level."""
+    body = ast.parse(text).body
+    calls = [line.value.func for line in body if isinstance(line, ast.Expr) and isinstance(line.value, ast.Call)]
+    return bool(imports_trainer(text)) or any(isinstance(c, ast.Attribute) and c.attr == "train" for c in calls)
+
+
+def without_trainer(args) -> str:
+    """The file of --from; of one that trains, a file beside --output with what the reward needs of it."""
+    text, (file, name, weight) = source_text(args), parts_of(args.source)
+    if not trains(text):
+        return file
+    extracted = args.output.with_name(f"{Path(file).stem}_rewards.py")
+    own = extract(text, [name, weight])
+    same = extracted.is_file() and extracted.read_text(encoding="utf-8") == own
+    got = f"got {extracted}, which exists and would hold the rewards of {file}"
+    need(args.force or same or not extracted.exists(), f"{got}; expected a new name; try --force")
+    extracted.write_text(own, encoding="utf-8")
+    say(f"note: {file} imports a trainer; {extracted} has its rewards alone, keep it beside {args.output}")
+    return str(extracted)
+
+
 def ported(args) -> str:
-    """The text of a port of --from, which fixes args.target and args.name."""
-    spec = args.source
-    file, _, name = spec.partition("*")[0].rpartition(":")
-    file = without_trainer(args, spec, file, name)
-    args.source = spec = f"{file}:{spec.rpartition(':')[2]}"
-    check_import(spec, file)
-    found, _ = find_reward(spec)
-    several, star = isinstance(found, list), spec.partition("*")[2]
-    if several and star.isidentifier() and not args.weights:  # as the trainers take them
-        args.source, args.weights = spec.partition("*")[0], [star]
-    weight_of(args.source)
-    functions = found if several else [found]
-    signatures = [inspect.signature(function).parameters for function in functions]
-    weights = weights_of_list(args, file, name)
-    one = len(functions) == 1 and weights == "[1.0]"
-    is_verl = one and {"solution_str", "ground_truth"} <= {*signatures[0]}
-    is_trl = not is_verl and all(
-        is_per_sample(f) or "completions" in inspect.signature(f).parameters for f in functions
-    )
-    expected = "expected (prompts, completions, **columns) or (data_source, solution_str, ground_truth, …), "
-    expected += "or (prompt, completion, **columns) for one sample"
-    need(is_verl or is_trl, f"got --from {spec!r} with the arguments {', '.join(signatures[0])}; {expected}")
-    target = "trl" if is_verl else "verl"
-    if is_verl or (one and not is_per_sample(functions[0])):
-        lacking = f"expected --for {target}, the contract that it does not have"
-        need(args.target in (None, target), f"got --for {args.target} with --from {spec!r}; {lacking}")
-    args.target = args.target or target
-    if not one and name == args.name:  # a function is not called REWARDS
-        args.name = name.lower() if name.isupper() else name
-    path = os.path.relpath(Path(file).resolve(), Path(args.output or "reward.py").resolve().parent)
-    need(path != Path(args.output or "").name, f"got --output {args.output}, the file of --from; expected another")
-    constants = {"SOURCE": f"HERE / {json.dumps(path)}  # keep it there"}
-    write = port_to_trl if is_verl else port_of_trl
-    return write(args, functions, constants, weights)
+    """The text of a port of --from; fixes args.target, args.gold_column and args.source."""
+    if args.inline:
+        return inlined(args)
+    args.source = f"{without_trainer(args)}:{args.source.rpartition(':')[2]}"
+    file, name, _ = parts_of(args.source)
+    found, _ = find_reward(args.source)
+    verl_form = callable(found) and {"solution_str", "ground_truth"} <= {*inspect.signature(found).parameters}
+    args.pairs = [(found, 1.0)] if verl_form else weighted(args, found)
+    args.target = args.target or ("trl" if verl_form else "verl")
+    one = callable(found) and args.pairs[0][1] == 1.0 and (verl_form or is_per_sample(found))
+    got = f"got --for {args.target} with --from {args.source!r}"
+    advice = "TRL takes lists by itself: reward_funcs=[...], reward_weights=[...]"
+    need(not verl_form or args.target == "trl", f"{got}, a compute_score; expected --for trl")
+    need(one or args.target == "verl", f"{got}; expected --for verl; {advice}")
+    need(args.target != "both", f"{got}; expected trl or verl; try it twice, with two files")
+    required, names = columns_of_port(args, verl_form)
+    usual = [name for name in GOLDS if name in names]
+    golds = [*(n for n in usual if n in required), *required, *usual, "answer"]
+    args.gold_column = args.gold_column or golds[0]
+    required = [args.gold_column] if verl_form else required
+    path = os.path.relpath(Path(file).resolve(), args.output.resolve().parent)
+    constants = {"SOURCE": f"load_file(HERE / {json.dumps(path)})  # keep it there"}
+    constants |= {"PARTS": parts_constant(args, found), "CHAT": f"{args.completions == 'messages'}  # or text"}
+    text = PORT_TO_TRL if args.target == "trl" else PORT_TO_VERL
+    if not verl_form:  # of one sample
+        text = text.replace("given_by_verl(text, row)", 'row | {"completion": text}')
+    calls = [call for f, _ in args.pairs for call in (f, getattr(f, "__call__", None))]  # noqa: B004
+    if any(map(inspect.iscoroutinefunction, calls)):
+        text = re.sub("def (compute_score|reward_name)", r"async def \1", text)
+        text = text.replace("number(function(**arguments))", "number(await waited(function(**arguments)))")
+        text = "import asyncio\n" + text.replace("result in results]", "result in await asyncio.gather(*results)]")
+    words = {"gold_column": args.gold_column, "reward_name": args.name, "source_name": name}
+    texts = [named(part, required, **words) for part in (CONTRACT, LOADING, text)]
+    about = f"{name} of {Path(file).name}, by {'TRL' if args.target == 'trl' else 'verl'}'s contract."
+    others = ", ".join(column for column in [*required, "prompt"] if column != args.gold_column)
+    return assembled(head_of(args, about, args.gold_column, others), texts, contracts_of(args)[0], constants)
 
 
-def port_cases(args, gold: str, required: list[str]) -> str:
-    """Completions and rows for the self-test of a port: those of --example, or made up from the gold column."""
-    texts, row = ["42", "<answer>42</answer>", r"so it is \boxed{42}", "#### 42", "41", ""], {gold: "42"}
-    if gold in ("tests", "test_cases", "test", "test_list"):
-        texts, row = [DOUBLE, DOUBLE.replace("2 * x", "x + 4"), ""], {gold: TESTS_OF_DOUBLE}
-    cases = [(text, row, ORIGINAL) for text in texts]
-    if args.example:
-        cases = [(e["completion"], example_columns(e), e.get("score", ORIGINAL)) for e in args.example]
-    others = [name for name in required if name != gold]
-    form = '{"completion": "…", ' + ", ".join(f'"{name}": …' for name in [gold, *others]) + "}"
-    got = f"got --from {args.source!r}, which needs {', '.join(others)}"
-    need(args.example or not others, f"{got}; expected a row for the self-test; try --example '{form}'")
-    return listing("CASES", CASES_ABOUT, cases)
+def weighted(args, found) -> list[tuple]:
+    """(function, weight) of everything that --from names, with the numbers of --weights where it is a list."""
+    if not args.weights:
+        return load_rewards(args.source)
+    got, count = f"got --weights {' '.join(map(str, args.weights))}", len(found) if isinstance(found, list) else 1
+    fits = isinstance(found, list) and not hasattr(found, "weights") and not parts_of(args.source)[2]
+    need(fits, f"{got} with {args.source}; expected a list of functions without weights of its own; try it without")
+    need(all(map(is_weight, args.weights)), f"{got}; expected finite numbers")
+    need(len(args.weights) == count, f"{got}, {len(args.weights)} weights, for a list of {count} functions")
+    return list(zip(found, args.weights, strict=True))
 
 
-def required_columns(args, functions: list) -> tuple[list[str], set[str]]:
-    """(columns that functions of TRL's contract require, all that they name); UserError for what verl cannot give."""
-    signatures = [inspect.signature(function).parameters for function in functions]
-    parameters = [p for s in signatures for p in s.values() if p.kind not in VARIADIC]
-    required = list(dict.fromkeys(p.name for p in parameters if p.default is p.empty and p.name not in NOT_COLUMNS))
-    names = {p.name for p in parameters}
-    if args.target == "trl":
-        return required, names
-    whole = any(getattr(function, "needs_group", False) for function in functions)
-    got = f"got --from {args.source!r}, which compares the completions of a prompt"
-    need(not whole, f"{got}; verl scores each by itself; try ppo_train.py or grpo_train.py, which hand over groups")
-    for name in ("completion_ids", "environments"):
-        demanded = any(p.name == name and p.default is p.empty for p in parameters)
-        need(not demanded, f"got --from {args.source!r}, which requires {name}; verl gives none; try a length in words")
-        if name in names:
-            of_source = args.source.partition("*")[0].rpartition(":")[2]
-            say(f"note: {name} is not given in verl: {of_source} goes by what it does without")
-    return required, names
+def columns_of_port(args, verl_form: bool) -> tuple[list[str], set[str]]:
+    """(columns that the functions require, all that they name); UserError for what the other contract cannot give."""
+    parameters = [p for function, _ in args.pairs for p in inspect.signature(function).parameters.values()]
+    fixed = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    demanded = dict.fromkeys(p.name for p in fixed if p.default is p.empty)
+    names, got = {p.name for p in parameters}, f"got --from {args.source!r}"
+    if verl_form:
+        unknown = demanded.keys() - {"data_source", "solution_str", "ground_truth", "extra_info"}
+        need(not unknown, f"{got}, which requires {', '.join(unknown)}; verl gives none by itself; try a default")
+        return [], set()
+    form = "expected (prompts, completions, **columns), (prompt, completion, **columns) or verl's compute_score"
+    need({"completion", "completions"} & names, f"{got} with the arguments {', '.join(names)}; {form}")
+    if args.target == "verl":
+        whole = any(getattr(function, "needs_group", False) for function, _ in args.pairs)
+        need(
+            not whole,
+            f"{got}, which compares the completions of a prompt; verl scores each by itself; try ppo_train.py",
+        )
+        for name in {"completion_ids", "environments"} & names:
+            need(name not in demanded, f"{got}, which requires {name}; verl gives none; try a length in words")
+            say(f"note: {name} is not given in verl: {args.name} goes by what it does without")
+    return [name for name in demanded if name not in OWN | EXTRAS], names
 
 
-def port_of_trl(args, functions: list, constants: dict, weights: str) -> str:
-    """Rewards of TRL's contract, or of one sample, as a compute_score, as one reward of TRL's contract, or both."""
-    required, names = required_columns(args, functions)
-    usual = [n for n in ("answer", "tests", "test_cases", "solution", "ground_truth", "label") if n in names]
-    gold = args.gold_column or next(iter([*(n for n in usual if n in required), *required, *usual]), "answer")
-    constants |= {"CHAT": f"{args.completions == 'messages'}  # completions as chat messages, or text"}
-    constants |= {"WEIGHT": str(weight_of(args.source)), "WEIGHTS": weights}
-    text = PORT
-    if weights.startswith("source"):
-        text = text.replace("functions, WEIGHTS,", f"functions, {weights},")
-    if not any(map(is_async_callable, functions)):
-        text = sync_form(text)
-    contracts = [name for name, other in (("TRL", "verl"), ("verl", "trl")) if args.target != other]
-    kind = "a reward of TRL's contract" if weights == "[1.0]" else "the weighted sum of a list"
-    columns = ", ".join(n for n in [*required, "prompt"] if n != gold)
-    cases = port_cases(args, gold, required)
-    return written_port(
-        args, text, constants, cases, f"{kind}, for {' and '.join(contracts)}.", gold, required, columns
-    )
+def parts_constant(args, found) -> str:
+    """The constant PARTS: each function by its place in the file, and its weight."""
+    lines, name = {}, parts_of(args.source)[1]
+    for place, (function, weight) in enumerate(args.pairs):
+        key = getattr(function, "__name__", type(function).__name__)
+        while key in lines:
+            key += "_2"
+        where = f"SOURCE.{name}[{place}]" if isinstance(found, list) else f"SOURCE.{name}"
+        lines[key] = f'    "{key}": ({where}, {float(weight)}),'
+    return "{  # name: (function, weight)\n" + "\n".join(lines.values()) + "\n}"
 
 
-def port_to_trl(args, functions: list, constants: dict, weights: str) -> str:
-    """A reward of TRL's contract for a compute_score."""
-    verl_gives = ("data_source", "solution_str", "ground_truth", "extra_info")
-    fixed = [p for p in inspect.signature(functions[0]).parameters.values() if p.kind not in VARIADIC]
-    unknown = [p.name for p in fixed if p.default is p.empty and p.name not in verl_gives]
-    got = f"got --from {args.source!r}, which requires {', '.join(unknown)}"
-    need(not unknown, f"{got}; expected only what verl gives without reward_kwargs; try a default")
-    gold = args.gold_column or "answer"
-    constants |= {"DATA_SOURCE": f"{args.data_source!r}  # for rows without a column data_source or source"}
-    text = PORT_TO_TRL if is_async_callable(functions[0]) else sync_form(PORT_TO_TRL)
-    cases = port_cases(args, gold, [])
-    return written_port(args, text, constants, cases, "a reward of verl's contract, for TRL.", gold, [gold], "", PORT)
+# ------------------------------------------------------------------------------------------------ inline
 
 
-def written_port(args, text, constants, cases, about, gold, required, columns, *more: str) -> str:
-    """The whole file of a port."""
-    name = args.source.partition("*")[0].rpartition(":")[2]
-    words = {"gold_column": gold, "reward_name": args.name, "source_name": name}
-    texts = [named(part, required, **words) for part in (CONTRACT, LOADING)]
-    texts += [cases, *(named(part, required, **words) for part in (text, *more, SELF_TEST))]
-    roots = [args.name] * (args.target != "verl") + ["compute_score"] * (args.target != "trl") + ["self_test"]
-    about = f"{name} of {Path(args.source.rpartition(':')[0]).name}, {about}"
-    head = head_of(about, usage_notes(args, gold, columns))
-    return assembled(head, texts, roots, constants | {"TESTS": f"[{', '.join(contract_tests(args))}]"})
+def inlined(args) -> str:
+    """The text of a port of --from to verl that holds the function; fixes args.target and args.gold_column."""
+    text, (file, name, weight) = source_text(args), parts_of(args.source)
+    got = f"got --inline with --from {args.source!r}"
+    need(args.target in (None, "verl"), f"got --for {args.target} with --inline; expected verl; {OTHERWISE}")
+    found = [line for line in ast.parse(text).body if isinstance(line, ast.FunctionDef) and line.name == name]
+    need(found, f"{got}; expected a plain function of that file, neither async nor a list; {OTHERWISE}")
+    need(not weight and not args.weights, f"{got}; expected no weight; {OTHERWISE}")
+    given = found[0].args
+    read = {node.id for part in found[0].body for node in ast.walk(part) if isinstance(node, ast.Name)}
+    hidden = {a.arg for a in (given.vararg, given.kwarg) if a}
+    used = sorted(read & ({"prompt", "prompts"} | EXTRAS | hidden))
+    need(not used, f"{got}, which reads {', '.join(used)}; expected the completion and one column; {OTHERWISE}")
+    names = [a.arg for a in (*given.args, *given.kwonlyargs)]
+    columns = [n for n in names if n not in OWN | EXTRAS]
+    need(len(columns) == 1, f"{got} with the columns {', '.join(columns) or 'none'}; expected one; {OTHERWISE}")
+    batch = "completions" in names
+    need(batch or "completion" in names, f"{got}; expected a parameter completions, or completion for one sample")
+    args.target, args.gold_column, kept = "verl", columns[0], extract(text, [name])
+    body = ast.parse(kept)
+    if ast.get_docstring(body, clean=False) is not None:  # that of the whole file
+        kept = "\n".join(kept.splitlines()[body.body[0].end_lineno :]) + "\n"
+    end = named(INLINE_BATCH if batch else INLINE_SAMPLE, [], reward_name=name, gold_column=columns[0])
+    end = joined([(node, lines) for node, lines in statements_of(end) if bound_names(node) == {"compute_score"}])
+    for argument in {"prompts", "prompt"} - {*names}:
+        end = re.sub(rf"\b{argument}=(None|\[None\]), ", "", end)
+    if args.completions == "text":
+        end = end.replace('[{"role": "assistant", "content": solution_str}]', "solution_str")
+    head = f'"""{name} of {Path(file).name}, copied here, for verl.\n\n{VERL_NOTE.format(file=args.output.name)}\n'
+    head += f'    ground_truth is {columns[0]}\n"""\n\n'
+    kept = kept.strip("\n") + "\n"
+    return head + "\n" * kept.startswith(("def ", "@", "class ")) + kept + "\n\n" + end

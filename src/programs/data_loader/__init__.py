@@ -2,17 +2,17 @@
 # /// script
 # requires-python = ">=3.11"
 # dependencies = [
-#     "torch>=2.6", "transformers>=5.23,<6", "datasets", "pyarrow", "tqdm", "charset-normalizer",
+#     "torch>=2.6", "transformers>=5.23,<6", "datasets", "pyarrow", "tqdm",
 # ]
 # ///
 """Read training data of any common form, check it row by row, and write it in the shape a trainer wants.
 
 Prompts, conversations, prompt + response, preferences, math, choices and code, from JSONL, JSON, TXT, CSV, TSV and
-parquet (.gz and .zst too), folders, globs, stdin, the hub and reasoning-gym, become one schema: `prompt` (messages),
-`answer`, `tests`, `completion`, `chosen`, `rejected`, `source`, `id`, and every other column as it was. A row that
-does not fit is named by file, line and field. references/data_formats.md describes schema, formats and targets.
+parquet (.gz too), folders, globs, stdin and the hub, become one schema: `prompt` (messages), `answer`,
+`tests`, `completion`, `chosen`, `rejected`, `source`, `id`, and every other column as it was. A row that does not fit
+is named by file, line and field. references/data_formats.md describes schema, formats and targets.
 
-As a library: `load_rows`, `normalise`, `write_rows`, `create_dataloader`, `stream_dataset`, `register_format`.
+As a library: `load_rows`, `normalise`, `write_rows`, `create_dataloader`, `stream_dataset`.
 
 Deliberately left out: images and audio, tokenised data sets, packing, and any cleaning of texts. Code in the data is
 parsed, never run; paths and URLs in the data are never opened; nothing is unpickled.
@@ -27,23 +27,16 @@ Exit codes: 0 done, 1 --validate or --inspect found bad rows, 2 bad input (nothi
 
 ROOMS = (
     "bad_rows",
-    "media",
     "messages",
-    "json_values",
-    "test_checks",
-    "answers_and_tests",
+    "code_tests",
+    "answers",
     "passages",
-    "published_tests",
     "choices",
     "forms",
-    "written_rows",
     "form_names",
-    "records",
     "reading",
     "writing",
     "row_reader",
     "batches",
-    "inspection",
-    "held_out",
     "command",
 )

@@ -1,24 +1,24 @@
-"""Errors of rows, and limits."""
+"""Rows that do not fit, limits, and the values that a row may hold."""
+
+import ast
+import contextlib
+import datetime
+import decimal
+import json
+import math
 
 from parts.foundation.messages import RowFlaw, UserError
 
 KINDS = ("prompts", "conversations", "prompt_response", "preferences", "math", "choices", "code")
 TARGETS = ("ours", "trl", "verl")
-SUFFIXES = {
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".json": "json",
-    ".txt": "txt",
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".parquet": "parquet",
-}
-PACKED = (".gz", ".zst")
-DEFAULT_MAX_BYTES = 8 * 2**30  # what one compressed file may unpack to
-MAX_LINE = 256 * 2**20  # a longer line is a bad row: a whole file without line ends must not fill the memory
 MAX_DEPTH = 100  # deeper JSON breaks readers further on, Python's own encoder among them
 HEAD = 100  # rows that decide what a file is taken for
-CHUNK = 10_000  # rows held at once while a parquet file is written
+TEST_KEYS = (
+    *("tests", "test_list", "test_cases", "unit_tests", "unit_test", "test_code", "official_tests", "input_output"),
+    *("public_test_cases", "private_test_cases", "public_tests", "private_tests", "generated_tests"),
+    *("hidden_unit_tests", "test"),
+)
+JSON_NAMES = {"null": None, "true": True, "false": False}
 
 
 class BadRow(RowFlaw):
@@ -60,3 +60,65 @@ def plain_text(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def as_plain(value, name: str = "row", depth: int = 0, any_size: bool = False):
+    """Return a value made of what JSON has; dates and decimals become text. BadRow names the field of anything else.
+
+    Integers have at most 64 bits, as pyarrow changes or refuses longer ones; in tests they may be of any size.
+    """
+    if isinstance(value, str):
+        if not plain_text(value):
+            raise BadRow(name, f"{shown(value)}, which is not Unicode text", "UTF-8", "mending the encoding")
+        return value
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        if not any_size and not -(2**63) <= value < 2**63:
+            raise BadRow(name, "an integer of more than 64 bits", "what pyarrow can hold", "writing it as a string")
+        return value
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise BadRow(name, value, "a finite number", "null, or leaving the field out")
+        return value
+    if depth > MAX_DEPTH:
+        raise BadRow(name, "nesting too deep", f"at most {MAX_DEPTH} levels", "storing the inner part as JSON text")
+    if isinstance(value, dict):
+        wrong = [key for key in value if not isinstance(key, str) or not plain_text(key)]
+        if wrong:
+            raise BadRow(name, f"the key {shown(wrong[0])}", "names of text")
+        if depth == 0 and name == "row":
+            return {key: as_plain(item, key, 1, key in TEST_KEYS) for key, item in value.items()}
+        return {key: as_plain(item, name, depth + 1, any_size) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [as_plain(item, name, depth + 1, any_size) for item in value]
+    if isinstance(value, datetime.date | datetime.time):
+        return value.isoformat()
+    if isinstance(value, decimal.Decimal):
+        return str(value)
+    raise BadRow(name, type(value).__name__, "text, numbers, lists and objects", f"--drop {name}")
+
+
+def json_or_literal(text: str):
+    """The value of JSON text, or of a Python literal in which null, true and false may stand; ValueError for others."""
+    with contextlib.suppress(ValueError, RecursionError):
+        return json.loads(text)
+    try:
+        return literal_value(ast.parse(text.strip(), mode="eval").body)
+    except (SyntaxError, TypeError, RecursionError, MemoryError) as error:
+        raise ValueError(f"neither JSON nor a literal: {error}") from None
+
+
+def literal_value(node: ast.expr):
+    """The plain value of a Python literal in which null, true and false may stand; ValueError for anything else."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str | int | float | None):
+        return node.value
+    if isinstance(node, ast.Name) and node.id in JSON_NAMES:
+        return JSON_NAMES[node.id]
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant):
+        return -node.operand.value
+    if isinstance(node, ast.List | ast.Tuple):
+        return [literal_value(item) for item in node.elts]
+    if isinstance(node, ast.Dict):
+        return {literal_value(key): literal_value(item) for key, item in zip(node.keys, node.values, strict=True)}
+    raise ValueError(ast.dump(node)[:80])

@@ -12,14 +12,6 @@ from programs.data_loader.bad_rows import BadRows, shown
 from programs.data_loader.reading import reading_settings
 from programs.data_loader.row_reader import RowReader, digest, load_rows
 
-INSTEAD = {  # arguments of create_dataloader that it no longer takes
-    **dict.fromkeys(
-        ("weights", "mix_until"), "datasets.interleave_datasets with probabilities, on files of write_rows"
-    ),
-    "curriculum": "a file sorted by that column, and no shuffle_seed",
-    **dict.fromkeys(("streaming", "shuffle_buffer"), "stream_dataset in torch's DataLoader"),
-}
-
 
 def prompt_ids(tokenizer, row: dict) -> list[int]:
     """Token ids of a row's prompt up to where the assistant speaks; a column `tools` goes to the chat template."""
@@ -59,16 +51,14 @@ class PromptLoader:
     def __init__(self, rows: list[dict], collator: Collator, settings: dict):
         self.collator, self.settings, self.epoch, self.position = collator, settings, 0, 0
         longest = settings["max_prompt_tokens"]
-        if longest is not None:
-            fitting = [row for row in rows if len(prompt_ids(collator.tokenizer, row)) <= longest]
-            need(fitting, f"got no prompt within max_prompt_tokens {longest}; expected some; try a higher one")
-        self.rows = rows if longest is None else fitting
+        self.rows = [row for row in rows if longest is None or len(prompt_ids(collator.tokenizer, row)) <= longest]
+        need(self.rows, f"got no prompt within max_prompt_tokens {longest}; expected some; try a higher one")
         self.left_out = len(rows) - len(self.rows)
         if self.left_out:
             say(f"warning: left out {self.left_out} of {len(rows)} prompts longer than max_prompt_tokens {longest}")
         # what the order of rows depends on: a position means nothing where it differs
-        names = ("shuffle_seed", "max_prompt_tokens", "world_size")
-        self.order = {name: settings[name] for name in names} | {"rows": digest([row["id"] for row in self.rows]).hex()}
+        self.order = {name: settings[name] for name in ("shuffle_seed", "max_prompt_tokens", "world_size")}
+        self.order["rows"] = digest([row["id"] for row in self.rows]).hex()
 
     def __iter__(self) -> Iterator[dict]:
         rank, world, seed = (self.settings[name] for name in ("rank", "world_size", "shuffle_seed"))
@@ -115,29 +105,27 @@ def create_dataloader(
     """Batches of prompts with all their columns, from any input that load_rows reads.
 
     Args:
-        kind: one of KINDS, a registered format, or "auto".
+        kind: one of KINDS, or "auto".
         sources: an input or a list of them.
         tokenizer: a Hugging Face tokenizer; its chat template makes the text.
         batch_size: prompts a batch and process; the last of an epoch may be smaller.
         max_prompt_tokens: leave out longer prompts, and count them in `left_out`.
         shuffle_seed: shuffle anew in each epoch, by this seed (default: the order of the files).
         rank, world_size: this process and how many there are; each gets other rows of the same order.
-        **reading: further arguments of load_rows: mapping, system_prompt, on_bad, limit, max_bytes, …
+        **reading: further arguments of load_rows: mapping, system_prompt, on_bad, limit, …
 
     Raises:
         UserError: an argument cannot be used, or an input cannot be read; BadRows where rows do not fit.
     """
     need(batch_size > 0, f"got batch_size {batch_size}; expected 1 or more")
     need(0 <= rank < world_size, f"got rank {rank} of {world_size}; expected 0 to world_size - 1")
-    for name, other in INSTEAD.items():
-        need(name not in reading, f"got the argument {name}, which create_dataloader no longer takes; try {other}")
     settings = {"batch_size": batch_size, "max_prompt_tokens": max_prompt_tokens, "shuffle_seed": shuffle_seed}
     settings |= {"rank": rank, "world_size": world_size}
     return PromptLoader(load_rows(sources, kind, **reading).rows, Collator(tokenizer), settings)
 
 
 def stream_dataset(kind: str, sources, **reading):
-    """The rows as a torch IterableDataset, read while iterating, for files larger than memory.
+    """The rows as a torch IterableDataset, read while iterating, for JSONL and parquet larger than memory.
 
     For a torch DataLoader with `collate_fn=Collator(tokenizer)`; each of its workers, in each process of
     torch.distributed, yields other rows. A bad row raises BadRows at once unless on_bad is "skip".

@@ -1,7 +1,6 @@
 """Questions with choices."""
 
 import contextlib
-import json
 import random
 import re
 import shlex
@@ -9,17 +8,18 @@ import string
 from dataclasses import dataclass, field
 
 from parts.data.question_parts import CHOICE_KEYS, ONE_CHOICE, WRONG, choice_columns, is_empty, words_in
-from programs.data_loader.bad_rows import BadRow, shown
-from programs.data_loader.json_values import json_or_literal
+from programs.data_loader.bad_rows import BadRow, json_or_literal, shown
 from programs.data_loader.messages import PICK_KEYS
-from programs.data_loader.passages import SCALAR
 
 LETTERS = string.ascii_uppercase
+SCALAR = str | int | float
 RIGHT_KEYS = ("correct_answer", "best_answer", "answer", "correct")  # beside columns of wrong answers
 RIGHT_WORDS = {"answer", "ans", "correct", "right", "gold", "key", "truth"}
 PICK_WORDS = {*RIGHT_WORDS, "option", "choice", "label", "letter", "index", "idx", "number", "num", "true", "the", "is"}
 LABEL = re.compile(r"[A-Za-z]|\d\d?")
 LABEL_END = re.compile(r"([A-Ja-j]|\d\d?)$")
+CHOICE_TEXTS = ("text", "texts", "content", "option", "choice", "choices", "options", "answer", "value")
+LABEL_KEYS = ("label", "key", "letter", "id", "identifier", "option")
 
 
 @dataclass
@@ -29,7 +29,7 @@ class Choices:
     columns: tuple[str, ...]
     texts: list[str]
     labels: list[str] = field(default_factory=list)  # as the row names the choices
-    right: int | None = None  # where the choices themselves say it
+    right: int | None = None  # where the columns themselves say it
     first: int | None = None  # what numbers count from in published data of this form; None: unknown
 
 
@@ -42,19 +42,16 @@ def choices_of(row: dict) -> Choices | None:
     columns = choice_columns(row)
     if not columns:
         return None
-    name, value = columns[0], row[columns[0]]
-    if WRONG.match(name):
+    if WRONG.match(columns[0]):
         choices = from_wrong(row, columns)
-    elif name in CHOICE_KEYS:
-        choices = from_value(name, listed_in(value) if isinstance(value, str) else value)
+    elif columns[0] in CHOICE_KEYS:
+        choices = from_value(columns[0], row[columns[0]])
     else:
         choices = from_columns(row, columns)
     if choices is None or not 1 < len(choices.texts) <= len(LETTERS) or "" in choices.texts:
-        expected = "2 to 26 choices: a list of texts, {text, label}, {A: text}, or `A. … B. …`"
-        got = shown(value) if len(columns) == 1 else ", ".join(f"{name} {shown(row[name])}" for name in columns)
-        raise BadRow(name, got, expected, f"--drop {shlex.join(columns)} where these are no choices")
-    if name == "mc1_targets" and choices.right is not None:  # whose first is always the right one
-        choices = shuffled(choices)
+        expected = "2 to 26 choices: a list of texts, {text, label} or {A: text}"
+        got = ", ".join(f"{name} {shown(row[name])}" for name in columns)
+        raise BadRow(columns[0], got, expected, f"--drop {shlex.join(columns)} where these are no choices")
     return choices
 
 
@@ -71,105 +68,44 @@ def from_columns(row: dict, columns: tuple[str, ...]) -> Choices | None:
 
 
 def from_wrong(row: dict, columns: tuple[str, ...]) -> Choices | None:
-    """The right answer and wrong ones, in an order that their texts decide."""
+    """The right answer and wrong ones, in an order that depends on nothing but their texts."""
     right = next((name for name in RIGHT_KEYS if isinstance(row.get(name), SCALAR)), None)
     wrong = row[columns[0]] if isinstance(row[columns[0]], list) else [row[name] for name in columns]
     texts = [row.get(right), *wrong]
     if right is None or not all(isinstance(text, SCALAR) for text in texts):
         return None
-    return shuffled(Choices((*columns, right), [str(text).strip() for text in texts], right=0))
-
-
-def shuffled(choices: Choices) -> Choices:
-    """The same choices in an order that depends on nothing but their texts, so that the first is not always right."""
-    order = list(range(len(choices.texts)))
-    random.Random("\n".join(choices.texts)).shuffle(order)
-    texts = [choices.texts[index] for index in order]
-    return Choices(choices.columns, texts, right=order.index(choices.right))
+    texts, order = [str(text).strip() for text in texts], list(range(len(texts)))
+    random.Random("\n".join(texts)).shuffle(order)
+    return Choices((*columns, right), [texts[index] for index in order], right=order.index(0))
 
 
 def from_value(name: str, value) -> Choices | None:
-    """Choices in one column: a list, objects, ARC's {"text", "label"}, MedQA's {"A": text}, {text: whether right}."""
-    labels, marks = [], None
+    """Choices in one column: a list, objects, ARC's {"text", "label"}, MedQA's {"A": text}, or such as text."""
+    if isinstance(value, str):
+        with contextlib.suppress(ValueError):
+            value = json_or_literal(value) if value.lstrip()[:1] in ("[", "{") else None
+    labels = []
     if isinstance(value, dict):
-        listed = next(
-            (key for key in ("text", "texts", "choices", "options") if isinstance(value.get(key), list)), None
-        )
+        listed = next((key for key in CHOICE_TEXTS if isinstance(value.get(key), list)), None)
         given = {key: item for key, item in value.items() if not is_empty(item)}
-        if listed:
-            labels, marks = value.get("label") or [], value.get("labels")
-            value = value[listed]
-        elif name == "mc1_targets":
-            value, marks = list(value), list(value.values())
-        elif all(LABEL.fullmatch(key) for key in given):
-            labels, value = list(given), list(given.values())
-        elif all(ONE_CHOICE.fullmatch(key) for key in given):
-            labels, value = [LABEL_END.search(key)[1] for key in given], list(given.values())
-        else:
+        if listed is None and not all(LABEL.fullmatch(key) or ONE_CHOICE.fullmatch(key) for key in given):
             return None
+        labels = value.get("label") or []
+        if listed is None:
+            labels = [key if LABEL.fullmatch(key) else LABEL_END.search(key)[1] for key in given]
+        value = value[listed] if listed else list(given.values())
     elif isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
-        text = next(
-            (key for key in ("text", "content", "option", "choice", "answer", "value") if key in value[0]), None
-        )
-        label = next((key for key in ("label", "key", "letter", "id", "identifier", "option") if key in value[0]), None)
-        mark = next((key for key, item in value[0].items() if isinstance(item, bool)), None)
-        if text is None or any(text not in item for item in value):
-            return None
-        marks = [item.get(mark) for item in value] if mark else None
-        labels = [item.get(label) for item in value] if label and label != text else []
-        value = [item[text] for item in value]
+        text = next((key for key in CHOICE_TEXTS if key in value[0]), None)
+        label = next((key for key in LABEL_KEYS if key in value[0] and key != text), None)
+        labels = [item.get(label) for item in value] if label else []
+        value = [item.get(text) for item in value]
     while isinstance(value, list) and not labels and value and is_empty(value[-1]):
         value = value[:-1]
     plain = isinstance(value, list) and all(isinstance(text, SCALAR) for text in value)
     if not plain or not isinstance(labels, list) or len(labels) not in (0, len(value)):
         return None
     texts, labels = [str(text).strip() for text in value], [str(label).strip() for label in labels]
-    right = right_mark(marks) if isinstance(marks, list) else None
-    return Choices((name,), texts, labels, right, 0 if name in ("choices", "choice", "endings", "answers") else None)
-
-
-def right_mark(marks: list) -> int | None:
-    """The place of the only truth among truth values, or the only 1 among zeros."""
-    good = len(marks) > 1 and all(isinstance(mark, int) and mark in (0, 1) for mark in marks) and sum(marks) == 1
-    return [int(mark) for mark in marks].index(1) if good else None
-
-
-def listed_in(text: str):
-    """Choices in one text: JSON, a list or object as Python and numpy print it, or lines and marks; else the text."""
-    text = text.strip()
-    if text[0] in "[{":
-        with contextlib.suppress(ValueError, RecursionError):
-            return json.loads(text)
-        printed = re.sub(r"\barray\(|,\s*dtype=[\w'<>]+\)", "", text)
-        printed = re.sub(r"(?<=['\"])\s+(?=['\"])", ", ", printed)  # numpy prints no commas
-        with contextlib.suppress(ValueError):
-            return json_or_literal(printed)
-        return marked_choices(text) or text
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return marked_choices(text) or (lines if len(lines) > 1 else text)
-
-
-def marked_choices(text: str) -> dict | None:
-    """The choices of `A. x B. y`, `(a) x (b) y`, `a ) x , b ) y` or `1. x 2. y` by their marks; None where a mark
-    stands more than once, as nobody knows then where a choice ends."""
-    for marks in (LETTERS, LETTERS.lower(), [str(number) for number in range(1, 27)]):
-        ends, found = [], 0
-        for mark in marks:
-            places = list(re.finditer(rf"(?:^|(?<=[\s,;|]))[(\[]?{mark}\s?[).:、．\]]\)?(?!\d)", text, re.MULTILINE))
-            if len(places) != 1 or places[0].start() < found:
-                break
-            found = places[0].end()
-            ends.append((mark, places[0]))
-        else:
-            places = []
-        if len(ends) < 2 or places or text[: ends[0][1].start()].strip():
-            continue
-        stops = [place.start() for _, place in ends[1:]] + [len(text)]
-        return {
-            mark: text[place.end() : stop].strip().rstrip(",;|").rstrip()
-            for (mark, place), stop in zip(ends, stops, strict=True)
-        }
-    return None
+    return Choices((name,), texts, labels, first=0 if name in ("choices", "choice", "endings", "answers") else None)
 
 
 def right_choice(row: dict, choices: Choices, first: int | None) -> tuple[str, int, bool]:
@@ -182,17 +118,20 @@ def right_choice(row: dict, choices: Choices, first: int | None) -> tuple[str, i
     """
     if choices.right is not None:
         return choices.columns[0], choices.right, False
-    picks = picks_of(row, choices)
+    picks, count = picks_of(row, choices), len(choices.texts)
     for name, value in picks:
         if (place := named_place(value, choices)) is not None:
             return name, place, False
-    count, texts = len(choices.texts), choices.texts
+    names = f"one of the labels {', '.join(choices.labels)}" if choices.labels else ""
+    names = names or f"a letter from A to {LETTERS[count - 1]}, or a choice's text"
     for name, value in picks:
-        number, same = as_number(value, choices), places_of(str(value).strip(), texts)
-        start = first_place(name, choices) if first is None else first
+        number, same = as_number(value, choices), places_of(str(value).strip(), choices.texts)
+        start = choices.first if first is None else first
+        if start is None and name in ("answer_idx", "answer_index", "correct_option", "label"):
+            start = 0  # as an index counts
         if number is not None and start is None:
-            got, expected = f"{number}, counted from 0 or from 1, which no row shows", letters_or_texts(choices)
-            raise BadRow(name, got, expected, f"--map answer_index={name} where they count from 0, or letters")
+            got, advice = f"{number}, counted from 0 or from 1, which no row shows", f"--map answer_index={name}"
+            raise BadRow(name, got, names, f"{advice} where they count from 0, or letters")
         place = number - start if number is not None else -1
         if same and place in range(count) and same != [place] and first is None and isinstance(value, str):
             raise BadRow(name, f"{shown(value)}, the text of one choice and the number of another", "a letter")
@@ -201,29 +140,12 @@ def right_choice(row: dict, choices: Choices, first: int | None) -> tuple[str, i
         if len(same) == 1:
             return name, same[0], False
     numbers = "" if choices.labels else f"a number from {first or 0} to {count - 1 + (first or 0)}, "
-    expected, drop = numbers + letters_or_texts(choices), f"--drop {shlex.join(choices.columns)}"
+    expected, drop = f"the right choice: {numbers}{names}", f"--drop {shlex.join(choices.columns)}"
     if picks:
-        letters = re.findall(r"[A-Za-z0-9]", str(picks[0][1]))
-        several = 1 < len(letters) == len(re.findall(r"\w+", str(picks[0][1]).strip())) or isinstance(picks[0][1], list)
-        got = f"{shown(picks[0][1])}, several choices" if several else shown(picks[0][1])
-        raise BadRow(picks[0][0], got, expected, f"{'--on_bad skip' if several else 'mending the row'}, or {drop}")
-    if empty := next((name for name in PICK_KEYS if name in row and name not in choices.columns), None):
-        raise BadRow(empty, "an empty cell", expected, f"leaving out the row, or --kind prompts --drop {empty}")
-    names = ", ".join(name for name in row if not is_empty(row[name]))
+        raise BadRow(picks[0][0], shown(picks[0][1]), expected, f"--on_bad skip where several are right, or {drop}")
+    filled = ", ".join(name for name in row if not is_empty(row[name]))
     advice = f"--map answer=COLUMN, --kind prompts for questions without answers, or {drop}"
-    raise BadRow("answer", f"the columns {names[:200]}", f"the right choice: {expected}", advice)
-
-
-def letters_or_texts(choices: Choices) -> str:
-    """How the right choice may be named, as messages say it."""
-    labels = f"one of the labels {', '.join(choices.labels)}" if choices.labels else ""
-    return labels or f"a letter from A to {LETTERS[len(choices.texts) - 1]}, or a choice's text"
-
-
-def first_place(name: str, choices: Choices) -> int | None:
-    """What numbers count from where no row shows it: by the choices' columns, or as an index counts."""
-    indices = ("answer_idx", "answer_index", "correct_option", "label")
-    return 0 if choices.first is None and name in indices else choices.first
+    raise BadRow("answer", f"the columns {filled[:200]}", expected, advice)
 
 
 def picks_of(row: dict, choices: Choices) -> list[tuple[str, object]]:
@@ -241,9 +163,7 @@ def places_of(word: str, texts: list[str]) -> list[int]:
 
 
 def named_place(value, choices: Choices) -> int | None:
-    """The place of the choice that a value names by its label, text or letter, or by truth values; numbers aside."""
-    if isinstance(value, list):
-        return right_mark(value) if len(value) == len(choices.texts) else None
+    """The place of the choice that a value names by its label, text or letter; numbers aside."""
     if not isinstance(value, str | int) or isinstance(value, bool):
         return None
     word, texts, labels = str(value).strip(), choices.texts, choices.labels
@@ -252,7 +172,7 @@ def named_place(value, choices: Choices) -> int | None:
     for names in ([*columns], labels, *texts_too):
         if len(places := places_of(word, names)) == 1:
             return places[0]
-    match = re.fullmatch(r"(?i:option |choice |answer )?[(\[]?([a-zA-Z])[\])]?[.:]?(?:[)\s]\s*(.+))?", word, re.DOTALL)
+    match = re.fullmatch(r"(?i)(?:option |choice |answer )?[(\[]?([a-z])[\])]?[.:]?(?:[)\s]\s*(.+))?", word, re.DOTALL)
     place = LETTERS.index(match[1].upper()) if match else len(texts)
     fits = place < len(texts) and (not labels or is_letters(labels)) and match[2] in (None, texts[place])
     return place if fits else None
@@ -272,15 +192,14 @@ def as_number(value, choices: Choices) -> int | None:
 
 def first_number(row: dict) -> int | None:
     """What a row shows of how its file counts choices: 0 or 1, or None where its number may be either."""
-    try:
+    with contextlib.suppress(BadRow):
         choices = choices_of(row)
-    except BadRow:
-        return None
-    picks = [value for _, value in picks_of(row, choices)] if choices and choices.right is None else []
-    if any(named_place(value, choices) is not None for value in picks):
-        return None
-    numbers = [as_number(value, choices) for value in picks if not places_of(str(value).strip(), choices.texts)]
-    return 0 if 0 in numbers else 1 if choices and len(choices.texts) in numbers else None
+        picks = [value for _, value in picks_of(row, choices)] if choices and choices.right is None else []
+        if not any(named_place(value, choices) is not None for value in picks):
+            free = [value for value in picks if not places_of(str(value).strip(), choices.texts)]
+            numbers = [as_number(value, choices) for value in free]
+            return 0 if 0 in numbers else 1 if choices and len(choices.texts) in numbers else None
+    return None
 
 
 def with_choices(question: str, texts: list[str]) -> str:
@@ -288,11 +207,9 @@ def with_choices(question: str, texts: list[str]) -> str:
     pairs = list(zip(LETTERS, texts, strict=False))
     marks = [re.match(rf"(?i)\(?{letter}[).:]\s*", text) for letter, text in pairs]
     bare = [text[mark.end() :] for text, mark in zip(texts, marks, strict=True)] if all(marks) else texts
-    if all(
-        re.search(rf"\b{letter}[).:]\s*{re.escape(text)}", question)
-        for letter, text in zip(LETTERS, bare, strict=False)
-    ):
+    lettered = list(zip(LETTERS, bare, strict=False))
+    if all(re.search(rf"\b{letter}[).:]\s*{re.escape(text)}", question) for letter, text in lettered):
         return question
     upper = all(marks) and all(mark[0].isupper() for mark in marks)
-    lines = texts if upper else [f"{letter}. {text}" for letter, text in zip(LETTERS, bare, strict=False)]
+    lines = texts if upper else [f"{letter}. {text}" for letter, text in lettered]
     return "\n".join([question.rstrip(), "", *lines])

@@ -1,14 +1,13 @@
-"""The command line."""
+"""The command line, and what --inspect shows."""
 
 import argparse
-import array
 import contextlib
+import itertools
 import json
+import math
 import random
-import re
 import sys
-import tempfile
-from collections.abc import Iterable, Iterator
+from collections import Counter
 from pathlib import Path
 
 from parts.data.held_out import asked_words
@@ -16,13 +15,14 @@ from parts.data.rows import is_hub_id
 from parts.foundation.messages import UserError, need, say, tell
 from parts.foundation.settings import parse_flags
 from parts.networks.models import tokenizer_of
-from programs.data_loader.bad_rows import DEFAULT_MAX_BYTES, KINDS, TARGETS, BadRows, shown
-from programs.data_loader.held_out import held_out_rows, split_size
-from programs.data_loader.inspection import Stats
+from programs.data_loader.bad_rows import KINDS, TARGETS, BadRows, shown
+from programs.data_loader.batches import prompt_ids
+from programs.data_loader.messages import PROMPT_KEYS
 from programs.data_loader.reading import Settings
 from programs.data_loader.row_reader import RowReader, digest
-from programs.data_loader.writing import check_out, fill_file, json_line, new_file
+from programs.data_loader.writing import check_out, fill_file, held_out_rows, new_file, split_size
 
+FEW_PROMPTS = 20
 SEVERAL = {"action": "extend", "nargs": "+", "default": []}
 FLAGS = {  # name: (help, what argparse gets)
     "kind": (f"auto, {', '.join(KINDS)}", {"default": "auto", "metavar": "KIND"}),
@@ -31,7 +31,6 @@ FLAGS = {  # name: (help, what argparse gets)
     "data_source": ("verl's data_source of all rows (default: each row's source)", {"metavar": "NAME"}),
     "inspect": ("report fields, lengths, duplicates, overlap of sources, examples", {"action": "store_true"}),
     "tokenizer": ("folder or hub id, for lengths in tokens", {"metavar": "DIR"}),
-    "plot": (argparse.SUPPRESS, {}),
     "validate": (
         "only report bad rows, and columns that no prompt holds though they look like it; exit 1 for any",
         {"action": "store_true"},
@@ -51,24 +50,18 @@ FLAGS = {  # name: (help, what argparse gets)
         "skip: write the good rows, and the bad ones to OUT.rejected.jsonl",
         {"choices": ("fail", "skip"), "default": "fail"},
     ),
-    "txt_sep": (
-        r"what stands between prompts of a .txt, such as '\n\n' (default: a line each)",
-        {"metavar": "TEXT"},
-    ),
-    "input_format": (
-        "read inputs as jsonl, json, txt, csv, tsv or parquet, whatever their names",
-        {"metavar": "NAME"},
-    ),
-    "encoding": ("of all inputs, such as cp1252 (default: UTF-8, else as the file shows)", {"metavar": "NAME"}),
+    "input_format": ("read inputs as jsonl, json, txt, csv, tsv or parquet, whatever their names", {"metavar": "NAME"}),
+    "encoding": ("of all inputs, such as cp1252 (default: UTF-8, or UTF-16 with its mark)", {"metavar": "NAME"}),
     "delimiter": (
         "between the columns of CSV and TSV: one character, or tab (default: as the file shows)",
         {"metavar": "C"},
     ),
-    "max_bytes": (
-        "what one packed file may unpack to",
-        {"type": int, "default": DEFAULT_MAX_BYTES, "metavar": "N"},
-    ),
     "json": ("print one JSON object on stdout", {"action": "store_true"}),
+}
+REMOVED = {
+    "plot": "--inspect, which prints the lengths' percentiles",
+    "txt_sep": 'JSONL, {"prompt": text} a line, for prompts of several lines',
+    "max_bytes": "unpacking the file first",
 }
 
 
@@ -80,8 +73,7 @@ def make_command() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    inputs = "files, folders, globs, `-`, hub id[:config][@split], reasoning_gym:NAME?size=100&seed=0"
-    parser.add_argument("inputs", nargs="+", metavar="IN", help=inputs)
+    parser.add_argument("inputs", nargs="+", metavar="IN", help="files, folders, globs, `-`, hub id[:config][@split]")
     for name, (text, options) in FLAGS.items():
         default = options.get("default")
         text += f" (default: {default})" if default else ""
@@ -91,7 +83,6 @@ def make_command() -> argparse.ArgumentParser:
 
 def settings_of(args) -> Settings:
     """Check the arguments that are not checked elsewhere, and make the settings of the reading."""
-    need(args.plot is None, "got --plot, which is gone; try --inspect, which prints the lengths' percentiles")
     rules = (
         (args.out or args.inspect or args.validate, "nothing to do; expected --out FILE, --inspect or --validate"),
         (not (args.validate and args.out), "--validate with --out; expected one of them, as --validate writes nothing"),
@@ -101,16 +92,12 @@ def settings_of(args) -> Settings:
             f"--data_source with --for {args.target}; expected --for verl, which has such a column",
         ),
         (args.data_source != "", "--data_source ''; expected a name, such as openai/gsm8k"),
-        (
-            args.split or args.seed is None,
-            "--seed without --split; expected both; try --shuffle SEED for an order",
-        ),
+        (args.split or args.seed is None, "--seed without --split; expected both; try --shuffle SEED for an order"),
         (not args.tokenizer or args.inspect, "--tokenizer alone; expected --inspect with it"),
+        (all("=" in item for item in args.map), f"--map {args.map}; expected field=column; try inputs before --map"),
     )
     for holds, got in rules:
         need(holds, f"got {got}")
-    wrong = [item for item in args.map if "=" not in item]
-    need(not wrong, f"got --map {wrong[:1]}; expected field=column; try inputs before --map")
     if args.out:
         check_out(args.out, args.target)
     system = None
@@ -120,16 +107,12 @@ def settings_of(args) -> Settings:
         except (OSError, ValueError) as error:
             raise UserError(f"got --system_prompt {args.system_prompt}: {error}; expected a text file") from None
         need(system, f"got --system_prompt {args.system_prompt}, which is empty; expected text")
-    separator = args.txt_sep
-    if separator is not None:
-        separator = re.sub(r"\\([nt\\])", lambda match: {"n": "\n", "t": "\t"}.get(match[1], "\\"), separator)
-    names = ("kind", "on_bad", "limit", "max_bytes", "input_format", "dedup", "encoding", "delimiter")
+    names = ("kind", "on_bad", "limit", "input_format", "dedup", "encoding", "delimiter")
     return Settings(
         **{name: getattr(args, name) for name in names},
         mapping=dict(item.split("=", 1) for item in args.map),
         drop=tuple(args.drop),
         system_prompt=system,
-        text_separator=separator,
     )
 
 
@@ -144,181 +127,153 @@ def open_tokenizer(name: str):
         raise UserError(f"got --tokenizer {name}, which does not load: {shown(str(error))}") from None
 
 
-class Spool:
-    """Rows on disk, in an unnamed file, with their offsets: what is written later takes no memory now."""
-
-    def __init__(self, folder: Path | None):
-        self.file, self.offsets = tempfile.TemporaryFile(dir=folder), array.array("q", [0])
-
-    def add(self, line: str) -> None:
-        """Append a line."""
-        self.offsets.append(self.offsets[-1] + self.file.write(line.encode()))
-
-    def lines(self, order: Iterable[int] | None = None) -> Iterator[bytes]:
-        """The lines, all or in this order."""
-        self.file.seek(0)
-        if order is None:
-            yield from self.file
-            return
-        at = 0
-        for index in order:
-            start, end = self.offsets[index], self.offsets[index + 1]
-            if at != start:
-                self.file.seek(start)
-            at = end
-            yield self.file.read(end - start)
-
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
+def parts_of(args, rows: list[dict], asked: list[bytes]) -> list[tuple[Path, str, list[int]]]:
+    """(path, split name, numbers of rows in their order) of each output; `asked` are digests of what rows ask."""
+    order = list(range(len(rows)))
+    if args.shuffle is not None:
+        random.Random(args.shuffle).shuffle(order)
+    if not args.split:
+        return [(args.out, "train", order)]
+    name, size = split_size(args.split, len(rows))
+    chosen = held_out_rows(asked, size, args.seed if args.seed is not None else args.shuffle or 0)
+    if len(chosen) != size:
+        say(f"note: {len(chosen)} rows are held out, not {size}, as rows of one prompt stay together")
+    held, rest = [i for i in order if i in chosen], [i for i in order if i not in chosen]
+    return [(args.out, "train", rest), (args.out.with_suffix(f".{name}{args.out.suffix}"), name, held)]
 
 
-class Run:
-    """One call of the command: reads once into spools, then writes all outputs or none."""
+def write(args, rows: list[dict], rejected: list[dict]) -> list[dict]:
+    """Write every output beside its place, then put all in place; returns what the report says of each."""
+    outputs = []
+    drop = {*args.drop} - {
+        item.split("=")[0] for item in args.map
+    }  # --map puts another column in a dropped one's place
+    asked = [digest(asked_words(row["prompt"])) for row in rows] if args.split else []
+    with contextlib.ExitStack() as stack:
+        for path, split, order in parts_of(args, rows, asked):
+            kept = [{name: value for name, value in rows[i].items() if name not in drop} for i in order]
+            temporary = stack.enter_context(new_file(path))
+            lacking = fill_file(kept, temporary, path.suffix, args.target, split, args.data_source or "")
+            output = {"path": str(path), "rows": len(kept), "split": split, "for": args.target}
+            output |= {"without_ground_truth": lacking} if lacking else {}
+            outputs.append(output | ({"prompts": len({asked[row] for row in order})} if args.split else {}))
+        if args.on_bad == "skip":
+            path = args.out.with_suffix(".rejected.jsonl")
+            lines = "".join(json.dumps(item) + "\n" for item in rejected)
+            stack.enter_context(new_file(path)).write_text(lines, encoding="utf-8")
+            outputs.append({"path": str(path), "rows": len(rejected), "split": "rejected"})
+    return outputs
 
-    def __init__(self, args, settings: Settings):
-        self.args, self.first_rejected = args, []
-        folder = args.out.parent if args.out else None
-        self.good, self.bad = Spool(folder), Spool(folder)
-        self.stats = Stats(open_tokenizer(args.tokenizer) if args.tokenizer else None)
-        self.reader = RowReader(args.inputs, settings, self.reject)
-        self.prompts: list[bytes] = []  # digests, for a split
-        self.outputs: list[dict] = []
 
-    def reject(self, item: dict) -> None:
-        """Keep a bad row for the report and the .rejected.jsonl."""
-        if len(self.first_rejected) < 20:
-            self.first_rejected.append(item)
-        if self.args.on_bad == "skip" and self.args.out:
-            self.bad.add(json.dumps(item) + "\n")
+def percentiles(values: list[int]) -> dict[str, int]:
+    """p50, p95 and the largest of some lengths; each is a length that occurs."""
+    ordered = sorted(values)
+    ranks = {"p50": math.ceil(0.5 * len(ordered)) - 1, "p95": math.ceil(0.95 * len(ordered)) - 1, "max": -1}
+    return {name: ordered[rank] for name, rank in ranks.items()}
 
-    def read(self) -> None:
-        """Go through all rows once."""
-        from tqdm import tqdm
 
-        args = self.args
-        drop = {*args.drop} - {*self.reader.settings.mapping}  # --map puts another column in the place of a dropped one
-        for row in tqdm(self.reader, desc="rows", unit="", delay=1, disable=None, file=sys.stderr):
-            if args.inspect:
-                self.stats.add(row, self.reader.current)
-            if args.out:
-                self.good.add(json_line({name: value for name, value in row.items() if name not in drop}))
-            if args.split:
-                self.prompts.append(digest(asked_words(row["prompt"])))
+def statistics_of(rows: list[dict], files: list[str], tokenizer) -> dict:
+    """What --inspect shows of good rows; `files` are the inputs that they stand in."""
+    fields, types, lengths = Counter(), {}, {}
+    golds, places, again = {}, {}, Counter()
+    for row, file in zip(rows, files, strict=True):
+        for name, value in row.items():
+            fields[name] += 1
+            types.setdefault(name, set()).add(type(value).__name__)
+        sizes = {"prompt_chars": sum(len(message["content"]) for message in row["prompt"])}
+        if tokenizer:
+            sizes["prompt_tokens"] = len(prompt_ids(tokenizer, row))
+        for name in {"completion", "chosen"} & row.keys():
+            said = [row[name]] if isinstance(row[name], str) else [message["content"] for message in row[name]]
+            sizes["completion_chars"] = sum(map(len, said))
+        for name, size in sizes.items():
+            lengths.setdefault(name, []).append(size)
+        prompt = digest(row["prompt"])
+        gold = digest([row.get(name) for name in ("answer", "tests", "completion", "chosen", "rejected")])
+        again[prompt, gold] += 1
+        golds.setdefault(prompt, set()).add(gold)
+        places.setdefault(prompt, set()).add(file if len({*files}) > 1 else row["source"])
+    pairs = (" & ".join(pair) for held in places.values() for pair in itertools.combinations(sorted(held), 2))
+    return {
+        "rows": len(rows),
+        "sources": dict(Counter(row["source"] for row in rows)),
+        "fields": {name: {"rows": count, "types": sorted(types[name])} for name, count in fields.items()},
+        "lengths": {name: percentiles(values) for name, values in lengths.items()},
+        "duplicates": len(rows) - len(again),
+        "prompts_with_other_answers": sum(len(found) > 1 for found in golds.values()),
+        "overlap": dict(Counter(pairs)),
+        "examples": [{name: shown(value) for name, value in row.items()} for row in rows[:3]],
+    }
 
-    def parts(self) -> list[tuple[Path, str, list[int] | None]]:
-        """(path, split name, order of rows) of each output."""
-        args, count = self.args, len(self.good)
-        order = list(range(count)) if args.split or args.shuffle is not None else None
-        if args.shuffle is not None:
-            random.Random(args.shuffle).shuffle(order)
-        if not args.split:
-            return [(args.out, "train", order)]
-        name, size = split_size(args.split, count)
-        chosen = held_out_rows(self.prompts, size, args.seed if args.seed is not None else args.shuffle or 0)
-        if len(chosen) != size:
-            say(f"note: {len(chosen)} rows are held out, not {size}, as rows of one prompt stay together")
-        held, rest = [i for i in order if i in chosen], [i for i in order if i not in chosen]
-        return [(args.out, "train", rest), (args.out.with_suffix(f".{name}{args.out.suffix}"), name, held)]
 
-    def write(self) -> None:
-        """Write every output beside its place, then put all in place."""
-        args = self.args
-        with contextlib.ExitStack() as stack:
-            for path, split, order in self.parts():
-                temporary = stack.enter_context(new_file(path))
-                count, lacking = self.write_part(temporary, path, split, order)
-                output = {"path": str(path), "rows": count, "split": split, "for": args.target}
-                if lacking:
-                    output["without_ground_truth"] = lacking
-                if args.split:
-                    output["prompts"] = len({self.prompts[row] for row in order})
-                self.outputs.append(output)
-            if args.on_bad == "skip":
-                path = args.out.with_suffix(".rejected.jsonl")
-                with open(stack.enter_context(new_file(path)), "wb") as f:
-                    f.writelines(self.bad.lines())
-                self.outputs.append({"path": str(path), "rows": len(self.bad), "split": "rejected"})
-
-    def write_part(self, temporary: Path, path: Path, split: str, order: list[int] | None) -> tuple:
-        """Write one output; lines of our own schema are copied as they are. Returns what fill_file does."""
-        if self.args.target == "ours" and path.suffix == ".jsonl":
-            with open(temporary, "wb") as f:
-                f.writelines(self.good.lines(order))
-            return len(self.good) if order is None else len(order), 0
-        shape = (self.args.target, split, self.args.data_source or "")
-        return fill_file(lambda: map(json.loads, self.good.lines(order)), temporary, path.suffix, shape)
-
-    def report(self) -> dict:
-        """The report that --json prints."""
-        return {
-            "kind": self.reader.kind,
-            "why": self.reader.why,
-            "counts": self.reader.counts,
-            "outputs": self.outputs,
-            "unread": dict(self.reader.unread),
-            "no_answer": {name: count for (name, _), count in self.reader.untaken.items()},
-            "errors": self.first_rejected,
-            "stats": self.stats.report() if self.args.inspect else {},
-        }
+def collapsed(rows: list[dict]) -> str:
+    """What to say where all prompts are a few texts and an unused column has many; "" elsewhere."""
+    prompts = len({digest(row["prompt"]) for row in rows})
+    texts = {name: {row[name] for row in rows if isinstance(row.get(name), str)} for name in PROMPT_KEYS}
+    name = max(PROMPT_KEYS, key=lambda name: len(texts[name]))
+    count = len(texts[name])
+    if prompts > FEW_PROMPTS or count < max(5, 3 * prompts):
+        return ""
+    got = f"got {prompts} distinct prompts in {len(rows)} rows, and {count} distinct {name}"
+    return f"{got}; expected prompts that differ; try --map prompt={name}, with --drop for a column in its way"
 
 
 def run_command(args) -> int:
     """Do what the arguments ask for; returns the exit code."""
-    run = Run(args, settings_of(args))
-    run.read()
-    counts, rejected = run.reader.counts, run.reader.counts["rejected"]
-    only_look = not args.out
-    failed = bool(rejected) and args.on_bad == "fail"
-    error = BadRows(run.first_rejected, rejected) if failed else None
-    if not failed and not (only_look and counts["read"]):
+    from tqdm import tqdm
+
+    rejected, rows, files = [], [], []
+    reader = RowReader(args.inputs, settings_of(args), rejected.append)
+    tokenizer = open_tokenizer(args.tokenizer) if args.tokenizer else None
+    for row in tqdm(reader, desc="rows", unit="", delay=1, disable=None, file=sys.stderr):
+        rows.append(row)
+        files.append(reader.current)
+    failed, only_look = bool(rejected) and args.on_bad == "fail", not args.out
+    error = BadRows(rejected, len(rejected)) if failed else None
+    if not failed and not (only_look and reader.counts["read"]):
         try:
-            run.reader.need_rows()
+            reader.need_rows()
         except UserError as nothing:
             error = nothing
-    if args.out and not error:
-        run.write()
-    run.reader.say_notes()
-    if collapse := run.reader.collapse():
+    outputs = write(args, rows, rejected) if args.out and not error else []
+    reader.say_notes()
+    if collapse := collapsed(rows):
         say(f"warning: {collapse}")
+    report = {
+        "kind": reader.kind,
+        "why": "; ".join(reader.reasons),
+        "counts": reader.counts,
+        "outputs": outputs,
+        "unread": dict(reader.unread),
+        "no_answer": reader.no_answer,
+        "errors": rejected[:20] or ([{"message": str(error)}] if error else []),
+        "stats": statistics_of(rows, files, tokenizer) if args.inspect else {},
+    }
     if args.json:
-        report = run.report()
-        report["errors"] = report["errors"] or ([{"message": str(error)}] if error else [])
         tell(json.dumps(report))
     else:
-        print_summary(run)
+        print_summary(report)
     if error:
         say(f"error: {error}")
         return 1 if only_look and failed else error.code
-    return int(
-        (bool(rejected) and only_look) or (bool(run.reader.unread or run.reader.untaken or collapse) and args.validate)
-    )
+    doubtful = bool(reader.unread or collapse) and args.validate
+    return int((bool(rejected) and only_look) or doubtful)
 
 
-def print_summary(run: Run) -> None:
+def print_summary(report: dict) -> None:
     """The report for people."""
-    report = run.report()
     tell(f"{report['kind']}: {report['why']}")
     tell(", ".join(f"{count} {name}" for name, count in report["counts"].items()))
     for output in report["outputs"]:
         prompts = f" of {output['prompts']} prompts" if "prompts" in output else ""
         tell(f"wrote {output['path']}: {output['rows']} rows{prompts}")
-    stats = report["stats"]
-    for name, item in stats.get("fields", {}).items():
-        lost = ", looks like a part of the question and is in no prompt" if name in report["unread"] else ""
-        tell(f"  {name}: in {item['rows']} rows, {' or '.join(item['types'])}{lost}")
-    for name, lengths in stats.get("lengths", {}).items():
-        tell(f"  {name}: " + ", ".join(f"{key} {value}" for key, value in lengths.items()))
-    if stats:
-        tell(f"  duplicates: {stats['duplicates']}; prompts with other answers: {stats['prompts_with_other_answers']}")
-        tell(f"  overlap: {', '.join(f'{pair}: {count}' for pair, count in stats['overlap'].items()) or 'none'}")
-        for number, example in enumerate(stats["examples"], start=1):
-            tell(f"  example {number}: " + "; ".join(f"{name}={value}" for name, value in example.items()))
+    if report["stats"]:
+        tell(json.dumps(report["stats"], indent=2, ensure_ascii=False))
 
 
 def main(argv: list[str] | None = None) -> int:
     """Command line entry; returns the exit code."""
-    parser = make_command()
-    args = parse_flags(parser, argv)
+    args = parse_flags(make_command(), argv, removed=REMOVED)
     try:
         return run_command(args)
     except UserError as error:

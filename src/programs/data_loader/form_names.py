@@ -1,13 +1,12 @@
 """Forms by name, and which one a row has."""
 
-import contextlib
 import functools
 from collections.abc import Callable
 
-from parts.data.nested_rows import turns_in, with_chats
+from parts.data.nested_rows import with_chats
 from parts.data.question_parts import CHOICE_KEYS, READ_FIRST, choice_columns, plain_name
 from parts.foundation.messages import need, suggest
-from programs.data_loader.bad_rows import KINDS, BadRow, shown
+from programs.data_loader.bad_rows import KINDS, TEST_KEYS, BadRow, as_plain, shown
 from programs.data_loader.forms import (
     NO_FACTS,
     TEST_SOURCE,
@@ -17,14 +16,15 @@ from programs.data_loader.forms import (
     as_code,
     as_conversation,
     as_math,
+    as_ours,
     as_preferences,
     as_prompts,
     as_response,
+    as_verl,
     as_worked,
     marks_answer,
     names_value,
 )
-from programs.data_loader.json_values import as_plain
 from programs.data_loader.messages import (
     ANSWER_KEYS,
     CHAT_KEYS,
@@ -32,9 +32,7 @@ from programs.data_loader.messages import (
     GOLD_KEYS,
     PROMPT_KEYS,
     RESPONSE_KEYS,
-    TEST_KEYS,
 )
-from programs.data_loader.written_rows import as_ours, as_verl
 
 FORMS: dict[str, Callable[[Shape], None]] = {
     "prompts": as_prompts,
@@ -48,33 +46,10 @@ FORMS: dict[str, Callable[[Shape], None]] = {
     "ours": as_ours,
     "verl": as_verl,
 }
-CUSTOM: dict[str, tuple[Callable, str]] = {}
-
-
-def register_format(name: str, function: Callable | None = None, *, kind: str = "prompts"):
-    """Teach load_rows a format: a function that turns a raw row into fields of the schema, or None if it is not its.
-
-    The result passes the checks of `kind`; `prompt` may be text. Columns that the function leaves out are dropped, so
-    return `{**row, "prompt": …}` to keep them. With kind "auto" registered formats are asked first, by their name only
-    they are used alone. Without `function` this is a decorator.
-
-    Raises:
-        UserError: the name or the kind cannot be used.
-    """
-    need(name not in FORMS and name not in ("auto", "mixed"), f"got the format name {name!r}, which is built in")
-    need(kind in KINDS, f"got kind {kind!r}; expected one of {', '.join(KINDS)}{suggest(str(kind), list(KINDS))}")
-    if function is None:
-        return lambda function: register_format(name, function, kind=kind)
-    CUSTOM[name] = (function, kind)
-    return function
 
 
 def form_of(row: dict) -> str | None:
-    """What a row is by the names of its fields: a kind, `ours`, `verl`, a registered name, or None."""
-    for name, (function, _) in CUSTOM.items():
-        with contextlib.suppress(Exception):  # such as KeyError: a row of another format
-            if function(dict(row)) is not None:
-                return name
+    """What a row is by the names of its fields: a kind, `ours`, `verl`, or None."""
     names = tuple(name for name, value in row.items() if value is not None)
     form = form_of_fields(names, isinstance(row.get("prompt"), list))
     if form in (None, "prompts", "math") and choice_columns(row) and {*names} & {*CHOICE_PROMPT_KEYS}:
@@ -156,24 +131,8 @@ def known_names(row: dict) -> dict:
     if isinstance(question, dict) and isinstance(question.get("stem"), str):
         row = {**{name: value for name, value in row.items() if name != "question"}, **question}
         row["question"] = row.pop("stem")
-    if not {*row} & {*CHAT_KEYS[:-1], "chosen", "source", "reward_model", *RESPONSE_KEYS}:
-        for name in ("text", "prompt", "chat", "dialogue", "conversation"):
-            turns = turns_in(row[name]) if isinstance(row.get(name), str) else None
-            if turns and turns[-1]["content"] and turns[-1]["role"] == "assistant":
-                row = {**{key: value for key, value in row.items() if key != name}, "messages": turns}
-                if isinstance(row.get("system"), str):
-                    row["system"] = row["system"].removeprefix("SYSTEM: ")  # Glaive's
-                break
-    if is_paired(row.get("inputs"), row.get("outputs")):
-        row = {**row, "input_output": {"inputs": row["inputs"], "outputs": row["outputs"]}}
-        row = {name: value for name, value in row.items() if name not in ("inputs", "outputs")}
     new = new_names(tuple(row))
     return {new.get(name, name): value for name, value in row.items()} if new else row
-
-
-def is_paired(inputs, outputs) -> bool:
-    """Whether two columns hold the inputs and outputs of tests."""
-    return isinstance(inputs, list) and isinstance(outputs, list) and len(inputs) == len(outputs) > 0
 
 
 @functools.lru_cache(4096)
@@ -188,18 +147,7 @@ def new_names(names: tuple[str, ...]) -> dict[str, str]:
 
 def convert(row: dict, form: str, facts: FileFacts = NO_FACTS) -> Shape:
     """A plain row of a known form in the schema: `out` of what is returned."""
-    if form in CUSTOM:
-        function, form = CUSTOM[form]
-        name = getattr(function, "__name__", "the function")
-        try:
-            made = function(dict(row))
-        except Exception as error:
-            got = f"{type(error).__name__}: {error} from {name}"
-            raise BadRow("row", got, "a row of the registered format") from None
-        if not isinstance(made, dict):
-            raise BadRow("row", f"{shown(made)} from {name}", "a row of the registered format")
-        row, facts = as_plain(made), FileFacts(frozenset(made))  # the function says what is the prompt
-    elif form in KINDS:  # files of this script and of verl may be given with any kind
+    if form in KINDS:  # files of this script and of verl may be given with any kind
         named = form_of_fields(tuple(name for name, item in row.items() if item is not None), True)
         form = named if named in ("ours", "verl") and isinstance(row.get("prompt"), list) else form
     shape = Shape(dict(row), facts)
@@ -210,5 +158,5 @@ def convert(row: dict, form: str, facts: FileFacts = NO_FACTS) -> Shape:
 
 def check_kind(kind: str) -> None:
     """Raise UserError for a kind that does not exist."""
-    known = ["auto", *KINDS, *CUSTOM]
+    known = ["auto", *KINDS]
     need(kind in known, f"got kind {kind!r}; expected one of {', '.join(known)}{suggest(str(kind), known)}")

@@ -1,5 +1,6 @@
 """The forms that rows come in."""
 
+import ast
 import itertools
 import json
 import re
@@ -9,10 +10,10 @@ from dataclasses import dataclass
 from parts.data.answer_marks import is_program
 from parts.data.nested_rows import turns_in
 from parts.data.question_parts import unread_parts
-from programs.data_loader.answers_and_tests import BARE_MARK, as_answer, gold_of, target_fields
-from programs.data_loader.bad_rows import BadRow, shown
-from programs.data_loader.choices import LETTERS, choices_of, listed_in, right_choice, with_choices
-from programs.data_loader.media import check_media
+from programs.data_loader.answers import BARE_MARK, as_answer, gold_of, ground_truth
+from programs.data_loader.bad_rows import TEST_KEYS, BadRow, shown
+from programs.data_loader.choices import LETTERS, choices_of, right_choice, with_choices
+from programs.data_loader.code_tests import METHOD, check_language, check_runnable, joined_tests, parsed, read_tests
 from programs.data_loader.messages import (
     ANSWER_KEYS,
     CHAT_KEYS,
@@ -20,23 +21,14 @@ from programs.data_loader.messages import (
     GOLD_KEYS,
     PROMPT_KEYS,
     RESPONSE_KEYS,
-    TEST_KEYS,
     as_prompt,
     as_reply,
+    check_media,
     check_order,
     read_messages,
     without_placeholder,
 )
 from programs.data_loader.passages import passages_before
-from programs.data_loader.published_tests import (
-    METHOD,
-    check_language,
-    ground_truth,
-    joined_tests,
-    prompt_names,
-    read_tests,
-)
-from programs.data_loader.test_checks import check_python, check_runnable
 
 READERS = {
     "answer": lambda value, name, shape: as_answer(value, name),
@@ -66,7 +58,7 @@ class Shape:
         self.row, self.used, self.out, self.facts = row, set(), {}, facts
         self.choices = None  # those that the prompt has got
         self.unread: list[str] = []  # columns that look like a part of the question and are not in the prompt
-        self.untaken: dict[str, str] = {}  # {column: field} that look like an answer, where the row has none
+        self.untaken: list[str] = []  # columns beside the prompt, where the row has no answer, tests or completion
         self.notes: list[str] = []
         self.is_ours = False  # written here before: what stands beside the prompt has been decided on
         self.tests_name = "tests"  # the column they came from
@@ -83,13 +75,14 @@ class Shape:
             if empty := [name for name in names if name in self.row and name not in self.used]:
                 raise BadRow(empty[0], "null, or an empty cell", what)
             has = ", ".join(key for key, item in self.row.items() if item is not None) or "none"
-            advice = nested_advice(self.row, names) or f"--map {names[0]}=COLUMN"
+            inner = any(isinstance(item, dict | list) for item in self.row.values())
+            advice = f"--map {names[0]}=COLUMN" + ", or =COLUMN.FIELD for a field of an object" * inner
             raise BadRow(names[0], f"the columns {has[:200]}", f"{what}: one of {', '.join(names)}", advice)
         self.used.add(name)
         return name, self.row[name]
 
     def prompt(self) -> None:
-        """Fill in the prompt: passages and LLaMA-Factory's history precede, Alpaca's input and choices follow.
+        """Fill in the prompt: passages precede, Alpaca's input and choices follow.
 
         Where --map names the prompt, only passages that it names too go before it.
         """
@@ -102,8 +95,8 @@ class Shape:
             value = f"{value}\n\n{extra}" if extra.strip() else value
         elif name == "instruction":
             self.used.add("input")
-        if name != "prompt" and isinstance(self.row.get("history"), list):
-            value = [*self.turns(), {"role": "user", "content": value}]
+        if name != "prompt" and isinstance(self.row.get("history"), list) and self.row["history"]:
+            raise BadRow("history", "earlier turns beside a prompt", "all turns in `messages`", "--drop history")
         system = self.name(["system", "system_prompt"])
         self.out["prompt"] = as_prompt(value, name, self.take([system], "")[1] if system else None)
         self.add_passages(isinstance(value, str) and "prompt" not in self.facts.mapped)
@@ -122,15 +115,6 @@ class Shape:
         self.used.update(passages)
         if passages:
             message["content"] = "\n\n".join([*passages.values(), message["content"]])
-
-    def turns(self) -> list[dict]:
-        """Earlier turns from `history`, a list of [user, assistant]."""
-        turns = []
-        for number, pair in enumerate(self.take(["history"], "")[1]):
-            if not isinstance(pair, list) or len(pair) != 2:
-                raise BadRow(f"history[{number}]", shown(pair), "[user text, assistant text]")
-            turns += [{"role": role, "content": text} for role, text in zip(("user", "assistant"), pair, strict=True)]
-        return turns
 
     def answer(self, name: str) -> None:
         """Fill in the final answer of a worked solution, and keep the whole as `solution`; a bare answer stays."""
@@ -152,7 +136,8 @@ class Shape:
         """Fill in what a ground truth holds: an answer, a list of accepted ones, or tests; other objects stay."""
         value = self.row[name]
         if name == "label" and not isinstance(value, bool) and value in (0, 1):
-            value = self.class_label(value)
+            advice = "--map answer=label if it is the answer, --drop label if not"
+            raise BadRow(name, f"{value}, an answer or a class", "a truth value, or text", advice)
         fields = {"answer": value}
         if isinstance(value, list | dict) or (isinstance(value, str) and value.lstrip()[:1] in ("[", "{")):
             fields = ground_truth(value, name, self.row)
@@ -165,15 +150,6 @@ class Shape:
         elif "ground_truth" not in fields:
             self.out.update(fields)
             self.used.add(name)
-
-    def class_label(self, value: int):
-        """What a `label` of 0 or 1 says: in SuperGLUE's BoolQ false or true, elsewhere perhaps a class."""
-        if self.row.get("passage") is None:
-            self.notes.append("rows have the answer 0 or 1 by `label`, which may stand for a class; --drop label if so")
-            return value
-        self.notes.append("rows have a passage and a label of 0 or 1, read as false and true, as in BoolQ")
-        self.row["label"] = value == 1
-        return value == 1
 
     def finish(self) -> dict:
         """The normalised row: known fields first, then every field that was not used; null means absent."""
@@ -203,15 +179,33 @@ class Shape:
         rest = {name: value for name, value in row.items() if name not in self.used and value is not None}
         for name, value in rest.items():
             out.setdefault(name, value)
-        if clash := [name for name in RESERVED if name in out]:
-            raise BadRow(clash[0], "a column of this name", "another name, as files use this one", f"--drop {clash[0]}")
         if not self.is_ours:
             known = {*self.facts.mapped, *self.facts.sources, *(self.choices.columns if self.choices else ())}
             rest = {name: value for name, value in rest.items() if name not in known}
             self.unread = unread_parts(rest, out["prompt"])
             if not {"answer", "tests", "completion", "chosen", "ground_truth"} & out.keys():
-                self.untaken = {name: field for name, field in target_fields(row).items() if name not in known}
+                self.untaken = [name for name in rest if isinstance(rest[name], str | int | list)]
         return out
+
+
+def prompt_names(row: dict) -> tuple[str, ...]:
+    """The names of prompts in their order, those last that hold only a program's imports and helpers."""
+    present = [name for name in PROMPT_KEYS if row.get(name) is not None]
+    if len(present) < 2:
+        return PROMPT_KEYS
+    return (*sorted(PROMPT_KEYS, key=lambda name: name in present and is_preamble(row[name], row.get("entry_point"))),)
+
+
+def is_preamble(text, entry_point) -> bool:
+    """Whether a text is Python that imports and defines helpers but leaves nothing to write."""
+    if not isinstance(text, str) or not re.search(r"^(import|from) \w", text, re.MULTILINE):
+        return False
+    if (tree := parsed(text)) is None:
+        return False
+    nodes = list(ast.walk(tree))
+    functions = [node for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    stubs = [node for node in functions if all(isinstance(part, ast.Pass | ast.Expr) for part in node.body)]
+    return not stubs and entry_point not in {node.name for node in functions}
 
 
 def as_prompts(shape: Shape) -> None:
@@ -285,11 +279,13 @@ def as_code(shape: Shape) -> None:
     taken, shape.out["tests"] = joined_tests(row, name)
     shape.used.update(taken)
     shape.tests_name = name
+    if isinstance(row.get("private_test_cases"), str) and "private_test_cases" not in taken:
+        shape.notes.append("rows have pickled private_test_cases, which are never opened: they get the public tests")
     starter, message = row.get("starter_code"), shape.out["prompt"][-1]
     if isinstance(starter, str) and starter.strip() and starter.strip() not in message["content"]:
         message["content"] += f"\n\nBegin with this code:\n\n```python\n{starter.rstrip()}\n```"
     if name == "test" and row.get("setup") is None:  # HumanEval's tests use the imports and helpers of its prompt
-        heads = [key for key in ("prompt", "complete_prompt") if isinstance(row.get(key), str) and is_python(row[key])]
+        heads = [key for key in ("prompt", "complete_prompt") if isinstance(row.get(key), str) and parsed(row[key])]
         if heads:
             shape.out["setup"] = row[heads[0]]
             shape.used.add(heads[0])
@@ -298,15 +294,6 @@ def as_code(shape: Shape) -> None:
         lines = [row.get("test_setup_code"), *(imports if isinstance(imports, list) else [])]
         if setup := "\n".join(line for line in lines if isinstance(line, str) and line.strip()):
             shape.out["setup"] = setup
-
-
-def is_python(text: str) -> bool:
-    """Whether a text is Python source."""
-    try:
-        check_python(text, "prompt")
-    except BadRow:
-        return False
-    return True
 
 
 def as_response(shape: Shape) -> None:
@@ -369,7 +356,10 @@ def as_preferences(shape: Shape) -> None:
 def split_prompt(chosen, rejected) -> tuple:
     """(prompt, chosen, rejected) of two dialogues that begin alike, as messages or in the text form of HH-RLHF."""
     if isinstance(chosen, str) and isinstance(rejected, str):
-        chosen, rejected = dialogue(chosen, "chosen"), dialogue(rejected, "rejected")
+        texts, (chosen, rejected) = (chosen, rejected), map(turns_in, (chosen, rejected))
+        if not chosen or not rejected:
+            expected = "a field `prompt` beside it, or turns `\\n\\nHuman: …\\n\\nAssistant: …`"
+            raise BadRow("chosen", shown(texts[0]), expected, "--map prompt=COLUMN")
     chosen, rejected = read_messages(chosen, "chosen"), read_messages(rejected, "rejected")
     same = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(chosen, rejected, strict=False)))
     same = min(same, len(chosen) - 1, len(rejected) - 1)
@@ -381,32 +371,6 @@ def split_prompt(chosen, rejected) -> tuple:
     return chosen[:same], chosen[same:], rejected[same:]
 
 
-def dialogue(text: str, name: str) -> list[dict]:
-    """The messages of a text with `Human:` and `Assistant:` turns."""
-    turns = turns_in(text)
-    if turns is None:
-        expected = "a field `prompt` beside it, or turns `\\n\\nHuman: …\\n\\nAssistant: …`"
-        raise BadRow(name, shown(text), expected, "--map prompt=COLUMN")
-    return turns
-
-
-def nested_advice(row: dict, names: tuple[str, ...]) -> str | None:
-    """What to do where one of these names stands inside an object, or in a list of objects."""
-    for column, value in row.items():
-        text = isinstance(value, str) and value.lstrip()[:1] == "["
-        value = listed_in(value) if text else value
-        several = isinstance(value, list) and (len(value) > 1 or text)
-        inner, path = (value[0], f"{column}.0") if isinstance(value, list) and value else (value, column)
-        if isinstance(inner, dict) and (
-            name := next((name for name in names if isinstance(inner.get(name), str)), None)
-        ):
-            if several:
-                form = ", which are JSON or Python text" if text else ""
-                return f"a file with a row for each of the {len(value)} objects in {column}{form}"
-            return f"--map {names[0]}={path}.{name}, and the other fields likewise"
-    return None
-
-
 def check_paired_preference(row: dict) -> None:
     """Raise BadRow for a completion that a truth value calls good or bad, as KTO's data have it."""
     for name in ("label", "kto_tag"):
@@ -416,7 +380,31 @@ def check_paired_preference(row: dict) -> None:
             raise BadRow(name, f"{row[name]} beside a completion", expected, advice)
 
 
-RESERVED = ("text_fields", "json_columns")
+def as_ours(shape: Shape) -> None:
+    """A row that this script wrote: checked, and otherwise as it is."""
+    shape.is_ours = True
+    shape.out["prompt"] = as_prompt(shape.row["prompt"], "prompt")
+    shape.used.add("prompt")
+
+
+def as_verl(shape: Shape) -> None:
+    """A row of verl's five columns, which stay as they are, for --for verl; its ground truth is the answer or tests."""
+    row, out, model, extra = shape.row, shape.out, shape.row["reward_model"], shape.row.get("extra_info")
+    gold = model.get("ground_truth") if isinstance(model, dict) else None
+    out["prompt"] = as_prompt(row["prompt"], "prompt")
+    out["source"] = as_answer(row["data_source"], "data_source")
+    shape.used |= {"prompt", "data_source"}
+    if gold is None and not (isinstance(model, dict) and model.get("style") == "model"):
+        raise BadRow("reward_model", shown(model), 'an object such as {"ground_truth": "42"}')
+    if gold not in (None, ""):
+        out.update(ground_truth(gold, "reward_model.ground_truth", row))
+    if isinstance(extra, dict) and isinstance(extra.get("index"), int | str) and row.get("id") is None:
+        out["id"] = str(extra["index"])
+    for name in ("answer", "tests", "ground_truth", "source"):
+        if name in out and row.get(name) is not None:  # a column of the row's own beside verl's
+            out[f"column:{name}"] = row[name]
+            shape.used.add(name)
+
 
 # columns of a row that is one message, as OpenAssistant's are
 MESSAGES_ALONE = (("parent_id", "role"), ("role", "content"), ("from", "value"))

@@ -1,8 +1,10 @@
-"""Chat messages."""
+"""Chat messages, the names of columns, and media, which are refused."""
 
-from parts.data.question_parts import is_empty
+import re
+
+from parts.data.nested_rows import holds_answer
+from parts.data.question_parts import MEDIA, is_empty, is_media, words_in
 from programs.data_loader.bad_rows import BadRow, shown
-from programs.data_loader.media import media_column
 
 PROMPT_KEYS = (
     *("prompt", "question", "problem", "query", "instruction", "text", "input", "description"),
@@ -22,11 +24,6 @@ PICK_KEYS = (
     *("correct_answer", "correct_answer_num", "cop", "gold", "gold_label", "label", "labels", "target", "ground_truth"),
 )
 CHAT_KEYS = ("messages", "conversations", "conversation")
-TEST_KEYS = (
-    *("tests", "test_list", "test_cases", "unit_tests", "unit_test", "test_code", "official_tests", "input_output"),
-    *("public_test_cases", "private_test_cases", "public_tests", "private_tests", "generated_tests"),
-    *("hidden_unit_tests", "test"),
-)
 ROLES = {
     **{role: role for role in ("system", "developer", "user", "assistant", "tool")},
     "human": "user",
@@ -34,6 +31,12 @@ ROLES = {
     **dict.fromkeys(("function", "observation", "function_response", "tool_response"), "tool"),
 }
 TEXT_PARTS = ("text", "input_text", "output_text")
+ENDINGS = "png|jpe?g|gif|webp|bmp|tiff?|svg|mp[34]|wav|flac|ogg|webm|mov|avi|mkv"
+PLACES = re.compile(rf"data:|https?://|[^\n]+\.({ENDINGS})\Z|[\w+/=]{{60}}", re.IGNORECASE)  # the last is base64
+PLACE = r"(<(image|video|audio)([_ ]?\d+)?>|<\|(image|video|audio)_pad\|>|<\|vision_start\|>)"
+MARKS = re.compile(PLACE)
+PLACED = re.compile(rf"^\s*{PLACE}|{PLACE}\s*$", re.MULTILINE)  # at an end of a line: not a word of the text
+PICTURE = re.compile(r"!\[[^\]]*\]\([^)\s]+\)")  # Markdown's
 # who may speak after whom; None is the beginning
 MAY_FOLLOW = {
     "system": (None,),
@@ -120,6 +123,8 @@ def as_prompt(value, name: str, system=None) -> list[dict]:
     if isinstance(value, str):
         if not value.strip():
             raise BadRow(name, "an empty prompt", "text")
+        if holds_answer(value):
+            raise BadRow(name, "a dialogue as one text, answers included", "a list of messages in `messages`")
         messages = [{"role": "user", "content": value}]
     elif isinstance(value, list) and value:
         messages = read_messages(without_placeholder(value), name)
@@ -158,3 +163,37 @@ def as_reply(value, name: str, prompt: list[dict]) -> str | list[dict]:
     if messages[-1]["role"] != "assistant":
         raise BadRow(name, f"last role {messages[-1]['role']}", "assistant at the end")
     return messages
+
+
+def is_media_name(name: str) -> bool:
+    """Whether a column's name is that of images, video or audio, not of another thing's picture."""
+    begins = words_in(name)[:1]
+    plain = begins and begins[0].removesuffix("s") in MEDIA | {"decoded"} and is_media(name)
+    return plain or name in ("multi_modal_data", "pixel_values")
+
+
+def check_media(row: dict, prompt: list[dict]) -> bool:
+    """Raise BadRow for media beside a prompt or a place for some in it; returns whether it has a Markdown image."""
+    text = "\n".join(message["content"] for message in prompt)
+    expected = "text only: images, video and audio are not read"
+    if name := media_column(row, text):
+        advice = f"leaving out the row, or --drop {name} where the text stands alone"
+        raise BadRow(name, shown(row[name]), expected, advice)
+    if place := PLACED.search(text):
+        raise BadRow("prompt", f"the place of an image, {shown(place[0].strip())}", expected, "--on_bad skip")
+    return PICTURE.search(text) is not None
+
+
+def media_column(row: dict, text: str = "") -> str | None:
+    """The first column with an image, video or audio: an object, a path, a URL, base64, or a list of such.
+
+    Where the text has a place for one, such as `<image>`, whatever stands in a column of such a name is one.
+    """
+    for name, value in row.items():
+        if value and is_media_name(name):
+            placed = MARKS.search(text) is not None
+            items = value if isinstance(value, list) else [value]
+            held = [item for item in items if item not in (None, "", [], {})]
+            if any(placed or isinstance(item, dict | list) or PLACES.match(str(item)) for item in held):
+                return name
+    return None

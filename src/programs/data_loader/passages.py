@@ -5,7 +5,6 @@ from programs.data_loader.bad_rows import BadRow, shown
 
 LONG_NAMES = ("context", "passage", "article", "document", "story", "paragraph", "schema", "table")
 TEXT_KEYS = ("text", "contexts", "sentences", "paragraphs", "passages", "paragraph_text", "passage_text", "content")
-SCALAR = str | int | float
 
 
 def passages_before(row: dict, question: str, names: list[str], mapped: frozenset[str]) -> dict[str, str]:
@@ -76,6 +75,6 @@ def joined(texts: list[str | None]) -> str | None:
 
 def table(rows: list[list]) -> str | None:
     """Rows of cells as lines."""
-    if not all(cell is None or isinstance(cell, SCALAR) for row in rows for cell in row):
+    if not all(cell is None or isinstance(cell, str | int | float) for row in rows for cell in row):
         return None
     return "\n".join(" | ".join("" if cell is None else str(cell) for cell in row) for row in rows)

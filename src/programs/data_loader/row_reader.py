@@ -11,16 +11,13 @@ from dataclasses import dataclass
 
 from parts.data.nested_rows import with_chats
 from parts.data.question_parts import is_media, plain_name
-from parts.foundation.messages import RowFlaw, UserError, need, say, suggest
-from programs.data_loader.bad_rows import HEAD, BadRow, BadRows, flaw_of
+from parts.foundation.messages import RowFlaw, need, say, suggest
+from programs.data_loader.bad_rows import HEAD, BadRow, BadRows, as_plain, flaw_of, shown
 from programs.data_loader.choices import first_number
-from programs.data_loader.form_names import CUSTOM, convert, form_of, kind_of, known_names, new_names
+from programs.data_loader.form_names import convert, form_of, kind_of, known_names, new_names
 from programs.data_loader.forms import FileFacts, marks_answer
-from programs.data_loader.json_values import Record
-from programs.data_loader.messages import ANSWER_KEYS, PROMPT_KEYS
+from programs.data_loader.messages import ANSWER_KEYS
 from programs.data_loader.reading import Settings, distinct_names, expand, reading_settings, records_of
-
-FEW_PROMPTS = 20
 
 
 def at_path(row: dict, source: str, raw: dict[str, str]):
@@ -79,124 +76,66 @@ class RowReader:
     """
 
     def __init__(self, sources, settings: Settings, on_reject: Callable[[dict], None]):
-        self.files, self.settings, self.on_reject = expand(sources), settings, on_reject
+        self.files, self.settings, self.on_reject = expand(sources, settings.input_format), settings, on_reject
         self.names, self.current = distinct_names(self.files), ""
         self.counts = {"read": 0, "kept": 0, "rejected": 0, "deduplicated": 0}
         self.kinds, self.reasons, self.seen, self.notes = Counter(), [], set(), Counter()
         self.facts, self.unread = FileFacts(), Counter()  # of the current file; columns by their rows
-        self.untaken: Counter[tuple[str, str]] = Counter()  # (column, field) of what may be an answer, by their rows
-        self.texts: dict[str, set] = {"prompt": set()}  # digests, while there are but a few prompts
+        self.no_answer, self.untaken = 0, Counter()  # rows without one, and the columns that they have
 
     @property
     def kind(self) -> str:
         """The kind of all rows so far, or `mixed`."""
         return "mixed" if len(self.kinds) > 1 else next(iter(self.kinds), "prompts")
 
-    @property
-    def why(self) -> str:
-        """Why each input was taken for what it was taken for."""
-        return "; ".join(self.reasons)
-
     def __iter__(self) -> Iterator[dict]:
-        for file in self.files:
-            yield from self.rows_of(file)
-            if self.counts["kept"] == self.settings.limit:
-                return
+        return itertools.islice(itertools.chain.from_iterable(map(self.rows_of, self.files)), self.settings.limit)
 
     def rows_of(self, file: str) -> Iterator[dict]:
         """The good rows of one input."""
-        records, name = iter(records_of(file, self.settings)), self.names[file]
-        self.current = name
-        form, records = self.detect(file, records)
-        before = self.counts["read"]
-        for record in records:
+        name, before = self.names[file], self.counts["read"]
+        label = "stdin" if file == "-" else file
+        form, records = self.detect(label, records_of(file, self.settings))
+        for number, record in records:
             self.counts["read"] += 1
+            self.current = name
             try:
                 row = self.read(record, form)
             except RowFlaw as error:
                 self.counts["rejected"] += 1
-                where = {"file": "stdin" if file == "-" else file, "line": record.line}
-                self.on_reject({**where, **error.parts, "row": record.text if record.row is None else record.row})
+                self.on_reject({"file": label, "line": number, "row": writable(record), **error.parts})
                 continue
             row.setdefault("source", name)
-            row.setdefault("id", f"{name}:{record.line}")
+            row.setdefault("id", f"{name}:{number}")
             if self.settings.dedup and self.repeats(row):
                 self.counts["deduplicated"] += 1
                 continue
             self.counts["kept"] += 1
-            self.watch_prompts(row)
             yield row
-            if self.counts["kept"] == self.settings.limit:
-                return
-        if self.counts["read"] == before and len(self.files) > 1:  # of a single one, need_rows says it
-            say(f"warning: {'stdin' if file == '-' else file} holds no row")
+        if self.counts["read"] == before:
+            say(f"warning: {label} holds no row")
 
-    def watch_prompts(self, row: dict) -> None:
-        """Count distinct prompts, and distinct texts in unused columns that have the name of a prompt."""
-        if len(self.texts["prompt"]) > FEW_PROMPTS:
-            return
-        for name in ("prompt", *PROMPT_KEYS):
-            if name == "prompt" or isinstance(row.get(name), str):
-                self.texts.setdefault(name, set()).add(digest(row[name]))
+    def repeats(self, row: dict) -> bool:
+        """Whether a row with the same prompt, answer, tests and completions came before."""
+        mark = digest([row.get(name) for name in ("prompt", "answer", "tests", "completion", "chosen", "rejected")])
+        again = mark in self.seen
+        self.seen.add(mark)
+        return again
 
-    def collapse(self) -> str:
-        """What to say where all prompts are a few texts and an unused column has many; "" elsewhere."""
-        prompts = len(self.texts["prompt"])
-        others = {name: len(texts) for name, texts in self.texts.items() if len(texts) >= max(5, 3 * prompts)}
-        if prompts > FEW_PROMPTS or not others:
-            return ""
-        name = max(others, key=others.get)
-        got = f"got {prompts} distinct prompts in {self.counts['kept']} rows, and {others[name]} distinct {name}"
-        return f"{got}; expected prompts that differ; try --map prompt={name}, with --drop for a column in its way"
-
-    def need_rows(self, rejected: list[dict] = ()) -> None:
-        """Raise UserError if no row at all could be used; of those that were rejected it shows the first."""
-        if self.counts["kept"]:
-            return
-        inputs, bad = " ".join(self.files[:5]) + " …" * (len(self.files) > 5), self.counts["rejected"]
-        counts = f"{self.counts['read']} read" + (f", {bad} bad" if bad else "")
-        first = ""
-        if rejected:
-            first = f"; the first bad one: {rejected[0]['file']}:{rejected[0]['line']}: {flaw_of(rejected[0])}"
-        raise UserError(f"got no usable row from {inputs} ({counts}); expected at least one{first}")
-
-    def say_notes(self) -> None:
-        """Say which columns look like a part of the question but are in no prompt, and what rows were read for."""
-        for name, count in self.unread.items():
-            got = f"got the column {name}, which looks like a part of the question and is in no prompt"
-            use = (
-                ""
-                if is_media(name)
-                else f"--map {shlex.quote(f'background={name}')} to put it before the question, or "
-            )
-            say(f"warning: {got} ({count} of {self.counts['read']} rows); try {use}--drop {shlex.quote(name)}")
-        if self.untaken:
-            columns = ", ".join(name for name, _ in self.untaken)
-            fields = {field: name for name, field in reversed(self.untaken)}  # the first column of each
-            flags = " ".join(shlex.quote(f"{field}={name}") for field, name in fields.items())
-            got = f"got {max(self.untaken.values())} of {self.counts['read']} rows without answer, tests or completion"
-            drop = f"--drop {shlex.join(name for name, _ in self.untaken)} where they hold none"
-            say(f"warning: {got}, beside the columns {columns}; try --map {flags}, or {drop}")
-        for text, count in self.notes.items():
-            if count:
-                say(f"note: {count} {text}")
-
-    def read(self, record: Record, form: str) -> dict:
+    def read(self, record: dict | RowFlaw, form: str) -> dict:
         """One record normalised."""
-        if record.flaw:
-            raise record.flaw
+        if isinstance(record, RowFlaw):
+            raise record
         settings = self.settings
-        row = remapped(record.row, settings)
-        own = form_of(row)
+        row = remapped(as_plain(record), settings)
         if settings.kind == "auto":
-            form = self.agreed(form, own, row)
+            form = self.agreed(form, form_of(row), row)
         shape = convert(row, form, self.facts)
         row = shape.out
         self.unread.update(shape.unread)
-        self.untaken.update(shape.untaken.items())
+        self.no_answer += bool(shape.untaken)
+        self.untaken.update(shape.untaken)
         self.notes.update(shape.notes)
-        packed = isinstance(row.get("private_test_cases"), str)
-        self.notes["rows have pickled private_test_cases, which are never opened: they get the public tests"] += packed
         if settings.system_prompt:
             if row["prompt"][0]["role"] in ("system", "developer"):
                 self.notes["rows kept their own system prompt"] += row["prompt"][0]["content"] != settings.system_prompt
@@ -210,76 +149,82 @@ class RowReader:
             return own
         if own is None:  # the conversion says what is missing
             return "prompts" if form in ("ours", "verl") else form
-        if (
-            own == form
-            or (own == "prompts" and form not in ("ours", "verl"))
-            or (own, form) in (("math", "prompts"), ("math", "worked"))
-        ):
+        only_asks = own == "prompts" and form not in ("ours", "verl")
+        if own == form or only_asks or (own, form) in (("math", "prompts"), ("math", "worked")):
             return form  # a row that only asks lacks what this form needs, and the conversion says what
         got = f"a row of {own}, with the columns {', '.join(row)[:200]}"
         raise BadRow("row", got, f"{form.replace('worked', 'math')}, as the other rows", "a file for each kind")
 
-    def detect(self, file: str, records: Iterator[Record]) -> tuple[str, Iterator[Record]]:
+    def detect(self, label: str, records: Iterator) -> tuple[str, Iterator]:
         """(form, all records): what most of the first rows are, and why; a given kind is taken as it is."""
-        settings, label = self.settings, "stdin" if file == "-" else file
-        head = list(itertools.islice(records, HEAD))
+        settings, head = self.settings, list(itertools.islice(records, HEAD))
         if settings.on_bad == "fail" or len(head) < HEAD:  # else a later row may have the column
-            check_mapping([record.row for record in head if record.row is not None], settings, label)
+            check_mapping([row for _, row in head if isinstance(row, dict)], settings, label)
         forms, kinds, fields, marked, numbers = Counter(), Counter(), {}, 0, set()
-        for record in head:
+        for _, row in head:
             with contextlib.suppress(RowFlaw):
-                row = remapped(record.row, settings) if record.row is not None else None
-                form = form_of(row) if row is not None else None
-                if form:
-                    forms[form] += 1
-                    first = next((row[name] for name in ANSWER_KEYS if row.get(name) is not None), None)
-                    marked += form == "math" and marks_answer(first)
-                    fields.setdefault(form, [name for name in row if row[name] is not None])
-                    if form in ("ours", "verl"):
-                        kinds[kind_of(convert(row, form).out)] += 1
-                    if form == "choices" or settings.kind == "choices":
-                        numbers.add(first_number(row))
-        records = itertools.chain(head, records)
+                row = remapped(as_plain(row), settings) if isinstance(row, dict) else {}
+                if not (form := form_of(row)):
+                    continue
+                forms[form] += 1
+                first = next((row[name] for name in ANSWER_KEYS if row.get(name) is not None), None)
+                marked += form == "math" and marks_answer(first)
+                fields.setdefault(form, [name for name in row if row[name] is not None])
+                if form == "choices" or settings.kind == "choices":
+                    numbers.add(first_number(row))
+                if form in ("ours", "verl"):
+                    kinds[kind_of(convert(row, form).out)] += 1
         self.facts = FileFacts(
             mapped=frozenset(settings.mapping),
             sources=frozenset(plain_name(source.partition(".")[0]) for source in settings.mapping.values()),
             first_number=min(numbers - {None}, default=None),
         )
-        if settings.kind != "auto":
-            kind = CUSTOM[settings.kind][1] if settings.kind in CUSTOM else settings.kind
-            self.kinds[kind] += 1
-            self.reasons.append(f"{label}: {settings.kind}, as asked for")
-            return "worked" if kind == "math" and 2 * marked > len(head) else settings.kind, records
-        if not forms:
-            self.kinds["prompts"] += 1
-            self.reasons.append(f"{label}: prompts, as no row has the fields of another kind")
-            return "prompts", records
-        form = max(forms, key=lambda form: (forms[form], form != "prompts"))  # of equals the one with answers
-        count = forms[form]
-        kind = CUSTOM[form][1] if form in CUSTOM else form
-        if form in ("ours", "verl"):
-            self.kinds.update(kinds.keys() or ["prompts"])
-            kind = f"{' and '.join(kinds) or 'prompts'}, in the form of {form}"
-        else:
-            self.kinds[kind] += 1
-        sign = f"fields {', '.join(fields[form][:8])}" + (f", registered as {form}" if form in CUSTOM else "")
-        worked = form == "math" and 2 * marked > count
+        # of equals the one with answers
+        found = max(forms, key=lambda form: (forms[form], form != "prompts")) if forms else "prompts"
+        form = found if settings.kind == "auto" else settings.kind
+        worked = form == "math" and 2 * marked > (forms[form] if settings.kind == "auto" else len(head))
+        self.kinds.update((kinds or ["prompts"]) if form in ("ours", "verl") else [form])
+        why = f"as {forms[form]} of the first {len(head)} rows have the fields {', '.join(fields.get(form, [])[:8])}"
+        why = why if forms else "as no row has the fields of another kind"
+        why = why if settings.kind == "auto" else "as asked for"
         cut = (
             "; answer is the final one, the text around it is in solution (--kind prompts leaves columns as they were)"
         )
-        self.reasons.append(
-            f"{label}: {kind}, as {count} of the first {len(head)} rows have the {sign}{cut if worked else ''}"
-        )
-        return "worked" if worked else form, records
+        self.reasons.append(f"{label}: {form}, {why}{cut if worked else ''}")
+        return "worked" if worked else form, itertools.chain(head, records)
 
-    def repeats(self, row: dict) -> bool:
-        """Whether a row with the same prompt, answer, tests and completions came before."""
-        parts = [row.get(name) for name in ("prompt", "answer", "tests", "completion", "chosen", "rejected")]
-        mark = digest(parts)
-        if mark in self.seen:
-            return True
-        self.seen.add(mark)
-        return False
+    def need_rows(self, rejected: list[dict] = ()) -> None:
+        """Raise UserError if no row at all could be used; of those that were rejected it shows the first."""
+        inputs, bad = " ".join(self.files[:5]) + " …" * (len(self.files) > 5), self.counts["rejected"]
+        counts = f"{self.counts['read']} read" + (f", {bad} bad" if bad else "")
+        first = ""
+        if rejected:
+            first = f"; the first bad one: {rejected[0]['file']}:{rejected[0]['line']}: {flaw_of(rejected[0])}"
+        need(self.counts["kept"], f"got no usable row from {inputs} ({counts}); expected at least one{first}")
+
+    def say_notes(self) -> None:
+        """Say which columns look like a part of the question but are in no prompt, and what rows were read for."""
+        read = self.counts["read"]
+        for name, count in self.unread.items():
+            before = f"--map {shlex.quote(f'background={name}')} to put it before the question, or "
+            got = f"got the column {name}, which looks like a part of the question and is in no prompt"
+            use = "" if is_media(name) else before
+            say(f"warning: {got} ({count} of {read} rows); try {use}--drop {shlex.quote(name)}")
+        if self.untaken:
+            got = f"{self.no_answer} of {read} rows have no answer, tests or completion"
+            say(f"note: {got}, beside the columns {', '.join(self.untaken)[:200]}; --map answer=COLUMN takes one")
+        for text, count in self.notes.items():
+            if count:
+                say(f"note: {count} {text}")
+
+
+def writable(record):
+    """A record for the file of rejected rows: as it is where JSON can hold it, else as text."""
+    try:
+        json.dumps(record, allow_nan=False)
+    except (TypeError, ValueError, RecursionError):
+        return shown(record)
+    return record
 
 
 def digest(value) -> bytes:
@@ -299,34 +244,30 @@ class Loaded:
 
 
 def load_rows(sources, kind: str = "auto", **reading) -> Loaded:
-    """Read all rows of files, folders, globs, hub ids or generators into the schema.
+    """Read all rows of files, folders, globs or hub ids into the schema.
 
     Args:
-        sources: one input or a list: a path, a folder, a glob, `-` for stdin, `owner/name[:config][@split]`,
-            `reasoning_gym:NAME?size=…&seed=…`.
-        kind: one of KINDS, a registered format, or "auto": what most of the first 100 rows are, decided for each file.
+        sources: one input or a list: a path, a folder, a glob, `-` for stdin, `owner/name[:config][@split]`.
+        kind: one of KINDS, or "auto": what most of the first 100 rows are, decided for each file.
         mapping: field of the schema -> column that holds it; the column may be a dotted path.
         system_prompt: put before prompts that have none.
         on_bad: "fail" raises BadRows after everything is read; "skip" leaves bad rows out and lists them in `rejected`.
         limit: stop after this many good rows.
-        max_bytes: what a compressed or parquet file may unpack to.
-        text_separator: what stands between two prompts of a .txt file (default: a line each).
         drop: columns to leave out.
         dedup: leave out rows whose prompt, answer, tests and completions came before.
         input_format: read every file as jsonl, json, txt, csv, tsv or parquet, whatever its name.
-        encoding: what texts are decoded by (default: UTF-8, or what a CSV, TSV or TXT file shows).
+        encoding: what texts are decoded by (default: UTF-8, or UTF-16 with a byte order mark).
         delimiter: what stands between the columns of CSV and TSV files (default: what the file shows).
 
     Raises:
         BadRows: rows do not fit, and on_bad is "fail".
         UserError: an input cannot be read, an argument cannot be used, or there is no usable row.
     """
-    settings = reading_settings(kind, reading)
     rejected = []
-    reader = RowReader(sources, settings, rejected.append)
+    reader = RowReader(sources, reading_settings(kind, reading), rejected.append)
     rows = list(reader)
-    if rejected and settings.on_bad == "fail":
+    if rejected and reader.settings.on_bad == "fail":
         raise BadRows(rejected, len(rejected))
     reader.need_rows(rejected)
     reader.say_notes()
-    return Loaded(rows, reader.kind, reader.why, rejected, reader.counts)
+    return Loaded(rows, reader.kind, "; ".join(reader.reasons), rejected, reader.counts)

@@ -13,7 +13,7 @@ Tasks, by `--task NAME[:option=value,…]`, repeatable:
     math             strict and flexible as lm-evaluation-harness extracts them, verified by math_grader.py
                      template=auto|gsm8k|plain
     code             runs in sandbox.py; unbiased pass@k (Chen 2021, eq. 1)          k=1/10, timeout_s=3
-    perplexity       per token, word and byte, bits per byte                         bos=lm_eval|once|none, stride=N
+    perplexity       per token, word and byte, bits per byte                         stride=N, column=NAME
     multiple_choice  acc, acc_norm (log-prob per character)                          template=auto|qa|plain
     reward           reward functions with TRL's signature, or of one sample         reward:FILE.py:function[*weight]
     custom           your own prompt and score                                       custom:FILE.py:name
@@ -38,22 +38,15 @@ Exit codes: 0 done, 2 bad input, 3 a grader or an environment failed.
 
 ROOMS = (
     "settings",
-    "extraction",
-    "rows_and_siblings",
+    "rows",
     "tasks",
     "scored_tasks",
-    "own_tasks",
-    "prompts",
+    "requests",
     "cache",
+    "own_tasks",
     "environment_task",
-    "trained_rows",
-    "report",
-    "run",
-    "task_table",
     "prefix_engine",
     "local_model",
-    "vllm_and_servers",
     "models",
-    "comparison",
-    "command",
+    "run",
 )

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from parts.foundation.messages import UserError
 from parts.foundation.processes import dealt, gather_rows
-from programs.evaluation.rows_and_siblings import ranks
+from programs.evaluation.requests import Request
+from programs.evaluation.rows import ranks
 from programs.evaluation.settings import Config
-from programs.evaluation.tasks import Request
 
 
 class ResultCache:
@@ -64,35 +64,28 @@ def compute(config: Config, model, requests: list[Request], kind: str, title: st
 
     cache, (rank, size) = ResultCache(config, model, kind), ranks()
     keys = [r.key() for r in requests]
-    outputs = [cache.rows.get(key) for key in keys]
-    missing = list(dict.fromkeys(k for k, out in zip(keys, outputs, strict=True) if out is None))
-    first = {key: i for i, key in reversed(list(enumerate(keys)))}
-    waiting = [requests[first[key]] for key in missing]
-    sizes = [len(r.ids) + len(r.scored or ()) + r.limit for r in waiting]
-    local_requests = [waiting[i] for i in dealt(sizes, [tuple(r.ids) for r in waiting], size)[rank]]
-    computed, failure = [None] * len(local_requests), None
-    bar = tqdm(total=len(local_requests), desc=title, disable=None if rank == 0 else True, smoothing=0.1)
+    waiting = {key: r for key, r in zip(keys, requests, strict=True) if key not in cache.rows}
+    reused, asked = sum(key in cache.rows for key in keys), list(waiting.values())
+    sizes = [len(r.ids) + len(r.scored or ()) + r.limit for r in asked]
+    local = [asked[i] for i in dealt(sizes, [tuple(r.ids) for r in asked], size)[rank]]
+    computed, failure = {}, None
+    bar = tqdm(total=len(local), desc=title, disable=None if rank == 0 else True, smoothing=0.1)
 
     def done(i: int, output: dict) -> None:
-        computed[i] = output
-        cache.add(local_requests[i].key(), output)
+        computed[local[i].key()] = output
+        cache.add(local[i].key(), output)
         bar.update()
 
     try:
-        getattr(model, kind)(local_requests, done)
+        getattr(model, kind)(local, done)
     except Exception as error:  # the other processes wait for this one: tell them
         plain = size == 1 or isinstance(error, UserError)
         failure = error if plain else UserError(f"process {rank}: {type(error).__name__}: {error}")
     finally:
         bar.close()
         cache.close()
-    merged = (
-        gather_rows([(r.key(), out) for r, out in zip(local_requests, computed, strict=True)], failure)
-        if size > 1
-        else None
-    )
+    parts = gather_rows([computed], failure) if size > 1 else [computed]
     if failure:
         raise failure
-    fresh = dict(merged if merged is not None else zip((r.key() for r in local_requests), computed, strict=True))
-    reused = sum(out is not None for out in outputs)
-    return [fresh[key] if out is None else out for key, out in zip(keys, outputs, strict=True)], reused
+    fresh = {key: output for part in parts for key, output in part.items()}
+    return [fresh[key] if key in fresh else cache.rows[key] for key in keys], reused

@@ -23,8 +23,10 @@ from parts.reading.paired_tests import Values
 from parts.rewards.user_code import visible_text
 from parts.sampling.rollouts import shared_out
 from programs.evaluation.cache import ResultCache
+from programs.evaluation.requests import Request
+from programs.evaluation.rows import PROMPT_COLUMNS
 from programs.evaluation.settings import Config
-from programs.evaluation.tasks import PROMPT_COLUMNS, Request, Task, mean_values, pass_values, read_ks
+from programs.evaluation.tasks import Task, mean_values, pass_values
 
 
 class EnvironmentTask(Task):
@@ -33,18 +35,18 @@ class EnvironmentTask(Task):
     name = "environment"
     plays = True
     options: ClassVar[dict] = {"k": ""}
+    passes = "accuracy"
+    neutral = ("turns", "calls", "tool_seconds", "length_tokens")
+    directions: ClassVar[dict] = dict.fromkeys(neutral) | {"limit_frac": False}
     definition = (
         "score: get_reward and the reward functions with their weights; accuracy: 1 or more by the first of them, and "
         "what pass@k counts; failure_frac: share of tool calls; limit_frac: ended by max_turns or by the tokens"
     )
 
     def check(self):
-        super().check()
-        need(
-            self.config.environment,
-            "got the task environment without an environment; expected a class; try --environment FILE.py:Class",
-        )
-        self.ks, self.tried = read_ks(self), set()
+        given = self.config.environment
+        need(given, "got the task environment without one; expected a class; try --environment FILE.py:Class")
+        self.tried = set()
         self.environments, self.reward = load_scored(self.config)
 
     def example(self, row: dict) -> dict:
@@ -63,13 +65,11 @@ class EnvironmentTask(Task):
 
     def play(self, model, rows: list[dict]) -> tuple[list[dict], list[list[dict]], int]:
         """(examples that were played, the records of their conversations, answers that came from the cache)."""
-        limit = self.settings["max_new_tokens"] or self.config.max_new_tokens
-        config = dataclasses.replace(self.config, model=model.source, max_new_tokens=limit)
+        config = dataclasses.replace(self.config, model=model.source, max_new_tokens=self.max_new_tokens)
         check_chat_template(config, model.tokenizer)
         check_fits(config, model.max_length)
         setup = make_play_setup(config, model.tokenizer, model.eos_ids, self.environments)
-        source = self.settings["data"] or config.data
-        examples = playable_rows(config, setup, list(map(self.example, rows)), source)
+        examples = playable_rows(config, setup, list(map(self.example, rows)), self.source)
         each = [{**example, "sample": i} for example in examples for i in range(config.n)]
         cache = ResultCache(config, model, "conversation")
         try:
@@ -89,13 +89,11 @@ class EnvironmentTask(Task):
 
     def values_of(self, records: list[list[dict]]) -> dict:
         """Values of each metric over the rows."""
-        values = mean_values(records, lower=("limit_frac",))
-        for name in ("turns", "calls", "tool_seconds"):
-            values[name] = dataclasses.replace(values[name], higher_is_better=None)
+        values = mean_values(records, self.directions)
         del values["failures"]
         failed, calls = ([sum(r["metrics"][name] for r in row) for row in records] for name in ("failures", "calls"))
         values["failure_frac"] = Values(failed, calls, higher_is_better=False)
-        return values | pass_values(records, "accuracy", self.ks)
+        return values | pass_values(records, self.passes, self.ks)
 
 
 def answers_of(config: Config, model, examples: list[dict], cache: ResultCache):
@@ -105,11 +103,8 @@ def answers_of(config: Config, model, examples: list[dict], cache: ResultCache):
     generate = model.turns()
 
     def answer(prompts: list[list[int]], numbers: list[int], turn: int) -> list[tuple[list[int], list[float]]]:
-        samples = [examples[number]["sample"] for number in numbers]
-        asked = [
-            Request(ids=ids, sample=sample, limit=config.max_new_tokens)
-            for ids, sample in zip(prompts, samples, strict=True)
-        ]
+        pairs = zip(prompts, numbers, strict=True)
+        asked = [Request(ids, sample=examples[n]["sample"], limit=config.max_new_tokens) for ids, n in pairs]
         outputs = [cache.rows.get(request.key()) for request in asked]
         missing = [i for i, output in enumerate(outputs) if output is None]
         cache.hits += len(asked) - len(missing)
@@ -143,7 +138,7 @@ def conversation_record(model, conversation: Conversation, scores: dict, weights
         "length_tokens": sum(conversation.response_mask),
     }
     return {
-        "text": "\n".join(visible_text(model.tokenizer, ids, model.eos_ids) for ids in answers),
+        "completion": "\n".join(visible_text(model.tokenizer, ids, model.eos_ids) for ids in answers),
         "tokens": sum(conversation.response_mask),
         "finish": conversation.ended_by,
         "metrics": metrics,

@@ -2,12 +2,12 @@
 
 import dataclasses
 import functools
+import hashlib
 import math
 import time
 from pathlib import Path
 
 from parts.data.chat import give_template
-from parts.data.prompts import encode_text
 from parts.data.rows import is_hub_id
 from parts.foundation.messages import DivergedError, UserError, is_out_of_memory, need, say
 from parts.foundation.processes import THREADS
@@ -28,15 +28,31 @@ from parts.rewards.user_code import visible_text
 from parts.running.fit import USABLE_SHARE, gib, memory_for_each
 from parts.running.memory import PassShape, attention_kind, sampling_bytes, shape_of
 from parts.sampling.sampling import TurnSampler
-from programs.evaluation.extraction import cut_at
 from programs.evaluation.prefix_engine import PREFIX_MIN, PrefixEngine, common_prefix
-from programs.evaluation.run import evaluation_template
+from programs.evaluation.requests import Request, cut_at
 from programs.evaluation.settings import Config
-from programs.evaluation.tasks import Request, fingerprint
 
 NOT_FINITE = "try --precision fp32, or another checkpoint"
 LOGITS_AT_ONCE = 2**26
 PROMPT = 256  # tokens of a prompt, as batches are reckoned
+
+
+def fingerprint(source: str, full: int = 2**32) -> str:
+    """Hash of the files of a checkpoint folder; of files above 4 GiB 256 evenly spaced MiB, size and time."""
+    total = hashlib.sha256()
+    suffixes = (".json", ".safetensors", ".bin", ".model", ".jinja", ".txt")
+    for path in sorted(p for p in Path(source).iterdir() if p.suffix in suffixes and p.is_file()):
+        size, block = path.stat().st_size, 2**20
+        total.update(f"{path.name} {size}".encode())
+        with path.open("rb") as f:
+            if size <= full:
+                total.update(hashlib.file_digest(f, "sha256").digest())
+                continue
+            total.update(str(path.stat().st_mtime_ns).encode())
+            for i in range(256):
+                f.seek(max(0, size - block) * i // 255)
+                total.update(f.read(block))
+    return total.hexdigest()[:16]
 
 
 class LocalModel:
@@ -51,17 +67,12 @@ class LocalModel:
         self.parameters = sum(p.numel() for p in self.model.parameters())
         folders = [name for name in (source, config.base_model) if name and Path(name).is_dir()]
         self.hash = "-".join(map(fingerprint, folders)) if folders else f"{source}@{commit}"
-        text = self.model.config.get_text_config()
-        positions = (getattr(text, name, None) for name in ("n_positions", "max_position_embeddings", "n_ctx"))
-        limits = [
-            *positions,
-            self.tokenizer.model_max_length if self.tokenizer.model_max_length < 10**12 else None,
-            2048,
-        ]
+        text, longest = self.model.config.get_text_config(), self.tokenizer.model_max_length
+        limits = [getattr(text, name, None) for name in ("n_positions", "max_position_embeddings", "n_ctx")]
+        limits += [longest if longest < 10**12 else None, 2048]
         self.max_length = config.max_length or next(int(x) for x in limits if x)
         ends = self.model.generation_config.eos_token_id
-        ends = {*(ends if isinstance(ends, list) else [ends]), self.tokenizer.eos_token_id} - {None}
-        self.eos_ids = sorted(ends)
+        self.eos_ids = sorted({*(ends if isinstance(ends, list) else [ends]), self.tokenizer.eos_token_id} - {None})
         starts = (self.tokenizer.bos_token_id, self.tokenizer.eos_token_id, *self.eos_ids, 0)
         self.prefix_id = next(i for i in starts if i is not None)
         self.pad_id = next(i for i in (self.tokenizer.pad_token_id, *self.eos_ids, 0) if i is not None)
@@ -75,7 +86,7 @@ class LocalModel:
         self.models = Models(self.model, None, None, self.tokenizer, self.eos_ids, self.pad_id, device)
         if self.can_logprobs:
             settle_logits(config, self.models)
-        self.budget, self.tokens, self.load_s = self.tokens_at_once(), 0, time.perf_counter() - started
+        self.budget, self.load_s = self.tokens_at_once(), time.perf_counter() - started
 
     def load(self, source: str) -> tuple:
         """(model, tokenizer, commit) of a folder, adapter folder or hub id."""
@@ -90,7 +101,7 @@ class LocalModel:
             options = {"dtype": dtype, **attention_choice(self.config)}
             model = merged(load_pretrained(AutoModelForCausalLM, source, base, **options))
             tokenizer = AutoTokenizer.from_pretrained(tokenizer_of(source, base))
-            give_template(tokenizer, evaluation_template(self.config))
+            give_template(tokenizer, self.config.template_file)
         except Exception as error:  # OSError, ValueError, SafetensorError, …
             raise load_error(self.config, source, error) from error
         commit = getattr(model.config, "_commit_hash", None)
@@ -110,10 +121,6 @@ class LocalModel:
         say(f"batches of {tokens:,} tokens: {gib(tokens * row + pieces)} of {gib(machine['free'])} GiB")
         return tokens
 
-    def encode(self, text: str) -> list[int]:
-        """Token ids of a plain text."""
-        return encode_text(self.tokenizer, text)
-
     @functools.cached_property
     def engine(self) -> PrefixEngine:
         """Who samples; made where it is needed, as it measures what the cache can do."""
@@ -128,34 +135,27 @@ class LocalModel:
         """Call run(indices) on groups within the token budget, longest first; what does not fit memory is halved."""
         waiting = sorted(range(len(sizes)), key=lambda i: (-sizes[i], i))
         while waiting:
-            count = max(1, self.budget // max(1, sizes[waiting[0]]))
+            count, begin, failed = max(1, self.budget // max(1, sizes[waiting[0]])), time.perf_counter(), ""
             rows = waiting[: min(count, self.config.batch_size or count)]
-            failed, begin = None, time.perf_counter()
             try:
                 run(rows)
             except (RuntimeError, MemoryError) as error:
                 if not is_out_of_memory(error):
                     raise
                 failed = str(error).split("\n")[0][:200]
-            if failed is None:
+            if not failed:
                 THREADS.after(time.perf_counter() - begin)
                 del waiting[: len(rows)]
                 continue
             size = sizes[rows[0]]
-            advice = "try a lower --max_new_tokens or --max_length, or --precision bf16"
-            need(
-                len(rows) > 1, f"got out of memory on one sequence of {size} tokens ({failed}); expected room; {advice}"
-            )
+            advice = "expected room; try a lower --max_new_tokens or --max_length, or --precision bf16"
+            need(len(rows) > 1, f"got out of memory on one sequence of {size} tokens ({failed}); {advice}")
             self.budget = len(rows) // 2 * size
             say(f"out of memory on {len(rows)} sequences; going on with batches of {len(rows) // 2}")
-            self.free_memory()
+            if self.device.type == "cuda":
+                import torch
 
-    def free_memory(self) -> None:
-        """Give cached blocks back to the device."""
-        if self.device.type == "cuda":
-            import torch
-
-            torch.cuda.empty_cache()
+                torch.cuda.empty_cache()
 
     def generate(self, requests: list[Request], done, turns: TurnSampler | None = None, numbers=()) -> None:
         """Complete each request and call done(index, output) as its batch ends.
@@ -197,7 +197,6 @@ class LocalModel:
 
     def finished(self, request: Request, ids: list[int]) -> dict:
         """The output of a request from its sampled ids: text before the first stop string, tokens up to it."""
-        self.tokens += len(ids)
         ended = bool(ids) and ids[-1] in self.eos_ids
         end, ids = (ids[-1:], ids[:-1]) if ended else ([], ids)
         whole = visible_text(self.tokenizer, ids, self.eos_ids)
@@ -213,48 +212,46 @@ class LocalModel:
 
     def logprob(self, requests: list[Request], done) -> None:
         """Sum the log-probs of each request's `scored` after its ids, and call done(index, output)."""
-        import torch
-
         # the last scored token is never read; requests that read the same tokens share a row (one-letter choices)
         groups: dict[tuple, list[int]] = {}
         for i, r in enumerate(requests):
             groups.setdefault(tuple((r.ids + r.scored)[-(self.max_length + 1) : -1]), []).append(i)
-        kept = {read: max(len(requests[i].scored) for i in members) for read, members in groups.items()}
-        heads = [list(read[: len(read) - kept[read] + 1]) for read in groups if len(read) < self.max_length]
-        unique = list(groups)  # texts that fill the context share no beginning with the others
-
-        def run(rows: list[int]) -> None:
-            reads = [unique[row] for row in rows]
-            shares = shared and all(len(read) < self.max_length for read in reads)
-            with torch.no_grad():
-                self.logprob_batch(reads, [groups[read] for read in reads], requests, shares, done)
-
+        reads, heads = list(groups), []
+        for read, members in groups.items():
+            if len(read) < self.max_length:  # texts that fill the context share no beginning with the others
+                heads.append(list(read[: len(read) + 1 - max(len(requests[i].scored) for i in members)]))
         shared = len(heads) > 1 and len(common_prefix(heads)) >= PREFIX_MIN
         if shared:
             self.engine.share(heads)
-        self.in_batches([len(read) for read in unique], run)
 
-    def logprob_batch(self, reads, members, requests: list[Request], shares: bool, done) -> None:
-        """`logprob` for rows that fit memory at once; pads stand on the right, where nothing looks at them."""
+        def run(rows: list[int]) -> None:
+            batch = {reads[row]: groups[reads[row]] for row in rows}
+            shares = shared and all(len(read) < self.max_length for read in batch)
+            self.logprob_batch(batch, requests, shares, done)
+
+        self.in_batches(list(map(len, reads)), run)
+
+    def logprob_batch(self, batch: dict, requests: list[Request], shares: bool, done) -> None:
+        """`logprob` for {tokens: requests} that fit memory at once; pads stand on the right, where nothing looks."""
         import torch
 
-        rows, mask, cache = [list(read) for read in reads], None, None
+        rows, mask, cache = list(map(list, batch)), None, None
         if shares:
             rows, mask, cache = self.engine.behind_prefix(rows)
         width = max(map(len, rows))
         ids = torch.tensor([r + [self.pad_id] * (width - len(r)) for r in rows], device=self.device)
         real = torch.tensor([[1] * len(r) + [0] * (width - len(r)) for r in rows], device=self.device)
-        if cache:
-            hidden, _ = cached_states(self.model, ids, torch.cat([mask, real], dim=1), cache)  # [n, width, H]
-        else:
-            hidden = plain_states(self.model, ids, real)
         chunk = max(1, LOGITS_AT_ONCE // self.vocabulary)
-        for row, (r, m) in enumerate(zip(rows, members, strict=True)):
-            for i in m:
-                scored = torch.tensor(requests[i].scored, device=self.device)
-                states = hidden[row, len(r) - len(scored) : len(r)]
-                nats, _ = logprobs_and_entropy(lambda h: all_logits(self.model, h), states, scored, 1.0, chunk)
-                total = float(nats.to(widest_float(nats.device)).sum())
-                need(math.isfinite(total), f"got a log-prob of {total}; expected a finite one; {NOT_FINITE}")
-                done(i, {"logprob": total, "count": len(scored)})
-        self.tokens += sum(map(len, rows))
+        with torch.no_grad():
+            if cache:
+                hidden, _ = cached_states(self.model, ids, torch.cat([mask, real], dim=1), cache)  # [n, width, H]
+            else:
+                hidden = plain_states(self.model, ids, real)
+            for states, row, members in zip(hidden, rows, batch.values(), strict=True):
+                for i in members:
+                    scored = torch.tensor(requests[i].scored, device=self.device)
+                    at = states[len(row) - len(scored) : len(row)]
+                    nats, _ = logprobs_and_entropy(lambda h: all_logits(self.model, h), at, scored, 1.0, chunk)
+                    total = float(nats.to(widest_float(nats.device)).sum())
+                    need(math.isfinite(total), f"got a log-prob of {total}; expected a finite one; {NOT_FINITE}")
+                    done(i, {"logprob": total, "count": len(scored)})

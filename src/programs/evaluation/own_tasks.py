@@ -14,6 +14,7 @@ class RewardTask(Task):
     """Any reward functions: the graders of training are the graders here."""
 
     name = "reward"
+    targets_named = True
     definition = "the mean of each function where it applies; score: their weighted sum"
 
     def check(self):
@@ -31,20 +32,16 @@ class RewardTask(Task):
 
     def score(self, rows, outputs):
         flat = [(self.columns(row), out) for row, outs in zip(rows, outputs, strict=True) for out in outs]
-        scores, parts = self.graders(
-            [row for row, _ in flat], [out["text"] for _, out in flat], [out["ids"] for _, out in flat]
-        )
-        named = [{name: x[i] for name, x in parts.items()} for i in range(len(flat))]
-        applies = [any(x is not None for x in metrics.values()) for metrics in named]
-        flat_records = iter(
-            {
-                "metrics": m | {"score": s if a else None},
-                "extracted": None,
-                "reason": "" if a else "no function applies",
-            }
-            for m, s, a in zip(named, scores, applies, strict=True)
-        )
-        records = [[next(flat_records) for _ in outs] for outs in outputs]
+        texts, ids = ([out[key] for _, out in flat] for key in ("text", "ids"))
+        scores, parts = self.graders([row for row, _ in flat], texts, ids)
+        scored = []
+        for i, score in enumerate(scores):
+            metrics = {name: values[i] for name, values in parts.items()}
+            applies = any(x is not None for x in metrics.values())
+            metrics["score"] = score if applies else None
+            scored.append({"metrics": metrics, "extracted": None, "reason": "" if applies else "no function applies"})
+        rest = iter(scored)
+        records = [[next(rest) for _ in outs] for outs in outputs]
         return records, mean_values(records)
 
 
@@ -52,6 +49,7 @@ class Custom(Task):
     """A function `score(row, completion)` or a class with that method, `prompt(row)`, `target(row)`, `stop`."""
 
     name = "custom"
+    targets_named = True
     definition = "the mean of what the task's own score returns"
 
     def check(self):
@@ -63,36 +61,34 @@ class Custom(Task):
 
     def question(self, row):
         if not hasattr(self.user_task, "prompt"):
-            return super().question(row)
-        prompt = self.ask_own("prompt", row)
+            return self.prompt(row)
+        prompt = self.call_user(f"prompt of {self.label}", self.user_task.prompt, row)
         check_prompt(prompt, f"prompt of {self.label}")
         return prompt
 
     def target(self, row):
-        return self.ask_own("target", row) if hasattr(self.user_task, "target") else super().target(row)
+        if not hasattr(self.user_task, "target"):
+            return super().target(row)
+        return self.call_user(f"target of {self.label}", self.user_task.target, row)
 
-    def ask_own(self, method: str, row: dict):
-        """What the class says of a row."""
+    def call_user(self, where: str, function, *given):
+        """What the user's code says."""
         try:
-            return getattr(self.user_task, method)(row)
+            return function(*given)
         except Exception as error:
-            raise RewardError(f"{method} of {self.label}: raised {type(error).__name__}: {error}") from error
+            raise RewardError(f"{where}: raised {type(error).__name__}: {error}") from error
 
     def stops(self, chat):
         return list(getattr(self.user_task, "stop", []))
 
     def score_one(self, row, out):
         where = f"task {self.label}, completion {out['text'][:200]!r}"
-        try:
-            result = self.score_row(row, out["text"])
-        except Exception as error:
-            raise RewardError(f"{where}: raised {type(error).__name__}: {error}") from error
+        result = self.call_user(where, self.score_row, row, out["text"])
         metrics = dict(result) if isinstance(result, dict) else {"score": result}
         extra = {key: metrics.pop(key) for key in ("extracted", "reason") if key in metrics}
         for name, value in metrics.items():
             value = value.item() if hasattr(value, "item") else value
-            good = value is None or (isinstance(value, int | float) and math.isfinite(value))
-            if not good:
+            if not (value is None or (isinstance(value, int | float) and math.isfinite(value))):
                 raise RewardError(f"{where}: got {name} {value!r}; expected a finite number, True, False or None")
             metrics[name] = None if value is None else float(value)
         return {"extracted": None, "reason": "", **extra, "metrics": metrics}

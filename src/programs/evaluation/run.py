@@ -1,213 +1,85 @@
-"""Running the tasks."""
+"""Running the tasks, and the command line."""
 
 import dataclasses
 import hashlib
 import json
-import math
+import random
+import shlex
+import sys
 import time
 from pathlib import Path
 
-from parts.data.chat import TemplateForm, template_settings
-from parts.data.question_parts import warn_unread
-from parts.foundation.messages import UserError, need, say
+from parts.foundation.exit_codes import exit_code, quiet_environment
+from parts.foundation.messages import need, say, suggest, tell
+from parts.reading.evaluation_results import compare_reports, read_report
 from parts.reading.paired_tests import summarize
-from parts.running.output_folder import versions, write_text
+from parts.running.output_folder import make_folder, versions, write_text
 from programs.evaluation.cache import compute
 from programs.evaluation.environment_task import EnvironmentTask
-from programs.evaluation.prompts import add_shots, encode_pair, encode_rendered
-from programs.evaluation.report import print_metrics
-from programs.evaluation.rows_and_siblings import ranks, rows_of
-from programs.evaluation.scored_tasks import Perplexity
-from programs.evaluation.settings import Config
-from programs.evaluation.tasks import Request, Task
-from programs.evaluation.trained_rows import count_trained
+from programs.evaluation.models import open_models
+from programs.evaluation.own_tasks import Custom, RewardTask
+from programs.evaluation.requests import make_requests
+from programs.evaluation.rows import count_trained, ranks, task_rows, warn_of_trained
+from programs.evaluation.scored_tasks import MultipleChoice, Perplexity
+from programs.evaluation.settings import Config, check_choices, parse_config
+from programs.evaluation.tasks import Code, Generation, Math, Task
+
+KINDS = (Generation, Math, Code, Perplexity, MultipleChoice, RewardTask, Custom, EnvironmentTask)
+TASKS = {kind.name: kind for kind in KINDS}
 
 
-def task_rows(config: Config, task: Task) -> tuple[list[dict], list[dict]]:
-    """(rows to evaluate, rows for worked examples), checked."""
-    source = task.settings["data"] or config.data
-    rows, shots = rows_of(source), []
-    if config.fewshot and type(task) is not Perplexity:
-        same_rows = not config.fewshot_data
-        pool = rows if same_rows else rows_of(config.fewshot_data, "--fewshot_data")
-        need(
-            len(pool) >= config.fewshot + same_rows,
-            f"got {len(pool)} rows; expected more than --fewshot {config.fewshot}",
-        )
-        shots, count = pool[: config.fewshot], len(rows)
-        rows = rows[config.fewshot :] if same_rows else [row for row in rows if row not in shots]
-        if same_rows:
-            say(f"{task.label}: the first {config.fewshot} rows are the worked examples and not evaluated")
-        elif len(rows) < count:
-            say(f"{task.label}: {count - len(rows)} rows are worked examples and not evaluated")
-            need(rows, "got no rows but the worked examples; expected others; try another --fewshot_data")
-    limit = task.settings["limit"] or config.limit
-    rows = rows[:limit] if limit else rows
-    for number, row in enumerate(rows, start=1 + config.fewshot * (not config.fewshot_data)):
-        try:
-            task.check_row(row)
-            if type(task) is not Perplexity:
-                task.question(row)
-            if config.completion_column:
-                given_texts(config, row)
-        except UserError as error:
-            raise type(error)(f"{source}, row {number}: {error}") from None
-    if type(task) is not Perplexity:
-        warn_unread(source, [(task.unused(row), task.question(row)) for row in rows])
-    return rows, shots
-
-
-def given_texts(config: Config, row: dict) -> list[str]:
-    """The completions in --completion_column: a text or a list of them."""
-    given = row.get(config.completion_column)
-    texts = [given] if isinstance(given, str) else given
-    good = isinstance(texts, list) and texts and all(isinstance(text, str) for text in texts)
-    need(good, f"got {str(given)[:60]!r} in column {config.completion_column!r}; expected text or a list of texts")
-    return texts
-
-
-def evaluation_template(config: Config) -> str:
-    """The file of --chat_template FILE; "" for auto, on and off."""
-    return "" if config.chat_template in ("auto", "on", "off") else config.chat_template
-
-
-def use_template(config: Config, model) -> bool:
-    """Whether prompts go through the chat template; for a server, whether they go as messages."""
-    has = bool(model.tokenizer.chat_template) if model.tokenizer else config.chat_template == "on"
-    if config.base_url:
-        return config.chat_template != "off"
-    need(
-        has or config.chat_template != "on" or config.completion_column,
-        f"got --chat_template on, but {model.source} has none; expected a chat model; try --chat_template off",
-    )
-    return has and config.chat_template != "off"
-
-
-def make_requests(config: Config, task: Task, model, rows: list[dict], shots: list[dict]) -> tuple[list, list, int]:
-    """(prompts, requests of each row, how many prompts were cut to fit the context)."""
-    chat, prompts, requests, cut = use_template(config, model), [], [], 0
-    worked, template = [(task.question(row), task.target(row)) for row in shots], template_settings(config)
-    limit = task.settings["max_new_tokens"] or config.max_new_tokens
-    stops = list(dict.fromkeys([*task.stops(chat), *config.stop]))
-    room = (model.max_length or math.inf) - limit
-    if not task.logprobs:
-        need(room > 0, f"got max_new_tokens {limit} for a context of {model.max_length}; expected less")
-    form = TemplateForm(model.tokenizer) if chat and model.tokenizer else None
-    for row in rows:
-        if type(task) is Perplexity:
-            prompts.append(task.text(row))
-            requests.append([Request(ids=context, scored=scored) for context, scored in task.requests(row, model)])
-            continue
-        question = task.question(row)
-        templated = form is not None and form.holds(question)
-        need(
-            not templated or not (worked or config.system_prompt),
-            f"got prompt {question[:80]!r}, which is in the chat template's form already, with worked examples or a "
-            "system prompt; expected chat messages or plain text; try without --fewshot and --system_prompt",
-        )
-        prompt = add_shots(task, question, worked, config, chat and not templated)
-        prompts.append(prompt)
-        if task.logprobs:
-            pairs = [encode_pair(model.tokenizer, prompt, choice, **template) for choice in task.choices(row)[0]]
-            cut += any(len(a) + len(b) > model.max_length + 1 for a, b in pairs)
-            fits = all(0 < len(b) <= model.max_length for _, b in pairs)
-            need(fits, f"got a choice of no or more than {model.max_length} tokens: {str(task.choices(row)[0])[:200]}")
-            requests.append([Request(ids=a, scored=b) for a, b in pairs])
-        elif config.completion_column:
-            requests.append([Request([], sample=i, given=t) for i, t in enumerate(given_texts(config, row))])
-        else:
-            ids = encode_rendered(model.tokenizer, prompt, **template) or [model.prefix_id] if model.tokenizer else []
-            long = len(ids) > room
-            cut += long
-            ids = ids[-room:] if long else ids
-            shared = {"stops": stops, "limit": limit, "prompt": None if model.tokenizer else prompt, "cut": long}
-            requests.append([Request(ids=ids, sample=i, **shared) for i in range(config.n)])
-    return prompts, requests, cut
+def make_task(text: str, config: Config) -> Task:
+    """The task of a --task flag."""
+    name = text.partition(":")[0]
+    need(name in TASKS, f"got task {name!r}; expected one of {', '.join(TASKS)}{suggest(name, list(TASKS))}")
+    return TASKS[name](text, config)
 
 
 def run_task(config: Config, task: Task, model, rows: list[dict], shots: list[dict]) -> tuple[dict, list[dict]]:
-    """(results of one task, its samples)."""
-    if task.plays:
-        return play_task(config, task, model, rows)
+    """(results of one task, its samples); nothing on other processes than the first."""
     need(
         model.can_logprobs or not task.logprobs,
         f"got task {task.name} with {model.source}; expected a model whose log-probs can be read; try --engine hf",
     )
-    started = time.perf_counter()
-    prompts, nested, cut = make_requests(config, task, model, rows, shots)
-    if cut:
-        say(f"warning: {task.label}: {cut} of {len(rows)} prompts are longer than the context and lost their beginning")
-    encoded = time.perf_counter()
-    before = model.tokens
-    flat = [request for group in nested for request in group]
-    if config.completion_column:
-        outputs = [{"text": r.given, "ids": [], "tokens": None, "finish": "given"} for r in flat]
-        reused = 0
+    if task.plays:
+        examples, records, reused = task.play(model, rows)
+        about = {"prompts_cut": 0, "rows_left_out": len(rows) - len(examples), "from_cache": reused}
+        rows, prompts = ([example[key] for example in examples] for key in ("row", "prompt"))
+        grouped, values = [[{}] * config.n for _ in rows], task.values_of(records) if ranks()[0] == 0 else {}
     else:
-        outputs, reused = compute(config, model, flat, "logprob" if task.logprobs else "generate", task.label[:40])
-    computed = time.perf_counter()
-    parts = iter(outputs)
-    grouped = [[next(parts) for _ in group] for group in nested]
+        prompts, nested, cut = make_requests(config, task, model, rows, shots)
+        if cut:
+            text = f"{cut} of {len(rows)} prompts are longer than the context and lost their beginning"
+            say(f"warning: {task.label}: {text}")
+        flat = [request for group in nested for request in group]
+        if config.completion_column:
+            outputs = [{"text": r.given, "ids": [], "tokens": None, "finish": "given"} for r in flat]
+            reused = 0
+        else:
+            outputs, reused = compute(config, model, flat, "logprob" if task.logprobs else "generate", task.label[:40])
+        parts = iter(outputs)
+        grouped, about = [[next(parts) for _ in group] for group in nested], {"prompts_cut": cut, "from_cache": reused}
+        records, values = task.score(rows, grouped) if ranks()[0] == 0 else ([], {})
     if ranks()[0] != 0:
         return {}, []
-    records, values = task.score(rows, grouped)
-    scored = time.perf_counter()
     # a given completion is no part of a row's name: two files, or two columns, of completions have the same rows
-    about = {
-        "prompts_cut": cut,
-        "from_cache": reused,
-        "seconds": {"encode": encoded - started, "compute": computed - encoded, "score": scored - computed},
-        "tokens_per_second": (model.tokens - before) / max(1e-9, computed - encoded),
-    }
-    result = result_of(config, task, prompts if config.completion_column else rows, values, about)
-    return result, samples_of(task, zip(rows, prompts, result["keys"], grouped, records, strict=True))
-
-
-def play_task(config: Config, task: EnvironmentTask, model, rows: list[dict]) -> tuple[dict, list[dict]]:
-    """`run_task` for conversations."""
-    started, before = time.perf_counter(), model.tokens
-    examples, records, reused = task.play(model, rows)
-    if ranks()[0] != 0:
-        return {}, []
-    seconds = time.perf_counter() - started
-    about = {
-        "prompts_cut": 0,
-        "rows_left_out": len(rows) - len(examples),
-        "from_cache": reused,
-        "seconds": {"play": seconds},
-        "tokens_per_second": (model.tokens - before) / max(1e-9, seconds),
-    }
-    played = [example["row"] for example in examples]
-    result = result_of(config, task, played, task.values_of(records), about)
-    prompts = [example["prompt"] for example in examples]
-    shown = [
-        [{k: v for k, v in r.items() if k not in ("text", "finish", "tokens")} for r in outputs] for outputs in records
-    ]
-    return result, samples_of(task, zip(played, prompts, result["keys"], records, shown, strict=True))
-
-
-def result_of(config: Config, task: Task, named: list, values: dict, about: dict) -> dict:
-    """What results.json has of a task; `named` are the rows, or what they are told apart by."""
-    return {
+    named = prompts if config.completion_column else rows
+    result = {
         "metrics": {name: summarize(v, config.bootstrap, config.seed) for name, v in values.items()},
         "definition": task.definition,
-        "rows": len(named),
+        "rows": len(rows),
         **about,
         "keys": unique_keys([json.dumps(x, sort_keys=True, default=str) for x in named]),
         "values": {name: dataclasses.asdict(v) for name, v in values.items()},
     }
-
-
-def samples_of(task: Task, scored) -> list[dict]:
-    """What samples.jsonl has of each (row, prompt, key, outputs, records)."""
     samples = []
-    for row, prompt, key, outputs, records in scored:
-        for number, record in enumerate(records):
-            output = outputs[number] if not task.logprobs else {}
+    for row, prompt, key, outputs, scored in zip(rows, prompts, result["keys"], grouped, records, strict=True):
+        for number, record in enumerate(scored):
+            output = {} if task.logprobs else outputs[number]
             shown = {"task": task.label, "key": key, "id": row.get("id", row.get("task_id")), "sample": number}
             shown |= {"prompt": prompt, "completion": output.get("text"), "finish": output.get("finish")}
-            samples.append(shown | {"tokens": output.get("tokens"), **record})
-    return samples
+            samples.append(shown | {"tokens": output.get("tokens")} | record)
+    return result, samples
 
 
 def unique_keys(texts: list[str]) -> list[str]:
@@ -226,9 +98,8 @@ def evaluate(config: Config, tasks: list[tuple], model, folder: Path) -> dict:
     trained = count_trained(model.source, [(task, rows) for task, rows, _ in tasks])
     for task, rows, shots in tasks:
         results[task.label], shown = run_task(config, task, model, rows, shots)
+        results[task.label] |= {"trained_rows": trained[task.label]} if task.label in trained else {}
         samples += shown
-    for label, count in trained.items() if ranks()[0] == 0 else ():
-        results[label]["trained_rows"] = count
     about = {"name": model.source, "hash": model.hash, "parameters": model.parameters, "context": model.max_length}
     about |= {"dtype": str(getattr(model, "dtype", "unknown")), "notes": model.notes}
     seconds = {"load": model.load_s, "all": time.perf_counter() - started + model.load_s}
@@ -240,3 +111,92 @@ def evaluate(config: Config, tasks: list[tuple], model, folder: Path) -> dict:
         write_text(folder / "results.json", json.dumps(report, indent=1, allow_nan=False))
         print_metrics(report)
     return report
+
+
+def in_short(metric: dict) -> list[str]:
+    """Cells of a metric: value, standard error, interval, rows."""
+    if metric["value"] is None:
+        return ["not applicable", "", "", f"0 of {metric['of']}"]
+    low_high = "" if metric["ci95"] is None else "[{:.4g}, {:.4g}]".format(*metric["ci95"])
+    error = "" if metric["stderr"] is None else f"{metric['stderr']:.2g}"
+    count = str(metric["n"]) if metric["n"] == metric["of"] else f"{metric['n']} of {metric['of']}"
+    return [f"{metric['value']:.4g}", error, low_high, count]
+
+
+def print_metrics(report: dict) -> None:
+    """Print the metrics of a run as a table."""
+    lines, notes = [["task", "metric", "value", "stderr", "95 % interval", "rows"]], [*report["model"]["notes"]]
+    for task, result in report["tasks"].items():
+        lines += [[task, name, *in_short(metric)] for name, metric in result["metrics"].items()]
+        if result["prompts_cut"]:
+            notes.append(f"{task}: {result['prompts_cut']} of {result['rows']} prompts were cut to fit the context")
+        if result.get("rows_left_out"):
+            notes.append(f"{task}: {result['rows_left_out']} rows were left out, as their prompts are too long")
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    tell(f"{report['model']['name']} ({report['model']['hash']})")
+    for line in lines:
+        tell("  " + "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+    for note in notes:
+        tell(f"  note: {note}")
+
+
+def print_comparison(before: dict, after: dict, config: Config) -> None:
+    """Compare two runs row by row: write comparison.json and print the verdicts."""
+    names = [report["model"]["name"] for report in (before, after)]
+    results = compare_reports(before, after, config.bootstrap, config.seed)
+    folder = Path(config.output_dir)
+    folder.mkdir(parents=True, exist_ok=True)
+    content = {"before": names[0], "after": names[1], "tasks": results}
+    write_text(folder / "comparison.json", json.dumps(content, indent=1, allow_nan=False))
+    tell(f"before {names[0]}\nafter  {names[1]}")
+    for metrics in results.values():
+        for metric in metrics.values():
+            tell(f"  {metric['verdict']}")
+
+
+def run(config: Config) -> int:
+    """Do what the settings say and return the exit code."""
+    check_choices(config)
+    need(config.task or config.compare, f"got no --task; expected one of {', '.join(TASKS)}; try --task math")
+    if config.system_prompt and Path(config.system_prompt).is_file():
+        config.system_prompt = Path(config.system_prompt).read_text(encoding="utf-8").strip()
+    random.seed(config.seed)  # for the user's graders
+    if config.compare:
+        reports = list(map(read_report, config.compare))
+        warn_of_trained(reports)
+        print_comparison(*reports, config)
+        return 0
+    tasks = [make_task(text, config) for text in dict.fromkeys(config.task)]
+    loaded = [(task, *task_rows(config, task)) for task in tasks]  # before a model is
+    folder, reports = Path(config.output_dir), []
+    folders = [folder / "before", folder / "after"] if len(config.model) == 2 else [folder]
+    make_folder(config)
+    for model in open_models(config):
+        reports.append(evaluate(config, loaded, model, folders[len(reports)]))
+        del model  # before the next one is loaded
+    if ranks()[0] == 0:
+        if len(reports) == 2:
+            print_comparison(*reports, config)
+        tell(f"report {folder}")
+        target = shlex.quote(str(folder / "page.html"))
+        say(f"as a page: python scripts/report.py {shlex.join(map(str, folders))} --output {target}")
+    return 0
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Command line entry; returns the exit code."""
+
+    def start() -> int:
+        config = parse_config(sys.argv[1:] if argv is None else argv)
+        quiet_environment(config.engine == "vllm")
+        return run(config)
+
+    return exit_code(
+        start,
+        mend="mend it and run the same command",
+        stopped="stopped; what was computed is in the cache, the same command goes on",
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

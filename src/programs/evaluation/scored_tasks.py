@@ -4,13 +4,29 @@ import math
 import re
 from typing import ClassVar
 
+from parts.data.prompts import encode_text
 from parts.foundation.messages import need
 from parts.reading.paired_tests import Values
-from parts.rewards.user_code import user_text
-from programs.evaluation.extraction import text_windows
 from programs.evaluation.tasks import Task, mean_values
 
 CHOICE_COLUMNS = ("choices", "options", "endings")
+GOLD_COLUMNS = ("answer", "label", "answerKey", "gold", "correct", "answer_idx", "answer_index")
+
+
+def text_windows(tokens: list[int], prefix: list[int], length: int, stride: int) -> list[tuple[list[int], list[int]]]:
+    """Cut tokens into (context, scored) pairs for a model of `length` positions; every token is scored once.
+
+    The first window is conditioned on `prefix`; each later one scores the next `stride` tokens, given as many tokens
+    before them as fit. stride = length is lm-evaluation-harness's rolling window: one token of context, and a last
+    window that looks back over a full one.
+    """
+    end = min(length, len(tokens))
+    windows = [(prefix, tokens[:end])] if tokens else []
+    while end < len(tokens):
+        scored = min(stride, len(tokens) - end)
+        end += scored
+        windows.append((tokens[max(0, end - length - 1) : end - scored], tokens[end - scored : end]))
+    return windows
 
 
 class Perplexity(Task):
@@ -18,20 +34,15 @@ class Perplexity(Task):
 
     name = "perplexity"
     logprobs = True
-    options: ClassVar[dict] = {"bos": "lm_eval", "stride": 0, "column": ""}
+    asks = False
+    options: ClassVar[dict] = {"stride": 0, "column": ""}
 
     def check(self):
-        super().check()
-        bos = self.option("bos", ("lm_eval", "once", "none"))
-        start = {
-            "lm_eval": "given BOS (end token without one) before the text as the tokenizer encodes it, so that a BOS "
-            "of the tokenizer's own is scored, as lm-evaluation-harness does",
-            "once": "given one BOS (end token without one), which is not scored",
-            "none": "given its first token, which is not scored",
-        }[bos]
         stride = self.settings["stride"]
         windows = f"{stride} new tokens a window" if stride else "disjoint windows of the context with one token before"
-        self.definition = f"each text is {start}; {windows}; words: re.split(r'\\s+'); bytes: UTF-8"
+        start = "each text is given BOS (end token without one) before the text as the tokenizer encodes it, so that a "
+        start += "BOS of the tokenizer's own is scored, as lm-evaluation-harness does"
+        self.definition = f"{start}; {windows}; words: re.split(r'\\s+'); bytes: UTF-8"
 
     def text(self, row: dict) -> str:
         """The text of a row."""
@@ -45,12 +56,9 @@ class Perplexity(Task):
 
     def requests(self, row: dict, model) -> list[tuple[list[int], list[int]]]:
         """(context, scored) token pairs of a row."""
-        length, bos = model.max_length, self.settings["bos"]
-        stride = self.settings["stride"] or length
+        length, stride = model.max_length, self.settings["stride"] or model.max_length
         need(1 <= stride <= length, f"got stride {stride}; expected 1 to the context of {length} tokens")
-        text = self.text(row)
-        tokens = model.encode(text) if bos == "lm_eval" else model.tokenizer.encode(text, add_special_tokens=False)
-        return text_windows(tokens, [] if bos == "none" else [model.prefix_id], length, stride)
+        return text_windows(encode_text(model.tokenizer, self.text(row)), [model.prefix_id], length, stride)
 
     def score(self, rows, outputs):
         texts = [self.text(row) for row in rows]
@@ -76,17 +84,8 @@ class MultipleChoice(Task):
     name = "multiple_choice"
     logprobs = True
     options: ClassVar[dict] = {"template": "auto"}
+    choices_of: ClassVar[dict] = {"template": ("auto", "qa", "plain")}
     definition = "acc: the highest log-prob; acc_norm: the highest log-prob per character of the choice"
-
-    def check(self):
-        super().check()
-        self.option("template", ("auto", "qa", "plain"))
-
-    def question(self, row):
-        prompt, template = super().question(row), self.settings["template"]
-        if template == "qa" or (template == "auto" and "prompt" not in row):
-            return f"Question: {user_text(prompt)}\nAnswer:"
-        return prompt
 
     def choices(self, row: dict) -> tuple[list[str], int]:
         """The choices and the index of the right one."""
@@ -97,7 +96,7 @@ class MultipleChoice(Task):
             choices, labels = choices["text"], choices.get("label")
         good = isinstance(choices, list) and len(choices) > 1 and all(isinstance(c, str) and c for c in choices)
         need(good, f"got choices {str(choices)[:80]}; expected a list of two texts or more")
-        gold = self.require(row, ("answer", "label", "answerKey", "gold", "correct", "answer_idx", "answer_index"))
+        gold = self.require(row, GOLD_COLUMNS)
         gold = gold[0] if isinstance(gold, list) and len(gold) == 1 else gold
         if labels and gold in labels:
             return choices, labels.index(gold)

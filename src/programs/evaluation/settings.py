@@ -1,11 +1,15 @@
 """Settings."""
 
+import os
 from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
 
+from parts.data.chat import template_settings
 from parts.environments.play_setup import TURN_SETTINGS, check_idle, check_room
 from parts.foundation.bundle import EMBEDDED_MODEL
 from parts.foundation.messages import need
-from parts.foundation.settings import BaseConfig, parse_settings, setting
+from parts.foundation.settings import BaseConfig, check_numbers, parse_settings, setting
 from parts.networks.models import ATTENTION_KINDS
 
 
@@ -24,7 +28,6 @@ class Config(BaseConfig):
     # prompt
     fewshot: int = setting(0, "worked rows before each prompt")
     fewshot_data: str = setting("", "where they come from, the first ones (default: --data, which loses them)")
-    fewshot_as_turns: bool = setting(True, "with a chat template: turns of their own, not one user message")
     chat_template: str = setting("auto", "auto: the model's where it has one; on, off, or a FILE with a template")
     chat_template_kwargs: str = setting("", 'JSON object for the chat template, such as {"enable_thinking": false}')
     system_prompt: str = setting("", "text, or a file that holds it")
@@ -84,6 +87,7 @@ class Config(BaseConfig):
 
     # what the parts read and this program does not offer
     rollout_batch_size = 10**9
+    removed: ClassVar = {"fewshot_as_turns": "to leave it out: a chat template makes worked examples turns"}
 
     def __post_init__(self):
         if self.environment and "environment" not in [text.partition(":")[0] for text in self.task]:
@@ -93,6 +97,53 @@ class Config(BaseConfig):
     def conversation_tokens(self) -> int:
         """Most tokens of a conversation."""
         return self.max_conversation_tokens or self.max_prompt_tokens + self.max_turns * self.max_new_tokens
+
+    @property
+    def template_file(self) -> str:
+        """The file of --chat_template FILE; "" for auto, on and off."""
+        return "" if self.chat_template in ("auto", "on", "off") else self.chat_template
+
+
+def check_choices(config: Config) -> None:
+    """Raise UserError for settings that cannot work."""
+    c, url, served = config, config.base_url, config.engine == "vllm" or config.base_url
+    check_numbers(c)
+    template_settings(c)
+    check_environment(c)
+    text, path = c.system_prompt, Path(c.system_prompt)
+    is_path = path.is_dir() or (len(text.split()) == 1 and path.suffix in (".txt", ".md", ".jinja"))
+    several = int(os.environ.get("WORLD_SIZE", "1")) > 1
+    wrong = {
+        f"chat_template {c.template_file!r}, which is no file; expected auto, on, off, or a file with a template": (
+            c.template_file and not Path(c.template_file).is_file()
+        ),
+        "--chat_template FILE with --base_url; expected the server's own; try auto": c.template_file and url,
+        f"top_p {c.top_p}; expected more than 0, at most 1; try 0.95": c.top_p > 1,
+        f"n {c.n} with temperature 0, so all alike; expected sampling; try --temperature 0.8": (
+            c.n > 1 and not c.temperature and not c.completion_column
+        ),
+        f"{len(c.model)} models; expected one, or two to compare": len(c.model) > 2,
+        f"--compare with {len(c.compare)} files; expected two results.json; try --compare BEFORE AFTER": (
+            len(c.compare) not in (0, 2)
+        ),
+        "an empty --stop; expected text": not all(c.stop),
+        "--base_url; expected one --model, the server's name": url and len(c.model) != 1,
+        f"base_url {url!r}; expected http:// or https:// before it; try http://HOST:PORT/v1": (
+            url and not url.startswith(("http://", "https://"))
+        ),
+        f"system_prompt {text!r}, which is no file; expected text, or a file that holds it; try the path from here": (
+            text and is_path and not path.is_file()
+        ),
+        "--attn_implementation without --engine hf, which alone reads it; try to leave it out": (
+            c.attn_implementation != "auto" and served
+        ),
+        "--vllm_args without vLLM in this process; try --engine vllm, or the server's own flags": (
+            c.vllm_args and (c.engine != "vllm" or url)
+        ),
+        "--base_url or --engine vllm under torchrun; expected one process; try without torchrun": several and served,
+    }
+    for message, is_so in wrong.items():
+        need(not is_so, f"got {message}")
 
 
 def check_environment(config: Config) -> None:

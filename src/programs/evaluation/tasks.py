@@ -1,11 +1,8 @@
 """What a task is; generation, mathematics, code."""
 
-import hashlib
 import json
 import math
 import re
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import ClassVar
 
 from parts.data.pass_rates import pass_at_k
@@ -13,18 +10,60 @@ from parts.data.rows import check_prompt
 from parts.foundation.messages import UserError, need, suggest
 from parts.reading.paired_tests import Values
 from parts.rewards.user_code import user_text
-from programs.evaluation.extraction import (
-    FORMATS,
-    extract_flexible,
-    extract_strict,
-    gsm8k_form,
-    has_format,
-    ngram_share,
-)
-from programs.evaluation.rows_and_siblings import first_of, sibling
+from programs.evaluation.rows import PROMPT_COLUMNS, first_of, sibling
 from programs.evaluation.settings import Config
 
-PROMPT_COLUMNS = ("prompt", "question", "problem", "instruction", "query", "text", "input")
+STRICT = re.compile(r"#### (\-?[0-9\.\,]+)")
+FLEXIBLE = re.compile(r"(-?[$0-9.,]{2,})|(-?[0-9]+)")
+IGNORED = (re.compile(","), re.compile(r"\$"), re.compile(r"(?s).*#### "), re.compile(r"\.$"))
+
+
+def extract_strict(text: str) -> str:
+    """The first `#### number`, as lm-evaluation-harness's strict-match of GSM8K; "[invalid]" without one."""
+    matches = STRICT.findall(text)
+    return matches[0].strip() if matches else "[invalid]"
+
+
+def extract_flexible(text: str) -> str:
+    """The last number, as lm-evaluation-harness's flexible-extract of GSM8K; "[invalid]" without one."""
+    matches = FLEXIBLE.findall(text)
+    return next(part for part in matches[-1] if part).strip() if matches else "[invalid]"
+
+
+def gsm8k_form(text: str) -> str:
+    """What lm-evaluation-harness compares: without `,`, `$`, all up to the last `#### ` and a final point, lower case.
+
+    >>> gsm8k_form("2+2=4\\n#### $1,004.")
+    '1004'
+    """
+    for pattern in IGNORED:
+        text = pattern.sub("", text)
+    return text.lower()
+
+
+def ngram_share(words: list[str], size: int) -> float | None:
+    """Distinct n-grams divided by n-grams (Li 2016); None for a text of fewer than `size` words."""
+    grams = [tuple(words[i : i + size]) for i in range(len(words) - size + 1)]
+    return len(set(grams)) / len(grams) if grams else None
+
+
+def has_format(text: str, name: str) -> bool:
+    """Whether a completion has one of FORMATS."""
+    if name == "json":
+        try:
+            json.loads(text)
+        except (ValueError, RecursionError):
+            return False
+        return True
+    return bool(FORMATS[name].fullmatch(text.strip()))
+
+
+FORMATS = {
+    "answer": re.compile(r"<answer>\s*[^<>\s][^<>]*</answer>"),
+    "think": re.compile(r"<think>(?:(?!</?think>).)*</think>(?:(?!</?think>).)+", re.DOTALL),
+    "boxed": re.compile(r"(?:(?!\\boxed).)*\\boxed\{(?:(?!\\boxed).)+\}(?:(?!\\boxed).)*", re.DOTALL),
+    "json": None,
+}
 
 
 class Task:
@@ -37,47 +76,57 @@ class Task:
     name = "task"
     logprobs = False  # scored by log-probs instead of completions
     plays = False  # scored by conversations
+    asks = True  # has prompts
+    targets_named = False  # takes names of functions beside options
     options: ClassVar[dict] = {}  # option: default, whose type the option has
+    choices_of: ClassVar[dict] = {}  # option: the values that it may have
+    needs = ()  # columns of which a row must have one
+    passes = ""  # the metric that pass@k counts
     definition = ""
+    directions: ClassVar[dict] = {}  # whether higher is better, None for neither, where that is not so
 
     def __init__(self, text: str, config: Config):
-        self.label, self.config = text, config
+        self.label, self.config, self.targets = text, config, []
         self.settings = {"data": "", "limit": 0, "max_new_tokens": 0, **self.options}
-        self.targets = []
         for part in filter(None, text.partition(":")[2].split(",")):
             key, equals, value = part.partition("=")
             if not equals:
+                need(self.targets_named, f"got {part!r} in {text!r}; expected key=value")
                 self.targets.append(part)
                 continue
             near = suggest(key, list(self.settings))
             need(key in self.settings, f"got task {text!r}; expected options {', '.join(self.settings)}{near}")
-            kind = type(self.settings[key])
+            kind, known = type(self.settings[key]), self.choices_of.get(key)
+            need(not known or value in known, f"got {part} in {text!r}; expected one of {', '.join(known or ())}")
             try:
                 self.settings[key] = kind(value)
             except ValueError:
                 raise UserError(f"got {key} {value!r} in task {text!r}; expected a {kind.__name__}") from None
+        self.source = self.settings["data"] or config.data
+        self.max_new_tokens = self.settings["max_new_tokens"] or config.max_new_tokens
+        self.ks = read_ks(self)
         self.check()
 
     def check(self) -> None:
-        """Raise UserError for options that cannot work."""
-        need(not self.targets, f"got {self.targets[0] if self.targets else ''!r} in {self.label!r}; expected key=value")
-
-    def option(self, name: str, choices) -> str:
-        """The value of an option that must be one of `choices`."""
-        value = self.settings[name]
-        need(value in choices, f"got {name}={value} in {self.label!r}; expected one of {', '.join(choices)}")
-        return value
+        """Raise UserError for what cannot work, and load what the task needs."""
 
     def stops(self, chat: bool) -> list[str]:
         """Strings that end a completion."""
         return []
 
-    def question(self, row: dict):
-        """The prompt of a row: text, or chat messages."""
+    def prompt(self, row: dict):
+        """The prompt that a row has: text, or chat messages."""
         prompt = first_of(row, PROMPT_COLUMNS)
         need(prompt is not None, f"got columns {', '.join(row)}; expected one of {', '.join(PROMPT_COLUMNS)}")
         check_prompt(prompt, "column prompt")
         return prompt
+
+    def question(self, row: dict):
+        """What is asked; with the option `template`, as `Question: …` where that or the column's name says so."""
+        prompt, template = self.prompt(row), self.settings.get("template", "plain")
+        if template == "plain" or (template == "auto" and "prompt" in row):
+            return prompt
+        return f"Question: {user_text(prompt)}\nAnswer:"
 
     def target(self, row: dict) -> str:
         """What the assistant says to a few-shot row."""
@@ -98,25 +147,54 @@ class Task:
 
     def check_row(self, row: dict) -> None:
         """Raise UserError unless the row has what the scoring needs."""
+        if self.needs:
+            self.require(row, self.needs)
 
     def score(self, rows: list[dict], outputs: list[list[dict]]) -> tuple[list[list[dict]], dict]:
-        """Records and values of all rows."""
+        """Records and values of all rows, from `score_one(row, output)`, the record of one completion.
+
+        A record is {"metrics": {name: number or None}, "extracted", "reason"}.
+        """
         records = [[self.score_one(row, out) for out in outs] for row, outs in zip(rows, outputs, strict=True)]
-        return records, mean_values(records)
-
-    def score_one(self, row: dict, out: dict) -> dict:
-        """{"metrics": {name: number or None}, "extracted", "reason"} of one completion."""
-        raise TypeError(f"{type(self).__name__} scores no single completion")
+        return records, mean_values(records, self.directions) | pass_values(records, self.passes, self.ks)
 
 
-def mean_values(records: list[list[dict]], lower: tuple = ()) -> dict:
-    """Values of each metric in the records: a row's is the mean over its samples that have one."""
-    names, values = list(dict.fromkeys(n for outs in records for r in outs for n in r["metrics"])), {}
-    for name in names:
-        values_by_row = [[r["metrics"][name] for r in outs if r["metrics"].get(name) is not None] for outs in records]
-        better = False if name in lower else None if name.startswith(("length", "distinct", "repetition")) else True
-        values[name] = Values([sum(x) / len(x) if x else None for x in values_by_row], higher_is_better=better)
+def read_ks(task: Task) -> list[int]:
+    """The option k=1/10 as numbers, none above the samples there are."""
+    text = task.settings.get("k", "")
+    try:
+        ks = [int(k) for k in filter(None, text.split("/"))]
+    except ValueError:
+        raise UserError(f"got k={text} in {task.label!r}; expected numbers like k=1/10") from None
+    n = math.inf if task.config.completion_column else task.config.n
+    for k in ks:
+        need(1 <= k <= n, f"got k={k} in {task.label!r} with n {n}; expected k of 1 to n; try --n {max(k, 1)}")
+    return ks
+
+
+def mean_values(records: list[list[dict]], directions: dict | None = None) -> dict:
+    """Values of each metric in the records: a row's is the mean over its samples that have one.
+
+    Args:
+        directions: whether higher is better, None for neither, of the metrics for which it is not so.
+    """
+    values = {}
+    for name in dict.fromkeys(n for outs in records for r in outs for n in r["metrics"]):
+        by_row = [[r["metrics"][name] for r in outs if r["metrics"].get(name) is not None] for outs in records]
+        means = [sum(x) / len(x) if x else None for x in by_row]
+        values[name] = Values(means, higher_is_better=(directions or {}).get(name, True))
     return values
+
+
+def pass_values(records: list[list[dict]], metric: str, ks: list[int]) -> dict:
+    """{"pass@k": Values}, a row's value being the unbiased estimate from its samples."""
+    values = {f"pass@{k}": [] for k in ks}
+    for outs in records:
+        passed = [r["metrics"].get(metric) for r in outs]
+        usable = [x for x in passed if x is not None]
+        for k in ks:
+            values[f"pass@{k}"].append(pass_at_k(len(usable), int(sum(usable)), k) if usable else None)
+    return {name: Values(x) for name, x in values.items()}
 
 
 class Generation(Task):
@@ -124,16 +202,10 @@ class Generation(Task):
 
     name = "generation"
     options: ClassVar[dict] = {"format": ""}
+    choices_of: ClassVar[dict] = {"format": FORMATS}
+    neutral = ("length_tokens", "length_characters", "distinct_1", "distinct_2", "distinct_3", "repetition_4")
+    directions: ClassVar[dict] = dict.fromkeys(neutral) | {"truncated": False, "empty": False}
     definition = "distinct_n and repetition_4 over whitespace-separated words of each completion; truncated: no end"
-
-    def check(self):
-        super().check()
-        if self.settings["format"]:
-            self.option("format", FORMATS)
-
-    def score(self, rows, outputs):
-        records, _ = super().score(rows, outputs)
-        return records, mean_values(records, lower=("truncated", "empty"))
 
     def score_one(self, row, out):
         text, words = out["text"], out["text"].split()
@@ -153,22 +225,13 @@ class Math(Task):
 
     name = "math"
     options: ClassVar[dict] = {"template": "auto", "k": ""}
+    choices_of: ClassVar[dict] = {"template": ("auto", "gsm8k", "plain")}
+    needs = ("answer", "final_answer", "expected_answer", "ground_truth", "solution")
+    passes = "verified"
     definition = (
         "strict, flexible: strict-match and flexible-extract of GSM8K in lm-evaluation-harness 0.4.13; "
         "verified: math_grader.py on the final answer (box, tag, ####, 'the answer is', or nothing but an answer)"
     )
-    golds = ("answer", "final_answer", "expected_answer", "ground_truth", "solution")
-
-    def check(self):
-        super().check()
-        self.option("template", ("auto", "gsm8k", "plain"))
-        self.ks = read_ks(self)
-
-    def question(self, row):
-        prompt, template = super().question(row), self.settings["template"]
-        if template == "gsm8k" or (template == "auto" and "prompt" not in row):
-            return f"Question: {user_text(prompt)}\nAnswer:"
-        return prompt
 
     def stops(self, chat):
         return ["Question:", "</s>", "<|im_end|>"]
@@ -177,52 +240,20 @@ class Math(Task):
         solution = first_of(row, ("solution", "completion"))
         return super().target(row) if solution is None else super().target({"solution": solution})
 
-    def check_row(self, row):
-        self.require(row, self.golds)
-
     def score_one(self, row, out):
-        grader, gold, text = sibling("math_grader"), first_of(row, self.golds), out["text"]
+        grader, gold, text = sibling("math_grader"), first_of(row, self.needs), out["text"]
         grader.start_worker(patience_s=60)  # an evaluation waits for it rather than leave an answer out
         expected = gsm8k_form(str(gold))
         numeric = bool(re.fullmatch(r"-?[0-9.]+", expected))
-        metrics = {}
-        for name, extract in (("strict", extract_strict), ("flexible", extract_flexible)):
-            metrics[name] = float(gsm8k_form(extract(text)) == expected) if numeric else None
-        metrics["verified"] = grader.math_score(text, gold)
-        answer = grader.final_answer(text)
-        reason = "no final answer found" if answer is None else "right" if metrics["verified"] else "wrong answer"
-        reason = reason if metrics["verified"] is not None else f"gold {str(gold)[:80]!r} cannot be graded"
+        found = {"strict": extract_strict(text), "flexible": extract_flexible(text)}
+        metrics = {name: float(gsm8k_form(x) == expected) if numeric else None for name, x in found.items()}
+        verified, answer = grader.math_score(text, gold), grader.final_answer(text)
+        reason = "no final answer found" if answer is None else "right" if verified else "wrong answer"
+        reason = reason if verified is not None else f"gold {str(gold)[:80]!r} cannot be graded"
+        reason += " (cut off)" * (out["finish"] == "length")
         golds = [*map(grader.gold_answer, gold)] if isinstance(gold, list) else grader.gold_answer(gold)
-        cut = " (cut off)" if out["finish"] == "length" else ""
-        record = {"metrics": metrics, "extracted": answer, "reason": reason + cut, "gold": golds}
-        return record | {"strict": extract_strict(text), "flexible": extract_flexible(text)}
-
-    def score(self, rows, outputs):
-        records, values = super().score(rows, outputs)
-        return records, values | pass_values(records, "verified", self.ks)
-
-
-def read_ks(task: Task) -> list[int]:
-    """The option k=1/10 as numbers, none above the samples there are."""
-    try:
-        ks = [int(k) for k in filter(None, str(task.settings["k"]).split("/"))]
-    except ValueError:
-        raise UserError(f"got k={task.settings['k']} in {task.label!r}; expected numbers like k=1/10") from None
-    n = math.inf if task.config.completion_column else task.config.n
-    for k in ks:
-        need(1 <= k <= n, f"got k={k} in {task.label!r} with n {n}; expected k of 1 to n; try --n {max(k, 1)}")
-    return ks
-
-
-def pass_values(records: list[list[dict]], metric: str, ks: list[int]) -> dict:
-    """{"pass@k": Values}, a row's value being the unbiased estimate from its samples."""
-    values = {f"pass@{k}": [] for k in ks}
-    for outs in records:
-        passed = [r["metrics"].get(metric) for r in outs]
-        usable = [x for x in passed if x is not None]
-        for k in ks:
-            values[f"pass@{k}"].append(pass_at_k(len(usable), int(sum(usable)), k) if usable else None)
-    return {name: Values(x) for name, x in values.items()}
+        record = {"metrics": metrics | {"verified": verified}, "extracted": answer, "reason": reason, "gold": golds}
+        return record | found
 
 
 class Code(Task):
@@ -230,15 +261,14 @@ class Code(Task):
 
     name = "code"
     options: ClassVar[dict] = {"k": "1", "timeout_s": 3.0}
+    needs = ("tests", "test", "test_list", "test_cases")
     definition = "a sample passes if all its tests do, in sandbox.py; pass@k = 1 - C(n - c, k) / C(n, k) per problem"
 
     def check(self):
-        super().check()
-        self.ks = read_ks(self)
         need(self.settings["timeout_s"] > 0, f"got timeout_s in {self.label!r}; expected more than 0")
 
     def question(self, row):
-        prompt = super().question(row)
+        prompt = self.prompt(row)
         if isinstance(prompt, list) and len(prompt) == 1 and self.head(row):
             return prompt[0]["content"]
         if "prompt" not in row and row.get("test_list"):
@@ -247,30 +277,27 @@ class Code(Task):
 
     def head(self, row: dict) -> str:
         """The prompt, where it is the beginning of the program."""
-        text, name = user_text(super().question(row)), row.get("entry_point")
+        text, name = user_text(self.prompt(row)), row.get("entry_point")
         return text if name and re.search(rf"^\s*(?:async )?def {re.escape(str(name))}\b", text, re.M) else ""
 
     def stops(self, chat):
         return [] if chat else ["\nclass", "\ndef", "\n#", "\nif", "\nprint", "\n```\n", "[DONE]"]
 
-    def check_row(self, row):
-        self.require(row, ("tests", "test", "test_list", "test_cases"))
-
     def score(self, rows, outputs):
         sandbox, jobs = sibling("sandbox"), []
         for row, outs in zip(rows, outputs, strict=True):
-            tests = first_of(row, ("tests", "test", "test_list", "test_cases"))
+            tests, prompt = first_of(row, self.needs), self.prompt(row)
             setup = row.get("setup") or "\n".join([row.get("test_setup_code") or "", *(row.get("test_imports") or [])])
-            setup = setup if setup.strip() else self.head(row)
-            about, prompt = {"entry_point": row.get("entry_point"), "setup": setup}, super().question(row)
-            programs = [sandbox.program_of(out["text"], tests, prompt=prompt, **about) for out in outs]
-            extra = {"tests": tests, "timeout_s": self.settings["timeout_s"], **about}
-            jobs += [{"code": program, **extra} for program in programs]
+            about = {"entry_point": row.get("entry_point"), "setup": setup if setup.strip() else self.head(row)}
+            for out in outs:
+                program = sandbox.program_of(out["text"], tests, prompt=prompt, **about)
+                jobs.append({"code": program, "tests": tests, "timeout_s": self.settings["timeout_s"], **about})
         try:
-            verdicts = iter(list(zip(sandbox.run_many(jobs), jobs, strict=True)))
+            verdicts = sandbox.run_many(jobs)
         except (sandbox.BadTests, sandbox.SandboxError) as error:
             raise UserError(f"task code: {error}") from None
-        records = [[self.record(*next(verdicts)) for _ in outs] for outs in outputs]
+        scored = map(self.record, verdicts, jobs)
+        records = [[next(scored) for _ in outs] for outs in outputs]
         return records, pass_values(records, "passed", self.ks)
 
     def record(self, verdict, job: dict) -> dict:
@@ -279,44 +306,3 @@ class Code(Task):
         passed = float(verdict.all_passed) if usable else None
         reason = f"{verdict.status}: {verdict.passed} of {verdict.total} tests; {verdict.detail}"
         return {"metrics": {"passed": passed}, "extracted": job["code"], "reason": reason[:2000]}
-
-
-@dataclass
-class Request:
-    """One thing to compute: a completion of `ids`, or the log-prob of `scored` after `ids`."""
-
-    ids: list[int]
-    scored: list[int] | None = None
-    stops: list[str] = field(default_factory=list)
-    limit: int = 0  # most new tokens
-    sample: int = 0  # which of the n completions
-    prompt: object = None  # text or messages, for servers
-    given: str | None = None  # the completion itself, with --completion_column
-    cut: bool = False  # the beginning did not fit the context
-
-    def key(self) -> str:
-        """What the result depends on, besides model and settings."""
-        content = [self.ids, self.scored, self.stops, self.limit, self.sample, self.prompt]
-        return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32]
-
-    def seed(self) -> int:
-        """A number that depends on the prompt only."""
-        return int(hashlib.sha256(json.dumps([self.ids, self.prompt]).encode()).hexdigest()[:15], 16)
-
-
-def fingerprint(source: str, full: int = 2**32) -> str:
-    """Hash of the files of a checkpoint folder; of files above 4 GiB 256 evenly spaced MiB, size and time."""
-    total = hashlib.sha256()
-    suffixes = (".json", ".safetensors", ".bin", ".model", ".jinja", ".txt")
-    for path in sorted(p for p in Path(source).iterdir() if p.suffix in suffixes and p.is_file()):
-        size, block = path.stat().st_size, 2**20
-        total.update(f"{path.name} {size}".encode())
-        with path.open("rb") as f:
-            if size <= full:
-                total.update(hashlib.file_digest(f, "sha256").digest())
-                continue
-            total.update(str(path.stat().st_mtime_ns).encode())
-            for i in range(256):
-                f.seek(max(0, size - block) * i // 255)
-                total.update(f.read(block))
-    return total.hexdigest()[:16]

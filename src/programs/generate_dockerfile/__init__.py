@@ -26,7 +26,6 @@ Exit codes: 0 written (or listed), 2 bad input, or a combination outside the tab
 """
 
 ROOMS = (
-    "files",
     "plan",
     "command",
 )

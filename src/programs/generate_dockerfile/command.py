@@ -9,18 +9,20 @@ import sys
 from pathlib import Path
 
 from parts.foundation.bundle import BUNDLE
+from parts.foundation.file_text import file_text
 from parts.foundation.messages import UserError, need, tell
 from parts.foundation.settings import parse_flags
-from programs.generate_dockerfile.files import (
-    BUNDLE_FOLDERS,
-    COMPOSE,
-    DEVCONTAINER,
-    DOCKERFILES,
-    NO_SECRETS,
-    ONLY_BUNDLE,
-    PINS,
-)
-from programs.generate_dockerfile.plan import ImagePlan, make_plan
+from programs.generate_dockerfile.plan import DOCKERFILES, PINS, ImagePlan, make_plan
+
+COMPOSE = file_text("compose.yaml")
+DEVCONTAINER = file_text("devcontainer.json")
+BUNDLE_FOLDERS = ("assets", "examples", "references", "scripts", "templates")
+ONLY_BUNDLE = ["# only what the Dockerfile copies", "*", *(f"!{folder}" for folder in BUNDLE_FOLDERS)]
+NO_SECRETS = [
+    *("# history, environments, secrets, results", ".git", ".venv*", ".env*", "**/*.pem", "**/*.key", "runs", "wandb"),
+    *("outputs", "checkpoints", "**/*.safetensors", "**/*.pt", ".cache", ".devcontainer"),
+]
+COMPILED = ["**/__pycache__", "**/*.pyc"]
 
 REMOVED = {  # flags of earlier versions, and what takes their place
     **dict.fromkeys(("python", "torch", "vllm", "verl", "user"), "editing the written Dockerfile"),
@@ -48,17 +50,15 @@ def read_flags(argv: list[str] | None) -> argparse.Namespace:
     return parse_flags(parser, argv, removed=REMOVED)
 
 
-def dropped(plan: ImagePlan) -> list[str]:
-    """Comments that mark the lines of compose.yaml which an image does not need."""
-    unfit = {"GPU": plan.cuda == "cpu", "verl": plan.style != "verl", "nanochat": plan.style != "nanochat"}
-    return [mark for mark, is_unfit in unfit.items() if is_unfit]
-
-
 def compose(plan: ImagePlan, output: Path) -> str:
     """A compose file with the GPUs, shared memory, caches, and tokens by name."""
-    folder, context = output.absolute().parent, plan.context(output)
-    text = re.sub(rf"(?m)^.*# (?:{'|'.join(dropped(plan))})\b.*\n", "", COMPOSE)
-    text = re.sub(r"  # (?:GPU|nanochat|verl)$", "", text, flags=re.M)
+    folder, context, text = output.absolute().parent, plan.context(output), COMPOSE
+    for mark, fits in {
+        "GPU": plan.cuda != "cpu",
+        "verl": plan.style == "verl",
+        "nanochat": plan.style == "nanochat",
+    }.items():
+        text = re.sub(rf"(?m)  # {mark}$" if fits else rf"(?m)^.*# {mark}\b.*\n", "", text)
     values = {"NAME": plan.name, "CONTEXT": os.path.relpath(context, folder)}
     values["DOCKERFILE"] = os.path.relpath(output.absolute(), context)
     return re.sub('"@([A-Z]+)@"', lambda mark: json.dumps(values[mark[1]]), text)
@@ -109,40 +109,29 @@ def commands(plan: ImagePlan, output: Path) -> dict[str, str]:
 
 
 def write(files: dict[Path, str], force: bool) -> None:
-    """Write all files, or none.
-
-    Raises:
-        UserError: A file exists with another text and force is off, or cannot be written.
-    """
+    """Write all files, or none: UserError where one exists with another text and force is off."""
     kept = [str(path) for path, text in files.items() if path.exists() and path.read_text("utf-8") != text]
     need(force or not kept, f"got {', '.join(kept)} already there; expected new files; try --force or another --output")
     for path, text in files.items():
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise UserError(f"got {error} at {path}; expected a folder to write to; try another --output") from error
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
 
 
 def generate(args: argparse.Namespace) -> None:
-    """Write the files and report them.
-
-    Raises:
-        UserError: Bad input.
-    """
+    """Write the files and report them; UserError for bad input."""
     plan = make_plan(args.style, args.cuda, args.sglang, args.extra)
-    missing = [name for name in BUNDLE_FOLDERS if plan.style == "base" and not (BUNDLE / name).is_dir()]
+    base, output = plan.style == "base", Path(args.output)
+    missing = [name for name in BUNDLE_FOLDERS if base and not (BUNDLE / name).is_dir()]
     need(not missing, f"got no {', '.join(missing)} beside this script; expected the whole bundle; try --style trl")
     if args.output == "-":
         need(not args.compose and not args.devcontainer, "got --output -; expected a file beside; try --output F")
         tell(plan.dockerfile, end="")
         return
-    output = Path(args.output)
     if output.is_dir():
         output /= "Dockerfile"
     # BuildKit reads NAME.dockerignore beside the Dockerfile first; the context may be another folder
-    ignore = f"{output.name}.dockerignore" if plan.style == "base" else ".dockerignore"
-    files = {output: plan.dockerfile, output.parent / ignore: ONLY_BUNDLE if plan.style == "base" else NO_SECRETS}
+    ignore = output.parent / (f"{output.name}.dockerignore" if base else ".dockerignore")
+    files = {output: plan.dockerfile, ignore: "\n".join([*(ONLY_BUNDLE if base else NO_SECRETS), *COMPILED, ""])}
     if args.compose:
         files[output.parent / "compose.yaml"] = compose(plan, output)
     if args.devcontainer:
@@ -163,6 +152,9 @@ def main(argv: list[str] | None = None) -> int:
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.code
+    except OSError as error:
+        print(f"error: got {error}; expected a folder to write to; try another --output", file=sys.stderr)
+        return 2
     return 0
 
 

@@ -1,4 +1,4 @@
-"""What an image holds: a row of the table, and further packages."""
+"""What an image holds: a row of the table of versions that fit together, and further packages."""
 
 import re
 import tomllib
@@ -6,8 +6,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from parts.foundation.bundle import BUNDLE
+from parts.foundation.file_text import file_text
 from parts.foundation.messages import need
-from programs.generate_dockerfile.files import DOCKERFILES, PINS
+
+BASE = file_text("base.Dockerfile")
+TRL = file_text("trl.Dockerfile")
+VERL = file_text("verl.Dockerfile")
+NANOCHAT = file_text("nanochat.Dockerfile")
+PINS = file_text("pins.toml")
+
+DOCKERFILES = {"base": BASE, "trl": TRL, "verl": VERL, "nanochat": NANOCHAT}
 
 
 @dataclass(frozen=True)
@@ -63,20 +71,16 @@ def plain_name(name: str) -> str:
 
 
 def read_extras(texts: list[str], pins: dict[str, str]) -> dict[str, str]:
-    """Parse repeated --extra NAME==VERSION.
-
-    Raises:
-        UserError: The text is not an exact pin, or the table pins that package already.
-    """
+    """Parse repeated --extra NAME==VERSION; UserError for no exact pin, or of a package that is pinned already."""
     extras = {}
     for text in texts:
         match = re.fullmatch(r"([A-Za-z0-9][\w.-]*(?:\[[\w,.-]+\])?)==([A-Za-z0-9][\w.!+-]*)", text, re.ASCII)
         need(match, f"got --extra {text!r}; expected NAME==VERSION, an exact pin; try --extra liger-kernel==0.8.2")
         name, version = match.groups()
-        pinned = {plain_name(key): value for key, value in {**pins, **extras}.items()}.get(plain_name(name))
+        pinned = {plain_name(key): f"{key}=={value}" for key, value in {**pins, **extras}.items()}
         need(
-            pinned is None,
-            f"got --extra {text}; expected a package that is not pinned yet ({name}=={pinned}); "
+            plain_name(name) not in pinned,
+            f"got --extra {text}; expected a package that is not pinned yet ({pinned.get(plain_name(name))}); "
             "try without it, and edit the written file for another version",
         )
         extras[name] = version
@@ -84,31 +88,23 @@ def read_extras(texts: list[str], pins: dict[str, str]) -> dict[str, str]:
 
 
 def make_plan(style: str, cuda: str, sglang: bool, extra: list[str]) -> ImagePlan:
-    """Find the row of the table.
-
-    Raises:
-        UserError: no row has that CUDA version, or SGLang was asked for without verl.
-    """
+    """Find the row of the table; UserError where there is none for that CUDA version, or for SGLang without verl."""
     table = tomllib.loads(PINS)
     rows = table[style]
     cuda = cuda or next(iter(rows["torch"]))
     need(not sglang or style == "verl", f"got --sglang with --style {style}; expected --style verl; try it")
-    need(
-        cuda in rows["torch"],
-        f"got --cuda {cuda} with --style {style}; expected {' or '.join(rows['torch'])} (--list); "
-        f"try --style {style} --cuda {next(iter(rows['torch']))}",
-    )
+    known, got = list(rows["torch"]), f"got --cuda {cuda} with --style {style}"
+    need(cuda in known, f"{got}; expected {' or '.join(known)} (--list); try --style {style} --cuda {known[0]}")
     torch, on_pypi = rows["torch"][cuda]
-    pins = {**rows.get(cuda, {}), **rows["pins"]}
-    engine = "sglang" if sglang else "vllm"
-    if style == "verl":
-        image = rows["images"][engine]
-    else:
-        kind = "devel" if style == "trl" else "base"  # vLLM compiles kernels while it runs
-        image = table["images"][cuda].format(kind=kind)
+    pins, engine = {**rows.get(cuda, {}), **rows["pins"]}, "sglang" if sglang else "vllm"
     wheel = cuda if cuda == "cpu" else f"cu{cuda.replace('.', '')}"
     index = "" if cuda == on_pypi else f"https://download.pytorch.org/whl/{wheel}"
-    fixed = {"torch": torch, **pins, **({"vllm": "", "sglang": "", "flash-attn": ""} if style == "verl" else {})}
-    part = f"{engine}-" if style == "verl" else f"vllm{pins['vllm']}-" if "vllm" in pins else ""
+    if style == "verl":
+        image, part = rows["images"][engine], f"{engine}-"
+        fixed = {"torch": torch, **pins, "vllm": "", "sglang": "", "flash-attn": ""}
+    else:
+        kind = "devel" if style == "trl" else "base"  # vLLM compiles kernels while it runs
+        image, part = table["images"][cuda].format(kind=kind), f"vllm{pins['vllm']}-" if "vllm" in pins else ""
+        fixed = {"torch": torch, **pins}
     name = f"rl-{style}:{part}torch{torch}-{wheel}"
     return ImagePlan(style, cuda, torch, index, image, pins, read_extras(extra, fixed), name)

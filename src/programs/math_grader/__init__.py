@@ -8,7 +8,7 @@
 Numbers are compared exactly, as fractions; roots, pi, functions and polynomials at sample points; what is left
 (integrals, sums, absolute values) goes to math-verify in a worker process that can be killed, so that the limits of
 0.25 s a comparison and 1 s an item hold in threads and in async code. The worker needs about 2 s of processor time to
-start; it starts beside the first item, and an item that needs it sooner than it is there is left out (None).
+start; it starts beside the first item, and the first one that needs it waits for it.
 Model text is never evaluated: a parser of our own reads it. Digits are ASCII's: ٤٢ and ② are text, not numbers.
 
 What counts: `\\boxed{}`, `<answer>`, `####` and "the answer is", behind the thinking part, or a text that is nothing
@@ -22,15 +22,4 @@ The reward library loads this file when a function grades mathematics.
     python scripts/math_grader.py --data rows.jsonl --answer_column answer
 """
 
-ROOMS = (
-    "vocabulary",
-    "text_form",
-    "reader",
-    "values",
-    "equal_values",
-    "worker",
-    "equal_answers",
-    "answers",
-    "score",
-    "command",
-)
+ROOMS = ("vocabulary", "values", "worker", "equality", "answers", "command")

@@ -8,11 +8,9 @@ from typing import Any
 
 from parts.data.answer_marks import is_heading, marked_gold
 from parts.rewards.stated_answers import HEDGE, corrected, has_mark, marks, without_words
-from programs.math_grader.equal_answers import math_equal
-from programs.math_grader.reader import _Value
-from programs.math_grader.text_form import _clean, _is_enclosed, _split
-from programs.math_grader.values import _is_constant, _value
-from programs.math_grader.vocabulary import _CUT, _FILLER, _NAMES
+from programs.math_grader.equality import math_equal
+from programs.math_grader.values import _is_constant, _Value, _value
+from programs.math_grader.vocabulary import _CUT, _FILLER, _NAMES, _clean, _is_enclosed, _split
 
 
 def _boxes(text: str) -> list[str] | None:

@@ -1,14 +1,63 @@
-"""The command line."""
+"""The score of a completion, and the command line."""
 
 import argparse
 import json
 import os
 import re
 import sys
+from typing import Any
 
-from programs.math_grader.answers import final_answer
-from programs.math_grader.score import graded_rows, math_score
-from programs.math_grader.worker import _START_S, _WORKER, _math_worker
+from parts.rewards.stated_answers import without_words
+from programs.math_grader.answers import _bare, _is_copied, _worked_out, final_answer, gold_answer
+from programs.math_grader.equality import math_equal
+from programs.math_grader.values import _value
+from programs.math_grader.vocabulary import _clean
+from programs.math_grader.worker import _WORKER, _math_worker, one_item
+
+
+def math_score(text: str, gold: Any, prompt: str = "") -> float | None:
+    """1.0 if the completion's final answer equals gold, or one of a list; 0.0 if not, None if no gold can be read.
+
+    Where gold is a number, an answer still to be worked out pays nothing: 34+71 for 105, or what the prompt says; nor
+    does another equation, inequality or expression that the prompt says: 2x + 3x for 5x.
+    Takes a second at most; the first item that needs the worker also waits for its start.
+    """
+    _WORKER.ensure()
+    with one_item():
+        scores = [_score(text, one, prompt) for one in (gold if isinstance(gold, list | tuple) else [gold])]
+        return max((score for score in scores if score is not None), default=None)
+
+
+def _score(text: str, gold: Any, prompt: str) -> float | None:
+    """math_score within an item's time."""
+    expected = gold_answer(gold)
+    if expected is None or _value(expected).kind == "bad":
+        return None
+    answer = final_answer(text) or ""
+    equal = math_equal(answer, expected)
+    if equal is False and (short := without_words(answer)) != answer:
+        answer, equal = short, math_equal(short, expected)
+    if equal and max(len(answer), len(expected)) < 200 and _bare(answer) != _bare(expected):
+        formula = re.search(r"\\binom|!|(?<!10)\^", _clean(expected))
+        if not formula and _worked_out(expected, ""):
+            equal = _worked_out(answer, prompt[-1000:])
+        equal = equal and not _is_copied(answer, expected, prompt[-1000:])
+    return None if equal is None else float(bool(answer) and equal)
+
+
+def graded_rows(path: str, completion: str, answer: str):
+    """Yield {"row", "score", "answer"} for each row of a JSONL file; ValueError names the line of a bad one."""
+    with open(path, encoding="utf-8") as file:
+        for number, line in enumerate(file, 1):
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line)
+                text, gold = row[completion], row[answer]
+            except (ValueError, TypeError, KeyError, RecursionError) as error:
+                what = f"{path}, line {number}: got {type(error).__name__}: {error}"
+                raise ValueError(f"{what}; expected a JSON object with {completion!r} and {answer!r}") from None
+            yield {"row": number, "score": math_score(str(text), gold), "answer": final_answer(str(text))}
 
 
 def with_end_of_options(argv: list[str]) -> list[str]:
@@ -33,7 +82,6 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(with_end_of_options(sys.argv[1:] if argv is None else argv))
     if (args.gold is None) == (args.data is None):
         parser.error("got neither or both; expected a text and its gold answer, or --data FILE")
-    _WORKER.patience_s = _START_S  # here a wait is better than no score
     if args.data is None:
         print(json.dumps({"score": math_score(args.text, args.gold), "answer": final_answer(args.text)}))
         return 0

@@ -2,7 +2,6 @@
 
 import contextlib
 import contextvars
-import importlib
 import importlib.util
 import json
 import os
@@ -17,45 +16,21 @@ import warnings
 
 from programs.math_grader.vocabulary import _LATEX, _NAMES
 
-# Percent: 50% = 0.5 = 1/2, and 50% = 50 above 1 (a sign left out). Units: a missing one is fine, a different one wrong.
-# Rounding: a decimal of 4 or more significant digits stands for an endless value (1/3, pi) that it rounds correctly.
-_LIMIT_S = 0.25  # a comparison in the worker, after its start-up
+_LIMIT_S = 0.25  # a comparison in the worker
 _LOST_S = 0.6  # after this a worker that keeps silent is lost, and replaced
-_ITEM_S = 0.95  # all comparisons of an item, and its wait for a worker that is starting
-_START_S = 60.0  # the longest wait for a worker where no item's limit holds
-
-
-class _Item:
-    """The time that is left to one item for its comparisons, and its wait for a worker that is starting."""
-
-    def __init__(self):
-        self.left = _ITEM_S
-
-    @contextlib.contextmanager
-    def spend(self):
-        """Take the time of what stands inside; the wait for other threads is not the item's."""
-        start = time.monotonic()
-        try:
-            yield
-        finally:
-            self.left -= time.monotonic() - start
-
-
-_ITEM: contextvars.ContextVar = contextvars.ContextVar("item", default=None)  # None: no limit but the comparison's
+_ITEM_S = 0.95  # all comparisons of an item
+_START_S = 60.0  # the longest wait for a worker that is starting
+_LEFT: contextvars.ContextVar = contextvars.ContextVar("left", default=None)  # [seconds that an item may still compare]
 
 
 @contextlib.contextmanager
 def one_item():
     """Bound the time of all comparisons inside, by `_ITEM_S` seconds; inside another one, that one's limit holds."""
-    token = _ITEM.set(_ITEM.get() or _Item())
+    token = _LEFT.set(_LEFT.get() or [_ITEM_S])
     try:
         yield
     finally:
-        _ITEM.reset(token)
-
-
-class WorkerStarting(Exception):
-    """An item's time was over before the worker had started."""
+        _LEFT.reset(token)
 
 
 class MathWorker:
@@ -68,91 +43,57 @@ class MathWorker:
 
     def reset(self) -> None:
         """Forget the process, which belongs to another one after a fork."""
-        self.lock, self.process, self.pid = threading.Lock(), None, 0
-        self.absent, self.told, self.patience_s, self.ready = False, set(), 0.0, threading.Event()
-
-    def start(self) -> None:
-        """Start the process beside the caller; `ready` is set when it has imported sympy, or cannot."""
-        self.absent = self.absent or not (os.name == "posix" and importlib.util.find_spec("math_verify"))
-        self.pid, self.ready = os.getpid(), threading.Event()
-        if self.absent:
-            self.ready.set()
-            return
-        self.process = subprocess.Popen(
-            [sys.executable, "-P", os.path.abspath(__file__), "--math-worker"],
-            bufsize=0,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        threading.Thread(target=self.greet, args=(self.process, self.ready), daemon=True).start()
-
-    def greet(self, process, ready) -> None:
-        """Wait for the first line of a process."""
-        with contextlib.suppress(OSError, ValueError):
-            if process.stdout.readline() != b"ready\n" and self.process is process:
-                self.absent = True
-        ready.set()
+        self.lock, self.process, self.absent, self.patience_s = threading.Lock(), None, False, _START_S
 
     def ensure(self) -> None:
-        """Start the process where none runs; another thread that does so or asks is not waited for."""
-        if (self.process is None and not self.absent) or self.pid != os.getpid():
-            if self.lock.acquire(blocking=False):
-                try:
-                    if self.process is None or self.pid != os.getpid():
-                        self.start()
-                finally:
-                    self.lock.release()
+        """Start the process beside the caller, where none runs."""
+        if self.process is None and not self.absent:
+            with self.lock:
+                if self.process is None:
+                    self.start()
 
-    def wait(self, item: _Item | None) -> bool:
-        """Wait for the start, an item for as long as it may; whether the process can be asked."""
-        if item and not self.patience_s:
-            with item.spend():
-                started = self.ready.wait(max(0.0, item.left))
-        else:
-            started = self.ready.wait(self.patience_s if item else _START_S)
-        if item and not started:
-            raise WorkerStarting
-        self.absent = self.absent or not started
-        return not self.absent
-
-    def tell(self, message: str) -> None:
-        """Warn of something, once."""
-        if message not in self.told:
-            self.told.add(message)
-            warnings.warn(message, stacklevel=2)
+    def start(self) -> None:
+        """Start the process."""
+        self.ready, self.absent = False, os.name != "posix" or not importlib.util.find_spec("math_verify")
+        if not self.absent:
+            self.process = subprocess.Popen(
+                [sys.executable, "-P", os.path.abspath(__file__), "--math-worker"],
+                bufsize=0,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
 
     def ask(self, groups: list) -> bool | None:
-        """Match the answers of each group with its golds; None if a gold cannot be parsed, False if time runs out.
-
-        Raises WorkerStarting where an item's time is over before the process has started.
-        """
-        item = _ITEM.get()
+        """Match the answers of each group with its golds; None if a gold cannot be parsed, False if time runs out."""
+        left = _LEFT.get() or [_ITEM_S]
         self.ensure()
-        if not self.wait(item):
-            self.tell("math-verify is missing: integrals, sums, … are compared as text")
-            return False
-        if item and item.left < _LOST_S:
-            return False
         with self.lock:
-            if self.process is None or self.process.poll() is not None:
+            if left[0] < _LOST_S:
+                return False
+            if self.process and self.process.poll() is not None:
                 self.stop()
                 self.start()
-        self.wait(item)
-        with self.lock, item.spend() if item else contextlib.nullcontext():
-            return self.exchange(groups)
+            if self.process and not self.ready:
+                self.ready = self.answer(self.patience_s) == b"ready\n"
+                self.absent = not self.ready
+            if self.absent:
+                self.stop()
+                warnings.warn("math-verify is missing: integrals, sums, … are compared as text", stacklevel=2)
+                return False
+            started = time.monotonic()
+            try:
+                return self.exchange(groups)
+            finally:
+                left[0] -= time.monotonic() - started
 
     def exchange(self, groups: list) -> bool | None:
         """Ask the process, which is ready; one that keeps silent is replaced."""
-        if self.process is None or not self.ready.is_set():  # another thread has just lost it
-            return False
         try:
-            with contextlib.suppress(OSError, ValueError), selectors.DefaultSelector() as waiting:
+            with contextlib.suppress(OSError, ValueError):
                 self.process.stdin.write(json.dumps(groups).encode() + b"\n")
-                waiting.register(self.process.stdout, selectors.EVENT_READ)
-                if waiting.select(_LOST_S):  # the worker keeps the limit; this is for one that is lost
-                    return json.loads(self.process.stdout.readline())
+                return json.loads(self.answer(_LOST_S))  # the worker keeps the limit; this is for one that is lost
         except BaseException:  # an interrupt: the answer still to come is not the next question's
             self.stop()
             raise
@@ -160,28 +101,33 @@ class MathWorker:
         self.start()
         return False
 
+    def answer(self, seconds: float) -> bytes:
+        """The next line of the process, or nothing after a time."""
+        with selectors.DefaultSelector() as waiting:
+            waiting.register(self.process.stdout, selectors.EVENT_READ)
+            return self.process.stdout.readline() if waiting.select(seconds) else b""
+
     def stop(self) -> None:
         """Kill the process and what it forked."""
-        if self.process and self.pid == os.getpid():
+        if self.process:
             with contextlib.suppress(OSError):
                 os.killpg(self.process.pid, 9)
             self.process.wait()
-            for pipe in (self.process.stdin, self.process.stdout) if self.ready.is_set() else ():  # nobody reads it
-                pipe.close()
+            self.process.stdin.close()
+            self.process.stdout.close()
         self.process = None
 
 
 _WORKER = MathWorker()
 
 
-def start_worker(patience_s: float = 0.0) -> None:
+def start_worker(patience_s: float = _START_S) -> None:
     """Start the worker beside the caller, if it does not run.
 
     Args:
-        patience_s: seconds for which an item may wait for the start; without them one second, and then its score is
-            None. A batch of n items may wait n seconds and still spend no more than one on an item.
+        patience_s: seconds for which the first item that needs it may wait for its start.
     """
-    _WORKER.patience_s = max(_WORKER.patience_s, patience_s)
+    _WORKER.patience_s = patience_s
     _WORKER.ensure()
 
 

@@ -7,20 +7,19 @@ import sys
 from pathlib import Path
 
 from parts.foundation.messages import UserError, need, tell
-from programs.migrate.edits import Edit, Report, Row
-from programs.migrate.effective import side_by_side
+from parts.foundation.user_scripts import PythonSource
+from programs.migrate.edits import Change, Edit, Report, edited_source
 from programs.migrate.job_files import ShellJob, YamlJob
-from programs.migrate.python_source import PythonSource, runnable
 from programs.migrate.tables import changes, known_version, newest
 from programs.migrate.trial import ONE_STEP, one_step, trial
-from programs.migrate.trl_calls import TrlMigration, is_config
 from programs.migrate.trl_run import TrlRun
-from programs.migrate.trl_version import outcome, uses
+from programs.migrate.trl_script import TrlMigration, outcome
 from programs.migrate.trl_yaml import config_of, migrate_yaml, run_of
-from programs.migrate.verl_run import VerlMigration, composed, verl_side_by_side
-from programs.migrate.versions import chosen_version
+from programs.migrate.verl_run import VerlMigration, composed
+from programs.migrate.versions import chosen_version, uses
 
-MARK = re.compile(r"^# Migrated from (trl|verl)==([\d.]+) to \1==([\d.]+) by migrate\.py\.?$", re.M)
+MIGRATED = re.compile(r"^# Migrated from (trl|verl)==([\d.]+) to \1==([\d.]+) by migrate\.py\.?$", re.M)
+ACCELERATE = {"compute_environment", "distributed_type", "num_processes", "num_machines"}  # keys of its files
 NOT_SAME = 3
 
 
@@ -46,48 +45,48 @@ def split_version(text: str | None) -> tuple[str, str]:
     return (match[1], known_version(match[1], match[2])) if match else ("", "")
 
 
-def marked(text: str) -> tuple[str, str] | None:
-    """(Package==version, newest) of a file that was migrated before."""
-    match = MARK.search(text)
-    return (f"{match[1]}=={match[2]}", match[3]) if match else None
+def result_of(package: str, version: tuple[str, str], report: Report, place, new_text) -> dict:
+    """The new text and what is said of it; a file that changes gets the line that says so.
 
-
-def mark_edit(text: str, package: str, version: str) -> Edit:
-    """The line that says that a file was migrated, behind a shebang and an encoding."""
-    match = re.match(r"(#![^\n]*\n)?(#.*coding[:=][^\n]*\n)?", text)
-    line = f"# Migrated from {package}=={version} to {package}=={newest(package)} by migrate.py.\n"
-    return Edit(match.end(), match.end(), line)
-
-
-def pin_edits(source: PythonSource, report: Report) -> None:
-    """Pins of TRL and transformers in the script: its dependencies, or `pip install`."""
-    newer = {"trl": f"trl=={newest('trl')}.*", "transformers": "transformers>=5.19,<6"}
-    for match in re.finditer(r"\b(trl|transformers)\s*(==|<=|~=|<)\s*[\d.*]+", source.text):
-        row = Row(newer[match[1]], newest("trl"), "the version that the new script is for", match[0])
-        report.edit(match.start(), match.end(), newer[match[1]], row)
-
-
-def result_of(package: str, version: str, how: str, report: Report, source, text: str) -> dict:
-    """The new text and what is said of it; a file that changes gets the line that says so."""
+    `version`: (version, how it was found); `new_text`: a function of edits.
+    """
+    text = new_text([])
     if report.edits:
-        report.edits.insert(0, mark_edit(text, package, version))
-    new = source.edited(report.edits)
-    return {"package": package, "version": version, "found": how, "report": report, "place": source.place, "text": new}
+        behind = re.match(r"(#![^\n]*\n)?(#.*coding[:=][^\n]*\n)?", text).end()
+        line = f"# Migrated from {package}=={version[0]} to {package}=={newest(package)} by migrate.py.\n"
+        report.edits.insert(0, Edit(behind, behind, line))
+    result = {"package": package, "version": version[0], "found": version[1], "report": report}
+    return result | {"rows": report.rows(place), "text": new_text(report.edits)}
 
 
 def migrate_python(file: str, text: str, version: str) -> dict:
     """A script or notebook that uses TRL."""
     source = PythonSource(file, text)
     uses_trl = any(module.split(".")[0] in ("trl", "unsloth") for module, _, _ in source.imports.values())
-    need(
-        uses_trl, f"got {file}, which imports nothing of TRL; expected a script with one of its trainers, or a verl job"
-    )
-    version, how = chosen_version("trl", file, source.text, version, uses(source), lambda v: outcome(source, v))
-    migration = TrlMigration(source, version)
+    got = f"got {file}, which imports nothing of TRL"
+    need(uses_trl, f"{got}; expected a script with one of its trainers, or a verl job")
+    chosen = chosen_version("trl", file, source.text, version, uses(source), lambda v: outcome(source, v))
+    migration = TrlMigration(source, chosen[0])
     report = migration.migrate()
-    pin_edits(source, report)
-    result = result_of("trl", version, how, report, source, source.text)
-    return result | {"effective": compared(migration.runs, file, result["text"], report)}
+    newer = {"trl": f"trl=={newest('trl')}.*", "transformers": "transformers>=5.19,<6"}
+    for match in re.finditer(r"\b(trl|transformers)\s*(==|<=|~=|<)\s*[\d.*]+", source.text):  # pins
+        pin = Change(newer[match[1]], "", newest("trl"), "the version that the new script is for", match[0])
+        report.edit(match.start(), match.end(), pin.name, pin)
+    result = result_of("trl", chosen, report, source.place, lambda edits: edited_source(source, edits))
+    return result | {"settings": written(migration, file, result["text"])}
+
+
+def written(migration: TrlMigration, file: str, text: str) -> list[dict]:
+    """The settings of the new file; one that was to be written and is not there is reported."""
+    new, rows = PythonSource(file, text), []
+    for config in dict.fromkeys(run.config for run, _ in migration.runs):
+        calls = [TrlRun(new, config, newest("trl"), call) for call in new.calls.get(config, [])]
+        rows += [{"config": config, "setting": n, "new": call.text(n)} for call in calls for n in call.nodes]
+        plans = [plan for run, plan in migration.runs if run.config == config]
+        for change in [c for plan in plans for c in plan.values() if c.text is not None]:
+            if not any(call.has(change.name) and call.text(change.name) == change.text for call in calls):
+                migration.report.refuse("", change.setting, "it is not in the new file", "setting it by hand")
+    return rows
 
 
 def migrate_job(file: str, text: str, version: str) -> dict:
@@ -95,23 +94,18 @@ def migrate_job(file: str, text: str, version: str) -> dict:
     kind = YamlJob if Path(file).suffix in (".yaml", ".yml") else ShellJob
     job = kind(file, text)
     need(job.words or job.mains, f"got {file} without a setting of verl; expected a job or its YAML; try its path")
-    table = changes("verl")["keys"]
-    named = [(w.key, job.place(w.start), table[w.key]) for w in job.words if w.key in table and w.sign != "+"]
 
     def outcome_of(version: str) -> dict:
-        return {key: value for key, value, _ in VerlMigration(job, version).silent()}
+        return {key: change.text for key, change in VerlMigration(job, version).silent().items()}
 
-    version, how = chosen_version("verl", file, text, version, named, outcome_of)
-    migration = VerlMigration(job, version)
-    report = migration.migrate()
-    result = result_of("verl", version, how, report, job, text)
-    new = kind(file, result["text"])
+    table = changes("verl")["keys"]
+    named = [(w.key, job.place(w.start), table[w.key]) for w in job.words if w.key in table and w.sign != "+"]
+    chosen = chosen_version("verl", file, text, version, named, outcome_of)
+    report = VerlMigration(job, chosen[0]).migrate()
+    result = result_of("verl", chosen, report, job.place, job.edited)
     if kind is ShellJob:
-        report.note(f"checked: {composed(new, report)}")
-    return result | {"effective": verl_side_by_side(migration, new)}
-
-
-ACCELERATE = {"compute_environment", "distributed_type", "num_processes", "num_machines"}  # keys of its files
+        report.note(f"checked: {composed(ShellJob(file, result['text']), report)}")
+    return result
 
 
 def migrate_settings(file: str, text: str, version: str, config: str | None) -> dict:
@@ -120,32 +114,8 @@ def migrate_settings(file: str, text: str, version: str, config: str | None) -> 
     config = config or config_of(job)
     need(config, f"got {file} without --config_class; expected that of its run; try --config_class GRPOConfig")
     need(version, f"got {file} without --from; expected trl==VERSION; try that of the environment that ran it")
-    run, report = run_of(job, config, version), Report()
-    migrate_yaml(job, run, report)
-    result = result_of("trl", version, "given", report, job, text)
-    rows = side_by_side(run, run_of(YamlJob(file, result["text"]), config, newest("trl")))
-    return result | {"effective": [{"config": config} | row for row in rows]}
-
-
-def compared(runs: list[TrlRun], file: str, text: str, report: Report) -> list[dict]:
-    """Settings side by side; one that differs is reported, as it was not meant to."""
-    new, rows = PythonSource(file, text), []
-    calls = [c for name in list(new.calls) for c in new.calls[name] if is_config(new, c)]
-    calls.sort(key=lambda call: new.span(call))
-    old_calls = sorted((run for run in runs if run.call), key=lambda run: run.source.span(run.call))
-    if len(calls) < len(old_calls):
-        return rows
-    for run in runs:
-        place = old_calls.index(run) if run.call else len(calls) - 1
-        if not calls or run.unseen:
-            continue
-        after = TrlRun(new, run.config, newest("trl"), calls[place])
-        for row in side_by_side(run, after):
-            rows.append({"config": run.config} | row)
-            if row["same"] is False:
-                why = f"{row['old']} then, {row['new']} in the new file"
-                report.refuse("", row["setting"], why, "setting it by hand")
-    return rows
+    report = migrate_yaml(job, run_of(job, config, version))
+    return result_of("trl", (version, "given"), report, job.place, job.edited)
 
 
 def shown_rows(rows: list[dict], names: list[str]) -> str:
@@ -156,25 +126,22 @@ def shown_rows(rows: list[dict], names: list[str]) -> str:
 
 
 def say_result(file: str, result: dict, out: str | None) -> None:
-    report, rows = result["report"], result["rows"]
-    package, version = result["package"], result["version"]
+    report, rows, package = result["report"], result["rows"], result["package"]
     if report.impossible:
         tell("NOT THE SAME RUN: today's package has no equal for")
         for entry in report.impossible:
             where = f"{entry['line']}: " if entry["line"] else ""
             tell(f"  {where}{entry['setting']}: {entry['why']}; nearest: {entry['nearest']}")
         tell("")
-    tell(f"{file}: {package}=={version} ({result['found']}) to {package}=={newest(package)}, {len(rows)} changes")
+    version = f"{package}=={result['version']} ({result['found']}) to {package}=={newest(package)}"
+    tell(f"{file}: {version}, {len(rows)} changes")
     for note in report.notes:
         tell(f"note: {note}")
     if rows:
         tell("\n" + shown_rows(rows, ["line", "setting", "since", "why", "otherwise"]))
-    if result["effective"]:
-        tell("\n" + shown_rows(result["effective"], ["setting", "old", "new"] + ["read"] * ("trial" in result)))
-    if "trial" in result:
-        for note in result["trial"]["said"]:
-            tell(f"note: {note}")
-        tell(f"--check: one step of {result['trial']['trainer']}, loss {result['trial']['loss']:.4g}")
+    if step := result.get("trial"):
+        tell("\n" + shown_rows(step["settings"], ["setting", "new", "read"]))
+        tell(f"--check: one step of {step['trainer']}, loss {step['loss']:.4g}")
     tell(f"\n{out} written" if out else "\nnothing written; try --out NEW")
 
 
@@ -190,72 +157,61 @@ def main(argv: list[str] | None = None) -> int:
         return error.code
 
 
-def check_step(args: argparse.Namespace, result: dict, path: Path) -> dict:
-    """Run one step, and put what TRL read into the table of settings."""
-    answer = trial(runnable(path.name, result["text"]), path.parent, args.model, args.data)
-    for row in result["effective"]:
-        settings = answer.get(row["config"], {})
-        if row["setting"] in settings:
-            row["read"] = settings[row["setting"]]
-    return {name: answer[name] for name in ("loss", "trainer", "said")}
+def check_step(args: argparse.Namespace, result: dict, path: Path) -> None:
+    """Run one step; says what TRL read beside what the new script says."""
+    need(path.suffix in (".py", ".ipynb"), "got --check with settings; expected a script; verl_train.py tries jobs")
+    script = PythonSource(path.name, result["text"]).runnable
+    answer = trial(script, path.parent, args.model, args.data)
+    rows = [row | {"read": answer.get(row["config"], {}).get(row["setting"], "")} for row in result["settings"]]
+    result["report"].notes += answer["notes"]
+    result["trial"] = {"loss": answer["loss"], "trainer": answer["trainer"], "settings": rows}
+
+
+def migrated(args: argparse.Namespace, path: Path, text: str) -> dict:
+    """What becomes of a file, by its form."""
+    package, version = split_version(args.version)
+    is_python, is_yaml = path.suffix in (".py", ".ipynb"), path.suffix in (".yaml", ".yml")
+    need(not (is_python and package == "verl"), f"got {args.file} with --from verl; expected a job (.sh) or its YAML")
+    if is_python:
+        return migrate_python(args.file, text, version)
+    if package == "trl" or args.config_class:
+        got = f"got {args.file} with --from trl; expected .py, .ipynb or .yaml"
+        need(is_yaml, f"{got}; try its flags as a YAML file, KEY: VALUE")
+        return migrate_settings(args.file, text, version, args.config_class)
+    return migrate_job(args.file, text, version)
 
 
 def run(args: argparse.Namespace) -> int:
-    package, version = split_version(args.version)
-    path = Path(args.file)
+    path, out = Path(args.file), Path(args.out) if args.out else None
     try:
         with path.open(encoding="utf-8", newline="") as f:
             text = f.read()
     except (OSError, ValueError) as error:
         raise UserError(f"got {args.file} ({error}); expected a readable text file; try its path") from None
-    out = Path(args.out) if args.out else None
     need(not out or not out.exists(), f"got --out {args.out}, which exists; expected a new file; try another name")
-    before = marked(text)
-    if before:
-        tell(f"{args.file} was migrated before, from {before[0]} to {before[1]}: nothing changes")
+    if before := MIGRATED.search(text):
+        tell(f"{args.file} was migrated before, from {before[1]}=={before[2]} to {before[3]}: nothing changes")
         return 0
     if path.suffix in (".yaml", ".yml") and ACCELERATE & {word.key for word in YamlJob(args.file, text).words}:
         tell(f"{args.file} is accelerate's, without a setting of TRL: nothing changes; `accelerate test` tries it")
         return 0
-    is_python = path.suffix in (".py", ".ipynb")
-    need(not (is_python and package == "verl"), f"got {args.file} with --from verl; expected a job (.sh) or its YAML")
-    is_trl = package == "trl" or args.config_class or is_python
-    need(
-        not is_trl or is_python or path.suffix in (".yaml", ".yml"),
-        f"got {args.file} with --from trl; expected .py, .ipynb or .yaml; try its flags as a YAML file, KEY: VALUE",
-    )
-    if is_python:
-        result = migrate_python(args.file, text, version)
-    elif is_trl:
-        result = migrate_settings(args.file, text, version, args.config_class)
-    else:
-        result = migrate_job(args.file, text, version)
+    result = migrated(args, path, text)
     report = result["report"]
-    result["rows"] = report.rows(result["place"])
     if out:
         with out.open("w", encoding="utf-8", newline="") as f:
             f.write(result["text"])
     if args.check:
-        need(
-            path.suffix in (".py", ".ipynb"),
-            "got --check with a job; expected a script; verl_train.py --check tries jobs",
-        )
-        result["trial"] = check_step(args, result, path)
-    code = NOT_SAME if report.impossible else 0
+        check_step(args, result, path)
     if args.json:
-        names = ("package", "version", "found", "effective", "trial")
-        shown = {name: result[name] for name in names if name in result} | {
-            "to": newest(result["package"]),
-            "changes": result["rows"],
-        }
-        tell(
-            json.dumps(shown | {"not_expressible": report.impossible, "notes": report.notes, "out": args.out}, indent=1)
-        )
+        names = ("package", "version", "found", "trial")
+        shown = {name: result[name] for name in names if name in result}
+        shown |= {"to": newest(result["package"]), "changes": result["rows"], "not_expressible": report.impossible}
+        tell(json.dumps(shown | {"notes": report.notes, "out": args.out}, indent=1))
     elif not report.edits and not report.impossible:
         tell(f"{args.file} needs no change: {result['package']} {newest(result['package'])} makes the same run of it")
     else:
         say_result(args.file, result, args.out)
-    return code
+    return NOT_SAME if report.impossible else 0
 
 
 if __name__ == "__main__":

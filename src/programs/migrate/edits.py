@@ -1,27 +1,44 @@
 """Edits of a text at its places, each with the line of the table that says why."""
 
 import json
-from dataclasses import asdict, dataclass, field
+import re
+from dataclasses import dataclass, field
 
 from parts.foundation.file_text import file_text
+from parts.foundation.user_scripts import Argument, PythonSource
+from programs.migrate.tables import numbers
 
-BY_HAND = file_text("by_hand.json")  # what no signature shows: {rule: since, why, otherwise, source}
+BY_HAND = file_text("by_hand.json")  # what no signature shows, by rule; some hold for versions from first to before
 
 
 @dataclass(frozen=True)
-class Row:
-    """One line of the table of changes."""
+class Change:
+    """One line of the table: what becomes of a setting, its name today and its text there."""
 
-    setting: str  # what the new file says
+    name: str
+    text: str | None  # None where the setting goes; "" where the name is all, as of a class
     since: str  # the version that changed it
     why: str
-    otherwise: str = ""  # what today's package would do without the change
+    otherwise: str = "TypeError"  # what today's package would do without the change
     source: str = ""  # file and line of the old package, where no signature shows it
 
+    @property
+    def setting(self) -> str:
+        """What the new file says."""
+        return "" if self.text is None else f"{self.name}={self.text}" if self.text else self.name
 
-def by_hand(setting: str, rule: str, **values) -> Row:
-    """The line of the table for a rule of by_hand.json, with values in the place of its {names}."""
-    return Row(setting, **{name: text.format(**values) for name, text in json.loads(BY_HAND)[rule].items()})
+
+def by_hand(name: str, text: str, rule: str) -> Change:
+    """A line of the table by a rule of by_hand.json."""
+    entry = json.loads(BY_HAND)[rule]
+    return Change(name, text, *(entry[key] for key in ("since", "why", "otherwise", "source")))
+
+
+def rules_of(package: str, version: str) -> list[tuple[str, dict]]:
+    """The rules with a setting or a note that hold for a version of a package."""
+    rules = [(rule, entry) for rule, entry in json.loads(BY_HAND).items() if entry.get("package", "trl") == package]
+    at = numbers(version)
+    return [(r, e) for r, e in rules if "before" in e and numbers(e.get("first", "0")) <= at < numbers(e["before"])]
 
 
 @dataclass(frozen=True)
@@ -31,7 +48,7 @@ class Edit:
     start: int
     end: int
     text: str
-    row: Row | None = None  # None belongs to the edit before it
+    change: Change | None = None  # None belongs to the edit before it
 
 
 @dataclass
@@ -42,8 +59,8 @@ class Report:
     impossible: list[dict] = field(default_factory=list)  # line, setting, why, nearest
     notes: list[str] = field(default_factory=list)
 
-    def edit(self, start: int, end: int, text: str, row: Row | None = None) -> None:
-        edit = Edit(start, end, text, row)
+    def edit(self, start: int, end: int, text: str, change: Change | None = None) -> None:
+        edit = Edit(start, end, text, change)
         if start == end or edit not in self.edits:  # two configs may share a dictionary
             self.edits.append(edit)
 
@@ -58,8 +75,9 @@ class Report:
 
     def rows(self, place) -> list[dict]:
         """The table, in the order of the file; `place` gives the line of an offset."""
-        ordered = sorted((e for e in self.edits if e.row), key=lambda e: e.start)
-        return [{"line": place(e.start), **asdict(e.row)} for e in ordered]
+        ordered = sorted((e for e in self.edits if e.change), key=lambda e: e.start)
+        names = ("setting", "since", "why", "otherwise", "source")
+        return [{"line": place(e.start)} | {name: getattr(e.change, name) for name in names} for e in ordered]
 
 
 def edited(text: str, edits: list[Edit]) -> str:
@@ -69,3 +87,71 @@ def edited(text: str, edits: list[Edit]) -> str:
         parts += [text[at : edit.start], edit.text]
         at = max(at, edit.end)
     return "".join(parts) + text[at:]
+
+
+def edited_source(source: PythonSource, edits: list[Edit]) -> str:
+    """A script or notebook with the edits; a notebook without the outputs of the cells that changed."""
+    if not source.notebook:
+        return edited(source.text, edits)
+    for cell, start, end in zip(source.cells, source.starts, source.starts[1:], strict=False):
+        inside = [Edit(e.start - start, e.end - start, e.text) for e in edits if start <= e.start < end]
+        if inside:
+            cell["source"] = edited(source.text[start : end - 1], inside).splitlines(keepends=True)
+            cell["outputs"], cell["execution_count"] = [], None
+    indent = re.match(r"\{\s*\n( *)", source.raw)
+    ending = "\n" if source.raw.endswith("\n") else ""
+    return json.dumps(source.notebook, ensure_ascii=False, indent=len(indent[1]) if indent else None) + ending
+
+
+def edit_arguments(source: PythonSource, given: dict[str, Argument], plan: dict[str, Change], report: Report) -> None:
+    """Rename, replace or cut the arguments that a plan names."""
+    for name, change in plan.items():
+        argument = given.get(name)
+        if argument and change.text is None:
+            report.edit(*removal(source.text, argument), "", change)
+        elif argument:
+            text = f'"{change.name}": {change.text}' if argument.quoted else change.setting
+            report.edit(argument.start, argument.end, text, change)
+
+
+def removal(text: str, argument: Argument) -> tuple[int, int]:
+    """What to cut with an argument: its comma, and its line where it stands alone on it."""
+    start, end = argument.start, argument.end
+    after = re.compile(r"\s*,").match(text, end)
+    if not after:  # the last one: the comma before it goes
+        before = re.search(r",\s*$", text[:start])
+        return (before.start(), end) if before else (start, end)
+    line = text.rfind("\n", 0, start) + 1
+    rest = re.compile(r"[ \t]*(#[^\n]*)?\n").match(text, after.end())
+    if not text[line:start].strip() and rest:
+        return line, rest.end()
+    return start, re.compile(r"[ \t]*").match(text, after.end()).end()
+
+
+def add_arguments(source: PythonSource, call, added: list[Change], removed: set[int], report: Report) -> None:
+    """Put new arguments before the first one by keyword that is not removed, in the form of the call."""
+    start, end = source.span(call)
+    kept = [k for k in call.keywords if source.start(k) not in removed]
+    place = source.start(kept[0]) if kept else source.span(call.args[-1])[1] if call.args else end - 1
+    line = source.text.rfind("\n", 0, place) + 1
+    indent = re.match(r"[ \t]*", source.text[line:])[0]
+    length = place - line + sum(len(change.setting) for change in added)
+    is_long = length > 110 and "\n" not in source.text[start:end]
+    break_ = f"\n{indent}    " if is_long else f"\n{indent}" if kept and not source.text[line:place].strip() else " "
+    for number, change in enumerate(added):
+        text = change.setting
+        if kept:
+            text = break_ * (is_long and not number) + f"{text},{break_}"
+        elif call.args or number:
+            text = f",{break_}{text}"
+        report.edit(place, place, text, change)
+
+
+def edit_call(source: PythonSource, call, plan: dict[str, Change], report: Report) -> None:
+    """Edit the arguments that a call has, and add the others of a plan."""
+    given = source.arguments(call)[0]
+    edit_arguments(source, given, plan, report)
+    added = [change for name, change in plan.items() if name not in given and change.text is not None]
+    removed = {given[name].start for name, change in plan.items() if name in given and change.text is None}
+    if added:
+        add_arguments(source, call, added, removed, report)

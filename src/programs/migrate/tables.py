@@ -8,17 +8,13 @@ from parts.foundation.messages import UserError
 
 TRL_CHANGES = file_text("trl_changes.json")
 VERL_CHANGES = file_text("verl_changes.json")
-# What a TRL config inherits where its table begins later: defaults of transformers that never changed.
-INHERITED = {
-    "bf16": False,
-    "gradient_accumulation_steps": 1,
-    "gradient_checkpointing": False,
-    "learning_rate": 5e-5,
-    "logging_steps": 500,
-    "per_device_train_batch_size": 8,
-    "remove_unused_columns": True,
-    "use_liger_kernel": False,
-}
+# Defaults that a TRL config inherits from transformers and that no version changed.
+INHERITED = (
+    {"bf16": False, "fp16": False, "remove_unused_columns": True, "lr_scheduler_type": "linear", "seed": 42}
+    | {"learning_rate": 5e-5, "weight_decay": 0.0, "max_grad_norm": 1.0, "max_steps": -1, "num_train_epochs": 3.0}
+    | {"gradient_accumulation_steps": 1, "per_device_train_batch_size": 8, "per_device_eval_batch_size": 8}
+    | {"gradient_checkpointing": False, "use_liger_kernel": False, "logging_steps": 500, "num_generations": 8}
+)
 ABSENT = object()  # the default of a setting that a version does not have
 
 
@@ -35,13 +31,9 @@ def numbers(version: str) -> tuple[int, ...]:
 def known_version(package: str, text: str) -> str:
     """The minor version of the table for `0.14`, `0.14.2` or `v0.14`; UserError for one that it does not have."""
     versions = changes(package)["versions"]
-    try:
-        wanted = numbers(text.removeprefix("v"))
-    except ValueError:
-        wanted = ()
-    for version in versions:
-        if numbers(version) == wanted:
-            return version
+    wanted = ".".join(text.removeprefix("v").split(".")[:2])
+    if wanted in versions:
+        return wanted
     known = f"{package}=={versions[0]} to {versions[-1]}"
     raise UserError(f"got --from {package}=={text}; expected a version of {known}; try `pip index versions {package}`")
 
@@ -50,7 +42,52 @@ def newest(package: str) -> str:
     return changes(package)["versions"][-1]
 
 
-def entry_at(entries: list[dict], version: str) -> dict | None:
-    """The entry that holds in a version; None before the first."""
+def entry_at(entries: list[dict], version: str) -> dict:
+    """The entry that holds in a version; empty before the first."""
     held = [entry for entry in entries if numbers(entry["since"]) <= numbers(version)]
-    return held[-1] if held else None
+    return held[-1] if held else {}
+
+
+def is_there(entries: list[dict], version: str) -> bool:
+    entry = entry_at(entries, version)
+    return bool(entry) and not entry.get("gone")
+
+
+def transformers_of(version: str) -> str:
+    """The newest transformers that a version of TRL was published with; for the newest TRL, the newest of all."""
+    return "99.0" if version == newest("trl") else changes("trl")["transformers"][version][1]
+
+
+def entries_of(config: str, name: str) -> tuple[list[dict], list[dict]]:
+    """(Entries of a setting in a TRL config, those in transformers' TrainingArguments)."""
+    configs = changes("trl")["configs"]
+    return configs.get(config, {}).get(name, []), configs["TrainingArguments"].get(name, [])
+
+
+def default_at(config: str, name: str, version: str):
+    """The default of a setting in a version of TRL, its own or that of transformers; ABSENT where it has none."""
+    own, base = entries_of(config, name)
+    if is_there(own, version):
+        return entry_at(own, version)["default"]
+    if base:
+        there = is_there(base, transformers_of(version))
+        return entry_at(base, transformers_of(version))["default"] if there else ABSENT
+    return INHERITED.get(name, ABSENT)
+
+
+def gone_entry(config: str, name: str) -> dict:
+    """The entry that says since when a setting is gone; empty for one that is there, or was never known."""
+    own, base = entries_of(config, name)
+    if is_there(own, newest("trl")):
+        return {}
+    last = base[-1] if base else own[-1] if own and name not in INHERITED else {}
+    return last if last.get("gone") else {}
+
+
+def since_of(config: str, name: str, version: str) -> str:
+    """The first version after this one that changed a setting."""
+    own, base = entries_of(config, name)
+    later = [e["since"] for e in own if numbers(e["since"]) > numbers(version)]
+    from_version = changes("trl")["transformers"][version][1]
+    later += [f"transformers {e['since']}" for e in base if numbers(e["since"]) > numbers(from_version)]
+    return later[0] if later else newest("trl")

@@ -1,93 +1,66 @@
 """--check: one step of the new script on a two-layer cut of its model with four rows, in a process of its own."""
 
-import contextlib
 import json
 import os
-import runpy
-import socket
 import sys
 import tempfile
 from pathlib import Path
 
+from parts.data.rows import hub_is_reached, read_rows
 from parts.foundation.bundle import EMBEDDED_MODEL
 from parts.foundation.messages import UserError, need, say
-from parts.foundation.user_scripts import script_end
+from parts.foundation.user_scripts import run_as_main, script_end
 
 TRIAL_SECONDS = 600
 ONE_STEP = "--one_step"  # the first argument of the process
 ROWS = 4
 # On the CPU, alone, one step: what the settings of the run are replaced by.
-SMALL = {"use_cpu": True, "bf16": False, "fp16": False, "tf32": None, "report_to": "none", "save_strategy": "no"} | {
-    "eval_strategy": "no",
-    "load_best_model_at_end": False,
-    "push_to_hub": False,
-    "max_steps": 1,
-    "use_vllm": False,
-    "gradient_accumulation_steps": 1,
-    "deepspeed": None,
-    "fsdp": None,
-    "torch_compile": False,
-    "use_liger_kernel": False,
-    "resume_from_checkpoint": None,
-    "dataloader_num_workers": 0,
-    "steps_per_generation": None,
-    "generation_batch_size": None,
-}
-LIMITS = {"max_completion_length": 8, "max_new_tokens": 8, "response_length": 8}
+SMALL = (
+    dict.fromkeys(["bf16", "fp16", "load_best_model_at_end", "push_to_hub", "use_vllm", "torch_compile"], False)
+    | dict.fromkeys(["tf32", "deepspeed", "fsdp", "resume_from_checkpoint", "steps_per_generation"], None)
+    | {"generation_batch_size": None, "use_liger_kernel": False, "use_cpu": True, "dataloader_num_workers": 0}
+    | {"report_to": "none", "save_strategy": "no", "eval_strategy": "no"}
+    | {"max_steps": 1, "gradient_accumulation_steps": 1}
+)
+LIMITS = ("max_completion_length", "max_new_tokens", "response_length")
 
 
-class Place:
-    """Models by their names, cut to two layers, in a folder of the trial."""
+def cut_model(name: str, folder: str, notes: list[str]) -> str:
+    """Save two layers of a model, with new weights, and its tokenizer; the embedded model stands for one not here."""
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
-    def __init__(self, folder: Path, model: str):
-        self.folder, self.model, self.folders, self.said = folder, model, {}, []
-        self.cutting = False
-
-    def of(self, name) -> str:
-        """The folder with the cut of a model."""
-        name = str(name)
-        if name.startswith(str(self.folder)) or self.cutting:
-            return name
-        if name not in self.folders:
-            self.cutting = True
-            self.folders[name] = self.cut(self.model or name)
-            self.cutting = False
-        return self.folders[name]
-
-    def cut(self, name: str) -> str:
-        from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
-
-        try:
-            there = {"local_files_only": not is_online()}
-            config, tokenizer = AutoConfig.from_pretrained(name, **there), AutoTokenizer.from_pretrained(name, **there)
-        except (OSError, ValueError):
-            self.said.append(f"{name} is not here: the embedded model stands for it; --model takes another")
-            config, tokenizer = (x.from_pretrained(EMBEDDED_MODEL) for x in (AutoConfig, AutoTokenizer))
-        text = config.get_text_config()
-        layers, text.num_hidden_layers = text.num_hidden_layers, min(2, text.num_hidden_layers)
-        for key, value in vars(text).items():
-            if isinstance(value, list) and len(value) == layers:
-                setattr(text, key, value[: text.num_hidden_layers])
-        target = str(self.folder / f"cut{len(self.folders)}")
-        model = AutoModelForCausalLM.from_config(config)
-        model.save_pretrained(target)
-        tokenizer.save_pretrained(target)
-        return target
+    try:
+        local = {"local_files_only": not hub_is_reached()}
+        config, tokenizer = AutoConfig.from_pretrained(name, **local), AutoTokenizer.from_pretrained(name, **local)
+    except (OSError, ValueError):
+        notes.append(f"{name} is not here: the embedded model stands for it; --model takes another")
+        config, tokenizer = (x.from_pretrained(EMBEDDED_MODEL) for x in (AutoConfig, AutoTokenizer))
+    text = config.get_text_config()
+    layers, text.num_hidden_layers = text.num_hidden_layers, min(2, text.num_hidden_layers)
+    for key, value in vars(text).items():
+        if isinstance(value, list) and len(value) == layers:
+            setattr(text, key, value[: text.num_hidden_layers])
+    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
 
 
-def is_online() -> bool:
-    """Whether the hub answers; transformers itself asks for minutes where none does."""
-    host = os.environ.get("HF_ENDPOINT", "https://huggingface.co").split("//")[-1].split("/")[0]
-    name, _, port = host.partition(":")
-    with contextlib.suppress(OSError), socket.create_connection((name, int(port or 443)), timeout=3):
-        return not os.environ.get("HF_HUB_OFFLINE")
-    return False
-
-
-def replace_loading(place: Place) -> None:
+def replace_loading(folder: str, model: str, notes: list[str]) -> None:
     """Every from_pretrained loads the cut."""
     import transformers
     from transformers.models.auto.auto_factory import _BaseAutoModelClass
+
+    cuts = {EMBEDDED_MODEL: EMBEDDED_MODEL}
+
+    def place_of(name) -> str:
+        name = str(name)
+        if name in cuts or name.startswith(folder):
+            return cuts.get(name, name)
+        name = model or name
+        if name not in cuts:
+            cuts[name] = name  # its own parts load as they are
+            cuts[name] = cut_model(name, f"{folder}/cut{len(cuts)}", notes)
+        return cuts[name]
 
     autos = (transformers.AutoConfig, transformers.AutoTokenizer, transformers.AutoProcessor, _BaseAutoModelClass)
     for owner in (*autos, transformers.PreTrainedModel, transformers.GenerationConfig):
@@ -96,109 +69,75 @@ def replace_loading(place: Place) -> None:
         def load(cls, name, *args, function=function, **kwargs):
             for key in ("quantization_config", "device_map", "attn_implementation", "revision", "token"):
                 kwargs.pop(key, None)
-            return function(cls, place.of(name), *args, **kwargs)
+            return function(cls, place_of(name), *args, **kwargs)
 
         owner.from_pretrained = classmethod(load)
 
 
-def replace_data(data: str, said: list[str]) -> None:
-    """load_dataset gives the first rows of the set, or of --data."""
+def replace_data(data: str) -> None:
+    """load_dataset gives the set's own rows, or those of --data."""
     import datasets
 
     original = datasets.load_dataset
 
     def load(path, *args, split=None, **kwargs):
+        if data:
+            rows = datasets.Dataset.from_list(read_rows(data))
+            return rows if split else datasets.DatasetDict({"train": rows, "test": rows})
         try:
-            rows = datasets.load_dataset_from_file(data) if data else original(path, *args, split=split, **kwargs)
+            return original(path, *args, split=split, **kwargs)
         except Exception as error:
-            line = (str(error).splitlines() or [""])[0]
-            raise UserError(
-                f"got the data set {path!r}, which does not load here ({line}); try --check --data FILE"
-            ) from None
-        if data and split is None:
-            rows = datasets.DatasetDict({"train": rows, "test": rows})
-        return rows
+            got = f"got the data set {path!r}, which does not load here ({str(error)[:200]})"
+            raise UserError(f"{got}; try --check --data FILE") from None
 
-    datasets.load_dataset_from_file = lambda file: datasets.Dataset.from_list(rows_of(file))
     datasets.load_dataset = load
 
 
-def rows_of(file: str) -> list[dict]:
-    return [json.loads(line) for line in Path(file).read_text(encoding="utf-8").splitlines() if line.strip()]
-
-
-def replace_config(record: dict, folder: Path) -> None:
-    """Every TRL config is made as the script says, noted, and made again for one step."""
+def replace_training(record: dict, folder: str) -> None:
+    """Configs are noted as the script makes them, and made again for one step of four rows, which ends the script."""
     import transformers
 
-    original = transformers.TrainingArguments.__post_init__
+    arguments, trainer = transformers.TrainingArguments, transformers.Trainer
+    made, start, train = arguments.__post_init__, trainer.__init__, trainer.train
 
     def small(self):
-        record.setdefault(type(self).__name__, {k: v for k, v in vars(self).items() if is_plain(v)})
-        values = SMALL | {"output_dir": str(folder / "run")}
-        values |= {name: min(getattr(self, name), high) for name, high in LIMITS.items() if getattr(self, name, None)}
-        if hasattr(self, "num_generations"):
-            values["per_device_train_batch_size"] = self.num_generations
-        elif self.per_device_train_batch_size > ROWS:
-            values["per_device_train_batch_size"] = ROWS
+        kinds = str | int | float | bool | list | dict | None
+        record.setdefault(type(self).__name__, {k: v for k, v in vars(self).items() if isinstance(v, kinds)})
+        values = SMALL | {"output_dir": f"{folder}/run"}
+        values |= {name: min(getattr(self, name), 8) for name in LIMITS if getattr(self, name, None)}
+        rows = getattr(self, "num_generations", min(ROWS, self.per_device_train_batch_size))
+        values["per_device_train_batch_size"] = rows
         if "8bit" in str(self.optim) or "paged" in str(self.optim):
             values["optim"] = "adamw_torch"
-        for name, value in values.items():
-            if hasattr(self, name):
-                setattr(self, name, value)
-        original(self)
-
-    transformers.TrainingArguments.__post_init__ = small
-
-
-def is_plain(value) -> bool:
-    return value is None or isinstance(value, str | int | float | bool | list | dict)
-
-
-def replace_trainer(record: dict, folder: Path) -> None:
-    """Trainers get four rows, and end the script behind one step."""
-    import transformers
-
-    start, train = transformers.Trainer.__init__, transformers.Trainer.train
-
-    def few(rows):
-        return rows.select(range(min(ROWS, len(rows)))) if hasattr(rows, "select") else rows
+        for name in [name for name in values if hasattr(self, name)]:
+            setattr(self, name, values[name])
+        made(self)
 
     def first(self, *args, **kwargs):
         for name in ("train_dataset", "eval_dataset"):
-            kwargs[name] = few(kwargs.get(name))
+            rows = kwargs.get(name)
+            kwargs[name] = rows.select(range(min(ROWS, len(rows)))) if hasattr(rows, "select") else rows
         start(self, *args, **kwargs)
 
-    def one_step(self, *_, **__):
-        answer = train(self)
-        record["loss"], record["trainer"] = answer.training_loss, type(self).__mro__[0].__name__
-        (folder / "trial.json").write_text(json.dumps(record, default=str), encoding="utf-8")
+    def one(self, *_, **__):
+        record["loss"], record["trainer"] = train(self).training_loss, type(self).__name__
+        Path(folder, "trial.json").write_text(json.dumps(record, default=str), encoding="utf-8")
         sys.stdout.flush()
         os._exit(0)
 
-    transformers.Trainer.__init__, transformers.Trainer.train = first, one_step
+    arguments.__post_init__, trainer.__init__, trainer.train = small, first, one
 
 
 def one_step(file: str, folder: str, model: str, data: str) -> int:
     """The process: run the script with a small model and few rows up to the end of its first step."""
     import transformers
 
-    record: dict = {"said": []}
-    place = Place(Path(folder), model)
-    place.said = record["said"]
-    replace_loading(place)
-    replace_data(data, record["said"])
-    replace_config(record, Path(folder))
-    replace_trainer(record, Path(folder))
+    record: dict = {"notes": []}
+    replace_loading(folder, model, record["notes"])
+    replace_data(data)
+    replace_training(record, folder)
     transformers.utils.logging.disable_progress_bar()
-    sys.argv = [file]
-    sys.path.insert(0, str(Path(file).parent))
-    try:
-        runpy.run_path(file, run_name="__main__")
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return 1
-    return 0
+    return run_as_main(file)
 
 
 def trial(text: str, near: Path, model: str, data: str) -> dict:

@@ -1,131 +1,90 @@
-"""A TRL run as one version of it reads a script: given arguments, and that version's defaults for the others."""
+"""A TRL run as one version reads a script: what it gives, and that version's defaults for the rest."""
 
 import ast
 from dataclasses import dataclass, field
 
-from programs.migrate.python_source import Argument, PythonSource
-from programs.migrate.tables import ABSENT, INHERITED, changes, entry_at, newest, numbers
+from parts.foundation.user_scripts import Argument, PythonSource
+from programs.migrate.tables import ABSENT, default_at, gone_entry, numbers
 
-CONFIGS = {
-    "GRPOTrainer": "GRPOConfig",
-    "RLOOTrainer": "RLOOConfig",
-    "SFTTrainer": "SFTConfig",
-    "DPOTrainer": "DPOConfig",
-    "RewardTrainer": "RewardConfig",
-    "KTOTrainer": "KTOConfig",
-    "GKDTrainer": "GKDConfig",
-    "OnlineDPOTrainer": "OnlineDPOConfig",
-    "ORPOTrainer": "ORPOConfig",
-    "CPOTrainer": "CPOConfig",
-    "PPOTrainer": "PPOConfig",
-    "PPOv2Trainer": "PPOv2Config",
-}
+METHODS = "GRPO RLOO SFT DPO Reward KTO GKD OnlineDPO ORPO CPO PPO PPOv2".split()
+CONFIGS = {f"{method}Trainer": f"{method}Config" for method in METHODS}
 SAMPLING = ("GRPOConfig", "RLOOConfig")
-# Defaults that no version changed and that the arithmetic needs.
-CONSTANT = {"num_generations": 8, "per_device_eval_batch_size": 8, "num_train_epochs": 3.0, "max_steps": -1} | {
-    "weight_decay": 0.0,
-    "max_grad_norm": 1.0,
-    "seed": 42,
-    "lr_scheduler_type": "linear",
-    "fp16": False,
+PLACES = {  # the first arguments of a trainer by their places, as far as they are those of all versions
+    "GRPOTrainer": ("model", "reward_funcs", "args", "train_dataset", "eval_dataset", "processing_class"),
+    "RLOOTrainer": ("model", "reward_funcs", "args", "train_dataset", "eval_dataset", "processing_class"),
+    "SFTTrainer": ("model", "args", "data_collator", "train_dataset", "eval_dataset"),
+    "DPOTrainer": ("model", "ref_model", "args", "data_collator", "train_dataset", "eval_dataset"),
+    "KTOTrainer": ("model", "ref_model", "args"),
+    "OnlineDPOTrainer": ("model", "ref_model", "reward_funcs"),
+    "RewardTrainer": ("model", "args", "data_collator", "train_dataset", "eval_dataset"),
 }
-LATEST = "99.0"
-ELSEWHERE = {"warmup_ratio", "group_by_length", "adafactor", "rpo_alpha", "max_prompt_length", "max_target_length"}
+# Of the machine, the log or a format: gone, and the run is the same without them.
+LOSSLESS = set(
+    "base_model_attribute_name chars_per_token dataset_batch_size dataset_num_proc exp_name fp16_backend "
+    "fp16_opt_level fsdp_min_num_params generate_during_eval half_precision_backend include_inputs_for_metrics "
+    "include_tokens_per_second infinite is_encoder_decoder jit_mode_eval label_pad_token_id local_rank logging_dir "
+    "mp_parameters num_of_sequences overwrite_output_dir padding_value past_index push_to_hub_organization ray_scope "
+    "save_safetensors sharded_ddp tpu_metrics_debug tpu_num_cores use_ipex use_legacy_prediction_loop "
+    "use_logits_to_keep use_mps_device use_num_logits_to_keep vllm_device vllm_dtype vllm_enable_prefix_caching".split()
+)
+# Defaults that changed and say nothing of the objective, the sampling, the batch, the prompts or the schedule.
+BESIDE_THE_RUN = set(
+    "average_tokens_across_devices dataloader_prefetch_factor f_divergence_type fsdp hub_private_repo "
+    "include_num_input_tokens_seen lr_scheduler_kwargs output_dir pad_to_multiple_of report_to router_aux_loss_coef "
+    "trackio_space_id vllm_gpu_memory_utilization vllm_server_timeout".split()
+)
 UNKNOWN = object()  # the value of an argument that is not a literal
-
-
-def transformers_of(version: str) -> str:
-    """The newest transformers that a version of TRL was published with; for the newest TRL, the newest of all."""
-    return LATEST if version == newest("trl") else changes("trl")["transformers"][version][1]
-
-
-def default_at(config: str, name: str, version: str):
-    """The default of a setting in a version of TRL, its own or that of transformers; ABSENT where it has none."""
-    tables = changes("trl")["configs"]
-    own = entry_at(tables.get(config, {}).get(name, []), version)
-    if own and not own.get("gone"):
-        return own["default"]
-    base = tables["TrainingArguments"].get(name)
-    if base:
-        entry = entry_at(base, transformers_of(version))
-        return ABSENT if entry is None or entry.get("gone") else entry["default"]
-    if config == "RLOOConfig" and name == "num_generations":
-        return 2 if numbers(version) >= (0, 22) else ABSENT
-    if config == "GRPOConfig" and name == "learning_rate":
-        return 1e-6
-    return INHERITED.get(name, CONSTANT.get(name, ABSENT))
-
-
-def is_gone(config: str, name: str, version: str | None = None) -> dict | None:
-    """The entry that says since when a setting is gone; None for one that is there, or was never known."""
-    tables, version = changes("trl")["configs"], version or newest("trl")
-    own = entry_at(tables.get(config, {}).get(name, []), version)
-    base = entry_at(tables["TrainingArguments"].get(name, []), transformers_of(version))
-    if base and base.get("gone") and not (own and not own.get("gone")):
-        return base
-    inherited = base or name in INHERITED or name in CONSTANT
-    return own if own and own.get("gone") and not inherited else None
-
-
-def changed_names(config: str) -> list[str]:
-    tables = changes("trl")["configs"]
-    return list(dict.fromkeys([*tables.get(config, {}), *tables["TrainingArguments"]]))
 
 
 @dataclass
 class TrlRun:
-    """One config call of a script under one version: `values` has what was read off it."""
+    """One config call of a script under one version."""
 
     source: PythonSource
     config: str  # the class that the trainer takes
     version: str
     call: ast.Call | None
-    arguments: dict[str, Argument] = field(default_factory=dict)
-    unseen: list[ast.expr] = field(default_factory=list)
-    of_trainer: dict[str, Argument] = field(default_factory=dict)  # settings that old trainers took themselves
+    of_trainer: dict[str, ast.expr] = field(default_factory=dict)  # settings that old trainers took themselves
 
     def __post_init__(self):
-        if self.call is not None and not self.arguments:
-            self.arguments, self.unseen = self.source.arguments(self.call)
-            self.attributes = self.source.attributes(self.call)
-        else:
-            self.attributes = {}
-        self.of_class = self.source.fields(self.source.name_of(self.call)) if self.call is not None else {}
-        self.aliases = {}  # today's name -> the one that the script gives
-        for name in (*self.arguments, *self.attributes, *self.of_class):
-            gone = is_gone(self.config, name)
-            if gone and gone.get("renamed") and name not in ELSEWHERE:
-                self.aliases[gone["renamed"]] = name
+        source, call = self.source, self.call
+        self.arguments: dict[str, Argument] = {}
+        self.unseen: list[ast.expr] = []
+        self.attributes: dict[str, ast.Assign] = {}
+        self.nodes: dict[str, ast.expr] = {}  # what the script gives, by its names and by today's
+        if call is not None:
+            self.arguments, self.unseen = source.arguments(call)
+            self.attributes = source.attributes(call)
+        self.nodes |= {name: argument.value for name, argument in self.arguments.items()} | self.of_trainer
+        self.nodes |= {name: statement.value for name, statement in self.attributes.items()}
+        for name, node in [*self.nodes.items()]:
+            new = gone_entry(self.config, name).get("renamed")
+            if new and name != "warmup_ratio":
+                self.nodes.setdefault(new, node)
 
-    def node(self, name: str) -> ast.expr | None:
-        if name in self.attributes:
-            return self.attributes[name].value
-        argument = self.of_trainer.get(name) or self.arguments.get(name)
-        if argument is None and name in self.aliases:
-            return self.node(self.aliases[name])
-        return argument.value if argument else self.of_class.get(name)
+    def has(self, name: str) -> bool:
+        return name in self.nodes
 
     def in_config(self, name: str) -> bool:
         return name in self.arguments or name in self.attributes
 
-    def has(self, name: str) -> bool:
-        return self.node(name) is not None
-
     def value(self, name: str):
-        """A literal, the version's default, or UNKNOWN for an expression."""
-        node = self.node(name)
-        if node is None:
+        """A literal, the version's default, None without one, or UNKNOWN for an expression."""
+        if name not in self.nodes:
             default = default_at(self.config, name, self.version)
             return None if default is ABSENT else default
         try:
-            return self.source.value(node)
+            return self.source.value(self.nodes[name])
         except (ValueError, TypeError):
             return UNKNOWN
 
     def text(self, name: str) -> str:
         """The source of an argument, or its default as Python."""
-        node = self.node(name)
-        return self.source.code(node) if node is not None else repr(self.value(name))
+        return self.source.code(self.nodes[name]) if name in self.nodes else repr(self.value(name))
+
+    def is_on(self, name: str) -> bool:
+        """Whether a setting is given or by default, and may be other than off."""
+        return self.value(name) not in (None, False)
 
     def before(self, version: str) -> bool:
         return numbers(self.version) < numbers(version)

@@ -2,13 +2,13 @@
 
 import ast
 import json
+from dataclasses import replace
 
-from programs.migrate.edits import Report, Row, by_hand
+from parts.foundation.user_scripts import PythonSource
+from programs.migrate.edits import Change, Report, by_hand
 from programs.migrate.job_files import YamlJob
-from programs.migrate.python_source import PythonSource
-from programs.migrate.trl_arguments import planned
-from programs.migrate.trl_prompts import text_as_it_is
 from programs.migrate.trl_run import TrlRun
+from programs.migrate.trl_settings import old_trainer, planned
 
 SIGNS = {"num_generations": "GRPOConfig", "max_completion_length": "GRPOConfig", "max_seq_length": "SFTConfig"} | {
     "packing": "SFTConfig",
@@ -31,35 +31,21 @@ def run_of(job: YamlJob, config: str, version: str) -> TrlRun:
     return TrlRun(source, config, version, source.calls[config][0])
 
 
-def migrate_yaml(job: YamlJob, run: TrlRun, report: Report) -> None:
-    words = {word.key: word for word in job.words}
-    limit = run.value("max_prompt_length")
-    added = []
-    for name, change in planned(run, report).items():
-        text = None if change.text is None else json.dumps(ast.literal_eval(str(eval_product(change.text))))
-        if name in words and text is None:
-            job.remove(words[name], change.row, report)
-        elif name in words:
-            job.rename(words[name], change.new_name or name, text, change.row, report)
-        elif text is not None:
-            added.append((change.new_name or name, text, change.row))
-    job.add(added, report)
-    if "max_prompt_length" in words:
-        job.remove(words["max_prompt_length"], Row("", "0.28", "max_prompt_length is gone", "an error"), report)
-    if limit:
-        nearest = "the class that migrate.py puts into a script, or rows that are short enough"
-        report.refuse("", f"max_prompt_length: {limit}", "prompts are no longer cut", nearest)
-    if text_as_it_is(run, "", {}, {}):
-        nearest = "the class that migrate.py puts into a script"
-        report.refuse("", "dataset_text_field", by_hand("", "end_token").why, nearest)
+def migrate_yaml(job: YamlJob, run: TrlRun) -> Report:
+    """Edit the settings of a file; a class that an old trainer needs has no place in it."""
+    report = Report()
+    plan = planned(run, report)
+    for key, change in plan.items():
+        value = change.text and run.source.value(ast.parse(change.text, mode="eval").body)
+        plan[key] = replace(change, text=change.text and json.dumps(value))
     for word in job.words:
         if word.key.endswith("torch_dtype"):
             key = word.key.removesuffix("torch_dtype") + "dtype"
-            row = Row(f"{key}: {word.value}", "transformers 5.0", "its new name", "fp32")
-            job.rename(word, key, None, row, report)
-
-
-def eval_product(text: str) -> str:
-    """A product of two numbers as its value."""
-    first, times, second = text.partition(" * ")
-    return str(int(first) * int(second)) if times and first.isdigit() and second.isdigit() else text
+            plan[word.key] = Change(key, word.value, "transformers 5.0", "its new name", "fp32")
+    job.apply(plan, report)
+    nearest = "the class that migrate.py puts into a script, or rows that are short enough"
+    if limit := run.value("max_prompt_length"):
+        report.refuse("", f"max_prompt_length: {limit}", "prompts are no longer cut", nearest)
+    if run.config == "SFTConfig" and old_trainer(run, run.has("dataset_text_field")):
+        report.refuse("", "dataset_text_field", by_hand("", "", "end_token").why, nearest.split(", or")[0])
+    return report

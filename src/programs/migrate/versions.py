@@ -1,101 +1,88 @@
-"""Which version of a package a file was written for, by what it uses."""
+"""Which version of a package a file was written for: a pin, or the names that it uses."""
 
+import itertools
 import re
 from collections.abc import Callable
 from pathlib import Path
 
 from parts.foundation.messages import UserError
-from programs.migrate.tables import changes, entry_at, known_version, numbers
+from parts.foundation.user_scripts import PythonSource
+from programs.migrate.tables import INHERITED, changes, entries_of, entry_at, is_there, known_version
+from programs.migrate.trl_run import CONFIGS
+from programs.migrate.trl_script import config_call, trainer_calls
 
 Use = tuple[str, str, list[dict]]  # what the file uses, where, its entries in the table
+
+
+def uses(source: PythonSource) -> list[Use]:
+    """Arguments and imports of a script whose presence depends on the version."""
+    tables, named = changes("trl"), []
+    configs = [(config, call) for config in CONFIGS.values() for call in source.calls.get(config, [])]
+    for trainer, call in trainer_calls(source):
+        table, place = tables["trainers"].get(trainer, {}), source.place(source.start(call))
+        named += [(f"{trainer}({n}=…)", place, table[n]) for n in source.arguments(call)[0] if n in table]
+        made, _ = config_call(source, trainer, call)
+        configs += [(CONFIGS[trainer], made)] if made else []
+    for config, call in configs:
+        place = source.place(source.start(call))
+        for name in (*source.arguments(call)[0], *source.attributes(call)):
+            own, base = entries_of(config, name)
+            if own and not base and name not in (*INHERITED, "lr_scheduler_kwargs", "neftune_noise_alpha"):
+                named.append((f"{config}({name}=…)", place, own))
+    for name, (module, original, node) in source.imports.items():
+        if module.split(".")[0] == "trl" and original in tables["modules"]:
+            entries = tables["modules"][original]
+            entries = [e for e in entries if e.get("gone") or e["at"] == module or module.count(".") > 1]
+            named.append((f"from {module} import {name}", source.place(source.start(node)), entries))
+    return named
 
 
 def pinned(package: str, file: str, text: str) -> tuple[str, str] | None:
     """(Version, where) of a pin PACKAGE==… in a file, or in a requirements.txt beside it."""
     pattern = re.compile(rf"\b{package}(?:\[[\w,]+\])?(?:\s*==\s*|(?:\.git)?@)v?(\d+\.\d+)")
-    texts, near = {file: text}, Path(file).parent / "requirements.txt"
-    if near.is_file():
-        texts[str(near)] = near.read_text(encoding="utf-8", errors="replace")
+    near = Path(file).parent / "requirements.txt"
+    texts = {file: text} | ({str(near): near.read_text(encoding="utf-8", errors="replace")} if near.is_file() else {})
     for name, content in texts.items():
-        match = pattern.search(content)
-        if match:
-            return known_version(package, match[1]), f"{Path(name).name}: {match[0]}"
+        if match := pattern.search(content):
+            return known_version(package, match[1]), f"pinned in {Path(name).name}: {match[0]}"
     return None
-
-
-def is_there(entries: list[dict], version: str) -> bool:
-    entry = entry_at(entries, version)
-    return entry is not None and not entry.get("gone")
-
-
-def fitting(package: str, file: str, named: list[Use]) -> list[str]:
-    """The versions that have all that a file uses.
-
-    Raises:
-        UserError: there are none.
-    """
-    versions = changes(package)["versions"]
-    lacking = {v: [use for use, _, entries in named if not is_there(entries, v)] for v in versions}
-    chosen = [v for v in versions if not lacking[v]]
-    if chosen:
-        return chosen
-    best = min(versions, key=lambda v: len(lacking[v]))
-    missing = f"{best} is nearest and has no {', '.join(lacking[best])}"
-    got = f"got {file}, which fits no version of {package}: {missing}"
-    raise UserError(f"{got}; expected one that has all names; try --from {package}=={best}")
-
-
-def check_fits(package: str, file: str, version: str, named: list[Use]) -> None:
-    """Raise UserError for a version before the one that brought what the file uses."""
-    for use, place, entries in named:
-        if entries and entry_at(entries, version) is None:
-            got = f"{file}, {place}: got --from {package}=={version} and {use}, there since {entries[0]['since']}"
-            expected = f"expected a version from {entries[0]['since']} on"
-            raise UserError(f"{got}; {expected}; try without --from, which says what fits")
-
-
-def groups_of(versions: list[str], outcome: Callable) -> list[tuple[list[str], dict]]:
-    """Versions that make the same run of a file, with what each makes of it."""
-    groups: list[tuple[list[str], dict]] = []
-    for version in versions:
-        result = outcome(version)
-        if groups and groups[-1][1] == result:
-            groups[-1][0].append(version)
-        else:
-            groups.append(([version], result))
-    return groups
 
 
 def chosen_version(package: str, file: str, text: str, given: str, named: list[Use], outcome: Callable) -> tuple:
     """(Version, how it was found).
 
     Raises:
-        UserError: several versions fit, and make different runs of the file.
+        UserError: the given one, or every one, lacks a name; or several fit, and make different runs of the file.
     """
+    for use, place, entries in named if given else []:
+        if entries and not entry_at(entries, given):
+            got = f"{file}, {place}: got --from {package}=={given} and {use}, there since {entries[0]['since']}"
+            expected = f"expected a version from {entries[0]['since']} on"
+            raise UserError(f"{got}; {expected}; try without --from, which says what fits")
     if given:
-        check_fits(package, file, given, named)
         return given, "given"
-    pin = pinned(package, file, text)
-    if pin:
-        return pin[0], f"pinned in {pin[1]}"
-    versions = fitting(package, file, named)
-    groups = groups_of(versions, outcome)
-    span = f"{package} {versions[0]}" + f" to {versions[-1]}" * (len(versions) > 1)
-    if len(groups) == 1:
-        return versions[-1], f"{span} fit by the names used, and make the same run"
+    if pin := pinned(package, file, text):
+        return pin
+    versions = changes(package)["versions"]
+    lacking = {v: [use for use, _, entries in named if not is_there(entries, v)] for v in versions}
+    fitting = [v for v in versions if not lacking[v]]
+    if not fitting:
+        best = min(versions, key=lambda v: len(lacking[v]))
+        got = f"got {file}, which fits no version of {package}: {best} is nearest and has no {', '.join(lacking[best])}"
+        raise UserError(f"{got}; expected one that has all names; try --from {package}=={best}")
+    span = f"{package} {fitting[0]} to {fitting[-1]} fit by the names used"
+    outcomes = {version: outcome(version) for version in fitting}
+    names = dict.fromkeys(name for settings in outcomes.values() for name in settings)
     lines = []
-    for name in dict.fromkeys(name for _, settings in groups for name in settings):
-        parts: list[list] = []  # [first version, last version, value]
-        for fit, settings in groups:
-            value = settings.get(name, "as today")
-            if parts and parts[-1][2] == value:
-                parts[-1][1] = fit[-1]
-            else:
-                parts.append([fit[0], fit[-1], value])
+    for name in names:
+        parts = []
+        for value, group in itertools.groupby(fitting, lambda v, name=name: outcomes[v].get(name, "as today")):
+            same = [*group]
+            parts.append("-".join(dict.fromkeys((same[0], same[-1]))) + f": {value}")
         if len(parts) > 1:
-            spans = ("-".join(dict.fromkeys(part[:2])) + f": {part[2]}" for part in parts)
-            lines.append(f"  {name}: " + ", ".join(spans))
-    likely = max((v for v in versions), key=numbers)
-    got = f"got {file} without --from; {span} fit by the names used, and make different runs:"
-    expected = f"expected one version; try --from {package}=={likely}, or that of the environment that ran it"
+            lines.append(f"  {name}: {', '.join(parts)}")
+    if not lines:
+        return fitting[-1], f"{span}, and make the same run"
+    got = f"got {file} without --from; {span}, and make different runs:"
+    expected = f"expected one version; try --from {package}=={fitting[-1]}, or that of the environment that ran it"
     raise UserError("\n".join([got, *lines, expected]))

@@ -164,7 +164,13 @@ def new_trainer(args, rest: list[str], report: dict) -> int:
     trained(args.file, flags, given["model"], out, run)
     if run["ended_by"]:
         return 128 + run["ended_by"]
-    return int(bool(run["exit_code"] or run.get("causes") or not run.get("saved_model", {"loads": True})["loads"]))
+    return int(failed(run))
+
+
+def failed(run: dict) -> bool:
+    """Whether a run ended badly, has a certain cause, or saved a model that does not load."""
+    certain = any(cause["certainty"] == "certain" for cause in run.get("causes", ()))
+    return bool(run["exit_code"] or certain or not run.get("saved_model", {"loads": True})["loads"])
 
 
 def stop(number, frame) -> None:

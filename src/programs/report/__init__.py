@@ -24,21 +24,8 @@ Deliberately left out: a server, trackers' own formats (wandb, tensorboard), and
 
     python scripts/report.py runs/first
     python scripts/report.py runs/a runs/b ev/before ev/after --output report.html
-    python scripts/report.py runs/long --watch 30
 
 Exit codes: 0 the page is written, 2 bad input; a page of the readable ones is written where others are not.
 """
 
-ROOMS = (
-    "metric_groups",
-    "sources",
-    "run_facts",
-    "run_curves",
-    "small_curve",
-    "time_table",
-    "evaluation_tables",
-    "sample_rows",
-    "packing",
-    "page",
-    "command",
-)
+ROOMS = ("sources", "run_facts", "curves", "samples", "page", "command")

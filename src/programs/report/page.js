@@ -81,23 +81,6 @@ function themes() {
   });
 }
 
-// A page of --watch loads itself again; where one stood is kept.
-function renewal() {
-  const every = Number(document.body.dataset.every || 0), key = "scroll " + location.pathname;
-  if (!every) return;
-  try {
-    scrollTo(0, Number(sessionStorage.getItem(key) || 0));
-  } catch (error) { /* a browser that keeps nothing for files */ }
-  setInterval(() => {
-    const reading = document.activeElement && document.activeElement.matches("input[type=text],input[type=number]");
-    if (!byId("renew").checked || reading) return;
-    try {
-      sessionStorage.setItem(key, String(scrollY));
-    } catch (error) { /* the same */ }
-    location.reload();
-  }, 1000 * every);
-}
-
 function failed(place, error) {
   place.replaceChildren(el("p", {class: "soft"}, "This browser cannot show it: " + error.message));
   console.error(error);
@@ -114,5 +97,5 @@ function whenNear(place, run) {
 }
 
 themes();
-startCurves().then(renewal).catch(error => failed(byId("plots"), error));
+startCurves().catch(error => failed(byId("plots"), error));
 startSamples();

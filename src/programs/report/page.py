@@ -5,14 +5,10 @@ import secrets
 import unicodedata
 
 from parts.foundation.file_text import file_text
-from parts.foundation.messages import UserError
-from programs.report.evaluation_tables import evaluation_tables
-from programs.report.packing import packed, packed_json, packed_samples
-from programs.report.run_curves import LOGGED, PLACES, curves_of
+from programs.report.curves import LOGGED, PLACES, curves_of
 from programs.report.run_facts import run_facts
-from programs.report.small_curve import score_range, small_curve
-from programs.report.sources import Source
-from programs.report.time_table import time_of
+from programs.report.samples import packed, packed_json, packed_samples
+from programs.report.sources import Source, evaluation_tables
 
 TEMPLATE = file_text("page.html")
 STYLE = file_text("page.css")
@@ -34,12 +30,8 @@ def text_as_seen(value):
 
 def plot_library() -> bytes:
     """Plotly's script as it stands in the page."""
-    try:
-        from plotly.offline import get_plotlyjs
-    except ImportError:
-        raise UserError(
-            "got no plotly, which draws the curves; expected it installed; try `pip install plotly`"
-        ) from None
+    from plotly.offline import get_plotlyjs
+
     return packed([get_plotlyjs().encode()])
 
 
@@ -52,73 +44,48 @@ def differing_settings(sources: list[Source]) -> list[tuple[str, list[str]]]:
     return sorted(found, key=lambda pair: (pair[0] in LOGGED, len({*pair[1]} - {"–"}) < 2))
 
 
-def environment():
-    """Jinja2's environment: all that is put in is escaped, and unseen characters are shown."""
-    try:
-        from jinja2 import Environment, StrictUndefined
-    except ImportError:
-        raise UserError(
-            "got no jinja2, which fills in the page; expected it installed; try `pip install jinja2`"
-        ) from None
-    return Environment(autoescape=True, undefined=StrictUndefined, finalize=text_as_seen)
-
-
 def page_title(sources: list[Source]) -> str:
     """The names of what the page shows."""
     names = [source.name for source in sources]
     return f"Report: {', '.join(names[:3])}{f' and {len(names) - 3} more' if len(names) > 3 else ''}"
 
 
-def make_page(sources: list[Source], failed: list[dict], library: bytes, max_mb: float, every: float = 0) -> str:
+def make_page(sources: list[Source], failed: list[dict], max_mb: float) -> str:
     """The page of runs and evaluations.
 
     Args:
         failed: {"name", "error"} of what could not be read.
-        library: of `plot_library`.
         max_mb: what the page may be large; samples are thinned for it.
-        every: seconds after which the page loads itself again; 0 for never.
     """
+    from jinja2 import Environment, StrictUndefined
+
     now = datetime.datetime.now().astimezone()
     runs, evaluations = ([s for s in sources if bool(s.run) is is_run] for is_run in (True, False))
-    scores = score_range([source.run for source in runs])
-    shown_runs = [
-        run_facts(source, now)
-        | {"small": small_curve(source.run, scores), "time": time_of(source.run), "settings": source.run.config}
-        for source in runs
-    ]
-    curve_data = packed_json(curves_of(runs))
-    tables = evaluation_tables(evaluations)
+    curve_data, tables = packed_json(curves_of(runs)), evaluation_tables(evaluations)
+    library = plot_library() if runs else b""
     ordered = runs + evaluations  # colours of the samples are those of the runs
-    room = 1e6 * max_mb - len(library) - len(curve_data) - len(STYLE) - 200_000
-    sample_data, kept = packed_samples(ordered, room)
-    present = {
-        **{"runs": bool(runs), "evaluations": bool(tables), "curves": bool(runs), "samples": kept},
-        **{"time": bool(runs), "settings": bool(runs)},
-    }
-    names = packed_json([source.name for source in ordered]).decode()
-    return (
-        environment()
-        .from_string(TEMPLATE)
-        .render(
-            title=page_title(ordered),
-            nonce=secrets.token_urlsafe(16),
-            written=f"{now:%Y-%m-%d %H:%M:%S}",
-            every=every,
-            sections=[(name, name.capitalize()) for name, is_there in present.items() if is_there],
-            failed=failed,
-            runs=shown_runs,
-            scores=scores,
-            differing=differing_settings(runs),
-            has_settings=all(source.run.config and source.run.trainer != "trl" for source in runs),
-            evaluations=tables,
-            samples_kept=kept,
-            samples_of=sum(len(source.samples) for source in ordered),
-            max_mb=f"{max_mb:g}",
-            style=STYLE,
-            script=CURVES_SCRIPT + SAMPLES_SCRIPT + DETAIL_SCRIPT + PAGE_SCRIPT,
-            curve_data=curve_data.decode(),
-            sample_data=sample_data.decode(),
-            sample_names=names,
-            library=library.decode() if runs else "",
-        )
+    sample_data, kept = packed_samples(ordered, 1e6 * max_mb - len(library) - len(curve_data) - len(STYLE) - 200_000)
+    sections = ["runs"] * bool(runs) + ["evaluations"] * bool(tables) + ["curves"] * bool(runs)
+    sections += ["samples"] * bool(kept) + ["time", "settings"] * bool(runs)
+    # all that is put in is escaped, and unseen characters are shown
+    page = Environment(autoescape=True, undefined=StrictUndefined, finalize=text_as_seen).from_string(TEMPLATE)
+    return page.render(
+        title=page_title(ordered),
+        nonce=secrets.token_urlsafe(16),
+        written=f"{now:%Y-%m-%d %H:%M:%S}",
+        sections=[(name, name.capitalize()) for name in sections],
+        failed=failed,
+        runs=[run_facts(source, now) for source in runs],
+        differing=differing_settings(runs),
+        has_settings=all(source.run.config and source.run.trainer != "trl" for source in runs),
+        evaluations=tables,
+        samples_kept=kept,
+        samples_of=sum(len(source.samples) for source in ordered),
+        max_mb=f"{max_mb:g}",
+        style=STYLE,
+        script=CURVES_SCRIPT + SAMPLES_SCRIPT + DETAIL_SCRIPT + PAGE_SCRIPT,
+        curve_data=curve_data.decode(),
+        sample_data=sample_data.decode(),
+        sample_names=packed_json([source.name for source in ordered]).decode(),
+        library=library.decode(),
     )

@@ -1,46 +1,49 @@
-"""What the top of the page says of a run."""
+"""What the page says of a run: held-out figure, how far it came, what it took, how to repeat it."""
 
 import datetime
 import itertools
-import math
 import re
 import shlex
+import statistics
 from pathlib import Path
 
-from parts.reading.log_reading import as_number, dialect_of, step_of
+from parts.reading.log_reading import as_number
 from parts.reading.logged_run import LoggedRun
 from parts.reading.paired_tests import wilson_interval
-from parts.reading.trends import TREND_STEPS
-from programs.report.sources import Source, json_beside
+from parts.reading.run_folder import json_beside
+from parts.reading.trends import ends
+from programs.report.sources import Source
 
-CHEATING = ("part_bought", "reward_ignores_answer", "inverted_reward", "memorised_prompts")
-TRAINED = "other_eval_task"
 PLANNED = ("steps", "max_steps", "trainer.total_training_steps")  # ours, TRL's, verl's
 SCRIPTS = {"ppo_train": "scripts/ppo_train.py", "grpo_train": "scripts/grpo_train.py"}
+PAGES = {"teacher": "distillation.py", "environment": "multi_turn.py", "critic_lr": "ppo.py"}  # by what settings have
+PHASES = {  # of a step, by whose log it is; the names of those that do not hold one another
+    "ours": r"time/(rollout|reward|update|teacher)$",
+    "trl": r"step_time$",
+    "verl": r"timing_s/(gen|reward|old_log_prob|ref|values|adv|update_\w+|testing|save_checkpoint)$",
+}
+WHOLE = ("time/step", "timing_s/step")
+SPEED = r"rollout/tokens_per_s$|perf/throughput$"
+MEMORY = r"(?i).*(memory|mem_gb).*"  # ours, verl's
 
 
 def points_of(run: LoggedRun, key: str) -> list[tuple[int, float]]:
-    """(step, value) of a metric by its name in the log, finite ones; a later value of a step wins."""
-    found = {}
-    for row in run.rows:
-        value = as_number(row.get(key))
-        if value is not None and math.isfinite(value):
-            found[step_of(row)] = value
-    return sorted(found.items())
+    """(step, value) of a metric by its name in the log."""
+    return sorted(run.columns.get(key, {}).items())
 
 
 def held_out_facts(run: LoggedRun) -> dict | None:
     """The held-out figure before and after, its best step, and intervals where the log has what they need."""
-    is_loss = not run.series.get("held_out") and bool(points_of(run, "eval/reverse_kl"))
+    key, points = run.names.get("held_out", ""), run.points("held_out")
+    is_loss = not points and bool(points_of(run, "eval/reverse_kl"))
     if is_loss:
         key, points = "eval/reverse_kl", points_of(run, "eval/reverse_kl")
-        ends = [dict(points_of(run, f"{key}_{end}")) for end in ("low", "high")]
-        intervals = {step: (ends[0][step], ends[1][step]) for step in ends[0] if step in ends[1]}
+        low, high = (dict(points_of(run, f"{key}_{end}")) for end in ("low", "high"))
+        intervals = {step: (low[step], high[step]) for step in low.keys() & high.keys()}
     else:
-        key, points = run.names.get("held_out", ""), sorted(run.series.get("held_out", {}).items())
-        rows = dict(points_of(run, "eval/rows")) if key == "eval/accuracy" else {}
-        accuracies = [(step, value) for step, value in points if rows.get(step, 0) >= 1 and 0 <= value <= 1]
-        intervals = {step: wilson_interval(value * rows[step], rows[step]) for step, value in accuracies}
+        rows = run.columns.get("eval/rows", {}) if key == "eval/accuracy" else {}
+        shares = [(step, value) for step, value in points if rows.get(step, 0) >= 1 and 0 <= value <= 1]
+        intervals = {step: wilson_interval(value * rows[step], rows[step]) for step, value in shares}
     if not points:
         return None
     (first, before), (last, after) = points[0], points[-1]
@@ -48,63 +51,26 @@ def held_out_facts(run: LoggedRun) -> dict | None:
     facts = {"key": key, "name": "held-out reverse KL" if is_loss else f"held-out {key.rpartition('/')[2]}"}
     facts |= {"before": before, "after": after, "first": first, "last": last, "best": best, "best_step": best_step}
     facts |= {"before_interval": intervals.get(first), "after_interval": intervals.get(last)}
-    return facts | {"better": (after < before) if is_loss else (after > before), "several": len(points) > 1}
+    return facts | {"several": len(points) > 1}
 
 
-def learnt(facts: dict | None, run: LoggedRun, verdict: dict) -> str:
-    """Whether it learnt, in a sentence."""
-    if any(cause["cause"] == TRAINED for cause in verdict["causes"]):
-        return "Not measured: the held-out prompts also train, or are of another task."
-    if not facts:
-        scores = run.values("score")
-        if not scores:
-            return "The log has neither held-out figures nor scores."
-        return f"Not measured: no held-out prompts. The training score went from {scores[0]:.3g} to {scores[-1]:.3g}."
-    if not facts["several"]:
-        return "Not known yet: one held-out evaluation so far."
-    a, b = facts["before_interval"], facts["after_interval"]
-    if facts["before"] == facts["after"]:
-        return "No: the held-out figure is what it was."
-    if not (a and b):
-        how = "better" if facts["better"] else "worse"
-        return f"The held-out figure got {how}; the log does not say of how many rows, so there is no interval."
-    if a[1] < b[0] or b[1] < a[0]:
-        return f"{'Yes' if facts['better'] else 'It got worse'}: the 95 % intervals of before and after lie apart."
-    return "Within the noise: the 95 % intervals of before and after overlap; more held-out rows would tell."
-
-
-def cheats(facts: dict | None, verdict: dict, run_steps: list[int]) -> str:
-    """Whether it earns reward without the task, in a sentence."""
-    names = [cause["cause"] for cause in verdict["causes"]]
-    paid = [name for name in names if name in CHEATING]
-    if TRAINED in names:
-        return "Cannot be told: the held-out prompts also train, or are of another task."
-    if paid:
-        return f"Yes: {', '.join(paid)}, see below; read the samples that score high."
-    if len(run_steps) < TREND_STEPS:
-        return f"Too short to tell: trends are judged from {TREND_STEPS} steps on; read the samples that score high."
-    if facts and facts["several"]:
-        return "No sign of it: the checks that compare score, held-out figure, length and format found nothing."
-    return "Cannot be told without held-out figures; read the samples that score high."
-
-
-def outcome(run: LoggedRun, folder: Path, now: datetime.datetime) -> dict:
+def outcome(run: LoggedRun, folder: Path, now: datetime.datetime) -> str:
     """How far the run came, and why it ended there, as far as its files say."""
-    steps = run.steps() or [b[1] for b in run.broken]
+    last = max(run.steps() or [step for _, step, _ in run.bad])
     planned = next((x for name in PLANNED if (x := as_number(run.config.get(name)))), None)
     of = f" of {planned:.0f}" if planned else ""
     log = Path(run.path)
     age = now.timestamp() - log.stat().st_mtime if log.is_file() else 0.0
-    if json_beside(folder, "summary.json") or (planned and max(steps) >= planned):
-        return {"done": True, "text": f"It ran to its end: step {max(steps)}{of}."}
+    if json_beside(folder, "summary.json") or (planned and last >= planned):
+        return f"It ran to its end: step {last}{of}."
     if run.trainer == "one_page" and json_beside(folder, "result.json"):
-        return {"done": True, "text": f"It ended at step {max(steps)}{of}: its --minutes were over, or by Ctrl-C."}
-    if run.broken and any(step >= max(steps) for _, step, _ in run.broken):
-        return {"done": False, "text": f"It ends at step {max(steps)}{of} with values that are not finite."}
+        return f"It ended at step {last}{of}: its --minutes were over, or by Ctrl-C."
+    if any(step >= last for _, step, _ in run.bad):
+        return f"It ends at step {last}{of} with values that are not finite."
     if run.trainer in ("trl", "verl") or not planned:
-        return {"done": False, "text": f"The log ends at step {max(steps)}{of}; it was last written {ago(age)}."}
-    what = "it still runs" if age < 120 else "it runs no more, or a step takes long: it was stopped, or failed"
-    return {"done": False, "text": f"Step {max(steps)}{of}, last written {ago(age)}; no summary.json: {what}."}
+        return f"The log ends at step {last}{of}; it was last written {ago(age)}."
+    guess = "it still runs" if age < 120 else "it runs no more, or a step takes long: it was stopped, or failed"
+    return f"Step {last}{of}, last written {ago(age)}; no summary.json: {guess}."
 
 
 def ago(seconds: float) -> str:
@@ -124,52 +90,60 @@ def spent(run: LoggedRun, folder: Path) -> dict:
         of_step = whole[0] * whole[1] if all(whole) else None
     if run.trainer == "one_page" and config.get("prompts"):
         of_step = (as_number(config["prompts"]) or 0) * (as_number(config.get("group_size")) or 1)
-    logged = sorted({step_of(row) for row in run.rows})  # grpo_train.py may log every so many steps only
+    # grpo_train.py may log every so many steps only
+    logged = sorted({step for points in run.columns.values() for step in points})
     since = {step: step - before for before, step in itertools.pairwise(logged)}
     sampled = [value * since.get(step, 1) for step, value in points_of(run, "rollout/samples")]
-    samples = sum(sampled) if sampled else of_step * steps if of_step else None
     seconds = as_number(json_beside(folder, "summary.json").get("seconds"))
     if seconds is None:
         parts = [value for name in ("time/rollout", "time/reward", "time/update") for _, value in points_of(run, name)]
-        whole = sorted(run.series.get("time_step", {}).items())  # means over the steps since the entry before
-        ends = [0, *(step for step, _ in whole)]
-        parts = [value * (step - ends[i]) for i, (step, value) in enumerate(whole)] or parts
+        whole = run.points("time_step")  # means over the steps since the entry before
+        before = [0, *(step for step, _ in whole)]
+        parts = [value * (step - before[i]) for i, (step, value) in enumerate(whole)] or parts
         seconds = sum(parts) if parts else None
     speed, rollout = dict(points_of(run, "rollout/tokens_per_s")), dict(points_of(run, "time/rollout"))
     tokens = sum(speed[step] * rollout[step] for step in speed.keys() & rollout.keys())
+    samples = sum(sampled) if sampled else of_step * steps if of_step else None
     return {"steps": steps, "samples": samples, "seconds": seconds, "tokens": tokens or None}
+
+
+def time_of(run: LoggedRun) -> dict:
+    """Medians of a step's phases, tokens per second, and memory; empty lists without them."""
+
+    def medians(pattern: str) -> list[dict]:
+        """Medians over the first and the last stretch of the run."""
+        keys = [key for key, points in run.columns.items() if points and re.match(pattern, key)]
+        spans = [(key, ends([value for _, value in points_of(run, key)])) for key in keys]
+        return [{"name": key, "first": first, "last": last} for key, (first, last) in spans]
+
+    phases = sorted(medians(PHASES[run.dialect]), key=lambda phase: -phase["last"])
+    whole = next((ends([value for _, value in points_of(run, key)])[1] for key in WHOLE if run.columns.get(key)), 0.0)
+    seconds = max(whole, sum(phase["last"] for phase in phases)) or 1.0
+    rows = [phase | {"name": phase["name"].rpartition("/")[2], "share": phase["last"] / seconds} for phase in phases]
+    memory = [thirds_of(run, key) for key, points in run.columns.items() if points and re.match(MEMORY, key)]
+    return {"phases": rows, "others": medians(SPEED), "memory": memory}
+
+
+def thirds_of(run: LoggedRun, key: str) -> dict:
+    """Medians of a metric over the first and the last third of the run, and by how much it grew between them."""
+    values = [value for _, value in points_of(run, key)]
+    size = max(1, len(values) // 3)
+    first, last = statistics.median(values[:size]), statistics.median(values[-size:])
+    return {"name": key, "first": first, "last": last, "grown": last / first - 1 if first > 0 else None}
 
 
 def to_repeat(run: LoggedRun, folder: Path) -> str:
     """The command line that repeats a run; "" where the log does not have its settings."""
     if run.trainer == "one_page" and run.config:
+        page = next((page for name, page in PAGES.items() if name in run.config), "grpo.py")
         given = {k: v for k, v in run.config.items() if k not in ("out", "output_dir") and v not in (None, "")}
         pairs = (f"--{k} {shlex.quote(str(v))}" for k, v in given.items() if not isinstance(v, (bool, list, dict)))
         chat = " --no_chat" if run.config.get("chat") is False else ""
-        return f"python templates/{page_of(run.config)} {' '.join(pairs)}{chat} --out NEW_FOLDER"
+        return f"python templates/{page} {' '.join(pairs)}{chat} --out NEW_FOLDER"
     if run.format != "metrics.jsonl" or not run.config:
         return ""
     script = "scripts/on_policy_distillation.py" if "teacher" in run.config else SCRIPTS.get(run.trainer)
     return f"python {script} --config {shlex.quote(str(folder / 'config.json'))} --output_dir NEW_FOLDER"
-
-
-def trainer_name(run: LoggedRun) -> str:
-    """Who trained it."""
-    if run.trainer == "ppo_train" and "teacher" in run.config:
-        return "on_policy_distillation"
-    return {"one_page": "a page of templates/", "trl": "TRL"}.get(run.trainer, run.trainer)
-
-
-def page_of(config: dict) -> str:
-    """The page of templates/ that has such settings."""
-    marks = {"teacher": "distillation.py", "environment": "multi_turn.py", "critic_lr": "ppo.py"}
-    return next((page for name, page in marks.items() if name in config), "grpo.py")
-
-
-def checkpoint_steps(folder: Path) -> list[int]:
-    """Steps at which a run's folder has a checkpoint."""
-    found = [*folder.glob("checkpoints/step-*"), *folder.glob("checkpoint-*")]
-    return sorted(int(m[1]) for path in found if (m := re.search(r"-(\d+)$", path.name)))
 
 
 def about(config: dict) -> list[str]:
@@ -179,41 +153,27 @@ def about(config: dict) -> list[str]:
         ("algorithm", ("algorithm", "algorithm.adv_estimator", "loss_type")),
         ("data", ("data", "data.train_files")),
     )
-    shown = [(kind, next((str(config[name]) for name in keys if config.get(name)), "")) for kind, keys in names]
-    return [f"{kind} {'/'.join(Path(value).parts[-2:])}" for kind, value in shown if value]
+    values = [(kind, next((str(config[name]) for name in keys if config.get(name)), "")) for kind, keys in names]
+    return [f"{kind} {'/'.join(Path(value).parts[-2:])}" for kind, value in values if value]
 
 
 def run_facts(source: Source, now: datetime.datetime) -> dict:
-    """All that the top of the page says of a run."""
+    """All that the page says of a run, beside its curves and samples."""
     run, folder = source.run, source.folder
-    facts = held_out_facts(run)
-    return {
+    ours = "on_policy_distillation" if run.dialect == "ours" and "teacher" in run.config else run.trainer
+    bad = {name: [step for key, step, _ in run.bad if key == name] for name, _, _ in run.bad}
+    broken = [f"{key} is not finite at {len(at)} steps, first at step {min(at)}; left out" for key, at in bad.items()]
+    return source.verdict | {
         "name": source.name,
-        "trainer": trainer_name(run),
-        "format": run.format,
+        "trainer": {"one_page": "a page of templates/", "trl": "TRL"}.get(run.trainer, ours),
         "about": about(run.config),
-        "held_out": facts,
-        "learnt": learnt(facts, run, source.verdict),
-        "cheats": cheats(facts, source.verdict, run.steps()),
+        "held_out": held_out_facts(run),
         "outcome": outcome(run, folder, now),
         "spent": spent(run, folder),
-        "verdict": source.verdict["verdict"],
-        "since": source.verdict["since_step"],
-        "causes": source.verdict["causes"],
-        "unexplained": source.verdict["unexplained"],
-        "lacked": source.verdict["lacked"],
         "texts": {text.id: text for text in run.texts},
-        "remarks": [*dict.fromkeys(source.remarks), *broken_remarks(run)],
+        "remarks": [*dict.fromkeys(source.remarks), *broken],
         "versions": json_beside(folder, "versions.json"),
         "command": to_repeat(run, folder),
-        "dialect": dialect_of(run),
+        "time": time_of(run),
+        "settings": run.config,
     }
-
-
-def broken_remarks(run: LoggedRun) -> list[str]:
-    """What the log has of values that are not finite, a line each metric."""
-    names = {name: [step for key, step, _ in run.broken if key == name] for name, _, _ in run.broken}
-    return [
-        f"{name} is not finite at {len(steps)} step{'s' * (len(steps) > 1)}, first at step {min(steps)}; left out"
-        for name, steps in names.items()
-    ]

@@ -1,16 +1,16 @@
 """What the command line names: runs and evaluations, read, and what of them cannot be."""
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from parts.foundation.messages import UserError
 from parts.reading.causes.ranking import diagnose
-from parts.reading.evaluation_results import read_report
-from parts.reading.log_reading import load_run, rows_of_json
-from parts.reading.logged_run import LoggedRun, UnreadableError
+from parts.reading.evaluation_results import compare_reports, read_report
+from parts.reading.logged_run import LoggedRun
+from parts.reading.run_folder import load_run
+from parts.reading.sample_files import json_lines
 
-LOGS = ("*.json", "*.jsonl", "*.log", "checkpoint-*/trainer_state.json")  # of a folder that is watched
+DRAWS = 2000  # of the bootstrap, evaluation.py's default
 
 
 @dataclass
@@ -26,27 +26,20 @@ class Source:
     remarks: list[str] = field(default_factory=list)
 
 
-def is_evaluation(path: Path) -> bool:
-    """Whether a path names what evaluation.py wrote."""
-    if path.is_dir():
-        return (path / "results.json").is_file() and not (path / "metrics.jsonl").is_file()
-    return path.name == "results.json"
-
-
 def read_source(path: Path, name: str) -> Source:
     """Read a run or an evaluation.
 
     Raises:
-        UnreadableError, UserError: it is neither.
+        UserError: it is neither.
     """
     folder = path if path.is_dir() else path.parent
-    if not is_evaluation(path):
+    of_evaluation = (folder / "results.json").is_file() and not (folder / "metrics.jsonl").is_file()
+    if not (of_evaluation if path.is_dir() else path.name == "results.json"):
         run = load_run(str(path))
         return Source(name, folder, run, diagnose(run), samples=run.samples, remarks=run.remarks)
     source = Source(name, folder, report=read_report(str(path)))
     try:
-        text = (folder / "samples.jsonl").read_text(encoding="utf-8", errors="replace")
-        source.samples, bad, _ = rows_of_json(text)
+        source.samples, bad = json_lines(folder / "samples.jsonl")
         source.remarks += [f"samples.jsonl: {len(bad)} lines are no JSON; left out"] if bad else []
     except OSError:
         source.remarks.append("it has no samples.jsonl that can be read")
@@ -66,28 +59,40 @@ def short_names(paths: list[Path]) -> list[str]:
 
 def read_sources(paths: list[Path]) -> tuple[list[Source], list[dict]]:
     """What can be read, and {"name", "error"} of what cannot."""
-    found, failed = [], []
+    sources, failed = [], []
     for path, name in zip(paths, short_names(paths), strict=True):
         try:
-            found.append(read_source(path, name))
-        except (UnreadableError, UserError) as error:
+            sources.append(read_source(path, name))
+        except UserError as error:
             failed.append({"name": name, "error": str(error)})
-    return found, failed
+    return sources, failed
 
 
-def last_changes(paths: list[Path]) -> list[tuple]:
-    """Size and time of every log file, which tell whether there is something new."""
-    files = []
-    for path in paths:
-        files += [file for pattern in LOGS for file in path.glob(pattern)] if path.is_dir() else [path]
-    states = [file.stat() for file in files if file.is_file()]
-    return [(state.st_size, state.st_mtime_ns) for state in states]
+def metric_row(task: str, name: str, metric: dict) -> dict:
+    """A line of an evaluation's table."""
+    value, count, of, ends = (metric.get(key) for key in ("value", "n", "of", "ci95"))
+    return {
+        "task": task,
+        "metric": name,
+        "value": "not applicable" if value is None else f"{value:.4g}",
+        "interval": "" if ends is None else "{:.4g} to {:.4g}".format(*ends),
+        "rows": str(count) if count == of else f"{count} of {of}",
+    }
 
 
-def json_beside(folder: Path, name: str) -> dict:
-    """A JSON object in a run's folder; {} where there is none."""
-    try:
-        found = json.loads((folder / name).read_text(encoding="utf-8", errors="replace"))
-        return found if isinstance(found, dict) else {}
-    except (OSError, ValueError, RecursionError):
-        return {}
+def evaluation_tables(sources: list[Source]) -> list[dict]:
+    """Of each evaluation its table, and from the second on the paired tests against the first."""
+    tables = []
+    for source in sources:
+        tasks = source.report["tasks"]
+        rows = [metric_row(t, name, m) for t, result in tasks.items() for name, m in result["metrics"].items()]
+        table = {"name": source.name, "rows": rows, "tests": [], "problem": "", "remarks": source.remarks}
+        table["model"] = str((source.report.get("model") or {}).get("name", ""))
+        if source is not sources[0]:
+            try:
+                results = compare_reports(sources[0].report, source.report, DRAWS, 0)
+                table["tests"] = [metric["verdict"] for metrics in results.values() for metric in metrics.values()]
+            except UserError as error:
+                table["problem"] = str(error)
+        tables.append(table)
+    return tables

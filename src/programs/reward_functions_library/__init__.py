@@ -11,17 +11,4 @@ and option value that is accepted; w: the advised weight. Presets have weights:
     python scripts/ppo_train.py --reward "examples/reward_functions_library.py:exact_match*0.5"
 """
 
-ROOMS = (
-    "neighbour_files",
-    "options",
-    "contract",
-    "text_parts",
-    "correctness",
-    "programs",
-    "format",
-    "length",
-    "style",
-    "judges",
-    "combined",
-    "presets",
-)
+ROOMS = ("contract", "text_parts", "correctness", "format", "length", "judges", "combined")

@@ -1,46 +1,22 @@
-"""Rewards made of others."""
+"""Rewards made of others, presets, and the names that older code knows."""
 
 import asyncio
 import inspect
 import math
-import os
 
-from programs.reward_functions_library.contract import _signature, reward
-from programs.reward_functions_library.correctness import math_equivalence
-from programs.reward_functions_library.format import soft_xml_format
-from programs.reward_functions_library.neighbour_files import _LOCK
-from programs.reward_functions_library.options import _number_between
-from programs.reward_functions_library.programs import _TESTS, code_block_format, code_execution
-
+from programs.reward_functions_library.contract import _LOCK, _number_between, _signature
+from programs.reward_functions_library.correctness import (
+    code_block_format,
+    code_execution,
+    exact_match,
+    fuzzy_match,
+    math_equivalence,
+    no_syntax_error,
+)
+from programs.reward_functions_library.format import incremental_format, no_repetition, reasoning_quality
+from programs.reward_functions_library.length import ideal_length, max_length_penalty
 
 # ---- combined
-@reward(grades=True)
-def math_problem(text, answer):
-    r"""c·(0.9 + 0.1·f), c = math_equivalence, f = soft_xml_format: {0, 0.9, 1}, w 1, alone. Format alone pays nothing.
-    >>> math_problem(None, ["<reasoning>1+1</reasoning><answer>2</answer>", r"\boxed{2}"], ["2", "2"])
-    [1.0, 0.9]"""
-    right = math_equivalence.core(text, answer)
-    return right and right * (0.9 + 0.1 * soft_xml_format.core(text))
-
-
-@reward(one_of=_TESTS, threads=min(8, os.cpu_count() or 1))
-def code_generation(
-    text,
-    tests=None,
-    test_cases=None,
-    test=None,
-    test_list=None,
-    entry_point=None,
-    setup=None,
-    prompt=None,
-    *,
-    mode="fraction",
-):
-    r"""c·(0.9 + 0.1·f), c = code_execution, f = code_block_format: [0, 1], w 1, alone. Format never pays by itself.
-    >>> code_generation(None, ["```python\ndef f(x): return x\n```"], tests=[["assert f(1) == 1"]])
-    [1.0]"""
-    passed = code_execution.core(text, tests, test_cases, test, test_list, entry_point, setup, prompt, mode=mode)
-    return passed and passed * (0.9 + 0.1 * code_block_format.core(text))
 
 
 class Combined:
@@ -124,3 +100,26 @@ class AdaptiveReward(Combined):
 
 
 combine = Combined
+
+
+# ---- presets, and the names that older code knows
+class Preset(list):
+    """Reward functions with their `weights`."""
+
+    def __init__(self, *weighted):
+        super().__init__(function for function, _ in weighted)
+        self.weights = [weight for _, weight in weighted]
+
+
+MATH_REASONING_REWARDS = Preset((math_equivalence, 1.0), (incremental_format, 0.1), (reasoning_quality, 0.05))
+CODE_GENERATION_REWARDS = Preset((code_execution, 1.0), (code_block_format, 0.1), (no_syntax_error, 0.1))
+SUMMARIZATION_REWARDS = Preset((fuzzy_match, 1.0), (ideal_length, 0.1), (no_repetition, 0.1))
+QA_REWARDS = Preset((exact_match, 1.0), (fuzzy_match, 0.3), (max_length_penalty, 0.1))
+
+
+def __getattr__(name: str):
+    """The names that older code knows: `exact_match_reward` is `exact_match`."""
+    known = globals().get({"no_repetition_penalty": "repetition_penalty"}.get(name, name.removesuffix("_reward")))
+    if not callable(known):
+        raise AttributeError(f"got no reward {name!r}; try one of those that `reward_preflight.py --list` shows")
+    return known

@@ -1,10 +1,157 @@
-"""What every reward function is and takes."""
+"""What every reward function is and takes; its options, and which values make sense."""
 
 import functools
+import importlib.util
 import inspect
+import json
+import math
+import re
+import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
-from programs.reward_functions_library.options import _check_options, _start
+from parts.rewards.schema_examples import checker_of
+
+_LOCK = threading.RLock()
+
+
+def _load(name: str):
+    """Load NAME.py, all that this file can need beside it, from its own folder or from the bundle's scripts."""
+    here, module_name = Path(__file__).resolve().parent, f"reward_library_{name}"
+    with _LOCK:
+        if module_name not in sys.modules:
+            path = next((p for f in (here, here.parent / "scripts") if (p := f / f"{name}.py").is_file()), None)
+            if path is None:
+                raise FileNotFoundError(f"got no {name}.py in {here}; try copying the bundle's scripts/{name}.py there")
+            spec = importlib.util.spec_from_file_location(module_name, path)
+            sys.modules[module_name] = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(sys.modules[module_name])
+        return sys.modules[module_name]
+
+
+def _number_between(low=-math.inf, high=math.inf, *, above=False, below=False, whole=False):
+    """A check that says whether a value is a finite number in a range; `above` and `below` leave out its ends."""
+
+    def check(value) -> bool:
+        kinds = (int,) if whole else (int, float)
+        value = value.item() if hasattr(value, "item") and not isinstance(value, str) else value  # numpy
+        if isinstance(value, bool) or not isinstance(value, kinds) or not math.isfinite(value):
+            return False
+        return low <= value <= high and not (above and value == low) and not (below and value == high)
+
+    return check
+
+
+def _is_pair(value) -> bool:
+    """Whether a value is (low, high), low ≤ high."""
+    numbers = isinstance(value, list | tuple) and len(value) == 2 and all(map(_number_between(), value))
+    return numbers and value[0] <= value[1]
+
+
+def _are_tags(value) -> bool:
+    """Whether a value is a list of different names of tags."""
+    names = isinstance(value, list | tuple) and value and all(isinstance(tag, str) for tag in value)
+    return bool(names) and len({*value}) == len(value) and all(re.fullmatch(r"[^\s<>/]+", tag) for tag in value)
+
+
+_SETTINGS = ("timeout_s", "total_timeout_s", "memory_mb", "output_mb", "strict", "sandbox")  # of run_code in sandbox.py
+
+
+def _are_settings(value) -> bool:
+    """Whether a value is a dict of settings for run_code; None in it stands for a default."""
+    known = value is None or (isinstance(value, dict) and value.keys() <= {*_SETTINGS})
+    numbers = ((value or {}).get(name) for name in _SETTINGS[:4]) if known else ()
+    return known and all(number is None or _number_between(0, above=True)(number) for number in numbers)
+
+
+_POSITIVE = "a number above 0", _number_between(0, above=True)
+_COUNT = "a whole number from 1", _number_between(1, whole=True)
+_FLAG = "True or False", lambda value: isinstance(value, bool)
+_PAIR = "(low, high), low not above high", _is_pair
+_LENGTH_UNITS = "words, characters or tokens", lambda value: value in ("words", "characters", "tokens")
+_OPTIONS = {  # option, or function.option: what is accepted, and how that is told
+    **dict.fromkeys(("ideal", "minimum", "maximum", "max_length"), _POSITIVE),
+    **dict.fromkeys(("max_characters", "ngram_size", "target"), _COUNT),
+    **dict.fromkeys(("ignore_case", "prefilled", "soft"), _FLAG),
+    **dict.fromkeys(("correct", "wrong"), _PAIR),
+    "unit": _LENGTH_UNITS,
+    "fuzzy_match.unit": ("word or character", lambda value: value in ("word", "character")),
+    "rel_tol": ("a number from 0 to below 1", _number_between(0, 1, below=True)),
+    "abs_tol": ("a number from 0", _number_between(0)),
+    "mode": ("all or fraction", lambda value: value in ("all", "fraction")),
+    "settings": (f"None, or a dict of settings of run_code: {', '.join(_SETTINGS)}", _are_settings),
+    "tags": ("a list of different names without < and >", _are_tags),
+    "code_block_format.language": ("a word", lambda value: isinstance(value, str) and not re.search(r"[\s`]", value)),
+    "cache": ("a number from 0 to max_length", _number_between(0)),
+    "exceeded": ("a number", _number_between()),
+    "max_penalty": ("a number of 0 or below", _number_between(high=0)),
+    "threshold": ("a number above 0, up to 1", _number_between(0, 1, above=True)),
+    "language_consistency.language": (
+        "a language code such as en or zh, one of those in _SCRIPTS",
+        lambda value: value is None or any(value in codes.split() for codes in _SCRIPTS.values()),
+    ),
+    "json_schema.schema": ("a JSON Schema, as a dict or as text", lambda value: _is_schema(value)),
+}
+_TOGETHER = (  # options of one function that limit each other: (lower, upper, how they are compared)
+    ("cache", "max_length", lambda low, high: low <= high),
+    ("minimum", "maximum", lambda low, high: low <= high),
+    ("wrong", "correct", lambda low, high: low[1] <= high[0]),
+    ("exceeded", "correct", lambda low, high: low <= high[0]),
+)
+
+
+def _check_options(function, options: dict) -> None:
+    """Raise ValueError for an option value that makes no sense, with the values that do."""
+    name = function.__name__
+    defaults = {p.name: p.default for p in inspect.signature(function.core).parameters.values()}
+    for option, value in options.items():
+        expected, fits = _OPTIONS.get(f"{name}.{option}") or _OPTIONS.get(option) or ("", None)
+        if fits is not None and not fits(value):
+            default = defaults[option]
+            tried = "" if default in (None, inspect.Parameter.empty) else f"; try {option}={default!r}"
+            raise ValueError(f"{name}: got {option}={value!r}; expected {expected}{tried}")
+    for lower, upper, fits in _TOGETHER if options else ():
+        if {lower, upper} & options.keys() and {lower, upper} <= defaults.keys():
+            low, high = (options.get(option, defaults[option]) for option in (lower, upper))
+            if not fits(low, high):
+                got, given = f"{lower}={low!r} with {upper}={high!r}", upper if upper in options else lower
+                other = lower if given == upper else upper
+                raise ValueError(f"{name}: got {got}; expected {lower} not above {upper}; try setting {other} too")
+
+
+@functools.lru_cache(256)
+def _validator(schema: str):
+    """The checker of a JSON Schema as text."""
+    return checker_of(json.loads(schema))
+
+
+def _is_schema(schema) -> bool:
+    """Whether a value is a valid JSON Schema; without jsonschema the first text tells."""
+    try:
+        _validator(schema if isinstance(schema, str) else json.dumps(schema))
+    except ImportError:
+        return True
+    except Exception:  # whatever a library makes of any schema
+        return False
+    return True
+
+
+_SCRIPTS = {
+    "LATIN": "en de fr es it pt nl sv da no fi pl cs hu ro tr vi id",
+    "CYRILLIC": "ru uk bg sr",
+    "HANGUL": "ko",
+    "CJK": "zh ja",
+    "HIRAGANA": "ja",
+    "KATAKANA": "ja",
+    "ARABIC": "ar fa ur",
+    "GREEK": "el",
+    "HEBREW": "he",
+    "DEVANAGARI": "hi mr ne",
+    "BENGALI": "bn",
+    "TAMIL": "ta",
+    "THAI": "th",
+}
 
 
 def completion_text(completion, left_out=("tool", "user", "system")) -> str:
@@ -18,7 +165,8 @@ def completion_text(completion, left_out=("tool", "user", "system")) -> str:
 
 def _evaluate(function, options: dict, prompts, completions, positional, given) -> list[float | None]:
     """Score a batch by the per-sample core; options in a call count unless they are lists: those are columns."""
-    _start(function, len(completions))
+    if function.grades and completions:
+        _load("math_grader").start_worker()  # beside what follows
     names = [column for column in function.columns if column != "prompt"][: len(positional)]
     given = {**dict(zip(names, positional, strict=True)), **given, "prompt": prompts}
     options = {k: v for k, v in given.items() if k in function.options and not isinstance(v, list)} | options

@@ -1,12 +1,22 @@
-"""Layouts."""
+"""Layouts, style and repetition."""
 
 import json
+import math
 import re
+import unicodedata
 import warnings
+from collections import Counter
 
-from programs.reward_functions_library.contract import reward
-from programs.reward_functions_library.options import _validator
-from programs.reward_functions_library.text_parts import _json, _layout
+from programs.reward_functions_library.contract import _SCRIPTS, _validator, completion_text, reward
+from programs.reward_functions_library.text_parts import (
+    _EQUATION,
+    _SENTENCE,
+    _WORD,
+    _distinct,
+    _json,
+    _layout,
+    _sections,
+)
 
 
 # ---- format
@@ -125,3 +135,91 @@ def json_schema(text, schema, *, max_characters=20_000):
         return 0.0
     except Exception as error:  # whatever a library makes of any schema
         return None if schema is None else warnings.warn(f"got an unusable schema: {error!r:.200}", stacklevel=2)
+
+
+# ---- style
+_OPERATORS = {"+": float.__add__, "-": float.__sub__, "*": float.__mul__, "/": lambda a, b: a / (b or math.inf)}
+_CONNECTORS = set("therefore thus hence because since so then first second third next finally however moreover".split())
+_FUNCTION_WORDS = set(
+    "a an the this that these those it its he she they we you i his her their our my is are was were be been has have "
+    "had do does did can will would should must of in on at by to for from with as per and or but if not no each all "
+    "both than into which who what when where how there here out up more most some any one us them him me let".split()
+)
+
+
+@reward
+def reasoning_quality(text, prompt, *, target=4):
+    """min(1, steps / target) for the steps of the reasoning: {0, 1/target, …, 1}, w 0.05, beside correctness.
+    A step is a sentence of 4 to 60 words, mostly new to prompt and earlier steps, that reads as English (15 to 75 %
+    function words) or holds equations `a + b = c`, all true. Connectors count for nothing, over two spoil a sentence;
+    repetitive text scores 0. It measures form: fluent nonsense passes, and other languages need equations.
+    >>> text = "Tom picks 3 apples from each of the 4 trees. That is 3 * 4 = 12 apples in his basket."
+    >>> reasoning_quality(None, [text, "Therefore thus because. First, second, next, finally."])
+    [0.5, 0.0]"""
+    text = "\n".join(_sections(text, "reasoning") + _sections(text, "think")) or text
+    sentences = [(s, _WORD.findall(s.lower())) for s in _SENTENCE.split(text[:20_000])]
+    known = [{*_WORD.findall(s.lower())} for s in _SENTENCE.split(completion_text(prompt, ())[-20_000:])][:200]
+    steps, repeated = 0, _distinct([w for _, words in sentences for w in words if w not in _CONNECTORS], 3) < 0.7
+    for sentence, spoken in sentences[: 0 if repeated else 400]:
+        words = [w for w in spoken if w not in _CONNECTORS]
+        content, equations = {*words} - _FUNCTION_WORDS, _EQUATION.findall(sentence)
+        share = sum(w in _FUNCTION_WORDS for w in words) / max(1, len(words))
+        stale = len(content) < 2 or any(len(content & old) > 0.6 * len(content) for old in known)
+        true = all(
+            abs(_OPERATORS[o](float(a), float(b)) - float(c)) <= 0.01 * abs(float(c)) for a, o, b, c in equations
+        )
+        sound = true if equations else 0.15 <= share <= 0.75
+        if 4 <= len(words) <= 60 and len(spoken) - len(words) <= 2 and sound and not stale:
+            steps, known = steps + 1, [*known, content]
+    return min(1.0, steps / target)
+
+
+@reward
+def repetition_penalty(text, *, ngram_size=3, max_penalty=-1.0):
+    """(1 − distinct / all n-grams)·max_penalty, over lower-case words (open-r1): [max_penalty, 0], w 0.1 to 1.
+    >>> repetition_penalty(None, ["a b c d", "no no no no no"])
+    [0.0, -0.6666666666666667]"""
+    return (1 - _distinct(text.lower().split(), ngram_size)) * max_penalty + 0.0
+
+
+@reward
+def token_repetition(text, completion_ids, *, ngram_size=3, max_penalty=-1.0):
+    """(1 − distinct / all n-grams)·max_penalty, over tokens: [max_penalty, 0], w 0.1 to 1.
+
+    Appendix C.2 of Demystifying Long Chain-of-Thought Reasoning (Yeo 2025, arXiv 2502.03373), as in TRL's
+    `get_repetition_penalty_reward`: of the tokens in `completion_ids`, so for any language; repetition_penalty counts
+    words, as open-r1 does. 0 for fewer than ngram_size tokens.
+
+    >>> token_repetition(None, ["", ""], completion_ids=[[1, 2, 3, 4], [5, 5, 5, 5, 5]], ngram_size=2)
+    [0.0, -0.75]
+    """
+    return (1 - _distinct(list(completion_ids or ()), ngram_size)) * max_penalty + 0.0
+
+
+@reward
+def no_repetition(text, *, ngram_size=3, threshold=0.7):
+    """min(1, u / threshold), u = distinct / all n-grams of words: [0, 1], w 0.1. Characters without spaces; empty: 0.
+    >>> no_repetition(None, ["the cat sat on the mat", "no no no no no"], threshold=1.0)
+    [1.0, 0.3333333333333333]"""
+    words = text.lower().split()
+    units, size = (words, ngram_size) if len(text) <= 20 * len(words) else (text.lower(), 4 * ngram_size)
+    return min(1.0, _distinct(units, size) / threshold) if words else 0.0
+
+
+def _scripts(text: str) -> Counter:
+    """Letters by script; those of scripts not in the table are together."""
+    names = {c: unicodedata.name(c, "") for c in {*text} if c.isalpha()}
+    scripts = {c: next((s for s in _SCRIPTS if s in name), "OTHER") for c, name in names.items()}
+    return Counter(scripts[c] for c in text if c in scripts)
+
+
+@reward
+def language_consistency(text, prompt, language=None):
+    """Share of letters in the script of `language` ("en", "zh", …), else in the prompt's main script: [0, 1], w 0.1.
+    Scripts tell Chinese from English, not German from English; text without letters scores 1, empty text 0.
+    >>> language_consistency(["Hallo?"] * 2, ["gut", "gut 好好好"])
+    [1.0, 0.5]"""
+    found, main = _scripts(text), (_scripts(completion_text(prompt, ())) or _scripts(text)).most_common(1)
+    wanted = [s for s, codes in _SCRIPTS.items() if language in codes.split()] if language else [s for s, _ in main]
+    share = sum(found[s] for s in wanted) / found.total() if found else float(bool(text.strip()))
+    return None if language and not wanted else share

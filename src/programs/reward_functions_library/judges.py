@@ -16,9 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from programs.reward_functions_library.contract import completion_text
-from programs.reward_functions_library.neighbour_files import _LOCK
-from programs.reward_functions_library.options import _COUNT, _POSITIVE, _number_between
+from programs.reward_functions_library.contract import _COUNT, _LOCK, _POSITIVE, _number_between, completion_text
 from programs.reward_functions_library.text_parts import _json
 
 # ---- models that judge

@@ -32,7 +32,6 @@ _EQUATION = re.compile(
 )
 _PUNCTUATION = frozenset(string.punctuation)
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|[\n;。！？]")
-_CITED = re.compile(r"\[([0-9]{1,3})\]|\([A-Z][\w'-]{1,40}[^()0-9]{0,80}[0-9]{4}[a-z]?\)|https?://\w|\bdoi:10\.")
 _WORD, _PLAIN = re.compile(r"\w+"), re.compile(r"^\\(?:text|textbf|mathrm)\{([^{}]*)\}$")
 _BOX = re.compile(r"\\(?:boxed|fbox)\{((?:[^{}]++|\{(?:[^{}]++|\{[^{}]*+\})*+\})*+)\}")
 _END = re.compile(r"[*_.]*(?:\n|$)|(?:(?<=\d)|(?<=\w{3}))[*_]*\.\s|[。！？]")  # not after the initials of a name
@@ -42,11 +41,6 @@ def _sections(text: str, tag: str) -> list[str]:
     """The contents of every `<tag>…</tag>`."""
     found = [part.partition(f"</{tag}>") for part in text.split(f"<{tag}>")[1:]]
     return [content.strip() for content, closed, _ in found if closed]
-
-
-def extract_xml_tag(text: str, tag: str) -> str:
-    """Return the content of the first `<tag>…</tag>`, or ""."""
-    return next(iter(_sections(text, tag)), "")
 
 
 def _blocks(text: str) -> list[tuple[str, str]]:

@@ -15,19 +15,13 @@ weights, as the trainers do. It is called in a process of its own, with a time l
     probes     completions that must not pay: empty, cut before the answer, the prompt, lists of answers, keywords, …;
                share = (score - floor) / (gold - floor), floor = 0, or the lowest score seen where gold is not above 0
     contract   the same batch twice, reversed and one by one; lengths, NaN, exceptions, time limit, changed inputs
-    samples    your model's completions: spread within the group of a prompt, and the forecast for groups of G
 
-    zero-std forecast of a prompt = sum over score values v of q_v^G;  p^G + (1 - p)^G for two values (p = pass rate)
+    a group of G has no spread, hence no advantage, with probability p^G + (1 - p)^G at a pass rate p (Shao 2024,
+    DeepSeekMath, section 4.1)
 
---profile says what the reward pays for. `answer`: as above. `format`: wrong answers in the right form may be paid.
-`judge`: gold needs no full marks, scores may vary. Without it a function is checked as a format if it names no column
-of answers and scores completions alike with the prompt and columns of another row, as the report says.
-
-`--max_new_tokens N` says how long a completion of the run can be: probes are cut there, at 4 N characters or, where
-that is given, at --max_characters; without either they go up to 40,000 characters.
-
-A group whose scores are all equal has no advantage (Shao 2024, DeepSeekMath, section 4.1). q_v is the share seen in the
-samples, so few samples per prompt forecast too much.
+--profile says what the reward pays for. `answer`, the default: as above. `format`: wrong answers in the right form may
+be paid. `judge`: gold needs no full marks, scores may vary. `--max_new_tokens N` says how long a completion of the run
+can be: probes are cut there, at 4 N characters; without it they go up to 40,000 characters.
 
 `--environment FILE.py:Class` is played by scripted policies, in a process of its own: gold, which should have full
 marks (95 % of 1), and policies that must not be paid like it: silence, nonsense, broken_calls, unknown_tools,
@@ -37,20 +31,20 @@ or several; the column `gold` with the answers of each turn, in these forms; a t
 columns with the answer; the reference completion, in the format that is paid best. A conversation is played alone; some
 are again, all at once turn by turn, and with an object that served another: what changes then is played in new
 processes, which tells chance from shared state. What reset, reply or get_reward raises is a fault with file, line and
-row. `--tokenizer` tries a model's chat template too.
+row.
 
 `--model M` samples completions from a model, as the run will (16 of each of 32 prompts), and says how often they pass
 (the first reward gives full marks, 1), the prompts by pass rate, and which share of groups of --group_size has both
 right and wrong ones; of *RL now, warm start, easier prompts, harder prompts* it names the one that fits.
 
-Deliberately left out, but for --model: a model (bring --samples), the tokenizer (`completion_ids` are stood in for by
-one id for every 4 characters; of a conversation each text is one token, so --max_conversation_tokens is not tried) and,
-but for arguments of tools, lone surrogates, which no tokenizer decodes to. About 15 completions are scored per row.
+Deliberately left out, but for --model: a model, the tokenizer (`completion_ids` are stood in for by one id for every 4
+characters, of a conversation each text is one token) and, but for arguments of tools, lone surrogates, which no
+tokenizer decodes to. About 15 completions are scored per row.
 
     python scripts/reward_preflight.py --list
     python scripts/reward_preflight.py --score correctness_reward --data scored.jsonl   # prompt, completion, answer
     python scripts/reward_preflight.py --reward my_rewards.py:correct --reward "my_rewards.py:format*0.2" \\
-        --data train.jsonl --samples samples.jsonl --group_size 16 --json
+        --data train.jsonl --max_new_tokens 256 --json
     python scripts/reward_preflight.py --model Qwen/Qwen2.5-0.5B-Instruct --chat --reward my_rewards.py:correct \\
         --data train.jsonl --max_new_tokens 512
     python scripts/reward_preflight.py --environment my_environment.py:Task --data train.jsonl --max_turns 4
@@ -59,18 +53,15 @@ Exit codes: 0 ready (or scored, listed; --model: RL now), 1 not ready (--score: 
 """
 
 ROOMS = (
-    "thresholds",
     "rows_and_gold",
     "probes",
     "reward_process",
-    "policies",
-    "environment_process",
     "scoring",
     "preflight",
-    "inputs",
+    "policies",
+    "environment_process",
     "environment_preflight",
     "report",
     "model_preflight",
-    "modes",
     "command",
 )

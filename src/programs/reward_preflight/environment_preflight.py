@@ -5,11 +5,14 @@ import re
 import statistics
 from dataclasses import dataclass
 
-from programs.reward_preflight.environment_process import EnvironmentProcess
+from programs.reward_preflight.environment_process import environment_process, play_in
 from programs.reward_preflight.policies import POLICIES, gold_scripts, shared_scripts
-from programs.reward_preflight.preflight import Findings, payment_status
-from programs.reward_preflight.thresholds import AGAIN_ROWS, GIVE_UP, POLICY_ROWS, SLOW_S, TRIAL_ROWS
+from programs.reward_preflight.preflight import FULL_SHARE, MIN_RECALL, SLOW_S, TRIAL_ROWS
+from programs.reward_preflight.reward_process import OwnProcess
+from programs.reward_preflight.scoring import GIVE_UP, Findings, payment_status
 
+POLICY_ROWS = 8  # rows on which scripted policies play; gold plays all
+AGAIN_ROWS = 4  # of which as many are played again, and all at once
 OUTCOME = ("return", "turns", "calls", "failures", "ended_by", "turn_rewards")  # what has to be the same again
 CAUSES = {
     "shared_state": "something outlives a conversation, such as an attribute of the class or a name of the module",
@@ -41,34 +44,25 @@ class Played:
 class EnvironmentPreflight:
     """Plays scripted policies, and looks at what they are paid, what fails, and what is not the same again."""
 
-    def __init__(self, args, rows: list[dict], process: EnvironmentProcess):
+    def __init__(self, args, rows: list[dict], process: OwnProcess):
         self.args, self.rows, self.process = args, rows, process
         self.findings, self.lost, self.causes = Findings(), 0, {}
         self.places = {row["number"]: place for place, row in enumerate(rows)}
-        self.kinds = process.functions["of_rows"]
+        self.kinds = process.about
         self.report = {"environment": args.environment, "reward": args.reward, "data": args.data}
-        self.report |= {"rows": len(rows), "seed": args.seed}
+        self.report |= {"rows": len(rows), "seed": args.seed, "gold": None}
 
     def run(self) -> dict:
         """All checks; returns the report with the verdict."""
-        if self.args.tokenizer:
-            self.check_template()
         golds, step = self.gold(), max(1, len(self.rows) // POLICY_ROWS)
         rows, kinds = self.rows[::step][:POLICY_ROWS], self.kinds[::step][:POLICY_ROWS]
         plays_of = {"gold": golds} if golds else {}
         for name in POLICIES:
             plays_of[name] = self.played(name, shared_scripts(rows, kinds, name, self.args))
         few = [play for name, plays in plays_of.items() if name != "injection" for play in plays[:AGAIN_ROWS]]
-        few = [play for play in few if play.outcome and not play.outcome["hung"]]
-        for play in few:
-            self.compare(play, self.process.play([play.job]), "when it is played again")
-        self.together(few)
-        if not self.causes:
-            self.reused(few)
+        self.same_again([play for play in few if play.outcome and not play.outcome["hung"]])
         self.report["policies"] = [self.line(name, plays, golds) for name, plays in plays_of.items() if plays]
         return self.report | self.findings.verdict()
-
-    # ---- playing
 
     def find(self, check: str, message: str, play: Played | None = None, failed: bool = True, advice: str = "") -> None:
         """Add a finding."""
@@ -85,7 +79,7 @@ class EnvironmentPreflight:
         for play in plays:
             if self.lost >= GIVE_UP:
                 break
-            reply = self.process.play([play.job])
+            reply = play_in(self.process, [play.job])
             if "outcomes" not in reply:
                 check, text = loss_of(reply)
                 self.lost += check != "fault"
@@ -117,7 +111,6 @@ class EnvironmentPreflight:
             forms = "a text or a call {name, arguments}"
             advice = f"a column gold with the answers of each turn, {forms}; or --policy FILE.py:f"
             self.find("gold", message, failed=False, advice=advice)
-            self.report["gold"] = None
             return []
         golds = self.played("gold", pairs)
         self.judge_gold(golds, order[0])
@@ -126,22 +119,20 @@ class EnvironmentPreflight:
     def ranked(self, scripts: list[dict]) -> list[str]:
         """Names of the variants of gold, the best first: they are tried on the first rows."""
         names = list(dict.fromkeys(name for variants in scripts for name in variants))
-        if len(names) < 2:
-            return names
         figures = {}
-        for name in names:
+        for name in names if len(names) > 1 else []:
             pairs = zip(self.rows, scripts, strict=True)
             jobs = [self.job(row, variants[name]) for row, variants in pairs if name in variants]
-            replies = [self.process.play([job]) for job in jobs[:TRIAL_ROWS]]
+            replies = [play_in(self.process, [job]) for job in jobs[:TRIAL_ROWS]]
             paid = [outcome["return"] for reply in replies for outcome in reply.get("outcomes", ())]
             full = sum(value >= self.full() for value in paid)
             figures[name] = (-full, -statistics.fmean(paid) if paid else math.inf)
-        return sorted(names, key=figures.__getitem__)
+        return sorted(names, key=lambda name: figures.get(name, ()))
 
     def full(self) -> float:
         """The return from which a conversation has full marks."""
         score = 1.0 if self.args.full_score is None else self.args.full_score
-        return score * (self.args.full_share if score > 0 else 1.0) - 1e-6
+        return score * (FULL_SHARE if score > 0 else 1.0) - 1e-6
 
     def judge_gold(self, golds: list[Played], variant: str) -> None:
         """Findings about gold that is not paid, or whose calls fail."""
@@ -149,7 +140,7 @@ class EnvironmentPreflight:
         paid = [play.outcome["return"] for play in ended]
         full = sum(value >= self.full() for value in paid) / len(golds)
         self.report["gold"] = {"variant": variant, "rows": len(golds), "full_marks": full}
-        low = full < self.args.min_recall
+        low = full < MIN_RECALL
         if low:
             text = f"of {len(golds)} gold conversations {full:.1%} have full marks, the share that eval/accuracy counts"
             advice = "another gold: --gold_template, --gold_column, --policy"
@@ -169,29 +160,27 @@ class EnvironmentPreflight:
 
     # ---- the same again
 
-    def together(self, plays: list[Played]) -> None:
-        """Play conversations all at once, turn by turn: they have to be what each is alone."""
-        if len(plays) < 2:
-            return
-        reply = self.process.play([play.job for play in plays], limit_s=self.process.timeout_s * len(plays) / 4)
-        for i, play in enumerate(plays if "outcomes" in reply else plays[:1]):  # one finding for a loss of all
-            one = {"outcomes": [reply["outcomes"][i]]} if "outcomes" in reply else reply
-            self.compare(play, one, "beside others, turn by turn")
-
-    def reused(self, plays: list[Played]) -> None:
-        """Play a conversation with an object that has served another one, as with TRL: reset has to begin anew."""
-        by_kind = {}
+    def same_again(self, plays: list[Played]) -> None:
+        """Play conversations again, all at once turn by turn, and with an object that has served another one."""
         for play in plays:
+            self.compare(play, play_in(self.process, [play.job]), "when it is played again")
+        reply = play_in(self.process, [play.job for play in plays]) if len(plays) > 1 else {"outcomes": []}
+        if "outcomes" not in reply:  # one finding for a loss of all
+            self.compare(plays[0], reply, "beside others, turn by turn")
+        for play, outcome in zip(plays, reply.get("outcomes", []), strict=False):
+            self.compare(play, {"outcomes": [outcome]}, "beside others, turn by turn")
+        by_kind = {}
+        for play in [] if self.causes else plays:
             by_kind.setdefault(self.kinds[play.job["row"]]["name"], []).append(play)
-        for first, last in [(group[0], group[-1]) for group in by_kind.values()]:
-            outcomes = self.process.play([last.job, first.job], reuse=True).get("outcomes")
-            names = differs(first.outcome, outcomes[1]) if outcomes else ["raises"]
+        for group in by_kind.values():
+            outcomes = play_in(self.process, [group[-1].job, group[0].job], reuse=True).get("outcomes")
+            names = differs(group[0].outcome, outcomes[1]) if outcomes else ["raises"]
             if names:
                 text = f"an object's second conversation is not like its first ({', '.join(names)})"
-                self.find("reset", text, first, False)
+                self.find("reset", text, group[0], False)
 
     def compare(self, play: Played, reply: dict, how: str) -> None:
-        """A finding where a conversation is another one than before."""
+        """A finding where a conversation is another one than before: it fails, or only its words differ."""
         if "outcomes" not in reply:
             return self.name_cause(play, f"is lost {how}: {loss_of(reply)[1]}", True)
         outcome = reply["outcomes"][0]
@@ -207,9 +196,9 @@ class EnvironmentPreflight:
         if failed not in self.causes:  # the first of its kind is played in two new processes
             alone = []
             for _ in range(2):
-                with EnvironmentProcess(self.args, self.rows) as fresh:
-                    alone += fresh.play([play.job]).get("outcomes", [])
-            same = len(alone) == 2 and all(alone[0][name] == alone[1][name] for name in (*OUTCOME, "said"))
+                with environment_process(self.args, self.rows) as fresh:
+                    alone += play_in(fresh, [play.job]).get("outcomes", [])
+            same = len(alone) == 2 and not differs(*alone) and alone[0]["said"] == alone[1]["said"]
             self.causes[failed] = "shared_state" if same else "not_deterministic"
         cause = self.causes[failed]
         self.find(cause, f"a conversation {message}; {CAUSES[cause]}", play, failed)
@@ -232,18 +221,13 @@ class EnvironmentPreflight:
         if seconds > SLOW_S and name != "injection":
             text = f"tools and replies take {seconds:.1f} s a turn with the policy {name}"
             self.find("latency", text, failed=False)
-        return line | self.shares(name, known, golds)
-
-    def shares(self, name: str, known: list[Played], golds: list[Played]) -> dict:
-        """How a policy's returns compare with gold's; findings where they are too high."""
         if name == "gold":
-            return {"share": 1.0, "allowed": None, "status": "", "what": "What should have full marks."}
-        allowed, summary = self.args.allow.get(name, POLICIES[name][0]), POLICIES[name][1].__doc__
+            return line | {"share": 1.0, "allowed": None, "status": "", "what": "What should have full marks."}
+        allowed = self.args.allow.get(name, POLICIES[name][0])
+        line |= {"allowed": allowed, "share": None, "status": "n/a", "what": POLICIES[name][1].__doc__}
         best = {play.row["number"]: play.outcome["return"] for play in golds if play.outcome}
         usual = statistics.fmean(best.values()) if best else self.full()
-        paid = [play.outcome["return"] for play in known]
         floor = 0.0 if usual > 1e-9 else min([0.0, usual, *paid])
-        line = {"share": None, "allowed": allowed, "status": "n/a", "what": summary}
         if not known or usual - floor < 1e-9:
             return line
         rows_gold = [best.get(play.row["number"], usual) for play in known]
@@ -251,18 +235,7 @@ class EnvironmentPreflight:
         shares = [((value - floor) / span, play) for value, span, play in zip(paid, spans, known, strict=True)]
         line["share"] = (statistics.fmean(paid) - floor) / (usual - floor)
         advice = "pay for what was asked alone"
-        return line | {"status": payment_status(self.find, line | {"name": name, "noun": "return"}, shares, advice)}
-
-    # ---- template
-
-    def check_template(self) -> None:
-        """A finding where a model's chat template cannot go on turn by turn, or shows no form of calls."""
-        reply = self.process.ask("template", {})
-        if "tool_format" in reply:
-            self.report["tool_format"] = reply["tool_format"]
-            return
-        message, _, advice = loss_of(reply)[1].rpartition("; try ")
-        self.find("template", message or advice, advice=advice)
+        return line | {"status": payment_status(self.find, line, shares, "return", advice)}
 
 
 def loss_of(reply: dict) -> tuple[str, str]:

@@ -3,28 +3,21 @@
 import copy
 import dataclasses
 import hashlib
-import importlib
-import importlib.util
 import json
 import os
 import re
-import tempfile
 from multiprocessing.connection import Connection
 from types import SimpleNamespace
 
-from parts.data.chat import give_template, template_settings
 from parts.environments.conversations import Conversation, PlayLimits
 from parts.environments.environments import Environments
 from parts.environments.play import play
 from parts.environments.play_setup import PlaySetup, check_environment_rows, load_scored, score_talks, score_weights
-from parts.environments.tool_calls import call_format
-from parts.environments.turn_bridge import turn_bridge
-from parts.foundation.messages import UserError, need, suggest
-from parts.networks.models import tokenizer_of
+from parts.foundation.messages import UserError, need
 from parts.rewards.reward_forms import import_file
 from programs.reward_preflight.policies import answer_text
 from programs.reward_preflight.reward_process import (
-    RewardProcess,
+    OwnProcess,
     file_of,
     load_functions,
     own_frame,
@@ -32,9 +25,12 @@ from programs.reward_preflight.reward_process import (
     serve_calls,
 )
 
+# settings of a run that the parts read, at their defaults
+RUN = {"tool_format": "", "reward_timeout": 600.0, "reward_concurrency": 32, "reward_retries": 2}
+
 
 class Refused(UserError):
-    """The flags name something that cannot be used, such as a policy that raises."""
+    """--policy cannot be used, such as one that raises."""
 
 
 class TextTurns:
@@ -69,56 +65,46 @@ class TextTurns:
         return True
 
 
-class EnvironmentProcess(RewardProcess):
-    """The process in which an environment runs. `functions` says of what kind each row is, and what kinds there are."""
-
-    kind = "environment"
-
-    def __init__(self, args, rows: list[dict]):
-        self.label, self.files = f"environment {args.environment}", [file_of(args.environment)]
-        self.files += [file_of(spec) for spec in (*args.reward, args.policy) if spec]
-        names = ("environment", "reward", "policy", "tokenizer", "chat_template", "chat_template_kwargs", "tool_format")
-        names += ("max_turns", "tool_timeout", "tool_characters")
-        names += ("reward_timeout", "reward_concurrency", "reward_retries")
-        self.loaded = {name: getattr(args, name) for name in names}
-        self.loaded["rows"] = [{"prompt": row["prompt"], "columns": row["columns"]} for row in rows]
-        self.timeout_s, self.process, self.trace = args.timeout_s + args.tool_timeout, None, tempfile.TemporaryFile()
-        self.functions = self.start()
-
-    def play(self, jobs: list[dict], reuse: bool = False, limit_s: float = 0.0) -> dict:
-        """Play conversations {"row": place, "script": answers or None for --policy} in one batch."""
-        return self.ask("reuse" if reuse else "play", {"jobs": jobs}, limit_s)
-
-    def ask(self, name: str, arguments: dict, limit_s: float = 0.0) -> dict:
-        """`call`; UserError where the flags name what cannot be used."""
-        reply = self.call(name, arguments, limit_s)
-        need("refused" not in reply, reply.get("refused", ""))
-        return reply
+def environment_process(args, rows: list[dict]) -> OwnProcess:
+    """The process of an environment; `about` says of what kind each row is."""
+    names = ("environment", "reward", "policy", "max_turns", "tool_timeout")
+    loaded = {name: getattr(args, name) for name in names}
+    loaded["rows"] = [{"prompt": row["prompt"], "columns": row["columns"]} for row in rows]
+    files = [file_of(spec) for spec in (args.environment, *args.reward, args.policy) if spec]
+    limit_s = args.timeout_s + args.tool_timeout
+    return OwnProcess("environment", f"environment {args.environment}", loaded, files, limit_s)
 
 
-def load_environment_process(given: dict) -> tuple:
-    """`load` of serve_calls for an environment."""
-    config, rows = SimpleNamespace(**given), given["rows"]
+def play_in(process: OwnProcess, jobs: list[dict], reuse: bool = False) -> dict:
+    """Play conversations {"row": place, "script": answers or None for --policy} in one batch.
+
+    Args:
+        reuse: one object plays the conversations of its kind one after the other, as with TRL.
+    """
+    reply = process.call("reuse" if reuse else "play", {"jobs": jobs}, process.timeout_s * max(1, len(jobs) / 4))
+    need("refused" not in reply, reply.get("refused", ""))
+    return reply
+
+
+def load_environment_process(**given) -> tuple:
+    """(what kind each row is of, function that answers a call) for an environment."""
+    config, rows = SimpleNamespace(**given, **RUN), given["rows"]
     environments, reward = load_scored(config)
     check_environment_rows(environments, rows)
     for row in rows[:1]:
         reward.check_columns(row)
-    limits = PlayLimits(config.max_turns, 10**15, 1, config.tool_timeout, config.tool_characters)
+    limits = PlayLimits(config.max_turns, 10**15, 1, config.tool_timeout, 8000)
     policy = load_policy(config.policy) if config.policy else None
     files = [file_of(spec) for spec in (config.environment, *config.reward)]
 
     def answer(name: str, arguments: dict) -> dict:
+        jobs, kinds = arguments["jobs"], environments
+        batches = [jobs]
         try:
-            if name == "template":
-                return {"tool_format": template_form(config, environments)}
-            jobs = arguments["jobs"]
-            kinds, batches = environments, [jobs]
             if name == "reuse":
                 kinds, batches = same_objects(environments), [[job] for job in jobs]
             setup = PlaySetup(kinds, TextTurns(), "hermes", limits)
-            return {
-                "outcomes": [outcome for batch in batches for outcome in played(setup, rows, batch, policy, reward)]
-            }
+            return {"outcomes": [one for batch in batches for one in played(setup, rows, batch, policy, reward)]}
         except Refused as error:
             return {"refused": str(error)}
         except UserError as error:  # the environment's or a reward's fault, told with file and line
@@ -127,37 +113,17 @@ def load_environment_process(given: dict) -> tuple:
             where = own_frame(raised_at(error), files)
             return {"fault": f"raised {type(error).__name__}: {error} ({where})"[:500]}
 
-    kinds = environments.kinds.items()
-    about = {name: {"name": k.name, "tools": k.tools, "talks": k.talks} for name, k in kinds}
-    of_rows = [about[None if None in about else row["columns"]["environment"]] for row in rows]
-    return {"kinds": list(about.values()), "of_rows": of_rows}, answer
-
-
-def template_form(config, environments: Environments) -> str:
-    """How a model writes tool calls; UserError where its chat template cannot be continued turn by turn."""
-    from transformers import AutoTokenizer
-
-    if not importlib.util.find_spec("jinja2"):  # comes with torch, but not with transformers
-        raise Refused("got --tokenizer without jinja2; expected it for chat templates; try `pip install jinja2`")
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(tokenizer_of(config.tokenizer))
-    except (OSError, ValueError) as error:
-        raise Refused(f"got tokenizer {config.tokenizer!r}, which does not load: {error}; try a folder") from error
-    give_template(tokenizer, config.chat_template)
-    turn_bridge(tokenizer, [tokenizer.eos_token_id], environments, template_settings(config))
-    tools = any(kind.tools for kind in environments.kinds.values())
-    form = call_format(tokenizer, config.tool_format) if tools else "none"
-    return form if isinstance(form, str) else "response template"
+    about = {n: {"name": k.name, "tools": k.tools, "talks": k.talks} for n, k in environments.kinds.items()}
+    return [about[None if None in about else row["columns"]["environment"]] for row in rows], answer
 
 
 def load_policy(spec: str):
     """The function of --policy FILE.py:function."""
     file, _, name = spec.rpartition(":")
     need(file and os.path.isfile(file), f"got policy {spec!r}: no file {file!r}; expected FILE.py:function")
-    members = vars(import_file("policy", spec, file))
-    near = suggest(name, [n for n, member in members.items() if callable(member)])
-    need(callable(members.get(name)), f"got policy {spec!r}: {file} has no function {name!r}; expected one{near}")
-    return members[name]
+    found = getattr(import_file("policy", spec, file), name, None)
+    need(callable(found), f"got policy {spec!r}: {file} has no function {name!r}; expected one")
+    return found
 
 
 def same_objects(environments: Environments) -> Environments:
@@ -204,8 +170,8 @@ def policy_answer(policy, messages: list[dict], setup: PlaySetup, row: dict) -> 
     except UserError as error:
         raise Refused(str(error)) from None
     except Exception as error:
-        place = raised_at(error)[0]
-        fault = f"raised {type(error).__name__}: {error} at {place[0]}:{place[1]}"
+        file, line, _ = raised_at(error)[0]
+        fault = f"raised {type(error).__name__}: {error} at {file}:{line}"
         raise Refused(f"--policy {fault}; expected an answer to {str(messages[-1])[:200]}") from error
 
 
@@ -232,5 +198,5 @@ def serve(fd: int) -> None:
     os.set_inheritable(fd, False)
     connection = Connection(fd)
     kind, trace, subject, loaded = connection.recv()
-    loads = {"rewards": load_functions, "environment": lambda **given: load_environment_process(given)}
-    serve_calls(connection, trace, subject, lambda: loads[kind](**loaded))
+    load = {"rewards": load_functions, "environment": load_environment_process}[kind]
+    serve_calls(connection, trace, subject, lambda: load(**loaded))

@@ -1,8 +1,8 @@
 """--model: how often a model's own samples pass, and whether RL, a warm start or other prompts fit that."""
 
+import dataclasses
 import time
 from collections import Counter
-from dataclasses import dataclass
 
 from parts.data.pass_rates import describe_pass_rates
 from parts.data.prompts import load_prompts
@@ -12,14 +12,14 @@ from parts.foundation.processes import start_processes
 from parts.foundation.settings import BaseConfig
 from parts.networks.cache_probe import load_sampler
 from parts.networks.models import check_context, load_tokenizer, settle_precision
-from parts.rewards.rewards import Reward, call_limits
+from parts.rewards.rewards import Reward
 from parts.sampling.rollouts import collect
 from parts.sampling.sampling import HFEngine
-from programs.reward_preflight.inputs import pick
 from programs.reward_preflight.report import print_json
+from programs.reward_preflight.rows_and_gold import pick
 
 
-@dataclass
+@dataclasses.dataclass
 class ModelSettings(BaseConfig):
     """What the parts read of a run, from the command line."""
 
@@ -102,11 +102,9 @@ def model_preflight(args) -> int:
     started = time.perf_counter()
     quiet_environment()
     args.max_new_tokens = args.max_new_tokens or 256
-    names = ("model", "data", "prompt_column", "chat", "chat_template", "chat_template_kwargs")
-    names += ("max_prompt_tokens", "max_new_tokens", "temperature", "seed", "precision")
-    config = ModelSettings(**{name: getattr(args, name) for name in names})
-    reward = Reward(args.reward, call_limits(args))
-    report = pass_report(args, model_samples(config, reward, args.samples_per_prompt, args.limit or 32))
+    own = [f.name for f in dataclasses.fields(ModelSettings) if hasattr(args, f.name)]
+    config = ModelSettings(**{name: getattr(args, name) for name in own})
+    report = pass_report(args, model_samples(config, Reward(args.reward), args.samples_per_prompt, args.limit or 32))
     if report["prompts"] * args.samples_per_prompt < 200:
         say(f"note: {report['samples']} samples are few; a few hundred tell pass rates of a per cent apart from 0")
     report["seconds"] = round(time.perf_counter() - started, 1)

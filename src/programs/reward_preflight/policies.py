@@ -109,7 +109,7 @@ HOSTILE = (  # with no small number in them, which an environment may ask for
 @policy(0.25)
 def injection(row: dict, kind: dict, args) -> list[list[str]]:
     """Control tokens, orders, code, lone surrogates and 10 MB, as answers and as arguments of each tool."""
-    size = args.max_characters or HUGE
+    size = args.limit_characters or HUGE
     texts = [*(text[:size] for text in HOSTILE), "x" * size]
     if not kind["tools"]:
         return [[text] for text in texts]

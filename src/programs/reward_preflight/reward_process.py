@@ -1,4 +1,4 @@
-"""The reward's own process, with a time limit."""
+"""The reward's own process, with a time limit: a hang or crash costs one call, and the next starts a new one."""
 
 import contextlib
 import faulthandler
@@ -17,30 +17,19 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from parts.foundation.messages import UserError
-from parts.rewards.reward_forms import PerSample, as_reward, load_rewards
-from parts.rewards.rewards import CallFailed, CallLimits, scored_batch
+from parts.rewards.reward_forms import PerSample
+from parts.rewards.rewards import CallFailed, CallLimits, Reward, check_columns, scored_batch
 from programs.reward_preflight.probes import number_of
-from programs.reward_preflight.thresholds import LOAD_LIMIT_S
 
-
-def load_parts(specs: list[str]) -> dict[str, tuple]:
-    """{name: (function, weight)} of everything that the specs name; a preset stands for its functions."""
-    parts = {}
-    for function, weight in [pair for spec in specs for pair in load_rewards(spec)]:
-        name = getattr(function, "__name__", type(function).__name__)
-        while name in parts:
-            name += "_2"
-        parts[name] = as_reward(function), weight
-    return parts
+LOAD_LIMIT_S = 300.0  # an import may load torch or a judge
+TRL_EXTRAS = {"trainer_state": None, "log_extra": lambda *_: None, "log_metric": lambda *_: None}
 
 
 def declared_range(function) -> str:
     """The first `[low, high]` or `{low, …, high}` of a docstring before its examples, after `Range:` if it has that."""
     doc = (inspect.getdoc(function) or "").partition(">>>")[0]
-    for match in re.finditer(r"[\[{][^][{}\n]*,[^][{}\n]*[]}]", doc[max(0, doc.find("Range:")) :]):
-        if any(end is not None for end in bounds(match[0])):
-            return match[0]
-    return ""
+    ranges = re.findall(r"[\[{][^][{}\n]*,[^][{}\n]*[]}]", doc[max(0, doc.find("Range:")) :])
+    return next((text for text in ranges if any(end is not None for end in bounds(text))), "")
 
 
 def bounds(text: str) -> tuple[float | None, float | None]:
@@ -49,23 +38,13 @@ def bounds(text: str) -> tuple[float | None, float | None]:
     return number_of(items[0]), number_of(items[-1])
 
 
-TRL_EXTRAS = {"trainer_state": None, "log_extra": lambda *_: None, "log_metric": lambda *_: None}
-
-
 def describe(name: str, function, weight: float) -> dict:
     """What the checks have to know about a function."""
-    parameters = inspect.signature(function).parameters.values()
-    required = [p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-    return {
-        "name": name,
-        "weight": weight,
-        "range": declared_range(function),
-        "needs_group": bool(getattr(function, "needs_group", False)),
-        "needs": [parameter for parameter in required if parameter not in TRL_EXTRAS],
-        "names": [p.name for p in parameters],
-        # of a function of one sample, our trainers pass the columns that it names
-        "takes_any": isinstance(function, PerSample) or any(p.kind is p.VAR_KEYWORD for p in parameters),
-    }
+    variadic = any(p.kind is p.VAR_KEYWORD for p in inspect.signature(function).parameters.values())
+    about = {"name": name, "weight": weight, "range": declared_range(function)}
+    about["needs_group"] = bool(getattr(function, "needs_group", False))
+    # of a function of one sample, our trainers pass the columns that it names
+    return about | {"takes_any": isinstance(function, PerSample) or variadic}
 
 
 def as_scores(result, count: int) -> dict:
@@ -84,7 +63,7 @@ def as_scores(result, count: int) -> dict:
 
 
 def own_frame(frames: list[tuple], files: list[str]) -> str:
-    """The first of (file, line, function) that is in one of the reward files; the first at all where none is."""
+    """The first of (file, line, function) that is in one of the user's files; the first at all where none is."""
     paths = {Path(file).resolve() for file in files}
     file, line, name = next((f for f in frames if Path(f[0]).resolve() in paths), (frames or [("", 0, "")])[0])
     return f"{file}:{line}, in {name}" if file else ""
@@ -112,13 +91,24 @@ def call_once(function, arguments: dict, files: list[str], limits: CallLimits) -
     return reply | {"changed": pickle.dumps(arguments) != before}
 
 
+def load_functions(specs: list[str], row: dict) -> tuple:
+    """(descriptions of all that the specs name, function that answers a call); a preset stands for its functions."""
+    files, reward = [file_of(spec) for spec in specs], Reward(specs)
+    check_columns(reward.functions, row, tuple(TRL_EXTRAS))
+
+    def answer(name: str, arguments: dict) -> dict:
+        return call_once(reward.functions[name], arguments, files, reward.limits)
+
+    return [describe(name, function, reward.weights[name]) for name, function in reward.functions.items()], answer
+
+
 def serve_calls(connection: Connection, trace: int, subject: str, load) -> None:
-    """Loop of the reward's process: load, then answer (name, arguments, limit) until the other side hangs up.
+    """Loop of the process: load, then answer (name, arguments, limit) until the other side hangs up.
 
     Args:
         load: returns (description for the other side, function that answers a name and arguments).
     """
-    sys.dont_write_bytecode = True  # no __pycache__ beside the reward file
+    sys.dont_write_bytecode = True  # no __pycache__ beside the user's file
     try:
         description, answer = load()
     except UserError as error:
@@ -140,41 +130,33 @@ def serve_calls(connection: Connection, trace: int, subject: str, load) -> None:
         connection.send(reply)
 
 
-def load_functions(specs: list[str], limits: tuple) -> tuple:
-    """`load` of serve_calls for rewards."""
-    files, parts = [file_of(spec) for spec in specs], load_parts(specs)
+class OwnProcess:
+    """A process in which the user's code runs.
 
-    def answer(name: str, arguments: dict) -> dict:
-        return call_once(parts[name][0], arguments, files, CallLimits(*limits))
+    Args:
+        kind: rewards or environment, as `serve` knows them.
+        loaded: keyword arguments of the kind's loading function.
+        files: the user's files, in which faults are looked for.
+    """
 
-    return [describe(name, *part) for name, part in parts.items()], answer
-
-
-class RewardProcess:
-    """The process in which rewards run: a hang or crash costs one call, and the next starts a new one."""
-
-    kind = "rewards"
-
-    def __init__(self, specs: list[str], timeout_s: float, limits: CallLimits | None = None):
-        limits = limits or CallLimits()
-        self.label, self.files = f"reward {', '.join(specs)}", [file_of(spec) for spec in specs]
-        self.loaded = {"specs": specs, "limits": (limits.timeout, limits.concurrency, limits.retries)}
-        self.timeout_s, self.process, self.trace = timeout_s, None, tempfile.TemporaryFile()
-        self.functions = self.start()
+    def __init__(self, kind: str, subject: str, loaded: dict, files: list[str], timeout_s: float):
+        self.kind, self.subject, self.loaded, self.files, self.timeout_s = kind, subject, loaded, files, timeout_s
+        self.process, self.trace = None, tempfile.TemporaryFile()
+        self.about = self.start()
 
     def start(self):
         """Start the process and return what it says of what it has loaded."""
         self.connection, theirs = Pipe()
         inherited = [theirs.fileno(), self.trace.fileno()]
         command = [sys.executable, str(Path(__file__).resolve()), "--serve", str(inherited[0])]
-        # what a reward prints goes to stderr; an own session, so that its children can be ended with it
+        # what the user's code prints goes to stderr; an own session, so that its children can be ended with it
         keep = {"stdin": subprocess.DEVNULL, "stdout": 2, "pass_fds": inherited, "start_new_session": True}
         self.process = subprocess.Popen(command, **keep)
         theirs.close()
-        self.connection.send((self.kind, inherited[1], self.label, self.loaded))
+        self.connection.send((self.kind, inherited[1], self.subject, self.loaded))
         answer = self.receive(LOAD_LIMIT_S)
         if answer is None:
-            answer = f"got {self.label}: importing it {self.end()}; expected an import that returns"
+            answer = f"got {self.subject}: importing it {self.end()}; expected an import that returns"
         if isinstance(answer, str):
             self.__exit__()
             raise UserError(answer)
@@ -193,7 +175,7 @@ class RewardProcess:
             return None
 
     def call(self, name: str, arguments: dict, limit_s: float = 0.0) -> dict:
-        """One call of a function; {"hung": why} past the time limit, {"died": why} if the process ended."""
+        """One call; {"hung": why} past the time limit, {"died": why} if the process ended."""
         limit_s = limit_s or self.timeout_s
         if self.process is None:
             self.start()
@@ -206,16 +188,11 @@ class RewardProcess:
         seconds, how = time.perf_counter() - started, self.end()
         if seconds < limit_s:
             return {"died": how, "seconds": seconds}
-        where = own_frame(self.stuck_at(), self.files)
-        return {"hung": f"took more than {limit_s:g} s", "where": where, "seconds": seconds}
-
-    def stuck_at(self) -> list[tuple]:
-        """(file, line, function) of the frames that the process dumped when it hung, innermost first."""
-        self.trace.seek(0)
-        text = self.trace.read().decode(errors="replace")
+        self.trace.seek(0)  # the frames that it dumped, innermost first
+        frames = re.findall(r'File "(.*?)", line (\d+) in (.*)', self.trace.read().decode(errors="replace"))
         self.trace.seek(0)
         self.trace.truncate()
-        return re.findall(r'File "(.*?)", line (\d+) in (.*)', text)
+        return {"hung": f"took more than {limit_s:g} s", "where": own_frame(frames, self.files), "seconds": seconds}
 
     def end(self) -> str:
         """End the process and its children, and say how it ended."""
@@ -235,6 +212,13 @@ class RewardProcess:
     def __exit__(self, *_):
         self.end()
         self.trace.close()
+
+
+def reward_process(args, rows: list[dict]) -> OwnProcess:
+    """The process of the rewards, which need the columns of these rows."""
+    row = {"prompt": rows[0]["prompt"], "columns": {name: value for r in rows for name, value in r["columns"].items()}}
+    files, subject = [file_of(spec) for spec in args.reward], f"reward {', '.join(args.reward)}"
+    return OwnProcess("rewards", subject, {"specs": args.reward, "row": row}, files, args.timeout_s)
 
 
 def file_of(spec: str) -> str:

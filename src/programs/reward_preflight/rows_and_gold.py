@@ -1,10 +1,12 @@
-"""Rows, and the reference completion of each."""
+"""Rows of the data, and the reference completion of each."""
 
 import json
+import random
 import re
 
 from parts.data.answer_marks import hash_mark
-from parts.data.rows import check_prompt
+from parts.data.question_parts import warn_unread
+from parts.data.rows import check_prompt, read_rows
 from parts.foundation.messages import need
 from parts.rewards.schema_examples import example_of
 from parts.rewards.user_code import user_text
@@ -70,6 +72,22 @@ def make_row(raw: dict, where: str, number: int, args) -> dict:
             row["answer"], row["reasoning"] = marked or (text.strip(), "")
             break
     return row
+
+
+def load_rows(args, count: int) -> list[dict]:
+    """`count` rows of --data, drawn with the seed and in their order; all for 0."""
+    raw = read_rows(args.data)
+    need(raw, f"got data {args.data!r} without rows; expected at least one")
+    rows = [make_row(row, f"{args.data}, row {i}", i, args) for i, row in enumerate(raw, 1)]
+    warn_unread(args.data, [(row, row[args.prompt_column]) for row in raw])
+    return pick(rows, count, args.seed)
+
+
+def pick(rows: list[dict], count: int, seed: int) -> list[dict]:
+    """`count` rows drawn with a seed, in their order; all for 0."""
+    if not 0 < count < len(rows):
+        return rows
+    return [rows[i] for i in sorted(random.Random(seed).sample(range(len(rows)), count))]
 
 
 def fill(template: str, values: dict) -> str:

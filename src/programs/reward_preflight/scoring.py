@@ -1,12 +1,57 @@
-"""Scores of completions, graded."""
+"""Scores of completions, graded, and what was found."""
 
 import math
 from collections import Counter
 from dataclasses import dataclass, field
 
 from parts.rewards.user_code import reward_arguments
-from programs.reward_preflight.reward_process import RewardProcess
-from programs.reward_preflight.thresholds import BATCH, GIVE_UP, KINDS, TOKEN_CHARACTERS
+from programs.reward_preflight.reward_process import OwnProcess
+
+KINDS = ("raised", "hung", "died", "malformed", "not_finite")  # how a call fails
+GIVE_UP = 3  # calls over the time limit, or dead processes, after which a function is not called again
+BATCH = 64  # completions per call
+TOKEN_CHARACTERS = 4  # characters that stand for a token
+PAYING_ROWS = 0.05  # share of a probe's rows that may be paid more than allowed, each a warning
+
+
+class Findings:
+    """What was found; of each check three are kept, the others counted."""
+
+    def __init__(self):
+        self.kept, self.counts = [], Counter()
+
+    def add(self, check: str, message: str, failed: bool, advice: str, extra: dict | None = None) -> None:
+        """Add a finding, which fails or warns."""
+        self.counts[check] += 1
+        entry = {"severity": "fail" if failed else "warning", "check": check, "message": message, "try": advice}
+        if self.counts[check] <= 3:
+            self.kept.append(entry | (extra or {}))
+
+    def verdict(self) -> dict:
+        """The end of a report: failures come first, and without them all is ready."""
+        self.kept.sort(key=lambda finding: finding["severity"] != "fail")
+        more = {check: count - 3 for check, count in self.counts.items() if count > 3}
+        ready = all(finding["severity"] != "fail" for finding in self.kept)
+        return {"findings": self.kept, "more_findings": more, "ready": ready}
+
+
+def payment_status(find, line: dict, shares: list[tuple[float, object]], noun: str, advice: str) -> str:
+    """Status of a probe or policy, with findings about what is paid more than it may be.
+
+    Args:
+        find: `find(check, message, evidence, failed, advice)` adds a finding.
+        line: its name, what it says, the mean share of gold that it is paid and the share that is allowed.
+        shares: (share of gold, evidence) of its rows.
+    """
+    allowed, summary = line["allowed"], line["what"]
+    paying = sorted((pair for pair in shares if pair[0] > allowed + 1e-6), key=lambda pair: -pair[0])
+    failed = bool(paying) and (line["share"] > allowed + 1e-6 or len(paying) > PAYING_ROWS * len(shares))
+    for share, evidence in paying[:3]:
+        paid = f"pays {share:.0%} of gold's {noun}, {allowed:.0%} allowed"
+        allow = f"--allow {line['name']}={math.ceil(100 * share) / 100:g}"
+        text = f"{paid}, for: {summary[0].lower()}{summary[1:-1]}"
+        find(line["name"], text, evidence, failed, f"{advice}, or {allow} if it is meant")
+    return "FAIL" if failed else "warning" if paying else "pass"
 
 
 def excerpt(text: str, width: int = 100) -> str:
@@ -28,11 +73,11 @@ class Graded:
 class Grader:
     """Scores completions with every function, in batches; a batch that fails is scored one completion at a time."""
 
-    def __init__(self, process: RewardProcess, seen=lambda *_: None):
+    def __init__(self, process: OwnProcess, seen=lambda *_: None):
         self.process, self.seen = process, seen  # seen(kind, function, message, graded) is told of each problem
-        self.weights = {f["name"]: f["weight"] for f in process.functions}
+        self.weights = {f["name"]: f["weight"] for f in process.about}
         self.tallies = {name: Counter() for name in self.weights}  # calls, completions, none and the kinds of KINDS
-        self.first_s, self.singly = {}, set()  # singly: functions for which a batch took longer than the limit
+        self.singly = set()  # functions for which a batch took longer than the limit
 
     def grade(self, pairs: list[tuple[dict, str]], alone: bool = False) -> list[Graded]:
         """Score (row, completion) pairs with every function."""
@@ -53,8 +98,6 @@ class Grader:
         texts = [graded.text for graded in piece]
         ids = [list(range(1, 1 + math.ceil(len(text) / TOKEN_CHARACTERS))) for text in texts]
         reply = self.process.call(name, reward_arguments([graded.row for graded in piece], texts, ids))
-        tally["calls"] += 1
-        self.first_s.setdefault(name, reply["seconds"])
         if reply.get("changed"):
             self.count("changed", name, "changes its inputs", piece[0])
         if "values" in reply:

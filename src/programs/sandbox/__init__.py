@@ -7,10 +7,10 @@
     caller ── socket ── fork server ── fork ──> program   (model code; gets arguments and stdin, nothing else)
         └──── socket ───────────────── fork ──> judge     (test code; calls the program, compares by itself)
 
-A program's results come back as plain data (JSON with tags; no pickle, no objects of the program) and are compared in
-the caller, or, for tests written in Python and for results above 64 KiB, in a judge, which is confined and ended in
-time like a program: expected values are never in the program's process, and the caller's work is in proportion to the
-tests. The fork server is warm, clean and single-threaded: a program costs a fork and not the start of an interpreter.
+A program's results are plain data (JSON with tags; no pickle, no objects of the program). A judge, which is confined
+and ended in time like a program, compares them. For calls whose results are below 64 KiB the caller does so itself, by
+the same code. Expected values are never in the program's process. The fork server is warm, clean and single-threaded: a
+program costs a fork and not the start of an interpreter.
 
 Layers, each used where the kernel offers it; `sandbox_report()` names them, after trying them on a process:
 another user (as root) · network, pid, mount and ipc namespaces with a read-only root of Python's own files · Landlock ·
@@ -18,7 +18,8 @@ seccomp (x86-64: a list of what is allowed; no sockets, no new processes, no sig
 environment · a private scratch folder · capped output · wall clock, the whole process tree killed.
 
 Deliberately left out: languages other than Python; programs that need processes of their own (`subprocess`,
-`multiprocessing`) or the network: both are refused; bubblewrap, whose work the namespaces do at a sixth of the time.
+`multiprocessing`) or the network: both are refused; tests that run beside the program, which could then forge the
+verdict; bubblewrap, whose work the namespaces do at a sixth of the time.
 
     python scripts/sandbox.py --report
     python scripts/sandbox.py --code program.py --tests tests.py --entry_point solve
@@ -27,18 +28,15 @@ Deliberately left out: languages other than Python; programs that need processes
 """
 
 ROOMS = (
-    "errors",
     "limits",
     "values",
     "kernel",
-    "verdicts",
-    "judge_objects",
+    "tests_in_python",
     "judge",
     "child",
     "server",
-    "endpoint",
     "process",
-    "python_tests",
+    "forms_of_tests",
     "answers",
     "run_code",
     "command",

@@ -9,8 +9,8 @@ import warnings
 from dataclasses import dataclass
 
 from parts.rewards.stated_answers import visible
-from programs.sandbox.judge_objects import FromProgram
-from programs.sandbox.python_tests import loaded_tests
+from programs.sandbox.forms_of_tests import loaded_tests
+from programs.sandbox.tests_in_python import FromProgram
 
 MAX_PARSED = 100_000  # characters of a source that the caller parses, in some tenths of a second
 FENCE = re.compile(r"([ \t]*+(?:(?:[-*+]|\d{1,9}[.)])[ \t]*+)?+)(.*?)(?<![`~])(`{3,}+|~{3,}+)[ \t]*([^`~]*)")

@@ -1,9 +1,9 @@
 """Inside a forked process."""
 
 import atexit
+import contextlib
 import fcntl
 import importlib
-import importlib.util
 import os
 import resource
 import signal
@@ -13,9 +13,7 @@ import sys
 import threading
 import types
 
-from programs.sandbox.errors import Died
-from programs.sandbox.judge import load_program, run_judge
-from programs.sandbox.judge_objects import awaited
+from programs.sandbox.judge import awaited, run_judge
 from programs.sandbox.kernel import (
     PR_SET_DUMPABLE,
     PR_SET_NO_NEW_PRIVS,
@@ -25,7 +23,7 @@ from programs.sandbox.kernel import (
     landlock_rules,
     prctl,
 )
-from programs.sandbox.limits import LINUX
+from programs.sandbox.limits import LINUX, Died
 from programs.sandbox.values import decode, encode, receive_frame, send_frame
 
 
@@ -112,8 +110,8 @@ def try_out(channel: socket.socket) -> None:
         channel,
         {
             "network": can(lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b"", ("127.0.0.1", 9))),
-            "foreign_files": can(lambda: open("/etc/passwd")),
-            "new_processes": can(start_process),
+            "files": can(lambda: open("/etc/passwd")),
+            "processes": can(start_process),
         },
     )
 
@@ -153,26 +151,17 @@ def run_as_script(code: str) -> None:
 
 
 def answer_calls(channel: socket.socket, job: dict) -> None:
-    """Run a program as a module, then perform the calls that came with it, or that come until the caller is gone."""
+    """Run a program as a module, then perform what the judge asks for until it is gone."""
     namespace, kept = fresh_module("program").__dict__, []
 
     def keep(value) -> int:
         kept.append(value)
         return len(kept) - 1
 
-    def reply(nonce: str, action) -> None:
-        try:
-            answer = action()
-        except BaseException as error:
-            bases = [base.__name__ for base in type(error).__mro__ if base.__module__ == "builtins"]
-            answer = {"error": bases, "name": type(error).__name__, "message": str(error)[:500]}
-        send_frame(channel, {"nonce": nonce, **answer})
-
-    def load() -> dict:
-        load_program(job["code"], namespace)
+    def load(job: dict) -> dict:
+        with contextlib.suppress(EOFError, SystemExit):  # an example of its use that reads stdin or exits
+            exec(compile(job["code"], "program.py", "exec", dont_inherit=True), namespace)
         kinds = {}
-        if job["mode"] == "calls":
-            return {}
         for name, value in list(namespace.items()):
             module = isinstance(value, types.ModuleType)
             kinds[name] = f"module {value.__name__}" if module else "callable" if callable(value) else "value"
@@ -181,21 +170,24 @@ def answer_calls(channel: socket.socket, job: dict) -> None:
     def perform(call: dict) -> dict:
         args = [decode(item, lambda i, _: kept[i]) for item in call["args"]]
         kwargs = {name: decode(item, lambda i, _: kept[i]) for name, item in call["kwargs"].items()}
-        value = operate(call, find(call["target"], namespace, kept), args, kwargs)
+        value = operate(call["op"], find(call["target"], namespace, kept), args, kwargs)
         answer = {"value": encode(value, keep if call["objects"] else None)}
         if call["objects"] and any(isinstance(item, list | dict | set) for item in args):
             answer["args"] = [encode(item, keep) for item in args]
         return answer
 
-    reply(job["nonce"], load)
-    for call in job.get("calls", ()):
-        reply(call["nonce"], lambda call=call: perform(call))
-    while job["mode"] == "module":
+    action = load
+    while True:
         try:
-            call = receive_frame(channel)
+            answer = action(job)
+        except BaseException as error:
+            bases = [base.__name__ for base in type(error).__mro__ if base.__module__ == "builtins"]
+            answer = {"error": bases, "name": type(error).__name__, "message": str(error)[:500]}
+        send_frame(channel, {"nonce": job["nonce"], **answer})
+        try:
+            action, job = perform, receive_frame(channel)
         except (Died, OSError):
             os._exit(0)
-        reply(call["nonce"], lambda call=call: perform(call))
 
 
 def find(target, namespace: dict, kept: list):
@@ -217,7 +209,7 @@ def next_of(iterator) -> list:
         return []
 
 
-def operate(call: dict, value, args: list, kwargs: dict):
+def operate(operation: str, value, args: list, kwargs: dict):
     """Perform one operation of the judge on a value."""
     operations = {
         "call": lambda: value(*args, **kwargs),
@@ -233,4 +225,4 @@ def operate(call: dict, value, args: list, kwargs: dict):
         "put": lambda: value.__setitem__(*args),
         **{kind.__name__: lambda kind=kind: kind(value) for kind in (len, str, repr, bool, int, float)},
     }
-    return operations[call["op"]]()
+    return operations[operation]()

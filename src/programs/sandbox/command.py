@@ -6,7 +6,7 @@ import os
 import sys
 from dataclasses import asdict
 
-from programs.sandbox.errors import BadTests, SandboxError
+from programs.sandbox.limits import BadTests, SandboxError
 from programs.sandbox.process import sandbox_report
 from programs.sandbox.run_code import run_many
 from programs.sandbox.server import serve
@@ -19,33 +19,24 @@ def read_programs(path: str) -> list[dict]:
     rows = []
     with (gzip.open if path.endswith(".gz") else open)(path, "rt", encoding="utf-8") as file:
         for number, line in enumerate(file, 1):
-            if not line.strip():
-                continue
             try:
-                rows.append(dict(json.loads(line)))
+                rows += [dict(json.loads(line))] if line.strip() else []
             except (ValueError, TypeError, RecursionError) as error:
                 raise BadTests(f"{path}, line {number}: {error}; expected a JSON object") from None
     return rows
 
 
-def names_of(args: argparse.Namespace, number: int, row: dict) -> dict:
-    """How the verdict of a row of --data names it: by its number, from 1 on, and its column id or task_id."""
-    return ({"row": number} | {name: row[name] for name in ("id", "task_id") if name in row}) if args.data else {}
-
-
 def jobs_of(args: argparse.Namespace, rows: list[dict]) -> list[dict]:
     """The arguments of run_code for each program named on the command line."""
-    shared = {name: getattr(args, name) for name in ("timeout_s", "memory_mb", "output_mb", "strict", "endpoint")}
+    shared = {name: getattr(args, name) for name in ("timeout_s", "memory_mb", "output_mb", "strict")}
     if args.code:
         with open(args.code, encoding="utf-8") as code, open(args.tests, encoding="utf-8") as tests:
             text = tests.read()
             job = {"code": code.read(), "tests": json.loads(text) if args.tests.endswith(".json") else text}
         return [{**job, "entry_point": args.entry_point, **shared}]
-    jobs = []
+    jobs, wanted = [], [*args.code_columns, args.tests_column, *([args.setup_column] if args.setup_column else [])]
     for number, row in enumerate(rows, 1):
-        wanted = [*args.code_columns, args.tests_column, *([args.setup_column] if args.setup_column else [])]
-        missing = [name for name in wanted if name not in row]
-        if missing:
+        if missing := [name for name in wanted if name not in row]:
             what = f"{args.data}, row {number}: got the columns {', '.join(row)}"
             raise BadTests(f"{what}; expected {', '.join(missing)} too")
         code = "".join(str(row[name]) for name in args.code_columns)
@@ -78,44 +69,51 @@ def command_flags() -> argparse.ArgumentParser:
     parser.add_argument("--memory_mb", type=int, default=512, help="MiB of memory a program may add (default: 512)")
     parser.add_argument("--output_mb", type=int, default=8, help="MiB of a result, or printed by a run (default: 8)")
     parser.add_argument("--strict", action="store_true", help="refuse to run without network and file isolation")
-    parser.add_argument("--endpoint", help="URL of a SandboxFusion service to run the programs")
     parser.add_argument("--workers", type=int, help="programs side by side (default: one per core)")
+    parser.add_argument("--endpoint", help=argparse.SUPPRESS)
     return parser
 
 
-def print_lines(lines: list[str]) -> int:
-    """Print on stdout; 0, also where its reader has gone, as `| head` has."""
+def print_lines(lines: list[str]) -> None:
+    """Print on stdout, whose reader may be gone, as `| head` is."""
     try:
         print("\n".join(lines), flush=True)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return 0
+
+
+def run_command(args: argparse.Namespace) -> int:
+    """Print the report, or the verdicts of the programs; return the exit code."""
+    if args.endpoint:
+        raise BadTests("got --endpoint, which was removed; try verl's reward.sandbox_fusion.url for a service")
+    if args.report:
+        print_lines([json.dumps(sandbox_report(), indent=2)])
+        return 0
+    if bool(args.code) == bool(args.data) or bool(args.code) != bool(args.tests):
+        raise BadTests("got neither or too much; expected --report, or --code with --tests, or --data")
+    rows, lines = read_programs(args.data) if args.data else [{}], []
+    verdicts = run_many(jobs_of(args, rows), args.workers)
+    for number, (row, verdict) in enumerate(zip(rows, verdicts, strict=True), 1):
+        named = {"row": number, **{name: row[name] for name in ("id", "task_id") if name in row}} if args.data else {}
+        lines.append(json.dumps({**named, "all_passed": verdict.all_passed, **asdict(verdict)}))
+    print_lines(lines)
+    passed = sum(verdict.all_passed for verdict in verdicts)
+    print(f"{passed} of {len(verdicts)} programs passed all their tests", file=sys.stderr)
+    return int(passed < len(verdicts))
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     argv = sys.argv[1:] if argv is None else argv
     argv = ["--" + arg[2:].replace("-", "_") if arg.startswith("--") and "=" not in arg else arg for arg in argv]
-    args = command_flags().parse_args(argv)
     try:
-        if args.report:
-            return print_lines([json.dumps(sandbox_report(), indent=2)])
-        if bool(args.code) == bool(args.data) or bool(args.code) != bool(args.tests):
-            raise BadTests("got neither or too much; expected --report, or --code with --tests, or --data")
-        rows = read_programs(args.data) if args.data else [{}]
-        verdicts = run_many(jobs_of(args, rows), args.workers)
+        return run_command(command_flags().parse_args(argv))
     except (BadTests, OSError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except SandboxError as error:
         print(f"error: {error}", file=sys.stderr)
         return 3
-    pairs = enumerate(zip(rows, verdicts, strict=True), 1)
-    lines = [names_of(args, n, row) | {"all_passed": v.all_passed} | asdict(v) for n, (row, v) in pairs]
-    print_lines([json.dumps(line) for line in lines])
-    passed = sum(verdict.all_passed for verdict in verdicts)
-    print(f"{passed} of {len(verdicts)} programs passed all their tests", file=sys.stderr)
-    return int(passed < len(verdicts))
 
 
 if __name__ == "__main__":

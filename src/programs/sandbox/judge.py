@@ -1,54 +1,152 @@
-"""The judge of Python tests."""
+"""The judge: calls the program, which is in a process of its own, and compares what comes back."""
 
 import ast
 import builtins
 import contextlib
 import importlib
-import importlib.util
 import inspect
+import operator
 import os
 import socket
 import sys
 import time
 import types
 
-from programs.sandbox.errors import Died
-from programs.sandbox.judge_objects import (
+from programs.sandbox.limits import Died
+from programs.sandbox.tests_in_python import (
     STANDARD,
     CountAsserts,
-    Ended,
     FromProgram,
-    ProgramError,
-    RemoteCoroutine,
-    RemoteObject,
-    Unsafe,
-    awaited,
+    calls_in,
     iterated_names,
     judging_names,
     looks_at_output,
     names_in,
     wraps_a_call,
 )
-from programs.sandbox.values import (
-    compare,
-    decode,
-    encode,
-    error_text,
-    read_message,
-    receive_exactly,
-    receive_frame,
-    send_frame,
-)
+from programs.sandbox.values import INVALID, compare, decode, encode, error_text, receive_frame, send_frame
 
 
-def load_program(code: str, namespace: dict) -> None:
-    """Run a program as a module; an example of its use that reads stdin or exits takes back nothing it has defined."""
-    with contextlib.suppress(EOFError, SystemExit):
-        exec(compile(code, "program.py", "exec", dont_inherit=True), namespace)
+class Ended(BaseException):
+    """The program ended or hung: no test can go on. Not an Exception, so that tests do not catch it."""
+
+
+class ProgramError(Exception):
+    """The program raised an exception of its own making."""
+
+
+class Unsafe(Exception):
+    """A test asks the program for the verdict."""
+
+
+def awaited(coroutine):
+    """What a coroutine comes to."""
+    import asyncio
+
+    return asyncio.run(coroutine)
+
+
+def converted(kind: type):
+    """A method that asks for a plain version of a program's object and holds it to its type."""
+
+    def convert(self):
+        value = self._judge.ask(kind.__name__, self._target)
+        if type(value) is not kind:
+            raise TypeError(f"got {type(value).__name__}; expected {kind.__name__}")
+        return value
+
+    return convert
+
+
+class RemoteObject:
+    """A function, class or object of the program, seen from the judge; results that are plain data come as such.
+
+    `==` and `in` never ask it. A test that calls methods of an object does: what they return is the program's word.
+    """
+
+    def __init__(self, judge, target):
+        self.__dict__.update(_judge=judge, _target=target)
+
+    def __call__(self, *args, **kwargs):
+        return self._judge.ask("call", self._target, args, kwargs)
+
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self._judge.ask("attribute", self._target, (name,))
+
+    def __iter__(self):
+        return iter(self._judge.ask("list", self._target))
+
+    def __next__(self):
+        found = self._judge.ask("next", self._target)  # a list of one, empty at the end
+        if type(found) is not list or len(found) != 1:
+            raise StopIteration
+        return found[0]
+
+    def __enter__(self):
+        return self._judge.ask("enter", self._target)
+
+    def __exit__(self, *error):
+        self._judge.ask("exit", self._target)  # without the error, which only the tests may catch
+
+    def __getitem__(self, key):
+        return self._judge.ask("item", self._target, (key,))
+
+    def __eq__(self, other):
+        self._judge.unfit |= isinstance(other, RemoteObject)
+        raise Unsafe("compares an object of the program, which could decide that by itself; try comparing plain data")
+
+    __hash__ = object.__hash__
+
+    def __setattr__(self, name, value):
+        self._judge.ask("set", self._target, (name, value))
+
+    def __setitem__(self, key, value):
+        self._judge.ask("put", self._target, (key, value))
+
+    def __len__(self):
+        try:  # list() asks for it, and takes TypeError for an answer
+            return operator.index(self._judge.ask("len", self._target))
+        except Exception as error:
+            raise TypeError(str(error)) from None
+
+    def __repr__(self):
+        return self._judge.ask("repr", self._target)
+
+    __str__, __bool__, __int__, __float__ = map(converted, (str, bool, int, float))
+
+
+class RemoteCoroutine(RemoteObject):
+    """A coroutine of the program, which runs to its end there as soon as it is awaited here."""
+
+    def __await__(self):
+        return self._judge.ask("await", self._target)
+        yield  # which makes this a generator
+
+    def send(self, value):
+        """What `asyncio.run` and tasks call: the result, as a coroutine gives it."""
+        raise StopIteration(self._judge.ask("await", self._target))
+
+    def __next__(self):
+        return self.send(None)
+
+    def throw(self, *error):
+        """A coroutine that is cancelled before it began."""
+        raise error[-1] if isinstance(error[-1], BaseException) else error[0]
+
+    def close(self):
+        """Nothing is left to close."""
 
 
 class Judge:
-    """Runs test code; calls to the program go to its own process, and what comes back is compared here."""
+    """Runs tests; calls go to the program's own process, and what comes back is compared here.
+
+    Attributes:
+        unfit: the tests compare two objects of the program, pass functions to it, or look at what it prints.
+        trusted: False where the program's constants or functions judge a result.
+        ended: why no test could go on.
+    """
 
     def __init__(self, program: socket.socket, job: dict):
         self.program, self.job = program, job
@@ -76,32 +174,43 @@ class Judge:
         """Count a test that raised."""
         self.record(line, False, f"{type(error).__name__}: {error}")
 
+    def end(self, why: str):
+        """No test can go on."""
+        self.ended = self.ended or why
+        raise Ended(why)
+
     def exchange(self, message: dict) -> dict:
         """Send a request under a fresh secret and return the answer that carries it."""
         if self.ended:
-            raise Ended(self.ended)
+            self.end(self.ended)
         nonce = os.urandom(12).hex()
         try:
             self.program.settimeout(self.job["timeout_s"])
             send_frame(self.program, {"nonce": nonce, **message})
-            answer = receive_frame(self.program, time.monotonic() + self.job["timeout_s"], self.job["result_bytes"])
-            if answer.get("nonce") != nonce:
-                raise Died("the process sent no valid message")
+            deadline = min(time.monotonic() + self.job["timeout_s"], self.job["deadline"])
+            answer = receive_frame(self.program, deadline, self.job["result_bytes"])
         except TimeoutError:
-            self.ended = "timeout"
+            self.end("timeout")
         except (Died, OSError) as error:
-            self.ended = str(error)
-        if self.ended:
-            raise Ended(self.ended)
-        if "error" in answer:
-            self.raise_same(answer)
+            self.end(str(error))
+        if answer.get("nonce") != nonce:
+            self.end(INVALID)
         return answer
+
+    def load(self) -> dict:
+        """Run the program as a module; returns the kinds of its names."""
+        answer = self.exchange({"mode": "module", "code": self.job["code"]})
+        if "error" in answer:
+            self.end(error_text(answer))
+        return answer["names"] if isinstance(answer.get("names"), dict) else {}
 
     def ask(self, op: str, target, args=(), kwargs=None):
         """Have the program's process perform an operation; changed lists, dicts and sets are changed here too."""
         message = {"op": op, "target": target, "objects": True, "args": [encode(item, self.number_of) for item in args]}
         message["kwargs"] = {name: encode(item, self.number_of) for name, item in (kwargs or {}).items()}
         answer = self.exchange(message)
+        if "error" in answer:
+            self.raise_same(answer)
         for item, data in zip(args, answer.get("args", ()), strict=False):
             if isinstance(item, list | dict | set):
                 new = decode(data, self.refer)
@@ -136,32 +245,34 @@ class Judge:
                 raise error
         raise ProgramError(error_text(answer))
 
-    def run(self) -> None:
+    def run_calls(self) -> None:
+        """Call the program's functions and compare each result with the value that is expected."""
+        self.load()
+        for number, (name, args, kwargs, expected, mode) in enumerate(self.job["cases"]):
+            call = {"op": "call", "target": name, "args": args, "kwargs": kwargs, "objects": False}
+            detail = compare(self.exchange(call), decode(expected), mode)
+            self.record(number, not detail, detail)
+
+    def run_source(self) -> None:
         """Load the program, then run the tests, each piece of source by itself."""
-        entry = self.job["entry_point"]
+        entry, imports = self.job["entry_point"], FromProgram()
         namespace = {"__name__": "tests", "__Exception__": Exception}
         namespace.update(__check__=self.check, __require__=self.require, __fail__=self.fail)
-        imports = FromProgram()
-        trees = [imports.visit(ast.parse(source, "tests.py")) for source in self.job["tests"]]
-        if self.job["isolate"]:
-            self.unfit = looks_at_output(trees)
-            exec(compile(self.job["setup"], "setup.py", "exec", dont_inherit=True), namespace)
-            names = self.exchange({"mode": "module", "code": self.job["code"]}).get("names", {})
-            self.offer(names, namespace, trees)
-            defined = {name for name, kind in names.items() if not str(kind).startswith("module ")}
-        else:
-            exec(compile(self.job["setup"], "setup.py", "exec", dont_inherit=True), namespace)
-            before = dict(namespace)
-            load_program(self.job["code"], namespace)
-            defined = {name for name, value in namespace.items() if before.get(name) is not value}
+        trees = [imports.visit(ast.parse(source, "tests.py")) for source in self.job["cases"]]
+        whole = ast.Module([statement for tree in trees for statement in tree.body], [])
+        self.unfit = looks_at_output(whole)
+        exec(compile(self.job["setup"], "setup.py", "exec", dont_inherit=True), namespace)
+        names = self.load()
+        self.offer(names, namespace, whole)
         if entry:
-            candidate = RemoteObject(self, entry) if self.job["isolate"] else namespace[entry]
+            candidate = RemoteObject(self, entry)
             namespace.update({entry: candidate, "candidate": candidate})
         for tree in trees:
             code = compile(CountAsserts().visit(tree), "tests.py", "exec", dont_inherit=True)
             self.attempt(lambda code=code: exec(code, namespace))
-        self.run_functions(namespace, trees)
-        if not defined & (names_in(*trees) | ({entry, "Solution"} if entry else set())):
+        self.run_functions(namespace, whole)
+        defined = {name for name, kind in names.items() if not str(kind).startswith("module ")}
+        if not defined & (names_in(whole) | ({entry, "Solution"} if entry else set())):
             self.passed = 0
             for result in self.results:
                 result.update(passed=False, detail=result["detail"] or "the tests use nothing that the program defines")
@@ -173,25 +284,25 @@ class Judge:
         except Exception as error:
             self.fail(0, error)
 
-    def offer(self, names: dict, namespace: dict, trees: list) -> None:
+    def offer(self, names: dict, namespace: dict, tests: ast.AST) -> None:
         """Put the program's names that the tests use into their namespace, but not for what judges a result."""
-        entry, used = self.job["entry_point"], names_in(*trees)
+        entry, used = self.job["entry_point"], names_in(tests)
         functions = {name for name, kind in names.items() if kind == "callable"} & used - namespace.keys()
         program = functions | ({entry, "candidate"} if entry else set())
-        judging = judging_names(trees, (functions | STANDARD.keys() & used) - namespace.keys(), program)
+        judging = judging_names(tests, (functions | STANDARD.keys() & used) - namespace.keys(), program)
         for name in judging - {entry}:  # isclose(f(1), 2): what judges a result must not be the program's
             if name in STANDARD:
                 namespace[name] = getattr(importlib.import_module(STANDARD[name]), name)
-        wrapping = {name for name in functions - STANDARD.keys() - {entry} if wraps_a_call(trees, name, program)}
+        wrapping = {name for name in functions - STANDARD.keys() - {entry} if wraps_a_call(tests, name, program)}
         self.trusted &= not wrapping - vars(builtins).keys()
         tested = functions & vars(builtins).keys()
         if entry or functions - vars(builtins).keys() - STANDARD.keys():
             tested = set()  # the tests are about another function
         elif len(tested) > 1:
             self.trusted = False  # which of them judge the others is a guess
-            tested = (tested - iterated_names(trees)) or tested
-            tested = (tested - judging_names(trees, tested, tested)) or tested
-        bases = (node.value for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Attribute))
+            tested = (tested - iterated_names(tests)) or tested
+            tested = (tested - judging_names(tests, tested, tested)) or tested
+        bases = (node.value for node in ast.walk(tests) if isinstance(node, ast.Attribute))
         dotted = {node.id for node in bases if isinstance(node, ast.Name)}
         for name in used - namespace.keys() - (vars(builtins).keys() - tested):
             kind = str(names.get(name))
@@ -208,10 +319,9 @@ class Judge:
             else:
                 namespace[name] = RemoteObject(self, name)
 
-    def run_functions(self, namespace: dict, trees: list) -> None:
+    def run_functions(self, namespace: dict, tests: ast.AST) -> None:
         """Call `check(candidate)` unless the tests do, each `test…()`, and the methods of each unittest.TestCase."""
-        calls = (node.func for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call))
-        called = {function.id for function in calls if isinstance(function, ast.Name)}
+        called = {call.func.id for call in calls_in(tests)}
         if "check" in namespace and "check" not in called and self.job["entry_point"]:
             self.attempt(lambda: namespace["check"](namespace["candidate"]))
         for name, value in list(namespace.items()):
@@ -232,35 +342,20 @@ class Judge:
         for i in range(result.testsRun):
             self.record(0, i >= len(bad), bad[i] if i < len(bad) else "")
 
+    def outcome(self, catch=BaseException) -> dict:
+        """Run the tests and say how they went; exceptions of a kind end them."""
+        try:
+            {"calls": self.run_calls, "python": self.run_source}[self.job["kind"]]()
+        except Ended:
+            pass
+        except catch as error:
+            self.ended = str(error) if isinstance(error, Died) else f"{type(error).__name__}: {error}"[:500]
+        parts = ("passed", "total", "results", "unfit", "trusted", "ended")
+        return {name: getattr(self, name) for name in parts}
 
-def judge_result(channel: socket.socket, job: dict) -> None:
-    """Compare one large result, which follows the job unread, with the value that is expected."""
-    data = receive_exactly(channel, job["size"], None)
-    try:
-        detail = compare(read_message(data, job["nonce"]), decode(job["expected"]), job["mode"])
-        send_frame(channel, {"detail": detail[:1000]})
-    except MemoryError:
-        send_frame(channel, {"end": "output limit: a result is too large"})
-    except Died as error:
-        send_frame(channel, {"end": str(error)})
 
-
-def run_judge(channel: socket.socket, program: socket.socket | None = None) -> None:
-    """Run the tests of one program and tell the caller what came of them."""
+def run_judge(channel: socket.socket, program: socket.socket) -> None:
+    """Run the tests of one program and tell the caller the outcome."""
     sys.set_int_max_str_digits(0)  # tests may hold numbers of any length; this process is ended in time anyway
-    job = receive_frame(channel)
-    if "size" in job:
-        judge_result(channel, job)
-        os._exit(0)
-    judge = Judge(program, job)
-    problem = ""
-    try:
-        judge.run()
-    except Ended:
-        pass
-    except BaseException as error:
-        problem = f"{type(error).__name__}: {error}"[:500]
-    answer = {"passed": judge.passed, "total": judge.total, "results": judge.results, "unfit": judge.unfit}
-    answer["trusted"] = judge.trusted
-    send_frame(channel, {**answer, "ended": judge.ended, "problem": problem})
+    send_frame(channel, Judge(program, receive_frame(channel)).outcome())
     os._exit(0)

@@ -13,8 +13,7 @@ import threading
 import time
 import warnings
 
-from programs.sandbox.errors import Died, SandboxError, ServerGone
-from programs.sandbox.limits import LAYERS, LINUX
+from programs.sandbox.limits import LAYERS, LINUX, Died, SandboxError, ServerGone
 from programs.sandbox.values import receive_frame, send_frame
 
 
@@ -25,7 +24,7 @@ class Process:
         self.sandbox, self.job, self.channel, self.status, self.report = sandbox, job, channel, status, None
 
     def wait(self, deadline: float) -> dict | None:
-        """Wait until it has ended and return {"status", "rss_kb"}; None at the deadline."""
+        """Wait until it has ended and return {"status", "problem"}; None at the deadline."""
         if self.report:
             return self.report
         poll = select.poll()
@@ -58,15 +57,13 @@ class Sandbox:
 
     Args:
         disable: names of layers (see LAYERS) to leave out, for tests and measurements.
-        site_packages: whether programs may import what is installed beside this Python.
     """
 
-    def __init__(self, disable=(), site_packages: bool = True):
+    def __init__(self, disable=()):
         unknown = set(disable) - set(LAYERS)
         if unknown:
             raise ValueError(f"got layers {sorted(unknown)}; expected some of {', '.join(LAYERS)}")
-        self.disable, self.site_packages = list(disable), site_packages
-        self.lock, self.count, self.server = threading.Lock(), 0, None
+        self.disable, self.lock, self.count, self.server = list(disable), threading.Lock(), 0, None
 
     def start(self) -> None:
         """Start the server; it ends when this process does."""
@@ -80,7 +77,6 @@ class Sandbox:
         environment = {"PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"}  # sets print alike in every run
         self.server = subprocess.Popen(command, pass_fds=[theirs.fileno()], env=environment, stdin=subprocess.DEVNULL)
         theirs.close()
-        packages = packages if self.site_packages else []
         send_frame(self.control, {"disable": self.disable, "packages": packages, "folder": tempfile.gettempdir()})
         try:
             self.report = receive_frame(self.control, time.monotonic() + 60)
@@ -117,9 +113,7 @@ class Sandbox:
     def isolated(self) -> dict:
         """What a confined process was found to be kept from: {"network": bool, "files": bool, "processes": bool}."""
         self.ready()
-        proof = self.report["proof"]
-        kept_from = {"network": "network", "files": "foreign_files", "processes": "new_processes"}
-        return {name: proof.get(action) is False for name, action in kept_from.items()}
+        return {name: self.report["proof"].get(name) is False for name in ("network", "files", "processes")}
 
     def send(self, message: dict, fds=()) -> None:
         """Send a request to the server."""

@@ -1,28 +1,64 @@
-"""The caller's side."""
+"""The caller's side: programs, their tests, and the verdicts."""
 
 import contextlib
+import math
 import os
+import signal
 import socket
 import tempfile
 import time
 import warnings
+from dataclasses import dataclass, field
 
-from programs.sandbox.endpoint import run_at_endpoint
-from programs.sandbox.errors import BadTests, Died, SandboxError, ServerGone
-from programs.sandbox.limits import JUDGE_MB, JUDGE_S, MAX_REPORT, SMALL_RESULT, UNUSABLE
-from programs.sandbox.process import DEFAULT, Sandbox, available_cores, check_isolation
-from programs.sandbox.python_tests import read_tests
-from programs.sandbox.values import (
-    compare,
-    decode,
-    error_text,
-    read_message,
-    receive_data,
-    receive_frame,
-    same_output,
-    send_frame,
+from programs.sandbox.forms_of_tests import Plan, read_tests
+from programs.sandbox.judge import Judge
+from programs.sandbox.limits import (
+    JUDGE_MB,
+    MAX_REPORT,
+    SMALL_RESULT,
+    UNUSABLE,
+    BadTests,
+    Died,
+    SandboxError,
+    ServerGone,
 )
-from programs.sandbox.verdicts import Plan, Verdict, conclude, end_of, process_limits, status_of, timeout_text
+from programs.sandbox.process import DEFAULT, Sandbox, available_cores, check_isolation
+from programs.sandbox.values import receive_frame, same_output, send_frame
+
+
+@dataclass
+class Verdict:
+    """What the tests say of a program.
+
+    Attributes:
+        passed, total: numbers of tests.
+        status: ok, failed, timeout, memory, output_limit, error, syntax_error or no_tests: why it is not ok;
+            invalid_tests: the tests compare two objects of the program, pass functions to it, or look at what it
+            prints.
+        trusted: False where the tests used the program's constants or functions to judge results: it could then forge
+            the verdict.
+        results: for each test (the first 1,000) its `test` (number or line), `passed` and `detail`.
+        detail: the first thing that went wrong.
+        wall_s: seconds it took.
+    """
+
+    passed: int = 0
+    total: int = 0
+    status: str = "failed"
+    trusted: bool = True
+    results: list = field(default_factory=list)
+    detail: str = ""
+    wall_s: float = 0.0
+
+    @property
+    def all_passed(self) -> bool:
+        """Whether there were tests and all passed."""
+        return self.total > 0 and self.passed == self.total and self.status == "ok"
+
+    @property
+    def fraction(self) -> float:
+        """Share of the tests that passed, 0 without tests."""
+        return self.passed / self.total if self.total else 0.0
 
 
 def run_code(
@@ -36,14 +72,12 @@ def run_code(
     memory_mb: int = 512,
     output_mb: int = 8,
     strict: bool = False,
-    isolate_tests: bool = True,
-    endpoint: str | None = None,
     sandbox: Sandbox | None = None,
 ) -> Verdict:
     """Run a program against tests and return the verdict; whatever the program does, this returns in time.
 
-    In time: within total_timeout_s, the moments it takes to end the processes, and where the last result is above
-    64 KiB once more timeout_s (at least 1 s) to read it.
+    In time: within total_timeout_s and the moments it takes to end the processes. Where a result is above 64 KiB,
+    all calls are made once more, with a judge, in as much time again.
 
     Args:
         code: Python source, not trusted.
@@ -64,9 +98,6 @@ def run_code(
         output_mb: MiB that one result may have as JSON, that one run may print, and that one file may have. More is an
             `output_limit`.
         strict: raise SandboxError unless programs are kept from network and files.
-        isolate_tests: False runs Python tests in the program's process, for tests that compare instances of the
-            program's classes; `trusted` is then False, as the program can forge the verdict.
-        endpoint: URL of a SandboxFusion service that runs the program instead of this machine.
         sandbox: a Sandbox of your own instead of the shared one.
 
     Raises:
@@ -77,19 +108,20 @@ def run_code(
     True
     """
     started = time.monotonic()
-    plan = read_tests(tests, entry_point, isolate_tests and not setup)
+    plan = read_tests(tests, entry_point)
     code = code or ""
     if not plan.cases or not code.strip():
         status, detail = ("error", "the program is empty") if plan.cases else ("no_tests", "there are no tests")
         return Verdict(total=len(plan.cases), status=status, detail=detail)
-    total_s = total_timeout_s or timeout_s * min(max(len(plan.cases), 4), 10)
+    total_s = total_timeout_s or timeout_s * min(max(plan.least, 4), 10)
     limits = {"timeout_s": timeout_s, "total_s": total_s, "memory_mb": memory_mb, "result_bytes": output_mb << 20}
-    if endpoint:
-        verdict = run_at_endpoint(endpoint, code, plan, limits)
-    else:
-        sandbox = sandbox or DEFAULT
-        judged = (code, plan, limits, entry_point, setup, isolate_tests)
-        verdict = on_a_server(sandbox, strict, lambda: run_plan(sandbox, *judged))
+    sandbox, run = sandbox or DEFAULT, {"stdin": run_stdin_tests, "calls": run_calls, "python": run_judged}[plan.kind]
+
+    def judge() -> Verdict:
+        limits["deadline"] = time.monotonic() + total_s
+        return run(sandbox, code, plan, limits, entry_point, setup)
+
+    verdict = on_a_server(sandbox, strict, judge)
     verdict.wall_s = time.monotonic() - started
     return verdict
 
@@ -134,34 +166,27 @@ def on_a_server(sandbox: Sandbox, strict: bool, run):
         return run()
 
 
-def run_plan(sandbox: Sandbox, code: str, plan: Plan, limits: dict, entry_point, setup: str, isolate: bool) -> Verdict:
-    """Run the tests in the form they have."""
-    limits["deadline"] = time.monotonic() + limits["total_s"]
-    if plan.kind == "python":
-        return run_python_tests(sandbox, code, plan, limits, entry_point, setup, isolate)
-    run = run_stdin_tests if plan.kind == "stdin" else run_calls
-    return conclude(run(sandbox, code, plan.cases, limits), len(plan.cases))
-
-
-def run_stdin_tests(sandbox: Sandbox, code: str, cases: list, limits: dict) -> list[dict]:
+def run_stdin_tests(sandbox: Sandbox, code: str, plan: Plan, limits: dict, *_) -> Verdict:
     """Run the program once for each (input, expected output); a timeout ends the run."""
     results = []
-    for number, (given, expected) in enumerate(cases):
-        if time.monotonic() >= limits["deadline"]:
-            return [*results, {"test": number, "passed": False, "detail": timeout_text(limits)}]
-        detail = run_script(sandbox, code, given, expected, limits)
+    for number, (given, expected) in enumerate(plan.cases):
+        printed, detail = "", timeout_text(limits)
+        if time.monotonic() < limits["deadline"]:
+            printed, detail = script_output(sandbox, code, given, limits)
+        if not detail and not same_output(expected, printed):
+            detail = f"printed {printed[:200]!r}, expected {expected[:200]!r}"
         results.append({"test": number, "passed": not detail, "detail": detail})
         if detail.startswith("timeout"):
-            return results
-    return results
+            break
+    passed = sum(result["passed"] for result in results)
+    answer = {"passed": passed, "total": len(plan.cases), "results": results, "unfit": False, "trusted": True}
+    return conclude({**answer, "ended": ""}, None, plan, limits)
 
 
-def run_script(sandbox: Sandbox, code: str, given: str, expected: str, limits: dict) -> str:
-    """Run the program as a script; return "" if it prints what is expected, else what is wrong."""
-    printed, problem = script_output(sandbox, code, given, limits)
-    if problem:
-        return problem
-    return "" if same_output(expected, printed) else f"printed {printed[:200]!r}, expected {expected[:200]!r}"
+def process_limits(limits: dict) -> dict:
+    """The part of the limits that the server sets."""
+    cpu_s = math.ceil(limits["total_s"]) + 1
+    return {"memory_mb": limits["memory_mb"], "cpu_s": cpu_s, "file_bytes": limits["result_bytes"]}
 
 
 def script_output(sandbox: Sandbox, code: str, given: str, limits: dict) -> tuple[str, str]:
@@ -205,123 +230,96 @@ def read_back(file, size: int) -> str:
     return file.read(size).decode("utf-8", "surrogateescape")
 
 
-def run_calls(sandbox: Sandbox, code: str, cases: list, limits: dict) -> list[dict]:
-    """Load the program once and call its functions; the expected values stay here. What ends it ends the run."""
-    process = sandbox.spawn("program", process_limits(limits))
-    secrets = [os.urandom(12).hex() for _ in range(len(cases) + 1)]
-    results, end = [], ""
-
-    def answer() -> bytes:
-        deadline = min(time.monotonic() + limits["timeout_s"], limits["deadline"])
-        return receive_data(process.channel, deadline, limits["result_bytes"])
-
-    try:
-        calls = [
-            {"nonce": secret, "op": "call", "target": name, "args": args, "kwargs": kwargs, "objects": False}
-            for secret, (name, args, kwargs, *_) in zip(secrets[1:], cases, strict=True)
-        ]
-        process.channel.settimeout(limits["timeout_s"])
-        send_frame(process.channel, {"mode": "calls", "nonce": secrets[0], "code": code, "calls": calls})
-        loaded = answer()
-        loaded = read_message(loaded if len(loaded) <= SMALL_RESULT else b"", secrets[0])
-        if "error" in loaded:
-            return [{"test": 0, "passed": False, "detail": error_text(loaded)}]
-        for number, (secret, (*_, expected, mode)) in enumerate(zip(secrets[1:], cases, strict=True)):
-            data = answer()
-            if len(data) <= SMALL_RESULT:
-                detail = compare(read_message(data, secret), decode(expected), mode)
-            else:
-                detail = have_judged(sandbox, data, {"nonce": secret, "expected": expected, "mode": mode}, limits)
-            results.append({"test": number, "passed": not detail, "detail": detail})
-    except TimeoutError:
-        end = timeout_text(limits)
-    except (Died, OSError) as error:
-        end = str(error)
-    finally:
-        report = process.close()
-    if end:
-        detail = why_it_ended(end, report, limits)
-        results.append({"test": len(results), "passed": False, "detail": detail})
-    return results
-
-
-def have_judged(sandbox: Sandbox, data: bytes, job: dict, limits: dict) -> str:
-    """Have a judge read and compare one large result; return "" if it is the expected value."""
-    own = {**limits, "memory_mb": max(limits["memory_mb"], JUDGE_MB)}
-    seconds = max(limits["timeout_s"], JUDGE_S)
-    judge, deadline = sandbox.spawn("judge", process_limits(own)), time.monotonic() + seconds
-    try:
-        judge.channel.settimeout(seconds)
-        send_frame(judge.channel, {**job, "size": len(data)})
-        judge.channel.sendall(data)
-        answer = receive_frame(judge.channel, deadline, MAX_REPORT)
-    except TimeoutError:
-        raise Died(f"output limit: a result took more than {seconds} s to read") from None
-    finally:
-        judge.close()
-    if "end" in answer:
-        raise Died(answer["end"])
-    return answer["detail"]
-
-
 @contextlib.contextmanager
-def judged_program(sandbox: Sandbox, limits: dict, isolate: bool = True):
-    """A process for the program (None unless isolate) and one for the judge, which hold the ends of one socket."""
+def judged_program(sandbox: Sandbox, limits: dict):
+    """A process for the program and one for the judge, which hold the ends of one socket."""
     program_side, judge_side = socket.socketpair()
-    process = sandbox.spawn("program", process_limits(limits), channel=program_side) if isolate else None
-    judge = None
-    try:
-        own = limits if not isolate else {**limits, "memory_mb": max(limits["memory_mb"], JUDGE_MB)}
+    own = {**limits, "memory_mb": max(limits["memory_mb"], JUDGE_MB)}
+    with contextlib.ExitStack() as stack:
+        process = sandbox.spawn("program", process_limits(limits), channel=program_side)
+        stack.callback(process.close)
         judge = sandbox.spawn("judge", process_limits(own), extra=judge_side)
+        stack.callback(judge.close)
         yield process, judge
+
+
+def run_calls(sandbox: Sandbox, code: str, plan: Plan, limits: dict, *names) -> Verdict:
+    """Call the program's functions and compare small results here, which takes half the time of a run with a judge."""
+    process = sandbox.spawn("program", process_limits(limits))
+    try:
+        small = {**limits, "result_bytes": min(SMALL_RESULT, limits["result_bytes"])}
+        answer = Judge(process.channel, job_of(code, plan, small, *names)).outcome(Exception)
     finally:
-        for one in (judge, process):
-            if one:
-                one.close()
+        process.close()
+    if answer["ended"].startswith("output limit"):
+        return run_judged(sandbox, code, plan, {**limits, "deadline": time.monotonic() + limits["total_s"]}, *names)
+    return conclude(answer, process.report, plan, limits)
 
 
-def why_it_ended(end: str, report: dict | None, limits: dict) -> str:
+def run_judged(sandbox: Sandbox, code: str, plan: Plan, limits: dict, *names) -> Verdict:
+    """Have a judge run the tests; it calls the program, which is in a process of its own."""
+    with judged_program(sandbox, limits) as (process, judge):
+        try:
+            judge.channel.settimeout(limits["total_s"])
+            send_frame(judge.channel, job_of(code, plan, limits, *names))
+            answer = receive_frame(judge.channel, limits["deadline"], MAX_REPORT)
+        except (TimeoutError, Died, OSError) as error:
+            end = "timeout" if isinstance(error, TimeoutError) else "the process of the tests ended"
+            answer = {"passed": 0, "total": 0, "results": [], "unfit": False, "trusted": True, "ended": end}
+    return conclude(answer, process.report, plan, limits)
+
+
+def job_of(code: str, plan: Plan, limits: dict, entry_point: str | None, setup: str) -> dict:
+    """What a judge is told."""
+    told = {name: limits[name] for name in ("timeout_s", "result_bytes", "deadline")}
+    return {"code": code, "kind": plan.kind, "cases": plan.cases, "entry_point": entry_point, "setup": setup, **told}
+
+
+def conclude(answer: dict, report: dict | None, plan: Plan, limits: dict) -> Verdict:
+    """Make a verdict of what a judge says and how the program's process ended; tests that were not run have failed."""
+    results, total, end = answer["results"], answer["total"], answer["ended"]
+    if end:
+        end = why_it_ended(end, report or {}, limits)
+        results.append({"test": len(results), "passed": False, "detail": end})
+        total = max(total + 1, plan.least)
+    detail = end or next((result["detail"] for result in results if not result["passed"]), "")
+    status = "ok" if answer["passed"] == total else status_of(detail)
+    if answer["unfit"] and status != "ok" and not end:
+        status = "invalid_tests"
+    if not total:
+        status, detail = "no_tests", "the tests assert nothing"
+    return Verdict(answer["passed"], total, status, answer["trusted"], results[:1000], detail)
+
+
+def why_it_ended(end: str, report: dict, limits: dict) -> str:
     """The words of the judge for the end of a run, made precise by how the program's process ended."""
-    if (report or {}).get("problem"):
+    if report.get("problem"):
         return report["problem"]
     if end == "timeout":
         return timeout_text(limits)
     return end_of(report) if end == "the process ended" else end
 
 
-def run_python_tests(
-    sandbox: Sandbox, code: str, plan: Plan, limits: dict, entry_point: str | None, setup: str, isolate: bool
-) -> Verdict:
-    """Have a judge run the test source; it calls the program, which is in a process of its own."""
-    job = {"code": code, "tests": plan.cases, "entry_point": entry_point, "setup": setup, "isolate": isolate}
-    job.update({name: limits[name] for name in ("timeout_s", "result_bytes")})
-    end, answer = "", {"passed": 0, "total": 0, "results": []}
-    with judged_program(sandbox, limits, isolate) as (process, judge):
-        try:
-            judge.channel.settimeout(limits["total_s"])
-            send_frame(judge.channel, job)
-            answer = receive_frame(judge.channel, limits["deadline"], 4 * MAX_REPORT)
-            end = answer["ended"] or answer["problem"]
-        except TimeoutError:
-            end = "timeout"
-        except (Died, OSError):
-            end = "the process of the tests ended"
-    if end:
-        end = why_it_ended(end, process.report if process else None, limits)
-        answer["results"].append({"test": 0, "passed": False, "detail": end})
-    total = max(answer["total"] + bool(end), 1)
-    verdict = conclude(answer["results"], total)
-    verdict.passed, verdict.total, verdict.trusted = answer["passed"], answer["total"] + bool(end), isolate
-    verdict.trusted = isolate and answer.get("trusted", True)
-    if not verdict.total:
-        verdict.status, verdict.detail = "no_tests", "the tests assert nothing"
-    elif end:
-        verdict.status, verdict.detail = status_of(end), end
-    elif verdict.passed == verdict.total:
-        verdict.status = "ok"
-    elif answer["unfit"]:
-        verdict.status = "invalid_tests"
-    return verdict
+def end_of(report: dict) -> str:
+    """How a process ended, in words."""
+    status = report.get("status", 0)
+    if status == -signal.SIGXCPU:
+        return "timeout: processor time"
+    return f"the process ended by signal {-status}" if status < 0 else f"the process ended with status {status}"
+
+
+def timeout_text(limits: dict) -> str:
+    """Which of the two limits was reached."""
+    if time.monotonic() >= limits["deadline"]:
+        return f"timeout: all tests together took more than {limits['total_s']} s"
+    return f"timeout: more than {limits['timeout_s']} s"
+
+
+def status_of(detail: str) -> str:
+    """The status that the first failure's text stands for."""
+    signs = {"timeout": "timeout", "MemoryError": "memory", "output limit": "output_limit", "the process": "error"}
+    signs.update(dict.fromkeys(("SyntaxError", "IndentationError", "TabError"), "syntax_error"))
+    return next((status for sign, status in signs.items() if detail.startswith(sign)), "failed")
 
 
 def run_many(jobs: list[dict], workers: int | None = None) -> list[Verdict]:

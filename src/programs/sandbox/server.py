@@ -3,7 +3,6 @@
 import array
 import builtins
 import contextlib
-import errno
 import fcntl
 import gc
 import importlib
@@ -21,7 +20,6 @@ import time
 from dataclasses import dataclass
 
 from programs.sandbox.child import run_child
-from programs.sandbox.errors import Died
 from programs.sandbox.kernel import (
     PR_SET_PDEATHSIG,
     PR_SET_SUBREAPER,
@@ -34,14 +32,25 @@ from programs.sandbox.kernel import (
     readable_paths,
     seccomp_program,
 )
-from programs.sandbox.limits import ENTRY_BYTES, FIRST_UID, LINUX, NAMESPACES, PRELOAD, SCRATCH, SCRATCH_BYTES, UIDS
+from programs.sandbox.limits import (
+    ENTRY_BYTES,
+    FIRST_UID,
+    LINUX,
+    NAMESPACES,
+    PRELOAD,
+    SCRATCH,
+    SCRATCH_BYTES,
+    UIDS,
+    Died,
+)
 from programs.sandbox.values import receive_exactly, receive_frame, send_frame
 
 
 @dataclass
 class Job:
-    """A running process of the server: where its end is reported, its folder, its user, why the server ended it."""
+    """A running process: its number, where its end is reported, its folder, its user, why the server ended it."""
 
+    number: int
     status: int
     scratch: str
     uid: int | None
@@ -80,10 +89,12 @@ class Server:
         else:
             self.base = SCRATCH
         self.abi = landlock_abi() if LINUX else 0
-        self.attempt("landlock", lambda: self.require(self.abi, "this kernel has none"))
         known = LINUX and os.uname().machine == "x86_64" and sys.maxsize > 2**32
-        self.attempt("seccomp", lambda: self.require(known, f"not written for {sys.platform} {os.uname().machine}"))
-        self.attempt("user", lambda: self.require(os.getuid() == 0, "only root can change its user"))
+        self.layers.setdefault("landlock", "on" if self.abi else "off: this kernel has none")
+        self.layers.setdefault(
+            "seccomp", "on" if known else f"off: not written for {sys.platform} {os.uname().machine}"
+        )
+        self.layers.setdefault("user", "on" if os.getuid() == 0 else "off: only root can change its user")
         paths = [path for path in self.readable if LINUX and os.path.exists(path)]
         self.places = [fcntl.fcntl(os.open(path, os.O_PATH), fcntl.F_DUPFD, 200) for path in paths]  # out of dup2's way
         self.rules = landlock_rules(self.abi, self.places, self.base) if self.on("landlock") else -1
@@ -92,12 +103,6 @@ class Server:
             if self.on(layer) and "error" in (trial := self.trial()):
                 self.layers[layer] = f"off: {trial['error']}"
         send_frame(self.control, {"layers": self.layers, "abi": self.abi, "proof": self.trial()})
-
-    @staticmethod
-    def require(condition, why: str) -> None:
-        """Raise OSError with the reason unless the condition holds."""
-        if not condition:
-            raise OSError(errno.ENOSYS, why)
 
     def namespaces(self) -> None:
         """Enter new namespaces, as root or through a user namespace; go on as the first process of the new pid one."""
@@ -180,8 +185,8 @@ class Server:
 
     def end(self) -> None:
         """Kill what still runs and leave no folder behind."""
-        for number, _ in list(self.jobs.values()):
-            self.kill(number)
+        for job in list(self.jobs.values()):
+            self.kill(job.number)
         self.reap(block=True)
         for pid in self.removers:
             with contextlib.suppress(ChildProcessError):
@@ -219,7 +224,7 @@ class Server:
             finally:
                 os._exit(70)
         if pid:
-            self.jobs[pid] = (message["id"], Job(os.dup(fds[4]), scratch, uid))
+            self.jobs[pid] = Job(message["id"], os.dup(fds[4]), scratch, uid)
         for fd in fds:
             if fd >= 0:
                 os.close(fd)
@@ -271,17 +276,17 @@ class Server:
         if self.on("mount") or not self.jobs:
             return None
         started = time.monotonic()
-        for number, job in list(self.jobs.values()):
+        for job in list(self.jobs.values()):
             if not job.problem and weight(job.scratch) > SCRATCH_BYTES:
                 most = f"{SCRATCH_BYTES >> 20} MiB, or {SCRATCH_BYTES // ENTRY_BYTES} files and folders,"
                 job.problem = f"output limit: more than {most} in its folder"
-                self.kill(number)
+                self.kill(job.number)
         return max(0.03, 10 * (time.monotonic() - started))
 
-    def kill(self, job: int) -> None:
+    def kill(self, number: int) -> None:
         """Kill a job's process and its group."""
-        for pid, (number, _) in self.jobs.items():
-            if number == job:
+        for pid, job in self.jobs.items():
+            if job.number == number:
                 for function in (os.killpg, os.kill):
                     with contextlib.suppress(OSError):
                         function(pid, signal.SIGKILL)
@@ -290,7 +295,7 @@ class Server:
         """Collect what has ended, remove what it left, and report it."""
         while self.jobs or not block:
             try:
-                pid, status, usage = os.wait4(-1, 0 if block else os.WNOHANG)
+                pid, status = os.waitpid(-1, 0 if block else os.WNOHANG)
             except ChildProcessError:
                 return
             if pid == 0:
@@ -298,12 +303,12 @@ class Server:
             self.removers.discard(pid)
             if pid not in self.jobs:
                 continue
-            _, job = self.jobs.pop(pid)
+            job = self.jobs.pop(pid)
             if not self.on("seccomp"):
                 self.sweep(pid, job)
             with contextlib.suppress(OSError):
                 self.free_scratch(job.scratch)
-            report = {"status": os.waitstatus_to_exitcode(status), "rss_kb": usage.ru_maxrss, "problem": job.problem}
+            report = {"status": os.waitstatus_to_exitcode(status), "problem": job.problem}
             with contextlib.suppress(OSError):  # the caller may be gone
                 os.write(job.status, json.dumps(report).encode())
             os.close(job.status)

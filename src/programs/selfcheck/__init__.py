@@ -9,8 +9,9 @@
 
 TRAINER.py is any trainer in plain PyTorch whose functions have the names of the contract (`--contract` lists them): a
 page of templates/ (PPO, GRPO, distillation, several turns), scripts/ppo_train.py, scripts/on_policy_distillation.py, a
-copy, or a script of your own. Of your own it may have a few of them: --partial checks those, makes plain stand-ins for
-what they need, and tells what it could not check. A trainer that leaves the training to TRL has none of them.
+copy, or a script of your own. Of your own it may have a few of them: --partial checks those, takes what else they need
+from the nearest template, and tells what it could not check. A trainer that leaves the training to TRL has none of
+them.
 
 It is loaded by path and its functions are called on a few short sequences. What they return is compared with
 computations made here from the published formulas and the plain networks' logits:
@@ -26,20 +27,19 @@ which, and for distillation whether it is the reverse or the forward KL.
 
 Where a trainer plays conversations with an environment, it also plays some with an environment and answers of
 selfcheck's own, whose text encoded anew has other ids, so that it is known which token was sampled, which return is
-whose and what each environment may hear; and it is given a chat template that drops what was thought.
+whose and what each environment may hear.
 
 Policy and critic get a little noise (in memory), so that the policy differs from its reference and the value head from
 zero: on the untouched model many faults give the right numbers. Nothing is trained and nothing stays on disk.
 
-A large model is checked in two parts, as stderr says with an estimate of the time and a line for each check. Special
-tokens, chat template, reward, log-probs and conversations see all of it, with four completions of 16 tokens. The rest
-sees its first two layers (or as many as have one of each kind) with the first 4,096 tokens of its vocabulary; not with
-vLLM.
+A large model is checked in two parts, as stderr says. Special tokens, chat template, reward, log-probs and
+conversations see all of it, with four completions of 16 tokens. The rest sees its first two layers (or as many as have
+one of each kind); not with vLLM.
 
 Deliberately left out: whether the settings learn anything, several processes, code that only a longer run reaches
-(checkpoints, schedules), calls of tools, a page's `train`, and its `rollout` without an environment. Batch, prompts
-and completions are cut to a few short ones; other settings stay yours. What is not given of model, data and reward is
-the embedded one.
+(checkpoints, schedules), calls of tools, a trainer's `update` and `train`, a page's `rollout` without an environment,
+the scaling of fp16. Batch, prompts and completions are cut to a few short ones; other settings stay yours. What is not
+given of model, data and reward is the embedded one.
 
     python scripts/selfcheck.py templates/ppo.py                                      # CPU, the embedded model, seconds
     python scripts/selfcheck.py my_grpo.py --model Qwen/Qwen2.5-0.5B-Instruct --data train.jsonl \\
@@ -52,17 +52,15 @@ Exit codes: 0 every check passes, 1 one fails, 2 bad input.
 
 ROOMS = (
     "contract",
-    "subject",
-    "scripted_talks",
     "trainer",
+    "scripted_talks",
     "scripts_trainer",
     "one_page",
-    "partial",
+    "loading",
     "oracle",
     "prepare",
     "input_checks",
-    "advantage_checks",
-    "policy_checks",
+    "numeric_checks",
     "conversation_checks",
     "run",
 )

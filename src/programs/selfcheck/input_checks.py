@@ -5,22 +5,22 @@ import math
 import re
 import statistics
 
-from programs.selfcheck.subject import Subject, check
+from programs.selfcheck.trainer import Trainer, check
 
 ANSWER = "Yes"  # text of the assistant turns rendered here
 
 
-@check(
-    "make pad, end tokens and tokenizer those of this checkpoint; where a turn ends with another token, add that to "
-    "eos_token_id in the model's generation config",
-    moved=False,
-)
-def special_tokens(s: Subject):
-    """End tokens are known and end a turn of the template; all ids are rows of the embedding; one BOS at most."""
+@check("load_models", whole=True, moved=False)
+def special_tokens(s: Trainer):
+    """End tokens are known and end a turn of the template; all ids are rows of the embedding; one BOS at most.
+
+    Try: make pad, end tokens and tokenizer those of this checkpoint; where a turn ends with another token, add that to
+        eos_token_id in the model's generation config.
+    """
     tokenizer, ends, pad = s.models.tokenizer, s.models.eos_ids, s.models.pad_id
     eos, bos, closing = tokenizer.eos_token_id, tokenizer.bos_token_id, turn_end(tokenizer)
     rows = s.models.policy.get_input_embeddings().weight.shape[0]
-    prompts = [list(row["prompt_ids"]) for row in s.trainer.rows]
+    prompts = [list(row["prompt_ids"]) for row in s.rows]
     faults = {
         "no end token": not ends,
         f"the tokenizer's end token {eos} is not among them": eos is not None and eos not in ends,
@@ -47,22 +47,22 @@ def turn_end(tokenizer) -> list[int]:
     return [i for i in tokenizer(text, add_special_tokens=False).input_ids if i in special]
 
 
-@check(
-    "encode chat prompts with add_generation_prompt=True, and let the template's generation prompt be what it writes "
-    "before an assistant's text (no space at its end)",
-    moved=False,
-)
-def template_ends_at_generation(s: Subject):
-    """The ids of a prompt are those of prompt + answer up to where the answer starts."""
+@check("load_rows", whole=True, moved=False)
+def template_ends_at_generation(s: Trainer):
+    """The ids of a prompt are those of prompt + answer up to where the answer starts.
+
+    Try: encode chat prompts with add_generation_prompt=True, and let the template's generation prompt be what it writes
+        before an assistant's text (no space at its end).
+    """
     tokenizer = s.models.tokenizer
-    chats = [row for row in s.trainer.rows if s.trainer.chat_of(row)]
+    chats = [row for row in s.rows if s.chat_of(row)]
     if not tokenizer.chat_template:
         return None, "no chat template"
     if not chats:
         return None, "plain prompts, which bypass the chat template: an instruct model needs --chat, or chat messages"
-    settings = json.loads(getattr(s.trainer.config, "chat_template_kwargs", "") or "{}")
+    settings = json.loads(getattr(s.config, "chat_template_kwargs", "") or "{}")
     for row in chats:
-        turns = [*s.trainer.chat_of(row), {"role": "assistant", "content": ANSWER}]
+        turns = [*s.chat_of(row), {"role": "assistant", "content": ANSWER}]
         whole = tokenizer.apply_chat_template(turns, return_dict=True, **settings)["input_ids"]
         if not starts_answer(tokenizer, list(row["prompt_ids"]), list(whole)):
             ends = tokenizer.decode(row["prompt_ids"])[-30:]
@@ -83,20 +83,26 @@ def starts_answer(tokenizer, ids: list[int], whole: list[int]) -> bool:
     return re.sub(r"^\s*<think>\s*</think>", "", tail).lstrip().startswith(ANSWER)
 
 
-@check("mend the reward function named here: one finite number or None per completion", moved=False)
-def reward_answers(s: Subject):
-    """The reward functions answer for samples of the untouched policy."""
-    if not s.trainer.scored:
+@check("load_reward", beside="generate", whole=True, moved=False)
+def reward_answers(s: Trainer):
+    """The reward functions answer for samples of the untouched policy.
+
+    Try: mend the reward function named here: one finite number or None per completion.
+    """
+    if s.reward is None and not s.plays:
         return None, "no reward: nothing is scored"
-    samples, _ = s.trainer.sampled()
-    scores, parts = s.trainer.scores(samples)
+    samples, _ = s.sampled()
+    scores, parts = s.scores(samples)
     finite = len(scores) == len(samples) and all(math.isfinite(score) for score in scores)
     text = f"{len(scores)} scores, mean {statistics.fmean(scores):.3g}, std {statistics.pstdev(scores):.3g}"
     for name, values in parts.items():
         known = [value for value in values if value is not None]
         text += f"; {name} {statistics.fmean(known):.3g}" if known else f"; {name} not applicable"
     if len(set(scores)) == 1:
-        longest = f"at most {s.trainer.config.max_new_tokens} tokens long here"
+        longest = f"at most {s.config.max_new_tokens} tokens long here"
         example = samples[0]["completion"][:40]
         text += f" (warning: all equal, nothing to learn from these; they are {longest}, as {example!r})"
     return finite, text
+
+
+INPUT_CHECKS = (special_tokens, template_ends_at_generation, reward_answers)

@@ -1,59 +1,42 @@
 """The same figures, computed independently."""
 
-import contextlib
-
-from programs.selfcheck.subject import (
-    Definition,
-    Subject,
-    columns_after_prompts,
-    response_columns,
-    sampled_places,
-    take_gradients,
-)
+from programs.selfcheck.trainer import Definition, Trainer, responses, sampled_places, take_gradients
 
 
-def own_autocast(s: Subject):
-    """The mixed precision of the trainer."""
-    import torch
-
-    if s.trainer.precision == "fp32":
-        return contextlib.nullcontext()
-    dtype = {"bf16": torch.bfloat16}.get(s.trainer.precision, torch.float16)
-    return torch.autocast(s.trainer.device.type, dtype=dtype)
-
-
-def own_scale(s: Subject) -> float:
-    """What a loss is multiplied by, so that fp16 can hold its gradient."""
-    return 2.0**12 if s.trainer.precision == "fp16" else 1.0
-
-
-def own_ids(s: Subject, sample: dict):
+def own_ids(s: Trainer, sample: dict):
     """Ids [1, T] of one sequence alone, without padding."""
     import torch
 
-    return torch.tensor([sample["prompt_ids"] + sample["response_ids"]], device=s.trainer.device)
+    return torch.tensor([sample["prompt_ids"] + sample["response_ids"]], device=s.device)
 
 
-def own_dists(s: Subject, network, sample: dict, width: int | None = None):
+def own_autocast(s: Trainer):
+    """The mixed precision of the trainer."""
+    import torch
+
+    return torch.autocast(s.device.type, dtype=torch.bfloat16, enabled=s.precision == "bf16")
+
+
+def own_dists(s: Trainer, network, sample: dict, width: int | None = None):
     """Log-probs [n, V] over the vocabulary where a network predicts a sample's n sampled tokens."""
     import torch
 
-    ids, n = own_ids(s, sample), len(sample["response_ids"])
+    ids, places = own_ids(s, sample), torch.tensor(sampled_places(sample)).bool()
     with own_autocast(s):
         logits = network(input_ids=ids, attention_mask=torch.ones_like(ids)).logits[0]  # [T, V]
     width = width or getattr(network, "known_tokens", None)  # rows beyond the tokenizer are no tokens
-    logits = logits[-n - 1 : -1, :width][sampled_places(sample)]  # entry t - 1 predicts t
-    return torch.log_softmax(logits.float() / s.trainer.config.temperature, dim=-1)
+    logits = logits[-len(places) - 1 : -1, :width][places]  # entry t - 1 predicts t
+    return torch.log_softmax(logits.float() / s.config.temperature, dim=-1)
 
 
-def own_forward(s: Subject, sample: dict):
+def own_forward(s: Trainer, sample: dict):
     """(log-probs, entropies), both [n], of a sample's n sampled tokens."""
-    dist, n = own_dists(s, s.models.policy, sample), len(sample["response_ids"])
-    targets = own_ids(s, sample)[0, -n:][sampled_places(sample)]
+    dist, places = own_dists(s, s.models.policy, sample), sampled_places(sample)
+    targets = own_ids(s, sample)[0, -len(places) :][dist.new_tensor(places).bool()]
     return dist.gather(-1, targets[:, None]).squeeze(-1), -(dist.exp() * dist).sum(-1)
 
 
-def own_logprobs(s: Subject, samples: list[dict] | None = None):
+def own_logprobs(s: Trainer, samples: list[dict] | None = None):
     """Log-probs of all sampled tokens of the samples (the probes, unless given), [tokens]."""
     import torch
 
@@ -61,28 +44,29 @@ def own_logprobs(s: Subject, samples: list[dict] | None = None):
         return torch.cat([own_forward(s, sample)[0] for sample in (samples or s.probes)])
 
 
-def own_values(s: Subject, sample: dict):
+def own_values(s: Trainer, sample: dict):
     """Values [n] of the text before each of the n tokens after a prompt; None without a critic."""
-    n = len(sample["response_ids"])
     with own_autocast(s):
-        values = s.trainer.values_after(own_ids(s, sample))
-    return None if values is None else values[-n - 1 : -1]
+        values = s.values_after(own_ids(s, sample))
+    return None if values is None else values[-len(sample["response_ids"]) - 1 : -1]
 
 
-def own_policy_gradients(s: Subject, batch: dict, definition: Definition) -> list:
+def own_policy_gradients(s: Trainer, batch: dict, definition: Definition) -> list:
     """Gradients of the policy loss by its definition, with the batch's advantages as constants."""
-    at, scale = response_columns(batch, s.probes), own_scale(s)
+    mask = responses(batch, s.probes)
     for i, sample in enumerate(s.probes):
         logprobs, entropy = own_forward(s, sample)
         ratio = (logprobs - logprobs.detach()).exp()
         loss = own_divergence(s, sample, definition) - definition.entropy_coef * entropy.sum()
         if "advantages" in batch:
-            loss = loss - (batch["advantages"][i, at[i]].detach() * ratio).sum()
-        (loss / own_divisor(definition, len(at[i]), at) * scale).backward()
-    return take_gradients(s.models, scale)[:1]
+            loss = loss - (batch["advantages"][i, mask[i]].detach() * ratio).sum()
+        divisors = {"token_mean": mask.sum(), "seq_mean_token_mean": len(mask) * mask[i].sum()}
+        divisors["seq_mean_token_sum"] = len(mask)
+        (loss / divisors.get(definition.aggregation, len(mask) * definition.constant)).backward()
+    return take_gradients(s.models)[:1]
 
 
-def own_divergence(s: Subject, sample: dict, definition: Definition):
+def own_divergence(s: Trainer, sample: dict, definition: Definition):
     """Sum over the sampled tokens of kl_coef * divergence from the teacher, where there is one."""
     import torch
 
@@ -100,31 +84,22 @@ def own_divergence(s: Subject, sample: dict, definition: Definition):
     return definition.kl_coef * parts
 
 
-def own_divisor(definition: Definition, length: int, sequences: list) -> float:
-    """What the sum of a sequence's token losses is divided by, for its length and all sequences of the minibatch."""
-    if definition.aggregation == "token_mean":
-        return sum(map(len, sequences))
-    per_sequence = {"seq_mean_token_mean": length, "seq_mean_token_sum": 1}
-    return len(sequences) * per_sequence.get(definition.aggregation, definition.constant)
-
-
-def own_value_gradients(s: Subject, batch: dict, value_clip: float, vf_coef: float) -> list:
+def own_value_gradients(s: Trainer, batch: dict, value_clip: float, vf_coef: float) -> list:
     """Gradients of vf_coef * mean of 1/2 max((V - R)^2, (V_old + clip(V - V_old) - R)^2), of the critic alone.
 
     V is of the plain critic; mask, old values and returns are the batch's.
     """
     import torch
 
-    total, scale = batch["response_mask"].sum(), own_scale(s)
-    for i, columns in enumerate(columns_after_prompts(batch, s.probes)):
+    for i, columns in enumerate(responses(batch, s.probes, whole=True)):
         old, returns, mask = (batch[name][i, columns] for name in ("values", "returns", "response_mask"))
         values = own_values(s, s.probes[i])
         loss = (values - returns) ** 2
         if value_clip:
             near = torch.minimum(torch.maximum(values, old - value_clip), old + value_clip)
             loss = torch.maximum(loss, (near - returns) ** 2)
-        (vf_coef * 0.5 * (loss * mask).sum() / total * scale).backward()
-    return take_gradients(s.models, scale)[1:]
+        (vf_coef * 0.5 * (loss * mask).sum() / batch["response_mask"].sum()).backward()
+    return take_gradients(s.models)[1:]
 
 
 def own_gae(rewards, values, mask, gamma: float, gae_lambda: float):
@@ -137,13 +112,3 @@ def own_gae(rewards, values, mask, gamma: float, gae_lambda: float):
         for t, column in enumerate(columns):
             advantages[i, column] = sum((gamma * gae_lambda) ** k * delta[t + k] for k in range(len(r) - t))
     return advantages
-
-
-def own_mask(batch: dict, samples: list[dict]):
-    """What `response_mask` [B, T] has to be."""
-    import torch
-
-    mask = torch.zeros_like(batch["attention_mask"])
-    for i, columns in enumerate(response_columns(batch, samples)):
-        mask[i, columns] = 1
-    return mask

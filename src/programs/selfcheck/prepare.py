@@ -1,20 +1,19 @@
-"""Loading what is checked, cutting a large model to a few layers and tokens, making probes, moving the policy."""
+"""Loading what is checked, cutting a large model to a few layers, making probes, moving the policy."""
 
 import copy
 import dataclasses
-import time
 
 from parts.foundation.messages import UserError, say
 from programs.selfcheck.oracle import own_logprobs
-from programs.selfcheck.subject import PROBE_TOKENS, PROBES, Subject, networks
+from programs.selfcheck.trainer import PROBES, Trainer, networks
 
 ENOUGH = 20_000_000  # parameters that a cut has to save; a model that saves fewer is checked whole
-TOKENS = 4096  # of the vocabulary
+PROBE_TOKENS = 64  # of the prompts of probes
 
 
 @dataclasses.dataclass
 class Cut:
-    """What stands for a model in checks that do not need its weights."""
+    """What stands for a model in checks that do not need its weights: two layers, or one of each kind."""
 
     model: str
     config: object
@@ -27,17 +26,11 @@ class Cut:
         return f"its first {self.layers} of {self.of_layers} layers"
 
     def write(self, folder: str) -> str:
-        """Save the cut with a tokenizer into a folder; tokens 0 and 1 are pad and end token."""
+        """Save the cut with its tokenizer into a folder."""
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
-        network = AutoModelForCausalLM.from_pretrained(self.model, config=self.config, dtype="auto")
-        tokenizer = AutoTokenizer.from_pretrained(self.model)
-        network.resize_token_embeddings(min(TOKENS, len(tokenizer)))
-        for config in (network.config, network.config.get_text_config(), network.generation_config):
-            config.pad_token_id, config.eos_token_id = 0, 1
-        tokenizer.pad_token, tokenizer.eos_token = tokenizer.convert_ids_to_tokens([0, 1])
-        network.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
+        AutoModelForCausalLM.from_pretrained(self.model, config=self.config, dtype="auto").save_pretrained(folder)
+        AutoTokenizer.from_pretrained(self.model).save_pretrained(folder)
         return folder
 
 
@@ -47,10 +40,10 @@ def cut_of(model: str) -> Cut:
     from transformers import AutoConfig, AutoModelForCausalLM
 
     config = AutoConfig.from_pretrained(model)
-    small = copy.deepcopy(config)
-    text, count = small.get_text_config(), config.get_text_config().num_hidden_layers
     with torch.device("meta"):
-        network = AutoModelForCausalLM.from_config(config)
+        network = AutoModelForCausalLM.from_config(copy.deepcopy(config))
+    text = config.get_text_config()
+    count = text.num_hidden_layers
     (stack,) = [m for m in network.modules() if isinstance(m, torch.nn.ModuleList) and len(m) == count]
     types = getattr(text, "layer_types", None) or [""] * count
     shapes = [{name: p.shape for name, p in layer.named_parameters()} for layer in stack]
@@ -61,23 +54,24 @@ def cut_of(model: str) -> Cut:
             setattr(text, name, value[:layers])
     text.num_hidden_layers = layers
     saved = sum(shape.numel() for layer in shapes[layers:] for shape in layer.values())
-    saved += max(0, text.vocab_size - TOKENS) * text.hidden_size
-    return Cut(model, small, layers, count, network.num_parameters(), saved)
+    return Cut(model, config, layers, count, network.num_parameters(), saved)
 
 
 def cuts_for(settings) -> dict[str, Cut]:
     """{setting: its model's cut} for a run; {} where that saves little, cannot be, or vLLM holds the model."""
     models, teacher = {"model": settings.model}, getattr(settings, "teacher", None)
-    models |= {"teacher": teacher[0] if isinstance(teacher, list) and len(teacher) == 1 else teacher} if teacher else {}
+    if teacher:
+        models["teacher"] = teacher[0] if isinstance(teacher, list) else teacher
+    if getattr(settings, "rollout_engine", "") == "vllm" or (isinstance(teacher, list) and len(teacher) > 1):
+        return {}
     try:
-        single = getattr(settings, "rollout_engine", "") != "vllm" and all(isinstance(m, str) for m in models.values())
-        cuts = {name: cut_of(model) for name, model in models.items()} if single else {}
+        cuts = {name: cut_of(model) for name, model in models.items()}
     except OSError:  # no such model, which the trainer tells best
         return {}
     except Exception as error:  # an architecture that differs
         say(f"note: checking all of the model, which cannot be cut: {type(error).__name__}: {error}")
         return {}
-    return cuts if cuts and cuts["model"].saved >= ENOUGH else {}
+    return cuts if cuts["model"].saved >= ENOUGH else {}
 
 
 def on_cuts(settings, cuts: dict[str, Cut], folder: str):
@@ -86,44 +80,26 @@ def on_cuts(settings, cuts: dict[str, Cut], folder: str):
 
     logging.set_verbosity_error()  # it names the layers that a cut leaves out
     written = {name: cut.write(f"{folder}/{name}") for name, cut in cuts.items()}
-    if isinstance(getattr(settings, "teacher", ""), list):
+    if "teacher" in written and isinstance(settings.teacher, list):
         written["teacher"] = [written["teacher"]]
     return dataclasses.replace(settings, **written)
 
 
-def expected_seconds(cut: Cut) -> float:
-    """About how long the checks of a cut model take here, by the time of one product of matrices."""
-    import torch
-
-    device = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
-    a, b, times = torch.ones(64, 1024, device=device), torch.ones(1024, 4096, device=device), []
-    for _ in range(5):
-        started = time.perf_counter()
-        (a @ b).sum().item()
-        times.append(time.perf_counter() - started)
-    return 8 + 25 * min(times) / b.numel() * cut.parameters
-
-
-def prepare(trainer) -> Subject:
+def prepare(s: Trainer) -> None:
     """Load everything through the trainer, and make the sequences on which it is checked.
-
-    Prompts of a model that was cut get ids that it has.
 
     Raises:
         UserError: for what keeps the checks from starting.
     """
+    s.moved = 0.0
     try:
-        trainer.load()
-        for row in trainer.rows if trainer.on_cut else []:
-            size = trainer.models.policy.get_input_embeddings().weight.shape[0]
-            row["prompt_ids"] = [i % size for i in row["prompt_ids"]]
-        subject = Subject(trainer, make_probes(trainer.rows, trainer.takes_holes))
-        subject.initial = own_logprobs(subject)
-    except trainer.user_errors as error:
+        s.load()
+        s.probes = make_probes(s.rows, s.takes_holes)
+        s.initial = own_logprobs(s)
+    except s.user_errors as error:
         raise UserError(str(error).removeprefix("error: ")) from error
     except Exception as error:
         raise UserError(f"got {type(error).__name__} before the first check: {error}") from error
-    return subject
 
 
 def make_probes(rows: list[dict], holes: bool) -> list[dict]:
@@ -145,13 +121,13 @@ def make_probes(rows: list[dict], holes: bool) -> list[dict]:
     return probes
 
 
-def move(s: Subject) -> None:
+def move(s: Trainer) -> None:
     """Add noise to the trained weights, in memory, until the policy differs clearly from the untouched one."""
     import torch
 
     scale, enough = 0.01, max(0.05, 3 * s.limits[0])  # nats per token
     for attempt in range(8):
-        generator = torch.Generator(s.trainer.device).manual_seed(attempt)
+        generator = torch.Generator(s.device).manual_seed(attempt)
         with torch.no_grad():
             for p in (p for network in networks(s.models) for p in network.parameters() if p.requires_grad):
                 size = p.abs().mean().item() or 1.0  # LoRA's B and the value head are 0
@@ -161,4 +137,5 @@ def move(s: Subject) -> None:
         if s.moved >= enough:
             break
         scale *= 2
-    s.trainer.weights_changed()
+    if s.engine:
+        s.engine.sync()

@@ -10,39 +10,15 @@ import time
 
 from parts.foundation.exit_codes import quiet_environment
 from parts.foundation.messages import UserError, need, say, suggest, tell
-from programs.selfcheck.advantage_checks import gae_formula, group_advantages, value_head_zero, value_loss_gradient
-from programs.selfcheck.contract import contract
-from programs.selfcheck.conversation_checks import (
-    turn_ids,
-    turn_mask,
-    turn_rewards,
-    turn_state,
-    turn_template,
-)
-from programs.selfcheck.input_checks import reward_answers, special_tokens, template_ends_at_generation
-from programs.selfcheck.partial import aside, load_partial, load_trainer, need_names, unchecked
-from programs.selfcheck.policy_checks import (
-    accumulation,
-    advantages_detached,
-    chunking,
-    first_update_ratio,
-    logprob_shift,
-    padding,
-    prompt_gradient,
-    reference_is_initial,
-    sampler_agreement,
-)
-from programs.selfcheck.prepare import cuts_for, expected_seconds, move, on_cuts, prepare
-from programs.selfcheck.subject import Subject, rest
+from programs.selfcheck.contract import CONTRACT
+from programs.selfcheck.conversation_checks import TURN_CHECKS
+from programs.selfcheck.input_checks import INPUT_CHECKS
+from programs.selfcheck.loading import load_trainer, need_names
+from programs.selfcheck.numeric_checks import NUMERIC_CHECKS
+from programs.selfcheck.prepare import cuts_for, move, on_cuts, prepare
+from programs.selfcheck.trainer import Trainer, rest
 
-OF_TURNS = (turn_template, turn_ids, turn_mask, turn_rewards, turn_state)
-CHECKS = (
-    *(special_tokens, template_ends_at_generation, reward_answers, value_head_zero, gae_formula, group_advantages),
-    *(reference_is_initial, first_update_ratio, sampler_agreement, logprob_shift, padding, accumulation, chunking),
-    *(advantages_detached, prompt_gradient, value_loss_gradient, *OF_TURNS),
-)
-# those that need the weights of the run, or its tokens and no network
-WHOLE = (special_tokens, template_ends_at_generation, reward_answers, logprob_shift, *OF_TURNS)
+CHECKS = (*INPUT_CHECKS, *NUMERIC_CHECKS, *TURN_CHECKS)
 
 
 def selfcheck(file: str, flags: list[str], partial: bool = False, left_out: tuple = ()) -> list[dict]:
@@ -53,53 +29,50 @@ def selfcheck(file: str, flags: list[str], partial: bool = False, left_out: tupl
     known = [function.__name__ for function in CHECKS]
     for name in left_out:
         need(name in known, f"got --leave_out {name}; expected one of {', '.join(known)}{suggest(name, known)}")
-    trainer = load_partial(file) if partial else load_trainer(file)
+    trainer = load_trainer(file, partial)
     need_names(file, trainer.parse(flags))
     settings = trainer.config
     cuts = cuts_for(settings)
+    trainer.light = bool(cuts)
+    prepare(trainer)
     if not cuts:
-        return run_checks(prepare(trainer), CHECKS, left_out)
-    cut, names = cuts["model"], ", ".join(function.__name__ for function in WHOLE if function not in OF_TURNS)
-    size, seconds = cut.parameters / 1e6, expected_seconds(cut)
-    say(f"selfcheck: {size:,.0f} million parameters, about {seconds:.0f} s; {names} on all, the rest on {cut}")
-    trainer.light = True
-    results = run_checks(prepare(trainer), WHOLE, left_out, still=True)
+        return [result_of(trainer, function, left_out) for function in CHECKS]
+    cut, whole = cuts["model"], [function for function in CHECKS if function.whole]
+    size = f"{cut.parameters / 1e6:,.0f} million parameters"
+    names = ", ".join(function.__name__ for function in whole if function not in TURN_CHECKS)
+    say(f"selfcheck: {size}; {names} and conversations on all, the rest on {cut}")
+    results = [result_of(trainer, function, left_out) for function in whole]
     trainer.models = trainer.with_reference = trainer.engine = None
     gc.collect()
     with tempfile.TemporaryDirectory() as folder:
         trainer.light, trainer.on_cut = False, True
         trainer.config = on_cuts(settings, cuts, folder)
-        others = [function for function in CHECKS if function not in WHOLE]
-        results += run_checks(prepare(trainer), others, left_out, where=f"on {cut}: ")
+        prepare(trainer)
+        others = [function for function in CHECKS if not function.whole]
+        results += [result_of(trainer, function, left_out, f"on {cut}: ") for function in others]
     return sorted(results, key=lambda row: known.index(row["name"]))
 
 
-def run_checks(s: Subject, checks, left_out: tuple = (), where: str = "", still: bool = False) -> list[dict]:
-    """Run checks, a line on stderr for each; one that raises, or ends the program, fails with its exception's text.
-
-    With `still` the policy stays as it was loaded.
-    """
-    results = []
-    for function in checks:
-        started, name = time.perf_counter(), function.__name__
-        try:
-            said = "left out, by --leave_out" if name in left_out else ""
-            passed, text = None, said or unchecked(s.trainer, name)
-            if not text:
-                if function.moved and not (s.moved or still):
-                    move(s)
-                passed, text = function(s)
-                text = where * (passed is not None) + text + aside(s.trainer, name)
-        except (Exception, SystemExit) as error:
-            rest(s.models)
-            said = str(error).removeprefix("error: ")
-            passed, text = False, said if isinstance(error, SystemExit) else f"{type(error).__name__}: {said}"
-        status = {None: "n/a", True: "pass", False: "FAIL"}[passed if passed is None else bool(passed)]
-        seconds = time.perf_counter() - started
-        say(f"selfcheck: {name:<28} {status:<5} {seconds:5.1f} s")
-        row = {"name": name, "status": status, "measured": " ".join(text.split())[:400]}
-        results.append(row | {"try": function.advice if status == "FAIL" else ""})
-    return results
+def result_of(s: Trainer, function, left_out: tuple = (), where: str = "") -> dict:
+    """Run a check, with a line on stderr; one that raises, or ends the program, fails with its exception's text."""
+    started, name = time.perf_counter(), function.__name__
+    try:
+        if function.moved and not (s.moved or s.light):
+            move(s)
+        passed, text = (None, "left out, by --leave_out") if name in left_out else function(s)
+    except (Exception, SystemExit) as error:
+        rest(s.models)
+        kind = "" if isinstance(error, SystemExit) else f"{type(error).__name__}: "
+        passed, text = False, kind + str(error).removeprefix("error: ")
+    text = where * (passed is not None) + " ".join(text.split())
+    status = {None: "n/a", True: "pass", False: "FAIL"}[passed if passed is None else bool(passed)]
+    say(f"selfcheck: {name:<28} {status:<5} {time.perf_counter() - started:5.1f} s")
+    return {
+        "name": name,
+        "status": status,
+        "measured": text[:400],
+        "try": function.advice if status == "FAIL" else "",
+    }
 
 
 def print_table(results: list[dict], seconds: float) -> None:
@@ -127,7 +100,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--contract", action="store_true", help="print what a trainer must offer, and stop")
     options, flags = parser.parse_known_args(argv)
     if options.contract:
-        tell(contract())
+        tell(CONTRACT.rstrip())
         return 0
     if not options.trainer:
         parser.error("got no TRAINER.py; expected it first, then its flags; try templates/ppo.py")

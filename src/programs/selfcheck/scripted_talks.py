@@ -4,35 +4,40 @@ Each conversation is told its number by `reset` and by every reply, so that its 
 wherever a trainer puts them.
 """
 
-import dataclasses
 import random
 import re
 import sys
 import tempfile
 import types
+from collections import defaultdict
 from pathlib import Path
+from typing import NamedTuple
 
 PLAYED = 4  # conversations: two of each of two rows
 ANSWERS = (1, 3, 2, 3)  # answers after which the environment ends each
 TURNS = 4  # answers that a trainer is to allow
 ANSWER_TOKENS = 64  # of an answer that is cut off
 NOTED = "selfcheck"  # a column of the rows: a list, to which every reset adds its number
-NUMBERS = re.compile(r"(?:\[talk(\d)\])+")
+NUMBER = r"\[talk(\d)\]"  # in text without white space
+
+
+def squeezed(text: str) -> str:
+    """A text without white space."""
+    return "".join(text.split())
 
 
 def number_of(text: str) -> int | None:
     """Which conversation a text is of: the last of the numbers with which it begins; None without one."""
-    match = NUMBERS.search("".join(text.split()))
+    match = re.search(f"(?:{NUMBER})+", squeezed(text))
     return int(match[1]) if match else None
 
 
 def numbers_in(text: str) -> set[int]:
     """The conversations of which a text holds words."""
-    return {int(digit) for digit in re.findall(r"\[talk(\d)\]", "".join(text.split()))}
+    return set(map(int, re.findall(NUMBER, squeezed(text))))
 
 
-@dataclasses.dataclass
-class Turn:
+class Turn(NamedTuple):
     """An answer that was asked for: what it was asked for with, the ids and log-probs that were given."""
 
     prompt: list[int]
@@ -40,37 +45,30 @@ class Turn:
     logprobs: list[float]
 
 
-@dataclasses.dataclass
 class Record:
-    """What a trainer does with the conversations of one play."""
+    """What a trainer does with the conversations of one play, by their numbers.
 
-    tokenizer: object
-    answers: list[list[list[int]]]  # ids of each answer of each conversation
-    paid: int | None = None  # the conversation whose return is 1 higher
-    turns: dict[int, list[Turn]] = dataclasses.field(default_factory=dict)
-    heard: dict[int, list[str]] = dataclasses.field(default_factory=dict)  # texts
-    said: dict[int, list[str]] = dataclasses.field(default_factory=dict)  # replies
-    rows: list[list[int]] = dataclasses.field(
-        default_factory=list
-    )  # of each reset: the resets that had noted something in its row
-    reused: list[tuple[int, int]] = dataclasses.field(
-        default_factory=list
-    )  # conversations that one object served at once
-    early: set[int] = dataclasses.field(
-        default_factory=set
-    )  # conversations whose return was asked for before their last answer
+    Args:
+        answers: ids of each answer of each conversation.
+        paid: the conversation whose return is 1 higher.
+    """
+
+    def __init__(self, tokenizer, answers: list[list[list[int]]], paid: int | None = None):
+        self.tokenizer, self.answers, self.paid, self.count = tokenizer, answers, paid, 0
+        self.turns, self.heard, self.said = defaultdict(list), defaultdict(list), defaultdict(list)
+        self.shared = []  # what conversations have in common and should not, in words
+        self.early = set()  # those whose return was asked for before their last answer
 
     def answer(self, prompts: list[list[int]]) -> list[tuple[list[int], list[float]]]:
         """Answers by the script, in the place of a sampler: (ids, log-probs) for each prompt."""
         answers = []
         for prompt in prompts:
             number = number_of(self.tokenizer.decode(prompt)) or 0
-            turns = self.turns.setdefault(number, [])
-            script = self.answers[number % PLAYED]
+            turns, script = self.turns[number], self.answers[number % PLAYED]
             ids = script[min(len(turns), len(script) - 1)]
             first = 1 + 0.1 * number + 0.01 * len(turns)  # no two alike
             turns.append(Turn([*prompt], [*ids], [-first - 1e-4 * i for i in range(len(ids))]))
-            answers.append((turns[-1].ids, turns[-1].logprobs))
+            answers.append(turns[-1][1:])
         return answers
 
     def environment(self) -> type:
@@ -81,23 +79,27 @@ class Record:
             """Talks by `reply`; its return is that of its number."""
 
             def reset(self, **row) -> str:
-                notes, number = row.get(NOTED, []), len(record.rows)
+                notes, number = row.get(NOTED, []), record.count
                 if "number" in vars(self) and not self.scored:
-                    record.reused.append((self.number, number))
-                record.rows.append([*notes])
+                    numbers = f"{self.number} and {number}"
+                    record.shared.append(f"one environment object serves conversations {numbers} at once")
+                if notes:
+                    others = " and ".join(map(str, notes))
+                    text = f"reset of conversation {number} got columns that reset of {others} had changed"
+                    record.shared.append(text)
                 notes.append(number)
+                record.count += 1
                 self.number, self.count, self.scored = number, 0, False
                 return f" [talk {number}]"
 
             def reply(self, text: str) -> str | None:
-                record.heard.setdefault(self.number, []).append(text)
+                record.heard[self.number].append(text)
                 record.early |= {self.number} if self.scored else set()
                 self.count += 1
                 if self.count >= ANSWERS[self.number % PLAYED]:
                     return None
-                said = f"[talk {self.number}] No, {self.count}."
-                record.said.setdefault(self.number, []).append(said)
-                return said
+                record.said[self.number].append(f"[talk {self.number}] No, {self.count}.")
+                return record.said[self.number][-1]
 
             def get_reward(self) -> float:
                 self.scored = True
@@ -106,10 +108,10 @@ class Record:
         return Probe
 
 
-def through_a_file(environment: type, load):
-    """What `load`, a trainer's own, makes of a class of environments that lies in a file as a user's does."""
+def through_a_file(record: Record, load):
+    """What `load`, a trainer's own, makes of a record's environments in a file as a user's are."""
     sys.modules["selfcheck_environment"] = module = types.ModuleType("selfcheck_environment")
-    module.Probe = environment
+    module.Probe = record.environment()
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "probe.py"
         file.write_text("from selfcheck_environment import Probe\n")
@@ -119,26 +121,16 @@ def through_a_file(environment: type, load):
 def odd_answers(tokenizer, end: int) -> list[list[list[int]]]:
     """Answers of ids that their text, encoded anew, would not give; every third is cut off."""
     special = {*tokenizer.all_special_ids, *tokenizer.added_tokens_decoder}
-    plain = [i for i in range(len(tokenizer)) if i not in special]
-    draw, script = random.Random(0), []
-    for count in ANSWERS:
-        answers = []
-        for _ in range(count):
-            cut = (len(script) + len(answers)) % 3 == 1
-            ids = odd_ids(tokenizer, plain, draw, ANSWER_TOKENS if cut else 5)
-            answers.append(ids if cut else [*ids, end])
-        script.append(answers)
-    return script
+    plain, draw = [i for i in range(len(tokenizer)) if i not in special], random.Random(0)
 
+    def answer(cut: bool) -> list[int]:
+        for _ in range(100):  # there may be none
+            ids = [draw.choice(plain) for _ in range(ANSWER_TOKENS if cut else 5)]
+            if tokenizer.encode(tokenizer.decode(ids), add_special_tokens=False) != ids:
+                break
+        return ids if cut else [*ids, end]
 
-def odd_ids(tokenizer, plain: list[int], draw: random.Random, count: int) -> list[int]:
-    """So many ids which their text, encoded anew, would not give, where there are such."""
-    ids = []
-    for _ in range(100):
-        ids = [draw.choice(plain) for _ in range(count)]
-        if tokenizer.encode(tokenizer.decode(ids), add_special_tokens=False) != ids:
-            break
-    return ids
+    return [[answer((number + turn) % 3 == 1) for turn in range(count)] for number, count in enumerate(ANSWERS)]
 
 
 def thought_answers(tokenizer, end: int, thinks: bool, begun: bool) -> list[list[list[int]]]:
@@ -147,13 +139,10 @@ def thought_answers(tokenizer, end: int, thinks: bool, begun: bool) -> list[list
     Args:
         begun: the template itself writes the tag with which a thought begins.
     """
-    script = []
-    for number, count in enumerate(ANSWERS):
-        answers = []
-        for turn in range(count):
-            thought = f"{'' if begun else '<think>'}\nThought {number}{turn}\n</think>\n\n" if thinks else ""
-            text = f"{thought}Answer {number}{turn}"
-            ids = tokenizer.encode(text, add_special_tokens=False)
-            answers.append(ids if turn == 1 else [*ids, end])
-        script.append(answers)
-    return script
+
+    def answer(number: int, turn: int) -> list[int]:
+        thought = f"{'' if begun else '<think>'}\nThought {number}{turn}\n</think>\n\n" if thinks else ""
+        ids = tokenizer.encode(f"{thought}Answer {number}{turn}", add_special_tokens=False)
+        return ids if turn == 1 else [*ids, end]
+
+    return [[answer(number, turn) for turn in range(count)] for number, count in enumerate(ANSWERS)]

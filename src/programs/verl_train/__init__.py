@@ -10,19 +10,19 @@
 From one command line (or the same YAML) it writes a job folder, OUTPUT_DIR/job:
 
     train.parquet, val.parquet   the prompts in verl's five columns, laid out as by data_loader.py --for verl
-    verl_reward.py               `compute_score`: the weighted sum of FILE.py:function*weight, as our trainers score
-    verl_hooks.py                a reward manager that knows token ids and lengths, a replay buffer that ends the run
-                                 when a rollout or a reward fails, and two estimators that verl lacks
+    verl_reward.py               the weighted sum of FILE.py:function*weight, as our trainers score
+    verl_hooks.py                the reward manager that asks it, a replay buffer that ends the run when a rollout or a
+                                 reward fails, and two estimators that verl lacks
     verl_environment.py          with --environment: the agent loop that plays conversations as ppo_train.py would; a
                                  YAML file selects it, and the environment's own file lies in environment/
-    run.sh, job.sbatch           the command with its Hydra overrides, each below the setting that it comes from
+    run.sh, job.sbatch           the command with its Hydra overrides, each with the setting that it comes from
 
 Each override stands with the setting that it comes from. FIXED has the settings that verl cannot express (an error),
-NOTES those that mean nothing to it, TODAY old keys and those that verl ignores, with what to write, TRAPS the overrides
-that would undo a setting or a guard of this script.
+IDLE_IN_VERL those that mean nothing to it, TODAY old keys and those that verl ignores, with what to write, TRAPS the
+overrides that would undo a setting or a guard of this script.
 
-Deliberately left out: reward models, verl's own tools and asynchronous trainers (give their keys with --override), and
-installing anything on the nodes of a cluster: each needs verl and its rollout engine.
+Deliberately left out: Megatron, reward models, verl's own tools and asynchronous trainers (give their keys with
+--override), and installing anything on the nodes of a cluster: each needs verl and its rollout engine.
 
     python scripts/verl_train.py --algorithm grpo --output_dir runs/g --print            # the command; needs no verl
     python scripts/verl_train.py --config my.yaml --hardware 8x80GB --check              # starts nothing
@@ -39,34 +39,24 @@ failed, 128 + n stopped by signal n.
 ROOMS = (
     "names",
     "settings",
-    "trl_source",
     "trl_trial",
     "from_trl",
     "hydra",
     "known_names",
     "refusals",
     "data",
-    "templates",
     "model_files",
-    "gathering",
     "rewards",
     "job_trial",
     "overrides",
-    "engine_overrides",
     "hooks",
     "environment_loop",
     "memory",
     "reward_files",
-    "environment_job",
     "job_folder",
-    "run_script",
-    "export_trial",
-    "export",
-    "environment_check",
     "checks",
+    "launch",
+    "export",
     "hand_written",
-    "submit",
-    "slurm",
-    "run",
     "command",
 )

@@ -7,27 +7,20 @@ from pathlib import Path
 from parts.foundation.dialect import check_units, in_own_words
 from parts.foundation.messages import UserError, say, tell
 from programs.verl_train.checks import run_check
-from programs.verl_train.environment_job import job_findings
 from programs.verl_train.export import export_job, need_new_folder
 from programs.verl_train.from_trl import trl_run
 from programs.verl_train.hand_written import check_written
-from programs.verl_train.job_folder import prepare_job
+from programs.verl_train.job_folder import job_findings, prepare_job
+from programs.verl_train.launch import batch_file, run_local, script, submit_job, write_script
 from programs.verl_train.memory import memory_plan, say_findings
 from programs.verl_train.refusals import check_action, say_notes
-from programs.verl_train.run import run_local
-from programs.verl_train.run_script import script, write_script
 from programs.verl_train.settings import Config, given_flags, hardware_flags, parse_config
-from programs.verl_train.slurm import batch_file
-from programs.verl_train.submit import submit_job
 from programs.verl_train.trl_trial import RECORD, record
 
 
 def print_files(config: Config) -> int:
     """--print and --slurm: write the job folder and print the command, or the batch file."""
     job, overrides = prepare_job(config)
-    if config.slurm:  # Ray stands already: it refuses to be told its CPUs
-        own_ray = ("ray_kwargs.ray_init.num_cpus", "ray_kwargs.ray_init.address")
-        overrides = [o for o in overrides if o.key not in own_ray or o.source == "override"]
     text = script(config, job, overrides)
     write_script(Path(job.folder) / "run.sh", text)
     if config.slurm:

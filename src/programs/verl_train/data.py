@@ -117,3 +117,9 @@ def write_parquet_file(rows: list[dict], path: Path) -> None:
     temporary = path.with_suffix(".tmp")
     pyarrow.parquet.write_table(table, temporary)
     os.replace(temporary, path)
+
+
+def parquet_rows(path: Path) -> list[dict]:
+    import pyarrow.parquet
+
+    return pyarrow.parquet.read_table(path).to_pylist()

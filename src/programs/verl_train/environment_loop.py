@@ -7,6 +7,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from uuid import uuid4
 
 from parts.environments.conversations import Conversation, PlayLimits
 from parts.environments.environments import load_environments
@@ -18,9 +19,8 @@ from parts.foundation.messages import RewardError, UserError
 from parts.learning.advantages import overlong_penalty
 from parts.rewards.rewards import CallLimits, Reward
 from programs.verl_train.data import row_columns
-from programs.verl_train.gathering import Gathering
 from programs.verl_train.model_files import end_ids_of
-from programs.verl_train.rewards import REWARD_FAILED, exact_in_means, named_scores, tell_failure
+from programs.verl_train.rewards import REWARD_FAILED, Gathering, exact_in_means, named_scores, tell_failure
 
 ENVIRONMENT_FAILED = "ENVIRONMENT FAILED"
 
@@ -109,27 +109,21 @@ class Sampler:
 
     def __init__(self, server, sampling: dict, limits: PlayLimits, request: dict):
         self.server, self.request = server, request
-        self.sampling = {**sampling, "max_tokens": limits.answer_tokens}
-        self.fields, self.experts, self.with_logprobs = {}, None, True
-        self.seconds, self.preempted = 0.0, -1  # -1: not known
+        self.sampling = {**sampling, "logprobs": True, "max_tokens": limits.answer_tokens}
+        self.fields, self.seconds = {}, 0.0
 
     async def __call__(self, ids: list[int]) -> tuple[list[int], list[float]]:
         start = time.perf_counter()
         output = await self.server.generate(prompt_ids=ids, sampling_params=dict(self.sampling), **self.request)
         self.seconds += time.perf_counter() - start
-        fields = output.extra_fields
-        newest = {name: fields[name] for name in ("max_global_steps",) if name in fields}
-        self.fields = {**fields, **self.fields, **newest}  # the weights' version of the first answer, and of the last
-        if output.num_preempted is not None:
-            self.preempted = max(0, self.preempted) + output.num_preempted
-        self.experts, self.with_logprobs = output.routed_experts, self.with_logprobs and bool(output.log_probs)
-        return output.token_ids, output.log_probs or [0.0] * len(output.token_ids)
+        newest = {name: value for name, value in output.extra_fields.items() if name == "max_global_steps"}
+        # the weights' version of the first answer, and of the last
+        self.fields = {**output.extra_fields, **self.fields, **newest}
+        return output.token_ids, output.log_probs
 
 
 def environment_loop(settings: LoopSettings):
     """The class EnvironmentLoop, for verl; verl_environment.py calls this."""
-    from uuid import uuid4
-
     from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput
     from verl.utils.rollout_trace import rollout_trace_op
 
@@ -147,10 +141,9 @@ def environment_loop(settings: LoopSettings):
         @rollout_trace_op
         async def run(self, sampling_params, priority: int = 0, **row):
             """Play it, and score it."""
-            fixed = getattr(self.rollout_config, "full_determinism", False)
-            request = {"request_id": f"det-{priority}" if fixed else uuid4().hex, "priority": int(priority)}
             try:
                 player = self.player()
+                request = {"request_id": uuid4().hex, "priority": int(priority)}
                 sample = Sampler(self.server_manager, sampling_params, player.setup.limits, request)
                 conversation, values = await player.play(player.row(row), sample)
                 score, logged = player.scores(conversation, values, self.config.reward.get("reward_kwargs") or {})
@@ -162,15 +155,10 @@ def environment_loop(settings: LoopSettings):
                 prompt_ids=conversation.prompt_ids,
                 response_ids=conversation.response_ids,
                 response_mask=conversation.response_mask,
-                response_logprobs=conversation.rollout_logprobs if sample.with_logprobs else None,
-                routed_experts=sample.experts,
+                response_logprobs=conversation.rollout_logprobs,
                 reward_score=exact_in_means(score, self.rollout_config.n),
                 num_turns=2 * len(conversation.spans),
-                metrics={
-                    "generate_sequences": sample.seconds,
-                    "tool_calls": conversation.seconds,
-                    "num_preempted": sample.preempted,
-                },
+                metrics={"generate_sequences": sample.seconds, "tool_calls": conversation.seconds},
                 extra_fields={**sample.fields, "turn_scores": [], "tool_rewards": [], "reward_extra_info": logged},
             )
 

@@ -5,8 +5,6 @@ import dataclasses
 import inspect
 import json
 import math
-import re
-import shlex
 import tempfile
 from pathlib import Path
 
@@ -16,42 +14,38 @@ from parts.foundation.messages import need, say, tell
 from parts.learning.presets import is_own
 from parts.rewards.extracts import bound_names, extract
 from parts.rewards.reward_forms import find_reward, is_per_sample, weight_of
-from programs.verl_train.data import write_parquet_file
-from programs.verl_train.export_trial import reward_trial
+from programs.verl_train.data import parquet_rows, write_parquet_file
 from programs.verl_train.from_trl import TrlRun
 from programs.verl_train.hydra import Override
 from programs.verl_train.job_folder import prepare_job, reward_specs
+from programs.verl_train.job_trial import try_job
 from programs.verl_train.known_names import name_findings
-from programs.verl_train.names import ADVANTAGES, KWARGS, OWN_NAME, SAMPLER
+from programs.verl_train.launch import script, write_script
+from programs.verl_train.names import ADVANTAGES, OWN_NAME
 from programs.verl_train.overrides import Layout
-from programs.verl_train.reward_files import imported_files
+from programs.verl_train.reward_files import file_of, imported_files
 from programs.verl_train.rewards import bits_of
-from programs.verl_train.run_script import by_setting, write_script
 from programs.verl_train.settings import VERL, Config
 
 COMPUTE_SCORE = file_text("job_files/export_reward.py")
-RUN = file_text("job_files/export_run.sh")
 PORT = file_text("job_files/port.md")
 FEW = """- The data has fewer rows than a step has prompts, where TRL takes no step and verl does not start: `run.sh`
   lists the file {times} times, enough to try it, too little to train on.
 """
 HOOKED = ("environment", "dynamic_sampling", "missing_eos_penalty", "overlong_share")
-OF_THE_HOOKS = ("reward.reward_manager.", "reward.reward_kwargs.", f"{SAMPLER}.", f"{KWARGS}.")  # verl_hooks.py's
 GENERATED = set(
     "BITS COLUMNS GOLD GOLD_IS_JSON WEIGHTS columns_of compute_score row prompt completion parts total named".split()
 )
-CPUS = "ray_kwargs.ray_init.num_cpus"
 FILES = ("run.sh", "verl_reward.py", "train.parquet", "val.parquet", "port.md")
 KEYS_CHECKED = f"Every key of `run.sh` is one that verl {VERL}'s configuration has, or takes with +"
 # settings without an override of their own stand with the key that they decide
 DECIDED_BESIDE = {"minibatches": f"{ACTOR}.ppo_mini_batch_size", "kl_in": f"{ACTOR}.use_kl_loss"}
-UNSAID = ("override", "reward", "data", "eval_data", "output_dir", "cpus")  # whose values would be of this machine
 
 
 def check_exportable(config: Config) -> None:
     """Raise UserError for what needs verl_hooks.py or verl_environment.py, so this script beside it."""
     needs = {name: getattr(config, name) for name in HOOKED}
-    needs["advantage"] = ADVANTAGES.get(config.advantage, OWN_NAME).endswith("_ours")
+    needs["advantage"] = (ADVANTAGES.get(config.advantage, OWN_NAME) or "").endswith("_ours")
     needs |= {"loss": is_own(config.loss), "nodes": config.nodes > 1}
     got = ", ".join(f"{name} {getattr(config, name)}" for name, value in needs.items() if value)
     expected = "expected what verl has by itself, on one machine; try --print, whose folder takes this script along"
@@ -60,7 +54,7 @@ def check_exportable(config: Config) -> None:
 
 def embedded_rewards(specs: list[str]) -> tuple[str, dict]:
     """Source with the reward functions and what they use, and {function: weight}; UserError where it is not enough."""
-    files = {Path(spec.partition("*")[0].rpartition(":")[0]).resolve() for spec in specs}
+    files = {file_of(spec) for spec in specs}
     need(len(files) == 1, f"got rewards of {len(files)} files; expected those of one with --export; try --print")
     file = files.pop()
     beside = [other.name for other in imported_files(file)[1:]]
@@ -74,29 +68,27 @@ def embedded_rewards(specs: list[str]) -> tuple[str, dict]:
         plain = plain and spec.partition("*")[0].endswith(f":{function.__name__}") and function.__name__ not in weights
         need(plain, f"got reward {spec!r}; expected plain functions with --export; try --print, which takes all kinds")
         weights[function.__name__] = weight_of(spec)
-    source, names = extract(file.read_text(encoding="utf-8"), list(weights)), set()
-    for statement in ast.parse(source).body:
-        names |= {statement.name} if hasattr(statement, "name") else bound_names(statement)
+    source = extract(file.read_text(encoding="utf-8"), list(weights))
+    names = set().union(*map(bound_names, ast.parse(source).body))
     taken = ", ".join(sorted(names & GENERATED))
     need(not taken, f"got {file.name} with the names {taken}; expected others, as --export uses these; try --print")
     return source, weights
 
 
-def call_of(function, columns: list[str], name: str) -> str:
+def call_of(function, columns: list[str]) -> str:
     """The source of one entry of `parts`: a call for one sample, or for a batch of one."""
-    parameters = inspect.signature(function).parameters.values()
+    parameters, name = inspect.signature(function).parameters.values(), function.__name__
     rest = any(p.kind is p.VAR_KEYWORD for p in parameters)
     named = [p.name for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
-    one = is_per_sample(function)
-    texts = {"prompts": "[prompt]", "completions": "[completion]"}
-    if one:
-        texts = {"prompt": "prompt", "completion": "solution_str"}
-    given = [f"{key}={value}" for key, value in texts.items() if rest or key in named]
-    if rest:
-        given.append("**row" if one else "**{key: [value] for key, value in row.items()}")
+    if is_per_sample(function):
+        given = {"prompt": "prompt", "completion": "solution_str"} | {key: f'row["{key}"]' for key in columns}
+        row, item = "**row", ""
     else:
-        given += [f'{key}=row["{key}"]' if one else f'{key}=[row["{key}"]]' for key in columns if key in named]
-    return f'        "{name}": {name}({", ".join(given)}){"" if one else "[0]"},'
+        given = {"prompts": "[prompt]", "completions": "[completion]"} | {key: f'[row["{key}"]]' for key in columns}
+        row, item = "**{key: [value] for key, value in row.items()}", "[0]"
+    words = [f"{key}={value}" for key, value in given.items() if key in named or (rest and key not in columns)]
+    words = [word for word in words if not rest or word.partition("=")[0] not in columns] + [row] * rest
+    return f'        "{name}": {name}({", ".join(words)}){item},'
 
 
 def reward_text(specs: list[str], rows: list[dict], columns: list[str], group_size: int) -> str:
@@ -106,8 +98,7 @@ def reward_text(specs: list[str], rows: list[dict], columns: list[str], group_si
     got = f"got rows with ground truth in {', '.join(sorted(fields))}"
     need(len(fields) == 1, f"{got}; expected one column with --export")
     gold, _, form = fields.pop().partition(":")
-    functions = {spec: find_reward(spec)[0] for spec in specs}
-    calls = "\n".join(call_of(function, columns, function.__name__) for function in functions.values())
+    calls = "\n".join(call_of(find_reward(spec)[0], columns) for spec in specs)
     is_text = rows[0]["extra_info"].get("prompt_is_text", False)
     tail = with_values(
         COMPUTE_SCORE,
@@ -121,41 +112,6 @@ def reward_text(specs: list[str], rows: list[dict], columns: list[str], group_si
         parts=f"{{\n{calls}\n    }}",
     )
     return f"{source}\n\n{tail}"
-
-
-def with_places(text: str, places: dict[str, str]) -> str:
-    """Text with the folder's paths as variables."""
-    for place, name in places.items():
-        text = text.replace(place, name)
-    return text
-
-
-def shell_word(text: str, places: dict[str, str]) -> str:
-    """A word of bash with the folder's paths as variables."""
-    if "'" not in text and not any(place in text for place in places):
-        return shlex.quote(text)
-    escaped = re.sub(r'([\\"$`])', r"\\\1", text)
-    return f'"{with_places(escaped, places)}"'
-
-
-def run_text(config: Config, overrides: list[Override], places: dict[str, str]) -> str:
-    """run.sh: the command; the first override of a setting has the setting behind it."""
-    lines, source, cpus = [], None, 1
-    for override in by_setting(overrides):
-        word, comment = shell_word(override.text(), places), ""
-        if override.source != source:
-            source = override.source
-            value = "" if source in UNSAID else f": {getattr(config, source)}"
-            comment = f"  # {source}{value}".replace("\n", " ").rstrip(": ")
-        if override.key == CPUS:
-            cpus, word = override.value, f'"{run_word(override)}"'
-        lines.append(f"  {word}{comment}")
-    title = Path(config.from_trl).name if config.from_trl else config.algorithm
-    return with_values(RUN, title=title, verl=VERL, cpus=cpus, overrides="\n".join(lines))
-
-
-def run_word(override: Override) -> str:
-    return f"{override.key}=$cpus" if override.key == CPUS else override.text()
 
 
 def trl_names(run: TrlRun, source: str, group: list[Override]) -> list[str]:
@@ -190,17 +146,19 @@ def port_rows(
 ) -> tuple[list[str], list[str]]:
     """(rows of the table, each override once; names of TRL's that are in none of them)."""
     rows, rest, shown = [], [], set()
-    sources = [*run.taken, *(override.source for override in overrides)]
-    for source in dict.fromkeys(sources):
+    for source in dict.fromkeys([*run.taken, *(override.source for override in overrides)]):
         group = [override for override in overrides if override.source == source]
+        if not group:
+            continue
         names = trl_names(run, source, group)
-        words = "<br>".join(f"`{with_places(run_word(override), places)}`" for override in group)
+        words = "<br>".join(f"`{override.text()}`" for override in group)
+        for place, variable in places.items():
+            words = words.replace(place, variable)
         given = ", ".join(port_value(run, name) for name in names) or f"`{source}` here"
         if names and source in run.overruled:
             given += f"; here `--{source} {flag_value(config, source)}`"
-        if words:
-            (rows if names else rest).append(f"| {', '.join(names) or '—'} | {given} | {words} |")
-            shown |= {*names}
+        (rows if names else rest).append(f"| {', '.join(names) or '—'} | {given} | {words} |")
+        shown |= {*names}
     return rows + rest, [name for name in run.values if name in run.given and name not in shown]
 
 
@@ -227,28 +185,22 @@ def port_text(
     )
 
 
-def parquet_rows(file: Path) -> list[dict]:
-    """Rows of a job's parquet file; the prompt goes to extra_info too, as verl gives a reward no other."""
-    import pyarrow.parquet
-
-    rows = pyarrow.parquet.read_table(file).to_pylist()
+def with_prompts(rows: list[dict]) -> list[dict]:
+    """Rows with the prompt in extra_info too, as verl gives a reward no other."""
     for row in rows:
-        text = row["extra_info"].get("prompt_is_text")
-        prompt = row["prompt"][0]["content"] if text else row["prompt"]
+        prompt = row["prompt"][0]["content"] if row["extra_info"].get("prompt_is_text") else row["prompt"]
         row["extra_info"]["prompt_json"] = json.dumps(prompt, ensure_ascii=False)
     return rows
 
 
 def standing_alone(config: Config, job: Layout, overrides: list[Override], count: int) -> list[Override]:
-    """Overrides without the hooks, and without a file for validation where there is none.
+    """Overrides without a file for validation where there is none.
 
     verl starts no epoch of fewer rows than a step has prompts: such a file is listed as often as it takes.
     """
     kept, train = [], job.file("train.parquet")
     times = math.ceil(config.batch_size // config.group_size / count)
     for override in overrides:
-        if override.key.startswith(OF_THE_HOOKS):
-            continue
         if override.key == "data.train_files" and times > 1:
             override = dataclasses.replace(override, value=[train] * times)
         if override.key == "data.val_files" and not job.held_out:  # verl wants one
@@ -262,6 +214,18 @@ def need_new_folder(folder: str) -> None:
     need(not there, f"got --export {folder}, which has {there}; expected none of them; try another folder")
 
 
+def tried(found: dict, findings: list[str]) -> list[str]:
+    """What the trial of an exported reward has shown."""
+    sentences = [*findings]
+    if found.get("raised"):
+        sentences.append(f"in a trial the reward raised at {found['raised']}; verl would drop such a row in silence")
+    if found.get("completions") and not findings:
+        seen = ", ".join(f"{score:g}" for score in found["scores"][:6])
+        rows = f"{found['completions']} completions of {found['rows']} rows"
+        sentences.append(f"The reward was tried: {rows} have the functions' weighted sum as their score ({seen} seen)")
+    return sentences
+
+
 def export_job(config: Config, run: TrlRun | None = None) -> int:
     """--export: write run.sh, verl_reward.py, the data, and port.md of a TRL run; 3 where the reward raised in a trial.
 
@@ -271,41 +235,40 @@ def export_job(config: Config, run: TrlRun | None = None) -> int:
     check_exportable(config)
     need_new_folder(config.export)
     folder = Path(config.export).resolve()
-    config.output_dir, config.cpus = str(folder / "run"), 1  # the fewest CPUs that Ray needs, which run.sh raises
+    config.output_dir, config.cpus = str(folder / "run"), 1  # so that run.sh names the fewest CPUs that Ray needs
     with tempfile.TemporaryDirectory() as job_folder:
-        job, overrides = prepare_job(config, folder=Path(job_folder).resolve())
+        place = Path(job_folder).resolve()
+        job, overrides = prepare_job(config, folder=place)
         names = ["train.parquet", "val.parquet"] if job.held_out else ["train.parquet"]
-        splits = {name: parquet_rows(Path(job_folder) / name) for name in names}
-        reward = reward_text(reward_specs(config), splits["train.parquet"], job.columns, config.group_size)
-        settings = json.loads((Path(job_folder) / "settings.json").read_text(encoding="utf-8"))
-    rows = splits["train.parquet"]
-    overrides = standing_alone(config, job, overrides, len(rows))
-    wrong = name_findings(overrides)
-    need(not wrong, "; ".join(text for _, text in wrong or []))
-    trial = reward_trial(reward_specs(config), job.columns, reward, rows, config.group_size)
-    checked = [KEYS_CHECKED] if wrong is not None else []
-    checked += trial.sentences()
+        splits = {name: with_prompts(parquet_rows(place / name)) for name in names}
+        rows = splits["train.parquet"]
+        reward = reward_text(reward_specs(config), rows, job.columns, config.group_size)
+        overrides = standing_alone(config, job, overrides, len(rows))
+        wrong = name_findings(overrides)
+        need(not wrong, "; ".join(text for _, text in wrong or []))
+        settings = json.loads((place / "settings.json").read_text(encoding="utf-8"))
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "verl_reward.py").write_text(reward, encoding="utf-8")
+        for name, split in splits.items():
+            write_parquet_file(split, folder / name)
+        write_parquet_file(rows, place / "train.parquet")
+        findings, found = try_job(place, export=str(folder / "verl_reward.py"))
+    checked = ([KEYS_CHECKED] if wrong is not None else []) + tried(found, findings)
     if trained := settings.get("eval/trained_rows"):
         shares = f"{trained} of {settings['held_out_rows']} evaluation prompts also occur in training"
         checked.append(f"{shares}: the accuracy that verl logs is inflated")
     places = {job.folder: "$HERE", str(folder): "$HERE"}
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "verl_reward.py").write_text(reward, encoding="utf-8")
-    for name, split in splits.items():
-        write_parquet_file(split, folder / name)
-    write_script(folder / "run.sh", run_text(config, overrides, places))
+    write_script(folder / "run.sh", script(config, job, overrides, places=places))
     if run:
         (folder / "port.md").write_text(port_text(config, run, overrides, places, checked), encoding="utf-8")
         for file in (folder / "run").glob("trl_*"):  # they are in verl_reward.py and the data now
             file.unlink()
-    if (folder / "run").is_dir() and not any((folder / "run").iterdir()):
-        (folder / "run").rmdir()
     for name in FILES:
         if (folder / name).exists():
             tell(folder / name)
     for sentence in checked:
-        say(f"{'warning' if sentence in trial.warnings else 'checked'}: {sentence}")
-    if trial.raised:
+        say(f"{'checked' if sentence.startswith(('Every', 'The')) else 'warning'}: {sentence}")
+    if found.get("raised"):
         of_trl = run and "reward" not in run.overruled
         file = config.from_trl if of_trl else reward_specs(config)[0].rpartition(":")[0]
         got = "error: got a reward that raised, as told above; expected a score or None for each completion"

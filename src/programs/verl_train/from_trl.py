@@ -1,4 +1,4 @@
-"""The settings of a run with TRL's GRPOTrainer as settings of ours, and what has no equal."""
+"""The settings of a run with TRL's GRPOTrainer as settings of ours, and what has no equal; the file is not run."""
 
 import ast
 import json
@@ -10,17 +10,56 @@ from parts.data.verl_keys import MODEL
 from parts.foundation.dialect import flag_values
 from parts.foundation.messages import need, say
 from parts.foundation.settings import yaml_flags
-from parts.rewards.extracts import extract
+from parts.foundation.user_scripts import PythonSource
+from parts.rewards.extracts import bound_names, extract
 from programs.verl_train.settings import Config, given_flags
-from programs.verl_train.trl_source import ARGUMENTS, PEFT_DEFAULTS, TRL_DEFAULTS, TrlSource, name_of
 from programs.verl_train.trl_trial import trial_of
 
-AGGREGATION_OF_TRL = {
+# what GRPOConfig of TRL 1.16 has where the file says nothing
+TRL_DEFAULTS = {
+    "adam_beta2": 0.999,
+    "adam_epsilon": 1e-8,
+    "beta": 0.0,
+    "delta": None,
+    "entropy_coef": 0.0,
+    "epsilon": 0.2,
+    "epsilon_high": None,
+    "generation_batch_size": None,
+    "gradient_accumulation_steps": 1,
+    "importance_sampling_level": "token",
+    "learning_rate": 1e-6,
+    "loss_type": "dapo",
+    "lr_scheduler_type": "linear",
+    "mask_truncated_completions": False,
+    "max_completion_length": 512,
+    "max_grad_norm": 1.0,
+    "max_steps": -1,
+    "min_p": None,
+    "num_generations": 8,
+    "num_iterations": 1,
+    "num_train_epochs": 3.0,
+    "per_device_train_batch_size": 8,
+    "repetition_penalty": 1.0,
+    "reward_weights": None,
+    "save_steps": 500,
+    "scale_rewards": "group",
+    "seed": 42,
+    "steps_per_generation": None,
+    "sync_ref_model": False,
+    "temperature": 1.0,
+    "top_entropy_quantile": 1.0,
+    "top_k": 0,
+    "top_p": 1.0,
+    "use_bias_correction_kl": True,
+    "vllm_importance_sampling_correction": True,
+    "warmup_steps": 0,
+    "weight_decay": 0.0,
+}
+PEFT_DEFAULTS = {"r": 8, "lora_alpha": 8, "lora_dropout": 0.0, "bias": "none", "use_rslora": False, "use_dora": False}
+ARGUMENTS = ("model", "reward_funcs", "args", "train_dataset", "eval_dataset")  # of GRPOTrainer, by their places
+AGGREGATION_OF_TRL = dict.fromkeys(("dapo", "bnpo", "cispo"), "token_mean") | {
     "grpo": "seq_mean_token_mean",
     "dr_grpo": "seq_mean_token_sum_norm",
-    "dapo": "token_mean",
-    "bnpo": "token_mean",
-    "cispo": "token_mean",
 }
 # of the machine, the log, or what verl_train.py decides by itself: nothing is lost without them
 OF_THE_MACHINE = set(
@@ -30,7 +69,6 @@ OF_THE_MACHINE = set(
     "fsdp_config ddp_timeout dataloader_num_workers dataloader_pin_memory push_to_hub disable_tqdm log_level optim "
     "model_init_kwargs resume_from_checkpoint shuffle_dataset".split()
 )
-CALLS = {"config": "GRPOConfig", "lora": "LoraConfig"}  # by their names in a trial
 BESIDE = {"GRPOTrainer.processing_class", "LoraConfig.task_type"}  # verl has the model's tokenizer
 
 
@@ -138,12 +176,6 @@ def temperature(t: dict) -> float:
     return value
 
 
-def mismatch(t: dict) -> str | None:
-    """The correction for the sampler: TRL's default with vLLM."""
-    corrected = t["vllm_importance_sampling_correction"]
-    return None if t.get("use_vllm") and corrected else "none"
-
-
 def weighted_rewards(t: dict) -> list[str]:
     names, weights = t["reward_funcs"], t["reward_weights"] or [1.0] * len(t["reward_funcs"])
     got = f"got {len(weights)} reward_weights for {len(names)} reward_funcs"
@@ -151,41 +183,38 @@ def weighted_rewards(t: dict) -> list[str]:
     return [f"{name}*{weight}" for name, weight in zip(names, weights, strict=False)]
 
 
-def given_value(t: dict, name: str):
-    """A setting that has no default here."""
-    return t[name] if name in t else None
-
-
 def precision(t: dict) -> str | None:
-    return "fp16" if given_value(t, "fp16") else "bf16" if given_value(t, "bf16") else None
+    given = [name for name in ("fp16", "bf16") if name in t]
+    return next((name for name in given if t[name]), None)
 
 
 def lora_rank(t: dict) -> int | None:
     """The rank of the adapters, which lie on all linear layers."""
     if t.get("LoraConfig.target_modules") == "all-linear":
         t.taken.append("LoraConfig.target_modules")
-    return given_value(t, "LoraConfig.r")
+    return t["LoraConfig.r"] if "LoraConfig.r" in t else None
 
 
 def target_override(t: dict) -> list[str]:
-    """The override for adapters on other layers than all linear ones."""
-    targets = t["LoraConfig.target_modules"] if "LoraConfig.target_modules" in t else "all-linear"
-    fits = targets != "all-linear" and t.get("backend") != "megatron"  # which has names of its own
+    """The override for adapters on other layers than all linear ones; megatron has names of its own."""
+    if t.get("LoraConfig.target_modules", "all-linear") == "all-linear" or t.get("backend") == "megatron":
+        return []
+    targets = t["LoraConfig.target_modules"]
     listed = f"[{','.join(targets)}]" if isinstance(targets, list | tuple | set) else targets
-    return [f"{MODEL}.target_modules={listed}"] if fits else []
+    return [f"{MODEL}.target_modules={listed}"]
 
 
-# A setting of ours -> how it follows from TRL's; None leaves it out.
+# A setting of ours -> TRL's of the same meaning, or how it follows from them; None leaves it out.
 SETTINGS = {
-    "model": lambda t: t["model"],
-    "data": lambda t: t["train_dataset"],
+    "model": "model",
+    "data": "train_dataset",
     "eval_data": lambda t: t["eval_dataset"] if t.get("eval_dataset") else None,
     "reward": weighted_rewards,
-    "group_size": lambda t: t["num_generations"],
+    "group_size": "num_generations",
     "batch_size": rollout_size,
     "minibatches": minibatches,
-    "ppo_epochs": lambda t: t["num_iterations"],
-    "max_new_tokens": lambda t: t["max_completion_length"],
+    "ppo_epochs": "num_iterations",
+    "max_new_tokens": "max_completion_length",
     "temperature": temperature,
     "advantage": advantage,
     "loss": loss,
@@ -193,30 +222,30 @@ SETTINGS = {
     "clip_eps_low": lambda t: t["epsilon"] if t.get("loss_type") != "cispo" else 1,
     "clip_eps_high": upper_bound,
     "dual_clip": lambda t: t["delta"] or 0,
-    "kl_coef": lambda t: t["beta"],
+    "kl_coef": "beta",
     "kl_in": lambda t: "loss" if t["beta"] else None,
     "kl_estimator": kl_estimator,
-    "entropy_coef": lambda t: t["entropy_coef"],
-    "mask_truncated": lambda t: t["mask_truncated_completions"],
-    "mismatch": mismatch,
+    "entropy_coef": "entropy_coef",
+    "mask_truncated": "mask_truncated_completions",
+    "mismatch": lambda t: None if t["vllm_importance_sampling_correction"] and t.get("use_vllm") else "none",
     "steps": steps,
-    "lr": lambda t: t["learning_rate"],
+    "lr": "learning_rate",
     "lr_schedule": lambda t: "constant" if str(t["lr_scheduler_type"]).startswith("constant") else "cosine",
     "warmup_steps": warmup,
-    "weight_decay": lambda t: t["weight_decay"],
-    "adam_beta2": lambda t: t["adam_beta2"],
-    "adam_eps": lambda t: t["adam_epsilon"],
-    "max_grad_norm": lambda t: t["max_grad_norm"],
-    "seed": lambda t: t["seed"],
+    "weight_decay": "weight_decay",
+    "adam_beta2": "adam_beta2",
+    "adam_eps": "adam_epsilon",
+    "max_grad_norm": "max_grad_norm",
+    "seed": "seed",
     "save_every": lambda t: rollouts_between(t, "save_steps"),
-    "keep_checkpoints": lambda t: given_value(t, "save_total_limit"),
+    "keep_checkpoints": "save_total_limit",
     "eval_every": lambda t: rollouts_between(t, "eval_steps"),
     "precision": precision,
-    "gradient_checkpointing": lambda t: given_value(t, "gradient_checkpointing"),
-    "vllm_memory": lambda t: given_value(t, "vllm_gpu_memory_utilization"),
-    "rollout_tensor_parallel": lambda t: given_value(t, "vllm_tensor_parallel_size"),
+    "gradient_checkpointing": "gradient_checkpointing",
+    "vllm_memory": "vllm_gpu_memory_utilization",
+    "rollout_tensor_parallel": "vllm_tensor_parallel_size",
     "lora_rank": lora_rank,
-    "lora_alpha": lambda t: given_value(t, "LoraConfig.lora_alpha"),
+    "lora_alpha": "LoraConfig.lora_alpha",
     "override": target_override,
 }
 
@@ -245,125 +274,152 @@ def other_meanings(t: dict) -> list[str]:
     return notes
 
 
-def rewards_of_trl(source: TrlSource) -> list[str]:
-    given = source.of_trainer("reward_funcs")
-    need(given is not None, f"got {source.file} without GRPOTrainer(reward_funcs=…); expected it; try --reward")
-    node = source.resolved(given)
-    functions = list(node.elts) if isinstance(node, ast.List | ast.Tuple) else [node]
-    names = [item.id for item in functions if isinstance(item, ast.Name) and item.id in source.top]
-    given = ", ".join(ast.unparse(item) for item in functions)
-    expected = "expected functions of that file; try --reward FILE.py:function for each"
-    need(len(names) == len(functions), f"got reward_funcs {given} in {source.file}; {expected}")
-    return names
+class TrlFile:
+    """A Python file or notebook with one GRPOTrainer, read from its source.
+
+    Raises:
+        UserError: it cannot be read, or has no GRPOConfig, or several calls of one kind.
+    """
+
+    def __init__(self, file: str):
+        need(Path(file).is_file(), f"got --from_trl {file!r}; expected the Python file of a run with GRPOTrainer")
+        self.file, self.source = file, PythonSource(file, Path(file).read_text(encoding="utf-8", errors="replace"))
+        calls = {name: self.source.calls.get(name, []) for name in ("GRPOConfig", "GRPOTrainer", "LoraConfig")}
+        need(calls["GRPOConfig"], f"got --from_trl {file}, which has no GRPOConfig(…); expected one")
+        for name, found in calls.items():
+            lines = ", ".join(str(call.lineno) for call in found)
+            several = f"got {file} with several {name}(…), in lines {lines}; expected one; try a copy with one of them"
+            need(len(found) <= 1, several)
+        self.config, self.trainer, self.lora = (found[0] if found else None for found in calls.values())
+
+    def of_trainer(self, name: str) -> ast.expr | None:
+        return self.source.argument(self.trainer, name, ARGUMENTS) if self.trainer else None
+
+    def literals(self, call: ast.Call) -> dict:
+        """The keywords of a call; UserError where one is not a literal, or changes later."""
+        source, values = self.source, {}
+        arguments, spread = source.arguments(call)
+        unknown = [f"**{source.code(node)} in line {node.lineno}" for node in spread]
+        for name, argument in arguments.items():
+            try:
+                values[name] = source.value(argument.value)
+            except (ValueError, TypeError):
+                unknown.append(f"{name}={source.code(argument.value)} in line {argument.value.lineno}")
+        if source.attributes(call) or source.hidden_changes(call) or source.names_of(call) - {*source.constants}:
+            unknown += [f"{name}, which changes after line {call.lineno}" for name in source.names_of(call)]
+        got = f"got {', '.join(unknown)} in {source.name_of(call)}(…) of {self.file}"
+        need(not unknown, f"{got}; expected literals; try --run_script, or a copy with its values")
+        return values
+
+    def rewards(self) -> list[str]:
+        """The names of the reward functions."""
+        given = self.of_trainer("reward_funcs")
+        got = f"got {self.file} without GRPOTrainer(reward_funcs=…)"
+        need(given is not None, f"{got}; expected it; try --reward")
+        node = self.source.resolved(given)
+        functions = list(node.elts) if isinstance(node, ast.List | ast.Tuple) else [node]
+        own = [item for item in self.source.tree.body if not isinstance(item, ast.Import | ast.ImportFrom)]
+        tops = {name for item in own for name in bound_names(item)}
+        names = [item.id for item in functions if isinstance(item, ast.Name) and item.id in tops]
+        shown = ", ".join(ast.unparse(item) for item in functions)
+        expected = "expected functions of that file; try --reward FILE.py:function for each"
+        need(len(names) == len(functions), f"got reward_funcs {shown} in {self.file}; {expected}")
+        return names
+
+    def data(self, name: str) -> str:
+        """The file, or hub id[:config][@split], of a `load_dataset(…)`; "" where it is none that can be read off."""
+        source, node, split = self.source, self.source.resolved(self.of_trainer(name)), None
+        if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):  # load_dataset(…)["train"]
+            node, split = source.resolved(node.value), node.slice.value
+        if not isinstance(node, ast.Call) or source.name_of(node) != "load_dataset" or len(node.args) > 2:
+            return ""  # with calls around it, such as .map(…), its rows are others
+        arguments, unseen = source.arguments(node)
+        nodes = {key: argument.value for key, argument in arguments.items()}
+        nodes |= dict(zip(("path", "name"), node.args, strict=False))
+        try:
+            given = {key: source.value(value) for key, value in nodes.items()}
+        except (ValueError, TypeError):
+            return ""
+        path, subset, files = (given.pop(key, None) for key in ("path", "name", "data_files"))
+        split = given.pop("split", None) or split or "train"
+        if given or unseen or not str(split).isidentifier() or not isinstance(path, str):
+            return ""
+        near = Path(self.file).parent / str(files if path in ("json", "csv", "parquet") else path)
+        if path in ("json", "csv", "parquet"):
+            is_plain = isinstance(files, str) and split == "train" and not set("*?[") & {*files}
+            return (str(near) if near.is_file() else files) if is_plain else ""
+        if files or near.is_dir():
+            return ""
+        return path + f":{subset}" * bool(subset) + f"@{split}" * (split != "train")
+
+    def need_data(self, data: str) -> None:
+        """Raise UserError with the place of a data set that cannot be read off."""
+        shown = self.source.resolved(self.of_trainer("train_dataset"))
+        where = f", line {shown.lineno}: `{ast.unparse(shown)[:80]}`" if shown else ", no train_dataset"
+        got = f"got {self.file}{where}, without a data set that can be read off"
+        expected = "expected load_dataset(…) of a file or hub id, without .map and the like"
+        way = "try --run_script, which runs the file up to GRPOTrainer(…); or there `DATASET.to_json('rows.jsonl')`"
+        need(data, f"{got}; {expected}; {way}, then --data rows.jsonl here")
+
+    def model(self) -> str | None:
+        try:
+            return self.source.value(self.of_trainer("model"))
+        except (ValueError, TypeError):
+            return None
 
 
-def place_of_data(source: TrlSource, name: str) -> str:
-    """The file, or hub id[:config][@split], of a `load_dataset(…)`; "" where it is none that can be read off."""
-    node = source.of_trainer(name)
-    node, split = (source.resolved(node) if node else None), None
-    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):  # load_dataset(…)["train"]
-        node, split = source.resolved(node.value), node.slice.value
-    if not isinstance(node, ast.Call) or name_of(node) != "load_dataset":
-        return ""  # with calls around it, such as .map(…), its rows are others
-    try:
-        given = {keyword.arg: source.value(keyword.value) for keyword in node.keywords}
-        given |= {key: source.value(x) for key, x in zip(("path", "name"), node.args, strict=False)}
-    except ValueError:
-        return ""
-    split = given.pop("split", None) or split or "train"
-    path, subset, files = (given.pop(key, None) for key in ("path", "name", "data_files"))
-    if given or not str(split).isidentifier() or not isinstance(path, str) or len(node.args) > 2:
-        return ""
-    if path in ("json", "csv", "parquet"):
-        near = Path(source.file).parent / str(files)
-        plain = isinstance(files, str) and split == "train" and not set("*?[") & {*files}
-        return (str(near) if near.is_file() else files) if plain else ""
-    near = Path(source.file).parent / path
-    if files or near.is_dir():
-        return ""
-    return path + f":{subset}" * bool(subset) + f"@{split}" * (split != "train")
-
-
-def need_data(source: TrlSource, data: str) -> None:
-    """Raise UserError with the place of a data set that cannot be read off."""
-    node = source.of_trainer("train_dataset")
-    shown = source.resolved(node) if node else None
-    where = f", line {shown.lineno}: `{ast.unparse(shown)[:80]}`" if shown else ", no train_dataset"
-    got = f"got {source.file}{where}, without a data set that can be read off"
-    expected = "expected load_dataset(…) of a file or hub id, without .map and the like"
-    way = "try --run_script, which runs the file up to GRPOTrainer(…); or there `DATASET.to_json('rows.jsonl')`"
-    need(data, f"{got}; {expected}; {way}, then --data rows.jsonl here")
-
-
-def settings_of_trl(source: TrlSource, given, processes: int) -> tuple[Readings, set[str], dict[str, str]]:
+def settings_of_trl(file: TrlFile, given, processes: int) -> tuple[Readings, set[str], dict[str, str]]:
     """(settings of a TRL run as given or by default, names that are given, what the file has in the place of values).
 
     `given`: flags that win.
     """
-    need("GRPOConfig" in source.calls, f"got --from_trl {source.file}, which has no GRPOConfig(…); expected one")
-    trial = trial_of(source.file, given.output_dir or Config.output_dir) if given.run_script else {}
-    config, lora = (trial[name] if trial else literals(source, call) for name, call in CALLS.items())
+    trial = trial_of(file.file, given.output_dir or Config.output_dir) if given.run_script else {}
+    config = trial["config"] if trial else file.literals(file.config)
+    lora = trial["lora"] if trial else file.literals(file.lora) if file.lora else None
     values, names = {**TRL_DEFAULTS, **config}, {*config}
-    if "LoraConfig" in source.calls and lora is not None:
+    if lora is not None:
         values |= {f"LoraConfig.{name}": x for name, x in ({"r": 8, "lora_alpha": 8} | lora).items()}
         names |= {f"LoraConfig.{name}" for name in lora}
-    others = {f"GRPOTrainer.{k}": ast.unparse(x)[:60] for k, x in source.keywords("GRPOTrainer").items()}
-    values |= {name: text for name, text in others.items() if name.partition(".")[2] not in (*ARGUMENTS, "peft_config")}
-    names |= {*others} & {*values}
-    values["model"] = trial.get("model") if trial else model_of(source)
+    for name, argument in (file.source.arguments(file.trainer)[0] if file.trainer else {}).items():
+        if name not in (*ARGUMENTS, "peft_config"):
+            values[f"GRPOTrainer.{name}"] = ast.unparse(argument.value)[:60]
+            names.add(f"GRPOTrainer.{name}")
+    values["model"] = trial.get("model") if trial else file.model()
     named = isinstance(values["model"], str) or given.model
-    need(named, f"got a model in {source.file} whose name cannot be read; expected a text; try --model M")
-    values["reward_funcs"] = [] if given.reward else rewards_of_trl(source)
+    need(named, f"got a model in {file.file} whose name cannot be read; expected a text; try --model M")
+    values["reward_funcs"] = [] if given.reward else file.rewards()
     for name in ("train_dataset", "eval_dataset"):
-        values[name] = trial.get(name) or place_of_data(source, name)
-    arguments = {name: node for name in ARGUMENTS if name != "args" and (node := source.of_trainer(name))}
+        values[name] = trial.get(name) or file.data(name)
+    arguments = {name: node for name in ARGUMENTS if name != "args" and (node := file.of_trainer(name))}
     made = ("train_dataset", "eval_dataset") if trial else ()
     unread = {name: node for name, node in arguments.items() if name in made or not values[name]}
     names |= {*arguments} | ({"processes"} if given.trl_processes else set())
     values |= {"processes": processes, "backend": given.backend, "steps": given.steps}
-    need_data(source, given.data or values["train_dataset"])
+    file.need_data(given.data or values["train_dataset"])
     if values["max_steps"] <= 0 and not given.steps:
         values["rows"] = len(read_rows(given.data or values["train_dataset"]))
-    return Readings(values), names, {name: ast.unparse(source.resolved(node))[:80] for name, node in unread.items()}
+    return Readings(values), names, {n: ast.unparse(file.source.resolved(node))[:80] for n, node in unread.items()}
 
 
-def literals(source: TrlSource, call: str) -> dict:
-    """The keywords of a call; UserError where one is not a literal."""
-    values, unknown = source.literals(call)
-    got = f"got {', '.join(unknown)} in {call}(…) of {source.file}"
-    need(not unknown, f"{got}; expected literals; try --run_script, or a copy with its values")
-    return values
-
-
-def model_of(source: TrlSource) -> str | None:
-    model = source.of_trainer("model")
-    try:
-        return source.value(model) if model else None
-    except ValueError:
-        return None
-
-
-def run_of_trl(file: str, given, processes: int) -> TrlRun:
+def run_of_trl(name: str, given, processes: int) -> TrlRun:
     """A file's run as settings of ours. `given`: flags that win; None where there is none."""
-    source = TrlSource(file)
-    t, names, expressions = settings_of_trl(source, given, processes)
+    file = TrlFile(name)
+    t, names, expressions = settings_of_trl(file, given, processes)
     settings, taken = {"algorithm": "grpo", "missing_eos_penalty": 0}, {}
-    for setting, value_of in SETTINGS.items():
+    for setting, rule in SETTINGS.items():
         t.taken = taken[setting] = []
-        value = value_of(t)
+        value = rule(t) if callable(rule) else t[rule] if rule in t else None
         settings |= {} if value is None else {setting: value}
     t.taken = []
     if settings["reward"]:
         rewards = Path(given.output_dir or Config.output_dir) / "trl_rewards.py"
         rewards.parent.mkdir(parents=True, exist_ok=True)
-        rewards.write_text(extract(source.text, t["reward_funcs"]), encoding="utf-8")
+        rewards.write_text(extract(file.source.runnable, t["reward_funcs"]), encoding="utf-8")
         settings["reward"] = [f"{rewards}:{spec}" for spec in settings["reward"]]
     settings |= {name: getattr(given, name) for name in ("model", "data") if getattr(given, name)}
     usual = {**TRL_DEFAULTS, **{f"LoraConfig.{name}": x for name, x in PEFT_DEFAULTS.items()}}
     read = {name for reads in taken.values() for name in reads}
     rest = [name for name in t if name in names and name not in read | OF_THE_MACHINE | BESIDE]
-    if given.backend == "megatron" and t.get("LoraConfig.target_modules") not in (None, "all-linear"):
-        rest.append("LoraConfig.target_modules")
     lost = [name for name in rest if usual.get(name) != t.get(name) and t.get(name) not in (None, {}, [], ())]
     notes = [*other_meanings({**t}), *(shown_setting(name, t.get(name)) for name in lost)]
     if "eval_dataset" in names and not (t.get("eval_dataset") or given.eval_data):

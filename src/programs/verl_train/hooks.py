@@ -1,6 +1,7 @@
 """What verl loads of ours: a reward manager, a replay buffer, and estimators that it lacks."""
 
 import json
+import runpy
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,33 +13,31 @@ from programs.verl_train.names import OWN_NAME
 from programs.verl_train.rewards import exact_in_means
 
 
-def token_reward_manager():
-    """The class TokenRewardManager, for verl; verl_hooks.py calls this."""
-    from verl.experimental.reward_loop.reward_manager.naive import NaiveRewardManager
+def token_reward_manager(file: Path):
+    """The class TokenRewardManager, for verl, with the reward of verl_reward.py; verl_hooks.py calls this."""
+    from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 
-    class TokenRewardManager(NaiveRewardManager):
-        """verl's plain manager; it tells the reward the prompt and the token ids, and takes penalties for length."""
+    class TokenRewardManager(RewardManagerBase):
+        """Tells our rewards the prompt, the token ids and special tokens, and takes penalties for length."""
 
         def __init__(self, config, tokenizer, compute_score, **kwargs):
-            super().__init__(config, tokenizer, compute_score, **kwargs)
+            super().__init__(config, tokenizer, compute_score)
             given = config.reward.get("reward_kwargs") or {}
             self.missing, self.share = float(given.get("missing_eos_penalty", 0)), float(given.get("overlong_share", 0))
             self.limit, self.group_size = config.data.max_response_length, config.actor_rollout_ref.rollout.n
             self.ends = end_ids_of(config.actor_rollout_ref.model.path, tokenizer)
+            self.batcher = runpy.run_path(str(file))["batcher"]
 
         async def run_single(self, data) -> dict:
             """Score one trajectory."""
             item = data[-1]
             width = item.batch["responses"].shape[-1]
             length = int(item.batch["attention_mask"][-width:].sum())
-            ids, prompt = item.batch["responses"][:length].tolist(), item.non_tensor_batch["raw_prompt"]
-            text = visible_text(self.tokenizer, ids, self.ends)
-            given = {"completion_ids": ids, "completion_text": text, "raw_prompt": prompt}
-            item.non_tensor_batch["extra_info"] |= given
-            result = await super().run_single(data)
+            ids = item.batch["responses"][:length].tolist()
+            told = await self.batcher.score(item.non_tensor_batch, visible_text(self.tokenizer, ids, self.ends), ids)
             missing = 0.0 if ids and ids[-1] in self.ends else self.missing
-            score = result["reward_score"] - missing - overlong_penalty(length, self.limit, self.share)
-            return result | {"reward_score": exact_in_means(score, self.group_size)}
+            score = told["score"] - missing - overlong_penalty(length, self.limit, self.share)
+            return {"reward_score": exact_in_means(score, self.group_size), "reward_extra_info": told}
 
     return TokenRewardManager
 
@@ -47,20 +46,15 @@ def strict_replay_buffer():
     """The class StrictReplayBuffer, for verl; verl_hooks.py calls this."""
     from collections import Counter
 
-    from verl.trainer.ppo.v1 import replay_buffer
     from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 
     class StrictReplayBuffer(ReplayBuffer):
-        """verl's replay buffer; a failed rollout or reward ends the run, DAPO's replacements are counted.
-
-        With `keep_between` it also replaces groups whose share of completions with full marks is outside.
-        """
+        """verl's replay buffer; a failed rollout or reward ends the run, DAPO's replacements are counted."""
 
         def __init__(self, *args, sampler_kwargs, refill_fn, **kwargs):
             options = dict(sampler_kwargs or {})
             self.error_file, self.max_refills = Path(options.get("error_file", "")), options.get("max_refills", 0)
             self.refilled, self.dispatch = 0, refill_fn
-            self.band, self.rates = options.get("keep_between"), {}
             filtering = {}
             if options.get("filter_groups_metric"):
                 filtering = {"filter_groups_metric": options["filter_groups_metric"], "gen_batch_size": 1}
@@ -79,29 +73,10 @@ def strict_replay_buffer():
         def _dapo_filtered_keys(self, partition_id):
             if self.filter_groups_metric and self.refilled >= self.max_refills * self.train_batch_size:
                 return set(), Counter()
-            return self.unwanted(partition_id)
-
-        def unwanted(self, partition_id):
-            """Finished groups of equal score or outside the band, and how many there are of each score or pass rate."""
-            groups, counts = super()._dapo_filtered_keys(partition_id)
-            if not self.band or partition_id == "val":
-                return groups, counts
-            finished = self.finished_keys[partition_id]
-            self.rates = {uid: rate for uid, rate in self.rates.items() if uid in finished}
-            keys = [key for key in self.partitions[partition_id] if key.split("_")[0] in finished - self.rates.keys()]
-            extra, passed = [], {}
-            if keys:
-                extra = replay_buffer.tq.kv_batch_get(keys, partition_id, ["extra_fields"])["extra_fields"]
-            for key, fields in zip(keys, extra, strict=True):
-                info = getattr(fields, "data", fields)["reward_extra_info"]
-                passed.setdefault(key.split("_")[0], []).append(float(info["acc"]))
-            self.rates |= {uid: sum(values) / len(values) for uid, values in passed.items()}
-            low, high = self.band
-            outside = {uid for uid, rate in self.rates.items() if not low <= rate <= high} - groups
-            return groups | outside, counts + Counter(self.rates[uid] for uid in outside)
+            return super()._dapo_filtered_keys(partition_id)
 
         def _select_prompt_uids(self, partition_id, sampleable_keys, batch_size):
-            last = self.unwanted(partition_id)[0]  # their places are left over, once refills are used up
+            last = super()._dapo_filtered_keys(partition_id)[0]  # their places are left over, once refills are used up
             picked, *snapshots = super()._select_prompt_uids(partition_id, sampleable_keys - last, batch_size)
             more, *_ = super()._select_prompt_uids(partition_id, sampleable_keys & last, batch_size - len(picked))
             return [*picked, *more], *snapshots

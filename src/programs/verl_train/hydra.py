@@ -9,11 +9,9 @@ from programs.verl_train.names import COMPUTE, KWARGS, OPTIM
 ADDED = {
     "reward.reward_kwargs.missing_eos_penalty",
     "reward.reward_kwargs.overlong_share",
-    "algorithm.gdpo_reward_keys",
-    "algorithm.gdpo_reward_weights",
     "ray_kwargs.ray_init.address",
     "data.apply_chat_template_kwargs",  # there, and empty: `+` lets it take names
-    *(f"{prefix}.override_optimizer_config" for prefix in (OPTIM, "critic.optim")),  # with megatron empty, else null
+    *(f"{prefix}.override_optimizer_config" for prefix in (OPTIM, "critic.optim")),  # there, and null
     "critic.ppo_infer_max_token_len_per_gpu",  # the one that the default trainer reads, for updates too
 }
 

@@ -1,9 +1,11 @@
-"""The folder of a job: data, rewards, settings."""
+"""The folder of a job: data, rewards, an environment, settings."""
 
 import dataclasses
 import json
 import os
+import pprint
 import re
+import shutil
 from pathlib import Path
 
 from parts.data.held_out import mark_trained, overlap_metric
@@ -11,23 +13,33 @@ from parts.data.prompts import evaluated_rows
 from parts.data.question_parts import warn_unread
 from parts.data.rows import read_rows
 from parts.data.verl_layout import OWN_INFO
-from parts.environments.play_setup import PlaySetup
+from parts.environments.play_setup import (
+    PlaySetup,
+    check_environment_rows,
+    check_fits,
+    load_with_reward,
+    make_play_setup,
+    playable_rows,
+)
+from parts.environments.tool_calls import CALL_FORMATS
 from parts.foundation.bundle import BUNDLE, held_out_source, specs_for
+from parts.foundation.file_text import file_text
 from parts.foundation.messages import need, say
+from parts.networks.models import open_tokenizer
 from parts.rewards.reward_forms import full_spec
 from parts.rewards.rewards import Reward, call_limits
-from programs.verl_train.data import verl_rows, write_parquet_file
-from programs.verl_train.engine_overrides import make_overrides
-from programs.verl_train.environment_job import environment_rows, environment_setup, write_environment_module
+from programs.verl_train.data import row_columns, verl_rows, write_parquet_file
 from programs.verl_train.hydra import Override
-from programs.verl_train.job_trial import refuse_groups, trial_batch
-from programs.verl_train.model_files import count_parameters
-from programs.verl_train.overrides import Layout
+from programs.verl_train.job_trial import refuse_groups, try_job
+from programs.verl_train.model_files import chat_template, count_parameters, end_ids_of, model_shape
+from programs.verl_train.overrides import Layout, make_overrides
 from programs.verl_train.refusals import check_expressible
-from programs.verl_train.reward_files import write_reward_module
+from programs.verl_train.reward_files import copy_with_imports, moved_rewards, write_module, write_reward_module
 from programs.verl_train.rewards import REWARD_ERROR
 from programs.verl_train.settings import Config
-from programs.verl_train.templates import chat_template
+
+COPY = "environment"  # folder of the job
+LOOP = file_text("job_files/environment.yaml")
 
 
 def prepare_job(config: Config, remote: bool = False, folder: Path | None = None) -> tuple[Layout, list[Override]]:
@@ -69,11 +81,9 @@ def prepare_job(config: Config, remote: bool = False, folder: Path | None = None
         output=str(output),
         template=(setup and setup.bridge.chat_template) or template,
         held_out=bool(source),
-        reward_weights=reward.weights,
         parameters=count_parameters(config),
-        hydra=str(output / "hydra"),
         columns=columns,
-        cpus=None if remote else config.cpus or os.cpu_count() or 1,
+        cpus=None if remote or config.slurm else config.cpus or os.cpu_count() or 1,
     )
     need(
         job.parameters or config.lr,
@@ -83,8 +93,6 @@ def prepare_job(config: Config, remote: bool = False, folder: Path | None = None
     settings = {"settings": dataclasses.asdict(config), "overrides": [o.text() for o in overrides]}
     settings |= {"held_out_rows": len(held_out), **overlap_metric(tasks)}
     (folder / "settings.json").write_text(json.dumps(settings, indent=1), encoding="utf-8")
-    trial = json.dumps(trial_batch(specs, columns, rows), default=str)
-    (folder / "trial.json").write_text(trial, encoding="utf-8")
     return job, overrides
 
 
@@ -129,10 +137,74 @@ def check_output(config: Config) -> None:
     need(not config.resume or not sizes or size in sizes, f"got --resume with {size} GPUs; {expected}")
 
 
-def environment(job: Layout) -> dict[str, str]:
-    """Environment variables of the run; each start has a metrics file of its own, as verl empties it."""
-    path = Path(job.output) / "metrics.jsonl"
-    number = 2
-    while path.exists():
-        path, number = path.with_name(f"metrics.{number}.jsonl"), number + 1
-    return {"VERL_FILE_LOGGER_PATH": str(path), "TOKENIZERS_PARALLELISM": "false"}
+def environment_setup(config: Config) -> PlaySetup:
+    """What conversations are played with; UserError for what cannot be played with this model in verl."""
+    tokenizer = open_tokenizer(config)
+    environments, _ = load_with_reward(config, tokenizer)
+    ends = end_ids_of(config.model, tokenizer)
+    need(ends, f"got model {config.model!r} without an end token; expected eos_token_id in its generation config")
+    setup = make_play_setup(config, tokenizer, ends, environments)
+    need(
+        isinstance(setup.form, str),
+        "got a model whose tool calls are read by a response template, which the transformers of verl (5.10) has not; "
+        f"expected one of {', '.join(CALL_FORMATS)}; try --tool_format NAME",
+    )
+    check_fits(config, model_shape(config).get("max_position_embeddings"))
+    return setup
+
+
+def environment_rows(config: Config, setup: PlaySetup, rows: list[dict], columns: list[str], source: str) -> list[dict]:
+    """verl's rows without those whose prompts are too long with the tools; UserError for one that `reset` refuses."""
+    known = []
+    for row in rows:
+        values = {name: value for name, value in row_columns(row).items() if name in columns}
+        known.append({"prompt": row["prompt"], "columns": values, "row": row})
+    check_environment_rows(setup.environments, known)
+    return [fit["row"] for fit in playable_rows(config, setup, known, source)]
+
+
+def write_environment_module(
+    folder: Path, config: Config, setup: PlaySetup, columns: list[str], ship: list[str], error_file: str
+) -> None:
+    """Write verl_environment.py and .yaml, and the environment's file with what it imports, into the job folder."""
+    file = config.environment.rpartition(":")[0]
+    place = folder / COPY
+    shutil.rmtree(place, ignore_errors=True)
+    copy_with_imports(Path(file).resolve(), place, ship)
+    settings = {
+        "environment": copied_environment(config),
+        "tools": {kind.name: kind.tools for kind in setup.environments.kinds.values()},
+        "limits": dataclasses.asdict(setup.limits),
+        "form": setup.form,
+        "rewards": moved_rewards([*map(full_spec, config.reward)]),
+        "reward_limits": dataclasses.astuple(call_limits(config)),
+        "columns": columns,
+        "error_file": error_file,
+    }
+    code = f"SETTINGS = {pprint.pformat(settings, width=116, sort_dicts=False)}\n"
+    code += "for_here = {'environment': f\"{HERE}/{SETTINGS['environment']}\"}\n"
+    code += "for_here['rewards'] = [f'{HERE}/{spec}' for spec in SETTINGS['rewards']]\n"
+    code += "settings = sys.modules[NAME].LoopSettings(**SETTINGS | for_here)\n"
+    code += "sys.modules[NAME].load_environments(settings.environment)\n"
+    code += "EnvironmentLoop = sys.modules[NAME].environment_loop(settings)"
+    write_module(folder / "verl_environment.py", "The agent loop of the run", code)
+    (folder / "verl_environment.yaml").write_text(LOOP, encoding="utf-8")
+
+
+def copied_environment(config: Config) -> str:
+    """FILE.py:NAME of the environment in a job's folder; "" without one."""
+    file, _, name = config.environment.rpartition(":")
+    return f"{COPY}/{Path(file).name}:{name}" if file else ""
+
+
+def job_findings(config: Config, folder: Path) -> list[str]:
+    """What is wrong with a job's files in a process of their own; an error of a reward there is a warning."""
+    findings, found = try_job(folder, copied_environment(config))
+    if found.get("raised"):
+        say(f"warning: in a trial a reward raised, at which verl's run would end: {found['raised']}")
+    return findings
+
+
+def need_sound_job(config: Config, folder: Path) -> None:
+    findings = job_findings(config, folder)
+    need(not findings, "".join(findings[:1]))

@@ -1,19 +1,24 @@
-"""The job tried in a process of its own: what does not load there, what needs whole batches."""
+"""A job's files loaded, and its rewards tried, in a process of its own: verl scores completions one by one."""
 
 import json
 import math
+import runpy
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from parts.foundation.file_text import file_text
 from parts.foundation.messages import need, say
-from parts.rewards.rewards import CallLimits, Reward
-from programs.verl_train.rewards import RewardBatcher
+from parts.rewards.rewards import Reward
+from parts.rewards.user_code import trial_texts
+from programs.verl_train.data import parquet_rows
+from programs.verl_train.rewards import REWARD_FAILED
 
 OUR_TRAINERS = "try ppo_train.py or grpo_train.py, which call a reward with whole groups"
-JOB_TRIAL_SECONDS = 300
 TRIAL = file_text("job_files/trial.py")
+JOB_TRIAL_SECONDS = 300
+TRIED_ROWS, SCORING_SECONDS = 50, 2.0  # no more rows, and none begun after that time: a function may be slow, or paid
 
 
 def refuse_groups(reward: Reward) -> None:
@@ -26,77 +31,76 @@ def refuse_groups(reward: Reward) -> None:
     )
 
 
-def trial_batch(specs: list[str], columns: list[str], rows: list[dict]) -> dict:
-    """Rows and completions to try whether a reward function scores each completion by itself.
+def tried_scores(module: dict, file: Path, export: str = "") -> dict:
+    """Score rows of a job's data: the completions of a row in one batch, and one by one, as verl calls a reward.
 
-    Two prompts (one, where there is no other) with four completions each: right, empty of content, and two alike but in
-    length.
+    Args:
+        module: the names of a job's verl_reward.py.
+        export: a verl_reward.py of --export, which then scores them one by one.
+
+    Returns:
+        {"rows", "completions", "scores" that were seen, "raised": the first error, "unlike": {function: [its scores of
+        a batch, those one by one]} where they differ}. A function that differs from itself on one batch tells nothing.
     """
-    batcher, first = RewardBatcher(specs, columns), rows[:1]
-    chosen = first + [row for row in rows[1:50] if row["prompt"] != first[0]["prompt"]][:1]
-    trial_rows, texts = [], []
-    for row in chosen:
-        truth = row["reward_model"]["ground_truth"]
-        gold = str(truth)[:200] or "yes"
-        extra = row["extra_info"] | {"raw_prompt": row["prompt"]}
-        trial_rows += [batcher.row(row["data_source"], truth, extra)] * 4
-        texts += [f"<answer>{gold}</answer>", "no answer", f"The answer is {gold}.", f"So, the answer is {gold}. " * 3]
-    return {"rows": trial_rows, "texts": texts}
+    batcher = module["batcher"]
+    batcher.reward.silent = True  # that nothing applies to any completion here is no news
+    found = {"rows": 0, "completions": 0, "scores": [], "raised": "", "unlike": {}}
+    score = runpy.run_path(export)["compute_score"] if export else None
+    rows = parquet_rows(file)[:TRIED_ROWS] if module["specs"] and file.is_file() else []
+    started = time.monotonic()
+    for number, row in enumerate(rows):
+        if number and time.monotonic() > started + SCORING_SECONDS:
+            break
+        truth, info = row["reward_model"]["ground_truth"], row["extra_info"]
+        texts = trial_texts(str(truth)[:200] or "yes")
+        asked = batcher.row(row | {"raw_prompt": row["prompt"]})
+        batch = [(asked, text, list(range(len(text.split())))) for text in texts]
+        try:
+            first, second = (batcher.score_all(batch) for _ in range(2))
+            if score:
+                alone = [score(row["data_source"], text, truth, info) for text in texts]
+            else:
+                alone = [batcher.score_all([one])[0] for one in batch]
+        except Exception as error:  # what the functions raise is the user's
+            reason = str(error).removeprefix(f"{REWARD_FAILED}: ")
+            found["raised"] = found["raised"] or f"row {number + 1} of the data: {reason}"
+            continue
+        found["rows"], found["completions"] = found["rows"] + 1, found["completions"] + len(texts)
+        found["scores"] = sorted({*found["scores"], *(round(scores["score"], 4) for scores in alone)})
+        for name in (name for name in alone[0] if name != "acc"):
+            together, again, single = ([scores[name] for scores in each] for each in (first, second, alone))
+            if near(together, again) and not near(together, single):
+                found["unlike"].setdefault(name, [together, single])
+    return found
 
 
-def whole_batch_functions(specs: list[str], columns: list[str], limits, batch: dict) -> dict[str, list]:
-    """{function: its scores of a batch, and of each completion alone} where both differ; a trial of verl_reward.py.
+def near(first: list[float], second: list[float]) -> bool:
+    """Whether two lists of scores agree, but for what batches change in a reward model's rounding."""
+    return all(math.isclose(a, b, rel_tol=0.01, abs_tol=0.01) for a, b in zip(first, second, strict=True))
 
-    verl scores completions as they come, in reward.num_workers processes (8), so a score that depends on the others of
-    a batch, or on earlier calls, is another one there. A function that differs from itself on one batch tells nothing.
+
+def try_job(folder: Path, environment: str = "", export: str = "") -> tuple[list[str], dict]:
+    """(What keeps a job's copies from loading, or a reward from meaning in verl what it means here; `tried_scores`).
+
+    As in the run, the original files are not at hand.
     """
-    if not specs:
-        return {}
-    rows, texts = batch["rows"], batch["texts"]
-    ids = [list(range(len(text.split()))) for text in texts]
-    reward = RewardBatcher(specs, columns, CallLimits(*limits)).reward
-    together, again = (reward(rows, texts, ids)[1] for _ in range(2))
-    each = [reward([row], [text], [tokens])[1] for row, text, tokens in zip(rows, texts, ids, strict=True)]
-    alone = {name: [parts[name][0] for parts in each] for name in together}
-    return {
-        name: [together[name], alone[name]]
-        for name in together
-        if near(together[name], again[name]) and not near(together[name], alone[name])
-    }
-
-
-def near(first: list, second: list) -> bool:
-    """Whether two lists of scores or None agree, but for what batches change in a reward model's rounding."""
-    return all(
-        a is b is None or (a is not None and b is not None and math.isclose(a, b, rel_tol=0.01, abs_tol=0.01))
-        for a, b in zip(first, second, strict=True)
-    )
-
-
-def trial_findings(module: Path, *environment: str) -> list[str]:
-    """What keeps the copies of the job's files from loading, and reward functions that need whole batches.
-
-    As in the run, the original files are not at hand. A function that raises in the trial is told elsewhere.
-    """
-    command = [sys.executable, "-c", TRIAL, str(module), str(module.with_name("trial.json")), *environment]
+    command = [sys.executable, "-c", TRIAL, str(folder / "verl_reward.py"), environment, export]
     try:
-        done = subprocess.run(command, cwd=module.parent, capture_output=True, text=True, timeout=JOB_TRIAL_SECONDS)
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=JOB_TRIAL_SECONDS)
     except subprocess.TimeoutExpired:
-        say(f"note: 8 completions took the reward over {JOB_TRIAL_SECONDS} s, so it was not tried on parts of a batch")
-        return []
+        say(f"note: a few completions took the reward over {JOB_TRIAL_SECONDS} s, so it was not tried one by one")
+        return [], {}
     lines = done.stdout.splitlines()
     if "LOADED" not in lines:
-        last = (done.stderr.strip() or "no message").splitlines()[-1]
-        expected = f"expected {'an environment' if environment else 'a reward'} that finds all it imports beside itself"
-        return [
-            f"{'environment' if environment else 'reward'}: its copy for the run does not load: {last}; {expected}; "
-            "try --ship FILE"
-        ]
+        what, last = "environment" if environment else "reward", (done.stderr.strip() or "no message").splitlines()[-1]
+        got = f"{what}: its copy for the run does not load: {last}"
+        return [f"{got}; expected one that finds all it imports beside itself; try --ship FILE"], {}
     answers = [line for line in lines if line.startswith("TRIAL ")]
-    scores = json.loads(answers[-1].removeprefix("TRIAL ")) if answers else {}
+    found = json.loads(answers[-1].removeprefix("TRIAL ")) if answers else {}
     return [
         f"reward {name}: got scores that depend on the other completions of a batch, or on earlier calls "
-        f"({together} together, {alone} one by one); expected a score for each completion by itself, as verl scores "
-        f"them in 8 processes; {OUR_TRAINERS}"
-        for name, (together, alone) in scores.items()
-    ]
+        f"({together[:4]} … together, {alone[:4]} … one by one); expected a score for each completion by itself, as "
+        f"verl scores them in 8 processes; {OUR_TRAINERS}"
+        for name, (together, alone) in found.get("unlike", {}).items()
+        if name != "score" or len(found["unlike"]) == 1
+    ], found

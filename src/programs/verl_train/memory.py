@@ -3,44 +3,33 @@
 import math
 
 from parts.foundation.messages import say
-from parts.running.memory import DecoderShape, PassShape, backward_peak, decoder_shape, layer_activations
+from parts.running.memory import PassShape, backward_peak, decoder_shape
 from programs.verl_train.model_files import model_shape
 from programs.verl_train.settings import Config
-
-
-def activation_formula(model: DecoderShape, run: PassShape) -> str:
-    """What `backward_peak` adds up for one micro-batch, in words."""
-    layer = layer_activations(model, run) / run.tokens
-    if not run.checkpointing:
-        return f"{run.tokens} tokens x {model.layers} layers x {layer:.0f} bytes + gradients in one layer"
-    inputs = f"{run.tokens} tokens x {model.layers} layers x {model.hidden} x {run.stream} bytes"
-    return f"{inputs} + one layer computed again x {layer:.0f} bytes + gradients in it"
 
 
 def memory_plan(config: Config, parameters: float | None) -> list[dict]:
     """Memory of one GPU in GiB, each with its formula; training and sampling take turns on the same GPU."""
     if not parameters:
         return []
-    c, shape, gpus = config, model_shape(config), config.nodes * config.gpus_per_node
-    shards = gpus if c.backend == "fsdp2" else c.tensor_parallel * c.pipeline_parallel
+    c, shape, gpus, lines = config, model_shape(config), config.nodes * config.gpus_per_node, []
     width, count = 4 if c.precision == "fp32" else 2, f"{parameters / 1e9:.3g}e9"
     nets, which = (2, "policy and critic") if c.advantage == "gae" else (1, "policy")
-    lines = []
 
     def line(name: str, formula: str, amount: float, kind: str) -> None:
         lines.append({"what": name, "formula": formula, "GiB": round(amount / 2**30, 3), "kind": kind})
 
     trained = 0.0 if c.lora_rank else 1.0
     waits = {"none": set(), "optimizer": {"optimizer"}, "all": {"weights", "optimizer"}}[c.offload]
-    bytes_ = {"weights": 4.0 if trained else width, "gradients": 4 * trained, "optimizer": 8 * trained}
-    for part, size in bytes_.items():  # what is offloaded comes back for its network's update, one network at a time
+    for part, size in {
+        "weights": 4.0 if trained else width,
+        "gradients": 4 * trained,
+        "optimizer": 8 * trained,
+    }.items():
+        # what is offloaded comes back for its network's update, one network at a time
         n, kind = (1, "train, offloaded while sampling") if part in waits else (nets, "train, kept")
-        line(
-            f"{part} ({which})",
-            f"{n} x {count} x {size:g} bytes / {shards} shards",
-            n * parameters * size / shards,
-            kind,
-        )
+        formula = f"{n} x {count} x {size:g} bytes / {gpus} shards"
+        line(f"{part} ({which})", formula, n * parameters * size / gpus, kind)
     if c.kl_coef and not c.lora_rank:
         line("reference", "kept in CPU memory by verl, a layer at a time on the GPU", 0, "train")
     if shape:
@@ -55,8 +44,9 @@ def memory_plan(config: Config, parameters: float | None) -> list[dict]:
             checkpointing=c.gradient_checkpointing,
             lora_rank=c.lora_rank,
         )
-        split = c.tensor_parallel if c.backend == "megatron" else 1
-        line("activations", activation_formula(decoder, run), backward_peak(decoder, run, 0) / split, "train")
+        kept = "their inputs, one computed again" if c.gradient_checkpointing else "all that they keep"
+        formula = f"{tokens} tokens x {decoder.layers} layers, {kept}, and its gradients"
+        line("activations", formula, backward_peak(decoder, run, 0), "train")
         text = f"{tokens:g} tokens x {shape['vocab_size']} x (4 + 4 + {width}) bytes"
         line("logits, their gradient and softmax", text, tokens * shape["vocab_size"] * (8 + width), "train")
     else:
@@ -66,12 +56,9 @@ def memory_plan(config: Config, parameters: float | None) -> list[dict]:
     inside = parameters * width / c.rollout_tensor_parallel
     line("its weights, inside that", f"{count} x {width} bytes / {c.rollout_tensor_parallel} GPUs", inside, "inside")
     if shape:
-        heads = shape.get("num_key_value_heads") or shape["num_attention_heads"]
-        size = shape.get("head_dim") or shape["hidden_size"] // shape["num_attention_heads"]
-        each = shape["num_hidden_layers"] * heads * size * 2 * width
+        each = decoder.layers * decoder.keys * 2 * width
+        text = f"{decoder.layers} layers x {decoder.keys} x 2 x {width} bytes x {c.conversation_tokens} tokens"
         at_once = c.conversation_tokens * each / c.rollout_tensor_parallel
-        text = f"{shape['num_hidden_layers']} layers x {heads} heads x {size} x 2 x {width} bytes"
-        text += f" x {c.conversation_tokens} tokens"
         line("its KV cache for one completion, inside that", text, at_once, "inside")
     return lines
 
@@ -103,35 +90,30 @@ def memory_findings(config: Config, plan: list[dict]) -> tuple[dict, list[str]]:
 
 def batch_findings(config: Config, shape: dict) -> list[str]:
     """What does not divide; verl would fill some of it up with padding sequences, without a word."""
-    c, gpus, findings = config, config.nodes * config.gpus_per_node, []
-    split = c.sequence_parallel * (c.tensor_parallel * c.pipeline_parallel if c.backend == "megatron" else 1)
-    together, tokens = c.rollout_tensor_parallel, c.micro_batch_tokens * c.sequence_parallel
-
-    def check(fits: bool, text: str) -> None:
-        if not fits:
-            findings.append(f"batch: got {text}")
-
-    check(gpus % split == 0, f"{gpus} GPUs with {split} to a replica of the policy; expected a multiple")
-    fits = gpus % together == 0 and c.gpus_per_node >= min(gpus, together)
-    check(fits, f"{c.gpus_per_node} GPUs a node, rollout_tensor_parallel {together}; expected a divisor")
-    least = math.ceil(c.conversation_tokens / c.sequence_parallel)
-    got = f"micro_batch_tokens {c.micro_batch_tokens}; expected"
-    check(tokens >= c.conversation_tokens, f"{got} {least}, a sequence's share of a GPU")
+    c, gpus, tokens = config, config.nodes * config.gpus_per_node, config.micro_batch_tokens * config.sequence_parallel
+    split, together = c.sequence_parallel, c.rollout_tensor_parallel
     replicas, part = max(1, gpus // split), c.batch_size // c.minibatches
-    least = math.lcm(replicas, c.group_size) * c.minibatches
-    why = f"expected a multiple, as verl fills up with padding; try --batch_size {least}"
-    check(part % replicas == 0, f"{part} completions in a minibatch for {replicas} replicas of the policy; {why}")
-    worst = part // replicas * c.conversation_tokens
-    why = f"{worst}, a minibatch in one piece, as verl's geo_mean adds up the means of its micro-batches"
-    check(c.loss != "gmpo" or tokens >= worst, f"loss gmpo, {got} {why}")
-    size = max(together, c.tensor_parallel)
-    if heads := shape.get("num_attention_heads"):
-        count = math.lcm(size, c.sequence_parallel if c.backend == "fsdp2" else 1)
-        check(heads % count == 0, f"{heads} num_attention_heads over {count} GPUs; expected a multiple")
-    if heads := shape.get("num_key_value_heads"):
-        fits = heads % size == 0 or size % heads == 0
-        check(fits, f"{heads} num_key_value_heads over {size} GPUs; expected a multiple")
-    return findings
+    batch = math.lcm(replicas, c.group_size) * c.minibatches
+    least, worst = math.ceil(c.conversation_tokens / split), part // replicas * c.conversation_tokens
+    heads, pairs, count = shape.get("num_attention_heads"), shape.get("num_key_value_heads"), math.lcm(together, split)
+    wrong = {
+        f"{gpus} GPUs with {split} to a replica of the policy; expected a multiple": gpus % split,
+        f"{c.gpus_per_node} GPUs a node, rollout_tensor_parallel {together}; expected a divisor": (
+            gpus % together or c.gpus_per_node < min(gpus, together)
+        ),
+        f"micro_batch_tokens {c.micro_batch_tokens}; expected {least}, a sequence's share of a GPU": (
+            tokens < c.conversation_tokens
+        ),
+        f"{part} completions in a minibatch for {replicas} replicas of the policy; expected a multiple, as verl fills "
+        f"up with padding; try --batch_size {batch}": part % replicas,
+        f"loss gmpo, micro_batch_tokens {c.micro_batch_tokens}; expected {worst}, a minibatch in one piece, as verl's "
+        "geo_mean adds up the means of its micro-batches": c.loss == "gmpo" and tokens < worst,
+        f"{heads} num_attention_heads over {count} GPUs; expected a multiple": heads and heads % count,
+        f"{pairs} num_key_value_heads over {together} GPUs; expected a multiple": (
+            pairs and pairs % together and together % pairs
+        ),
+    }
+    return [f"batch: got {text}" for text, is_wrong in wrong.items() if is_wrong]
 
 
 def size_findings(config: Config, parameters: float | None) -> tuple[dict, list[str]]:

@@ -11,8 +11,7 @@ ADVANTAGES = {  # our estimator -> verl's; those that end in _ours are registere
     "gpg": "gpg_ours",
     "gpg_verl": "gpg",
     "maxrl": "maxrl_ours",
-    "gdpo": "gdpo",
-    "remax": "remax",
+    **dict.fromkeys(("gdpo", "remax")),  # verl's default trainer gives no scores by function, and no baselines
     "reinforce_pp": "reinforce_plus_plus",
     "reinforce_pp_baseline": "reinforce_plus_plus_baseline",
 }
@@ -37,12 +36,11 @@ AGGREGATIONS = {
 }
 OWN_NAME = "own_ours"  # what the job calls an estimator or a loss of the user's own
 OWN_LOSS_MODULE = "verl_own_loss"  # the job's file that puts such a loss into verl's registry
-OLD_TRAINER = {"gdpo", "remax"}  # verl's default trainer gives these estimators no per-function scores, no baselines
 
 SAMPLER, KWARGS = "trainer.v1.sampler.custom_sampler", "trainer.v1.sampler.sampler_kwargs"
-OPTIM, MEGATRON = f"{ACTOR}.optim", f"{ACTOR}.megatron"
+OPTIM = f"{ACTOR}.optim"
 COMPUTE = "mixed_precision.param_dtype"  # below a part that FSDP trains
-DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}  # our precision -> Megatron's and the samplers'
+DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}  # our precision -> the samplers'
 POLICY_LOSS = f"{ACTOR}.policy_loss"
 
 # Settings that verl cannot express: (the value or values that mean the same there, why another is refused).
@@ -54,6 +52,7 @@ FIXED = {
     "whiten_rewards": ([False], "verl does not whiten rewards"),
     "whiten_advantages": ([True], "verl always whitens GAE's advantages"),
     "turn_baseline": (["conversation"], "verl's estimators compare whole conversations; try scripts/ppo_train.py"),
+    "keep_between": ([[]], "verl's loader has its own order; try --dynamic_sampling"),
     "max_oversampling": ([1.0], "verl replaces a group at a time; try --max_refills"),
     "target_kl": ([0.0], "verl ends no update early; try fewer --ppo_epochs"),
     "critic": (["separate"], "verl's critic has its own backbone"),
@@ -85,34 +84,11 @@ IDLE_IN_VERL = {
     "save_dtype": "verl saves fp32 weights; its model merger writes the folder",
     "stop_when": "verl's job judges nothing itself; ask scripts/diagnose.py of its folder",
 }
-# Settings that become no override: what they are for.
-NOTES = IDLE_IN_VERL | {
-    "algorithm": "sets others",
-    "hardware": "sets others",
-    "eval_rows": "of val.parquet",
-    **dict.fromkeys(("reward_timeout", "reward_concurrency", "reward_retries"), "in verl_reward.py"),
-    **dict.fromkeys(("max_turns", "tool_timeout", "tool_characters", "tool_format"), "in verl_environment.py"),
-    "kl_horizon": "without kl_target nothing adapts",
-    "sample_every": "above 0, verl writes every completion, to samples/, those of evaluations to held_out/",
-    "allow_overlap": "checked alone",
-    "sample_tokens": "verl writes no figures of tokens",
-    "gpu_memory": "for the memory arithmetic",
-    "parameters": "for the memory arithmetic and lr 0",
-    "override": "passed on",
-    "overrides": "checked alone",
-    "from_trl": "settings are read off it",
-    "trl_processes": "of the TRL run",
-    "run_script": "of the TRL run",
-    "data_source": "written into the rows",
-    "ship": "copied into the job folder",
-    **dict.fromkeys(("print", "check", "run", "submit", "slurm", "export"), "what to do with the job"),
-}
-
 # Overrides that would undo what a setting or a guard of this script does: (why, what to write).
 TRAPS = {
     "custom_reward_function": ("is read by the old trainer only", "--reward FILE.py:function"),
     "reward_model": ("is read by the old trainer only", "--reward, or --override reward.reward_model.…"),
-    "reward.custom_reward_function": ("puts another reward in the place of yours", "--reward FILE.py:function"),
+    "reward.custom_reward_function": ("is not read by the job's reward manager", "--reward FILE.py:function"),
     "reward.reward_manager": ("takes away token ids, length penalties and the guard on rewards", "--reward"),
     f"{CORRECTION}.bypass_mode": ("makes the trainer leave out the correction", "--mismatch"),
     SAMPLER: ("takes away the guard that ends the run when a reward raises", "leaving it out"),
@@ -122,5 +98,5 @@ TRAPS = {
     "trainer.total_epochs": ("can end the run before its last step, without a checkpoint", "--steps"),
     "trainer.total_training_steps": ("is --steps here, on which the last checkpoint depends", "--steps"),
     "trainer.save_freq": ("can leave out the last checkpoint", "--save_every"),
-    "trainer.use_v1": ("chooses a trainer without the guard on rewards", "--advantage"),
+    "trainer.use_v1": ("chooses a trainer without the guard on rewards", "leaving it out"),
 }

@@ -1,26 +1,31 @@
-"""Our settings as verl's overrides: data, rollout, algorithm, loss, rewards."""
+"""Our settings as verl's overrides."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from parts.data.chat import template_settings
-from parts.data.pass_band import band_of
-from parts.data.verl_keys import ACTOR, CORRECTION, FSDP, MODEL, OFF, ROLLOUT
+from parts.data.verl_keys import ACTOR, CORRECTION, FSDP, MODEL, OFF, REF, ROLLOUT
+from parts.learning.optimizer import learning_rates
+from programs.verl_train.hydra import Override
 from programs.verl_train.names import (
     ADVANTAGES,
     AGGREGATIONS,
+    COMPUTE,
     DTYPES,
     KWARGS,
     LOSSES,
-    MEGATRON,
-    OLD_TRAINER,
+    OPTIM,
     OWN_LOSS_MODULE,
     OWN_NAME,
     POLICY_LOSS,
     SAMPLER,
 )
+from programs.verl_train.refusals import split_override
 from programs.verl_train.rewards import REWARD_ERROR
 from programs.verl_train.settings import Config
+
+Rows = Iterator[tuple[str, str, object]]  # (the setting that it comes from, verl's key, its value)
 
 
 @dataclass
@@ -31,9 +36,7 @@ class Layout:
     output: str  # checkpoints, samples and logs; absolute
     template: str | None  # chat template for data or models without one
     held_out: bool
-    reward_weights: dict[str, float]
     parameters: float | None
-    hydra: str  # where Hydra may write
     columns: list[str]  # what reward functions get, beside prompts and completions
     cpus: int | None = None  # Ray's own CPUs, counted for a local run; None on a cluster that exists
 
@@ -41,167 +44,226 @@ class Layout:
         return str(Path(self.folder) / name)
 
 
-def data_overrides(config: Config, job: Layout) -> dict:
-    template = {} if job.template is None else {f"{MODEL}.custom_chat_template": job.template}
-    switches = template_settings(config)
-    return {
-        "data": {"data.train_files": job.file("train.parquet"), **template},
-        "eval_data": {
-            "data.val_files": job.file("val.parquet"),
-            **({} if job.held_out else {"data.val_max_samples": 1}),
-        },
-        "prompt_column": {"data.prompt_key": "prompt"},
-        "chat_template_kwargs": {"data.apply_chat_template_kwargs": switches} if switches else {},
-        "seed": {
-            "data.seed": config.seed,
-            f"{ACTOR}.data_loader_seed": config.seed,
-            "critic.data_loader_seed": config.seed,
-            f"{ROLLOUT}.seed": config.seed,
-            f"{MEGATRON if config.backend == 'megatron' else FSDP}.seed": config.seed,
-        },
-        "batch_size": {
-            "data.train_batch_size": config.batch_size // config.group_size,
-            f"{ACTOR}.ppo_mini_batch_size": config.batch_size // config.group_size // config.minibatches,
-        },
-        "max_prompt_tokens": {"data.max_prompt_length": config.max_prompt_tokens, "data.filter_overlong_prompts": True},
-        **response_overrides(config, job),
-    }
+def make_overrides(config: Config, job: Layout) -> list[Override]:
+    """Every override of the run, the user's own last; each key once."""
+    parts = (data_rows, rollout_rows, algorithm_rows, loss_rows, reward_rows, critic_rows, engine_rows, trainer_rows)
+    rows = [row for part in parts for row in part(config, job)]
+    overrides = {key: Override(key, value, source) for source, key, value in rows}
+    for text in config.override:
+        sign, key, value = split_override(text)
+        overrides.pop(key, None)
+        overrides[key] = Override(sign + key, value, "override")
+    return list(overrides.values())
 
 
-def response_overrides(config: Config, job: Layout) -> dict:
-    """The length of what follows a prompt, and who samples it: verl's single-turn loop, or the job's own."""
-    if not config.environment:
-        return {"max_new_tokens": {"data.max_response_length": config.max_new_tokens}}
-    return {
-        # a bound that is never met: the loop ends conversations, and bounds each answer
-        "max_conversation_tokens": {"data.max_response_length": config.conversation_tokens},
-        "environment": {
-            f"{ROLLOUT}.agent.default_agent_loop": "environment",
-            f"{ROLLOUT}.agent.agent_loop_config_path": job.file("verl_environment.yaml"),
-        },
-    }
+def data_rows(c: Config, job: Layout) -> Rows:
+    prompts = c.batch_size // c.group_size
+    yield "data", "data.train_files", job.file("train.parquet")
+    if job.template is not None:
+        yield "data", f"{MODEL}.custom_chat_template", job.template
+    yield "eval_data", "data.val_files", job.file("val.parquet")
+    if not job.held_out:
+        yield "eval_data", "data.val_max_samples", 1
+    yield "prompt_column", "data.prompt_key", "prompt"
+    if switches := template_settings(c):
+        yield "chat_template_kwargs", "data.apply_chat_template_kwargs", switches
+    for key in ("data.seed", f"{ACTOR}.data_loader_seed", "critic.data_loader_seed", f"{ROLLOUT}.seed", f"{FSDP}.seed"):
+        yield "seed", key, c.seed
+    yield "batch_size", "data.train_batch_size", prompts
+    yield "batch_size", f"{ACTOR}.ppo_mini_batch_size", prompts // c.minibatches
+    yield "max_prompt_tokens", "data.max_prompt_length", c.max_prompt_tokens
+    yield "max_prompt_tokens", "data.filter_overlong_prompts", True
+    if c.environment:  # a bound that is never met: the loop ends conversations, and bounds each answer
+        yield "max_conversation_tokens", "data.max_response_length", c.conversation_tokens
+        yield "environment", f"{ROLLOUT}.agent.default_agent_loop", "environment"
+        yield "environment", f"{ROLLOUT}.agent.agent_loop_config_path", job.file("verl_environment.yaml")
+    else:
+        yield "max_new_tokens", "data.max_response_length", c.max_new_tokens
 
 
-def rollout_overrides(config: Config, job: Layout) -> dict:
-    lora = {f"{ROLLOUT}.load_format": "safetensors"} if config.lora_rank else {}  # adapters are sent, the base is not
-    return {
-        "verl_rollout": {f"{ROLLOUT}.name": config.verl_rollout},
-        "group_size": {f"{ROLLOUT}.n": config.group_size},
-        # the whole distribution: a truncated sampler is not the policy whose log-probs the ratio compares
-        "temperature": {
-            f"{ROLLOUT}.temperature": config.temperature,
-            f"{ROLLOUT}.top_p": 1.0,
-            f"{ROLLOUT}.top_k": -1,
-        },
-        "vllm_memory": {f"{ROLLOUT}.gpu_memory_utilization": config.vllm_memory},
-        "rollout_tensor_parallel": {f"{ROLLOUT}.tensor_model_parallel_size": config.rollout_tensor_parallel},
-        "precision": {f"{ROLLOUT}.dtype": DTYPES[config.precision]},
-        "lora_rank": lora,
-    }
+def rollout_rows(c: Config, job: Layout) -> Rows:
+    yield "verl_rollout", f"{ROLLOUT}.name", c.verl_rollout
+    yield "group_size", f"{ROLLOUT}.n", c.group_size
+    yield "temperature", f"{ROLLOUT}.temperature", c.temperature
+    # the whole distribution: a truncated sampler is not the policy whose log-probs the ratio compares
+    yield "temperature", f"{ROLLOUT}.top_p", 1.0
+    yield "temperature", f"{ROLLOUT}.top_k", -1
+    yield "vllm_memory", f"{ROLLOUT}.gpu_memory_utilization", c.vllm_memory
+    yield "rollout_tensor_parallel", f"{ROLLOUT}.tensor_model_parallel_size", c.rollout_tensor_parallel
+    yield "precision", f"{ROLLOUT}.dtype", DTYPES[c.precision]
+    if c.lora_rank:  # adapters are sent, the base is not
+        yield "lora_rank", f"{ROLLOUT}.load_format", "safetensors"
 
 
-def algorithm_overrides(config: Config, job: Layout) -> dict:
-    """Advantages, KL, groups, and the correction for a sampler that is not the trainer's policy."""
-    c, kl = config, config.kl_coef > 0
-    in_reward, in_loss = kl and c.kl_in == "reward", kl and c.kl_in == "loss"
-    advantage = {
-        "algorithm.adv_estimator": ADVANTAGES.get(c.advantage, OWN_NAME),
-        "critic.enable": c.advantage == "gae",
-    }
-    if c.advantage in ("grpo", "mean", "gdpo"):
-        advantage["algorithm.norm_adv_by_std_in_grpo"] = c.advantage != "mean"
-    if c.advantage in OLD_TRAINER:
-        advantage["trainer.use_v1"] = False
-    if c.advantage == "gdpo":
-        advantage["algorithm.gdpo_reward_keys"] = list(job.reward_weights)
-        advantage["algorithm.gdpo_reward_weights"] = list(job.reward_weights.values())
-    band = f"{c.mismatch_low}_{c.mismatch_high}"
-    how = {"auto": "tis"}.get(
-        c.mismatch, c.mismatch
-    )  # the sampler is vLLM or SGLang, in another precision than the trainer
-    correction = {
-        "none": {"mismatch": {f"{CORRECTION}.rollout_is": None}},
-        "tis": {
-            "mismatch": {f"{CORRECTION}.rollout_is": "token"},
-            "mismatch_high": {f"{CORRECTION}.rollout_is_threshold": c.mismatch_high},
-        },
-        "icepop": {"mismatch": {f"{CORRECTION}.rollout_is": "token", f"{CORRECTION}.rollout_is_threshold": band}},
-        "seq_mask": {"mismatch": {f"{CORRECTION}.rollout_is": "sequence", f"{CORRECTION}.rollout_is_threshold": band}},
-    }[how]
-    return {
-        "advantage": advantage,
-        "gamma": {"algorithm.gamma": c.gamma},
-        "gae_lambda": {"algorithm.lam": c.gae_lambda},
-        "kl_coef": {
-            "algorithm.use_kl_in_reward": in_reward,
-            **({"algorithm.kl_ctrl.kl_coef": c.kl_coef} if in_reward else {}),
-            f"{ACTOR}.use_kl_loss": in_loss,
-            **({f"{ACTOR}.kl_loss_coef": c.kl_coef} if in_loss else {}),
-        },
-        "kl_estimator": {
-            **({"algorithm.kl_penalty": c.kl_estimator} if in_reward else {}),
-            **({f"{ACTOR}.kl_loss_type": c.kl_estimator.replace("k3_ratio", "k3+")} if in_loss else {}),
-        },
-        **correction,
-    }
+def algorithm_rows(c: Config, job: Layout) -> Rows:
+    """Advantages, KL, and the correction for a sampler that is not the trainer's policy."""
+    in_reward, in_loss = (c.kl_coef > 0 and c.kl_in == place for place in ("reward", "loss"))
+    yield "advantage", "algorithm.adv_estimator", ADVANTAGES.get(c.advantage, OWN_NAME)
+    yield "advantage", "critic.enable", c.advantage == "gae"
+    if c.advantage in ("grpo", "mean"):
+        yield "advantage", "algorithm.norm_adv_by_std_in_grpo", c.advantage == "grpo"
+    yield "gamma", "algorithm.gamma", c.gamma
+    yield "gae_lambda", "algorithm.lam", c.gae_lambda
+    yield "kl_coef", "algorithm.use_kl_in_reward", in_reward
+    yield "kl_coef", f"{ACTOR}.use_kl_loss", in_loss
+    if in_reward:
+        yield "kl_coef", "algorithm.kl_ctrl.kl_coef", c.kl_coef
+        yield "kl_estimator", "algorithm.kl_penalty", c.kl_estimator
+    if in_loss:
+        yield "kl_coef", f"{ACTOR}.kl_loss_coef", c.kl_coef
+        yield "kl_estimator", f"{ACTOR}.kl_loss_type", c.kl_estimator.replace("k3_ratio", "k3+")
+    # auto: the sampler is vLLM or SGLang, in another precision than the trainer
+    level = {"none": None, "seq_mask": "sequence"}.get(c.mismatch, "token")
+    yield "mismatch", f"{CORRECTION}.rollout_is", level
+    if c.mismatch in ("icepop", "seq_mask"):
+        yield "mismatch", f"{CORRECTION}.rollout_is_threshold", f"{c.mismatch_low}_{c.mismatch_high}"
+    elif level:
+        yield "mismatch_high", f"{CORRECTION}.rollout_is_threshold", c.mismatch_high
 
 
-def loss_overrides(config: Config, job: Layout) -> dict:
+def loss_rows(c: Config, job: Layout) -> Rows:
     """The policy loss, its bounds, its aggregation, and the passes over a batch."""
-    c = config
-    length = {"seq_mean_token_sum_norm": c.max_new_tokens, "fixed_length": c.norm_length}.get(c.aggregation)
-    source = "norm_length" if c.aggregation == "fixed_length" else "max_new_tokens"
-    cov = {"clip_cov": "clip_cov_ratio", "kl_cov": "kl_cov_ratio"}.get(c.loss)
-    return {
-        "loss": {
-            f"{POLICY_LOSS}.loss_mode": LOSSES.get(c.loss, OWN_NAME),
-            **({f"{MODEL}.external_lib": OWN_LOSS_MODULE} if c.loss not in LOSSES else {}),
-        },
-        "aggregation": {f"{ACTOR}.loss_agg_mode": AGGREGATIONS[c.aggregation], "critic.loss_agg_mode": "token-mean"},
-        source: {f"{ACTOR}.loss_scale_factor": length}
-        if length
-        else {},  # left out, verl takes a micro-batch's longest
-        "ppo_epochs": {f"{ACTOR}.ppo_epochs": c.ppo_epochs, f"{ACTOR}.shuffle": True},
-        "clip_eps_low": {f"{ACTOR}.clip_ratio_low": c.clip_eps_low},
-        "clip_eps_high": {f"{ACTOR}.clip_ratio_high": c.clip_eps_high},
-        "dual_clip": {f"{ACTOR}.clip_ratio_c": c.dual_clip or OFF},
-        "sapo_tau_pos": {f"{ACTOR}.tau_pos": c.sapo_tau_pos} if c.loss == "sapo" else {},
-        "sapo_tau_neg": {f"{ACTOR}.tau_neg": c.sapo_tau_neg} if c.loss == "sapo" else {},
-        "cov_frac": {f"{POLICY_LOSS}.{cov}": c.cov_frac} if cov else {},
-        "cov_low": {f"{POLICY_LOSS}.clip_cov_lb": c.cov_low} if c.loss == "clip_cov" else {},
-        "cov_high": {f"{POLICY_LOSS}.clip_cov_ub": c.cov_high} if c.loss == "clip_cov" else {},
-        "kl_cov_coef": {f"{POLICY_LOSS}.ppo_kl_coef": c.kl_cov_coef} if c.loss == "kl_cov" else {},
-        "entropy_coef": {f"{ACTOR}.entropy_coeff": c.entropy_coef},
-    }
+    yield "loss", f"{POLICY_LOSS}.loss_mode", LOSSES.get(c.loss, OWN_NAME)
+    if c.loss not in LOSSES:
+        yield "loss", f"{MODEL}.external_lib", OWN_LOSS_MODULE
+    yield "aggregation", f"{ACTOR}.loss_agg_mode", AGGREGATIONS[c.aggregation]
+    yield "aggregation", "critic.loss_agg_mode", "token-mean"
+    # left out, verl takes a micro-batch's longest
+    if c.aggregation == "seq_mean_token_sum_norm":
+        yield "max_new_tokens", f"{ACTOR}.loss_scale_factor", c.max_new_tokens
+    if c.aggregation == "fixed_length":
+        yield "norm_length", f"{ACTOR}.loss_scale_factor", c.norm_length
+    yield "ppo_epochs", f"{ACTOR}.ppo_epochs", c.ppo_epochs
+    yield "ppo_epochs", f"{ACTOR}.shuffle", True
+    yield "clip_eps_low", f"{ACTOR}.clip_ratio_low", c.clip_eps_low
+    yield "clip_eps_high", f"{ACTOR}.clip_ratio_high", c.clip_eps_high
+    yield "dual_clip", f"{ACTOR}.clip_ratio_c", c.dual_clip or OFF
+    if c.loss == "sapo":
+        yield "sapo_tau_pos", f"{ACTOR}.tau_pos", c.sapo_tau_pos
+        yield "sapo_tau_neg", f"{ACTOR}.tau_neg", c.sapo_tau_neg
+    if c.loss in ("clip_cov", "kl_cov"):
+        yield "cov_frac", f"{POLICY_LOSS}.{c.loss}_ratio", c.cov_frac
+    if c.loss == "clip_cov":
+        yield "cov_low", f"{POLICY_LOSS}.clip_cov_lb", c.cov_low
+        yield "cov_high", f"{POLICY_LOSS}.clip_cov_ub", c.cov_high
+    if c.loss == "kl_cov":
+        yield "kl_cov_coef", f"{POLICY_LOSS}.ppo_kl_coef", c.kl_cov_coef
+    yield "entropy_coef", f"{ACTOR}.entropy_coeff", c.entropy_coef
 
 
-def reward_overrides(config: Config, job: Layout) -> dict:
+def reward_rows(c: Config, job: Layout) -> Rows:
     """The reward, what is taken from it, and the guard that ends a run when it fails."""
-    reward = {
-        "reward.custom_reward_function.path": job.file("verl_reward.py"),
-        "reward.custom_reward_function.name": "compute_score",
-        "reward.reward_manager.source": "importlib",
-        "reward.reward_manager.name": "TokenRewardManager",
-        "reward.reward_manager.module.path": job.file("verl_hooks.py"),
-    }
-    refill = {}
-    if config.advantage not in OLD_TRAINER:
-        reward[f"{SAMPLER}.path"], reward[f"{SAMPLER}.name"] = job.file("verl_hooks.py"), "StrictReplayBuffer"
-        reward[f"{KWARGS}.error_file"] = str(Path(job.output) / REWARD_ERROR)
-    if config.dynamic_sampling:
-        refill = {
-            "dynamic_sampling": {
-                "algorithm.filter_groups.enable": True,
-                "algorithm.filter_groups.metric": "score",  # before length penalties, as ours
-                f"{KWARGS}.filter_groups_metric": "score",
-            },
-            "batch_size": {f"{KWARGS}.train_batch_size": config.batch_size // config.group_size},
-            "max_refills": {f"{KWARGS}.max_refills": config.max_refills},
-            "keep_between": {f"{KWARGS}.keep_between": list(band_of(config))} if config.keep_between else {},
-        }
-    return {
-        "reward": reward,
-        "missing_eos_penalty": {"reward.reward_kwargs.missing_eos_penalty": config.missing_eos_penalty},
-        "overlong_share": {"reward.reward_kwargs.overlong_share": config.overlong_share},
-        **refill,
-    }
+    if c.export:  # a function that needs nothing of ours
+        yield "reward", "reward.custom_reward_function.path", job.file("verl_reward.py")
+        yield "reward", "reward.custom_reward_function.name", "compute_score"
+        return
+    hooks = job.file("verl_hooks.py")
+    yield "reward", "reward.reward_manager.source", "importlib"
+    yield "reward", "reward.reward_manager.name", "TokenRewardManager"
+    yield "reward", "reward.reward_manager.module.path", hooks
+    yield "reward", f"{SAMPLER}.path", hooks
+    yield "reward", f"{SAMPLER}.name", "StrictReplayBuffer"
+    yield "reward", f"{KWARGS}.error_file", str(Path(job.output) / REWARD_ERROR)
+    yield "missing_eos_penalty", "reward.reward_kwargs.missing_eos_penalty", c.missing_eos_penalty
+    yield "overlong_share", "reward.reward_kwargs.overlong_share", c.overlong_share
+    if c.dynamic_sampling:  # by the score before length penalties, as ours
+        yield "dynamic_sampling", "algorithm.filter_groups.enable", True
+        yield "dynamic_sampling", "algorithm.filter_groups.metric", "score"
+        yield "dynamic_sampling", f"{KWARGS}.filter_groups_metric", "score"
+        yield "batch_size", f"{KWARGS}.train_batch_size", c.batch_size // c.group_size
+        yield "max_refills", f"{KWARGS}.max_refills", c.max_refills
+
+
+def critic_rows(c: Config, job: Layout) -> Rows:
+    if c.advantage != "gae":
+        return
+    yield "critic_model", "critic.model.path", model_path(c.critic_model or c.model)
+    yield "model", "critic.model.tokenizer_path", model_path(c.model)
+    # verl's actor trains from the step of this number on, and its first step is 1
+    yield "critic_warmup_steps", "trainer.critic_warmup", c.critic_warmup_steps + 1 if c.critic_warmup_steps else 0
+    yield "value_clip", "critic.cliprange_value", c.value_clip or OFF
+    # Adam does not see the scale of a loss of its own, gradient clipping does
+    yield "vf_coef", "critic.optim.clip_grad", c.max_grad_norm / c.vf_coef
+    yield "gradient_checkpointing", "critic.model.enable_gradient_checkpointing", c.gradient_checkpointing
+    yield "micro_batch_tokens", "critic.ppo_max_token_len_per_gpu", c.micro_batch_tokens
+    yield "micro_batch_tokens", "critic.ppo_infer_max_token_len_per_gpu", c.micro_batch_tokens
+
+
+def engine_rows(c: Config, job: Layout) -> Rows:
+    """Who trains: adapters, optimizers, sharding, precision, micro-batches, offload."""
+    critic = c.advantage == "gae"
+    trained = [FSDP, "critic.fsdp"] if critic else [FSDP]
+    yield "model", f"{MODEL}.path", model_path(c.model)
+    for model in ([MODEL, "critic.model"] if critic else [MODEL]) if c.lora_rank else []:
+        yield "lora_rank", f"{model}.lora_rank", c.lora_rank
+        yield "lora_rank", f"{model}.target_modules", "all-linear"
+        yield "lora_alpha", f"{model}.lora_alpha", int(c.lora_alpha or 2 * c.lora_rank)
+    yield "max_grad_norm", f"{OPTIM}.clip_grad", c.max_grad_norm
+    rates = learning_rates(c, job.parameters or 1e9)
+    for name, optimizer, rate in zip(("lr", "critic_lr"), (OPTIM, "critic.optim")[: 1 + critic], rates, strict=False):
+        yield name, f"{optimizer}.lr", rate
+        yield "lr_schedule", f"{optimizer}.lr_scheduler_type", c.lr_schedule
+        yield "warmup_steps", f"{optimizer}.lr_warmup_steps", c.warmup_steps
+        yield "weight_decay", f"{optimizer}.weight_decay", c.weight_decay
+        yield "adam_beta2", f"{optimizer}.betas", [0.9, c.adam_beta2]
+        yield "adam_eps", f"{optimizer}.override_optimizer_config", {"eps": c.adam_eps}
+    yield "backend", f"{ACTOR}.strategy", "fsdp2"
+    yield "backend", "critic.strategy", "fsdp2"
+    for part in [*trained, f"{REF}.fsdp_config"]:
+        yield "precision", f"{part}.{COMPUTE}", c.precision  # FSDP does not read its `dtype`
+        yield "sequence_parallel", f"{part}.ulysses_sequence_parallel_size", c.sequence_parallel
+    yield "precision", f"{REF}.fsdp_config.model_dtype", c.precision  # frozen weights need no master copy
+    yield "micro_batch_tokens", f"{ACTOR}.use_dynamic_bsz", True
+    for key in (f"{ACTOR}.ppo", f"{ROLLOUT}.log_prob", f"{REF}.log_prob"):
+        yield "micro_batch_tokens", f"{key}_max_token_len_per_gpu", c.micro_batch_tokens
+    yield "gradient_checkpointing", f"{MODEL}.enable_gradient_checkpointing", c.gradient_checkpointing
+    for part in trained:
+        yield "offload", f"{part}.param_offload", c.offload == "all"
+        yield "offload", f"{part}.optimizer_offload", c.offload != "none"
+
+
+def trainer_rows(c: Config, job: Layout) -> Rows:
+    """Steps, evaluation, checkpoints, logs, machines."""
+    output, gpus = Path(job.output), c.nodes * c.gpus_per_node
+    # an epoch has a step at least, so epochs never end before the steps do; verl saves at the last step only
+    yield "steps", "trainer.total_training_steps", c.steps
+    yield "steps", "trainer.total_epochs", c.steps
+    yield "eval_every", "trainer.test_freq", (c.eval_every or c.steps) if job.held_out else -1
+    yield "eval_every", "trainer.val_before_train", job.held_out
+    contents = ["model", "optimizer", "extra"] + ["hf_model"] * (not c.lora_rank)  # with adapters it writes wrong names
+    yield "save_every", "trainer.save_freq", c.save_every or c.steps
+    yield "save_every", f"{ACTOR}.checkpoint.save_contents", contents
+    yield "keep_checkpoints", "trainer.max_actor_ckpt_to_keep", c.keep_checkpoints
+    yield "keep_checkpoints", "trainer.max_critic_ckpt_to_keep", c.keep_checkpoints
+    # a script that is written may be started again; else the folder is new, or the user resumes
+    yield "resume", "trainer.resume_mode", "auto" if c.resume or c.print or c.slurm else "disable"
+    yield "report_to", "trainer.logger", ["console", "file", *c.report_to]
+    yield "output_dir", "trainer.default_local_dir", str(output / "checkpoints")
+    yield "output_dir", "trainer.project_name", "verl_train"
+    yield "output_dir", "trainer.experiment_name", output.name
+    yield "output_dir", "hydra.run.dir", str(output / "hydra")
+    if c.sample_every:
+        yield "output_dir", "trainer.rollout_data_dir", str(output / "samples")
+    if c.sample_every and job.held_out:
+        yield "output_dir", "trainer.validation_data_dir", str(output / "held_out")
+    yield "nodes", "trainer.nnodes", c.nodes
+    yield "gpus_per_node", "trainer.n_gpus_per_node", c.gpus_per_node
+    if job.cpus is not None:  # a Ray of its own, also where one runs already, or RAY_ADDRESS names one
+        yield "cpus", "ray_kwargs.ray_init.num_cpus", max(job.cpus, cpus_needed(gpus, 1))
+        yield "cpus", "ray_kwargs.ray_init.address", "local"
+    # of a machine of Slurm the batch file takes as many as eight units need
+    units = 8 if (job.cpus or c.cpus or 1e9 * c.slurm) >= cpus_needed(gpus, 8) else 1
+    yield "cpus", "transfer_queue.backend.SimpleStorage.num_data_storage_units", units
+
+
+def cpus_needed(gpus: int, storage_units: int) -> int:
+    """CPUs that Ray has to promise before a run begins: with fewer it waits for ever, without a word.
+
+    The task runner and the queue's controller take one each, a storage unit one, and the place of a GPU three.
+    """
+    return 2 + storage_units + 3 * gpus
+
+
+def model_path(model: str) -> str:
+    """A model as any folder's process finds it."""
+    return str(Path(model).resolve()) if Path(model).is_dir() else model

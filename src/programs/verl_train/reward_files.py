@@ -14,22 +14,18 @@ from programs.verl_train.names import OWN_LOSS_MODULE
 MODULE = file_text("job_files/module.py")  # how the modules of a job begin
 
 
-def imported_names(source: str, package: list[str]) -> list[str]:
+def imported_names(source: str, package: list[str]) -> set[str]:
     """Dotted names that Python source may import, each with its parents; `package` is where relative ones begin."""
-    names: list[str] = []
+    names = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             above = package[: len(package) - node.level + 1] if node.level else []
-            base = ".".join([*above, *([node.module] if node.module else [])])
+            base = ".".join([*above, *filter(None, [node.module])])
             names += [base, *(f"{base}.{alias.name}".strip(".") for alias in node.names)]  # a name may be a module
-        elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
-            called = getattr(node.func, "attr", getattr(node.func, "id", ""))
-            value = node.args[0].value
-            names += [value] if called in ("import_module", "__import__") and isinstance(value, str) else []
     parts = [name.split(".") for name in names if name]
-    return list(dict.fromkeys(".".join(words[: i + 1]) for words in parts for i in range(len(words))))
+    return {".".join(words[: i + 1]) for words in parts for i in range(len(words))}
 
 
 def imported_files(path: Path) -> list[Path]:
@@ -40,16 +36,20 @@ def imported_files(path: Path) -> list[Path]:
         if file in files:
             continue
         files.append(file)
-        package = list(file.relative_to(folder).parts[:-1])
         try:
-            names = imported_names(file.read_text(encoding="utf-8"), package)
+            names = imported_names(file.read_text(encoding="utf-8"), [*file.relative_to(folder).parts[:-1]])
         except (SyntaxError, ValueError) as error:
             raise UserError(f"got {file}, which cannot be read ({error}); expected Python source in UTF-8") from None
-        for name in names:
+        for name in sorted(names):
             base = folder.joinpath(*name.split("."))
             if name.split(".")[0] not in sys.stdlib_module_names:
-                waiting += [f for f in (base.with_name(base.name + ".py"), base / "__init__.py") if f.is_file()]
+                waiting += [f for f in (base.with_name(f"{base.name}.py"), base / "__init__.py") if f.is_file()]
     return files
+
+
+def file_of(spec: str) -> Path:
+    """The file of FILE.py:function*weight."""
+    return Path(spec.partition("*")[0].rpartition(":")[0]).resolve()
 
 
 def copy_with_imports(path: Path, place: Path, ship: list[str]) -> None:
@@ -70,11 +70,9 @@ def moved_rewards(specs: list[str]) -> list[str]:
     """Rewards `FILE.py:function*weight` as the job folder has them: a folder for each that they come from."""
     folders, moved = {}, []
     for spec in specs:
-        target, star, weight = spec.partition("*")
-        file, _, name = target.rpartition(":")
-        path = Path(file).resolve()
+        path = file_of(spec)
         place = folders.setdefault(path.parent, f"rewards_{len(folders)}")
-        moved.append(f"{place}/{path.name}:{name}{star}{weight}")
+        moved.append(f"{place}/{path.name}:{spec.rpartition(':')[2]}")
     return moved
 
 
@@ -84,9 +82,8 @@ def moved_functions(folder: Path, specs: dict[str, str], ship: list[str]) -> dic
     for kind, spec in specs.items():
         shutil.rmtree(folder / f"own_{kind}", ignore_errors=True)
         if is_own(spec):
-            file, _, name = spec.rpartition(":")
-            copy_with_imports(Path(file).resolve(), folder / f"own_{kind}", ship)
-            moved[kind] = f"own_{kind}/{Path(file).name}:{name}"
+            copy_with_imports(file_of(spec), folder / f"own_{kind}", ship)
+            moved[kind] = f"own_{kind}/{file_of(spec).name}:{spec.rpartition(':')[2]}"
     return moved
 
 
@@ -117,15 +114,15 @@ def write_reward_module(
     moved = moved_rewards(specs)
     for spec, to in zip(specs, moved, strict=True):
         load_rewards(spec)  # its errors are best told here
-        copy_with_imports(Path(spec.partition("*")[0].rpartition(":")[0]).resolve(), folder / Path(to).parent, ship)
+        copy_with_imports(file_of(spec), folder / Path(to).parent, ship)
     code = f"SPECS, COLUMNS, ERROR_FILE, LIMITS = {moved!r}, {columns!r}, {error_file!r}, {tuple(limits)!r}\n"
     code += "specs = [f'{HERE}/{spec}' for spec in SPECS]\n"
-    code += "compute_score = sys.modules[NAME].make_compute_score(specs, COLUMNS, ERROR_FILE, LIMITS)"
+    code += "batcher = sys.modules[NAME].RewardBatcher(specs, COLUMNS, ERROR_FILE, LIMITS)"
     module = folder / "verl_reward.py"
-    write_module(module, "The reward function of the run", code)
+    write_module(module, "The rewards of the run", code)
     moved = moved_functions(folder, functions or {}, ship)
     code = f"sys.modules[NAME].register_estimators(HERE, {moved.get('advantage', '')!r})\n"
-    code += "TokenRewardManager = sys.modules[NAME].token_reward_manager()\n"
+    code += "TokenRewardManager = sys.modules[NAME].token_reward_manager(HERE / 'verl_reward.py')\n"
     code += "StrictReplayBuffer = sys.modules[NAME].strict_replay_buffer()"
     write_module(folder / "verl_hooks.py", "The reward manager and the replay buffer of the run", code)
     loss = folder / f"{OWN_LOSS_MODULE}.py"

@@ -1,18 +1,48 @@
 """Rewards inside verl's processes."""
 
 import asyncio
-import concurrent.futures
 import contextlib
 import math
+import queue
 import sys
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from parts.rewards.rewards import CallLimits, Reward
 from programs.verl_train.data import row_columns
-from programs.verl_train.gathering import Gathering
 
 REWARD_ERROR = "reward_error.txt"  # of the output folder: why a reward or an environment ended the run
 REWARD_FAILED = "REWARD FAILED"
+
+
+class Gathering:
+    """Calls a function of a list, in one thread, with all that waits: what arrives meanwhile is its next list."""
+
+    def __init__(self, function, name: str):
+        self.function = function
+        self.waiting, self.thread = queue.SimpleQueue(), ThreadPoolExecutor(1, thread_name_prefix=name)
+
+    def submit(self, item) -> Future:
+        """Queue one item; the future is the item's entry in the list that the function returns."""
+        future = Future()
+        self.waiting.put((item, future))
+        self.thread.submit(self.drain)
+        return future
+
+    def drain(self) -> None:
+        """Call the function with all that waits; what it raises is every item's."""
+        batch = []
+        with contextlib.suppress(queue.Empty):
+            while True:
+                batch.append(self.waiting.get_nowait())
+        try:
+            results = self.function([item for item, _ in batch]) if batch else []
+        except Exception as error:
+            for _, future in batch:
+                future.set_exception(error)
+            return
+        for (_, future), result in zip(batch, results, strict=True):
+            future.set_result(result)
 
 
 class RewardBatcher:
@@ -21,12 +51,9 @@ class RewardBatcher:
     One thread calls the functions, as in our trainers; what arrives while it is busy is its next batch.
     """
 
-    def __init__(self, specs: list[str], columns: list[str], limits: CallLimits | None = None):
-        self.reward, self.columns = Reward(specs, limits), columns
+    def __init__(self, specs: list[str], columns: list[str], error_file: str = "", limits: tuple = ()):
+        self.reward, self.columns, self.error_file = Reward(specs, CallLimits(*limits)), columns, error_file
         self.gathering = Gathering(self.score_all, "reward")
-
-    def submit(self, row: dict, text: str, ids: list[int]) -> concurrent.futures.Future:
-        return self.gathering.submit((row, text, ids))
 
     def score_all(self, batch: list[tuple]) -> list[dict]:
         """What verl gets for each completion (row, text, ids)."""
@@ -35,18 +62,21 @@ class RewardBatcher:
             scores, parts = self.reward(list(rows), list(texts), list(ids))
         except Exception as error:  # a plain error: Ray has to carry it to processes that do not know our classes
             raise RuntimeError(f"{REWARD_FAILED}: {error}") from None
-        return [
-            named_scores(score, {name: values[i] for name, values in parts.items()}) for i, score in enumerate(scores)
-        ]
+        return [named_scores(score, {name: each[i] for name, each in parts.items()}) for i, score in enumerate(scores)]
 
-    def row(self, data_source, ground_truth, extra_info) -> dict:
-        """A row as our rewards know it; its prompt comes from the reward manager."""
-        extra = dict(extra_info or {})
-        messages = [dict(message) for message in extra.pop("raw_prompt", [])]
-        extra.pop("completion_text", None)
-        row = {"data_source": data_source, "reward_model": {"ground_truth": ground_truth}, "extra_info": extra}
-        known, text = row_columns(row), bool(extra.get("prompt_is_text"))
-        prompt = "".join(m["content"] for m in messages) if text else messages
+    async def score(self, row: dict, text: str, ids: list[int]) -> dict:
+        """The weighted sum as `score`, and every function's own value; a failure is told and left for the launcher."""
+        try:
+            return await asyncio.wrap_future(self.gathering.submit((self.row(row), text, ids)))
+        except Exception as error:
+            tell_failure(str(error), self.error_file)
+            raise
+
+    def row(self, row: dict) -> dict:
+        """A row of verl's data as our rewards know it."""
+        known, messages = row_columns(row), [dict(message) for message in row["raw_prompt"]]
+        is_text = bool(row["extra_info"].get("prompt_is_text"))
+        prompt = "".join(message["content"] for message in messages) if is_text else messages
         return {"prompt": prompt, "columns": {name: known.get(name) for name in self.columns}}
 
 
@@ -55,13 +85,8 @@ def bits_of(group_size: int) -> int:
     return 24 - (group_size - 1).bit_length()
 
 
-def rounding_of(group_size: int) -> float:
-    """The largest share of a score by which exact_in_means changes it."""
-    return 2.0 ** -bits_of(group_size)
-
-
 def exact_in_means(score: float, group_size: int) -> float:
-    """The score to so few bits that float32 adds up a group of equal ones exactly, within rounding_of of it.
+    """The score to so few bits that float32 adds up a group of equal ones exactly; it changes by 2^-bits at most.
 
     verl's mean of eight 1.2 is 1.1999999; beside a deviation of 1e-7 and its epsilon of 1e-6 that makes advantages of
     0.1 where there should be none.
@@ -69,12 +94,6 @@ def exact_in_means(score: float, group_size: int) -> float:
     bits = bits_of(group_size)
     mantissa, exponent = math.frexp(score)
     return math.ldexp(round(math.ldexp(mantissa, bits)), exponent - bits)
-
-
-def tried_answers(rows) -> list[tuple[dict, str]]:
-    """(row, completion) to try a reward with: three rows, each with its ground truth and with no answer."""
-    picked = [rows[i] for i in sorted({0, len(rows) // 2, len(rows) - 1})]
-    return [(row, text) for row in picked for text in (str(row["reward_model"]["ground_truth"]) or "yes", "no answer")]
 
 
 def named_scores(score: float, parts: dict[str, float | None]) -> dict[str, float]:
@@ -90,21 +109,3 @@ def tell_failure(text: str, error_file: str) -> None:
     with contextlib.suppress(OSError):  # the folder may be another machine's
         if error_file:
             Path(error_file).write_text(f"{text}\n", encoding="utf-8")
-
-
-def make_compute_score(specs: list[str], columns: list[str], error_file: str = "", limits: tuple = ()):
-    """verl's reward function for our rewards; verl_reward.py calls this. `limits` are those of CallLimits."""
-    batcher = RewardBatcher(specs, columns, CallLimits(*limits))
-
-    async def compute_score(data_source=None, solution_str="", ground_truth=None, extra_info=None, **kwargs) -> dict:
-        """The weighted sum as `score`, and every function's own value."""
-        row = batcher.row(data_source, ground_truth, extra_info)
-        ids = list((extra_info or {}).get("completion_ids") or [])
-        text = (extra_info or {}).get("completion_text", solution_str)  # with special tokens, which verl leaves out
-        try:
-            return await asyncio.wrap_future(batcher.submit(row, text, ids))
-        except Exception as error:
-            tell_failure(str(error), error_file)
-            raise
-
-    return compute_score

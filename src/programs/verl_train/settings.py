@@ -15,10 +15,17 @@ VERL = "0.9.1"
 INSTALL = "try `make setup-verl` and .venv-verl/bin/python, or pip install -r requirements-verl.txt elsewhere"
 
 
+GONE_SETTINGS = dict.fromkeys(
+    ("tensor_parallel", "pipeline_parallel"), "overrides of your own for Megatron: references/verl_training.md"
+)
+
+
 @in_order(advantage="group_size", hardware="dry_run")
 @dataclass
 class Config(PolicySettings):
     """All settings and their defaults: those of ppo_train.py, then verl's; each is a flag and a key of --config."""
+
+    removed = GONE_SETTINGS
 
     # algorithm: choices
     advantage: str = setting(
@@ -45,12 +52,10 @@ class Config(PolicySettings):
     cpus: int = setting(0, "CPUs of each node that Ray may count on (0: those of this machine)")
     parameters: str = setting("", "size of the model, such as 7B, where the model folder is not here")
     # engines
-    backend: str = setting("fsdp2", "who trains", ["fsdp2", "megatron"])
+    backend: str = setting("fsdp2", "who trains", ["fsdp2"])
     verl_rollout: str = setting("vllm", "who samples", ["vllm", "sglang"])
     rollout_tensor_parallel: int = setting(1, "GPUs that share one sampler")
-    tensor_parallel: int = setting(1, "megatron: GPUs that share each layer")
-    pipeline_parallel: int = setting(1, "megatron: GPUs that share the stack of layers")
-    sequence_parallel: int = setting(1, "GPUs that share a sequence: Ulysses, or megatron's context parallelism")
+    sequence_parallel: int = setting(1, "GPUs that share a sequence (Ulysses)")
     offload: str = setting("none", "what waits in CPU memory while it is not needed", ["none", "optimizer", "all"])
     override: list[str] = setting([], "Hydra override KEY=VALUE for verl, repeatable; wins over the settings")
     data_source: str = setting(
@@ -108,7 +113,7 @@ HARDWARE = {
 
 def given_flags(words: list[str], description: str = __doc__) -> SimpleNamespace:
     """The settings that a command line has, None for the others; bad flags end the program at once."""
-    flags = parse_flags(build_parser(Config, description), words)
+    flags = parse_flags(build_parser(Config, description), words, removed=Config.removed)
     return SimpleNamespace(**dict.fromkeys(["config", *(f.name for f in dataclasses.fields(Config))]) | vars(flags))
 
 
@@ -116,7 +121,7 @@ def hardware_flags(words: list[str]) -> list[str]:
     """The flags that --hardware stands for, from the command line or the file of --config; others win over them."""
     given, flags = given_flags(words), {}
     if given.config and not given.hardware:  # the file's other lines win over its hardware
-        flags = flag_values(yaml_flags(given.config, [f.name for f in dataclasses.fields(Config)]))
+        flags = flag_values(yaml_flags(given.config, [f.name for f in dataclasses.fields(Config)], Config.removed))
     ready = HARDWARE.get(given.hardware or flags.get("hardware"), {})
     return [f"--{name}={value}" for name, value in ready.items() if name not in flags]
 

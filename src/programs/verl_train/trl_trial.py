@@ -1,16 +1,14 @@
 """--run_script: a TRL script run up to its trainer, in a process of its own, for what cannot be read off its source."""
 
 import importlib
-import importlib.util
 import json
 import os
-import runpy
 import sys
 import types
 from pathlib import Path
 
 from parts.foundation.messages import UserError, need, say
-from parts.foundation.user_scripts import script_end
+from parts.foundation.user_scripts import run_as_main, script_end
 
 TRIAL_SECONDS = 600  # a script that loads and maps its data takes less
 RECORD = "--record_trl"  # the first argument of the process
@@ -25,12 +23,6 @@ class Recorded:
     def __getattr__(self, name: str):
         if name.startswith("__"):
             raise AttributeError(name)
-
-
-def recorded_class(name: str) -> type:
-    if name.startswith("__"):
-        raise AttributeError(name)
-    return type(name, (Recorded,), {})
 
 
 def jsonable(value):
@@ -77,22 +69,13 @@ def recorder(folder: Path) -> type:
 def record(file: str, folder: str) -> int:
     """The process: run a script with recorders in the place of TRL's trainer and its settings."""
     config, trainer = type("GRPOConfig", (Recorded,), {}), recorder(Path(folder))
-    absent = [name for name in ("trl", "peft") if not importlib.util.find_spec(name)]
-    absent += ["trl.trainer"] if "trl" in absent else []
-    for name in (*absent, "trl.trainer.grpo_trainer", "trl.trainer.grpo_config"):
-        module = sys.modules[name] = types.ModuleType(name)
-        module.__getattr__ = recorded_class
-        module.__path__, module.GRPOConfig, module.GRPOTrainer = [], config, trainer
-    trl = importlib.import_module("trl")
-    trl.GRPOConfig, trl.GRPOTrainer = config, trainer
-    sys.argv = [file]
-    sys.path.insert(0, str(Path(file).parent))
-    try:
-        runpy.run_path(file, run_name="__main__")
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return 1
-    return 0
+    modules = [importlib.import_module("trl")]
+    for name in ("trl.trainer.grpo_trainer", "trl.trainer.grpo_config"):
+        modules.append(types.ModuleType(name))
+        sys.modules[name] = modules[-1]
+    for module in modules:
+        module.GRPOConfig, module.GRPOTrainer = config, trainer
+    return run_as_main(file)
 
 
 def trial_of(file: str, folder: str) -> dict:

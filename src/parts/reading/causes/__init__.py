@@ -1,31 +1,3 @@
-"""Root causes of runs that do not learn: one file each, and their ranking."""
+"""Root causes of runs that do not learn, by what is at fault, and their ranking."""
 
-ROOMS = (
-    "overflow",
-    "jump_at_restart",
-    "too_hard",
-    "near_greedy_sampling",
-    "answer_form",
-    "gold_mismatch",
-    "constant_reward",
-    "inverted_reward",
-    "reward_ignores_answer",
-    "noisy_reward",
-    "limit_too_short",
-    "too_easy",
-    "too_sparse",
-    "no_group_variance",
-    "sampler_mismatch",
-    "stale_weights",
-    "updates_too_large",
-    "nothing_moves",
-    "kl_holds_policy",
-    "part_bought",
-    "part_dies",
-    "memorised_prompts",
-    "other_eval_task",
-    "critic_useless",
-    "conversation_fails",
-    "memory_grows",
-    "ranking",
-)
+ROOMS = ("cause", "signs", "machinery", "groups", "rewards", "updates", "outcomes", "ranking")

@@ -1,8 +1,9 @@
-"""The two contracts of a new reward, and their self-tests."""
+"""The two contracts of a new reward, its self-test and its command line."""
 
 import json
+import sys
 
-from contract import GOLD, completion_text, finished, rows_of, verl_row
+from contract import GOLD, completion_text, rows_of, verl_row
 from short_answer import CASES, score  # of the task that was asked for
 
 
@@ -18,25 +19,41 @@ def compute_score(data_source, solution_str, ground_truth, extra_info=None, **kw
     return {"score": 0.0 if value is None else value, "applies": float(value is not None)}
 
 
-def trl_results() -> list[tuple]:
-    """(contract, case, score, expected score) of every case, as text and as chat messages."""
-    results = []
-    columns = {name: [row.get(name) for _, row, _ in CASES] for _, row, _ in CASES for name in row}
-    prompts = columns.pop("prompt", [None] * len(CASES))
-    texts = [text for text, _, _ in CASES]
-    messages = [[{"role": "assistant", "content": text}] for text in texts]
-    for contract, completions in (("TRL", texts), ("TRL, chat", messages)):
-        scores = finished(reward_name(prompts, completions, **columns))
-        results += [(contract, case, got, case[2]) for case, got in zip(CASES, scores, strict=True)]
-    return results
+def by_trl(text: str, row: dict) -> float | None:
+    """The score of a case by TRL's contract."""
+    columns = {name: [value] for name, value in row.items() if name != "prompt"}
+    return reward_name([row.get("prompt")], [text], **columns)[0]
 
 
-def verl_results() -> list[tuple]:
-    """The same by verl's contract."""
-    results = []
-    for case in CASES:
-        text, row, expected = case
-        extra = {name: value for name, value in row.items() if name != GOLD} | {"ground_truth_field": f"{GOLD}:json"}
-        got = finished(compute_score("self-test", text, json.dumps(row.get(GOLD)), extra))
-        results.append(("verl", case, got["score"] if got["applies"] else None, expected))
-    return results
+def by_verl(text: str, row: dict) -> float | None:
+    """The score of a case by verl's contract."""
+    extra = {name: value for name, value in row.items() if name != GOLD} | {"ground_truth_field": f"{GOLD}:json"}
+    got = compute_score("self-test", text, json.dumps(row.get(GOLD)), extra)
+    return got["score"] if got["applies"] else None
+
+
+CONTRACTS = [by_trl, by_verl]
+
+
+def wrong_cases() -> int:
+    """Score every case by every contract; print what is wrong and return how many are."""
+    wrong = 0
+    for contract in CONTRACTS:
+        for text, row, expected in CASES:
+            got = contract(text, row)
+            if got != expected and (None in (got, expected) or abs(got - expected) > 1e-9):
+                wrong += 1
+                print(f"WRONG {contract.__name__}: got {got}; expected {expected} for {text!r} of {row}")
+    print(f"{len(CONTRACTS) * len(CASES)} scores, {wrong} wrong")
+    return wrong
+
+
+def self_test() -> int:
+    """How many cases are scored wrong."""
+    return wrong_cases()
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] != ["--test"]:
+        sys.exit(__doc__)
+    sys.exit(1 if self_test() else 0)

@@ -6,12 +6,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from contract import GOLD, completion_text, rows_of
-from loading import load_file, load_helper
+from loading import HERE, load_file
 
 PAY = "all"  # or "fraction": passed / total, a denser signal that also pays for hard-coded easy cases
 TIMEOUT_S = 3.0  # for a test
 # loaded here, so that a missing file stops the trainer at its start; its path travels to other processes
-SANDBOX = Path(load_helper("sandbox").__file__)
+SANDBOX = Path(load_file(HERE / "sandbox.py").__file__)
 
 
 def score(text: str, row: dict) -> float | None:

@@ -1,8 +1,5 @@
-"""What every new reward and port reads: completions and rows in TRL's form and in verl's, and results to wait for."""
+"""What every new reward and port reads: completions and rows, in TRL's form and in verl's."""
 
-import asyncio
-import functools
-import inspect
 import json
 
 GOLD = "gold_column"  # the column of the gold answer; verl calls it ground_truth
@@ -34,14 +31,3 @@ def verl_row(ground_truth, extra_info) -> dict:
     if row.get("prompt") is None:
         row["prompt"] = row.get("raw_prompt")  # from the reward manager of verl_train.py
     return {name: value.tolist() if hasattr(value, "tolist") else value for name, value in row.items()}  # numpy
-
-
-@functools.cache
-def loop():
-    """The self-test's one event loop: a client that a reward keeps stays usable, as in the trainers."""
-    return asyncio.new_event_loop()
-
-
-def finished(value):
-    """A value, or what awaiting it gives."""
-    return loop().run_until_complete(value) if inspect.isawaitable(value) else value

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 from contract import GOLD, completion_text
-from loading import load_file, load_helper
+from loading import HERE, load_file
 
 # loaded here, so that a missing file stops the trainer at its start; its path travels to other processes
-GRADER = Path(load_helper("math_grader").__file__)
+GRADER = Path(load_file(HERE / "math_grader.py").__file__)
 
 
 def score(text: str, row: dict) -> float | None:

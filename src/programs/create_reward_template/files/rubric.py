@@ -47,30 +47,13 @@ RUBRIC = [  # (what it asks, its weight, the check: True, False, or None where i
     ("json:key", 1.0, lambda text, row: json_object(text, "key")),
     ("lacks:sorry", 1.0, lambda text, row: not re.search("sorry", text[:MAX_CHARACTERS])),
 ]
-GATED = True  # 0 unless the first check holds
+GATED = True  # 0 unless the first check holds; False: the weighted share of the checks that hold
 
 
 def score(text: str, row: dict) -> float | None:
-    """The weighted share of the checks that hold."""
-    return total([check(text, row) for _, _, check in RUBRIC])
-
-
-def total(held: list[bool | None]) -> float | None:
-    """sum(w * held) / sum(w) over the checks that apply (not None)."""
+    """sum(weight * held) / sum(weight) over the checks that apply (not None); None where none does."""
+    held = [check(text, row) for _, _, check in RUBRIC]
     if GATED and not held[0]:
         return None if held[0] is None else 0.0
     known = [(weight, hold) for (_, weight, _), hold in zip(RUBRIC, held, strict=True) if hold is not None]
     return sum(weight * hold for weight, hold in known) / sum(weight for weight, _ in known) if known else None
-
-
-TOTALS = [([True, False, None, None, None], 0.5)]  # (which checks hold, the score)
-CHECKED = [(3, "[1]", {}, False)]  # (number of the check, completion, columns of the row, does it hold)
-
-
-def rubric_results() -> list[tuple]:
-    """(contract, case, value, expected value) of the total and of each check."""
-    results = [("total", (str(held), {}, expected), total(held), expected) for held, expected in TOTALS]
-    for place, text, row, holds in CHECKED:
-        name, _, check = RUBRIC[place]
-        results.append((f"check {name!r}", (text, row, holds), check(text, row), holds))
-    return results

@@ -1,13 +1,15 @@
-"""Load the modules of a job, and try its rewards on a batch: MODULE TRIAL.json ENVIRONMENT…"""
+"""Load a job's modules, try its rewards on rows of its data: MODULE ENVIRONMENT EXPORT, "" for none."""
 
 import json
 import runpy
 import sys
+from pathlib import Path
 
-module = runpy.run_path(sys.argv[1])
+file, environment, export = sys.argv[1:]
+module = runpy.run_path(file)
 job = sys.modules[module["NAME"]]
-for spec in sys.argv[3:]:
-    job.load_environments(spec)
+if environment:
+    job.load_environments(environment)
 print("\nLOADED", flush=True)
-trial = json.load(open(sys.argv[2], encoding="utf-8"))
-print("\nTRIAL " + json.dumps(job.whole_batch_functions(module["specs"], module["COLUMNS"], module["LIMITS"], trial)))
+found = job.tried_scores(module, Path(file).with_name("train.parquet"), export)
+print("\nTRIAL " + json.dumps(found))

@@ -1,0 +1,63 @@
+"""A cause: the evidence that it needs, what it explains, and what to change."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from parts.reading.logged_run import LoggedRun
+
+CERTAIN, LIKELY = 0.9, 0.6  # strengths of evidence; below LIKELY a cause is named only beside another
+# signs of a run that learns nothing, and of one that loses what it had
+STILL = "flat_score constant_scores equal_groups zero_gradient held_out_flat critic_explains_little"
+LOST = (
+    "score_fell clipped kl_high entropy_fell entropy_rose length_fell length_rose truncated repetition gradient_spike"
+)
+TRY_REWARD = "python scripts/reward_preflight.py --reward FILE.py:{reward} --data DATA"
+TRY_MODEL = f"{TRY_REWARD} --model MODEL"
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One piece of evidence: what was seen, in which figure, at which step, in which samples."""
+
+    text: str
+    figure: str = ""
+    step: int | None = None
+    samples: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What speaks for a cause, and how strongly; `since` is the step from which the run is broken."""
+
+    strength: float
+    facts: list[Fact] = field(default_factory=list)
+    since: int | None = None
+
+
+@dataclass(frozen=True)
+class Cause:
+    """A root cause. `explains` has the names of signs, and of causes that follow from this one."""
+
+    name: str
+    says: str
+    test: Callable[[LoggedRun], Evidence | None]
+    explains: str
+    change: str
+    source: str
+    decide_with: str = ""
+    breaks: bool = False  # a run with it is broken, not only without a gain
+
+
+def cause(says: str, **more) -> Callable:
+    """Make a Cause of a function that looks for its evidence; the function's name is the cause's."""
+    return lambda test: Cause(test.__name__, says, test, **more)
+
+
+def fact(run: LoggedRun, series: str, text: str, step: int | None = None) -> Fact:
+    """A fact about a series under its name in the log; without a step, its last one."""
+    return Fact(text, run.name(series), max(run.series.get(series, {}), default=None) if step is None else step)
+
+
+def shown(texts, text: str) -> Fact:
+    """A fact about samples, of which the first three are named."""
+    return Fact(text, "samples", texts[0].step if texts else None, tuple(t.id for t in texts[:3]))

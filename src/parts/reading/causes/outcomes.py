@@ -1,0 +1,240 @@
+"""What was learnt in place of the task: a part bought or lost, prompts by heart, another held-out task."""
+
+import math
+import re
+import statistics
+
+from parts.reading.causes.cause import CERTAIN, LIKELY, LOST, STILL, TRY_REWARD, Evidence, Fact, cause, fact, shown
+from parts.reading.logged_run import GAIN, SOLVED, LoggedRun, first_part, first_series, gained, held_out_gain
+from parts.reading.paired_tests import wilson_interval
+from parts.reading.sample_texts import FEATURES, payment_by_feature, right_gain, scores_by_answer
+from parts.reading.trends import TREND_STEPS, ends, is_flat, is_format, onset, trend
+
+LESS = {"length": "brevity", "answers tried": "fewer answers"}  # what it is called where less of a feature pays
+DATA_FILES = (("data", "eval_data"), ("data.train_files", "data.val_files"))  # settings of ours and of verl
+
+
+def falls(values: list[float]) -> bool:
+    """Whether a series falls, or does in its second half: it may have risen first."""
+    return trend(values) < 0 or trend(values[len(values) // 2 :]) < 0
+
+
+def ends_text(name: str, values: list[float]) -> str:
+    """Where a part began and ended."""
+    return "{} went from {:.3g} to {:.3g}".format(name, *ends(values))
+
+
+def rising_parts(run: LoggedRun) -> list[str]:
+    """Parts that rise, or are full by their form, while the one for correctness falls or stands."""
+    name, part = first_part(run)
+    constant = bool(part) and max(part) - min(part) < 1e-9  # nothing was bought at its cost
+    if not part or constant or ends(part)[0] >= SOLVED or not (falls(part) or is_flat(part)):
+        return []
+    others = {other: values for other, values in run.parts().items() if other != name and values}
+    full = [key for key, values in others.items() if is_format(key) and ends(values)[1] >= 0.9 * max(1.0, *values)]
+    return [other for other, values in others.items() if trend(values) > 0] or full
+
+
+def paid_feature(run: LoggedRun) -> Fact | None:
+    """A feature that the score goes with and that moved to where it pays, with the best paid completions."""
+    scored, train = [t for t in run.texts if t.score is not None], [t for t in run.texts if t.kind == "train"]
+    steps = sorted({t.step for t in train})
+    if len(scored) < 16 or len(steps) < 2:
+        return None
+    paid, third = payment_by_feature(scored), max(1, len(steps) // 3)
+    for name in sorted(paid, key=lambda key: -abs(paid[key])):
+        parts = ([t for t in train if t.step in part] for part in ({*steps[:third]}, {*steps[-third:]}))
+        first, last = (statistics.fmean(FEATURES[name](t.completion) for t in part) for part in parts)
+        moved = (last - first) * (1 if paid[name] > 0 else -1)
+        if abs(paid[name]) >= 0.5 and moved > 0.1 * max(abs(first), abs(last), 0.1):
+            words = name if paid[name] > 0 else LESS.get(name, f"less {name}")
+            text = f"among equally right completions the score goes with {words} (r = {paid[name]:.2f}): {name} is "
+            return shown(sorted(scored, key=lambda t: -t.score), f"{text}{first:.3g}, then {last:.3g}")
+    return None
+
+
+def paid_unfinished(run: LoggedRun) -> Fact | None:
+    """Completions that are cut and paid all the same: by counting, at least mean + share cut - 1."""
+    cut, (name, means) = run.values("truncated"), first_part(run)
+    highest = [t.score or 0.0 for t in run.texts] + run.values("score_max") + means
+    if len(cut) < 3 or not means or max(highest) > 1:
+        return None
+    last, mean = ends(cut)[1], ends(means)[1]
+    if last < 0.2 or mean + last - 1 <= 0.5 * min(mean, last):
+        return None
+    text = f"{last:.0%} are cut at the end and {name} is {mean:.3g}"
+    return fact(run, "truncated", f"{text}, so at least {mean + last - 1:.0%} are cut and paid")
+
+
+@cause(
+    "the policy buys one part of the reward at the cost of the answer",
+    explains=f"{STILL} {LOST} limit_too_short no_group_variance critic_useless too_sparse memorised_prompts "
+    "updates_too_large kl_holds_policy",
+    change="pay that part only beside a right answer, or not at all; go on from the checkpoint with the best held-out "
+    "figure",
+    decide_with=TRY_REWARD,
+    source="Gao 2022, scaling laws for reward over-optimisation; limit r = 0.5: our heuristic",
+    breaks=True,
+)
+def part_bought(run: LoggedRun) -> Evidence | None:
+    """Something else rises or pays, and correctness, by gold answers or held out, does not rise."""
+    (name, part), parts, held_out = first_part(run), run.parts(), held_out_gain(run)
+    truth = right_gain(run.texts) or held_out
+    better = truth is not None and truth[0] > GAIN and truth[1] > -GAIN
+    worse = (truth is not None and truth[2] < 0) or (len(parts) > 1 and falls(part))
+    rising, feature, unfinished = rising_parts(run), paid_feature(run), paid_unfinished(run)
+    if len(run.steps()) < TREND_STEPS or (better and not worse and not unfinished):
+        return None
+    facts = []
+    for other in rising[:2]:
+        step = onset(run.series[f"part:{other}"])
+        facts.append(fact(run, f"part:{other}", ends_text(other, parts[other]), step))
+    facts += [fact(run, first_series(run), ends_text(name, part))] if rising else []
+    facts += [unfinished] if unfinished else []
+    if feature and not (truth is None and trend(part) > 0):
+        facts.append(feature)
+    points = run.values("held_out")
+    stalled = held_out is not None and held_out[0] <= 0.02 and 0 < max(points) < SOLVED and run.trend("score") > 0
+    if stalled:
+        text = f"the score rose from {run.first('score'):.3g} to {run.last('score'):.3g}"
+        text += f", the held-out figure went from {points[0]:.3g} to {points[-1]:.3g}"
+        facts.append(fact(run, "held_out", text))
+    sure = (rising and (run.trend("score") > 0 or worse)) or (feature and (worse or stalled)) or unfinished
+    if not facts or not (sure or stalled):
+        return None
+    step = onset(run.series["score"]) if run.series.get("score") else None
+    return Evidence(CERTAIN + 0.02 if sure else LIKELY, facts, since=step)
+
+
+def dying_turn(run: LoggedRun) -> Evidence | None:
+    """Rewards of a later turn that were paid early and are not any more, in logged conversations."""
+    rows = [
+        (row.get("step", 0), row["turn_rewards"]) for row in run.samples if isinstance(row.get("turn_rewards"), list)
+    ]
+    steps = sorted({step for step, _ in rows})
+    for turn in range(1, 4) if len(steps) > 1 else []:
+        paid = [(step, values[turn]) for step, values in rows if len(values) > turn and values[turn] is not None]
+        half = steps[len(steps) // 2 - 1]
+        early, late = ([value for step, value in paid if (step > half) is is_late] for is_late in (False, True))
+        if min(len(early), len(late)) >= 6 and statistics.fmean(late) < 0.2 * statistics.fmean(early):
+            text = f"turn {turn + 1} paid {statistics.fmean(early):.3g} in the first half"
+            text += f" and {statistics.fmean(late):.3g} in the second"
+            return Evidence(LIKELY + 0.2, [shown([], text)], since=steps[len(steps) // 2])
+    return None
+
+
+@cause(
+    "one part of the reward, or one turn, dies while the whole rises",
+    explains="length_fell length_rose entropy_fell held_out_flat entropy_rose part_bought updates_too_large kl_high",
+    change="a weight that makes the part worth keeping, or for turns a baseline of their own (--turn_baseline turn)",
+    source="each part's own curve; references/environments.md, second attempts",
+    breaks=True,
+)
+def part_dies(run: LoggedRun) -> Evidence | None:
+    """A part that was paid falls to a fifth of it and stays there, while the score does not fall."""
+    correct, parts = first_part(run)[0], run.parts()
+    if run.trend("score") < 0:
+        return None
+    others = {} if run.trend(f"part:{correct}") < 0 else parts
+    for name, values in others.items():
+        if len(values) < 6 or name == correct:
+            continue
+        first, last = ends(values)
+        if first > 0.05 and last < 0.2 * first and trend(values) <= 0 and max(values[-3:]) < 0.5 * first:
+            step = onset(run.series[f"part:{name}"])
+            text = f"{ends_text(name, values)} while {ends_text('the score', run.values('score'))}"
+            return Evidence(CERTAIN + 0.05, [fact(run, f"part:{name}", text, step)], since=step)
+    return dying_turn(run)
+
+
+@cause(
+    "few prompts are learnt by heart: the training score rises, the held-out figure does not",
+    explains=f"{STILL} entropy_fell kl_high length_fell length_rose too_easy part_bought no_group_variance "
+    "other_eval_task critic_useless updates_too_large",
+    change="more distinct prompts, each seen a few times at most; keep the checkpoint with the best held-out figure",
+    decide_with="python scripts/evaluation.py on the start and the end, on other prompts of the task",
+    source="definition of a held-out set; gain held out below half of the gain in training",
+    breaks=True,
+)
+def memorised_prompts(run: LoggedRun) -> Evidence | None:
+    """The training score for correctness rose far above the held-out figure, on few distinct prompts."""
+    gain, (name, part), held_out = held_out_gain(run), first_part(run), run.values("held_out")
+    if not gain or len(part) < 6 or max(part) > 1:
+        return None
+    first, last = ends(part)
+    rose = last - first
+    alike = first <= held_out[0] + 0.15 or min(run.series["held_out"]) > 3  # at the start, where that was measured
+    held_back = alike and gain[0] <= 0.5 * rose and last >= held_out[-1] + 0.15
+    if rose < 0.1 or trend(part) < 0 or not held_back:
+        return None
+    train = [t for t in run.texts if t.kind == "train"]
+    right, wrong = scores_by_answer(train)
+    if len(right) > 8 and len(wrong) > 8 and sum(wrong) / len(wrong) > 0.5 * sum(right) / len(right):
+        return None  # wrong completions are paid too: the reward is at fault
+    text = f"{name} rose from {first:.3g} to {last:.3g} in training"
+    facts = [fact(run, "held_out", f"{text}, held out from {held_out[0]:.3g} to {held_out[-1]:.3g}")]
+    drawn = {(t.step, t.prompt) for t in train}  # a step's repeats of a prompt are one draw
+    distinct, rows = len({prompt for _, prompt in drawn}), run.settings.get("rows")
+    if rows and rows <= 128:
+        facts.append(Fact(f"the training data have {rows} distinct prompts", "data"))
+    elif len(drawn) >= 3 and distinct <= 0.7 * len(drawn):
+        facts.append(shown(train, f"{len(drawn)} logged draws are of {distinct} distinct prompts"))
+    points = run.points(first_series(run))
+    ahead = next((step for step, value in points if value > first + max(rose / 2, GAIN)), points[-1][0])
+    return Evidence(CERTAIN + 0.04 if len(facts) > 1 else LIKELY, facts, since=ahead)
+
+
+def common_words(prompts: list[str]) -> set[str]:
+    """Words and signs that a third of the prompts have; numbers are 0."""
+    words = [re.findall(r"[A-Za-z]+|\d+|[^\w\s]", prompt.lower()) for prompt in prompts]
+    sets = [{re.sub(r"\d+", "0", word) for word in one} for one in words]
+    return {word for word in set().union(*sets) if sum(word in words for words in sets) * 3 >= len(sets)}
+
+
+def unlike_training(run: LoggedRun) -> Fact | None:
+    """A 0/1 score of training prompts that is far from that of held-out ones, from the start and to the end."""
+    (name, part), held_out, spread = first_part(run), run.values("held_out"), run.early("score_std", 1)
+    if len(held_out) < 2 or len(part) < TREND_STEPS or len(run.parts()) > 1 or not spread:
+        return None
+    if min(part) < 0 or max(part) > 1 or abs(spread[0] - math.sqrt(part[0] * (1 - part[0]))) > 0.05:
+        return None  # not 0/1: the held-out share of full marks is another figure
+    count = int(run.number("batch") or 32)
+    if max(held_out) > 0.05 or wilson_interval(part[0] * count, count)[0] < 0.2 or trend(part) < 0:
+        return None
+    text = f"{name} goes from {part[0]:.3g} to {ends(part)[1]:.3g} in training"
+    return fact(run, "held_out", f"{text} and stays at {max(held_out):.3g} held out")
+
+
+@cause(
+    "the held-out prompts are no measure: they are of another task, or also train",
+    explains="held_out_flat memorised_prompts part_bought gold_mismatch",
+    change="hold out prompts of the training task: python scripts/data_loader.py FILE --split 0.1 --out train.jsonl",
+    source="definition of a held-out set",
+)
+def other_eval_task(run: LoggedRun) -> Evidence | None:
+    """Held-out prompts also train, or what most of them have in common is not what training prompts have."""
+    trained = {step: value for step, value in run.columns.get("eval/trained_rows", {}).items() if value}
+    same = any(a and a == b for a, b in ((run.config.get(x), run.config.get(y)) for x, y in DATA_FILES))
+    if trained or (same and run.values("held_out")):
+        text = "the training file is the evaluation file too"
+        if trained:
+            step, count = next(iter(trained.items()))
+            of = run.columns.get("eval/rows", {}).get(step)
+            text = f"{count:.0f}{f' of {of:.0f}' if of else ''} evaluation prompts also occur in training"
+        return Evidence(CERTAIN + 0.05, [fact(run, "held_out", f"{text}; the accuracy is inflated")])
+    unlike = unlike_training(run)
+    if unlike:
+        return Evidence(CERTAIN + 0.02, [unlike])
+    train, held_out = (sorted({t.prompt for t in run.texts if t.kind == kind}) for kind in ("train", "eval"))
+    if len(train) < 2 or len(held_out) < 4 or gained(run):
+        return None
+    a, b = common_words(train), common_words(held_out)
+    if len(a & b) > 0.5 * min(len(a), len(b)) and not (b - a and a - b and len(a & b) < 0.75 * max(len(a), len(b))):
+        return None
+    words = [" ".join(sorted(x)[:6]) or "-" for x in (a - b, b - a)]
+    examples = [next(t for t in run.texts if t.kind == kind) for kind in ("train", "eval")]
+    said = shown(examples, f"training prompts have {words[0]}, held-out ones {words[1]}")
+    return Evidence(CERTAIN + 0.04 if run.trend("score") > 0 else LIKELY + 0.1, [said])
+
+
+OUTCOME_CAUSES = (part_bought, part_dies, memorised_prompts, other_eval_task)

@@ -1,0 +1,196 @@
+"""A run from its folder: the log, and the settings, samples, data and rewards that lie beside it or are named."""
+
+import ast
+import json
+import re
+from pathlib import Path
+
+from parts.foundation.messages import need
+from parts.reading.dialects import NAMES
+from parts.reading.log_reading import Reader, read_log
+from parts.reading.logged_run import LoggedRun
+from parts.reading.run_settings import add_settings, our_settings, verl_settings
+from parts.reading.sample_files import rows_of_samples, samples_beside, trl_samples, verl_samples
+from parts.reading.sample_texts import COMPLETIONS, gold_of, plain_text, sample_texts
+from parts.reading.trends import names_correctness
+from parts.rewards.extracts import extract
+
+# series that training of any kind has, without one that only RL has
+OTHER_TRAINING = {"loss", "lr", "grad_norm", "entropy", "memory", "gpu_memory", "time_step"}
+
+
+def log_of_folder(folder: Path) -> Path:
+    """The log inside a run's folder."""
+    for name in ("metrics.jsonl", "trainer_state.json"):
+        if (folder / name).exists():
+            return folder / name
+    states = sorted(folder.glob("checkpoint-*/trainer_state.json"), key=lambda p: p.stat().st_mtime)
+    others = sorted([*folder.glob("*.jsonl"), *folder.glob("*.log")])
+    runs = sorted({p.parent for name in ("metrics.jsonl", "trainer_state.json") for p in folder.glob(f"*/{name}")})
+    need(
+        states or others or not runs,
+        f"got {folder}, which holds {len(runs)} runs; expected one; try diagnose.py {' '.join(map(str, runs[:3]))}",
+    )
+    need(
+        states or len(others) == 1,
+        f"got {folder} with {', '.join(p.name for p in others[:5]) or 'no log'}; expected metrics.jsonl, "
+        "trainer_state.json, checkpoint-*/trainer_state.json or one .jsonl or .log; try the file itself",
+    )
+    return states[-1] if states else others[0]
+
+
+def starts_of(path: Path) -> list[Path]:
+    """The logs of all starts of a run that verl resumed, metrics.jsonl, metrics.2.jsonl …; empty ones are left out."""
+    if path.name != "metrics.jsonl":
+        return [path]
+    numbers = [re.fullmatch(r"metrics\.(\d+)\.jsonl", other.name) for other in path.parent.glob("metrics.*.jsonl")]
+    later = sorted(int(number[1]) for number in numbers if number)
+    starts = [path, *(path.with_name(f"metrics.{n}.jsonl") for n in later)]
+    return [start for start in starts if start.stat().st_size] or [path]
+
+
+def json_beside(folder: Path, name: str, remarks: list[str] | None = None) -> dict:
+    """A JSON object in a run's folder; {} where there is none, with a remark where it cannot be read."""
+    try:
+        return dict(json.loads((folder / name).read_text(encoding="utf-8", errors="replace")))
+    except (OSError, ValueError, TypeError, RecursionError):
+        if remarks is not None and (folder / name).exists():
+            remarks.append(f"{name} beside it could not be read")
+        return {}
+
+
+def add_own_settings(run: LoggedRun, path: Path) -> None:
+    """Give a run the settings that its trainer wrote beside its log."""
+    console = path.with_name("verl.log")
+    if run.trainer == "verl" and not run.config and console.is_file():  # verl_train.py's, beside verl's file log
+        reader = Reader({})
+        for line in console.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True):
+            reader.take_config(line)
+        run.config, run.settings = reader.config, run.settings | verl_settings(reader.config)
+    if run.format != "metrics.jsonl":
+        return
+    is_page = run.trainer == "one_page" and path.with_name("settings.json").exists()
+    run.config = json_beside(path.parent, "settings.json" if is_page else "config.json", run.remarks)
+    if run.config:
+        trainer, known = our_settings(run.config, is_page)
+        run.trainer, run.settings = trainer or run.trainer, run.settings | known
+
+
+def add_samples(run: LoggedRun, path: Path, folder: Path, given: str) -> None:
+    """Give a run its samples: those that are named, or those beside its log."""
+    remarks: list[str] = []
+    if given:
+        run.samples = rows_of_samples(Path(given))
+    elif run.trainer == "trl":
+        run.samples, remarks = trl_samples(folder, run)
+    elif run.trainer == "verl":
+        run.samples, remarks = verl_samples(folder, run.config)
+    run.samples = run.samples or samples_beside(path, run)
+    run.remarks += remarks
+
+
+def load_run(
+    source: str,
+    columns: dict[str, str] | None = None,
+    settings: str = "",
+    samples: str = "",
+    data: str = "",
+    reward: str = "",
+    group_size: int = 0,
+) -> LoggedRun:
+    """Read a run from a file or folder, with its settings and samples.
+
+    Args:
+        source: the file or folder.
+        columns: names in this log of figures of FIGURES.
+        settings, samples, data, reward: files that lie elsewhere.
+        group_size: completions of a prompt, where no settings say it.
+
+    Raises:
+        UserError: it is no log of RL, or a named file is not what it is named for.
+    """
+    path, later = Path(source), []
+    if path.is_dir():
+        path, *later = starts_of(log_of_folder(path))
+    run = read_log([path, *later], columns or {})
+    if later:
+        run.remarks.append(f"{1 + len(later)} starts, to {later[-1].name}: steps run again count as run last")
+    add_own_settings(run, path)
+    folder = path.parent.parent if re.fullmatch(r"checkpoint-\d+", path.parent.name) else path.parent
+    add_settings(run, folder if Path(source).is_dir() or settings else Path(), settings)
+    if group_size:
+        run.settings["group_size"] = group_size
+    known = ", ".join(run.columns)
+    need(
+        run.steps() or run.bad,
+        f"got {path} ({run.format}) without a training metric that is known; expected a step of training, with "
+        f"names such as {', '.join(list(NAMES[run.dialect])[:3])}; it has {known[:300]}; try "
+        "diagnose.py --columns reward=NAME",
+    )
+    need(
+        run.bad or not OTHER_TRAINING.issuperset(run.series),
+        f"got {path} with {known[:200]} and no score: a log of another kind of training, such as SFT; expected a run "
+        "of RL; try diagnose.py --columns reward=NAME where a column is the score",
+    )
+    for flag, file in (("data", data), ("reward", reward.rpartition(":")[0] or reward)):
+        need(not file or Path(file).is_file(), f"got --{flag} {file}, which does not exist; expected a file")
+    add_samples(run, path, folder, samples)
+    add_texts(run, data, folder)
+    need(
+        run.texts or not samples,
+        f"got --samples {samples} with {', '.join(map(str, [*(run.samples or [{}])[0]][:8]))}; expected prompt, "
+        "completion and score; try other names for its columns",
+    )
+    run.reward_source = source_of_reward(reward, run, folder)
+    return run
+
+
+def add_texts(run: LoggedRun, data: str, folder: Path) -> None:
+    """Give a run its samples as causes read them, with gold answers of its data and of data files beside the log."""
+    rows = data_rows(data or str(run.settings.get("data") or ""), folder)
+    others = data_rows(str(run.settings.get("eval_data") or ""), folder)
+    if run.samples and not rows:
+        beside = [path for place in (folder, folder.parent) for path in sorted(place.glob("*.jsonl"))]
+        named = [path for path in beside if re.search("train|data|eval|test", path.stem)][:6]
+        rows = [row for path in named if "train" in path.stem for row in data_rows(str(path), folder)]
+        others = [row for path in named if "train" not in path.stem for row in data_rows(str(path), folder)]
+    golds = [{prompt: gold for prompt, row in part if (gold := gold_of(row)) is not None} for part in (others, rows)]
+    run.golds, run.settings["rows"] = golds[1], len({prompt for prompt, _ in rows})
+    run.texts = sample_texts(run.samples, golds[0] | golds[1])
+
+
+def data_rows(data: str, folder: Path) -> list[tuple[str, dict]]:
+    """(prompt, row) of a data file; none where it cannot be read."""
+    paths = [Path(data), folder / data, folder / Path(data).name, folder.parent / Path(data).name] if data else []
+    path = next((path for path in paths if path.is_file()), None)
+    rows = rows_of_samples(path) if path and path.suffix in (".jsonl", ".json", ".csv", ".parquet") else []
+    return [(prompt, row) for row in rows if (prompt := plain_text(row.get("prompt")))]
+
+
+def source_of_reward(spec: str, run: LoggedRun, folder: Path) -> str:
+    """The code of the reward for correctness: of files that settings name, or of scripts beside the log."""
+    named = spec or run.settings.get("reward") or []
+    specs = [item for item in ([named] if isinstance(named, str) else named) if isinstance(item, str)]
+    pairs = [item.partition("*")[0].rpartition(":")[::2] for item in specs]
+    for file, name in sorted(pairs, key=lambda pair: not names_correctness(pair[1])):
+        for path in (Path(file), folder / Path(file).name, folder.parent / Path(file).name):
+            if path.suffix == ".py" and path.is_file():
+                return function_of(path, name)
+    scripts = [path for place in (folder, folder.parent) for path in sorted(place.glob("*.py"))[:20]]
+    return next(filter(None, (function_of(path, " ".join(specs)) for path in scripts)), "")
+
+
+def function_of(path: Path, words: str) -> str:
+    """The code of a file's reward for correctness, named in some words or found by what it takes, and what it uses."""
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+        tree = ast.parse(text)
+        nodes = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
+        named = [node.name for node in nodes if node.name in re.findall(r"\w+", words)]
+        takes = [node.name for node in nodes if {argument.arg for argument in node.args.args} & COMPLETIONS]
+        called = {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+        chosen = named or [name for name in takes if name not in called]
+        chosen.sort(key=lambda name: not names_correctness(name))
+        return extract(text, chosen[:1]) if chosen else ""
+    except (OSError, SyntaxError, ValueError, KeyError):
+        return ""

@@ -1,0 +1,175 @@
+"""The tasks: which files each takes, its constants, and the cases of its self-test."""
+
+import ast
+import json
+import re
+from dataclasses import dataclass
+
+from parts.foundation.file_text import file_text
+from parts.foundation.messages import UserError, need, suggest
+from programs.create_reward_template.assembly import (
+    ADAPTERS,
+    CONTRACT,
+    LOADING,
+    assembled,
+    check_column,
+    contracts_of,
+    head_of,
+    list_rows,
+    named,
+    quoted,
+)
+from programs.create_reward_template.json_reward import json_parts
+
+FINAL_ANSWER = file_text("files/final_answer.py")
+MATH_ANSWER = file_text("files/math_answer.py")
+CODE_TESTS = file_text("files/code_tests.py")
+SHORT_ANSWER = file_text("files/short_answer.py")
+TAG_FORMAT = file_text("files/tag_format.py")
+JSON_SCHEMA = file_text("files/json_schema.py")
+LLM_JUDGE = file_text("files/llm_judge.py")
+RUBRIC_CHECKS = file_text("files/rubric.py")
+FINAL_NUMBER = file_text("files/final_number.py")
+PASSES_TESTS = file_text("files/passes_tests.py")
+
+
+@dataclass
+class Recipe:
+    """What a task is made of."""
+
+    texts: tuple[str, ...]  # the last one is its own; the file begins with its docstring
+    gold: str = "answer"  # the column that verl calls ground_truth; "" for none
+    helper: str = ""
+    needs: str = ""  # dependencies, as PEP 723 lists them
+    columns: str = ""  # columns besides gold, in words
+
+
+MATH_VERIFY = '"math-verify[antlr4_13_2]>=0.8,<1"'
+TASKS = {
+    "math": Recipe(
+        (LOADING, MATH_ANSWER), "answer", "math_grader", MATH_VERIFY, "prompt, so that copying the task does not pay"
+    ),
+    "final_number": Recipe((FINAL_NUMBER,)),
+    "code": Recipe(
+        (LOADING, CODE_TESTS), "tests", "sandbox", columns="entry_point and setup, where the tests need them"
+    ),
+    "passes_tests": Recipe((PASSES_TESTS,), "tests", "sandbox"),
+    "qa": Recipe((FINAL_ANSWER, SHORT_ANSWER)),
+    "format": Recipe((TAG_FORMAT,), ""),
+    "json_schema": Recipe((FINAL_ANSWER, JSON_SCHEMA), "", needs='"jsonschema>=4.20,<5", "referencing"'),
+    "llm_judge": Recipe((LLM_JUDGE,), columns="prompt, which the judge should see"),
+    "custom": Recipe((FINAL_ANSWER, RUBRIC_CHECKS), ""),
+}
+
+
+def new_reward(args) -> str:
+    """The text of a new reward."""
+    task, gold = TASKS[args.task], args.gold_column or TASKS[args.task].gold
+    if args.task == "passes_tests":
+        text = named(PASSES_TESTS, [gold], gold_column=gold, reward_name=args.name)
+        return text.replace("my_reward.py", args.output.name, 1)
+    roots, tests = contracts_of(args)
+    about = ast.get_docstring(ast.parse(task.texts[-1]))
+    if args.task == "final_number":
+        head = head_of(args, about, gold, "")
+        return assembled(
+            head[head.index('"""') :], [named(FINAL_NUMBER, [gold], gold_column=gold, reward_name=args.name)], roots
+        )
+    columns, constants, cases = [gold] if gold else [], {}, []
+    if args.task == "format":
+        constants, cases = {"TAGS": f"[{', '.join(map(quoted, args.tags))}]"}, format_cases(args.tags)
+    elif args.task == "json_schema":
+        columns = args.exact or []
+        constants, cases = json_parts(args)
+    elif args.task == "custom":
+        columns, constants, cases = rubric_parts([read_rule(text) for text in args.rule])
+    texts = [CONTRACT, *task.texts]
+    if cases:
+        texts.append(f"CASES = [  # (completion, columns of the row, score)\n{list_rows(cases)}]\n")
+    words = {"gold_column": columns[0] if columns else "answer", "reward_name": args.name}
+    texts = [named(text, columns, **words) for text in [*texts, ADAPTERS]]
+    beside = f"\nNeeds {task.helper}.py beside it; copy both to every machine.\n" if task.helper else ""
+    end = f"{beside}\n    python {args.output.name} --test\n"
+    head = head_of(args, about, ", ".join(columns), task.columns, task.needs, end)
+    return assembled(head, texts, [*roots, "self_test"], constants | {"CONTRACTS": f"[{', '.join(tests)}]"})
+
+
+def format_cases(tags: list[str]) -> list[tuple]:
+    """Cases of the task format, their scores worked out by hand for n tags: 0.5 * marks / (2 n)."""
+    whole, n = "\n".join(f"<{tag}>word</{tag}>" for tag in tags), len(tags)
+    return [
+        (whole, {}, 1.0),
+        (f" {whole}\n", {}, 1.0),
+        (f"{whole} and more", {}, 0.5),  # every mark, but text outside
+        (whole.replace("word", "", 1), {}, 0.5),
+        (f"<{tags[0]}>word", {}, 0.25 / n),
+        (f"<{tags[0]}>word</{tags[0]}>{whole}", {}, 0.0),  # a mark that stands twice
+        ("", {}, 0.0),
+    ]
+
+
+# ------------------------------------------------------------------------------------------------ a rubric
+
+CHECKS = {  # kind -> the call of its check, with its argument as code
+    "equals": "equals(text, row.get({}))",
+    "contains": "contains(text, row.get({}))",
+    "number": "number(text, row.get({}))",
+    "matches": "bool(re.search({}, text[:MAX_CHARACTERS]))",
+    "lacks": "not re.search({}, text[:MAX_CHARACTERS])",
+    "words": "{} <= len(text.split()) <= {}",
+    "json": "json_object({})",
+}
+
+
+def read_rule(text: str) -> dict:
+    """Read KIND[:ARGUMENT][*WEIGHT] into the source of its check, and texts and a row for the self-test."""
+    form = "expected KIND[:ARGUMENT][*WEIGHT]"
+    match = re.fullmatch(r"(?s)(\w+)(?::(.*?))?(?:\*([\d.]+))?", text)
+    need(match, f"got --rule {text!r}; {form} such as equals:answer*1.0")
+    kind, argument, weight = match[1], match[2] or "", match[3] or "1"
+    need(kind in CHECKS, f"got --rule {text!r}; {form} with one of {', '.join(CHECKS)}{suggest(kind, [*CHECKS])}")
+    need(re.fullmatch(r"\d*\.?\d+|\d+\.", weight) and float(weight) > 0, f"got --rule {text!r}; expected a weight > 0")
+    row, values = {}, [quoted(argument)]
+    if kind in ("equals", "contains", "number"):
+        check_column(argument, f"--rule {text!r}")
+        row, texts = {argument: "42"}, ["It is 42." if kind == "contains" else "42", "41"]
+    elif kind == "words":
+        low, _, high = argument.partition("-")
+        sizes = low.isdecimal() and high.isdecimal() and int(low) <= int(high)
+        need(sizes, f"got --rule {text!r}; expected words:LOW-HIGH such as words:1-200")
+        values, texts = [int(low), int(high)], ["a " * int(low), "<answer>42</answer>" + " a" * int(high)]
+    elif kind == "json":
+        keys = [key.strip() for key in argument.split(",") if key.strip()]
+        values, texts = [", ".join(["text", *map(quoted, keys)])], [json.dumps(dict.fromkeys(keys or ["a"], 1)), "[1]"]
+    else:
+        texts = pattern_texts(argument, text)
+    name = text.rpartition("*")[0] if match[3] else text
+    line = f"    ({quoted(name)}, {float(weight)}, lambda text, row: {CHECKS[kind].format(*values)}),"
+    return {"line": line + "  # noqa: E501" * (len(line) > 120), "row": row, "texts": texts}
+
+
+def pattern_texts(pattern: str, rule: str) -> list[str]:
+    """A text that a regular expression accepts, if one is found, and one that it does not."""
+    try:
+        search = re.compile(pattern).search
+    except re.error as error:
+        raise UserError(f"got --rule {rule!r}: {error}; expected a regular expression") from None
+    need(pattern, f"got --rule {rule!r}; expected KIND:REGEX")
+    texts = ["The answer is 42.", "<think>So it is.</think>\n<answer>42</answer>", "42", "", "-"]
+    found = [next((text for text in texts if bool(search(text)) == held), None) for held in (True, False)]
+    need(found[1] is not None, f"got --rule {rule!r}, which every text meets; expected one that some do not")
+    return [text for text in found if text is not None]
+
+
+def rubric_parts(rubric: list[dict]) -> tuple[list[str], dict[str, str], list[tuple]]:
+    """(columns, constants, cases) of the task custom; the cases have the scores of the rubric as it is written."""
+    row, names = {}, {}
+    for rule in rubric:
+        row |= rule["row"]
+    about = "(what it asks, its weight, the check: True, False, or None where it does not apply)"
+    constants = {"RUBRIC": f"[  # {about}\n" + "\n".join(rule["line"] for rule in rubric) + "\n]"}
+    exec(compile(assembled("", [FINAL_ANSWER, RUBRIC_CHECKS], ["score"], constants), "rubric", "exec"), names)
+    texts = dict.fromkeys(text for rule in rubric for text in rule["texts"])
+    cases = [(text, row, names["score"](text, row)) for text in texts]
+    cases += [(text, dict.fromkeys(row), names["score"](text, dict.fromkeys(row))) for text in [*texts][: bool(row)]]
+    return [*row], constants, cases

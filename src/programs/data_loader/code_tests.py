@@ -1,0 +1,277 @@
+"""Tests of programs, in the published forms and as the sandbox takes them; parsed, never run."""
+
+import ast
+import contextlib
+import functools
+import re
+import warnings
+
+from parts.data.rows import plain_json
+from parts.foundation.messages import RowFlaw
+from programs.data_loader.bad_rows import BadRow, as_plain, json_or_literal, shown
+
+METHOD = re.compile(r"\ASolution\(\)\.(\w+)\Z")  # the sandbox finds methods of a class Solution by their names
+NAMED = re.compile(r"\s*[A-Za-z_]\w*\s*=(?!=)")  # `nums = [3, 3], target = 6`
+PARTS = (("public_test_cases", "private_test_cases"), ("public_tests", "private_tests", "generated_tests"))
+OTHER_LANGUAGES = re.compile(
+    r"(?i)(gnu )?(c(\+\+|pp|#|sharp)?|java(script)?|js|node(\.js)?|type(script)?|ts|go(lang)?|rust|ruby|php|kotlin"
+    r"|swift|scala|perl|haskell|julia|lua|dart|pascal|bash|r|d|sql)([ -]?\d.*)?"
+)
+ENTRY_ADVICE = "--map entry_point=COLUMN"
+
+
+def from_json(text, name: str, expected: str = "tests as JSON text, or Python source"):
+    """The value of JSON text in a cell; JSON that is cut off must not pass for Python source."""
+    if not isinstance(text, str):
+        raise BadRow(name, shown(text), expected)
+    try:
+        value = plain_json(text)
+    except RowFlaw as flaw:
+        raise BadRow(name, flaw.parts["got"], expected) from None
+    return as_plain(value, name, any_size=True)
+
+
+def python_object(text: str):
+    """An object that Python's repr wrote, or the text itself."""
+    with contextlib.suppress(ValueError):
+        value = json_or_literal(text) if text.lstrip().startswith("{'") else text
+        return value if isinstance(value, dict) else text
+    return text
+
+
+def joined_tests(row: dict, name: str) -> tuple[list[str], object]:
+    """(columns used, tests) of a column and those that go with it; what is packed is never opened."""
+    names = next((part for part in PARTS if name in part), (name,))
+    taken, tests = [], None
+    for column in names:
+        value = row.get(column)
+        packed = len(names) > 1 and isinstance(value, str) and value.lstrip()[:1] not in ("[", "{")
+        none = value in ([], {}, "[]", "{}") or (isinstance(value, dict) and not any(value.values()))
+        if value is None or packed or (len(names) > 1 and none):
+            continue
+        read = read_tests(value, column, row)
+        taken.append(column)
+        if tests is None:
+            tests = read
+        elif isinstance(tests, list) and isinstance(read, list):
+            tests = [*tests, *read]
+        elif isinstance(tests, dict) and isinstance(read, dict):
+            tests = {**tests, **{key: [*tests[key], *read[key]] for key in ("inputs", "outputs")}}
+        else:
+            raise BadRow(column, f"tests of another form than {taken[0]}", "tests of one form", f"--drop {column}")
+    if tests is None:
+        raise BadRow(name, shown(row[name]), "tests as JSON", "leaving out rows without tests")
+    return taken, tests
+
+
+def read_tests(value, name: str, row: dict):
+    """Tests of any published form; those of a function become calls of it."""
+    if isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
+        value = python_object(value)
+        value = from_json(value, name) if isinstance(value, str) else value
+    if isinstance(value, dict) and isinstance(value.get("test_cases"), list):  # PrimeIntellect's verification_info
+        check_language(value, name)
+        value = value["test_cases"]
+    function = function_of(row)
+    lists = isinstance(value, dict) and all(isinstance(item, list) for item in value.get("inputs") or "")
+    if lists and function and not row.get("entry_point") and not value.get("fn_name"):
+        value = {**value, "fn_name": function}
+    if isinstance(value, list) and value and all(isinstance(case, dict) and "input" in case for case in value):
+        calls = [as_call(case, f"{name}[{number}]", function, row) for number, case in enumerate(value)]
+        if any(calls) and not all(calls):
+            raise BadRow(f"{name}[{calls.index(None)}]", "a test for stdin among calls", "tests of one form")
+        value = paired(calls, value) if any(calls) else value
+    elif isinstance(value, dict) and value.get("fn_name"):
+        for key in ("inputs", "input"):  # PRIME's are lines of JSON, one an argument
+            if isinstance(value.get(key), list) and any(isinstance(item, str) for item in value[key]):
+                output = value.get(f"out{key[2:]}")
+                pairs = zip(value[key], output if isinstance(output, list) else [], strict=False)
+                cases = [{"input": given, "output": out, "testtype": "functional"} for given, out in pairs]
+                return read_tests(cases, name, {"entry_point": value["fn_name"]})
+    return as_tests(value, name)
+
+
+def as_tests(value, name: str):
+    """Tests in a form that scripts/sandbox.py takes. An empty set would pass any program."""
+    if isinstance(value, dict) and {"input", "output"} <= set(value):
+        single = not isinstance(value["input"], list)
+        others = {key: item for key, item in value.items() if key not in ("input", "output")}  # fn_name among them
+        value = [value] if single else {**others, "inputs": value["input"], "outputs": value["output"]}
+    count = value.strip() if isinstance(value, str) else value
+    if isinstance(value, dict):
+        inputs, outputs = value.get("inputs"), value.get("outputs")
+        lists = isinstance(inputs, list) and isinstance(outputs, list)
+        if not lists or len(inputs) != len(outputs):
+            keys = f"the keys {', '.join(value) or 'none'}"
+            got = f"{len(inputs)} inputs and {len(outputs)} outputs" if lists else keys
+            raise BadRow(name, got, "inputs and outputs, lists of one length")
+        count = inputs
+    elif not isinstance(value, str | list):
+        raise BadRow(name, f"{type(value).__name__} {shown(value)}", "Python source, a list, or inputs and outputs")
+    if not count:
+        raise BadRow(name, "no tests", "at least one, as none at all pass every program")
+    return value
+
+
+def check_language(value: dict, name: str) -> None:
+    """Raise BadRow where tests are for another language."""
+    language = next((value[key] for key in ("language", "programming_language", "lang") if key in value), None)
+    if isinstance(language, str) and OTHER_LANGUAGES.fullmatch(language):
+        raise BadRow(name, f"tests of programs in {language}", "Python", "leaving out rows in other languages")
+
+
+def function_of(row: dict) -> str | None:
+    """The name of the function under test, as the columns of a row give it."""
+    about = row.get("metadata")
+    if isinstance(about, str) and about.lstrip().startswith("{"):
+        about = from_json(about, "metadata")
+    about = about if isinstance(about, dict) else {}
+    names = [row.get("entry_point"), row.get("fn_name"), row.get("func_name"), about.get("func_name")]
+    name = next((name for name in names if isinstance(name, str) and name), None)
+    return name and METHOD.sub(r"\1", name)
+
+
+def as_call(case: dict, name: str, function: str | None, row: dict) -> dict | None:
+    """The call that a case with input and output asks for; None where the input is text on stdin."""
+    given = case["input"]
+    function = function_of(case) or function
+    named = isinstance(given, str) and NAMED.match(given) is not None
+    asked = case.get("testtype") == "functional" or case.get("type") == "function_call" or function_of(case)
+    if not (asked or named or (function and isinstance(given, list | dict))):
+        return None
+    if named:
+        raise BadRow(name, f"arguments by name, {shown(given)}", "values in JSON, a line each, or tests in Python")
+    if "output" not in case:
+        raise BadRow(name, f"the keys {', '.join(case)}", "input and output")
+    if function is None:
+        expected = "the function's name: a column entry_point, or func_name in metadata"
+        raise BadRow(name, f"arguments, {shown(given)}, and no function to call", expected, ENTRY_ADVICE)
+    arguments, output = {"args": given} if isinstance(given, list) else {"kwargs": given}, case["output"]
+    if isinstance(given, str):
+        arguments = {"args": [plain_value(line, name) for line in given.splitlines() if line.strip()]}
+        output = plain_value(output, name) if isinstance(output, str) else output
+    return {"function": function, **arguments, "expected": output}
+
+
+def paired(calls: list[dict], cases: list[dict]):
+    """Calls, those with lists of arguments as APPS has them: a result may be in a list of one there."""
+    one = {call["function"] for call in calls} == {calls[0]["function"]}
+    if not one or not all(isinstance(case["input"], list) for case in cases):
+        return calls
+    inputs, outputs = [call["args"] for call in calls], [call["expected"] for call in calls]
+    return {"fn_name": calls[0]["function"], "inputs": inputs, "outputs": outputs}
+
+
+def plain_value(text: str, name: str):
+    """The value of JSON text or of a Python literal; nothing is run."""
+    try:
+        return json_or_literal(text)
+    except ValueError:
+        raise BadRow(name, shown(text), "values in JSON or Python") from None
+
+
+@functools.lru_cache(32)
+def parsed(source: str) -> ast.Module | None:
+    """The syntax tree of Python source, which is never run; None where it is none."""
+    with warnings.catch_warnings(), contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):
+        warnings.simplefilter("ignore")  # invalid escapes are the data's own matter
+        return ast.parse(source)
+    return None
+
+
+def check_runnable(row: dict, name: str) -> None:
+    """Raise BadRow for tests that no program can pass or fail, so that the row would never train."""
+    tests, entry_point = row["tests"], row.get("entry_point") or None
+    if entry_point is not None and not entry_point.isidentifier():
+        raise BadRow("entry_point", shown(entry_point), "the name of a function, or of a method of a class Solution")
+    if isinstance(tests, dict):
+        check_paired(tests, name, entry_point)
+    elif isinstance(tests, str) or all(isinstance(test, str) for test in tests):
+        check_asserts([tests] if isinstance(tests, str) else tests, name, entry_point, row)
+    elif source := next((test for test in tests if isinstance(test, str)), None):
+        odd = next(test for test in tests if not isinstance(test, str))
+        raise BadRow(name, f"{shown(odd)} beside Python source {shown(source)}", "tests of one form")
+    else:
+        on_stdin = isinstance(tests[0], dict) and "expected" not in tests[0]
+        for number, test in enumerate(tests):
+            check_case(test, f"{name}[{number}]", entry_point, on_stdin)
+
+
+def check_paired(tests: dict, name: str, entry_point: str | None) -> None:
+    """Raise BadRow unless inputs and outputs are those of a script, or of the function `fn_name`."""
+    function = tests.get("fn_name")
+    if not function:
+        if entry_point and not all(isinstance(item, str) for item in tests["inputs"]):
+            got = f"inputs that are no text and entry_point {shown(entry_point)}, but no fn_name"
+            raise BadRow(name, got, "text for a script, or a function to call", "the key fn_name in the tests")
+        return
+    if not isinstance(function, str) or not function.isidentifier():
+        raise BadRow(name, f"fn_name {shown(function)}", "the name of a function")
+    for number, arguments in enumerate(tests["inputs"]):
+        if not isinstance(arguments, list):
+            raise BadRow(f"{name}.inputs[{number}]", shown(arguments), f"a list of the arguments of {function}")
+
+
+def check_case(test, name: str, entry_point: str | None, on_stdin: bool) -> None:
+    """Raise BadRow unless a test is text for a script and what it prints, or says which function to call, and how."""
+    if isinstance(test, list) and len(test) == 2:
+        test = {"args": test[0] if isinstance(test[0], list) else [test[0]], "expected": test[1]}
+        entry_point = entry_point or "solution"  # as the rewards of this bundle call it
+    if not isinstance(test, dict) or ({"input", "output"} <= set(test)) == ("expected" in test) or "stdin" in test:
+        raise BadRow(name, shown(test), "source, {input, output}, {args, expected} or [args, expected]")
+    if ("expected" in test) == on_stdin:
+        raise BadRow(name, "a test for stdin among calls, or the reverse", "tests of one form")
+    if on_stdin:
+        wrong = [key for key in ("input", "output") if not isinstance(test[key], str | int | float)]
+        if wrong or test.get("fn_name"):
+            got = f"{wrong[0]} {shown(test[wrong[0]])}" if wrong else f"fn_name {shown(test['fn_name'])}"
+            advice = 'calls as {"function", "args", "expected"}'
+            raise BadRow(name, f"{got} in a test with input and output", "text on stdin and stdout", advice)
+        return
+    function, arguments, named = test.get("function") or entry_point, test.get("args", []), test.get("kwargs") or {}
+    if function is None:
+        raise BadRow("entry_point", "no name of the function to call", "one, or `function` in each test", ENTRY_ADVICE)
+    if not isinstance(function, str) or not function.isidentifier():
+        raise BadRow(name, f"function {shown(function)}", "the name of a function")
+    if not isinstance(arguments, list) or not isinstance(named, dict):
+        raise BadRow(name, f"args {shown(arguments)} and kwargs {shown(named)}", "a list and an object")
+
+
+def check_asserts(sources: list[str], name: str, entry_point: str | None, row: dict) -> None:
+    """Raise BadRow unless Python tests assert something that is run, and what they test has a name."""
+    trees = [parsed(source) for source in sources]
+    if None in trees or not all(source.strip() for source in sources):
+        raise BadRow(name, f"{shown(sources)}, of which some is empty or does not parse", "Python source")
+    parts = [part for tree in trees for part in tree.body]
+    parts = [part for part in parts if not isinstance(part, ast.If) or "__name__" not in ast.unparse(part.test)]
+    words = [node for part in parts for node in ast.walk(part) if isinstance(node, ast.Name)]
+    called = {node.id for node in words} | ({"check"} if entry_point else set())  # the sandbox calls check and test…
+    idle = [
+        part for part in parts if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef) and part.name not in called
+    ]
+    idle = [part for part in idle if not part.name.startswith("test")]
+    if entry_point is None and any(function.name == "check" for function in idle):
+        raise BadRow("entry_point", "none beside tests in check(candidate)", "the function under test", ENTRY_ADVICE)
+    live = [node for part in parts if part not in idle for node in ast.walk(part)]
+    if not any(map(is_counted, live)):
+        where = f"; {idle[0].name}() is never called" if idle else ""
+        raise BadRow(name, f"tests that assert nothing{where}", "an assert that is run, or a unittest.TestCase")
+    given = {word for node in live for word in (getattr(node, "arg", ""), getattr(node, "name", ""))}
+    given |= {node.id for node in words if not isinstance(node.ctx, ast.Load)}
+    used = any(node.id == "candidate" and node in live for node in words)
+    said = f"{row['prompt'][-1]['content']} {row.get('setup', '')}"
+    if entry_point is None and used and "candidate" not in given and "candidate" not in said:
+        raise BadRow("entry_point", "none beside tests of `candidate`", "the function under test", ENTRY_ADVICE)
+
+
+def is_counted(node: ast.AST) -> bool:
+    """Whether scripts/sandbox.py counts a statement as a test: asserts, calls of assert…, raises, test cases."""
+    if isinstance(node, ast.With):
+        called = [getattr(item.context_expr, "func", None) for item in node.items]
+        return any(getattr(f, "attr", getattr(f, "id", "")) in ("raises", "assertRaises") for f in called)
+    if isinstance(node, ast.ClassDef):
+        return bool(node.bases)
+    function = getattr(node.value, "func", None) if isinstance(node, ast.Expr) else None
+    name = getattr(function, "attr", getattr(function, "id", ""))
+    own = isinstance(function, ast.Attribute) and getattr(function.value, "id", "") == "self"
+    return isinstance(node, ast.Assert) or (name.startswith("assert") and not own)

@@ -1,0 +1,139 @@
+"""What is asked of a model: worked examples, templates, token ids."""
+
+import hashlib
+import json
+import math
+from dataclasses import dataclass, field
+
+from parts.data.chat import TemplateForm, chat_text, joined_text, template_settings
+from parts.data.prompts import encode_text
+from parts.foundation.messages import UserError, need
+from parts.rewards.user_code import user_text
+from programs.evaluation.rows import given_texts
+from programs.evaluation.settings import Config
+from programs.evaluation.tasks import Task
+
+
+@dataclass
+class Request:
+    """One thing to compute: a completion of `ids`, or the log-prob of `scored` after `ids`."""
+
+    ids: list[int]
+    scored: list[int] | None = None
+    stops: list[str] = field(default_factory=list)
+    limit: int = 0  # most new tokens
+    sample: int = 0  # which of the n completions
+    prompt: object = None  # text or messages, for servers
+    given: str | None = None  # the completion itself, with --completion_column
+    cut: bool = False  # the beginning did not fit the context
+
+    def key(self) -> str:
+        """What the result depends on, besides model and settings."""
+        content = [self.ids, self.scored, self.stops, self.limit, self.sample, self.prompt]
+        return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32]
+
+    def seed(self) -> int:
+        """A number that depends on the prompt only."""
+        return int(hashlib.sha256(json.dumps([self.ids, self.prompt]).encode()).hexdigest()[:15], 16)
+
+
+def cut_at(text: str, stops: list[str]) -> str:
+    """The text before the first of each stop string, one after the other."""
+    for stop in stops:
+        text = text.split(stop)[0]
+    return text
+
+
+def add_shots(question, shots: list[tuple], system: str, chat: bool):
+    """The prompt with system prompt and worked examples: chat messages with a template, text without."""
+    as_text = [(user_text(q) if isinstance(q, list) else q, answer) for q, answer in shots]
+    if not chat:
+        if isinstance(question, list):  # the form that trainers give to a chat without a template
+            question = joined_text(question)
+        worked = "".join(f"{q} {answer}\n\n" for q, answer in as_text)
+        return (f"{system}\n\n" if system else "") + worked + question
+    messages = [dict(m) for m in question] if isinstance(question, list) else [{"role": "user", "content": question}]
+    has_system = messages[0]["role"] == "system"
+    head = [messages.pop(0)] if has_system else [{"role": "system", "content": system}] if system else []
+    for q, answer in as_text:
+        head += [{"role": "user", "content": q}, {"role": "assistant", "content": answer}]
+    return head + messages
+
+
+def render(tokenizer, prompt, **template) -> str:
+    """The text of chat messages by the chat template, up to where the model writes; text as it is."""
+    if isinstance(prompt, str):
+        return prompt
+    try:
+        return chat_text(tokenizer, prompt, **template)
+    except Exception as error:  # a template raises what it likes, such as "system role not supported"
+        raise UserError(f"got a prompt that the template refuses ({error}); try --chat_template off") from error
+
+
+def encode_rendered(tokenizer, prompt, **template) -> list[int]:
+    """Token ids of a prompt; the template of chat messages brings its own special tokens."""
+    text = render(tokenizer, prompt, **template)
+    return encode_text(tokenizer, text) if isinstance(prompt, str) else tokenizer.encode(text, add_special_tokens=False)
+
+
+def encode_pair(tokenizer, prompt, choice: str, **template) -> tuple[list[int], list[int]]:
+    """(context, continuation) ids; spaces between them belong to the continuation, as tokenizers have them."""
+    text = render(tokenizer, prompt, **template)
+    if isinstance(prompt, list):
+        whole, before = (tokenizer.encode(part, add_special_tokens=False) for part in (text + choice, text.rstrip()))
+    else:
+        whole, before = (encode_text(tokenizer, part) for part in (f"{text} {choice}", text.rstrip()))
+    return before, whole[len(before) :]
+
+
+def use_template(config: Config, model) -> bool:
+    """Whether prompts go through the chat template; for a server, whether they go as messages."""
+    has = bool(model.tokenizer.chat_template) if model.tokenizer else bool(config.base_url)
+    need(
+        has or config.chat_template != "on" or config.completion_column,
+        f"got --chat_template on, but {model.source} has none; expected a chat model; try --chat_template off",
+    )
+    return has and config.chat_template != "off"
+
+
+def make_requests(config: Config, task: Task, model, rows: list[dict], shots: list[dict]) -> tuple[list, list, int]:
+    """(prompts, requests of each row, how many prompts were cut to fit the context)."""
+    if not task.asks:
+        pairs = [task.requests(row, model) for row in rows]
+        return [task.text(row) for row in rows], [[Request(a, b) for a, b in pair] for pair in pairs], 0
+    chat, prompts, requests, cut = use_template(config, model), [], [], 0
+    worked, template = [(task.question(row), task.target(row)) for row in shots], template_settings(config)
+    form = TemplateForm(model.tokenizer) if chat and model.tokenizer else None
+    for row in rows:
+        question = task.question(row)
+        templated = form is not None and form.holds(question)
+        need(
+            not templated or not (worked or config.system_prompt),
+            f"got prompt {question[:80]!r}, which is in the chat template's form already, with worked examples or a "
+            "system prompt; expected chat messages or plain text; try without --fewshot and --system_prompt",
+        )
+        prompts.append(add_shots(question, worked, config.system_prompt, chat and not templated))
+        if task.logprobs:
+            pairs = [encode_pair(model.tokenizer, prompts[-1], choice, **template) for choice in task.choices(row)[0]]
+            cut += any(len(a) + len(b) > model.max_length + 1 for a, b in pairs)
+            fits = all(0 < len(b) <= model.max_length for _, b in pairs)
+            need(fits, f"got a choice of no or more than {model.max_length} tokens: {str(task.choices(row)[0])[:200]}")
+            requests.append([Request(a, b) for a, b in pairs])
+        elif config.completion_column:
+            requests.append([Request([], sample=i, given=t) for i, t in enumerate(given_texts(config, row))])
+        else:
+            requests.append(completions_of(config, task, model, prompts[-1], chat))
+            cut += requests[-1][0].cut
+    return prompts, requests, cut
+
+
+def completions_of(config: Config, task: Task, model, prompt, chat: bool) -> list[Request]:
+    """The requests for n completions of a prompt."""
+    shared = {"stops": list(dict.fromkeys([*task.stops(chat), *config.stop])), "limit": task.max_new_tokens}
+    if not model.tokenizer:
+        return [Request([], sample=i, prompt=prompt, **shared) for i in range(config.n)]
+    room = (model.max_length or math.inf) - task.max_new_tokens
+    need(room > 0, f"got max_new_tokens {task.max_new_tokens} for a context of {model.max_length}; expected less")
+    ids = encode_rendered(model.tokenizer, prompt, **template_settings(config)) or [model.prefix_id]
+    long = len(ids) > room
+    return [Request(ids[-room:] if long else ids, sample=i, cut=long, **shared) for i in range(config.n)]

@@ -1,0 +1,172 @@
+"""Rows: reading and checking them, those that the model was trained on, and the scripts that read what this cannot."""
+
+import importlib.util
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from parts.data.held_out import task_of
+from parts.data.prompts import RESERVED
+from parts.data.question_parts import warn_unread
+from parts.data.rows import is_hub_id, read_rows
+from parts.foundation.bundle import BUNDLE
+from parts.foundation.messages import UserError, need, say
+from parts.foundation.processes import world
+
+PROMPT_COLUMNS = ("prompt", "question", "problem", "instruction", "query", "text", "input")
+
+
+def ranks() -> tuple[int, int]:
+    """`world()` without importing torch for it."""
+    return world() if "torch" in sys.modules else (0, 1)
+
+
+def sibling(name: str):
+    """Load NAME.py, which must lie beside this file or in the bundle's scripts, when something first needs it."""
+    module_name = f"evaluation_{name}"
+    if module_name not in sys.modules:
+        here = Path(__file__).resolve().parent
+        path = next((p for f in (here, BUNDLE / "scripts") if (p := f / f"{name}.py").is_file()), None)
+        need(path, f"got no {name}.py beside {Path(__file__).name}; expected it; try copying scripts/{name}.py there")
+        spec = importlib.util.spec_from_file_location(module_name, path)
+        sys.modules[module_name] = module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    return sys.modules[module_name]
+
+
+def rows_of(source: str, flag: str = "--data") -> list[dict]:
+    """Rows of a file, of a hub id, or of any other form by data_loader.py; never none."""
+    need(source, f"got no {flag}; expected a file or hub id; try {flag} assets/data/arithmetic_eval.jsonl")
+    plain = Path(source).suffix.lower() in (".jsonl", ".ndjson", ".json", ".csv", ".parquet")
+    if plain or (is_hub_id(source) and Path(source).suffix.lower() not in (".gz", ".zst", ".tsv", ".txt")):
+        rows = read_rows(source)
+    else:
+        loader = sibling("data_loader")
+        try:
+            rows = list(loader.load_rows(source).rows)
+        except loader.UserError as error:
+            raise UserError(str(error)) from None
+    need(rows, f"got data {source!r} without rows; expected at least one")
+    return rows
+
+
+def first_of(row: dict, names) -> object:
+    """The first of these columns that the row has; None without."""
+    return next((row[name] for name in names if row.get(name) is not None), None)
+
+
+def task_rows(config, task) -> tuple[list[dict], list[dict]]:
+    """(rows to evaluate, rows for worked examples), checked."""
+    rows, shots, first = rows_of(task.source), [], 1
+    if config.fewshot and task.asks:
+        same_rows = not config.fewshot_data
+        pool = rows if same_rows else rows_of(config.fewshot_data, "--fewshot_data")
+        enough = len(pool) >= config.fewshot + same_rows
+        need(enough, f"got {len(pool)} rows; expected more than --fewshot {config.fewshot}")
+        shots, count = pool[: config.fewshot], len(rows)
+        first += config.fewshot * same_rows
+        rows = rows[config.fewshot :] if same_rows else [row for row in rows if row not in shots]
+        if len(rows) < count:
+            say(f"{task.label}: {count - len(rows)} rows are worked examples and not evaluated")
+        need(rows, "got no rows but the worked examples; expected others; try another --fewshot_data")
+    limit = task.settings["limit"] or config.limit
+    rows = rows[:limit] if limit else rows
+    for number, row in enumerate(rows, first):
+        try:
+            task.check_row(row)
+            if task.asks:
+                task.question(row)
+            if config.completion_column:
+                given_texts(config, row)
+        except UserError as error:
+            raise type(error)(f"{task.source}, row {number}: {error}") from None
+    if task.asks:
+        warn_unread(task.source, [(task.unused(row), task.question(row)) for row in rows])
+    return rows, shots
+
+
+def given_texts(config, row: dict) -> list[str]:
+    """The completions in --completion_column: a text or a list of them."""
+    given = row.get(config.completion_column)
+    texts = [given] if isinstance(given, str) else given
+    good = isinstance(texts, list) and texts and all(isinstance(text, str) for text in texts)
+    need(good, f"got {str(given)[:60]!r} in column {config.completion_column!r}; expected text or a list of texts")
+    return texts
+
+
+def training_settings(source: str) -> Iterator[tuple[Path, dict]]:
+    """(folder, settings) of the run that wrote a model, and of those that wrote the models before it."""
+    seen, path = set(), Path(source).resolve()
+    while path.is_dir() and path not in seen:
+        seen.add(path)
+        settings = {}
+        for folder in (path, *path.parents[:3]):  # the last: checkpoints/checkpoint-50
+            for name in ("config.json", "settings.json"):
+                try:
+                    saved = json.loads((folder / name).read_text(encoding="utf-8"))
+                    saved = saved.get("settings", saved)
+                except (OSError, ValueError, AttributeError):
+                    continue
+                if not settings and isinstance(saved, dict) and {"data", "data.train_files"} & saved.keys():
+                    settings = saved  # the config.json of a model has no data
+                    yield folder, saved
+        if not settings.get("model"):
+            return
+        path = Path(str(settings["model"])).resolve()
+
+
+def trained_tasks(source: str, with_columns: bool) -> set[tuple]:
+    """What the prompts ask that a model was trained on; none for a model that no run's settings lie beside."""
+    tasks = set()
+    for folder, settings in training_settings(source):
+        data = settings.get("data") or settings.get("data.train_files")
+        for file in data if isinstance(data, list) else [data]:
+            try:
+                rows = read_rows(str(file))
+            except UserError as error:
+                say(f"note: cannot tell whether {source} was trained on these rows: {folder} names {file}: {error}")
+                continue
+            columns = (settings.get("prompt_column"), *PROMPT_COLUMNS)
+            tasks.update(asked(row, columns, with_columns) for row in rows)
+    return tasks - {None}
+
+
+def asked(row: dict, columns, with_columns: bool) -> tuple | None:
+    """`task_of` a row of a data file; None where no prompt is found in it."""
+    name = next((name for name in columns if row.get(name)), None)
+    prompt = row.get(name)
+    if not isinstance(prompt, str | list):
+        return None
+    others = {key: value for key, value in row.items() if key not in (*RESERVED, name)}
+    try:
+        return task_of({"prompt": prompt, "columns": others}, with_columns)
+    except (KeyError, TypeError, AttributeError):  # a list, but not of messages
+        return None
+
+
+def count_trained(source: str, tasks: list[tuple]) -> dict[str, int]:
+    """How many rows of each task, by its label, a model was trained on; says so in one line where there are any."""
+    played = all(task.plays for task, _ in tasks)
+    trained, counts, shares = trained_tasks(source, played), {}, []
+    for task, rows in tasks:
+        count = sum(asked(row, PROMPT_COLUMNS, played) in trained for row in rows)
+        if count:
+            counts[task.label] = count
+            shares.append(f"{task.label}: {count} of {len(rows)} rows")
+    if shares:
+        text = f"{source} was trained on rows of this evaluation ({', '.join(shares)})"
+        say(f"warning: {text}; the figures are inflated")
+    return counts
+
+
+def warn_of_trained(reports: list[dict]) -> None:
+    """Say where results that are compared have rows that a model was trained on."""
+    counts = [
+        f"{report['model']['name']}, {label}: {result['trained_rows']} of {result['rows']}"
+        for report in reports
+        for label, result in report["tasks"].items()
+        if result.get("trained_rows")
+    ]
+    if counts:
+        say(f"warning: rows of this comparison were trained on ({'; '.join(counts)}); a gain is inflated")

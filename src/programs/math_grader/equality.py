@@ -1,0 +1,136 @@
+"""Equality of values and of answers."""
+
+import math
+import re
+from fractions import Fraction
+
+from parts.rewards.stated_answers import with_point
+from programs.math_grader.values import _as_number, _minus, _Value, _value, _words
+from programs.math_grader.vocabulary import _UNITS, _cheap
+from programs.math_grader.worker import _WORKER
+
+
+def _close(a: _Value, g: _Value, scale: int = 1) -> bool:
+    """Equal at every sample point, or one is a correct rounding of the other's endless decimal."""
+    same, count = True, max(len(a.data), len(g.data))
+    for i, (x, y) in enumerate(zip((a.data * 4)[:count], (g.data * 4)[:count], strict=True)):
+        x = x / scale
+        exact = isinstance(x, Fraction) and isinstance(y, Fraction)
+        outside = i == 3 and (isinstance(x, complex) or isinstance(y, complex))  # of a root or logarithm
+        same = same and (outside or (x == y if exact else abs(x - y) <= 1e-11 * max(abs(x), abs(y))))
+    if same or count > 1:
+        return same
+    for literal, ulp, endless, other in ((x, a.ulp / scale, y, g.ulp), (y, g.ulp, x, a.ulp)):
+        rest = endless.denominator if isinstance(endless, Fraction) else 3
+        while (common := math.gcd(rest, 10)) > 1:
+            rest //= common
+        if ulp and not other and rest > 1 and abs(endless - literal) <= max(ulp / 2, 1e-14 * abs(endless)):
+            return True
+    return False
+
+
+def _as_symbol(value: _Value) -> _Value:
+    """What 2/3 a or 4 m^2 is where the letter is no unit, but a symbol."""
+    side = value.src.rpartition("=")[2]  # of f(x) = 4 m^2
+    product = _as_number(re.sub(r"(?<=[\d)}π]) ?([A-Za-z](?:\^\{?\d\}?)?)$", r"*\1", side))
+    return product._replace(src=value.src) if product.kind == "num" and not product.unit else value
+
+
+def _same_number(a: _Value, g: _Value) -> bool:
+    a, g = (_as_symbol(v) if v.unit and not w.unit and len(w.data) > 1 else v for v, w in ((a, g), (g, a)))
+    if "%" in (a.unit, g.unit) and a.unit != g.unit:
+        plain = not (a.unit and g.unit) and len(a.data) == 1 and abs(a.data[0]) > 1 and _close(a, g)
+        return plain or (not g.unit and _close(a, g, 100)) or (not a.unit and _close(g, a, 100))
+    left, right = {*a.unit.split()}, {*g.unit.split()}
+    known = left | right <= {*_UNITS.values()}
+    return _close(a, g) and (not left or not right or a.unit == g.unit or (bool(left & right) and not known))
+
+
+def _same(a: _Value, g: _Value, todo: list) -> bool:
+    """Compare; what only sympy can tell goes to `todo` as groups (answers, golds) to be matched."""
+    kinds = {a.kind, g.kind}
+    if (a.src == g.src and a.kind != "bad") or (kinds == {"text"} and _words(a) == _words(g)):
+        return True
+    if "either" in kinds:
+        left, right = (v.data if v.kind == "either" else [v] for v in (a, g))
+        return any(_same(x, y, todo) for x in left for y in right)
+    if "all" in kinds:
+        left, right = (v.data if v.kind == "all" else [v] for v in (a, g))
+        return all(_same(x, y, todo) for x in left for y in right)
+    if a.kind == g.kind == "eq" and a.data[0] == g.data[0]:
+        return _same(a.data[1], g.data[1], todo)
+    if kinds == {"ne"}:
+        return _proportional(a.data, g.data)
+    if kinds <= {"eq", "rel"}:
+        p, q = (v.data if v.kind == "rel" else v.data[1].kind == "num" and _minus(v.data[2], v.data[1]) for v in (a, g))
+        return bool(p and q) and _proportional(p, q)
+    a, g = (v.data[1] if v.kind == "eq" and w.kind != "raw" else v for v, w in ((a, g), (g, a)))
+    kinds = {a.kind, g.kind}
+    if "all" in kinds:
+        return _same(a, g, todo)
+    if kinds == {"num"}:
+        return _same_number(a, g)
+    if kinds == {"mat"}:
+        return [len(r) for r in a.data] == [len(r) for r in g.data] and all(
+            _same(x, y, todo) for r, s in zip(a.data, g.data, strict=True) for x, y in zip(r, s, strict=True)
+        )
+    if kinds == {"seq"}:
+        return _same_items(a.data, g.data, todo)
+    if "raw" in kinds and kinds <= {"num", "raw", "eq"} and _cheap(a.src) and _cheap(g.src):
+        todo.append(([a.src], [g.src]))
+        return True
+    return False
+
+
+def _proportional(p: list, q: list) -> bool:
+    """Whether two equations, each as left − right at the sample points, are the same but for a factor."""
+    ratios = [x / y for x, y in zip(p, q, strict=True)] if all(q) else [0]
+    return ratios[0] != 0 and all(abs(ratio - ratios[0]) < 1e-9 * abs(ratio) for ratio in ratios)
+
+
+def _same_items(a: tuple, g: tuple, todo: list) -> bool:
+    """Brackets and order count for tuples and intervals, not for sets, unions and bare lists."""
+    (open_a, close_a, left), (open_g, close_g, right) = a, g
+    if open_a == open_g == "{":
+        left, right = (
+            [v for i, v in enumerate(vs[:50]) if not any(_same(v, w, []) for w in vs[:i])] for vs in (left, right)
+        )
+    if len(left) != len(right) or len(left) > 50 or {open_a, open_g} == {"{", "∪"}:
+        return False
+    if {open_a, open_g} & {"(", "["}:
+        bare = not (open_a and open_g) and "()" in (open_a + close_a, open_g + close_g)
+        same = bare or (open_a, close_a) == (open_g, close_g)
+        return same and all(_same(x, y, todo) for x, y in zip(left, right, strict=True))
+    left, right = list(left), list(right)
+    for x in list(left):
+        for y in right:
+            if _same(x, y, trial := []) and not trial:
+                left.remove(x)
+                right.remove(y)
+                break
+    kinds = {v.kind for v in left + right}
+    if kinds and not ("raw" in kinds <= {"num", "raw"} and all(_cheap(v.src) for v in left + right)):
+        return False
+    todo += [([v.src for v in left], [v.src for v in right])] * bool(left)
+    return True
+
+
+def math_equal(answer: str, gold: str) -> bool | None:
+    """Whether two final answers are the same; None if the gold answer cannot be read.
+
+    >>> [math_equal(a, g) for a, g in (("0.5", "1/2"), ("{2, 1}", "{1,2}"), ("(1,2]", "(1,2)"), ("1", "???"))]
+    [True, True, False, None]
+    """
+    g, a = _value(gold), _value(answer)
+    if g.kind == "bad" or g.src.lower() in ("nan", "null", "n/a"):
+        return None
+    if "letter" in (a.kind, g.kind):
+        if a.kind == g.kind:
+            return a.data == g.data or (a.data.upper() == g.data and g.data < "K")
+        a, g = (_as_number(v.data)._replace(src=v.data) if v.kind == "letter" else v for v in (a, g))
+    if g.kind == "num" and "," in answer:  # 3,5 for 3.5; the other way round 3,5 may be a list
+        a = _value(with_point(answer))
+    todo: list = []
+    if g.kind == "raw" and not _cheap(g.src) and a.src != g.src:
+        return None
+    return _same(a, g, todo) and (_WORKER.ask(todo) if todo else True)

@@ -1,0 +1,88 @@
+"""What a trainer is given: models as transformers loads them today, rewards that take all that TRL passes."""
+
+import ast
+
+from parts.foundation.user_scripts import FUNCTIONS, PythonSource
+from programs.migrate.edits import Change, Report, by_hand, edit_arguments, edit_call
+from programs.migrate.tables import numbers, transformers_of
+
+# old argument of from_pretrained -> (new name, new value)
+RENAMED = {
+    "torch_dtype": ("dtype", "{}"),
+    "use_auth_token": ("token", "{}"),
+    "use_flash_attention_2": ("attn_implementation", '"flash_attention_2" if {} else "sdpa"'),
+}
+QUANTISED = ("load_in_4bit", "load_in_8bit")
+WITHOUT_UNSLOTH = (
+    "leaving it out: AutoModelForCausalLM.from_pretrained(NAME, dtype=…, quantization_config="
+    "BitsAndBytesConfig(load_in_4bit=True)), as Unsloth has by default, AutoTokenizer.from_pretrained(NAME), and for "
+    "the trainer peft_config=LoraConfig(…) with r, lora_alpha and target_modules of get_peft_model"
+)
+
+
+def is_model(source: PythonSource, call: ast.Call) -> bool:
+    owner = call.func.value if isinstance(call.func, ast.Attribute) else None
+    name = source.name_of(owner) if owner is not None else ""
+    return name.startswith("AutoModel") or name.endswith(("ForCausalLM", "ForSequenceClassification"))
+
+
+def renamed(source: PythonSource, arguments: dict, report: Report) -> dict[str, Change]:
+    """What becomes of old arguments."""
+    plan = {}
+    for old in [old for old in RENAMED if old in arguments]:
+        new, form = RENAMED[old]
+        text = None if new in arguments else form.format(source.code(arguments[old].value))
+        plan[old] = Change(new, text, "transformers 5.0", f"the new name of {old}", "ignored, or a TypeError")
+    for name in [name for name in QUANTISED if name in arguments]:
+        nearest = f"quantization_config=BitsAndBytesConfig({name}=True)"
+        report.refuse(source.place(arguments[name].start), name, "no longer an argument", nearest)
+    return plan
+
+
+def mend_loading(source: PythonSource, version: str, report: Report) -> None:
+    """Edit calls of from_pretrained, and dictionaries of its arguments."""
+    is_old = numbers(transformers_of(version)) < (5, 0)
+    for call in filter(lambda call: is_model(source, call), source.calls.get("from_pretrained", [])):
+        arguments, unseen = source.arguments(call)
+        plan = renamed(source, arguments, report)
+        if is_old and not unseen and not {"torch_dtype", "dtype"} & {*arguments}:
+            is_quantised = {*QUANTISED, "quantization_config"} & {*arguments}
+            plan["dtype"] = by_hand("dtype", '"float16"' if is_quantised else '"float32"', "precision")
+        edit_call(source, call, plan, report)
+    keywords = [keyword for calls in source.calls.values() for call in calls for keyword in call.keywords]
+    given = [keyword.value for keyword in keywords if str(keyword.arg).endswith("model_init_kwargs")]
+    statements = [node for node in source.nodes if isinstance(node, ast.Assign)]
+    given += [n.value for n in statements if getattr(n.targets[0], "attr", "").endswith("model_init_kwargs")]
+    for node in given:
+        items, _ = source.items(node)
+        edit_arguments(source, items, renamed(source, items, report), report)
+
+
+def name_unsloth(source: PythonSource, report: Report) -> None:
+    """Say that Unsloth replaces code of TRL, and what its calls are without it."""
+    for module, _, statement in source.imports.values():
+        if module.split(".")[0] in ("unsloth", "unsloth_zoo"):
+            why = f"{module} replaces code of TRL and of the model: its run is not that of TRL alone"
+            report.refuse(source.place(source.start(statement)), module, why, WITHOUT_UNSLOTH)
+
+
+WHY = "the trainer also passes completion_ids, trainer_state and more by keyword"
+LIBRARIES = {"functools", "trl", "transformers", "torch", "math", "re"}
+
+
+def mend_rewards(source: PythonSource, node: ast.expr | None, report: Report) -> None:
+    """Put **kwargs behind the parameters of each function that takes completions; `node`: the trainer's rewards.
+
+    TRL calls rewards by keyword: one of this file has a parameter `completions`. One that is imported is named.
+    """
+    for function in [x for x in source.nodes if isinstance(x, FUNCTIONS) and not x.args.kwarg]:
+        given = function.args
+        if "completions" in {x.arg for x in [*given.args, *given.kwonlyargs]}:
+            parts = [*given.args, *given.kwonlyargs, *given.defaults, *filter(None, [*given.kw_defaults, given.vararg])]
+            end = max(source.span(part)[1] for part in parts)
+            if not any(edit.start == end and edit.text == ", **kwargs" for edit in report.edits):
+                report.edit(end, end, ", **kwargs", Change("**kwargs", "", "0.18", WHY))
+    for name in sorted({part.id for part in ast.walk(node) if isinstance(part, ast.Name)} if node else ()):
+        module = source.imports.get(name, ("", "", None))[0]
+        if module and module.split(".")[0] not in LIBRARIES:
+            report.note(f"{name} is imported from {module}: it needs **kwargs, which cannot be seen here")

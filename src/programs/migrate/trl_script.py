@@ -1,0 +1,310 @@
+"""A script that trains with TRL: its trainers, their configs and their imports."""
+
+import ast
+import re
+import textwrap
+
+from parts.foundation.user_scripts import FUNCTIONS, PythonSource
+from programs.migrate.edits import Change, Report, by_hand, edit_call
+from programs.migrate.tables import changes, entry_at, is_there, newest, numbers
+from programs.migrate.trainer_parts import mend_loading, mend_rewards, name_unsloth
+from programs.migrate.trl_run import CONFIGS, LOSSLESS, PLACES, SAMPLING, UNKNOWN, TrlRun
+from programs.migrate.trl_settings import CLASS, MEANINGS, default_changes, old_trainer, planned, prompt_limit
+
+OFFER = "its YAML file: migrate.py FILE.yaml --config_class"
+# Arguments of a trainer that moved into no config, with what to use.
+WITHOUT_EQUAL = {"judge": "a reward function that asks the judge", "model_init": "model="}
+# Names that `trl` no longer has, with what to use.
+GONE_NAMES = {
+    "DataCollatorForCompletionOnlyLM": "rows with the columns prompt and completion, and completion_only_loss=True",
+    "setup_chat_format": "clone_chat_template, or chat_template_path in SFTConfig",
+    "AutoModelForCausalLMWithValueHead": "scripts/ppo_train.py, which has its own value head",
+    "ConstantLengthDataset": "packing=True with packing_strategy='wrapped'",
+    "SFTScriptArguments": "ScriptArguments",
+    "DPOScriptArguments": "ScriptArguments",
+    "get_kbit_device_map": "accelerate's PartialState().local_process_index",
+}
+# Settings of scripts/ppo_train.py -> what a trainer that is gone called them.
+CARRIED = (
+    {"lr": ["learning_rate"], "kl_coef": ["kl_coef", "init_kl_coef"], "ppo_epochs": ["num_ppo_epochs", "ppo_epochs"]}
+    | {"minibatches": ["num_mini_batches"], "clip_eps_low": ["cliprange"], "clip_eps_high": ["cliprange"]}
+    | {"vf_coef": ["vf_coef"], "gamma": ["gamma"], "gae_lambda": ["lam"], "max_new_tokens": ["response_length"]}
+    | {"temperature": ["temperature"], "seed": ["seed"], "batch_size": ["batch_size", "per_device_train_batch_size"]}
+)
+MOVED = {"neftune_noise_alpha", "max_prompt_length", "max_target_length"}  # into the config, beside those of the table
+
+
+def trainer_calls(source: PythonSource) -> list[tuple[str, ast.Call]]:
+    """Calls of TRL's trainers, and of the script's own classes that are made of one."""
+    names = {name: name for name in CONFIGS}
+    for name, definition in source.definitions.items():
+        for base in map(source.name_of, getattr(definition, "bases", [])):
+            if base in CONFIGS:
+                names[name] = base
+    calls = [(trainer, call) for name, trainer in names.items() for call in source.calls.get(name, [])]
+    return sorted(calls, key=lambda pair: source.start(pair[1]))
+
+
+def is_config(source: PythonSource, call: ast.expr | None) -> bool:
+    return isinstance(call, ast.Call) and source.name_of(call) in {*CONFIGS.values(), "TrainingArguments"}
+
+
+def config_call(source: PythonSource, trainer: str, call: ast.Call) -> tuple[ast.Call | None, ast.expr | None]:
+    """(The call that makes the trainer's args, what stands there)."""
+    node = source.argument(call, "config") or source.argument(call, "args", PLACES.get(trainer, ()))
+    made = source.resolved(node)
+    if isinstance(made, ast.Name):  # changed behind its call
+        makers = source.assigned.get(made.id, [])
+        made = makers[0] if len(makers) == 1 else made
+    return (made if is_config(source, made) else None), node
+
+
+class TrlMigration:
+    """One script from one version of TRL to the newest."""
+
+    def __init__(self, source: PythonSource, version: str):
+        self.source, self.version, self.report = source, version, Report()
+        self.runs: list[tuple[TrlRun, dict[str, Change]]] = []  # with what becomes of their settings
+        self.done: set[int] = set()  # calls of configs
+
+    def migrate(self) -> Report:
+        source, report = self.source, self.report
+        for trainer, call in trainer_calls(source):
+            is_old_rloo = trainer == "RLOOTrainer" and numbers(self.version) < (0, 22)
+            if is_old_rloo or trainer in ("PPOTrainer", "PPOv2Trainer"):
+                self.carry_over(trainer, call)
+            else:
+                self.trainer(trainer, call)
+        for config in CONFIGS.values():  # those that no trainer of this file takes, as a function returns them
+            for call in source.calls.get(config, []):
+                if id(call) not in self.done and not config.startswith("PPO"):
+                    self.lone_config(TrlRun(source, config, self.version, call))
+        mend_loading(source, self.version, report)
+        name_unsloth(source, report)
+        self.move_names()
+        return report
+
+    def place(self, node: ast.AST) -> str:
+        return self.source.place(self.source.start(node))
+
+    def trainer(self, trainer: str, call: ast.Call) -> None:
+        source, report, config = self.source, self.report, CONFIGS[trainer]
+        made, node = config_call(source, trainer, call)
+        arguments, unseen = source.arguments(call)
+        plan, moved = self.own_arguments(trainer, arguments)
+        of_trainer = {name: argument.value for name, argument in arguments.items() if name in moved or name in MOVED}
+        of_trainer |= {change.name: of_trainer[name] for name, change in moved.items()}
+        run = TrlRun(source, config, self.version, made, of_trainer)
+        settings = planned(run, report) | {change.name: change for change in moved.values()}
+        if made is not None:
+            self.config(run, settings)
+        elif node is None and not unseen:
+            plan |= self.new_config(run, trainer, call, settings)
+        else:
+            self.unseen_config(run, call, node or unseen[0], old_trainer(run, False))
+        if trainer == "SFTTrainer" and "formatting_func" in arguments and run.before("0.17"):
+            plan |= self.format_rows(run, arguments["formatting_func"].value)
+        edit_call(source, call, plan, report)
+        takes_text = run.has("dataset_text_field") or "formatting_func" in arguments
+        if old := old_trainer(run, takes_text):
+            self.insert_class(run, call, *old)
+        self.say_differences(run, trainer, call)
+        if config in (*SAMPLING, "OnlineDPOConfig"):
+            rewards = source.resolved(source.argument(call, "reward_funcs", PLACES.get(trainer, ())))
+            mend_rewards(source, rewards, report)
+
+    def own_arguments(self, trainer: str, arguments: dict) -> tuple[dict[str, Change], dict[str, Change]]:
+        """(What becomes of a trainer's own arguments, those that are the config's today, which won over it)."""
+        table, plan, moved = changes("trl")["trainers"].get(trainer, {}), {}, {}
+        for name, argument in arguments.items():
+            entry, text = entry_at(table.get(name, []), newest("trl")), self.source.code(argument.value)
+            if name == "tokenizer":  # gone from all trainers, with a warning before
+                entry = {"since": "0.12", "gone": True, "renamed": "processing_class"}
+            if not entry.get("gone"):
+                continue
+            since, new = entry["since"], entry.get("renamed") or ""
+            is_moved = (new.startswith("args.") or name in MOVED) and name not in LOSSLESS
+            new = new.removeprefix("args.") or name
+            plan[name] = Change(name, None, since, f"{name} is no argument of {trainer}")
+            if is_moved and not new.startswith(("max_prompt", "max_target")):  # a class cuts prompts
+                moved[name] = Change(new, text, since, "an argument of the config now")
+            elif not is_moved and new != name and new not in arguments:
+                plan[name] = Change(new, text, since, f"the new name of {name}")
+            elif not is_moved and new == name and name not in LOSSLESS and text not in ("None", "False"):
+                place, nearest = self.source.place(argument.start), WITHOUT_EQUAL.get(name, "leaving it out")
+                self.report.refuse(place, f"{name}={text}", f"gone since {since}", nearest)
+        return plan, moved
+
+    def config(self, run: TrlRun, plan: dict[str, Change]) -> None:
+        """Edit the call of a config, and the assignments to its attributes, once."""
+        source, report = self.source, self.report
+        if id(run.call) in self.done:
+            return
+        self.done.add(id(run.call))
+        self.runs.append((run, {} if run.unseen else {**plan}))
+        for change in source.hidden_changes(run.call):
+            nearest = f"arguments of {run.config}(…)"
+            report.refuse(self.place(change), source.code(change), "settings that cannot be seen here", nearest)
+        for name in [n for n in run.attributes if n in plan]:
+            change, statement = plan.pop(name), run.attributes[name]
+            text = f"pass  # {name} is gone"
+            if change.text is not None:
+                text = f"{source.code(statement.targets[0].value)}.{change.name} = {change.text}"
+            report.edit(*source.span(statement), text, change)
+        added = [name for name, change in plan.items() if name not in run.arguments and change.text is not None]
+        if run.unseen and added:
+            why = f"made at run time: nothing says whether it has {', '.join(added)}, whose defaults changed"
+            shown = ", ".join(f"**{source.code(node)}" for node in run.unseen)
+            nearest = f"one dictionary with all settings, which nothing changes later, or {OFFER} {run.config}"
+            report.refuse(self.place(run.call), shown, why, nearest)
+            plan = {name: change for name, change in plan.items() if name not in added}
+        edit_call(source, run.call, plan, report)
+        if source.name_of(run.call) == "TrainingArguments":
+            why = "the trainer's own class, which has its settings"
+            report.edit(*source.span(run.call.func), run.config, Change(run.config, "", "0.13", why, "other defaults"))
+            self.add_import(run.config)
+
+    def lone_config(self, run: TrlRun) -> None:
+        if run.has("max_prompt_length") and old_trainer(run, False):
+            why = "prompts are no longer cut, and the trainer of this config cannot be seen"
+            nearest = "rows that are short enough, or this number in a class that cuts prompts"
+            shown = f"max_prompt_length={run.text('max_prompt_length')}"
+            self.report.refuse(self.place(run.call), shown, why, nearest)
+        self.config(run, planned(run, self.report))
+
+    def new_config(self, run: TrlRun, trainer: str, call: ast.Call, plan: dict[str, Change]) -> dict[str, Change]:
+        """The argument `args` with the old defaults, for a trainer that has none."""
+        self.runs.append((run, plan))
+        added = [change.setting for change in plan.values() if change.text is not None]
+        if not added:
+            return {}
+        arguments = ", ".join([f'output_dir="{trainer}"', *added])
+        for change in plan.values():
+            self.report.edit(self.source.start(call), self.source.start(call), "", change)
+        self.add_import(run.config)
+        text, why = f"{run.config}({arguments})", "the defaults then, as none were given"
+        return {"args": Change("args", text, newest("trl"), why, "today's")}
+
+    def unseen_config(self, run: TrlRun, call: ast.Call, node: ast.expr, old: tuple | None) -> None:
+        """Say that the settings of a trainer cannot be seen, and where to look for them."""
+        source, report, place = self.source, self.report, self.place(call)
+        nearest = f"one call {run.config}(…) with all settings, or {OFFER} {run.config}"
+        why = "made at run time: its settings cannot be seen"
+        report.refuse(place, f"args={source.code(node)}", why, nearest)
+        limit, _ = prompt_limit(run)
+        if old and limit:
+            why = f"prompts are cut to {limit}, the default then, as the settings cannot be seen"
+            report.refuse(place, "max_prompt_length", why, f"the number of the settings for the {limit} of the class")
+
+    def insert_class(self, run: TrlRun, call: ast.Call, ending: str, body: str) -> None:
+        """Put a class that does as the old trainer before the statement of a trainer, and use it there."""
+        source, report, base = self.source, self.report, self.source.code(call.func)
+        name, statement = base.split(".")[-1] + ending, source.around(call, ast.stmt)
+        while source.text[: source.start(statement)].rpartition("\n")[2].strip() and source.around(statement, ast.stmt):
+            statement = source.around(statement, ast.stmt)
+        limit = run.nodes.get("max_prompt_length")
+        home = source.around(limit, FUNCTIONS) if limit and prompt_limit(run)[0] is UNKNOWN else None
+        if home and home is not source.around(call, FUNCTIONS):
+            shown = f"max_prompt_length={source.code(limit)}"
+            report.refuse(self.place(limit), shown, "known inside another function only", f"a number in {name}")
+        line = source.text.rfind("\n", 0, source.start(statement)) + 1
+        text = CLASS.replace("{name}", name).replace("{base}", base).replace("{version}", run.version).strip()
+        text = textwrap.indent(f"{text}\n{body}\n", re.match(r"[ \t]*", source.text[line:])[0])
+        report.edit(line, line, text if statement.col_offset else f"{text}\n")
+        row = by_hand(f"{name}(…)", "", "end_token" if ending == "WithoutEndToken" else "prompts")
+        report.edit(*source.span(call.func), name, row)
+
+    def say_differences(self, run: TrlRun, trainer: str, call: ast.Call) -> None:
+        """What no edit brings back: places of arguments, methods that are replaced."""
+        source, report, place = self.source, self.report, self.place(call)
+        first = PLACES.get(trainer, ())[: 2 if trainer == "DPOTrainer" and run.before("0.13") else None]
+        if len(call.args) > len(first):
+            why = f"{trainer}'s arguments have other places today"
+            report.refuse(place, source.code(call.args[len(first)]), why, "NAME=VALUE for each argument")
+        base = source.code(call.func)
+        methods = [x.name for x in getattr(source.definitions.get(base), "body", []) if isinstance(x, ast.FunctionDef)]
+        if overridden := ", ".join(name for name in methods if name != "__init__"):
+            why = f"written for the {trainer} of {self.version}, whose methods it replaces"
+            report.refuse(place, f"{base}.{overridden}", why, "a comparison with the methods of today's")
+
+    def format_rows(self, run: TrlRun, given: ast.expr) -> dict[str, Change]:
+        """A formatting_func that took a batch and returned its texts, for one row."""
+        source = self.source
+        nodes = [*ast.walk(source.definitions.get(source.code(given), ast.Pass()))]
+        returned = [source.resolved(n.value) for n in nodes if isinstance(n, ast.Return)]
+        has_list = any(isinstance(n, ast.List | ast.ListComp) for n in returned)
+        appends = any(isinstance(n, ast.Call) and source.name_of(n) == "append" for n in nodes)
+        if not (has_list or appends or (run.before("0.15") and not run.is_on("packing"))):
+            return {}
+        text = f"lambda row: {source.code(given)}({{key: [value] for key, value in row.items()}})[0]"
+        why = "it took a batch; now it takes a row"
+        return {"formatting_func": Change("formatting_func", text, "0.17", why, "an error")}
+
+    def carry_over(self, trainer: str, call: ast.Call) -> None:
+        """A trainer that is gone: the command of this bundle with its settings."""
+        config = CONFIGS[trainer]
+        calls = self.source.calls.get(config, [])
+        run, flags = TrlRun(self.source, config, self.version, calls[0] if calls else None), []
+        for flag, names in CARRIED.items():
+            name = next((n for n in names if run.has(n)), None)
+            if name and run.value(name) is not UNKNOWN:
+                flags.append(f"--{flag} {run.value(name)}")
+        script = "scripts/ppo_train.py" + " --advantage rloo" * (trainer == "RLOOTrainer")
+        nearest = " ".join([f"python {script}", *flags, "(see --help for other settings)"])
+        why = f"{trainer} of {self.version} has no successor in TRL"
+        if trainer == "RLOOTrainer":
+            why = by_hand("", "", "rloo").why
+        self.report.refuse(self.place(call), trainer, why, nearest)
+        self.done |= {id(c) for c in calls}
+
+    def move_names(self) -> None:
+        """Imports from TRL that moved or are gone."""
+        table, today = changes("trl")["modules"], {*changes("trl")["exports"], *CONFIGS, *CONFIGS.values(), "*"}
+        for node in self.source.nodes:
+            if not isinstance(node, ast.ImportFrom) or (node.module or "").split(".")[0] != "trl":
+                continue
+            moved: dict[str, list[str]] = {}
+            kept, since = [], ""
+            for alias in node.names:
+                name, text = alias.name, self.source.code(alias)
+                entry = entry_at(table.get(name, []), newest("trl"))
+                is_gone = not is_there(table.get(name, []), newest("trl"))
+                place = self.place(node)
+                if is_gone and (name in GONE_NAMES or (name not in today and node.module in ("trl", "trl.trainer"))):
+                    nearest = GONE_NAMES.get(name, "its copy in the script, or trl.experimental, which has some")
+                    self.report.refuse(place, name, "no longer in trl", nearest)
+                is_moved = not is_gone and entry["at"] != node.module
+                if is_moved and ("experimental" in entry["at"] or "experimental" in node.module):
+                    moved.setdefault(entry["at"], []).append(text)
+                    since = entry["since"]
+                else:
+                    kept.append(text)
+            if moved:
+                lines = [f"from {module} import {', '.join(names)}" for module, names in moved.items()]
+                row = Change("; ".join(lines), "", since, "its new place", "ImportError")
+                lines = [f"from {node.module} import {', '.join(kept)}"] * bool(kept) + lines
+                self.report.edit(*self.source.span(node), f"\n{' ' * node.col_offset}".join(lines), row)
+
+    def add_import(self, name: str) -> None:
+        """Import a config that an edit uses, before the first import from TRL."""
+        imports = self.source.imports
+        nodes = [node for module, _, node in imports.values() if module.split(".")[0] == "trl"]
+        nodes.append(self.source.tree.body[0])
+        text = f"from trl import {name}\n{' ' * nodes[0].col_offset}"
+        start = self.source.start(nodes[0])
+        is_added = any(edit.start == start and edit.text == text for edit in self.report.edits)
+        if name not in imports and not is_added:
+            row = Change(text.strip(), "", newest("trl"), "used by the lines below", "NameError")
+            self.report.edit(start, start, text, row)
+
+
+def outcome(source: PythonSource, version: str) -> dict[str, str]:
+    """What a version makes of a script where it says nothing: {setting: value}, by what would be written out."""
+    settings, report = {}, Report()
+    for trainer, call in trainer_calls(source):
+        run = TrlRun(source, CONFIGS[trainer], version, config_call(source, trainer, call)[0])
+        plan = default_changes(run) | dict(change for meaning in MEANINGS for change in meaning(run, report))
+        settings |= {name: change.text or "" for name, change in plan.items()}
+        if run.value("max_prompt_length"):
+            settings["prompts"] = f"cut to {run.text('max_prompt_length')}"
+    return settings

@@ -1,0 +1,151 @@
+"""The curves of all runs as plain data: metrics of all logs under one name, in groups, with their meaning."""
+
+import json
+import math
+import re
+from pathlib import Path
+
+from parts.foundation.file_text import file_text
+from parts.reading.dialects import OURS
+from parts.reading.log_reading import common_name
+from parts.reading.logged_run import LoggedRun
+from programs.report.sources import Source
+
+GLOSSARY_TEXT = file_text("glossary.txt")  # tools/make_glossary.py writes it
+LOOK_FIRST = "Look first"
+# what to look at first, as references/metrics.md has it
+FIRST = (
+    *("eval/accuracy", "eval/reverse_kl", "eval/score", "reward/mean", "rollout/truncated_frac"),
+    *("value/explained_variance", "policy/entropy", "kl/ref", "kl/teacher"),
+)
+OTHER = "Other metrics of the log"
+POINTS = 2000  # of a curve; longer ones keep the lowest and the highest value of each stretch
+PLACES = ("output_dir", "out", "resume", "report_to")  # where a run lies: no setting of it
+LOGGED = (
+    *("save_every", "eval_every", "plot_every", "sample_every", "sample_tokens", "keep_checkpoints", "logging_steps"),
+)
+OWN = ("seed", *PLACES, *LOGGED)  # what does not make another setting
+HIDDEN = ("step", "epoch", "eval/rows", "training/global_step")
+
+
+def read_glossary() -> dict[str, dict]:
+    """What each metric means: {key: {"group", "meaning", "healthy", "warning"}}, in the page's order.
+
+    A line begins `name: text`; further texts are indented by two with a mark (+ or !), their next lines by four.
+    """
+    entries, group, entry, part = {}, "", {}, ""
+    for line in GLOSSARY_TEXT.splitlines():
+        if line.startswith("# "):
+            group = line[2:]
+        elif line.startswith("    "):
+            entry[part] += f" {line.strip()}"
+        elif line.startswith("  "):
+            part = {"+": "healthy", "!": "warning"}[line[2]]
+            entry[part] = line[4:]
+        else:
+            name, _, text = line.partition(": ")
+            part = "meaning"
+            entry = entries[name] = {"group": group, "meaning": text, "healthy": "", "warning": ""}
+    return entries
+
+
+def our_name(key: str, dialect: str) -> str:
+    """What metrics.jsonl calls a metric of another trainer's log; the key itself where it has no such name."""
+    if dialect == "ours":
+        return key
+    common = common_name(key, dialect)
+    if common == "held_out":
+        return "eval/score" if dialect == "trl" else key
+    if common and common.startswith("part:"):
+        return f"reward/{common[5:]}"
+    return next((ours for ours, name in OURS.items() if name == common), key) if common else key
+
+
+def explained(key: str, glossary: dict[str, dict]) -> dict:
+    """Group and meaning of a metric."""
+    if key in glossary:
+        return glossary[key]
+    for prefix in ("reward", "eval"):
+        if re.match(rf"{prefix}/(?!\w+/)", key):
+            return glossary[f"{prefix}/<function>"]
+    if key.startswith("val-"):
+        return {"group": "Held-out evaluation", "meaning": "held-out figure of verl, by data source"}
+    return {"group": "Time" if re.match(r"timing_|time/|perf/", key) else OTHER, "meaning": ""}
+
+
+def groups_in_order(glossary: dict[str, dict]) -> list[str]:
+    """The groups as the page shows them."""
+    return [LOOK_FIRST, *dict.fromkeys(entry["group"] for entry in glossary.values()), OTHER]
+
+
+def series_of(run: LoggedRun) -> dict[str, dict]:
+    """{name: {"as": its name in the log, "points": {step: value}, "bad": steps where it is not finite}}."""
+    found = {}
+    for key in [*run.columns, *dict.fromkeys(key for key, _, _ in run.bad if key not in run.columns)]:
+        name = our_name(key, run.dialect)
+        bad = [step for other, step, _ in run.bad if other == key]
+        if key not in HIDDEN:  # two of a log's metrics may have one common name
+            found[key if name in found else name] = {"as": key, "points": run.columns.get(key, {}), "bad": bad}
+    return found
+
+
+def thinned(points: list[tuple[int, float]], most: int = POINTS) -> list[tuple[int, float]]:
+    """At most `most` points: of each stretch the lowest and the highest, in their order."""
+    if len(points) <= most:
+        return points
+    size, kept = math.ceil(2 * len(points) / most), []
+    for start in range(0, len(points), size):
+        stretch = points[start : start + size]
+        ends = {min(stretch, key=lambda p: p[1]), max(stretch, key=lambda p: p[1])}
+        kept += sorted(ends)
+    return kept
+
+
+def settings_numbers(sources: list[Source]) -> list[int]:
+    """A number for each run: the same where they differ in their seed only."""
+    known, numbers = {}, []
+    for i, source in enumerate(sources):
+        config = {k: v for k, v in source.run.config.items() if k not in OWN}
+        whole = bool(config) and source.run.trainer != "trl"  # whose trainer_state.json has few of them
+        text = json.dumps([source.run.trainer, config], sort_keys=True, default=str) if whole else f"alone {i}"
+        numbers.append(known.setdefault(text, len(known)))
+    return numbers
+
+
+def checkpoint_steps(folder: Path) -> list[int]:
+    """Steps at which a run's folder has a checkpoint."""
+    names = [path.name for pattern in ("checkpoints/step-*", "checkpoint-*") for path in folder.glob(pattern)]
+    return sorted(int(match[1]) for name in names if (match := re.search(r"-(\d+)$", name)))
+
+
+def curves_of(sources: list[Source]) -> dict:
+    """What the page's script draws: runs, and metrics with their series."""
+    glossary, runs, metrics = read_glossary(), [], {}
+    for i, (source, setting) in enumerate(zip(sources, settings_numbers(sources), strict=True)):
+        series = series_of(source.run)
+        evaluated = {step for name, entry in series.items() if name.startswith("eval/") for step in entry["points"]}
+        marks = [
+            {"id": cause["cause"], "step": item["step"], "metric": our_name(item["figure"], source.run.dialect)}
+            for cause in source.verdict["causes"]
+            for item in cause["evidence"]
+            if item["step"] is not None
+        ]
+        run = {"name": source.name, "setting": setting}
+        run |= {"checkpoints": checkpoint_steps(source.folder), "evaluations": sorted(evaluated), "findings": marks}
+        runs.append(run)
+        for name, entry in series.items():
+            points = thinned(sorted(entry["points"].items()))
+            metric = metrics.setdefault(name, {"name": name, **explained(name, glossary), "series": []})
+            drawn = {"run": i, "as": entry["as"], "bad": sorted(entry["bad"]), "of": len(entry["points"])}
+            metric["series"].append(drawn | {"x": [p[0] for p in points], "y": [float(f"{p[1]:.6g}") for p in points]})
+    order = {group: i for i, group in enumerate(groups_in_order(glossary))}
+    held_out = [source.run.names["held_out"] for source in sources if "held_out" in source.run.names]  # verl's own name
+    first = {name: i for i, name in enumerate([*held_out, *FIRST])}
+    place = {name: i for i, name in enumerate(glossary)}
+    for metric in metrics.values():
+        metric["group"] = LOOK_FIRST if metric["name"] in first else metric["group"]
+    ordered = sorted(
+        metrics.values(),
+        key=lambda m: (order[m["group"]], first.get(m["name"], 0), place.get(m["name"], len(place)), m["name"]),
+    )
+    return {"runs": runs, "metrics": ordered, "groups": [g for g in order if any(m["group"] == g for m in ordered)]}

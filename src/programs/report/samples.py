@@ -1,0 +1,139 @@
+"""Samples of all sources as rows, thinned and compressed: browsers unpack base64 of gzip by themselves."""
+
+import base64
+import json
+import math
+import zlib
+from collections.abc import Iterable
+
+from parts.reading.log_reading import as_number, is_finite
+from programs.report.sources import Source
+
+LONGEST = 100_000  # characters of a text that the page holds
+DIGITS = 26  # of a float in JSON, with what stands between two of them
+NAMED = ("step", "kind", "prompt", "completion", "score", "rewards", "finished")
+OF_EVALUATIONS = ("task", "metrics")
+PROBED, PROBED_BYTES = 2000, 4e6  # rows that tell how well all of them compress, fewer where they are long
+GZIP = 16 + zlib.MAX_WBITS
+
+
+def cut_text(value):
+    """A value whose long text is cut, with a word about it."""
+    if isinstance(value, str):
+        return value if len(value) <= LONGEST else f"{value[:LONGEST]}… [{len(value) - LONGEST} more characters]"
+    if isinstance(value, list) and len(value) < LONGEST // DIGITS and {*map(type, value)} <= {int, float}:
+        return value  # figures of tokens, the most of a large log
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return value if len(text) <= LONGEST else f"{text[:LONGEST]}… [{len(text) - LONGEST} more characters]"
+
+
+def number_or_none(value):
+    """A finite number with six digits, else None; a truth value is 0 or 1."""
+    if type(value) is bool or (type(value) is int and abs(value) < 10**6):
+        return int(value)
+    return float(f"{float(value):.6g}") if is_finite(value) else None
+
+
+def sample_row(run: int, row: dict) -> list:
+    """[run, step, kind, score, finished, prompt, completion, rewards, others] of a line of samples.jsonl."""
+    rewards = row.get("rewards", row.get("metrics"))
+    rewards = {str(k): number_or_none(v) for k, v in rewards.items()} if isinstance(rewards, dict) else {}
+    score = row["score"] if "score" in row else next(iter(rewards.values()), None)  # evaluation.py gives metrics only
+    kind = row.get("kind", row.get("task", "train"))
+    others = {k: cut_text(v) for k, v in row.items() if k not in (*NAMED, *OF_EVALUATIONS) and v is not None}
+    step, finished = as_number(row.get("step")), row.get("finished", row.get("finish") not in ("length", "limit"))
+    text = row.get("completion")
+    return [
+        *(run, int(step) if is_finite(step) else None, str(kind), number_or_none(score), int(bool(finished))),
+        *(cut_text(row.get("prompt", "")), "" if text is None else cut_text(text), rewards, others),
+    ]
+
+
+def group_key(row: list) -> tuple:
+    """What the samples of one group share."""
+    return row[0], row[1], row[2], row[5] if isinstance(row[5], str) else json.dumps(row[5], default=str)
+
+
+def all_rows(sources: list[Source]) -> list[list]:
+    """The rows of all sources."""
+    return [sample_row(run, row) for run, source in enumerate(sources) for row in source.samples]
+
+
+def groups_of(rows: list[list]) -> tuple[list[int], set[int]]:
+    """The number of each row's group, and the groups of every run's first and last held-out evaluation."""
+    numbers, known, evaluated = [], {}, {}
+    for row in rows:
+        number = known.setdefault(hash(group_key(row)), len(known))
+        numbers.append(number)
+        if row[2] != "train" and row[1] is not None:
+            evaluated.setdefault(row[0], {}).setdefault(row[1], set()).add(number)
+    kept = set()
+    for steps in evaluated.values():
+        kept |= steps[min(steps)] | steps[max(steps)]
+    return numbers, kept
+
+
+def packed(parts: Iterable[bytes]) -> bytes:
+    """Base64 of the gzip of bytes that come in parts."""
+    squeeze = zlib.compressobj(6, zlib.DEFLATED, GZIP)
+    return base64.b64encode(b"".join([*map(squeeze.compress, parts), squeeze.flush()]))
+
+
+def packed_json(value) -> bytes:
+    """Base64 of the gzip of a value's JSON."""
+    return packed([json_text(value).encode()])
+
+
+def without_nan(value):
+    """A value whose numbers that are not finite, which JSON does not know, are text."""
+    if isinstance(value, dict):
+        return {key: without_nan(x) for key, x in value.items()}
+    if isinstance(value, list):
+        return [without_nan(x) for x in value]
+    return value if not isinstance(value, float) or math.isfinite(value) else str(value)
+
+
+def json_text(value) -> str:
+    """A value as JSON that browsers read."""
+    try:
+        return json.dumps(value, separators=(",", ":"), allow_nan=False)
+    except ValueError:
+        return json.dumps(without_nan(value), separators=(",", ":"))
+
+
+def json_of_samples(rows: Iterable[list]) -> Iterable[bytes]:
+    """The JSON {"rows": …, "prompts": …} of rows, in parts; a prompt stands in it once."""
+    prompts, before = {}, b'{"rows":['
+    for row in rows:
+        prompt = row[5] if isinstance(row[5], str) else json_text(row[5])
+        number = prompts.setdefault((type(row[5]), prompt), len(prompts))
+        yield before + json_text([*row[:5], number, *row[6:]]).encode()
+        before = b","
+    texts = (json.dumps(prompt) if kind is str else prompt for kind, prompt in prompts)
+    yield (b"" if before == b"," else before) + f'],"prompts":[{",".join(texts)}]}}'.encode()
+
+
+def share_that_fits(rows: list[list], room: float) -> float:
+    """The share of the rows that fills the room, from what every so many of them take."""
+    few = rows[:: math.ceil(len(rows) / 50)]
+    mean = sum(map(len, json_of_samples(few))) / len(few)
+    some = rows[:: math.ceil(len(rows) / min(PROBED, max(50, PROBED_BYTES / mean)))]
+    return min(1.0, room * len(some) / len(rows) / len(packed(json_of_samples(some))))
+
+
+def packed_samples(sources: list[Source], room: float) -> tuple[bytes, int]:
+    """The samples, thinned evenly to `room` bytes, and how many they are.
+
+    Whole groups go, and those of the first and the last held-out evaluation stay.
+    """
+    rows = all_rows(sources)
+    share = share_that_fits(rows, max(room, 1.0)) if rows else 1.0
+    share = 1.0 if share > 0.8 else share  # rows that lie side by side compress better than some of them
+    numbers, stay = groups_of(rows) if rows else ([], set())
+    for _ in range(5):
+        chosen = [r for r, n in zip(rows, numbers, strict=True) if n in stay or int((n + 1) * share) > int(n * share)]
+        data = packed(json_of_samples(chosen))
+        if len(data) <= room:
+            break
+        share *= min(0.9, 0.95 * max(room, 0.0) / len(data))
+    return data, len(chosen)

@@ -1,0 +1,139 @@
+"""Tests, read and sorted."""
+
+import ast
+import builtins
+import decimal
+import json
+from dataclasses import dataclass
+
+from programs.sandbox.limits import BadTests
+from programs.sandbox.tests_in_python import FromProgram
+from programs.sandbox.values import brief, encode
+
+
+def long_int(text: str) -> int:
+    """An integer of any length, which int() reads up to 4,300 digits only."""
+    return int(decimal.Decimal(text)) if len(text) > 4000 else int(text)
+
+
+def long_text(value) -> str:
+    """The text of a number of any length, or of whatever else stands for stdin or stdout."""
+    return str(decimal.Decimal(value) if isinstance(value, int) and value.bit_length() > 13_000 else value)
+
+
+def loaded_tests(tests):
+    """Tests that are JSON text as data; others as they are."""
+    if not isinstance(tests, str) or tests.lstrip()[:1] not in ("[", "{"):
+        return tests
+    try:
+        return json.loads(tests, parse_int=long_int)
+    except (ValueError, RecursionError):
+        return tests
+
+
+@dataclass
+class Plan:
+    """Tests in one of three forms.
+
+    Attributes:
+        kind: stdin, calls or python.
+        cases: (input, output), (function, args, kwargs, expected, mode of compare), or pieces of source.
+        least: how many tests there are at least, where they end early.
+    """
+
+    kind: str
+    cases: list
+    least: int
+
+
+def read_tests(tests, entry_point: str | None) -> Plan:
+    """Sort the tests into one of the three forms, or raise BadTests, and nothing else."""
+    try:
+        return sort_tests(tests, entry_point)
+    except BadTests:
+        raise
+    except (ValueError, TypeError, OverflowError, RecursionError, MemoryError) as error:
+        raise BadTests(f"got tests that cannot be read: {type(error).__name__}: {error}") from None
+
+
+def sort_tests(tests, entry_point: str | None) -> Plan:
+    """Tell the forms of tests apart."""
+    tests = loaded_tests(tests)
+    if isinstance(tests, dict):
+        tests = pair_up(tests)
+        entry_point = tests.pop() or entry_point
+    if isinstance(tests, str):
+        tests = [tests] if tests.strip() else []
+    if not isinstance(tests, list | tuple):
+        raise BadTests(f"got tests {brief(tests)}; expected Python source, a list, or inputs and outputs")
+    if all(isinstance(test, str) for test in tests):
+        return read_source(list(tests), entry_point)
+    if all(isinstance(test, dict) and "input" in test and "output" in test for test in tests):
+        return Plan("stdin", [(long_text(test["input"]), long_text(test["output"])) for test in tests], len(tests))
+    return Plan("calls", [read_call(number, test, entry_point) for number, test in enumerate(tests)], len(tests))
+
+
+def read_source(tests: list[str], entry_point: str | None) -> Plan:
+    """Python tests; where all are asserts of calls with literals, as those calls."""
+    statements, imports = [], FromProgram()
+    for number, source in enumerate(tests):
+        try:
+            statements += imports.visit(ast.parse(source)).body
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            if "integer string conversion" in str(error):  # a long number: the judge can read it
+                return Plan("python", tests, 1)
+            raise BadTests(f"test {number}: got {source[:80]!r}: {error}; expected Python source") from None
+    lifted = [lift_assert(statement) for statement in statements if not isinstance(statement, ast.Pass)]
+    names = {case[0] for case in lifted if case}
+    built_in = {name for name in names if hasattr(builtins, name)} - {entry_point}
+    if all(lifted) and not (built_in and (entry_point or names - built_in)):  # else the judge decides whose each is
+        return Plan("calls", lifted, len(lifted))
+    asserts = (isinstance(node, ast.Assert) for statement in statements for node in ast.walk(statement))
+    return Plan("python", tests, sum(asserts))
+
+
+def lift_assert(statement: ast.stmt) -> tuple | None:
+    """Turn `assert f(literals) == literal` into a call with its result; None for anything else."""
+    try:
+        call, (operator,), (expected,) = statement.test.left, statement.test.ops, statement.test.comparators
+        if not isinstance(operator, ast.Eq):
+            return None
+        args = [encode(ast.literal_eval(item)) for item in call.args]
+        kwargs = {item.arg: encode(ast.literal_eval(item.value)) for item in call.keywords}
+        return call.func.id, args, kwargs, encode(ast.literal_eval(expected)), "=="
+    except (AttributeError, TypeError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def pair_up(tests: dict) -> list:
+    """The form of APPS and LiveCodeBench, {"inputs", "outputs", "fn_name"}, as a list of tests and the name."""
+    inputs, outputs, name = (tests.get(key) for key in ("inputs", "outputs", "fn_name"))
+    if not isinstance(inputs, list) or not isinstance(outputs, list) or len(inputs) != len(outputs):
+        raise BadTests(f"got tests with the keys {sorted(tests)}; expected inputs and outputs, lists of one length")
+    if name:
+        return [*({"args": a, "expected": b, "apps": True} for a, b in zip(inputs, outputs, strict=True)), name]
+    text = ["\n".join(map(long_text, item if isinstance(item, list) else [item])) for item in [*inputs, *outputs]]
+    half = len(inputs)
+    return [*({"input": a, "output": b} for a, b in zip(text[:half], text[half:], strict=True)), None]
+
+
+def read_call(number: int, test, entry_point: str | None) -> tuple:
+    """One test of the form of a call, as (function, args, kwargs, expected)."""
+    if isinstance(test, list | tuple) and len(test) == 2:
+        test = {"args": test[0] if isinstance(test[0], list | tuple) else [test[0]], "expected": test[1]}
+    if not isinstance(test, dict) or "expected" not in test:
+        form = '{"args", "expected"}, (args, expected), {"input", "output"}'
+        raise BadTests(f"test {number}: got {brief(test)}; expected {form} or Python source, the same for all tests")
+    name = test.get("function") or entry_point
+    if not isinstance(name, str) or not name.isidentifier():
+        raise BadTests(f"test {number}: got no function to call ({brief(name)}); try entry_point or a key 'function'")
+    args, kwargs = test.get("args", []), test.get("kwargs") or {}
+    if not isinstance(args, list | tuple) or not isinstance(kwargs, dict):
+        raise BadTests(f"test {number}: got args {brief(args)} and kwargs {brief(kwargs)}; expected a list and a dict")
+    wrapped = test.get("apps") and isinstance(test["expected"], list) and len(test["expected"]) == 1
+    mode = "wrapped" if wrapped else "same"  # APPS puts each result in a list, LiveCodeBench does not
+    try:
+        kwargs = {key: encode(item) for key, item in kwargs.items()}
+        return name, [encode(item) for item in args], kwargs, encode(test["expected"]), mode
+    except (TypeError, ValueError) as error:
+        raise BadTests(f"test {number}: {error}; expected arguments and results of plain data") from None

@@ -1,0 +1,276 @@
+"""Checks of critic, advantages, log-probs, padding and the policy's gradient."""
+
+from programs.selfcheck.oracle import own_gae, own_logprobs, own_policy_gradients, own_value_gradients, own_values
+from programs.selfcheck.trainer import ALL_ROWS, PROBES, Trainer, agree, apart, check, largest, responses
+
+GAMMA, LAMBDA = 0.9, 0.8
+# holes in two rows, pads on either side
+RESPONSES = (
+    (0, 0, 1, 1, 1, 1, 1, 1, 1),
+    (0, 0, 0, 1, 0, 0, 1, 1, 0),
+    (0, 0, 1, 1, 1, 0, 0, 0, 0),
+    (0, 0, 1, 0, 1, 1, 0, 1, 1),
+)
+
+
+def has_critic(s: Trainer) -> bool:
+    """Whether a network values texts."""
+    import torch
+
+    with torch.no_grad():
+        return own_values(s, s.probes[0]) is not None
+
+
+@check("gae", moved=False)
+def gae_formula(s: Trainer):
+    """The trainer's gae gives the sum of the paper, over ragged rows with pads and holes.
+
+    Try: A_t = delta_t + gamma lambda A_{t+1}, delta_t = r_t + gamma V_{t+1} - V_t, where t + 1 is the next sampled
+        token: carry V and A past tokens outside the mask, begin with 0 after the last, and give advantages + values as
+        returns.
+    """
+    import torch
+
+    if not hasattr(s.module, "gae"):
+        return None, "no critic: no gae"
+    mask = torch.tensor(RESPONSES)
+    generator = torch.Generator().manual_seed(0)
+    rewards, values = (torch.randn(mask.shape, generator=generator) * mask for _ in range(2))
+    advantages, returns = s.module.gae(rewards, values, mask, GAMMA, LAMBDA)
+    own, at = own_gae(rewards, values, mask, GAMMA, LAMBDA), mask.bool()
+    gaps = [(a - b)[at].abs().max().item() for a, b in ((advantages, own), (returns, own + values))]
+    text = f"advantages {gaps[0]:.1e} and returns {gaps[1]:.1e} from the formula, gamma {GAMMA}, lambda {LAMBDA}"
+    return largest(gaps) <= 1e-4, f"{text}, {int(at.sum())} tokens, {len(mask)} rows, holes in two"
+
+
+@check("accumulate_gradients load_models")
+def value_loss_gradient(s: Trainer):
+    """The critic's gradient is that of the definition, also where the clip bites and in a response with a hole.
+
+    Try: train the critic by vf_coef * the mean over all tokens of the mask of 1/2 max((V - R)^2, (V_old + clip(V -
+        V_old, -value_clip, value_clip) - R)^2), V of the text before each token.
+    """
+    if not has_critic(s):
+        return None, "no critic"
+    coefficient, clip = s.config.vf_coef or 0.5, getattr(s.config, "value_clip", 0.0)
+    batch = with_values(s, clip or 0.2)
+    got = s.gradients(batch, vf_coef=coefficient)[1:]
+    gap, ratio = apart(got, own_value_gradients(s, batch, clip, coefficient))
+    return gap <= s.limits[
+        1
+    ], f"trainer's and defined gradient of the critic {gap:.1e} apart, {ratio:.4g} times as long"
+
+
+def with_values(s: Trainer, clip: float) -> dict:
+    """The trainer's batch with a hole, and old values and returns on either side of the clip."""
+    import torch
+
+    batch = {name: x.clone() for name, x in s.settled().items()}
+    places = responses(batch, s.probes, whole=True)
+    hole = places[0].nonzero()[1].item()
+    for name in {"response_mask", "loss_mask"} & {*batch}:
+        batch[name][0, hole] = 0
+    with torch.no_grad():
+        values = torch.cat([own_values(s, probe) for probe in s.probes])
+    moves, errors = (-3.0, -0.5, 0.5, 3.0), (1.5, -1.5, 0.3, -0.3, 2.5)  # in clips; no two terms are near each other
+    for name, steps, sign in (("values", moves, -1), ("returns", errors, 1)):
+        repeated = torch.tensor(steps, device=values.device).repeat(len(values))[: len(values)]
+        batch[name][places] = (values + sign * clip * repeated).to(batch[name])
+    return batch
+
+
+@check("make_experience", moved=False)
+def group_advantages(s: Trainer):
+    """The advantages of a group sum to 0, and are 0 where all its scores are equal.
+
+    Try: subtract from each score the mean of its own group, whose completions are neighbours in the batch.
+    """
+    groups, reason = s.group_of(s.probes)
+    if not groups:
+        return None, reason
+    equal = [sample | {"score": 1.0, "rewards": {"probe": 1.0}} for sample in s.probes]
+    usual, flat = (
+        [row[places][0].item() for row, places in zip(batch["advantages"], responses(batch, s.probes), strict=True)]
+        for batch in (s.experience(), s.experience(equal))
+    )
+    sums = [sum(x for g, x in zip(groups, usual, strict=True) if g == group) for group in {*groups}]
+    peak, size, none = (largest(map(abs, values)) for values in (sums, usual, flat))
+    text = f"largest sum of a group {peak:.1e} of {size:.3g}; of equal scores {none:.1e}"
+    return peak <= 1e-4 * max(1.0, size) and none <= 1e-3, text
+
+
+@check("make_experience load_models")
+def reference_is_initial(s: Trainer):
+    """The reference gives the untouched policy's log-probs, while the policy has moved.
+
+    Try: load the reference from --model and freeze it; with LoRA use the base with its adapters off.
+    """
+    if s.models.reference is None:
+        return None, "no reference: kl_coef is 0, or there is none"
+    batch = s.experience()
+    passed, text = agree(batch["ref_logprobs"][responses(batch, s.probes)], s.initial, s.limits[0])
+    return passed, f"reference and untouched policy {text}; the policy moved by {s.moved:.2g}"
+
+
+@check("make_experience")
+def first_update_ratio(s: Trainer):
+    """What an update begins with as the old policy is the current one, not the reference.
+
+    Try: compute old_logprobs with the policy itself, before the first optimizer step, dropout off, same temperature.
+    """
+    with_reference, peaks = s.with_reference, []
+    for models in [with_reference] if s.models.reference is not None else [with_reference, s.models]:
+        batch = s.experience(s.probes, models)
+        if "old_logprobs" not in batch:
+            return None, "the divergence from a teacher has no old policy"
+        old = batch["old_logprobs"][responses(batch, s.probes)]
+        peaks.append((s.response_logprobs(s.probes) - old).abs().max().item())
+    peak = largest(peaks)
+    text = f"largest |log ratio| {peak:.1e}; policy and reference are {s.moved:.2g} nats apart"
+    return peak <= s.limits[0] / 10, text
+
+
+@check("generate")
+def sampler_agreement(s: Trainer):
+    """Log-probs as the sampler saw them are the trainer's.
+
+    Try: divide the sampler's logits by the same temperature, without top-p or top-k, and copy weights before sampling.
+    """
+    samples, batch = s.sampled()
+    mask = responses(batch, samples)
+    ours = s.response_logprobs(samples, batch | {"response_mask": mask.long()})
+    passed, text = agree(batch["rollout_logprobs"][mask], ours, s.limits[0])
+    return passed, f"sampler and trainer {text}, temperature {s.config.temperature:g}, {len(ours)} tokens"
+
+
+@check("token_logprobs", whole=True)
+def logprob_shift(s: Trainer):
+    """The trainer's log-prob of token t is that of the plain model.
+
+    Try: take the log-prob of token t from the logits at t - 1, divided by the temperature.
+    """
+    own = own_logprobs(s) if s.moved else s.initial
+    passed, text = agree(s.response_logprobs(s.probes), own, s.limits[0])
+    return passed, f"trainer and model {text}, {len(own)} tokens"
+
+
+@check("token_logprobs", beside="generate")
+def padding(s: Trainer):
+    """Neither the side nor the amount of padding changes log-probs or greedy completions.
+
+    Try: pad prompts on the left, mask the pads, and count positions over real tokens only.
+    """
+    import torch
+
+    for mask in s.generated(prompts_of(s))[1]["attention_mask"]:
+        real = mask.nonzero().squeeze(-1)
+        if real[-1] - real[0] + 1 != len(real):
+            return False, "pads stand between a prompt and its response"
+    batch = s.collate(s.probes)
+    names, fill = ("input_ids", "attention_mask", "response_mask"), {"input_ids": s.models.pad_id}
+    wide = {name: torch.nn.functional.pad(batch[name], (5, 3), value=fill.get(name, 0)) for name in names}
+    alone = torch.cat([s.response_logprobs([probe]) for probe in s.probes])
+    results = {
+        "in a batch": agree(s.response_logprobs(s.probes), alone, s.limits[0]),
+        "with more pads": agree(s.response_logprobs(s.probes, wide), alone, s.limits[0]),
+    }
+    pieces = [s.experience(**s.per_pass(n)) for n in (1, ALL_ROWS)]  # scripts trim the padding of these
+    pieces = [x["old_logprobs"].detach()[responses(x, s.probes)] for x in pieces if "old_logprobs" in x]
+    if pieces:
+        results["in micro-batches"] = agree(*pieces, s.limits[0])
+    bad = [f"{name} log-probs are {text}" for name, (passed, text) in results.items() if not passed]
+    differing = greedy_differences(s)
+    if differing:
+        bad.append(f"{differing} of {PROBES} greedy completions change in a batch")
+    text = f"log-probs {results['with more pads'][1]}; greedy completions the same alone and in a batch"
+    return not bad, "; ".join(bad) or text
+
+
+def prompts_of(s: Trainer) -> list[list[int]]:
+    """The prompts of the probes."""
+    return [probe["prompt_ids"] for probe in s.probes]
+
+
+def greedy_differences(s: Trainer) -> int:
+    """How many greedy completions differ between a batch and alone, near-ties aside."""
+    prompts, count = prompts_of(s), 0
+    for prompt, together in zip(prompts, s.generated(prompts, greedy=True)[0], strict=True):
+        (alone,) = s.generated([prompt], greedy=True)[0]
+        one, two = together["response_ids"], alone["response_ids"]
+        same = next((i for i, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), min(len(one), len(two)))
+        if one == two:
+            continue
+        tops = [own_logprobs(s, [{"prompt_ids": prompt, "response_ids": x[: same + 1]}])[-1].item() for x in (one, two)]
+        count += same == min(len(one), len(two)) or abs(tops[0] - tops[1]) > 10 * s.limits[0]
+    return count
+
+
+@check("accumulate_gradients Config.micro_batch")
+def accumulation(s: Trainer):
+    """Gradients depend neither on the micro-batches nor on the pieces in which the output layer sees tokens.
+
+    Try: divide every micro-batch by the tokens and completions of the whole minibatch, not by its own; let every piece
+        of chunked log-probs see its own rows and targets, and the gradient of all of them.
+    """
+    batch = s.settled()
+    gap, _ = apart(*(s.gradients(batch, **s.per_pass(rows)) for rows in (1, ALL_ROWS)))
+    return gap <= s.limits[1], f"1 and {len(s.probes)} rows per micro-batch: gradients {gap:.1e} apart"
+
+
+@check("accumulate_gradients", beside="make_experience")
+def advantages_detached(s: Trainer):
+    """Nothing of the experience carries a gradient, and the policy gradient is that of the definition.
+
+    Try: compute the experience under torch.no_grad() and give the policy loss advantages that are constants; a loss
+        that is meant to be another than those of the papers fails here too.
+    """
+    graphs = {name for name, x in s.experience().items() if x.requires_grad}
+    if graphs:
+        return False, f"gradients flow through {', '.join(sorted(graphs))}"
+    batch = s.settled()
+    gradients = s.gradients(batch, **({"vf_coef": 0.0} if hasattr(s.config, "vf_coef") else {}))[:1]
+    definitions, reason = s.definitions()
+    if not definitions:
+        return None, reason
+    comparisons = []  # (relative difference, ratio of the lengths, name of the definition)
+    for d in definitions:
+        expected = own_policy_gradients(s, batch, d)
+        comparisons.append((*apart(gradients, expected), d.name))
+        if comparisons[-1][0] <= s.limits[1]:
+            break
+    worst, ratio, name = min(comparisons)
+    text = f"trainer's and defined policy gradient {worst:.1e} apart, {ratio:.4g} times as long"
+    return worst <= s.limits[1], text + f" ({name})" * bool(name)
+
+
+@check("accumulate_gradients", beside="generate")
+def prompt_gradient(s: Trainer):
+    """Neither prompt nor pad tokens enter the loss.
+
+    Try: let response_mask be 1 on sampled tokens only, and multiply every per-token loss by it.
+    """
+    batch = s.settled()
+    samples, laid_out = s.generated(prompts_of(s))
+    wrong, count = int((laid_out["response_mask"] != responses(laid_out, samples)).sum()), laid_out["input_ids"].numel()
+    mask, real = responses(batch, s.probes), batch["attention_mask"].bool()
+    per_token = {name for name, x in batch.items() if x.is_floating_point() and x.shape == mask.shape}
+    spoilt = {name: x + 3.0 * ~mask if name in per_token else x for name, x in batch.items()}
+    spoilt["input_ids"] = batch["input_ids"].where(real, batch["input_ids"].new_tensor(s.probes[0]["prompt_ids"][-1]))
+    gap, _ = apart(s.gradients(spoilt), s.gradients(batch))
+    text = f"response_mask wrong at {wrong} of {count} tokens; gradients {gap:.1e} apart with spoilt prompts and pads"
+    return not wrong and gap <= s.limits[1], text
+
+
+NUMERIC_CHECKS = (
+    gae_formula,
+    value_loss_gradient,
+    group_advantages,
+    reference_is_initial,
+    first_update_ratio,
+    sampler_agreement,
+    logprob_shift,
+    padding,
+    accumulation,
+    advantages_detached,
+    prompt_gradient,
+)

@@ -1,0 +1,273 @@
+"""run.sh, and who starts it: this machine, a Ray cluster or Slurm."""
+
+import contextlib
+import dataclasses
+import importlib.util
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+from parts.data.verl_keys import ROLLOUT
+from parts.foundation.file_text import file_text, with_values
+from parts.foundation.messages import need, say, tell
+from parts.running.output_folder import follow_umask
+from programs.verl_train.checks import missing_engine, need_verl
+from programs.verl_train.hydra import Override
+from programs.verl_train.job_folder import need_sound_job, prepare_job
+from programs.verl_train.memory import say_findings
+from programs.verl_train.model_files import safetensors_header
+from programs.verl_train.overrides import Layout, cpus_needed
+from programs.verl_train.refusals import split_override
+from programs.verl_train.rewards import REWARD_ERROR
+from programs.verl_train.settings import INSTALL, VERL, Config
+
+RUN = file_text("job_files/run.sh")
+SBATCH = file_text("job_files/job.sbatch")
+# a Ray that stands has not the environment of run.sh; Hydra wants \' for a quote in the path
+HANDED = r'''"+ray_kwargs.ray_init.runtime_env.env_vars={VERL_FILE_LOGGER_PATH:'${metrics//\'/\\\'}'}"'''
+UNSAID = ("override", "reward", "data", "eval_data", "output_dir", "cpus")  # whose values stand in the override
+# what a process of the reward prints of itself, behind Ray's prefix, or as the error that ends the run
+FAILED_REWARD = re.compile(
+    r"^(?:\S*\(\w+ pid=[^)]*\)\S* )?(?:.*RuntimeError: .*?)?((?:REWARD|ENVIRONMENT) FAILED: .*)", re.MULTILINE
+)
+RAY_ADDRESSES = ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS")
+
+
+def shell_word(text: str, places: dict[str, str]) -> str:
+    """A word of bash; `places` are paths that stand as variables."""
+    if not any(place in text for place in places):
+        return shlex.quote(text)
+    escaped = re.sub(r'([\\"$`])', r"\\\1", text)
+    for place, variable in places.items():
+        escaped = escaped.replace(place, variable)
+    return f'"{escaped}"'
+
+
+def script(
+    config: Config, job: Layout, overrides: list[Override], python: str = "python", places: dict[str, str] | None = None
+) -> str:
+    """run.sh: the command; the first override of a setting has the setting behind it."""
+    places, names = places or {}, [f.name for f in dataclasses.fields(Config)]
+    order = {name: i for i, name in enumerate(names)} | {"override": len(names)}
+    stands = config.slurm or config.submit
+    lines, source = [f"  {HANDED}"] if stands else [], None
+    for override in sorted(overrides, key=lambda o: order[o.source]):
+        line = f"  {shell_word(override.text(), places)}"
+        if override.source != source:
+            source = override.source
+            value = "" if source in UNSAID else f": {getattr(config, source)}"
+            line += f"  # {source}{value}".replace("\n", " ")
+        lines.append(line)
+    return with_values(
+        RUN,
+        title=Path(config.from_trl).name if config.from_trl else config.algorithm,
+        verl=VERL,
+        ray="" if stands else "unset RAY_ADDRESS  # a Ray of its own, in all its processes\n",
+        output=shell_word(job.output, places),
+        overrides="\n".join(lines),
+        python=python,
+    )
+
+
+def batch_file(config: Config, job: Layout) -> str:
+    """job.sbatch, which starts Ray on the machines and then run.sh."""
+    least = cpus_needed(config.gpus_per_node, 1)
+    got = f"got --cpus {config.cpus}; expected {least} on each machine, or Ray waits for ever"
+    need(not config.cpus or config.cpus >= least, f"{got}; try to leave --cpus out")
+    return with_values(
+        SBATCH,
+        name=re.sub(r"[^\w.-]", "_", Path(job.output).name),
+        nodes=config.nodes,
+        gpus=config.gpus_per_node,
+        cpus=config.cpus or max(16, cpus_needed(config.gpus_per_node, 8)),
+        all_gpus=config.nodes * config.gpus_per_node,
+        output=shlex.quote(job.output),
+        script=shlex.quote(f"{job.folder}/run.sh"),
+    )
+
+
+def write_script(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
+    path.chmod(0o755)
+
+
+def follow(command: list[str], log: Path, env: dict[str, str]) -> tuple[int, str]:
+    """Run a command; its output goes to the terminal and to the log.
+
+    Returns:
+        (its exit code, 128 + n where signal n stopped it; the words of a reward or environment that failed).
+    """
+    stopped, failed = [], ""
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    child = subprocess.Popen(command, env=env, start_new_session=True, **pipes)
+
+    def stop(signum, frame) -> None:
+        stopped.append(signum)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGTERM if len(stopped) == 1 else signal.SIGKILL)
+
+    earlier = {n: signal.signal(n, stop) for n in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        with log.open("ab") as f, child:
+            for line in child.stdout:
+                f.write(line)
+                f.flush()
+                sys.stderr.buffer.write(line)
+                sys.stderr.flush()
+                failed = failed or failure_in(line.decode(errors="replace"))
+    finally:
+        for signum, handler in earlier.items():
+            signal.signal(signum, handler)
+    return 128 + stopped[0] if stopped else child.returncode, failed
+
+
+def failure_in(line: str) -> str:
+    match = FAILED_REWARD.match(line)
+    return match[1].strip() if match else ""
+
+
+def without_addresses(action: str) -> dict[str, str]:
+    """The environment without the address of a cluster, which Ray would take for the one that is meant."""
+    for name in RAY_ADDRESSES:
+        if name in os.environ:
+            say(f"note: {name} {os.environ[name]} is left aside for --{action}")
+    return {name: value for name, value in os.environ.items() if name not in RAY_ADDRESSES}
+
+
+def reward_code(output: Path, failed: str) -> int:
+    """3 where a reward or an environment ended the run, which is told; else 0."""
+    with contextlib.suppress(OSError):  # on a cluster it may be another machine's
+        failed = (output / REWARD_ERROR).read_text(encoding="utf-8").strip()
+    if failed:
+        say(f"error: {failed}")
+    return 3 if failed else 0
+
+
+def run_local(config: Config) -> int:
+    """--run: the trainer as a child process; its output goes to the terminal and to verl.log."""
+    need_verl()
+    names = [value for _, key, value in map(split_override, config.override) if key == f"{ROLLOUT}.name"]
+    engine = (names or [config.verl_rollout])[-1]
+    need(not missing_engine(engine), f"got a Python without {engine}, which samples; expected it; {INSTALL}")
+    job, overrides = prepare_job(config)
+    folder, output = Path(job.folder), Path(job.output)
+    say_findings(config, job.parameters)
+    need_sound_job(config, folder)
+    write_script(folder / "run.sh", script(config, job, overrides, shlex.quote(sys.executable)))
+    code, failed = follow([str(folder / "run.sh")], output / "verl.log", without_addresses("run"))
+    if code > 128:
+        say(f"stopped by signal {code - 128}; go on from the newest checkpoint with --resume")
+        return code
+    return reward_code(output, failed) or finish(config, output, code)
+
+
+def finish(config: Config, output: Path, code: int) -> int:
+    """Tell how a run ended, and copy its last policy to final/; returns the exit code."""
+    last = output / "checkpoints" / f"global_step_{config.steps}" / "actor"
+    if code:
+        say(f"error: verl ended with exit code {code}; expected 0; its log is {output / 'verl.log'}")
+        return 1
+    if not last.is_dir():
+        say(f"error: got a run that ended without the checkpoint of step {config.steps}; expected {last}")
+        return 1
+    follow_umask(output / "checkpoints")
+    source, final = last / ("lora_adapter" if config.lora_rank else "huggingface"), output / "final"
+    if source.is_dir():
+        shutil.rmtree(final, ignore_errors=True)
+        shutil.copytree(source, final)
+        name_dtype(final)
+        follow_umask(final)
+    summary = {"steps": config.steps, "checkpoint": str(last.parent), "final": str(final) if source.is_dir() else None}
+    tell(json.dumps(summary, indent=1))
+    return 0
+
+
+def name_dtype(folder: Path) -> None:
+    """Let config.json name the dtype of the weights beside it: verl writes bfloat16 there, whatever they are."""
+    weights, config = sorted(folder.glob("model*.safetensors")), folder / "config.json"
+    if weights and config.is_file():
+        entry = next(entry for name, entry in safetensors_header(weights[0]).items() if name != "__metadata__")
+        dtype = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}[entry["dtype"]]
+        settings = json.loads(config.read_text(encoding="utf-8")) | {"dtype": dtype}
+        config.write_text(json.dumps(settings, indent=2), encoding="utf-8")
+
+
+def fetch(address: str, path: str) -> dict:
+    with urllib.request.urlopen(address.rstrip("/") + path, timeout=10) as answer:
+        return json.loads(answer.read())
+
+
+def need_cluster(config: Config) -> None:
+    """Raise UserError within seconds unless a Ray dashboard answers there, and tells of no fewer GPUs and CPUs."""
+    got = f"got --submit {config.submit}"
+    need(
+        re.fullmatch(r"https?://[^/\s]+/?", config.submit),
+        f"{got}; expected the dashboard's address; try --submit http://HEAD:8265",
+    )
+    usage = {}
+    try:
+        version = fetch(config.submit, "/api/version")
+        need("ray_version" in version, f"{got}, which answers {str(version)[:80]}; expected a Ray dashboard")
+        status = fetch(config.submit, "/api/cluster_status")["data"]["clusterStatus"]
+        usage = status["loadMetricsReport"]["usage"]
+    except (OSError, ValueError) as error:
+        need(
+            getattr(error, "code", None) in (401, 403),  # it asks for a token, which Ray's own client sends
+            f"{got}, where no Ray cluster answers ({error}); expected the address that `ray start --head "
+            "--dashboard-host=0.0.0.0` prints; try to open it in a browser",
+        )
+    except (KeyError, TypeError):
+        return  # a dashboard that does not tell
+    gpus = config.nodes * config.gpus_per_node
+    for name, count in {"GPU": gpus, "CPU": cpus_needed(gpus, 1)}.items():
+        total = usage.get(name, [0, 0])[1]
+        lacking = f"{got} with {total:g} {name}s; expected {count}, or Ray waits for ever"
+        need("CPU" not in usage or total >= count, f"{lacking}; try fewer --nodes or --gpus_per_node")
+
+
+def submit_job(config: Config) -> int:
+    """--submit: send the job folder to a Ray cluster by `ray job submit`, follow its log, and return as it does."""
+    need_cluster(config)
+    need(importlib.util.find_spec("ray"), f"got a Python without ray ({sys.executable}); expected it; {INSTALL}")
+    job, overrides = prepare_job(config, remote=True)
+    output = Path(job.output)
+    folder = output / "job"
+    say_findings(config, job.parameters)
+    need_sound_job(config, folder)
+    write_script(folder / "run.sh", script(config, job, overrides))
+    say_what_is_sent(config, folder)
+    variables = {name: value for name, value in os.environ.items() if name.startswith("VERL_")}
+    runtime = {"excludes": ["__pycache__", "*.sbatch", "*.log", "trial.json"], "env_vars": variables}
+    command = [sys.executable, "-m", "ray.scripts.scripts", "job", "submit", "--address", config.submit]
+    command += ["--working-dir", str(folder), "--runtime-env-json", json.dumps(runtime), "--", "bash", "run.sh"]
+    code, failed = follow(command, output / "verl.log", without_addresses("submit"))
+    if code > 128:
+        say(f"the job goes on; to stop it: ray job stop --address {config.submit} and its name, as printed above")
+        return code
+    if code:
+        say(f"error: the job ended with exit code {code}; expected 0; its log is {output / 'verl.log'}")
+        return reward_code(output, failed) or 1
+    tell(json.dumps({"status": "SUCCEEDED", "output_dir": job.output}))
+    return 0
+
+
+def say_what_is_sent(config: Config, folder: Path) -> None:
+    """Tell which files of the user go to a cluster, and which folders of this machine its nodes have to see."""
+    names = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+    users = [n for n in names if n.startswith(("rewards_", "environment/", "own_")) and "__pycache__" not in n]
+    say(f"note: your files that are sent: {', '.join(users)}")
+    for name in ("model", "critic_model"):
+        value = getattr(config, name)
+        if value and Path(value).is_dir():
+            say(
+                f"note: --{name} {Path(value).resolve()} is a folder of this machine and is not sent; every node needs "
+                "it at this path; try a hub id, or a file system that all share"
+            )
+    say(f"note: checkpoints and logs go to {folder.parent} on the nodes; with several it has to be shared")
