@@ -60,7 +60,6 @@ def run_advice(message: str, folder: Path) -> None:
 NESTED = {
     "description.json": {"description": "Sums.", "data": ROWS},
     "description.jsonl": {"description": "Sums.", "data": ROWS},
-    "text.json": {"text": "Sums.", "version": 2, "items": ROWS},
     "examples.json": {"examples": ROWS},
     "one_split.json": {"train": ROWS},
     "columns.json": {"prompt": ["2+2?", "3+3?"], "answer": ["4", "6"]},
@@ -135,6 +134,7 @@ def test_json_that_leaves_the_rows_open_is_refused_with_a_command_that_works(pai
         ({"columns": ["prompt", "answer"], "data": [["2+2?"]]}, "not plainly one list"),
         ({"0": ROWS[0], "1": ROWS[1]}, "columns 0, 1|input"),
         ({"context": "Ann is 5.", "questions": ROWS}, "not plainly one list"),
+        ({"text": "Ann is 5.", "items": ROWS}, "not plainly one list"),
     ],
 )
 def test_rows_that_are_not_whole_are_refused(pairs_of, tmp_path, value, words):

@@ -11,7 +11,7 @@ from transformers import AutoTokenizer
 from parts.data.answer_marks import hash_mark
 from parts.data.prompts import load_prompts
 from parts.data.question_parts import unread_parts, warn_unread
-from programs.data_loader.answers import gold_of
+from programs.data_loader.answers_and_tests import gold_of
 from programs.data_loader.bad_rows import BadRow
 from programs.data_loader.form_names import normalise
 from programs.data_loader.row_reader import load_rows
