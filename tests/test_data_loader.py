@@ -324,6 +324,17 @@ def test_bad_rows_are_rejected_with_line_and_field(loader, name):
     str(raised.value).encode("utf-8")
 
 
+def test_every_other_file_is_read_whole_and_a_bad_one_is_not(loader):
+    for path in sorted(
+        {*FILES.iterdir()} - {FILES / name for name in {"custom_columns.jsonl", *GOOD, *BAD, *UNREADABLE, *EMPTY}}
+    ):
+        try:
+            rejected = loader.load_rows(path, on_bad="skip").rejected
+        except loader.UserError as error:
+            rejected = [error]
+        assert bool(rejected) == path.name.startswith("bad_"), (path.name, rejected)
+
+
 @pytest.mark.parametrize("name", UNREADABLE)
 def test_unreadable_file(loader, name):
     with pytest.raises(loader.UserError, match=UNREADABLE[name]) as raised:
