@@ -23,26 +23,25 @@ Exit codes: 0 the same run; 2 bad input; 3 something has no equal today.
 """
 
 # Contents
-#        77-116  messages       Errors that a user can mend, each with its exit code, and what is said on stderr
-#       119-123  bundle         Where this bundle and its embedded model, data and rewards lie
-#       126-391  user scripts   A user's Python script or notebook: read from its source, or run in a process of its own
-#       394-528  data files     Data files as text: unpacked, decoded, and refused by name where they hold no data at …
-#       531-635  tables         Rows of CSV and TSV files: the separator, the header, and the cells below it
-#       638-745  nested rows    Rows inside other JSON: an object that holds a list of them, columns instead of rows, …
-#       748-960  rows           Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#      963-1040  verl keys      Keys of verl's configuration: all of today's, and what older guides have
-#     1043-1893  tables         What changed between the versions of TRL and verl: tables read from their packages, …
-#     1896-2230  edits          Edits of a text at its places, each with the line of the table that says why
-#     2233-2316  trl run        A TRL run as one version reads a script: what it gives, and that version's defaults …
-#     2319-2546  trl settings   What becomes of the settings of a TRL run, by the tables, by hand, and by classes …
-#     2549-2630  trainer parts  What a trainer is given: models as transformers loads them today, rewards that take …
-#     2633-2931  trl script     A script that trains with TRL: its trainers, their configs and their imports
-#     2934-3010  versions       Which version of a package a file was written for: a pin, or the names that it uses
-#     3013-3209  job files      Jobs as files: the words KEY=VALUE of a shell script, or the keys of a YAML file, …
-#     3212-3252  trl yaml       YAML files of TRL's command line, of open-r1 and of scripts that read their config …
-#     3255-3441  verl run       A verl job of an old version as a job of the newest: keys, values, and defaults that …
-#     3444-3592  trial          --check: one step of the new script on a two-layer cut of its model with four rows, …
-#     3595-3794  command        The command line: what is read, what is written, what is said
+#        76-115  messages       Errors that a user can mend, each with its exit code, and what is said on stderr
+#       118-122  bundle         Where this bundle and its embedded model, data and rewards lie
+#       125-390  user scripts   A user's Python script or notebook: read from its source, or run in a process of its own
+#       393-630  data files     Data files as text: unpacked, decoded, refused where they hold no data at all; and …
+#       633-740  nested rows    Rows inside other JSON: an object that holds a list of them, columns instead of rows, …
+#       743-955  rows           Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#      958-1035  verl keys      Keys of verl's configuration: all of today's, and what older guides have
+#     1038-1888  tables         What changed between the versions of TRL and verl: tables read from their packages, …
+#     1891-2225  edits          Edits of a text at its places, each with the line of the table that says why
+#     2228-2311  trl run        A TRL run as one version reads a script: what it gives, and that version's defaults …
+#     2314-2541  trl settings   What becomes of the settings of a TRL run, by the tables, by hand, and by classes …
+#     2544-2625  trainer parts  What a trainer is given: models as transformers loads them today, rewards that take …
+#     2628-2926  trl script     A script that trains with TRL: its trainers, their configs and their imports
+#     2929-3005  versions       Which version of a package a file was written for: a pin, or the names that it uses
+#     3008-3204  job files      Jobs as files: the words KEY=VALUE of a shell script, or the keys of a YAML file, …
+#     3207-3247  trl yaml       YAML files of TRL's command line, of open-r1 and of scripts that read their config …
+#     3250-3436  verl run       A verl job of an old version as a job of the newest: keys, values, and defaults that …
+#     3439-3587  trial          --check: one step of the new script on a two-layer cut of its model with four rows, …
+#     3590-3789  command        The command line: what is read, what is written, what is said
 
 import argparse
 import ast
@@ -416,6 +415,10 @@ ASKS = {
 WEAK = {"text", "input", "description"}
 OTHER_ENCODING = "data_loader.py --encoding NAME, such as cp1252 or gb18030, if the whole file is in it"
 OTHER_BYTES = re.compile("[\udc80-\udcff]")  # as surrogateescape reads bytes that the encoding does not have
+SEPARATORS = (",", ";", "\t", "|")
+LONGEST_CELL = 256 << 20  # characters of a cell
+# names of columns, which no row of data holds
+HEADER_NAMES = {*ASKS, *WEAK, "answer", "response", "output", "solution", "rejected", "choices", "id"}
 
 
 class Unpacked(io.RawIOBase):
@@ -528,14 +531,6 @@ def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
     need(kind is None, f"{name}: got {kind}; expected rows of data as {form or 'text'}; try {advice}")
 
 
-# ----------------------------------------------------------------------------------- tables (src/parts/data/tables.py)
-
-SEPARATORS = (",", ";", "\t", "|")
-LONGEST_CELL = 256 << 20  # characters of a cell
-# names of columns, which no row of data holds
-HEADER_NAMES = {*ASKS, *WEAK, "answer", "response", "output", "solution", "rejected", "choices", "id"}
-
-
 def table_rows(text: str, name: str, delimiter: str, chosen: str | None = None) -> Iterator[tuple[int, dict | RowFlaw]]:
     """(line, row) below the header of a CSV text; every cell is text. A row that does not fit comes as its flaw.
 
@@ -640,9 +635,9 @@ def separator_of(text: str, delimiter: str, name: str) -> str:
 ANSWERED = {"answer", "solution", "completion", "response", "output", "chosen"}
 LISTS = {
     *("data", "rows", "examples", "samples", "items", "records", "instances", "entries", "tasks", "problems"),
-    *("prompts", "dataset", "train", "test", "validation", "valid", "dev", "eval"),
+    *("prompts", "dataset", "train", "test", "validation", "valid", "dev", "eval", "questions", "paragraphs", "qas"),
 }
-CONTEXT = {"context", "passage", "article", "story", "paragraphs", "document", "table", "background", "body"}
+CONTEXT = {"text", "context", "passage", "article", "story", "paragraphs", "document", "table", "background", "body"}
 CHAT = re.compile(r"""\s*(?:\[\s*)?\{\s*(["'])(role|from|content|value)\1\s*:""")
 CHAT_COLUMNS = (*sorted(ASKS), "rejected", "response", "output", "text", "input", "history")
 
@@ -691,8 +686,8 @@ def is_list_of_rows(item) -> bool:
 
 
 def is_row(item: dict) -> bool:
-    """Whether an object has a field that asks."""
-    return bool(item.keys() & ASKS)
+    """Whether an object has a field that asks, or that holds questions."""
+    return bool(item.keys() & {*ASKS, "questions", "paragraphs", "qas"})
 
 
 def rows_of_columns(value: dict, name: str, known) -> list[dict] | None:
