@@ -78,23 +78,23 @@ failed, 128 + n stopped by signal n.
 #     5204-5303  names             What verl calls each setting, and what it refuses or ignores
 #     5306-5424  settings          Settings, and hardware by name
 #     5427-5514  trl trial         --run_script: a TRL script run up to its trainer, in a process of its own, for …
-#     5517-5962  from trl          The settings of a run with TRL's GRPOTrainer as settings of ours, and what has no …
-#     5965-6008  hydra             One override in Hydra's grammar
-#     6011-6035  known names       The names in verl's configuration where verl is not installed, from …
-#     6038-6120  refusals          What verl cannot express, ignores, or would do behind a user's back: errors and notes
-#     6123-6229  data              Rows as verl reads them
-#     6232-6327  model files       What the files of a model tell: shape, number of weights, end tokens, and the …
-#     6330-6568  rewards           What verl loads of ours: rewards and their manager, a replay buffer, and …
-#     6571-6814  overrides         Our settings as verl's overrides
-#     6817-6959  environment loop  The agent loop: conversations with an environment in verl's workers, each as …
-#     6962-7082  memory            Memory of one GPU, and sizes that do not divide
-#     7085-7322  reward files      The reward's files, copied into the job with what they import, and tried there: …
-#     7325-7495  job folder        The folder of a job: data, rewards, an environment, settings
-#     7498-7647  checks            --check: what can be found out before a run
-#     7650-7938  launch            run.sh, and who starts it: this machine, a Ray cluster or Slurm
-#     7941-8249  export            --export: a job as four files that need neither this script nor its bundle
-#     8252-8404  hand written      --overrides: a file of overrides that was written by hand, checked without …
-#     8407-8463  command           The command line
+#     5517-5963  from trl          The settings of a run with TRL's GRPOTrainer as settings of ours, and what has no …
+#     5966-6009  hydra             One override in Hydra's grammar
+#     6012-6036  known names       The names in verl's configuration where verl is not installed, from …
+#     6039-6121  refusals          What verl cannot express, ignores, or would do behind a user's back: errors and notes
+#     6124-6230  data              Rows as verl reads them
+#     6233-6328  model files       What the files of a model tell: shape, number of weights, end tokens, and the …
+#     6331-6569  rewards           What verl loads of ours: rewards and their manager, a replay buffer, and …
+#     6572-6815  overrides         Our settings as verl's overrides
+#     6818-6960  environment loop  The agent loop: conversations with an environment in verl's workers, each as …
+#     6963-7083  memory            Memory of one GPU, and sizes that do not divide
+#     7086-7323  reward files      The reward's files, copied into the job with what they import, and tried there: …
+#     7326-7496  job folder        The folder of a job: data, rewards, an environment, settings
+#     7499-7648  checks            --check: what can be found out before a run
+#     7651-7939  launch            run.sh, and who starts it: this machine, a Ray cluster or Slurm
+#     7942-8250  export            --export: a job as four files that need neither this script nor its bundle
+#     8253-8405  hand written      --overrides: a file of overrides that was written by hand, checked without …
+#     8408-8464  command           The command line
 
 import argparse
 import ast
@@ -5558,9 +5558,10 @@ TRL_DEFAULTS = {
 }
 PEFT_DEFAULTS = {"r": 8, "lora_alpha": 8, "lora_dropout": 0.0, "bias": "none", "use_rslora": False, "use_dora": False}
 ARGUMENTS = ("model", "reward_funcs", "args", "train_dataset", "eval_dataset")  # of GRPOTrainer, by their places
-AGGREGATION_OF_TRL = dict.fromkeys(("dapo", "bnpo", "cispo"), "token_mean") | {
+AGGREGATION_OF_TRL = {
     "grpo": "seq_mean_token_mean",
     "dr_grpo": "seq_mean_token_sum_norm",
+    **dict.fromkeys(("dapo", "bnpo", "cispo"), "token_mean"),
 }
 # of the machine, the log, or what verl_train.py decides by itself: nothing is lost without them
 OF_THE_MACHINE = set(
