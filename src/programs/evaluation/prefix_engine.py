@@ -19,14 +19,6 @@ def common_prefix(sequences: list[list[int]]) -> list[int]:
     return shared[: min(map(len, sequences)) - 1]
 
 
-def nucleus(log_probs, top_p: float):
-    """log_probs [B, V] without the tokens outside the smallest set with probability top_p."""
-    ordered, index = log_probs.sort(dim=-1, descending=True)
-    mass = ordered.to(widest_float(log_probs.device)).exp()
-    outside = mass.cumsum(-1) - mass >= top_p  # the mass before each token
-    return log_probs.masked_fill(outside.scatter(-1, index, outside), -math.inf)
-
-
 class PrefixEngine(HFEngine):
     """HFEngine for many prompts that begin alike, as those with worked examples do."""
 
@@ -60,8 +52,13 @@ class PrefixEngine(HFEngine):
         return super().read_on(*(self.behind_prefix(new) if cache is None else (new, mask, cache)))
 
     def draw(self, log_probs, uniform):
-        kept = nucleus(log_probs, self.config.top_p) if uniform is not None and self.config.top_p < 1 else log_probs
-        return super().draw(kept, uniform)
+        top_p = self.config.top_p
+        if uniform is not None and top_p < 1:  # the smallest set of tokens with this probability
+            ordered, index = log_probs.sort(dim=-1, descending=True)
+            mass = ordered.to(widest_float(log_probs.device)).exp()
+            outside = mass.cumsum(-1) - mass >= top_p  # the mass before each token
+            log_probs = log_probs.masked_fill(outside.scatter(-1, index, outside), -math.inf)
+        return super().draw(log_probs, uniform)
 
     def ends(self, tokens, rows, t):
         import torch

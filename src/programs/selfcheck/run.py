@@ -2,10 +2,8 @@
 
 import argparse
 import contextlib
-import gc
 import json
 import sys
-import tempfile
 import time
 
 from parts.foundation.exit_codes import quiet_environment
@@ -15,7 +13,7 @@ from programs.selfcheck.conversation_checks import TURN_CHECKS
 from programs.selfcheck.input_checks import INPUT_CHECKS
 from programs.selfcheck.loading import load_trainer, need_names
 from programs.selfcheck.numeric_checks import NUMERIC_CHECKS
-from programs.selfcheck.prepare import cuts_for, move, on_cuts, prepare
+from programs.selfcheck.prepare import move, prepare
 from programs.selfcheck.trainer import Trainer, rest
 
 CHECKS = (*INPUT_CHECKS, *NUMERIC_CHECKS, *TURN_CHECKS)
@@ -31,46 +29,27 @@ def selfcheck(file: str, flags: list[str], partial: bool = False, left_out: tupl
         need(name in known, f"got --leave_out {name}; expected one of {', '.join(known)}{suggest(name, known)}")
     trainer = load_trainer(file, partial)
     need_names(file, trainer.parse(flags))
-    settings = trainer.config
-    cuts = cuts_for(settings)
-    trainer.light = bool(cuts)
     prepare(trainer)
-    if not cuts:
-        return [result_of(trainer, function, left_out) for function in CHECKS]
-    cut, whole = cuts["model"], [function for function in CHECKS if function.whole]
-    size = f"{cut.parameters / 1e6:,.0f} million parameters"
-    names = ", ".join(function.__name__ for function in whole if function not in TURN_CHECKS)
-    say(f"selfcheck: {size}; {names} and conversations on all, the rest on {cut}")
-    results = [result_of(trainer, function, left_out) for function in whole]
-    trainer.models = trainer.with_reference = trainer.engine = None
-    gc.collect()
-    with tempfile.TemporaryDirectory() as folder:
-        trainer.light, trainer.on_cut = False, True
-        trainer.config = on_cuts(settings, cuts, folder)
-        prepare(trainer)
-        others = [function for function in CHECKS if not function.whole]
-        results += [result_of(trainer, function, left_out, f"on {cut}: ") for function in others]
-    return sorted(results, key=lambda row: known.index(row["name"]))
+    return [result_of(trainer, function, left_out) for function in CHECKS]
 
 
-def result_of(s: Trainer, function, left_out: tuple = (), where: str = "") -> dict:
+def result_of(s: Trainer, function, left_out: tuple = ()) -> dict:
     """Run a check, with a line on stderr; one that raises, or ends the program, fails with its exception's text."""
     started, name = time.perf_counter(), function.__name__
     try:
-        if function.moved and not (s.moved or s.light):
+        if function.moved and not s.moved:
             move(s)
         passed, text = (None, "left out, by --leave_out") if name in left_out else function(s)
     except (Exception, SystemExit) as error:
         rest(s.models)
         kind = "" if isinstance(error, SystemExit) else f"{type(error).__name__}: "
         passed, text = False, kind + str(error).removeprefix("error: ")
-    text = where * (passed is not None) + " ".join(text.split())
     status = {None: "n/a", True: "pass", False: "FAIL"}[passed if passed is None else bool(passed)]
     say(f"selfcheck: {name:<28} {status:<5} {time.perf_counter() - started:5.1f} s")
     return {
         "name": name,
         "status": status,
-        "measured": text[:400],
+        "measured": " ".join(text.split())[:400],
         "try": function.advice if status == "FAIL" else "",
     }
 
