@@ -57,7 +57,6 @@ ROOMS = (
     "one_page",
     "loading",
     "oracle",
-    "prepare",
     "input_checks",
     "numeric_checks",
     "conversation_checks",

@@ -37,7 +37,8 @@ class OnePage(Trainer):
 
     def parse(self, flags: list[str]) -> list[str]:
         """Read the settings; what is required and not given is the embedded model's, data's and reward's."""
-        given = dict(itertools.pairwise([*(word for flag in flags for word in flag.split("=", 1)), ""]))
+        words = [word for flag in flags for word in (flag.split("=", 1) if flag.startswith("--") else [flag])]
+        given = dict(itertools.pairwise([*words, ""]))
         embedded = {"model": EMBEDDED_MODEL, "data": EMBEDDED_DATA, "reward": f"{EMBEDDED_REWARDS}:correctness_reward"}
         embedded["environment"] = f"{EMBEDDED_ENVIRONMENTS}:SecondAttempt"
         embedded["teacher"] = given.get("--model", EMBEDDED_MODEL)  # the student untouched
