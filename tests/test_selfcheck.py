@@ -41,7 +41,7 @@ def run_checks(capsys, few_prompts):
         if "HFEngine" in source:
             inputs += ["--eval_data", few_prompts, "--device", "cpu", "--allow_overlap"]
         pays = [part for reward in rewards for part in ("--reward", reward)]
-        pays = ["--environment", SECOND_ATTEMPT] if "def check_template" in source else pays
+        pays = ["--environment", SECOND_ATTEMPT] if trainer.name == "multi_turn.py" else pays
         code = selfcheck.main([str(x) for x in (trainer, *inputs, *pays, *flags, "--json")])
         said = capsys.readouterr()
         report = json.loads(said.out or '{"passed": null, "checks": []}')
@@ -520,6 +520,7 @@ def test_contract_is_printed_without_a_trainer():
 # ------------------------------------------------------------------------------------------------ a part of a page
 
 FOUR = """
+import torch
 
 
 def token_logprobs(config, network, batch):
