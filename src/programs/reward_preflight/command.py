@@ -38,7 +38,7 @@ NOT_OF_MODES = {
     "environment": ("profile", "group_size", "chat"),
     "model": ("answer_column", "gold_column", "gold_template", "profile", "allow", "timeout_s", "completion_column"),
 }
-RUN_FINDS = "nothing: the trainers check it before they start"
+RUN_FINDS = "leaving it out: the trainers check it before they start"
 REMOVED = {  # flags of earlier versions, and what takes their place
     "samples": "--model M, or --score FUNCTION --data FILE for the scores of completions that you have",
     "max_zero_std": "--model M, whose verdict goes by the groups with signal",
@@ -47,7 +47,7 @@ REMOVED = {  # flags of earlier versions, and what takes their place
     "library": "FILE.py:function, or --list FILE.py",
     **dict.fromkeys(("full_share", "min_recall"), "--full_score SCORE, or other gold answers"),
     **dict.fromkeys(("tokenizer", "tool_format"), RUN_FINDS),
-    "tool_characters": "nothing: results of tools are cut at 8,000 characters",
+    "tool_characters": "leaving it out: results of tools are cut at 8,000 characters",
     **dict.fromkeys(("reward_timeout", "reward_concurrency", "reward_retries"), "--timeout_s S, for a call as a whole"),
 }
 
