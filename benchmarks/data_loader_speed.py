@@ -71,7 +71,7 @@ def work(contender: str, file: str, folder: str) -> int:
             return sum(1 for _ in f)
     if contender == "load_rows":
         return len(data_loader.load_rows(file).rows)
-    return sum(1 for _ in data_loader.stream_rows([file], "auto", {}))
+    return sum(1 for _ in data_loader.stream_dataset("auto", [file]))
 
 
 def measure(contender: str, file: Path, rows: int) -> dict:

@@ -20,10 +20,10 @@ and option value that is accepted; w: the advised weight. Presets have weights:
 #       211-432  contract         What every reward function is and takes; its options, and which values make sense
 #       435-574  text parts       Finding answers, blocks and sections in texts
 #       577-801  correctness      Right answers, and programs that pass tests
-#      804-1010  format           Layouts, style and repetition
-#     1013-1131  length           Lengths
-#     1134-1312  judges           Models that judge
-#     1315-1424  combined         Rewards made of others, presets, and the names that older code knows
+#       804-974  format           Layouts, style and repetition
+#      977-1080  length           Lengths
+#     1083-1261  judges           Models that judge
+#     1264-1373  combined         Rewards made of others, presets, and the names that older code knows
 
 import ast
 import asyncio
@@ -854,42 +854,6 @@ def think_format(text, *, prefilled=False):
 
 
 @reward
-def open_r1_format(text):
-    r"""1 where the text is `<think>\n…\n</think>\n<answer>\n…\n</answer>`, else 0: {0, 1}, w 0.1.
-
-    open-r1's `format_reward` (src/open_r1/rewards.py), its pattern `^<think>\n.*?\n</think>\n<answer>\n.*?\n</answer>$`
-    with DOTALL and MULTILINE, in linear time. As there, lines may follow the last one, and the parts may be empty or
-    hold further tags: soft_xml_format with tags=("think", "answer") is stricter.
-
-    >>> open_r1_format(None, ["<think>\n1+1\n</think>\n<answer>\n2\n</answer>", "<think>1+1</think><answer>2</answer>"])
-    [1.0, 0.0]
-    """
-    opened, between, closing = "<think>\n", "\n</think>\n<answer>\n", "\n</answer>"
-    at = text.find(between, len(opened)) if text.startswith(opened) else -1
-    at = -1 if at < 0 else text.find(closing, at + len(between))
-    while at >= 0 and text[at + len(closing) :][:1] not in ("", "\n"):
-        at = text.find(closing, at + 1)
-    return at >= 0
-
-
-_STEP = re.compile(r"Step \d+:|^\d+\.|\n-|\n\*|First,|Second,|Next,|Finally,")
-
-
-@reward
-def reasoning_steps(text, *, target=3):
-    r"""min(1, n / target) for n marks of steps: [0, 1], w 0.05.
-
-    open-r1's `reasoning_steps_reward` (src/open_r1/rewards.py). Marks are "Step 1:", a number and a full stop at the
-    very start, a line that begins with - or *, and "First,", "Second,", "Next,", "Finally,". Words alone earn it, so
-    that a list of them is paid in full: reasoning_quality asks for content, and both belong beside correctness.
-
-    >>> reasoning_steps(None, ["Step 1: add.\nStep 2: halve.", "First, add.\n- 2\n* 3", "It is 3."])
-    [0.6666666666666666, 1.0, 0.0]
-    """
-    return min(1.0, len(_STEP.findall(text)) / target)
-
-
-@reward
 def tag_count(text, *, tags=("think", "answer")):
     """Share of the tags' opening and closing marks that stand exactly once, in any order: [0, 1], w 0.1, early on.
     >>> tag_count(None, ["<think>1+1</think><answer>2", ""])
@@ -1036,21 +1000,6 @@ def max_length_penalty(text, completion_ids=None, *, maximum=500, unit="words"):
     >>> max_length_penalty(None, ["a b c d", "a b c d e f"], maximum=4)
     [0.0, -0.5]"""
     return 0.0 - min(1.0, max(0, _length(text, completion_ids, unit) - maximum) / maximum)
-
-
-@reward
-def length_range(text, completion_ids=None, *, minimum=50, maximum=500, unit="words", soft=True):
-    """1 from minimum to maximum, length / minimum below, max(0, 2 − length / maximum) above: [0, 1], w 0.1.
-
-    That is min_length times 1 + max_length_penalty, an equation of our own. `soft=False`: 0 outside.
-
-    >>> length_range(None, ["a", "a b c", "a b c d e f"], minimum=2, maximum=4)
-    [0.5, 1.0, 0.5]
-    """
-    length = _length(text, completion_ids, unit)
-    if not soft:
-        return minimum <= length <= maximum
-    return min(1.0, length / minimum, max(0.0, 2 - length / maximum))
 
 
 @reward

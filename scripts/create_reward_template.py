@@ -53,26 +53,25 @@ Exit codes: 0 written, 1 the trial found something (the file stays), 2 bad input
 """
 
 # Contents
-#       119-158  messages         Errors that a user can mend, each with its exit code, and what is said on stderr
-#       161-165  bundle           Where this bundle and its embedded model, data and rewards lie
-#       168-299  dialect          One setting under several names: ours, those of the pages, and TRL's. A program …
-#       302-330  settings         Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
-#       333-467  data files       Data files as text: unpacked, decoded, and refused by name where they hold no data …
-#       470-574  tables           Rows of CSV and TSV files: the separator, the header, and the cells below it
-#       577-684  nested rows      Rows inside other JSON: an object that holds a list of them, columns instead of …
-#       687-899  rows             Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#       902-988  extracts         The part of a Python file that some of its names need, as a file of its own
-#      991-1192  user code        What a reward is given: texts, copies of the columns, and a state of the process of …
-#     1195-1306  schema examples  An example of what a JSON Schema accepts, for tests of rewards
-#     1309-1571  reward forms     The forms that a reward function may have, loading one, and its arguments
-#     1574-1724  rewards          The reward of a run: a weighted sum of functions; calling them, async ones in one …
-#     1727-1945  assembly         A written file from the files of files/: their statements that it needs, below its …
-#     1948-2018  json reward      The task json_schema: constants of the reward, and the cases of its self-test
-#     2021-2571  tasks            The tasks: which files each takes, its constants, and the cases of its self-test
-#     2574-2873  ports            Ports between TRL and verl: the reward imported from its file, or with --inline the …
-#     2876-3013  trials           What is tried with a written file: its self-test, its rows, the original of a port
-#     3016-3233  code trial       The programs that the shortest code reward is tried on
-#     3236-3398  command          The command line
+#       118-157  messages         Errors that a user can mend, each with its exit code, and what is said on stderr
+#       160-164  bundle           Where this bundle and its embedded model, data and rewards lie
+#       167-298  dialect          One setting under several names: ours, those of the pages, and TRL's. A program …
+#       301-329  settings         Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
+#       332-569  data files       Data files as text: unpacked, decoded, refused where they hold no data at all; and …
+#       572-679  nested rows      Rows inside other JSON: an object that holds a list of them, columns instead of …
+#       682-894  rows             Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#       897-983  extracts         The part of a Python file that some of its names need, as a file of its own
+#      986-1187  user code        What a reward is given: texts, copies of the columns, and a state of the process of …
+#     1190-1301  schema examples  An example of what a JSON Schema accepts, for tests of rewards
+#     1304-1557  reward forms     The forms that a reward function may have, loading one, and its arguments
+#     1560-1710  rewards          The reward of a run: a weighted sum of functions; calling them, async ones in one …
+#     1713-1931  assembly         A written file from the files of files/: their statements that it needs, below its …
+#     1934-2004  json reward      The task json_schema: constants of the reward, and the cases of its self-test
+#     2007-2557  tasks            The tasks: which files each takes, its constants, and the cases of its self-test
+#     2560-2859  ports            Ports between TRL and verl: the reward imported from its file, or with --inline the …
+#     2862-2999  trials           What is tried with a written file: its self-test, its rows, the original of a port
+#     3002-3219  code trial       The programs that the shortest code reward is tried on
+#     3222-3384  command          The command line
 
 import argparse
 import ast
@@ -355,6 +354,10 @@ ASKS = {
 WEAK = {"text", "input", "description"}
 OTHER_ENCODING = "data_loader.py --encoding NAME, such as cp1252 or gb18030, if the whole file is in it"
 OTHER_BYTES = re.compile("[\udc80-\udcff]")  # as surrogateescape reads bytes that the encoding does not have
+SEPARATORS = (",", ";", "\t", "|")
+LONGEST_CELL = 256 << 20  # characters of a cell
+# names of columns, which no row of data holds
+HEADER_NAMES = {*ASKS, *WEAK, "answer", "response", "output", "solution", "rejected", "choices", "id"}
 
 
 class Unpacked(io.RawIOBase):
@@ -467,14 +470,6 @@ def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
     need(kind is None, f"{name}: got {kind}; expected rows of data as {form or 'text'}; try {advice}")
 
 
-# ----------------------------------------------------------------------------------- tables (src/parts/data/tables.py)
-
-SEPARATORS = (",", ";", "\t", "|")
-LONGEST_CELL = 256 << 20  # characters of a cell
-# names of columns, which no row of data holds
-HEADER_NAMES = {*ASKS, *WEAK, "answer", "response", "output", "solution", "rejected", "choices", "id"}
-
-
 def table_rows(text: str, name: str, delimiter: str, chosen: str | None = None) -> Iterator[tuple[int, dict | RowFlaw]]:
     """(line, row) below the header of a CSV text; every cell is text. A row that does not fit comes as its flaw.
 
@@ -579,9 +574,9 @@ def separator_of(text: str, delimiter: str, name: str) -> str:
 ANSWERED = {"answer", "solution", "completion", "response", "output", "chosen"}
 LISTS = {
     *("data", "rows", "examples", "samples", "items", "records", "instances", "entries", "tasks", "problems"),
-    *("prompts", "dataset", "train", "test", "validation", "valid", "dev", "eval"),
+    *("prompts", "dataset", "train", "test", "validation", "valid", "dev", "eval", "questions", "paragraphs", "qas"),
 }
-CONTEXT = {"context", "passage", "article", "story", "paragraphs", "document", "table", "background", "body"}
+CONTEXT = {"text", "context", "passage", "article", "story", "paragraphs", "document", "table", "background", "body"}
 CHAT = re.compile(r"""\s*(?:\[\s*)?\{\s*(["'])(role|from|content|value)\1\s*:""")
 CHAT_COLUMNS = (*sorted(ASKS), "rejected", "response", "output", "text", "input", "history")
 
@@ -630,8 +625,8 @@ def is_list_of_rows(item) -> bool:
 
 
 def is_row(item: dict) -> bool:
-    """Whether an object has a field that asks."""
-    return bool(item.keys() & ASKS)
+    """Whether an object has a field that asks, or that holds questions."""
+    return bool(item.keys() & {*ASKS, "questions", "paragraphs", "qas"})
 
 
 def rows_of_columns(value: dict, name: str, known) -> list[dict] | None:
@@ -1392,20 +1387,11 @@ def forget_shadows(folder: Path, names: set[str]) -> None:
 
 
 def importable_name(file: Path) -> str:
-    """A name under which other processes import a file with its folder, or the one above that, on their path.
-
-    One of its own, which they cannot import, where both names are taken.
-    """
-    stem, folder = file.stem, file.parent
-    for name, place in ((stem, folder), (f"{folder.name}.{stem}", folder.parent)):
-        top, dotted = name.partition(".")[0], name.count(".")
-        here = getattr(sys.modules.get(name), "__file__", None)
-        if here and Path(here).resolve() == file:
-            return name
-        free = name not in sys.modules and not is_installed(top, place)
-        if free and "." not in stem and (not dotted or folder.name.isidentifier()):
-            return name
-    return f"{stem}_{abs(hash(str(file)))}"
+    """The stem of a file, under which other processes import it; a name of its own where another module has that."""
+    there = getattr(sys.modules.get(file.stem), "__file__", None)
+    own = there and Path(there).resolve() == file
+    free = file.stem not in sys.modules and not is_installed(file.stem, file.parent) and "." not in file.stem
+    return file.stem if own or free else f"{file.stem}_{abs(hash(str(file)))}"
 
 
 def import_file(what: str, spec: str, file: str):
@@ -1421,7 +1407,7 @@ def import_file(what: str, spec: str, file: str):
             return sys.modules[name]
         make_way(path.parent)
         before, sys.argv = (sys.argv, sys.path[:]), [str(path)]
-        sys.path[:0] = [str(path.parent), *([str(path.parents[1])] * name.count("."))]  # it may import its neighbours
+        sys.path.insert(0, str(path.parent))  # it may import its neighbours
         module_spec = importlib.util.spec_from_file_location(name, path)
         sys.modules[name] = module = importlib.util.module_from_spec(module_spec)
         try:

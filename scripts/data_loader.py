@@ -28,35 +28,31 @@ Exit codes: 0 done, 1 --validate or --inspect found bad rows, 2 bad input (nothi
 """
 
 # Contents
-#        94-133  messages        Errors that a user can mend, each with its exit code, and what is said on stderr
-#       136-139  bundle          Where this bundle and its embedded model, data and rewards lie
-#       142-273  dialect         One setting under several names: ours, those of the pages, and TRL's. A program …
-#       276-304  settings        Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
-#       307-441  data files      Data files as text: unpacked, decoded, and refused by name where they hold no data …
-#       444-548  tables          Rows of CSV and TSV files: the separator, the header, and the cells below it
-#       551-692  nested rows     Rows inside other JSON: an object that holds a list of them, columns instead of …
-#       695-874  rows            Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#      877-1047  question parts  Columns that look like a part of the question: texts to read before it, options, …
-#     1050-1112  answer marks    Final answers that worked solutions mark by a last line `#### 42`
-#     1115-1206  chat            Chat templates: their settings, what they write for messages, and strings that …
-#     1209-1217  held out        Held-out prompts that also train: prompts compared by what they ask, counted, …
-#     1220-1240  prompts         Prompts as token ids, for training and held out
-#     1243-1261  verl layout     The layout of rows for verl: the ground truth in reward_model, all other columns in …
-#     1264-1333  models          Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     1336-1346  batches         Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
-#     1349-1463  bad rows        Rows that do not fit, limits, and the values that a row may hold
-#     1466-1658  messages        Chat messages, the names of columns, and media, which are refused
-#     1661-1927  code tests      Tests of programs, in the published forms and as the sandbox takes them; parsed, …
-#     1930-2050  answers         Reference answers, and ground truths that may be answers or tests
-#     2053-2129  passages        Texts that a question is about: passages, documents, tables
-#     2132-2335  choices         Questions with choices
-#     2338-2732  forms           The forms that rows come in
-#     2735-2862  form names      Forms by name, and which one a row has
-#     2865-2965  reading         Files, globs, the hub, and the settings of reading
-#     2968-3221  writing         Rows written for each target, and held-out rows
-#     3224-3477  row reader      Rows read, checked and counted
-#     3480-3619  batches         Batches of prompts: padded on the left, shuffled anew in each epoch, resumed where …
-#     3622-3890  command         The command line, and what --inspect shows
+#        89-128  messages           Errors that a user can mend, each with its exit code, and what is said on stderr
+#       131-134  bundle             Where this bundle and its embedded model, data and rewards lie
+#       137-268  dialect            One setting under several names: ours, those of the pages, and TRL's. A program …
+#       271-299  settings           Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       302-539  data files         Data files as text: unpacked, decoded, refused where they hold no data at all; …
+#       542-683  nested rows        Rows inside other JSON: an object that holds a list of them, columns instead of …
+#       686-865  rows               Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#      868-1038  question parts     Columns that look like a part of the question: texts to read before it, options, …
+#     1041-1103  answer marks       Final answers that worked solutions mark by a last line `#### 42`
+#     1106-1197  chat               Chat templates: their settings, what they write for messages, and strings that …
+#     1200-1208  held out           Held-out prompts that also train: prompts compared by what they ask, counted, …
+#     1211-1231  prompts            Prompts as token ids, for training and held out
+#     1234-1252  verl layout        The layout of rows for verl: the ground truth in reward_model, all other columns …
+#     1255-1324  models             Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     1327-1337  batches            Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
+#     1340-1438  bad rows           Rows that do not fit, limits, and the values that a row may hold
+#     1441-1708  messages           Chat messages, the names of columns, passages that a question is about, and …
+#     1711-2096  answers and tests  Reference answers, and tests of programs in their published forms, as the sandbox …
+#     2099-2304  choices            Questions with choices
+#     2307-2701  forms              The forms that rows come in
+#     2704-2831  form names         Forms by name, and which one a row has
+#     2834-3079  writing            Rows written for each target, and held-out rows
+#     3082-3435  row reader         Rows read from files, globs and the hub, checked and counted
+#     3438-3577  batches            Batches of prompts: padded on the left, shuffled anew in each epoch, resumed …
+#     3580-3848  command            The command line, and what --inspect shows
 
 import argparse
 import ast
@@ -81,7 +77,6 @@ import shlex
 import ssl
 import string
 import sys
-import tempfile
 import unicodedata
 import urllib.error
 import urllib.request
@@ -329,6 +324,10 @@ ASKS = {
 WEAK = {"text", "input", "description"}
 OTHER_ENCODING = "data_loader.py --encoding NAME, such as cp1252 or gb18030, if the whole file is in it"
 OTHER_BYTES = re.compile("[\udc80-\udcff]")  # as surrogateescape reads bytes that the encoding does not have
+SEPARATORS = (",", ";", "\t", "|")
+LONGEST_CELL = 256 << 20  # characters of a cell
+# names of columns, which no row of data holds
+HEADER_NAMES = {*ASKS, *WEAK, "answer", "response", "output", "solution", "rejected", "choices", "id"}
 
 
 class Unpacked(io.RawIOBase):
@@ -441,14 +440,6 @@ def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
     need(kind is None, f"{name}: got {kind}; expected rows of data as {form or 'text'}; try {advice}")
 
 
-# ----------------------------------------------------------------------------------- tables (src/parts/data/tables.py)
-
-SEPARATORS = (",", ";", "\t", "|")
-LONGEST_CELL = 256 << 20  # characters of a cell
-# names of columns, which no row of data holds
-HEADER_NAMES = {*ASKS, *WEAK, "answer", "response", "output", "solution", "rejected", "choices", "id"}
-
-
 def table_rows(text: str, name: str, delimiter: str, chosen: str | None = None) -> Iterator[tuple[int, dict | RowFlaw]]:
     """(line, row) below the header of a CSV text; every cell is text. A row that does not fit comes as its flaw.
 
@@ -553,9 +544,9 @@ def separator_of(text: str, delimiter: str, name: str) -> str:
 ANSWERED = {"answer", "solution", "completion", "response", "output", "chosen"}
 LISTS = {
     *("data", "rows", "examples", "samples", "items", "records", "instances", "entries", "tasks", "problems"),
-    *("prompts", "dataset", "train", "test", "validation", "valid", "dev", "eval"),
+    *("prompts", "dataset", "train", "test", "validation", "valid", "dev", "eval", "questions", "paragraphs", "qas"),
 }
-CONTEXT = {"context", "passage", "article", "story", "paragraphs", "document", "table", "background", "body"}
+CONTEXT = {"text", "context", "passage", "article", "story", "paragraphs", "document", "table", "background", "body"}
 CHAT = re.compile(r"""\s*(?:\[\s*)?\{\s*(["'])(role|from|content|value)\1\s*:""")
 # what begins a turn in dialogues that are one text: HH-RLHF, Guanaco and Alpaca, ChatML, Llama 3 and 2, Glaive
 SPEAKER = re.compile(
@@ -612,8 +603,8 @@ def is_list_of_rows(item) -> bool:
 
 
 def is_row(item: dict) -> bool:
-    """Whether an object has a field that asks."""
-    return bool(item.keys() & ASKS)
+    """Whether an object has a field that asks, or that holds questions."""
+    return bool(item.keys() & {*ASKS, "questions", "paragraphs", "qas"})
 
 
 def rows_of_columns(value: dict, name: str, known) -> list[dict] | None:
@@ -1357,7 +1348,6 @@ TEST_KEYS = (
     *("public_test_cases", "private_test_cases", "public_tests", "private_tests", "generated_tests"),
     *("hidden_unit_tests", "test"),
 )
-JSON_NAMES = {"null": None, "true": True, "false": False}
 
 
 class BadRow(RowFlaw):
@@ -1439,28 +1429,13 @@ def as_plain(value, name: str = "row", depth: int = 0, any_size: bool = False):
 
 
 def json_or_literal(text: str):
-    """The value of JSON text, or of a Python literal in which null, true and false may stand; ValueError for others."""
+    """The value of JSON text, or of a Python literal, which is parsed and never run; ValueError for others."""
     with contextlib.suppress(ValueError, RecursionError):
         return json.loads(text)
     try:
-        return literal_value(ast.parse(text.strip(), mode="eval").body)
+        return as_plain(ast.literal_eval(text.strip()), any_size=True)
     except (SyntaxError, TypeError, RecursionError, MemoryError) as error:
         raise ValueError(f"neither JSON nor a literal: {error}") from None
-
-
-def literal_value(node: ast.expr):
-    """The plain value of a Python literal in which null, true and false may stand; ValueError for anything else."""
-    if isinstance(node, ast.Constant) and isinstance(node.value, str | int | float | None):
-        return node.value
-    if isinstance(node, ast.Name) and node.id in JSON_NAMES:
-        return JSON_NAMES[node.id]
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant):
-        return -node.operand.value
-    if isinstance(node, ast.List | ast.Tuple):
-        return [literal_value(item) for item in node.elts]
-    if isinstance(node, ast.Dict):
-        return {literal_value(key): literal_value(item) for key, item in zip(node.keys, node.values, strict=True)}
-    raise ValueError(ast.dump(node)[:80])
 
 
 # --------------------------------------------------------------------- messages (src/programs/data_loader/messages.py)
@@ -1504,6 +1479,8 @@ MAY_FOLLOW = {
     "assistant": ("user", "tool"),
     "tool": ("assistant", "tool"),
 }
+LONG_NAMES = ("context", "passage", "article", "document", "story", "paragraph", "schema", "table")
+TEXT_KEYS = ("text", "contexts", "sentences", "paragraphs", "passages", "paragraph_text", "passage_text", "content")
 
 
 def read_messages(value, name: str) -> list[dict]:
@@ -1658,7 +1635,80 @@ def media_column(row: dict, text: str = "") -> str | None:
     return None
 
 
-# ----------------------------------------------------------------- code tests (src/programs/data_loader/code_tests.py)
+def passages_before(row: dict, question: str, names: list[str], mapped: frozenset[str]) -> dict[str, str]:
+    """{column: text} of what goes before a question; a column that the question quotes already does not.
+
+    Raises:
+        BadRow: a column that --map names as a passage cannot be read as one.
+    """
+    found, asked = {}, squeezed(question)
+    filled = [name for name in names if not is_empty(row[name])]
+    passages = [name for name in READ_FIRST if name in filled]
+    if "hint" in filled and "lecture" in row:  # ScienceQA's
+        passages.append("hint")
+    longer = [name for name in filled if names_part(name) and head_of(name) in LONG_NAMES]
+    if not passages and len(longer) == 1:  # such as flores_passage; of several, some may be there to mislead
+        passages = longer
+    for name in passages:
+        text = passage(row[name], name)
+        if text is None and name in mapped:
+            expected = "text, texts, a table, or {title, text} with any of these"
+            raise BadRow(name, shown(row[name]), expected, f"--map {name}=COLUMN.FIELD, or --drop COLUMN")
+        if text and text.strip() and not all(squeezed(part) in asked for part in texts_in(row[name])):
+            found[name] = text
+    return found
+
+
+def passage(value, name: str) -> str | None:
+    """The text of a passage, a list of them, documents with titles, or a table; None where that is not plain."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, dict):
+        return document(value)
+    if not isinstance(value, list) or not value:
+        return None
+    if all(isinstance(item, list) for item in value):
+        if all(len(pair) == 2 and isinstance(pair[0], str) and isinstance(pair[1], list) for pair in value):
+            return joined([document({"title": title, "sentences": texts}) for title, texts in value])  # HotpotQA's file
+        return table(value)
+    if name.startswith("table") and all(isinstance(item, dict) for item in value):
+        header = list(dict.fromkeys(key for item in value for key in item))
+        return table([header, *([item.get(key, "") for key in header] for item in value)])
+    return joined([item if isinstance(item, str) else document(item) for item in value])
+
+
+def document(value) -> str | None:
+    """The text of an object: a title and a text, lists of both (HotpotQA), texts (PubMedQA), or header and rows."""
+    if not isinstance(value, dict) or "role" in value:  # a chat is no passage
+        return None
+    rows = value.get("rows")
+    if isinstance(value.get("header"), list) and isinstance(rows, list) and all(isinstance(row, list) for row in rows):
+        return table([value["header"], *rows])
+    text = next((value[key] for key in TEXT_KEYS if not is_empty(value.get(key))), None)
+    title = value.get("title", "")
+    if isinstance(title, list) and isinstance(text, list) and len(title) == len(text):
+        return joined([document({"title": head, "sentences": body}) for head, body in zip(title, text, strict=True)])
+    if isinstance(text, list) and all(isinstance(part, str) for part in text):
+        glue = " " if "sentences" in value else "\n\n"
+        text = glue.join(part.strip() for part in text if part.strip())
+    if not isinstance(text, str) or not isinstance(title, str):
+        return None
+    return f"{title}\n{text}" if title.strip() else text
+
+
+def joined(texts: list[str | None]) -> str | None:
+    """Texts with a blank line between them; None if one of them is none."""
+    return None if None in texts else "\n\n".join(text for text in texts if text.strip())
+
+
+def table(rows: list[list]) -> str | None:
+    """Rows of cells as lines."""
+    if not all(cell is None or isinstance(cell, str | int | float) for row in rows for cell in row):
+        return None
+    return "\n".join(" | ".join("" if cell is None else str(cell) for cell in row) for row in rows)
+
+
+# --------------------------------------------------- answers and tests (src/programs/data_loader/answers_and_tests.py)
 
 METHOD = re.compile(r"\ASolution\(\)\.(\w+)\Z")  # the sandbox finds methods of a class Solution by their names
 NAMED = re.compile(r"\s*[A-Za-z_]\w*\s*=(?!=)")  # `nums = [3, 3], target = 6`
@@ -1668,6 +1718,12 @@ OTHER_LANGUAGES = re.compile(
     r"|swift|scala|perl|haskell|julia|lua|dart|pascal|bash|r|d|sql)([ -]?\d.*)?"
 )
 ENTRY_ADVICE = "--map entry_point=COLUMN"
+ASSERTS = re.compile(r"^\s*assert\b", re.MULTILINE)
+BOXED = re.compile(r"\\f?boxed\s*(\{|(?=[^\s{]))")
+BARE_MARK = re.compile(r"####[^\n#\\]*|\$?\\boxed\{[^{}]*\}\$?")  # an answer in its mark and nothing else
+LEAD = re.compile(r"(?i)\**(the )?(final )?(answer|solution|result)\**( is:?|:)")
+MONEY = re.compile(r"-?\$?-?(\d{1,3}(,\d{3})+|\d+)?(\.\d+)?")
+SPAN = {"text", "answer_start", "answer_end"}  # an answer in a passage, as SQuAD has it
 
 
 def from_json(text, name: str, expected: str = "tests as JSON text, or Python source"):
@@ -1927,16 +1983,6 @@ def is_counted(node: ast.AST) -> bool:
     return isinstance(node, ast.Assert) or (name.startswith("assert") and not own)
 
 
-# ----------------------------------------------------------------------- answers (src/programs/data_loader/answers.py)
-
-ASSERTS = re.compile(r"^\s*assert\b", re.MULTILINE)
-BOXED = re.compile(r"\\f?boxed\s*(\{|(?=[^\s{]))")
-BARE_MARK = re.compile(r"####[^\n#\\]*|\$?\\boxed\{[^{}]*\}\$?")  # an answer in its mark and nothing else
-LEAD = re.compile(r"(?i)\**(the )?(final )?(answer|solution|result)\**( is:?|:)")
-MONEY = re.compile(r"-?\$?-?(\d{1,3}(,\d{3})+|\d+)?(\.\d+)?")
-SPAN = {"text", "answer_start", "answer_end"}  # an answer in a passage, as SQuAD has it
-
-
 def last_boxed(text: str) -> str | None:
     r"""What the last \boxed{…} holds, braces inside matched; None without a complete one.
 
@@ -2050,85 +2096,6 @@ def ground_truth(value, name: str, row: dict) -> dict:
     return {"answer": as_answer(value, name)}
 
 
-# --------------------------------------------------------------------- passages (src/programs/data_loader/passages.py)
-
-LONG_NAMES = ("context", "passage", "article", "document", "story", "paragraph", "schema", "table")
-TEXT_KEYS = ("text", "contexts", "sentences", "paragraphs", "passages", "paragraph_text", "passage_text", "content")
-
-
-def passages_before(row: dict, question: str, names: list[str], mapped: frozenset[str]) -> dict[str, str]:
-    """{column: text} of what goes before a question; a column that the question quotes already does not.
-
-    Raises:
-        BadRow: a column that --map names as a passage cannot be read as one.
-    """
-    found, asked = {}, squeezed(question)
-    filled = [name for name in names if not is_empty(row[name])]
-    passages = [name for name in READ_FIRST if name in filled]
-    if "hint" in filled and "lecture" in row:  # ScienceQA's
-        passages.append("hint")
-    longer = [name for name in filled if names_part(name) and head_of(name) in LONG_NAMES]
-    if not passages and len(longer) == 1:  # such as flores_passage; of several, some may be there to mislead
-        passages = longer
-    for name in passages:
-        text = passage(row[name], name)
-        if text is None and name in mapped:
-            expected = "text, texts, a table, or {title, text} with any of these"
-            raise BadRow(name, shown(row[name]), expected, f"--map {name}=COLUMN.FIELD, or --drop COLUMN")
-        if text and text.strip() and not all(squeezed(part) in asked for part in texts_in(row[name])):
-            found[name] = text
-    return found
-
-
-def passage(value, name: str) -> str | None:
-    """The text of a passage, a list of them, documents with titles, or a table; None where that is not plain."""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, dict):
-        return document(value)
-    if not isinstance(value, list) or not value:
-        return None
-    if all(isinstance(item, list) for item in value):
-        if all(len(pair) == 2 and isinstance(pair[0], str) and isinstance(pair[1], list) for pair in value):
-            return joined([document({"title": title, "sentences": texts}) for title, texts in value])  # HotpotQA's file
-        return table(value)
-    if name.startswith("table") and all(isinstance(item, dict) for item in value):
-        header = list(dict.fromkeys(key for item in value for key in item))
-        return table([header, *([item.get(key, "") for key in header] for item in value)])
-    return joined([item if isinstance(item, str) else document(item) for item in value])
-
-
-def document(value) -> str | None:
-    """The text of an object: a title and a text, lists of both (HotpotQA), texts (PubMedQA), or header and rows."""
-    if not isinstance(value, dict) or "role" in value:  # a chat is no passage
-        return None
-    rows = value.get("rows")
-    if isinstance(value.get("header"), list) and isinstance(rows, list) and all(isinstance(row, list) for row in rows):
-        return table([value["header"], *rows])
-    text = next((value[key] for key in TEXT_KEYS if not is_empty(value.get(key))), None)
-    title = value.get("title", "")
-    if isinstance(title, list) and isinstance(text, list) and len(title) == len(text):
-        return joined([document({"title": head, "sentences": body}) for head, body in zip(title, text, strict=True)])
-    if isinstance(text, list) and all(isinstance(part, str) for part in text):
-        glue = " " if "sentences" in value else "\n\n"
-        text = glue.join(part.strip() for part in text if part.strip())
-    if not isinstance(text, str) or not isinstance(title, str):
-        return None
-    return f"{title}\n{text}" if title.strip() else text
-
-
-def joined(texts: list[str | None]) -> str | None:
-    """Texts with a blank line between them; None if one of them is none."""
-    return None if None in texts else "\n\n".join(text for text in texts if text.strip())
-
-
-def table(rows: list[list]) -> str | None:
-    """Rows of cells as lines."""
-    if not all(cell is None or isinstance(cell, str | int | float) for row in rows for cell in row):
-        return None
-    return "\n".join(" | ".join("" if cell is None else str(cell) for cell in row) for row in rows)
-
-
 # ----------------------------------------------------------------------- choices (src/programs/data_loader/choices.py)
 
 LETTERS = string.ascii_uppercase
@@ -2208,6 +2175,8 @@ def from_value(name: str, value) -> Choices | None:
     if isinstance(value, dict):
         listed = next((key for key in CHOICE_TEXTS if isinstance(value.get(key), list)), None)
         given = {key: item for key, item in value.items() if not is_empty(item)}
+        if "labels" in value:  # truth values, as TruthfulQA has them
+            return None
         if listed is None and not all(LABEL.fullmatch(key) or ONE_CHOICE.fullmatch(key) for key in given):
             return None
         labels = value.get("label") or []
@@ -2862,109 +2831,6 @@ def check_kind(kind: str) -> None:
     need(kind in known, f"got kind {kind!r}; expected one of {', '.join(known)}{suggest(str(kind), known)}")
 
 
-# ----------------------------------------------------------------------- reading (src/programs/data_loader/reading.py)
-
-FILE_FORMS = {**SUFFIXES, ".txt": "txt"}
-
-
-def expand(sources, form: str | None = None) -> list[str]:
-    """The files behind paths, folders and globs, in order; hub ids and `-` stay as they are. A form fits any name."""
-    files = []
-    for source in map(str, [sources] if isinstance(sources, str | Path) else sources):
-        path = Path(source)
-        gym = f"got {source}; expected a file; try writing it: json.dump of each row of reasoning_gym.create_dataset(…)"
-        need(not source.startswith("reasoning_gym:"), gym)
-        if path.is_dir() or (any(mark in source for mark in "*?[") and not path.exists()):
-            inside = sorted(map(str, path.rglob("*")) if path.is_dir() else glob.glob(source, recursive=True))
-            hidden = len(path.parts) if path.is_dir() else len(Path(source).parts)
-            inside = [file for file in inside if format_of(file) and Path(file).is_file()]
-            inside = [file for file in inside if not any(p.startswith(".") for p in Path(file).parts[hidden:])]
-            need(inside, f"got {source} without a data file; expected names such as x.jsonl or x.csv.gz")
-            files += inside
-            continue
-        expected = f"a name that ends in {', '.join(FILE_FORMS)}, also with .gz"
-        known = form or source == "-" or not path.exists() or format_of(source)
-        need(known, f"got {source}; expected {expected}; try renaming it, or --input_format")
-        there = source == "-" or path.exists() or (is_hub_id(source) and not format_of(source))
-        need(there, f"got {source}, which is no file, folder or glob; expected one, or a hub id: openai/gsm8k:main")
-        files.append(source)
-    need(files, "got no input; expected files, folders, globs, hub ids or `-`")
-    return files
-
-
-def format_of(name: str) -> str | None:
-    """The format that a file's name tells, `.gz` aside."""
-    path = Path(name.lower())
-    return FILE_FORMS.get(Path(path.stem).suffix if path.suffix == ".gz" else path.suffix)
-
-
-def distinct_names(files: list[str]) -> dict[str, str]:
-    """What rows of each input have as `source`, unless they say it themselves: its stem, or its path."""
-    names = {}
-    for file in files:
-        path = Path(file)
-        stem = Path(path.stem).stem if path.suffix.lower() == ".gz" else path.stem
-        names[file] = "stdin" if file == "-" else stem if path.exists() else file
-    counts = Counter(names.values())
-    return {file: name if counts[name] == 1 else file for file, name in names.items()}
-
-
-@dataclass
-class Settings:
-    """How rows are read: the keyword arguments of load_rows."""
-
-    kind: str = "auto"
-    mapping: dict = field(default_factory=dict)
-    drop: tuple = ()
-    system_prompt: str | None = None
-    on_bad: str = "fail"
-    limit: int | None = None
-    input_format: str | None = None
-    dedup: bool = False
-    encoding: str | None = None
-    delimiter: str | None = None
-
-    def __post_init__(self):
-        check_kind(self.kind)
-        self.mapping, self.drop = dict(self.mapping or {}), tuple(self.drop)
-        for field_name, source in self.mapping.items():
-            need(field_name and source, f"got the mapping {field_name!r}={source!r}; expected field=source")
-        need(self.on_bad in ("fail", "skip"), f"got on_bad {self.on_bad!r}; expected fail or skip")
-        need(self.limit is None or self.limit > 0, f"got limit {self.limit}; expected 1 or more")
-        self.delimiter = {"\\t": "\t", "tab": "\t"}.get(self.delimiter, self.delimiter)
-        wrong = f"got delimiter {self.delimiter!r}; expected one character, such as ';', or tab"
-        need(self.delimiter is None or (len(self.delimiter) == 1 and self.delimiter not in '"\r\n'), wrong)
-        try:
-            if self.encoding and codecs.lookup(self.encoding).name == "utf-8":
-                self.encoding = None  # a byte order mark is taken off
-        except LookupError as error:
-            raise UserError(f"got encoding: {error}; expected a name that Python knows, such as cp1252") from None
-        formats = sorted({*FILE_FORMS.values()})
-        known = self.input_format in (None, *formats)
-        need(known, f"got input_format {self.input_format!r}; expected one of {', '.join(formats)}")
-
-
-def reading_settings(kind: str, reading: dict) -> Settings:
-    """The settings that keyword arguments of load_rows mean."""
-    known = [name for name in Settings.__dataclass_fields__ if name != "kind"]
-    for name in reading:
-        need(name in known, f"got the argument {name}; expected one of {', '.join(known)}{suggest(name, known)}")
-    return Settings(kind, **reading)
-
-
-def records_of(source: str, settings: Settings) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """(line or number, row or its flaw) of one input; an empty cell of a table is absent."""
-    if source != "-" and not Path(source).exists():
-        yield from enumerate(hub_rows(source), start=1)
-        return
-    form, known = settings.input_format or format_of(source), [c.partition(".")[0] for c in settings.mapping.values()]
-    more = (settings.encoding, settings.delimiter, settings.input_format is not None, known)
-    for number, row in file_records(source, form, *more):
-        if form in ("csv", "tsv") and isinstance(row, dict):
-            row = {column: cell or None for column, cell in row.items()}
-        yield number, row
-
-
 # ----------------------------------------------------------------------- writing (src/programs/data_loader/writing.py)
 
 # names that TRL's trainers give to reward functions themselves
@@ -3164,20 +3030,12 @@ def bare(value):
 @contextlib.contextmanager
 def new_file(path: Path):
     """A temporary file beside `path` that takes its place when the block ends well, and vanishes when it does not."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    except OSError as error:
-        raise UserError(f"got the output {path}: {error.strerror}; expected a folder to write to") from None
-    os.close(handle)
-    try:
-        yield Path(temporary)
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(temporary, 0o666 & ~mask)  # mkstemp's file is for its owner only
+        yield temporary
         os.replace(temporary, path)
     finally:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)
+        temporary.unlink(missing_ok=True)
 
 
 def split_size(text: str, count: int) -> tuple[str, int]:
@@ -3222,6 +3080,106 @@ def held_out_rows(prompts: list[bytes], size: int, seed: int) -> set[int]:
 
 
 # ----------------------------------------------------------------- row reader (src/programs/data_loader/row_reader.py)
+
+FILE_FORMS = {**SUFFIXES, ".txt": "txt"}
+
+
+def expand(sources, form: str | None = None) -> list[str]:
+    """The files behind paths, folders and globs, in order; hub ids and `-` stay as they are. A form fits any name."""
+    files = []
+    for source in map(str, [sources] if isinstance(sources, str | Path) else sources):
+        path = Path(source)
+        gym = f"got {source}; expected a file; try writing it: json.dump of each row of reasoning_gym.create_dataset(…)"
+        need(not source.startswith("reasoning_gym:"), gym)
+        if path.is_dir() or (any(mark in source for mark in "*?[") and not path.exists()):
+            inside = sorted(map(str, path.rglob("*")) if path.is_dir() else glob.glob(source, recursive=True))
+            hidden = len(path.parts) if path.is_dir() else len(Path(source).parts)
+            inside = [file for file in inside if format_of(file) and Path(file).is_file()]
+            inside = [file for file in inside if not any(p.startswith(".") for p in Path(file).parts[hidden:])]
+            need(inside, f"got {source} without a data file; expected names such as x.jsonl or x.csv.gz")
+            files += inside
+            continue
+        expected = f"a name that ends in {', '.join(FILE_FORMS)}, also with .gz"
+        known = form or source == "-" or not path.exists() or format_of(source)
+        need(known, f"got {source}; expected {expected}; try renaming it, or --input_format")
+        there = source == "-" or path.exists() or (is_hub_id(source) and not format_of(source))
+        need(there, f"got {source}, which is no file, folder or glob; expected one, or a hub id: openai/gsm8k:main")
+        files.append(source)
+    need(files, "got no input; expected files, folders, globs, hub ids or `-`")
+    return files
+
+
+def format_of(name: str) -> str | None:
+    """The format that a file's name tells, `.gz` aside."""
+    path = Path(name.lower())
+    return FILE_FORMS.get(Path(path.stem).suffix if path.suffix == ".gz" else path.suffix)
+
+
+def distinct_names(files: list[str]) -> dict[str, str]:
+    """What rows of each input have as `source`, unless they say it themselves: its stem, or its path."""
+    names = {}
+    for file in files:
+        path = Path(file)
+        stem = Path(path.stem).stem if path.suffix.lower() == ".gz" else path.stem
+        names[file] = "stdin" if file == "-" else stem if path.exists() else file
+    counts = Counter(names.values())
+    return {file: name if counts[name] == 1 else file for file, name in names.items()}
+
+
+@dataclass
+class Settings:
+    """How rows are read: the keyword arguments of load_rows."""
+
+    kind: str = "auto"
+    mapping: dict = field(default_factory=dict)
+    drop: tuple = ()
+    system_prompt: str | None = None
+    on_bad: str = "fail"
+    limit: int | None = None
+    input_format: str | None = None
+    dedup: bool = False
+    encoding: str | None = None
+    delimiter: str | None = None
+
+    def __post_init__(self):
+        check_kind(self.kind)
+        self.mapping, self.drop = dict(self.mapping or {}), tuple(self.drop)
+        for field_name, source in self.mapping.items():
+            need(field_name and source, f"got the mapping {field_name!r}={source!r}; expected field=source")
+        need(self.on_bad in ("fail", "skip"), f"got on_bad {self.on_bad!r}; expected fail or skip")
+        need(self.limit is None or self.limit > 0, f"got limit {self.limit}; expected 1 or more")
+        self.delimiter = {"\\t": "\t", "tab": "\t"}.get(self.delimiter, self.delimiter)
+        wrong = f"got delimiter {self.delimiter!r}; expected one character, such as ';', or tab"
+        need(self.delimiter is None or (len(self.delimiter) == 1 and self.delimiter not in '"\r\n'), wrong)
+        try:
+            if self.encoding and codecs.lookup(self.encoding).name == "utf-8":
+                self.encoding = None  # a byte order mark is taken off
+        except LookupError as error:
+            raise UserError(f"got encoding: {error}; expected a name that Python knows, such as cp1252") from None
+        formats = sorted({*FILE_FORMS.values()})
+        known = self.input_format in (None, *formats)
+        need(known, f"got input_format {self.input_format!r}; expected one of {', '.join(formats)}")
+
+
+def reading_settings(kind: str, reading: dict) -> Settings:
+    """The settings that keyword arguments of load_rows mean."""
+    known = [name for name in Settings.__dataclass_fields__ if name != "kind"]
+    for name in reading:
+        need(name in known, f"got the argument {name}; expected one of {', '.join(known)}{suggest(name, known)}")
+    return Settings(kind, **reading)
+
+
+def records_of(source: str, settings: Settings) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """(line or number, row or its flaw) of one input; an empty cell of a table is absent."""
+    if source != "-" and not Path(source).exists():
+        yield from enumerate(hub_rows(source), start=1)
+        return
+    form, known = settings.input_format or format_of(source), [c.partition(".")[0] for c in settings.mapping.values()]
+    more = (settings.encoding, settings.delimiter, settings.input_format is not None, known)
+    for number, row in file_records(source, form, *more):
+        if form in ("csv", "tsv") and isinstance(row, dict):
+            row = {column: cell or None for column, cell in row.items()}
+        yield number, row
 
 
 def at_path(row: dict, source: str, raw: dict[str, str]):

@@ -17,8 +17,8 @@ A RUN_OR_FILE is one of
 
 The verdict is learned, did not learn, broken (since a step), too short or unreadable. At most two causes are named,
 and what they explain stands under them, without advice of its own; with two, a command tells them apart. Settings,
-samples and the reward's source are read where they lie beside the log, or where a flag names them; no code of a run is
-executed (scripts/reward_preflight.py runs a reward). What was read, and what more would decide, stands at the end.
+samples and the reward's source are read where they lie beside the log, or where a flag names them. No code of a run is
+executed, except by --rescore, in the sandbox. What was read, and what more would decide, stands at the end.
 
 Trends compare the medians of the first and the last quarter of the steps (3 to 20 of them). They count only beyond what
 chance gives noise of the same scatter and persistence, also where the best stretch of many was chosen: each cause comes
@@ -40,28 +40,30 @@ Exit codes: 0 learned, 1 a cause, broken or did not learn, 2 unreadable, 3 too s
 """
 
 # Contents
-#        84-109  messages      Errors that a user can mend, each with its exit code, and what is said on stderr
-#       112-243  dialect       One setting under several names: ours, those of the pages, and TRL's. A program …
-#       246-274  settings      Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
-#       277-351  extracts      The part of a Python file that some of its names need, as a file of its own
-#       354-375  paired tests  Intervals, paired tests, pass@k
-#       378-595  dialects      What our trainers, TRL, verl and others call metrics and settings
-#       598-699  trends        Trends of a series
-#       702-869  logged run    A run as its log, settings and samples show it: the facts that causes are told by
-#      872-1061  run settings  Settings of a run under common names: ours, TRL's, verl's, EasyR1's, ms-swift's; YAML, …
-#     1064-1257  sample texts  Samples as causes read them: text, score, gold, and what a completion states and is …
-#     1260-1424  sample files  Files of samples: samples.jsonl, TRL's tables of completions, verl's dumps of …
-#     1427-1765  log reading   Reading a log of any dialect in one pass: ours, TRL's, verl's, CSV, lines of name=value
-#     1768-1948  run folder    A run from its folder: the log, and the settings, samples, data and rewards that lie …
-#     1951-2008  cause         A cause: the evidence that it needs, what it explains, and what to change
-#     2011-2087  signs         Signs: what figures show without saying why; a cause explains them, and none has …
-#     2090-2305  machinery     Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale weights, …
-#     2308-2534  groups        Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, without …
-#     2537-2802  rewards       Rewards at fault: another form, another gold, constant, inverted, blind to the answer, …
-#     2805-3034  updates       Updates at fault: too large, none that moves anything, held by the KL, or led by a …
-#     3037-3266  outcomes      What was learnt in place of the task: a part bought or lost, prompts by heart, another …
-#     3269-3383  ranking       Which cause explains a run best, and the run's verdict
-#     3386-3486  diagnose      Read what an RL run left and name the root cause first: evidence, what it explains, …
+#        88-113  messages      Errors that a user can mend, each with its exit code, and what is said on stderr
+#       116-119  bundle        Where this bundle and its embedded model, data and rewards lie
+#       122-253  dialect       One setting under several names: ours, those of the pages, and TRL's. A program …
+#       256-284  settings      Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
+#       287-361  extracts      The part of a Python file that some of its names need, as a file of its own
+#       364-385  paired tests  Intervals, paired tests, pass@k
+#       388-605  dialects      What our trainers, TRL, verl and others call metrics and settings
+#       608-709  trends        Trends of a series
+#       712-874  logged run    A run as its log, settings and samples show it: the facts that causes are told by
+#      877-1066  run settings  Settings of a run under common names: ours, TRL's, verl's, EasyR1's, ms-swift's; YAML, …
+#     1069-1263  sample texts  Samples as causes read them: text, score, gold, and what a completion states and is …
+#     1266-1430  sample files  Files of samples: samples.jsonl, TRL's tables of completions, verl's dumps of …
+#     1433-1775  log reading   Reading a log of any dialect in one pass: ours, TRL's, verl's, CSV, lines of name=value
+#     1778-1953  run folder    A run from its folder: the log, and the settings, samples, data and rewards that lie …
+#     1956-2100  rescoring     --rescore: the reward on logged samples, on gold, on nonsense, twice, alone and in …
+#     2103-2164  cause         A cause: the evidence that it needs, what it explains, and what to change
+#     2167-2230  signs         Signs: what figures show without saying why; a cause explains them, and none has …
+#     2233-2448  machinery     Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale weights, …
+#     2451-2677  groups        Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, without …
+#     2680-2945  rewards       Rewards at fault: another form, another gold, constant, inverted, blind to the answer, …
+#     2948-3177  updates       Updates at fault: too large, none that moves anything, held by the KL, or led by a …
+#     3180-3409  outcomes      What was learnt in place of the task: a part bought or lost, prompts by heart, another …
+#     3412-3523  ranking       Which cause explains a run best, and the run's verdict
+#     3526-3629  diagnose      Read what an RL run left and name the root cause first: evidence, what it explains, …
 
 import argparse
 import ast
@@ -75,7 +77,9 @@ import os
 import re
 import shlex
 import statistics
+import subprocess
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
@@ -107,6 +111,12 @@ def tell(*words: str, end: str = "\n") -> None:
 def suggest(word: str, names: list[str]) -> str:
     """Return '; try NAME' for the nearest name, if one is near."""
     return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, n=1))
+
+
+# ----------------------------------------------------------------------------- bundle (src/parts/foundation/bundle.py)
+
+HERE = Path(__file__).resolve()
+BUNDLE = next((folder for folder in HERE.parents if (folder / "assets" / "tiny_lm").is_dir()), HERE.parent.parent)
 
 
 # --------------------------------------------------------------------------- dialect (src/parts/foundation/dialect.py)
@@ -727,6 +737,7 @@ class LoggedRun:
     settings_file: str = ""
     reward_source: str = ""
     texts: list = field(default_factory=list)  # the samples as causes read them
+    trials: dict[str, str] = field(default_factory=dict)  # what --rescore saw, by the cause that it shows
     golds: dict[str, str] = field(default_factory=dict)  # gold answers of the training data by prompt, in its order
 
     @property
@@ -838,12 +849,6 @@ def gained(run: LoggedRun) -> bool:
     if gain:
         return gain[0] > GAIN and held_out[-1] > max(held_out) - 2 * GAIN
     return trend(first_part(run)[1]) > 0
-
-
-def rises_late(run: LoggedRun) -> bool:
-    """Whether the score rises over the second half of the run."""
-    scores = run.values("score")
-    return trend(scores[len(scores) // 2 :]) > 0
 
 
 def collapse(run: LoggedRun) -> tuple[float, float, int] | None:
@@ -1074,6 +1079,7 @@ MARKED = re.compile(
 )
 IN_SOURCE = re.compile(r"<\\?/?(\w+)>|(boxed)|(####)|(?i:\b(answer(?: is|:)))")  # what a reward's source has of it
 COMPLETIONS = {"completions", "completion", "solution_str", "response", "responses"}  # what rewards call them
+MARK_FORMS = ("{}", "#### {}", "\\boxed{{{}}}", "<answer>{}</answer>", "The answer is {}.")
 NUMBER = re.compile(r"(?<![\w.])[-−]?\$?\d[\d,]*(?:\.\d+)?(?:/\d+)?(?![\w])")
 
 
@@ -1443,8 +1449,9 @@ FIGURES = {  # what --columns calls a figure, and TRL's name for it, under which
     "grad_norm": "grad_norm",
 }
 STEP_NAMES = ("step", "steps", "iter", "iteration", "global_step", "_step")
-COLOUR, NUMPY = re.compile(r"\x1b\[[0-9;]*m"), re.compile(r"\bnp\.\w+\(([^()]*)\)")
+COLOUR, NUMPY = re.compile(r"\x1b\[[0-9;]*m"), re.compile(r"\bnp\.\w+\(|\)")
 PAIR = re.compile(r"([A-Za-z_][\w/.@-]*)['\"]?\s*[=:]\s*(?=[-+.\d]|nan|inf)([-+\w.]+)", re.IGNORECASE)
+ODD = re.compile(r"(?<=: )(-?inf|nan|None|True|False)(?=[,}])")  # what is no JSON in a printed dict
 CELL = re.compile(r"[-+]?[.\d]+(e[-+]?\d+)?")
 MOST_STEPS, FIRST_STEPS = 5000, 100  # of a figure that are kept at least, and of those that no thinning touches
 
@@ -1516,7 +1523,9 @@ class Table:
             if not math.isfinite(value):
                 self.bad.append((key, step, value))
                 continue
-            points = self.columns.setdefault(key, {})
+            points = self.columns.get(key)
+            if points is None:
+                points = self.columns[key] = {}
             points[step] = value
             if len(points) > 2 * MOST_STEPS:
                 kept = list(points.items())
@@ -1567,7 +1576,7 @@ class Reader:
         self.first_bad = self.first_bad or self.number
         self.take_config(line)
         if "step:" in line and (match := re.search(r"\bstep:(\d+) - (.+)", COLOUR.sub("", line))):
-            pairs = [part.rpartition(":") for part in NUMPY.sub(r"\1", match[2]).strip().split(" - ")]
+            pairs = [part.rpartition(":") for part in NUMPY.sub("", match[2]).strip().split(" - ")]
             return self.verl.add({"step": match[1], **{key: value for key, _, value in pairs if key}})
         rows = list(console_dicts(line)) if "{'" in line else []
         for row in rows:
@@ -1612,7 +1621,8 @@ class Reader:
 def console_dicts(line: str) -> Iterator[dict]:
     """The flat dicts that transformers' Trainer prints, {'loss': …}, wherever they stand in a line."""
     for text in re.findall(r"\{'[^{}\n]*\}", line):
-        text = re.sub(r"(?<=: )(-?inf|nan|None|True|False)(?=[,}])", r'"\1"', text)
+        if ODD.search(text):
+            text = ODD.sub(r'"\1"', text)
         try:
             row = json.loads(text.replace("'", '"'))
         except (ValueError, RecursionError):
@@ -1874,15 +1884,10 @@ def load_run(
         run.settings["group_size"] = group_size
     known = ", ".join(run.columns)
     need(
-        run.steps() or run.bad,
-        f"got {path} ({run.format}) without a training metric that is known; expected a step of training, with "
-        f"names such as {', '.join(list(NAMES[run.dialect])[:3])}; it has {known[:300]}; try "
-        "diagnose.py --columns reward=NAME",
-    )
-    need(
-        run.bad or not OTHER_TRAINING.issuperset(run.series),
-        f"got {path} with {known[:200]} and no score: a log of another kind of training, such as SFT; expected a run "
-        "of RL; try diagnose.py --columns reward=NAME where a column is the score",
+        run.bad or (run.steps() and not OTHER_TRAINING.issuperset(run.series)),
+        f"got {path} ({run.format}) with {known[:200] or 'no figures'} and none that only RL has: it may be a log of "
+        f"another kind of training, such as SFT; expected names such as {', '.join(list(NAMES[run.dialect])[:3])}; try "
+        "diagnose.py --columns reward=NAME where a column is the score",
     )
     for flag, file in (("data", data), ("reward", reward.rpartition(":")[0] or reward)):
         need(not file or Path(file).is_file(), f"got --{flag} {file}, which does not exist; expected a file")
@@ -1948,14 +1953,159 @@ def function_of(path: Path, words: str) -> str:
         return ""
 
 
+# -------------------------------------------------------------------------- rescoring (src/parts/reading/rescoring.py)
+
+TRIAL = '''\
+def trial():
+    """Call the reward named on standard input's first line as the JSON after it says; print its scores."""
+    import inspect
+    import json
+    import sys
+
+    given = json.load(sys.stdin)
+    function, rows = globals()[given["function"]], given["rows"]
+    names = inspect.signature(function).parameters
+    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in names.values())
+
+    def scores(rows):
+        if "completions" in names:
+            columns = {key: [row["columns"].get(key) for row in rows] for row in rows for key in row["columns"]}
+            columns |= {"prompts": [row["prompt"] for row in rows], "completions": [row["completion"] for row in rows]}
+            return function(**{key: value for key, value in columns.items() if takes_any or key in names})
+        values = []
+        for row in rows:
+            gold = row["columns"].get("ground_truth", row["gold"])
+            whole = row["columns"] | {"prompt": row["prompt"], "completion": row["text"], "solution_str": row["text"]}
+            whole |= {"ground_truth": gold, "data_source": "", "extra_info": row["columns"]}
+            value = function(**{key: value for key, value in whole.items() if takes_any or key in names})
+            values.append(value["score"] if isinstance(value, dict) else value)
+        return values
+
+    calls = [rows, rows] if given["how"] == "twice" else [[row] for row in rows] if given["how"] == "alone" else [rows]
+    found = [list(scores(call)) for call in calls]
+    values = found[-1] if given["how"] != "alone" else [value for call in found for value in call]
+    print("=" + " ".join("-" if value is None else f"{float(value):.4g}" for value in values) + "=")
+
+
+trial()
+'''
+SANDBOX = BUNDLE / "scripts" / "sandbox.py"
+TRIED = 12  # samples of a trial; the sandbox shows some 200 characters of what is printed
+NONSENSE = "zxqv nothing of this kind"
+NOT_COLUMNS = (
+    *("step", "kind", "prompt", "completion", "score", "rewards", "finished", "advantage", "columns", "messages"),
+    *("token_lengths", "logprobs", "advantages", "ended_by", "turn_rewards", "pieces"),
+)
+
+
+def reward_file(spec: str, run: LoggedRun, folder: Path) -> tuple[Path, str]:
+    """File and function of the reward: as given, or the first one of the run's settings."""
+    named = run.settings.get("reward") or []
+    spec = spec or next(iter([named] if isinstance(named, str) else named), "")
+    file, _, name = spec.partition("*")[0].rpartition(":")
+    path = next((path for path in (Path(file), folder / Path(file).name) if file and path.is_file()), None)
+    need(path and name, f"got --rescore with the reward {spec!r}; expected its file; try --reward FILE.py:function")
+    names = {node.name for node in ast.parse(path.read_text(encoding="utf-8")).body if hasattr(node, "name")}
+    known = ", ".join(sorted(names)) or "none"
+    need(name in names, f"got --reward {spec}; expected a function of {path}: {known}")
+    return path, name
+
+
+def with_text(row: dict, text: str) -> dict:
+    """A row whose completion is another text."""
+    chat = isinstance(row["prompt"], list)
+    return row | {"text": text, "completion": [{"role": "assistant", "content": text}] if chat else text}
+
+
+def trial_rows(run: LoggedRun, columns: dict[str, dict]) -> list[dict]:
+    """Logged samples of distinct prompts and texts, with their columns, as the trial wants them."""
+    samples = [sample for sample in run.samples if isinstance(sample.get("completion"), (str, list))]
+    rows = {}
+    for text, sample in zip(run.texts, samples, strict=True):
+        logged = {k: v for k, v in sample.items() if k not in NOT_COLUMNS} | (sample.get("columns") or {})
+        row = {"prompt": sample.get("prompt"), "gold": text.gold, "columns": columns.get(text.prompt, {}) | logged}
+        rows.setdefault((text.prompt, text.completion), with_text(row, text.completion))
+    return list(rows.values())[:TRIED]
+
+
+def sandbox_scores(code: str, trials: list[dict]) -> list[list[float | None]]:
+    """The scores that each trial prints, run by scripts/sandbox.py."""
+    need(SANDBOX.is_file(), f"got --rescore without {SANDBOX}, which confines the reward; expected it there")
+    with tempfile.NamedTemporaryFile("w", suffix=".jsonl", encoding="utf-8") as file:
+        tests = [{"input": json.dumps(trial), "output": "?"} for trial in trials]
+        file.write(json.dumps({"completion": code, "tests": tests}) + "\n")
+        file.flush()
+        command = [sys.executable, str(SANDBOX), "--data", file.name, "--timeout_s", "20", "--memory_mb", "2048"]
+        done = subprocess.run(command, capture_output=True, text=True)
+    try:
+        results = json.loads(done.stdout)["results"]
+    except (ValueError, KeyError):
+        raise UserError(f"got --rescore, and the sandbox did not run: {done.stderr.strip()[-300:]}") from None
+    scores = []
+    for result in results:
+        match = re.search(r"=([-\d.e+ naif]*)=", result["detail"])
+        need(match, f"got --rescore, and the reward failed in the sandbox: {result['detail'][-300:]}")
+        scores.append([None if word == "-" else float(word) for word in match[1].split()])
+    return scores
+
+
+def rescore(run: LoggedRun, spec: str, data: str) -> None:
+    """Put what the trials say into `run.trials`, for the causes that they decide.
+
+    Args:
+        spec: FILE.py:function of the reward; "": that of the run's settings.
+        data: file of the training data, for the rows' columns.
+
+    Raises:
+        UserError: no reward, no samples, or the reward fails.
+    """
+    folder = Path(run.path).parent
+    path, name = reward_file(spec, run, folder)
+    rows = trial_rows(run, dict(data_rows(data or str(run.settings.get("data") or ""), folder)))
+    need(rows, "got --rescore and no samples; expected samples.jsonl beside the log, or --samples FILE")
+    code = path.read_text(encoding="utf-8").partition('if __name__ == "__main__"')[0] + TRIAL
+    golds = [row for row in rows if row["gold"] is not None]
+    trials = {how: {"how": how, "rows": rows} for how in ("logged", "twice", "alone")}
+    trials["reversed"] = {"how": "logged", "rows": rows[::-1]}
+    trials["nonsense"] = {"how": "logged", "rows": [with_text(row, NONSENSE) for row in rows]}
+    for i, form in enumerate(MARK_FORMS if golds else ()):
+        trials[f"gold {i}"] = {"how": "logged", "rows": [with_text(row, form.format(row["gold"])) for row in golds]}
+    scores = sandbox_scores(code, [trial | {"function": name} for trial in trials.values()])
+    run.reward_source = run.reward_source or path.read_text(encoding="utf-8")
+    run.trials = conclusions(dict(zip(trials, scores, strict=True)))
+
+
+def conclusions(scores: dict[str, list]) -> dict[str, str]:
+    """{cause: what was seen}."""
+    logged = scores["logged"]
+    if logged != scores["twice"]:
+        return {"noisy_reward": "the same samples scored differently when scored twice"}
+    if logged != scores["alone"]:
+        return {"gold_mismatch": "samples score differently alone and in a batch"}
+    if logged != scores["reversed"][::-1]:
+        return {"gold_mismatch": "samples score differently in another order of the batch"}
+    forms = [values for how, values in scores.items() if how.startswith("gold")]
+    paid = [[x for x in values if x is not None] for values in zip(*forms, strict=True)]
+    gold = [max(values) for values in paid if values]  # in the form that pays most
+    nonsense = [x for x in scores["nonsense"] if x is not None]
+    everything = {*gold, *nonsense, *(x for x in logged if x is not None)}
+    if not gold or not nonsense:
+        return {}
+    if len(everything) == 1:
+        return {"constant_reward": f"gold answers, nonsense and logged samples all score {gold[0]:.4g}"}
+    if max(gold) < min(nonsense):
+        return {"inverted_reward": f"gold answers score at most {max(gold):.4g}, nonsense {min(nonsense):.4g}"}
+    if abs(sum(gold) / len(gold) - sum(nonsense) / len(nonsense)) < 1e-9:
+        return {"reward_ignores_answer": f"gold answers and nonsense both score {gold[0]:.4g} in the mean"}
+    return {}
+
+
 # --------------------------------------------------------------------------- cause (src/parts/reading/causes/cause.py)
 
 CERTAIN, LIKELY = 0.9, 0.6  # strengths of evidence; below LIKELY a cause is named only beside another
 # signs of a run that learns nothing, and of one that loses what it had
 STILL = "flat_score constant_scores equal_groups zero_gradient held_out_flat critic_explains_little"
-LOST = (
-    "score_fell clipped kl_high entropy_fell entropy_rose length_fell length_rose truncated repetition gradient_spike"
-)
+LOST = "score_fell clipped kl_high entropy_fell entropy_rose length_fell length_rose truncated repetition"
 TRY_REWARD = "python scripts/reward_preflight.py --reward FILE.py:{reward} --data DATA"
 TRY_MODEL = f"{TRY_REWARD} --model MODEL"
 
@@ -1992,6 +2142,12 @@ class Cause:
     decide_with: str = ""
     breaks: bool = False  # a run with it is broken, not only without a gain
 
+    def evidence(self, run: LoggedRun) -> Evidence | None:
+        """What --rescore saw of it, or else what its test sees."""
+        if self.name in run.trials:
+            return Evidence(CERTAIN + 0.09, [Fact(run.trials[self.name], "rescore")], since=1 if self.breaks else None)
+        return self.test(run)
+
 
 def cause(says: str, **more) -> Callable:
     """Make a Cause of a function that looks for its evidence; the function's name is the cause's."""
@@ -2021,7 +2177,7 @@ MOVES = (
 
 def moves(run: LoggedRun) -> Iterator[tuple[str, Fact]]:
     """Length or entropy that moves far."""
-    sharp = is_solved(run) or rises_late(run) or "kl/teacher" in run.columns
+    sharp = is_solved(run) or "kl/teacher" in run.columns
     for name, series, share, least in MOVES:
         values, way = run.values(series), 1 if share > 1 else -1
         if trend(values) != way or gained(run) or (name == "entropy_fell" and sharp):
@@ -2038,7 +2194,7 @@ def levels(run: LoggedRun) -> Iterator[tuple[str, Fact]]:
         yield "equal_groups", fact(run, "zero_std", f"{late['zero_std']:.0%} of the groups score all alike")
     if late["truncated"] >= 0.2:
         yield "truncated", fact(run, "truncated", f"{late['truncated']:.0%} of the completions are cut")
-    if late["kl"] > 0.3 and not (gained(run) and rises_late(run)):
+    if late["kl"] > 0.3 and not gained(run):
         yield "kl_high", fact(run, "kl", f"{run.name('kl')} is {late['kl']:.3g} nats a token")
     if late["clip_frac"] > 0.3:
         yield "clipped", fact(run, "clip_frac", f"{late['clip_frac']:.0%} of the tokens are clipped")
@@ -2071,20 +2227,7 @@ def signs(run: LoggedRun) -> dict[str, Fact]:
     last = [t for t in run.texts if t.kind == "train" and t.step == max(t.step for t in run.texts)]
     if last and statistics.median(repeats(t.completion) for t in last) > 0.5:
         seen["repetition"] = Fact("half of the last completions repeat themselves", "samples", last[0].step)
-    spike = largest_spike(run)
-    if spike:
-        seen["gradient_spike"] = fact(run, "grad_norm", f"a gradient of {spike[1]:.3g} at step {spike[0]}", spike[0])
     return seen
-
-
-def largest_spike(run: LoggedRun) -> tuple[int, float] | None:
-    """(step, norm) of the largest gradient that is above 1 and ten times the median of the 20 steps before it."""
-    norms, spikes = run.points("grad_norm"), []
-    for i in range(5, len(norms)):
-        before = statistics.median(value for _, value in norms[max(0, i - 20) : i])
-        if norms[i][1] > 1 and norms[i][1] > 10 * before > 0.01:
-            spikes.append(norms[i])
-    return max(spikes, key=lambda spike: spike[1]) if len(spikes) >= max(1, 0.02 * len(norms)) else None
 
 
 # ------------------------------------------------------------------- machinery (src/parts/reading/causes/machinery.py)
@@ -2959,7 +3102,7 @@ def nothing_moves(run: LoggedRun) -> Evidence | None:
 
 @cause(
     "the KL term holds the policy where it began: moving costs more than the reward pays",
-    explains="flat_score held_out_flat critic_explains_little entropy_rose gradient_spike score_fell clipped "
+    explains="flat_score held_out_flat critic_explains_little entropy_rose score_fell clipped "
     "nothing_moves critic_useless updates_too_large too_sparse",
     change="lower {kl} to 0.01 or 0",
     source="the optimum under a KL of weight b is the start's policy times exp(reward / b); limit 0.3: our heuristic",
@@ -3269,12 +3412,13 @@ OUTCOME_CAUSES = (part_bought, part_dies, memorised_prompts, other_eval_task)
 # ----------------------------------------------------------------------- ranking (src/parts/reading/causes/ranking.py)
 
 CAUSES = (*MACHINERY_CAUSES, *GROUP_CAUSES, *REWARD_CAUSES, *UPDATE_CAUSES, *OUTCOME_CAUSES)
+SAMPLES = "samples.jsonl, log_completions=True, trainer.rollout_data_dir"
 LEARNED, NOT_LEARNED, BROKEN, TOO_SHORT = "learned", "did not learn", "broken", "too short"
 
 
 def ranked_causes(run: LoggedRun, seen: dict[str, Fact]) -> list[tuple[Cause, Evidence]]:
     """At most two causes: those that no other one explains, the surest first, then those that explain most."""
-    found = [(cause, evidence) for cause in CAUSES if (evidence := cause.test(run))]
+    found = [(cause, evidence) for cause in CAUSES if (evidence := cause.evidence(run))]
     found = [(cause, evidence) for cause, evidence in found if evidence.strength >= LIKELY - 0.2]
 
     def weight(pair: tuple[Cause, Evidence]) -> tuple:
@@ -3331,12 +3475,8 @@ def what_was_read(run: LoggedRun) -> tuple[list[str], list[str]]:
         (bool(run.steps()), f"{run.format}, {len(run.steps())} steps", ""),
         (bool(run.series.get("score")), "", "the score under a known name: --columns reward=NAME"),
         (settings, f"settings ({run.settings_file or 'beside the log'})", "settings: --settings FILE"),
-        (
-            bool(run.texts),
-            f"{len(run.texts)} samples",
-            "samples with scores (samples.jsonl, log_completions=True, trainer.rollout_data_dir)",
-        ),
-        (scored or not run.texts, "", "scores beside the samples"),
+        (bool(run.texts), f"{len(run.texts)} samples", f"samples with scores ({SAMPLES})"),
+        (scored or not run.texts, "", "scores of the samples, logged beside them"),
         (gold or not run.texts, "gold answers" * gold, "gold answers of the samples: --data FILE"),
         (bool(run.reward_source), "the reward's source", "the reward's source: --reward FILE.py:function"),
         (held_out, "a held-out figure", "two held-out evaluations"),
@@ -3389,7 +3529,6 @@ SHOWN_TEXT = 160  # characters of a sample that is shown
 REMOVED = {
     "plot": "scripts/report.py, which draws all curves with the evidence marked",
     "overwrite": "scripts/report.py",
-    "rescore": "scripts/reward_preflight.py, which scores gold, nonsense and --samples, twice, alone and reversed",
 }
 
 
@@ -3408,9 +3547,11 @@ def command_line() -> argparse.ArgumentParser:
         ("settings", "settings that lie elsewhere: YAML, JSON, a shell or a Python script, which is not run"),
         ("samples", "samples that lie elsewhere: JSONL, CSV or parquet with prompt, completion, score"),
         ("data", "training data, for gold answers by prompt: JSONL, JSON, CSV or parquet"),
-        ("reward", "FILE.py:function of the reward, which is read and not run"),
+        ("reward", "FILE.py:function of the reward, to read, and for --rescore to run"),
     ):
         parser.add_argument(f"--{name}", default="", metavar="FILE", help=f"{text} (default: beside the log)")
+    text = "run the reward in the sandbox on logged samples, gold and nonsense (default: run no code)"
+    parser.add_argument("--rescore", action="store_true", help=text)
     return parser
 
 
@@ -3466,6 +3607,8 @@ def main(argv: list[str] | None = None) -> int:
     for source in args.runs:
         try:
             run = load_run(source, columns, args.settings, args.samples, args.data, args.reward, args.group_size)
+            if args.rescore:
+                rescore(run, args.reward, args.data)
             reports.append(diagnose(run))
             if not args.json:
                 tell("\n" * (len(reports) > 1), end="")

@@ -39,60 +39,56 @@ Exit codes: 0 done, 2 bad input, 3 a grader or an environment failed.
 """
 
 # Contents
-#       148-237  messages            Errors that a user can mend, each with its exit code, and what is said on stderr
-#       240-245  bundle              Where this bundle and its embedded model, data and rewards lie
-#       248-402  dialect             One setting under several names: ours, those of the pages, and TRL's. A program …
-#       405-561  settings            Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       564-865  processes           The processes of a run: device, CPU threads, sums, rows dealt out and gathered, …
-#       868-932  exit codes          How a program ends: errors that a user can mend become a message and an exit code
-#      935-1069  data files          Data files as text: unpacked, decoded, and refused by name where they hold no …
-#     1072-1176  tables              Rows of CSV and TSV files: the separator, the header, and the cells below it
-#     1179-1304  nested rows         Rows inside other JSON: an object that holds a list of them, columns instead of …
-#     1307-1538  rows                Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1541-1738  question parts      Columns that look like a part of the question: texts to read before it, options, …
-#     1741-1878  chat                Chat templates: their settings, what they write for messages, and strings that …
-#     1881-1895  held out            Held-out prompts that also train: prompts compared by what they ask, counted, …
-#     1898-1911  prompts             Prompts as token ids, for training and held out
-#     1914-1925  pass rates          Pass rates of prompts: pass@k, the groups that teach, and what fits them: RL, a …
-#     1928-1974  text servers        Texts from OpenAI-compatible servers: one completion a request, a busy server is …
-#     1977-2188  user code           What a reward is given: texts, copies of the columns, and a state of the process …
-#     2191-2453  reward forms        The forms that a reward function may have, loading one, and its arguments
-#     2456-2733  rewards             The reward of a run: a weighted sum of functions; calling them, async ones in …
-#     2736-2890  environments        Environments: classes whose methods are a model's tools, or that talk with it; …
-#     2893-3119  tool calls          Tool calls in what a model wrote: by the tokenizer's response template, or by …
-#     3122-3262  tool runs           Running calls of many conversations side by side: a time limit for each, and …
-#     3265-3327  control tokens      Rendering messages so that nothing in them is read as a control token, where …
-#     3330-3585  turn bridge         The tokens between turns, from the chat template alone: what was sampled is …
-#     3588-3742  conversations       The record of a conversation with an environment, and what the environment says …
-#     3745-3903  play                Playing conversations of a policy with environments: all that are open are …
-#     3906-4088  play setup          What conversations are played with, and scored by: shared by all programs that …
-#     4091-4401  models              Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     4404-4414  batches             Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
-#     4417-4756  key cache           Keys and values of texts while they are sampled: room to grow, prompts held …
-#     4759-4928  forward             One forward pass: attention that reads a prompt once, backbone, logits, …
-#     4931-4974  folding             LoRA folded into the weights while completions are sampled: a third of the …
-#     4977-5177  cache probe         What the cache and the attention of a model can do, measured before anything is …
-#     5180-5403  sampling            Sampling with the policy itself: a KV cache, rows that leave the batch when they …
-#     5406-5470  sampling vllm       Sampling with vLLM on the same GPU, and copying the weights into it
-#     5473-5491  rollouts            Sampling and scoring the rows of a batch over all processes, slow rewards while …
-#     5494-5645  memory              The memory that a run will need, from the shape of its networks
-#     5648-5681  plan                What --dry_run prints: the batch, the memory beside what the machine has, the …
-#     5684-5711  fit                 Batch sizes that fit the memory: chosen, said in one line, and what cannot fit …
-#     5714-5750  output folder       The output folder: whose run it holds, folders that appear whole or not at all, …
-#     5753-5903  paired tests        Intervals, paired tests, pass@k
-#     5906-5948  evaluation results  results.json of evaluation.py: reading it, and two of them compared row by row
-#     5951-6111  settings            Settings
-#     6114-6271  rows                Rows: reading and checking them, those that the model was trained on, and the …
-#     6274-6568  tasks               What a task is; generation, mathematics, code
-#     6571-6693  scored tasks        Tasks of log-probs: perplexity, multiple choice
-#     6696-6821  requests            What is asked of a model: worked examples, templates, token ids
-#     6824-6904  cache               Completions that were computed before
-#     6907-6991  own tasks           Tasks of the user: reward functions, own prompts and scores
-#     6994-7115  environment task    Conversations of the model with an environment
-#     7118-7185  prefix engine       The sampler with top-p, stop strings, and the beginning that all prompts share …
-#     7188-7412  local model         A model of transformers: batched sampling and scoring
-#     7415-7534  models              Models in vLLM, on servers, and none; opening those that were named
-#     7537-7714  run                 Running the tasks, and the command line
+#       144-233  messages            Errors that a user can mend, each with its exit code, and what is said on stderr
+#       236-241  bundle              Where this bundle and its embedded model, data and rewards lie
+#       244-398  dialect             One setting under several names: ours, those of the pages, and TRL's. A program …
+#       401-557  settings            Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       560-861  processes           The processes of a run: device, CPU threads, sums, rows dealt out and gathered, …
+#       864-928  exit codes          How a program ends: errors that a user can mend become a message and an exit code
+#      931-1168  data files          Data files as text: unpacked, decoded, refused where they hold no data at all; …
+#     1171-1296  nested rows         Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1299-1530  rows                Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1533-1730  question parts      Columns that look like a part of the question: texts to read before it, options, …
+#     1733-1870  chat                Chat templates: their settings, what they write for messages, and strings that …
+#     1873-1887  held out            Held-out prompts that also train: prompts compared by what they ask, counted, …
+#     1890-1903  prompts             Prompts as token ids, for training and held out
+#     1906-1917  pass rates          Pass rates of prompts: pass@k, the groups that teach, and what fits them: RL, a …
+#     1920-1966  text servers        Texts from OpenAI-compatible servers: one completion a request, a busy server is …
+#     1969-2180  user code           What a reward is given: texts, copies of the columns, and a state of the process …
+#     2183-2436  reward forms        The forms that a reward function may have, loading one, and its arguments
+#     2439-2716  rewards             The reward of a run: a weighted sum of functions; calling them, async ones in …
+#     2719-2873  environments        Environments: classes whose methods are a model's tools, or that talk with it; …
+#     2876-3102  tool calls          Tool calls in what a model wrote: by the tokenizer's response template, or by …
+#     3105-3245  tool runs           Running calls of many conversations side by side: a time limit for each, and …
+#     3248-3310  control tokens      Rendering messages so that nothing in them is read as a control token, where …
+#     3313-3568  turn bridge         The tokens between turns, from the chat template alone: what was sampled is …
+#     3571-3725  conversations       The record of a conversation with an environment, and what the environment says …
+#     3728-3886  play                Playing conversations of a policy with environments: all that are open are …
+#     3889-4071  play setup          What conversations are played with, and scored by: shared by all programs that …
+#     4074-4384  models              Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     4387-4397  batches             Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
+#     4400-4739  key cache           Keys and values of texts while they are sampled: room to grow, prompts held …
+#     4742-4911  forward             One forward pass: attention that reads a prompt once, backbone, logits, …
+#     4914-4957  folding             LoRA folded into the weights while completions are sampled: a third of the …
+#     4960-5160  cache probe         What the cache and the attention of a model can do, measured before anything is …
+#     5163-5386  sampling            Sampling with the policy itself: a KV cache, rows that leave the batch when they …
+#     5389-5453  sampling vllm       Sampling with vLLM on the same GPU, and copying the weights into it
+#     5456-5474  rollouts            Sampling and scoring the rows of a batch over all processes, slow rewards while …
+#     5477-5628  memory              The memory that a run will need, from the shape of its networks
+#     5631-5664  plan                What --dry_run prints: the batch, the memory beside what the machine has, the …
+#     5667-5695  fit                 Batch sizes that fit the memory: chosen, said in one line, and what cannot fit …
+#     5698-5734  output folder       The output folder: whose run it holds, folders that appear whole or not at all, …
+#     5737-5887  paired tests        Intervals, paired tests, pass@k
+#     5890-5932  evaluation results  results.json of evaluation.py: reading it, and two of them compared row by row
+#     5935-6095  settings            Settings
+#     6098-6255  rows                Rows: reading and checking them, those that the model was trained on, and the …
+#     6258-6552  tasks               What a task is; generation, mathematics, code
+#     6555-6677  scored tasks        Tasks of log-probs: perplexity, multiple choice
+#     6680-6885  requests            What is asked of a model: worked examples, templates, token ids; and what was …
+#     6888-7093  own tasks           Tasks of the user: reward functions, own prompts and scores, conversations with …
+#     7096-7383  local model         A model of transformers: batched sampling and scoring; the beginning that all …
+#     7386-7505  models              Models in vLLM, on servers, and none; opening those that were named
+#     7508-7685  run                 Running the tasks, and the command line
 
 import argparse
 import ast
@@ -957,6 +953,10 @@ ASKS = {
 WEAK = {"text", "input", "description"}
 OTHER_ENCODING = "data_loader.py --encoding NAME, such as cp1252 or gb18030, if the whole file is in it"
 OTHER_BYTES = re.compile("[\udc80-\udcff]")  # as surrogateescape reads bytes that the encoding does not have
+SEPARATORS = (",", ";", "\t", "|")
+LONGEST_CELL = 256 << 20  # characters of a cell
+# names of columns, which no row of data holds
+HEADER_NAMES = {*ASKS, *WEAK, "answer", "response", "output", "solution", "rejected", "choices", "id"}
 
 
 class Unpacked(io.RawIOBase):
@@ -1069,14 +1069,6 @@ def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
     need(kind is None, f"{name}: got {kind}; expected rows of data as {form or 'text'}; try {advice}")
 
 
-# ----------------------------------------------------------------------------------- tables (src/parts/data/tables.py)
-
-SEPARATORS = (",", ";", "\t", "|")
-LONGEST_CELL = 256 << 20  # characters of a cell
-# names of columns, which no row of data holds
-HEADER_NAMES = {*ASKS, *WEAK, "answer", "response", "output", "solution", "rejected", "choices", "id"}
-
-
 def table_rows(text: str, name: str, delimiter: str, chosen: str | None = None) -> Iterator[tuple[int, dict | RowFlaw]]:
     """(line, row) below the header of a CSV text; every cell is text. A row that does not fit comes as its flaw.
 
@@ -1181,9 +1173,9 @@ def separator_of(text: str, delimiter: str, name: str) -> str:
 ANSWERED = {"answer", "solution", "completion", "response", "output", "chosen"}
 LISTS = {
     *("data", "rows", "examples", "samples", "items", "records", "instances", "entries", "tasks", "problems"),
-    *("prompts", "dataset", "train", "test", "validation", "valid", "dev", "eval"),
+    *("prompts", "dataset", "train", "test", "validation", "valid", "dev", "eval", "questions", "paragraphs", "qas"),
 }
-CONTEXT = {"context", "passage", "article", "story", "paragraphs", "document", "table", "background", "body"}
+CONTEXT = {"text", "context", "passage", "article", "story", "paragraphs", "document", "table", "background", "body"}
 CHAT = re.compile(r"""\s*(?:\[\s*)?\{\s*(["'])(role|from|content|value)\1\s*:""")
 # what begins a turn in dialogues that are one text: HH-RLHF, Guanaco and Alpaca, ChatML, Llama 3 and 2, Glaive
 SPEAKER = re.compile(
@@ -1239,8 +1231,8 @@ def is_list_of_rows(item) -> bool:
 
 
 def is_row(item: dict) -> bool:
-    """Whether an object has a field that asks."""
-    return bool(item.keys() & ASKS)
+    """Whether an object has a field that asks, or that holds questions."""
+    return bool(item.keys() & {*ASKS, "questions", "paragraphs", "qas"})
 
 
 def rows_of_columns(value: dict, name: str, known) -> list[dict] | None:
@@ -2274,20 +2266,11 @@ def forget_shadows(folder: Path, names: set[str]) -> None:
 
 
 def importable_name(file: Path) -> str:
-    """A name under which other processes import a file with its folder, or the one above that, on their path.
-
-    One of its own, which they cannot import, where both names are taken.
-    """
-    stem, folder = file.stem, file.parent
-    for name, place in ((stem, folder), (f"{folder.name}.{stem}", folder.parent)):
-        top, dotted = name.partition(".")[0], name.count(".")
-        here = getattr(sys.modules.get(name), "__file__", None)
-        if here and Path(here).resolve() == file:
-            return name
-        free = name not in sys.modules and not is_installed(top, place)
-        if free and "." not in stem and (not dotted or folder.name.isidentifier()):
-            return name
-    return f"{stem}_{abs(hash(str(file)))}"
+    """The stem of a file, under which other processes import it; a name of its own where another module has that."""
+    there = getattr(sys.modules.get(file.stem), "__file__", None)
+    own = there and Path(there).resolve() == file
+    free = file.stem not in sys.modules and not is_installed(file.stem, file.parent) and "." not in file.stem
+    return file.stem if own or free else f"{file.stem}_{abs(hash(str(file)))}"
 
 
 def import_file(what: str, spec: str, file: str):
@@ -2303,7 +2286,7 @@ def import_file(what: str, spec: str, file: str):
             return sys.modules[name]
         make_way(path.parent)
         before, sys.argv = (sys.argv, sys.path[:]), [str(path)]
-        sys.path[:0] = [str(path.parent), *([str(path.parents[1])] * name.count("."))]  # it may import its neighbours
+        sys.path.insert(0, str(path.parent))  # it may import its neighbours
         module_spec = importlib.util.spec_from_file_location(name, path)
         sys.modules[name] = module = importlib.util.module_from_spec(module_spec)
         try:
@@ -5702,7 +5685,8 @@ def memory_for_each(device: str, aside: float = 0.0) -> dict[str, float]:
     of_all = gather_rows([machine])
     if not all(of_all):
         return {}
-    free = min(one["free"] - aside * one["total"] for one in of_all)
+    fixed = os.environ.get("VLLM_CPU_KVCACHE_SPACE") if device == "cpu" and aside else None  # GiB, in place of a share
+    free = min(one["free"] - (sharing * int(fixed) * 2**30 if fixed else aside * one["total"]) for one in of_all)
     return {"free": max(0.0, free) / sharing, "total": min(one["total"] for one in of_all)}
 
 
@@ -6821,9 +6805,6 @@ def completions_of(config: Config, task: Task, model, prompt, chat: bool) -> lis
     return [Request(ids[-room:] if long else ids, sample=i, cut=long, **shared) for i in range(config.n)]
 
 
-# ---------------------------------------------------------------------------- cache (src/programs/evaluation/cache.py)
-
-
 class ResultCache:
     """Results by request in a JSONL file per model and settings; a killed run finds there what it had."""
 
@@ -6991,9 +6972,6 @@ class Custom(Task):
         return {"extracted": None, "reason": "", **extra, "metrics": metrics}
 
 
-# ------------------------------------------------------ environment task (src/programs/evaluation/environment_task.py)
-
-
 class EnvironmentTask(Task):
     """Conversations with --environment: what its tools and replies say, what it pays."""
 
@@ -7115,8 +7093,11 @@ def conversation_record(model, conversation: Conversation, scores: dict, weights
     }
 
 
-# ------------------------------------------------------------ prefix engine (src/programs/evaluation/prefix_engine.py)
+# ---------------------------------------------------------------- local model (src/programs/evaluation/local_model.py)
 
+NOT_FINITE = "try --precision fp32, or another checkpoint"
+LOGITS_AT_ONCE = 2**26
+PROMPT = 256  # tokens of a prompt, as batches are reckoned
 PREFIX_MIN = 16  # tokens that all prompts must share for their states to be kept
 STOP_EVERY = 8  # steps between looks for stop strings; what was sampled past one is cut off
 
@@ -7126,14 +7107,6 @@ def common_prefix(sequences: list[list[int]]) -> list[int]:
     low, high = min(sequences), max(sequences)  # in the order of dictionaries, all others lie between these
     shared = [a for a, _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(low, high, strict=False))]
     return shared[: min(map(len, sequences)) - 1]
-
-
-def nucleus(log_probs, top_p: float):
-    """log_probs [B, V] without the tokens outside the smallest set with probability top_p."""
-    ordered, index = log_probs.sort(dim=-1, descending=True)
-    mass = ordered.to(widest_float(log_probs.device)).exp()
-    outside = mass.cumsum(-1) - mass >= top_p  # the mass before each token
-    return log_probs.masked_fill(outside.scatter(-1, index, outside), -math.inf)
 
 
 class PrefixEngine(HFEngine):
@@ -7169,8 +7142,13 @@ class PrefixEngine(HFEngine):
         return super().read_on(*(self.behind_prefix(new) if cache is None else (new, mask, cache)))
 
     def draw(self, log_probs, uniform):
-        kept = nucleus(log_probs, self.config.top_p) if uniform is not None and self.config.top_p < 1 else log_probs
-        return super().draw(kept, uniform)
+        top_p = self.config.top_p
+        if uniform is not None and top_p < 1:  # the smallest set of tokens with this probability
+            ordered, index = log_probs.sort(dim=-1, descending=True)
+            mass = ordered.to(widest_float(log_probs.device)).exp()
+            outside = mass.cumsum(-1) - mass >= top_p  # the mass before each token
+            log_probs = log_probs.masked_fill(outside.scatter(-1, index, outside), -math.inf)
+        return super().draw(log_probs, uniform)
 
     def ends(self, tokens, rows, t):
         import torch
@@ -7183,13 +7161,6 @@ class PrefixEngine(HFEngine):
         texts = self.models.tokenizer.batch_decode(tails, skip_special_tokens=False)
         stopped = [any(stop in text for stop in self.stops) for text in texts]
         return ended | torch.tensor(stopped, device=ended.device)
-
-
-# ---------------------------------------------------------------- local model (src/programs/evaluation/local_model.py)
-
-NOT_FINITE = "try --precision fp32, or another checkpoint"
-LOGITS_AT_ONCE = 2**26
-PROMPT = 256  # tokens of a prompt, as batches are reckoned
 
 
 def fingerprint(source: str, full: int = 2**32) -> str:

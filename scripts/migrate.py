@@ -3,7 +3,7 @@
 # A copy is yours to edit: this file needs no other of this bundle's scripts.
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["pyyaml", "transformers>=5.23,<6", "datasets", "trl==1.16.0"]  # all but pyyaml for --check
+# dependencies = ["pyyaml", "transformers>=5.23,<6", "datasets", "pyarrow", "trl==1.16.0"]  # all but pyyaml for --check
 # ///
 """Make an old TRL script or verl job run on today's packages, as the same run.
 
@@ -23,26 +23,25 @@ Exit codes: 0 the same run; 2 bad input; 3 something has no equal today.
 """
 
 # Contents
-#        77-116  messages       Errors that a user can mend, each with its exit code, and what is said on stderr
-#       119-123  bundle         Where this bundle and its embedded model, data and rewards lie
-#       126-391  user scripts   A user's Python script or notebook: read from its source, or run in a process of its own
-#       394-528  data files     Data files as text: unpacked, decoded, and refused by name where they hold no data at …
-#       531-635  tables         Rows of CSV and TSV files: the separator, the header, and the cells below it
-#       638-745  nested rows    Rows inside other JSON: an object that holds a list of them, columns instead of rows, …
-#       748-960  rows           Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#      963-1040  verl keys      Keys of verl's configuration: all of today's, and what older guides have
-#     1043-1893  tables         What changed between the versions of TRL and verl: tables read from their packages, …
-#     1896-2230  edits          Edits of a text at its places, each with the line of the table that says why
-#     2233-2316  trl run        A TRL run as one version reads a script: what it gives, and that version's defaults …
-#     2319-2546  trl settings   What becomes of the settings of a TRL run, by the tables, by hand, and by classes …
-#     2549-2630  trainer parts  What a trainer is given: models as transformers loads them today, rewards that take …
-#     2633-2931  trl script     A script that trains with TRL: its trainers, their configs and their imports
-#     2934-3010  versions       Which version of a package a file was written for: a pin, or the names that it uses
-#     3013-3209  job files      Jobs as files: the words KEY=VALUE of a shell script, or the keys of a YAML file, …
-#     3212-3252  trl yaml       YAML files of TRL's command line, of open-r1 and of scripts that read their config …
-#     3255-3441  verl run       A verl job of an old version as a job of the newest: keys, values, and defaults that …
-#     3444-3592  trial          --check: one step of the new script on a two-layer cut of its model with four rows, …
-#     3595-3794  command        The command line: what is read, what is written, what is said
+#        76-115  messages       Errors that a user can mend, each with its exit code, and what is said on stderr
+#       118-122  bundle         Where this bundle and its embedded model, data and rewards lie
+#       125-390  user scripts   A user's Python script or notebook: read from its source, or run in a process of its own
+#       393-630  data files     Data files as text: unpacked, decoded, refused where they hold no data at all; and …
+#       633-740  nested rows    Rows inside other JSON: an object that holds a list of them, columns instead of rows, …
+#       743-955  rows           Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#      958-1035  verl keys      Keys of verl's configuration: all of today's, and what older guides have
+#     1038-1888  tables         What changed between the versions of TRL and verl: tables read from their packages, …
+#     1891-2225  edits          Edits of a text at its places, each with the line of the table that says why
+#     2228-2311  trl run        A TRL run as one version reads a script: what it gives, and that version's defaults …
+#     2314-2541  trl settings   What becomes of the settings of a TRL run, by the tables, by hand, and by classes …
+#     2544-2630  trainer parts  What a trainer is given: models as transformers loads them today, rewards that take …
+#     2633-2939  trl script     A script that trains with TRL: its trainers, their configs and their imports
+#     2942-3017  versions       Which version of a package a file was written for: a pin, or the names that it uses
+#     3020-3216  job files      Jobs as files: the words KEY=VALUE of a shell script, or the keys of a YAML file, …
+#     3219-3259  trl yaml       YAML files of TRL's command line, of open-r1 and of scripts that read their config …
+#     3262-3447  verl run       A verl job of an old version as a job of the newest: keys, values, and defaults that …
+#     3450-3598  trial          --check: one step of the new script on a two-layer cut of its model with four rows, …
+#     3601-3800  command        The command line: what is read, what is written, what is said
 
 import argparse
 import ast
@@ -416,6 +415,10 @@ ASKS = {
 WEAK = {"text", "input", "description"}
 OTHER_ENCODING = "data_loader.py --encoding NAME, such as cp1252 or gb18030, if the whole file is in it"
 OTHER_BYTES = re.compile("[\udc80-\udcff]")  # as surrogateescape reads bytes that the encoding does not have
+SEPARATORS = (",", ";", "\t", "|")
+LONGEST_CELL = 256 << 20  # characters of a cell
+# names of columns, which no row of data holds
+HEADER_NAMES = {*ASKS, *WEAK, "answer", "response", "output", "solution", "rejected", "choices", "id"}
 
 
 class Unpacked(io.RawIOBase):
@@ -528,14 +531,6 @@ def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
     need(kind is None, f"{name}: got {kind}; expected rows of data as {form or 'text'}; try {advice}")
 
 
-# ----------------------------------------------------------------------------------- tables (src/parts/data/tables.py)
-
-SEPARATORS = (",", ";", "\t", "|")
-LONGEST_CELL = 256 << 20  # characters of a cell
-# names of columns, which no row of data holds
-HEADER_NAMES = {*ASKS, *WEAK, "answer", "response", "output", "solution", "rejected", "choices", "id"}
-
-
 def table_rows(text: str, name: str, delimiter: str, chosen: str | None = None) -> Iterator[tuple[int, dict | RowFlaw]]:
     """(line, row) below the header of a CSV text; every cell is text. A row that does not fit comes as its flaw.
 
@@ -640,9 +635,9 @@ def separator_of(text: str, delimiter: str, name: str) -> str:
 ANSWERED = {"answer", "solution", "completion", "response", "output", "chosen"}
 LISTS = {
     *("data", "rows", "examples", "samples", "items", "records", "instances", "entries", "tasks", "problems"),
-    *("prompts", "dataset", "train", "test", "validation", "valid", "dev", "eval"),
+    *("prompts", "dataset", "train", "test", "validation", "valid", "dev", "eval", "questions", "paragraphs", "qas"),
 }
-CONTEXT = {"context", "passage", "article", "story", "paragraphs", "document", "table", "background", "body"}
+CONTEXT = {"text", "context", "passage", "article", "story", "paragraphs", "document", "table", "background", "body"}
 CHAT = re.compile(r"""\s*(?:\[\s*)?\{\s*(["'])(role|from|content|value)\1\s*:""")
 CHAT_COLUMNS = (*sorted(ASKS), "rejected", "response", "output", "text", "input", "history")
 
@@ -691,8 +686,8 @@ def is_list_of_rows(item) -> bool:
 
 
 def is_row(item: dict) -> bool:
-    """Whether an object has a field that asks."""
-    return bool(item.keys() & ASKS)
+    """Whether an object has a field that asks, or that holds questions."""
+    return bool(item.keys() & {*ASKS, "questions", "paragraphs", "qas"})
 
 
 def rows_of_columns(value: dict, name: str, known) -> list[dict] | None:
@@ -2553,6 +2548,8 @@ RENAMED = {
     "torch_dtype": ("dtype", "{}"),
     "use_auth_token": ("token", "{}"),
     "use_flash_attention_2": ("attn_implementation", '"flash_attention_2" if {} else "sdpa"'),
+    "load_in_4bit": ("quantization_config", "BitsAndBytesConfig(load_in_4bit={})"),
+    "load_in_8bit": ("quantization_config", "BitsAndBytesConfig(load_in_8bit={})"),
 }
 QUANTISED = ("load_in_4bit", "load_in_8bit")
 WITHOUT_UNSLOTH = (
@@ -2569,21 +2566,21 @@ def is_model(source: PythonSource, call: ast.Call) -> bool:
 
 
 def renamed(source: PythonSource, arguments: dict, report: Report) -> dict[str, Change]:
-    """What becomes of old arguments."""
+    """What becomes of old arguments; two that come to one are named."""
     plan = {}
     for old in [old for old in RENAMED if old in arguments]:
         new, form = RENAMED[old]
-        text = None if new in arguments else form.format(source.code(arguments[old].value))
+        if new in {*arguments, *(change.name for change in plan.values())}:
+            report.refuse(source.place(arguments[old].start), old, "no longer an argument", f"all of it in {new}=…")
+            continue
+        text = form.format(source.code(arguments[old].value))
         plan[old] = Change(new, text, "transformers 5.0", f"the new name of {old}", "ignored, or a TypeError")
-    for name in [name for name in QUANTISED if name in arguments]:
-        nearest = f"quantization_config=BitsAndBytesConfig({name}=True)"
-        report.refuse(source.place(arguments[name].start), name, "no longer an argument", nearest)
     return plan
 
 
-def mend_loading(source: PythonSource, version: str, report: Report) -> None:
-    """Edit calls of from_pretrained, and dictionaries of its arguments."""
-    is_old = numbers(transformers_of(version)) < (5, 0)
+def mend_loading(source: PythonSource, version: str, report: Report) -> bool:
+    """Edit calls of from_pretrained, and dictionaries of its arguments; whether BitsAndBytesConfig is used now."""
+    is_old, is_used = numbers(transformers_of(version)) < (5, 0), False
     for call in filter(lambda call: is_model(source, call), source.calls.get("from_pretrained", [])):
         arguments, unseen = source.arguments(call)
         plan = renamed(source, arguments, report)
@@ -2591,13 +2588,16 @@ def mend_loading(source: PythonSource, version: str, report: Report) -> None:
             is_quantised = {*QUANTISED, "quantization_config"} & {*arguments}
             plan["dtype"] = by_hand("dtype", '"float16"' if is_quantised else '"float32"', "precision")
         edit_call(source, call, plan, report)
+        is_used = is_used or bool({*QUANTISED} & {*plan})
     keywords = [keyword for calls in source.calls.values() for call in calls for keyword in call.keywords]
     given = [keyword.value for keyword in keywords if str(keyword.arg).endswith("model_init_kwargs")]
     statements = [node for node in source.nodes if isinstance(node, ast.Assign)]
     given += [n.value for n in statements if getattr(n.targets[0], "attr", "").endswith("model_init_kwargs")]
     for node in given:
         items, _ = source.items(node)
-        edit_arguments(source, items, renamed(source, items, report), report)
+        plan = renamed(source, items, report)
+        edit_arguments(source, items, {name: plan[name] for name in plan if name not in QUANTISED}, report)
+    return is_used
 
 
 def name_unsloth(source: PythonSource, report: Report) -> None:
@@ -2641,6 +2641,10 @@ GONE_NAMES = {
     "setup_chat_format": "clone_chat_template, or chat_template_path in SFTConfig",
     "AutoModelForCausalLMWithValueHead": "scripts/ppo_train.py, which has its own value head",
     "ConstantLengthDataset": "packing=True with packing_strategy='wrapped'",
+    "DPODataCollatorWithPadding": "leaving data_collator out",
+    "RewardDataCollatorWithPadding": "leaving data_collator out",
+    "BestOfNSampler": "generate with num_return_sequences",
+    "LengthSampler": "random.randint",
     "SFTScriptArguments": "ScriptArguments",
     "DPOScriptArguments": "ScriptArguments",
     "get_kbit_device_map": "accelerate's PartialState().local_process_index",
@@ -2700,7 +2704,8 @@ class TrlMigration:
             for call in source.calls.get(config, []):
                 if id(call) not in self.done and not config.startswith("PPO"):
                     self.lone_config(TrlRun(source, config, self.version, call))
-        mend_loading(source, self.version, report)
+        if mend_loading(source, self.version, report):
+            self.add_import("transformers", "BitsAndBytesConfig")
         name_unsloth(source, report)
         self.move_names()
         return report
@@ -2783,7 +2788,7 @@ class TrlMigration:
         if source.name_of(run.call) == "TrainingArguments":
             why = "the trainer's own class, which has its settings"
             report.edit(*source.span(run.call.func), run.config, Change(run.config, "", "0.13", why, "other defaults"))
-            self.add_import(run.config)
+            self.add_import("trl", run.config)
 
     def lone_config(self, run: TrlRun) -> None:
         if run.has("max_prompt_length") and old_trainer(run, False):
@@ -2802,7 +2807,7 @@ class TrlMigration:
         arguments = ", ".join([f'output_dir="{trainer}"', *added])
         for change in plan.values():
             self.report.edit(self.source.start(call), self.source.start(call), "", change)
-        self.add_import(run.config)
+        self.add_import("trl", run.config)
         text, why = f"{run.config}({arguments})", "the defaults then, as none were given"
         return {"args": Change("args", text, newest("trl"), why, "today's")}
 
@@ -2847,6 +2852,9 @@ class TrlMigration:
         if overridden := ", ".join(name for name in methods if name != "__init__"):
             why = f"written for the {trainer} of {self.version}, whose methods it replaces"
             report.refuse(place, f"{base}.{overridden}", why, "a comparison with the methods of today's")
+        if trainer == "RewardTrainer" and "input_ids_chosen" in source.text:
+            nearest = "columns chosen and rejected of text or messages; or token ids as chosen_ids and rejected_ids"
+            report.refuse(place, "input_ids_chosen", "RewardTrainer tokenizes, or takes other columns", nearest)
 
     def format_rows(self, run: TrlRun, given: ast.expr) -> dict[str, Change]:
         """A formatting_func that took a batch and returned its texts, for one row."""
@@ -2906,12 +2914,12 @@ class TrlMigration:
                 lines = [f"from {node.module} import {', '.join(kept)}"] * bool(kept) + lines
                 self.report.edit(*self.source.span(node), f"\n{' ' * node.col_offset}".join(lines), row)
 
-    def add_import(self, name: str) -> None:
-        """Import a config that an edit uses, before the first import from TRL."""
+    def add_import(self, module: str, name: str) -> None:
+        """Import a name that an edit uses, before the first import from TRL."""
         imports = self.source.imports
         nodes = [node for module, _, node in imports.values() if module.split(".")[0] == "trl"]
         nodes.append(self.source.tree.body[0])
-        text = f"from trl import {name}\n{' ' * nodes[0].col_offset}"
+        text = f"from {module} import {name}\n{' ' * nodes[0].col_offset}"
         start = self.source.start(nodes[0])
         is_added = any(edit.start == start and edit.text == text for edit in self.report.edits)
         if name not in imports and not is_added:
@@ -2952,9 +2960,8 @@ def uses(source: PythonSource) -> list[Use]:
             if own and not base and name not in (*INHERITED, "lr_scheduler_kwargs", "neftune_noise_alpha"):
                 named.append((f"{config}({name}=…)", place, own))
     for name, (module, original, node) in source.imports.items():
-        if module.split(".")[0] == "trl" and original in tables["modules"]:
-            entries = tables["modules"][original]
-            entries = [e for e in entries if e.get("gone") or e["at"] == module or module.count(".") > 1]
+        if (module == "trl" or "experimental" in module) and original in tables["modules"]:
+            entries = [e for e in tables["modules"][original] if e.get("gone") or e["at"] == module or module != "trl"]
             named.append((f"from {module} import {name}", source.place(source.start(node)), entries))
     return named
 
@@ -3057,13 +3064,13 @@ class JobFile:
 
     def apply(self, plan: dict[str, Change], report: Report) -> None:
         """Rename, replace or cut the settings that a plan names, and add its others."""
-        given = {word.key: word for word in self.words}
-        for key in [key for key in plan if key in given]:
-            change = plan[key]
+        for word in [word for word in self.words if word.key in plan]:  # one may stand twice
+            change = plan[word.key]
             if change.text is None:
-                self.remove(given[key], change, report)
+                self.remove(word, change, report)
             else:
-                self.replace(given[key], change, report)
+                self.replace(word, change, report)
+        given = {word.key for word in self.words}
         self.add([c for key, c in plan.items() if key not in given and c.text is not None], report)
 
 
@@ -3266,7 +3273,6 @@ NOT_WRITTEN = {
     *(f"{ACTOR}.optim.{name}" for name in ("warmup_style", "min_lr_ratio")),
     *(f"{ROLLOUT}.{name}" for name in ("enforce_eager", "load_format", "max_num_seqs", "mode", "calculate_log_probs")),
     f"{REF}.fsdp_config.forward_only",
-    *("critic.model.external_lib", "critic.model.tokenizer_path", "critic.model.trust_remote_code", "critic.strategy"),
     *("critic.optim.min_lr_ratio", "critic.optim.warmup_style", "data.return_raw_chat", "data.val_batch_size"),
     "trainer.resume_from_path",
 }

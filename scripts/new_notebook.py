@@ -34,8 +34,8 @@ Exit codes: 0 written, and run; 1 a cell of it raised an error; 2 bad input.
 #       108-239  dialect       One setting under several names: ours, those of the pages, and TRL's. A program …
 #       242-270  settings      Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
 #       273-424  user code     What a reward is given: texts, copies of the columns, and a state of the process of …
-#       427-531  reward forms  The forms that a reward function may have, loading one, and its arguments
-#       534-800  new notebook  Write a copy of assets/notebook_template.ipynb with your idea, rewards, model and data …
+#       427-522  reward forms  The forms that a reward function may have, loading one, and its arguments
+#       525-791  new notebook  Write a copy of assets/notebook_template.ipynb with your idea, rewards, model and data …
 
 import argparse
 import ast
@@ -452,20 +452,11 @@ def forget_shadows(folder: Path, names: set[str]) -> None:
 
 
 def importable_name(file: Path) -> str:
-    """A name under which other processes import a file with its folder, or the one above that, on their path.
-
-    One of its own, which they cannot import, where both names are taken.
-    """
-    stem, folder = file.stem, file.parent
-    for name, place in ((stem, folder), (f"{folder.name}.{stem}", folder.parent)):
-        top, dotted = name.partition(".")[0], name.count(".")
-        here = getattr(sys.modules.get(name), "__file__", None)
-        if here and Path(here).resolve() == file:
-            return name
-        free = name not in sys.modules and not is_installed(top, place)
-        if free and "." not in stem and (not dotted or folder.name.isidentifier()):
-            return name
-    return f"{stem}_{abs(hash(str(file)))}"
+    """The stem of a file, under which other processes import it; a name of its own where another module has that."""
+    there = getattr(sys.modules.get(file.stem), "__file__", None)
+    own = there and Path(there).resolve() == file
+    free = file.stem not in sys.modules and not is_installed(file.stem, file.parent) and "." not in file.stem
+    return file.stem if own or free else f"{file.stem}_{abs(hash(str(file)))}"
 
 
 def import_file(what: str, spec: str, file: str):
@@ -481,7 +472,7 @@ def import_file(what: str, spec: str, file: str):
             return sys.modules[name]
         make_way(path.parent)
         before, sys.argv = (sys.argv, sys.path[:]), [str(path)]
-        sys.path[:0] = [str(path.parent), *([str(path.parents[1])] * name.count("."))]  # it may import its neighbours
+        sys.path.insert(0, str(path.parent))  # it may import its neighbours
         module_spec = importlib.util.spec_from_file_location(name, path)
         sys.modules[name] = module = importlib.util.module_from_spec(module_spec)
         try:

@@ -40,26 +40,26 @@ Exit codes: 0 the page is written, 2 bad input; a page of the readable ones is w
 #       514-556  evaluation results  results.json of evaluation.py: reading it, and two of them compared row by row
 #       559-776  dialects            What our trainers, TRL, verl and others call metrics and settings
 #       779-880  trends              Trends of a series
-#      883-1050  logged run          A run as its log, settings and samples show it: the facts that causes are told by
-#     1053-1242  run settings        Settings of a run under common names: ours, TRL's, verl's, EasyR1's, ms-swift's; …
-#     1245-1438  sample texts        Samples as causes read them: text, score, gold, and what a completion states and …
-#     1441-1605  sample files        Files of samples: samples.jsonl, TRL's tables of completions, verl's dumps of …
-#     1608-1946  log reading         Reading a log of any dialect in one pass: ours, TRL's, verl's, CSV, lines of …
-#     1949-2129  run folder          A run from its folder: the log, and the settings, samples, data and rewards that …
-#     2132-2189  cause               A cause: the evidence that it needs, what it explains, and what to change
-#     2192-2268  signs               Signs: what figures show without saying why; a cause explains them, and none has …
-#     2271-2486  machinery           Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale …
-#     2489-2715  groups              Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, …
-#     2718-2983  rewards             Rewards at fault: another form, another gold, constant, inverted, blind to the …
-#     2986-3215  updates             Updates at fault: too large, none that moves anything, held by the KL, or led by …
-#     3218-3447  outcomes            What was learnt in place of the task: a part bought or lost, prompts by heart, …
-#     3450-3564  ranking             Which cause explains a run best, and the run's verdict
-#     3567-3654  sources             What the command line names: runs and evaluations, read, and what of them cannot be
-#     3657-3821  run facts           What the page says of a run: held-out figure, how far it came, what it took, how …
-#     3824-4188  curves              The curves of all runs as plain data: metrics of all logs under one name, in …
-#     4191-4320  samples             Samples of all sources as rows, thinned and compressed: browsers unpack base64 …
-#     4323-5417  page                The page
-#     5420-5483  command             The command line
+#      883-1045  logged run          A run as its log, settings and samples show it: the facts that causes are told by
+#     1048-1237  run settings        Settings of a run under common names: ours, TRL's, verl's, EasyR1's, ms-swift's; …
+#     1240-1433  sample texts        Samples as causes read them: text, score, gold, and what a completion states and …
+#     1436-1600  sample files        Files of samples: samples.jsonl, TRL's tables of completions, verl's dumps of …
+#     1603-1945  log reading         Reading a log of any dialect in one pass: ours, TRL's, verl's, CSV, lines of …
+#     1948-2123  run folder          A run from its folder: the log, and the settings, samples, data and rewards that …
+#     2126-2187  cause               A cause: the evidence that it needs, what it explains, and what to change
+#     2190-2253  signs               Signs: what figures show without saying why; a cause explains them, and none has …
+#     2256-2471  machinery           Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale …
+#     2474-2700  groups              Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, …
+#     2703-2968  rewards             Rewards at fault: another form, another gold, constant, inverted, blind to the …
+#     2971-3200  updates             Updates at fault: too large, none that moves anything, held by the KL, or led by …
+#     3203-3432  outcomes            What was learnt in place of the task: a part bought or lost, prompts by heart, …
+#     3435-3546  ranking             Which cause explains a run best, and the run's verdict
+#     3549-3636  sources             What the command line names: runs and evaluations, read, and what of them cannot be
+#     3639-3803  run facts           What the page says of a run: held-out figure, how far it came, what it took, how …
+#     3806-4170  curves              The curves of all runs as plain data: metrics of all logs under one name, in …
+#     4173-4302  samples             Samples of all sources as rows, thinned and compressed: browsers unpack base64 …
+#     4305-5399  page                The page
+#     5402-5465  command             The command line
 
 import argparse
 import ast
@@ -908,6 +908,7 @@ class LoggedRun:
     settings_file: str = ""
     reward_source: str = ""
     texts: list = field(default_factory=list)  # the samples as causes read them
+    trials: dict[str, str] = field(default_factory=dict)  # what --rescore saw, by the cause that it shows
     golds: dict[str, str] = field(default_factory=dict)  # gold answers of the training data by prompt, in its order
 
     @property
@@ -1019,12 +1020,6 @@ def gained(run: LoggedRun) -> bool:
     if gain:
         return gain[0] > GAIN and held_out[-1] > max(held_out) - 2 * GAIN
     return trend(first_part(run)[1]) > 0
-
-
-def rises_late(run: LoggedRun) -> bool:
-    """Whether the score rises over the second half of the run."""
-    scores = run.values("score")
-    return trend(scores[len(scores) // 2 :]) > 0
 
 
 def collapse(run: LoggedRun) -> tuple[float, float, int] | None:
@@ -1624,8 +1619,9 @@ FIGURES = {  # what --columns calls a figure, and TRL's name for it, under which
     "grad_norm": "grad_norm",
 }
 STEP_NAMES = ("step", "steps", "iter", "iteration", "global_step", "_step")
-COLOUR, NUMPY = re.compile(r"\x1b\[[0-9;]*m"), re.compile(r"\bnp\.\w+\(([^()]*)\)")
+COLOUR, NUMPY = re.compile(r"\x1b\[[0-9;]*m"), re.compile(r"\bnp\.\w+\(|\)")
 PAIR = re.compile(r"([A-Za-z_][\w/.@-]*)['\"]?\s*[=:]\s*(?=[-+.\d]|nan|inf)([-+\w.]+)", re.IGNORECASE)
+ODD = re.compile(r"(?<=: )(-?inf|nan|None|True|False)(?=[,}])")  # what is no JSON in a printed dict
 CELL = re.compile(r"[-+]?[.\d]+(e[-+]?\d+)?")
 MOST_STEPS, FIRST_STEPS = 5000, 100  # of a figure that are kept at least, and of those that no thinning touches
 
@@ -1697,7 +1693,9 @@ class Table:
             if not math.isfinite(value):
                 self.bad.append((key, step, value))
                 continue
-            points = self.columns.setdefault(key, {})
+            points = self.columns.get(key)
+            if points is None:
+                points = self.columns[key] = {}
             points[step] = value
             if len(points) > 2 * MOST_STEPS:
                 kept = list(points.items())
@@ -1748,7 +1746,7 @@ class Reader:
         self.first_bad = self.first_bad or self.number
         self.take_config(line)
         if "step:" in line and (match := re.search(r"\bstep:(\d+) - (.+)", COLOUR.sub("", line))):
-            pairs = [part.rpartition(":") for part in NUMPY.sub(r"\1", match[2]).strip().split(" - ")]
+            pairs = [part.rpartition(":") for part in NUMPY.sub("", match[2]).strip().split(" - ")]
             return self.verl.add({"step": match[1], **{key: value for key, _, value in pairs if key}})
         rows = list(console_dicts(line)) if "{'" in line else []
         for row in rows:
@@ -1793,7 +1791,8 @@ class Reader:
 def console_dicts(line: str) -> Iterator[dict]:
     """The flat dicts that transformers' Trainer prints, {'loss': …}, wherever they stand in a line."""
     for text in re.findall(r"\{'[^{}\n]*\}", line):
-        text = re.sub(r"(?<=: )(-?inf|nan|None|True|False)(?=[,}])", r'"\1"', text)
+        if ODD.search(text):
+            text = ODD.sub(r'"\1"', text)
         try:
             row = json.loads(text.replace("'", '"'))
         except (ValueError, RecursionError):
@@ -2055,15 +2054,10 @@ def load_run(
         run.settings["group_size"] = group_size
     known = ", ".join(run.columns)
     need(
-        run.steps() or run.bad,
-        f"got {path} ({run.format}) without a training metric that is known; expected a step of training, with "
-        f"names such as {', '.join(list(NAMES[run.dialect])[:3])}; it has {known[:300]}; try "
-        "diagnose.py --columns reward=NAME",
-    )
-    need(
-        run.bad or not OTHER_TRAINING.issuperset(run.series),
-        f"got {path} with {known[:200]} and no score: a log of another kind of training, such as SFT; expected a run "
-        "of RL; try diagnose.py --columns reward=NAME where a column is the score",
+        run.bad or (run.steps() and not OTHER_TRAINING.issuperset(run.series)),
+        f"got {path} ({run.format}) with {known[:200] or 'no figures'} and none that only RL has: it may be a log of "
+        f"another kind of training, such as SFT; expected names such as {', '.join(list(NAMES[run.dialect])[:3])}; try "
+        "diagnose.py --columns reward=NAME where a column is the score",
     )
     for flag, file in (("data", data), ("reward", reward.rpartition(":")[0] or reward)):
         need(not file or Path(file).is_file(), f"got --{flag} {file}, which does not exist; expected a file")
@@ -2134,9 +2128,7 @@ def function_of(path: Path, words: str) -> str:
 CERTAIN, LIKELY = 0.9, 0.6  # strengths of evidence; below LIKELY a cause is named only beside another
 # signs of a run that learns nothing, and of one that loses what it had
 STILL = "flat_score constant_scores equal_groups zero_gradient held_out_flat critic_explains_little"
-LOST = (
-    "score_fell clipped kl_high entropy_fell entropy_rose length_fell length_rose truncated repetition gradient_spike"
-)
+LOST = "score_fell clipped kl_high entropy_fell entropy_rose length_fell length_rose truncated repetition"
 TRY_REWARD = "python scripts/reward_preflight.py --reward FILE.py:{reward} --data DATA"
 TRY_MODEL = f"{TRY_REWARD} --model MODEL"
 
@@ -2173,6 +2165,12 @@ class Cause:
     decide_with: str = ""
     breaks: bool = False  # a run with it is broken, not only without a gain
 
+    def evidence(self, run: LoggedRun) -> Evidence | None:
+        """What --rescore saw of it, or else what its test sees."""
+        if self.name in run.trials:
+            return Evidence(CERTAIN + 0.09, [Fact(run.trials[self.name], "rescore")], since=1 if self.breaks else None)
+        return self.test(run)
+
 
 def cause(says: str, **more) -> Callable:
     """Make a Cause of a function that looks for its evidence; the function's name is the cause's."""
@@ -2202,7 +2200,7 @@ MOVES = (
 
 def moves(run: LoggedRun) -> Iterator[tuple[str, Fact]]:
     """Length or entropy that moves far."""
-    sharp = is_solved(run) or rises_late(run) or "kl/teacher" in run.columns
+    sharp = is_solved(run) or "kl/teacher" in run.columns
     for name, series, share, least in MOVES:
         values, way = run.values(series), 1 if share > 1 else -1
         if trend(values) != way or gained(run) or (name == "entropy_fell" and sharp):
@@ -2219,7 +2217,7 @@ def levels(run: LoggedRun) -> Iterator[tuple[str, Fact]]:
         yield "equal_groups", fact(run, "zero_std", f"{late['zero_std']:.0%} of the groups score all alike")
     if late["truncated"] >= 0.2:
         yield "truncated", fact(run, "truncated", f"{late['truncated']:.0%} of the completions are cut")
-    if late["kl"] > 0.3 and not (gained(run) and rises_late(run)):
+    if late["kl"] > 0.3 and not gained(run):
         yield "kl_high", fact(run, "kl", f"{run.name('kl')} is {late['kl']:.3g} nats a token")
     if late["clip_frac"] > 0.3:
         yield "clipped", fact(run, "clip_frac", f"{late['clip_frac']:.0%} of the tokens are clipped")
@@ -2252,20 +2250,7 @@ def signs(run: LoggedRun) -> dict[str, Fact]:
     last = [t for t in run.texts if t.kind == "train" and t.step == max(t.step for t in run.texts)]
     if last and statistics.median(repeats(t.completion) for t in last) > 0.5:
         seen["repetition"] = Fact("half of the last completions repeat themselves", "samples", last[0].step)
-    spike = largest_spike(run)
-    if spike:
-        seen["gradient_spike"] = fact(run, "grad_norm", f"a gradient of {spike[1]:.3g} at step {spike[0]}", spike[0])
     return seen
-
-
-def largest_spike(run: LoggedRun) -> tuple[int, float] | None:
-    """(step, norm) of the largest gradient that is above 1 and ten times the median of the 20 steps before it."""
-    norms, spikes = run.points("grad_norm"), []
-    for i in range(5, len(norms)):
-        before = statistics.median(value for _, value in norms[max(0, i - 20) : i])
-        if norms[i][1] > 1 and norms[i][1] > 10 * before > 0.01:
-            spikes.append(norms[i])
-    return max(spikes, key=lambda spike: spike[1]) if len(spikes) >= max(1, 0.02 * len(norms)) else None
 
 
 # ------------------------------------------------------------------- machinery (src/parts/reading/causes/machinery.py)
@@ -3140,7 +3125,7 @@ def nothing_moves(run: LoggedRun) -> Evidence | None:
 
 @cause(
     "the KL term holds the policy where it began: moving costs more than the reward pays",
-    explains="flat_score held_out_flat critic_explains_little entropy_rose gradient_spike score_fell clipped "
+    explains="flat_score held_out_flat critic_explains_little entropy_rose score_fell clipped "
     "nothing_moves critic_useless updates_too_large too_sparse",
     change="lower {kl} to 0.01 or 0",
     source="the optimum under a KL of weight b is the start's policy times exp(reward / b); limit 0.3: our heuristic",
@@ -3450,12 +3435,13 @@ OUTCOME_CAUSES = (part_bought, part_dies, memorised_prompts, other_eval_task)
 # ----------------------------------------------------------------------- ranking (src/parts/reading/causes/ranking.py)
 
 CAUSES = (*MACHINERY_CAUSES, *GROUP_CAUSES, *REWARD_CAUSES, *UPDATE_CAUSES, *OUTCOME_CAUSES)
+SAMPLES = "samples.jsonl, log_completions=True, trainer.rollout_data_dir"
 LEARNED, NOT_LEARNED, BROKEN, TOO_SHORT = "learned", "did not learn", "broken", "too short"
 
 
 def ranked_causes(run: LoggedRun, seen: dict[str, Fact]) -> list[tuple[Cause, Evidence]]:
     """At most two causes: those that no other one explains, the surest first, then those that explain most."""
-    found = [(cause, evidence) for cause in CAUSES if (evidence := cause.test(run))]
+    found = [(cause, evidence) for cause in CAUSES if (evidence := cause.evidence(run))]
     found = [(cause, evidence) for cause, evidence in found if evidence.strength >= LIKELY - 0.2]
 
     def weight(pair: tuple[Cause, Evidence]) -> tuple:
@@ -3512,12 +3498,8 @@ def what_was_read(run: LoggedRun) -> tuple[list[str], list[str]]:
         (bool(run.steps()), f"{run.format}, {len(run.steps())} steps", ""),
         (bool(run.series.get("score")), "", "the score under a known name: --columns reward=NAME"),
         (settings, f"settings ({run.settings_file or 'beside the log'})", "settings: --settings FILE"),
-        (
-            bool(run.texts),
-            f"{len(run.texts)} samples",
-            "samples with scores (samples.jsonl, log_completions=True, trainer.rollout_data_dir)",
-        ),
-        (scored or not run.texts, "", "scores beside the samples"),
+        (bool(run.texts), f"{len(run.texts)} samples", f"samples with scores ({SAMPLES})"),
+        (scored or not run.texts, "", "scores of the samples, logged beside them"),
         (gold or not run.texts, "gold answers" * gold, "gold answers of the samples: --data FILE"),
         (bool(run.reward_source), "the reward's source", "the reward's source: --reward FILE.py:function"),
         (held_out, "a held-out figure", "two held-out evaluations"),

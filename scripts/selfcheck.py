@@ -34,9 +34,8 @@ whose and what each environment may hear.
 Policy and critic get a little noise (in memory), so that the policy differs from its reference and the value head from
 zero: on the untouched model many faults give the right numbers. Nothing is trained and nothing stays on disk.
 
-A large model is checked in two parts, as stderr says. Special tokens, chat template, reward, log-probs and
-conversations see all of it, with four completions of 16 tokens. The rest sees its first two layers (or as many as have
-one of each kind); not with vLLM.
+The checks read the model about a hundred times: for a large one take a small model of its family, which has the same
+tokens and chat template.
 
 Deliberately left out: whether the settings learn anything, several processes, code that only a longer run reaches
 (checkpoints, schedules), calls of tools, a trainer's `update` and `train`, a page's `rollout` without an environment,
@@ -53,24 +52,23 @@ Exit codes: 0 every check passes, 1 one fails, 2 bad input.
 """
 
 # Contents
-#       101-132  messages             Errors that a user can mend, each with its exit code, and what is said on stderr
-#       135-165  bundle               Where this bundle and its embedded model, data and rewards lie
-#       168-299  dialect              One setting under several names: ours, those of the pages, and TRL's. A program …
-#       302-311  processes            The processes of a run: device, CPU threads, sums, rows dealt out and gathered, …
-#       314-331  exit codes           How a program ends: errors that a user can mend become a message and an exit code
-#       334-370  batches              Batches: padding, collating, micro-batches, one line of tokens in which a …
-#       373-528  contract             What a trainer must offer to be checked: names, signatures, shapes; …
-#       531-733  trainer              A trainer as the checks see it, and how figures are compared
-#       736-870  scripted talks       Conversations of a script: answers that are known, and an environment that …
-#      873-1044  scripts trainer      A script of this bundle, or a copy of one, as the checks see it
-#     1047-1227  one page             A trainer on one page, of templates/ or a copy, as the checks see it
-#     1230-1331  loading              Loading a trainer by its path; with --partial, a template stands in for what a …
-#     1334-1445  oracle               The same figures, computed independently
-#     1448-1581  prepare              Loading what is checked, cutting a large model to a few layers, making probes, …
-#     1584-1684  input checks         Checks of what goes in: tokens, template, reward
-#     1687-1959  numeric checks       Checks of critic, advantages, log-probs, padding and the policy's gradient
-#     1962-2198  conversation checks  Checks of conversations: what was sampled stays, it alone is trained, nothing …
-#     2201-2307  run                  The command line
+#        98-129  messages             Errors that a user can mend, each with its exit code, and what is said on stderr
+#       132-162  bundle               Where this bundle and its embedded model, data and rewards lie
+#       165-296  dialect              One setting under several names: ours, those of the pages, and TRL's. A program …
+#       299-308  processes            The processes of a run: device, CPU threads, sums, rows dealt out and gathered, …
+#       311-328  exit codes           How a program ends: errors that a user can mend become a message and an exit code
+#       331-367  batches              Batches: padding, collating, micro-batches, one line of tokens in which a …
+#       370-525  contract             What a trainer must offer to be checked: names, signatures, shapes; …
+#       528-721  trainer              A trainer as the checks see it, and how figures are compared
+#       724-858  scripted talks       Conversations of a script: answers that are known, and an environment that …
+#      861-1029  scripts trainer      A script of this bundle, or a copy of one, as the checks see it
+#     1032-1213  one page             A trainer on one page, of templates/ or a copy, as the checks see it
+#     1216-1317  loading              Loading a trainer by its path; with --partial, a template stands in for what a …
+#     1320-1431  oracle               The same figures, computed independently
+#     1434-1534  input checks         Checks of what goes in: tokens, template, reward
+#     1537-1804  numeric checks       Checks of critic, advantages, log-probs, padding and the policy's gradient
+#     1807-2033  conversation checks  Checks of conversations: what was sampled stays, it alone is trained, nothing …
+#     2036-2179  run                  Loading what is checked, running the checks, the command line
 
 import argparse
 import contextlib
@@ -78,7 +76,6 @@ import copy
 import dataclasses
 import difflib
 import functools
-import gc
 import importlib.util
 import inspect
 import itertools
@@ -531,7 +528,7 @@ def called_otherwise(module, needed, names: list[str]) -> list[str]:
 # ------------------------------------------------------------------------- trainer (src/programs/selfcheck/trainer.py)
 
 SAMPLED = 8  # prompts to sample from
-NEW_TOKENS, LIGHT_TOKENS = 32, 16  # tokens of a completion, and of one by all of a large model
+NEW_TOKENS = 32  # tokens of a completion
 PROBES = 4  # fixed sequences for log-probs and gradients
 ALL_ROWS = 2**30  # rows in one pass
 
@@ -571,8 +568,6 @@ class Trainer:
 
     takes_holes = False  # responses with tokens of others in between
     chats = False  # sends plain prompts as chats, unless its settings say otherwise
-    on_cut = False  # the model is a cut, of which neither text nor reward says anything
-    light = False  # of a large model: no reference, no critic of its own, few and short completions
     absent = otherwise = frozenset()  # names of the contract that are stand-ins, and those that are called otherwise
     template_settings = None  # what the trainer gives to the chat template
 
@@ -589,15 +584,9 @@ class Trainer:
         return LIMITS[self.precision]
 
     @property
-    def few(self) -> tuple[int, int]:
-        """(prompts to sample from, tokens of a completion)."""
-        new = min(self.config.max_new_tokens, NEW_TOKENS)
-        return (PROBES, min(new, LIGHT_TOKENS)) if self.light else (SAMPLED, new)
-
-    @property
     def plays(self) -> bool:
         """Whether it has conversations with an environment."""
-        return bool(getattr(self.config, "environment", "")) and not self.on_cut
+        return bool(getattr(self.config, "environment", ""))
 
     def sampled(self):
         """(samples, batch) by the trainer's sampler, one completion for each of `rows`."""
@@ -635,7 +624,7 @@ class Trainer:
         return self.logprobs(batch)[0][responses(batch, samples)]
 
 
-def check(about: str, beside: str = "", moved: bool = True, whole: bool = False, plays: bool = False):
+def check(about: str, beside: str = "", moved: bool = True, plays: bool = False):
     """Mark `function(trainer) -> (passed or None for not applicable, measurement)` as a check.
 
     Its docstring ends with what to try where it fails.
@@ -644,7 +633,6 @@ def check(about: str, beside: str = "", moved: bool = True, whole: bool = False,
         about: names of the contract without which there is nothing to check.
         beside: what else it looks at, which is a template's where a page has none.
         moved: whether the policy has to be off its start.
-        whole: whether it needs the weights of the run, or its tokens and no network.
         plays: whether it needs conversations with an environment.
     """
 
@@ -666,7 +654,7 @@ def check(about: str, beside: str = "", moved: bool = True, whole: bool = False,
             return passed, text + (f"; {beside} not checked: it has none" if beside in s.absent else "")
 
         run.advice = " ".join(function.__doc__.partition("Try: ")[2].split()).rstrip(".")
-        run.moved, run.whole = moved, whole
+        run.moved = moved
         return run
 
     return mark
@@ -903,11 +891,10 @@ class ScriptsTrainer(Trainer):
         rows, held_out = trainer.load_splits(config, tokenizer)
         if self.plays:
             environments, self.reward = trainer.load_with_reward(config, tokenizer)
-        elif not self.on_cut:
+        else:
             self.reward = trainer.load_reward(config)
         few = self.cut_down(config)
-        kl_coef = (config.kl_coef or 0.05) * (not self.light)
-        self.with_reference = trainer.load_models(dataclasses.replace(few, kl_coef=kl_coef), device)
+        self.with_reference = trainer.load_models(dataclasses.replace(few, kl_coef=config.kl_coef or 0.05), device)
         if self.plays:
             self.setup = self.setup_of(config, environments)
             rows = trainer.playable_rows(config, self.setup, rows, config.data)
@@ -917,17 +904,15 @@ class ScriptsTrainer(Trainer):
         self.models.reference = self.models.reference if config.kl_coef else None
         engine = "VllmEngine" if config.rollout_engine == "vllm" else "HFEngine"
         self.engine = getattr(trainer, engine)(few, self.models)
-        count = self.few[0]
-        drawn = trainer.batch_rows(rows, few, 0, 8 * count)
-        self.rows = sorted(drawn, key=lambda row: len(row["prompt_ids"]))[: 4 * count : 4]  # from the shorter half
+        drawn = trainer.batch_rows(rows, few, 0, 8 * SAMPLED)
+        self.rows = sorted(drawn, key=lambda row: len(row["prompt_ids"]))[: 4 * SAMPLED : 4]  # from the shorter half
         self.config = dataclasses.replace(few, batch_size=PROBES)
 
     def cut_down(self, config):
         """The settings of a few short sequences."""
-        count, new_tokens = self.few
-        small = {"batch_size": count, "max_new_tokens": new_tokens, "rollout_batch_size": 0}
+        small = {"batch_size": SAMPLED, "max_new_tokens": min(config.max_new_tokens, NEW_TOKENS)}
+        small["rollout_batch_size"] = 0
         small |= {"minibatches": 1, "ppo_epochs": 2}  # with a single step the old log-probs are left to the update
-        small |= {"critic": "shared"} if self.light and hasattr(config, "critic") else {}
         small |= {"group_size": min(config.group_size, 2)} if hasattr(config, "group_size") else {}
         small |= {"mismatch": "none"} if hasattr(config, "mismatch") else {}  # the probes were not sampled
         small |= {"kl_cov_coef": 0.0} if getattr(config, "loss", "") == "kl_cov" else {}  # |log-ratio| has a kink there
@@ -1069,7 +1054,8 @@ class OnePage(Trainer):
 
     def parse(self, flags: list[str]) -> list[str]:
         """Read the settings; what is required and not given is the embedded model's, data's and reward's."""
-        given = dict(itertools.pairwise([*(word for flag in flags for word in flag.split("=", 1)), ""]))
+        words = [word for flag in flags for word in (flag.split("=", 1) if flag.startswith("--") else [flag])]
+        given = dict(itertools.pairwise([*words, ""]))
         embedded = {"model": EMBEDDED_MODEL, "data": EMBEDDED_DATA, "reward": f"{EMBEDDED_REWARDS}:correctness_reward"}
         embedded["environment"] = f"{EMBEDDED_ENVIRONMENTS}:SecondAttempt"
         embedded["teacher"] = given.get("--model", EMBEDDED_MODEL)  # the student untouched
@@ -1103,15 +1089,15 @@ class OnePage(Trainer):
         """Load everything through the trainer, as its `train` does, and cut the work to a few short sequences."""
         import torch
 
-        count, new_tokens = self.few
-        small = {"batch_size": count, "max_new_tokens": new_tokens, "group_size": 2, "prompts": PROBES // 2}
+        small = {"batch_size": SAMPLED, "max_new_tokens": min(self.config.max_new_tokens, NEW_TOKENS)}
+        small |= {"group_size": 2, "prompts": PROBES // 2}
         config = dataclasses.replace(self.config, **self.known(**small, epochs=2, minibatches=1))
         if self.plays:
             self.environment = self.module.load_environment(config.environment)
-        elif not self.on_cut and config.reward:
+        elif config.reward:
             self.reward = self.module.load_reward(config.reward)
         kl_coef = getattr(config, "kl_coef", 0)
-        kl = self.known(kl_coef=(kl_coef or 0.05) * (not self.light))
+        kl = self.known(kl_coef=kl_coef or 0.05)
         self.with_reference = self.module.load_models(dataclasses.replace(config, **kl))
         for name in ("critic", "reference"):
             setattr(self.with_reference, name, getattr(self.with_reference, name, None))
@@ -1124,8 +1110,8 @@ class OnePage(Trainer):
             self.guard()
         rows = self.module.load_rows(config, self.models.tokenizer, config.data)
         random.Random(getattr(config, "seed", 0)).shuffle(rows)
-        drawn = sorted(itertools.islice(itertools.cycle(rows), 8 * count), key=lambda row: len(row["prompt_ids"]))
-        self.rows = [row | {"prompt": row["columns"]["prompt"]} for row in drawn[: 4 * count : 4]]
+        drawn = sorted(itertools.islice(itertools.cycle(rows), 8 * SAMPLED), key=lambda row: len(row["prompt_ids"]))
+        self.rows = [row | {"prompt": row["columns"]["prompt"]} for row in drawn[: 4 * SAMPLED : 4]]
         self.config = dataclasses.replace(config, **self.known(batch_size=PROBES))
 
     def scores(self, samples: list[dict]):
@@ -1445,148 +1431,12 @@ def own_gae(rewards, values, mask, gamma: float, gae_lambda: float):
     return advantages
 
 
-# ------------------------------------------------------------------------- prepare (src/programs/selfcheck/prepare.py)
-
-ENOUGH = 20_000_000  # parameters that a cut has to save; a model that saves fewer is checked whole
-PROBE_TOKENS = 64  # of the prompts of probes
-
-
-@dataclasses.dataclass
-class Cut:
-    """What stands for a model in checks that do not need its weights: two layers, or one of each kind."""
-
-    model: str
-    config: object
-    layers: int
-    of_layers: int
-    parameters: int  # of the whole model
-    saved: int
-
-    def __str__(self) -> str:
-        return f"its first {self.layers} of {self.of_layers} layers"
-
-    def write(self, folder: str) -> str:
-        """Save the cut with its tokenizer into a folder."""
-        from transformers import AutoModelForCausalLM, AutoTokenizer
-
-        AutoModelForCausalLM.from_pretrained(self.model, config=self.config, dtype="auto").save_pretrained(folder)
-        AutoTokenizer.from_pretrained(self.model).save_pretrained(folder)
-        return folder
-
-
-def cut_of(model: str) -> Cut:
-    """The cut of a model: two layers, or as many as it takes to have one of each kind."""
-    import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    config = AutoConfig.from_pretrained(model)
-    with torch.device("meta"):
-        network = AutoModelForCausalLM.from_config(copy.deepcopy(config))
-    text = config.get_text_config()
-    count = text.num_hidden_layers
-    (stack,) = [m for m in network.modules() if isinstance(m, torch.nn.ModuleList) and len(m) == count]
-    types = getattr(text, "layer_types", None) or [""] * count
-    shapes = [{name: p.shape for name, p in layer.named_parameters()} for layer in stack]
-    kinds = list(zip(types, shapes, strict=True))
-    layers = max(2, *(kinds.index(kind) + 1 for kind in kinds))
-    for name, value in vars(text).items():
-        if isinstance(value, list | tuple) and len(value) == count:
-            setattr(text, name, value[:layers])
-    text.num_hidden_layers = layers
-    saved = sum(shape.numel() for layer in shapes[layers:] for shape in layer.values())
-    return Cut(model, config, layers, count, network.num_parameters(), saved)
-
-
-def cuts_for(settings) -> dict[str, Cut]:
-    """{setting: its model's cut} for a run; {} where that saves little, cannot be, or vLLM holds the model."""
-    models, teacher = {"model": settings.model}, getattr(settings, "teacher", None)
-    if teacher:
-        models["teacher"] = teacher[0] if isinstance(teacher, list) else teacher
-    if getattr(settings, "rollout_engine", "") == "vllm" or (isinstance(teacher, list) and len(teacher) > 1):
-        return {}
-    try:
-        cuts = {name: cut_of(model) for name, model in models.items()}
-    except OSError:  # no such model, which the trainer tells best
-        return {}
-    except Exception as error:  # an architecture that differs
-        say(f"note: checking all of the model, which cannot be cut: {type(error).__name__}: {error}")
-        return {}
-    return cuts if cuts["model"].saved >= ENOUGH else {}
-
-
-def on_cuts(settings, cuts: dict[str, Cut], folder: str):
-    """Settings with the cuts in place of the models."""
-    from transformers.utils import logging
-
-    logging.set_verbosity_error()  # it names the layers that a cut leaves out
-    written = {name: cut.write(f"{folder}/{name}") for name, cut in cuts.items()}
-    if "teacher" in written and isinstance(settings.teacher, list):
-        written["teacher"] = [written["teacher"]]
-    return dataclasses.replace(settings, **written)
-
-
-def prepare(s: Trainer) -> None:
-    """Load everything through the trainer, and make the sequences on which it is checked.
-
-    Raises:
-        UserError: for what keeps the checks from starting.
-    """
-    s.moved = 0.0
-    try:
-        s.load()
-        s.probes = make_probes(s.rows, s.takes_holes)
-        s.initial = own_logprobs(s)
-    except s.user_errors as error:
-        raise UserError(str(error).removeprefix("error: ")) from error
-    except Exception as error:
-        raise UserError(f"got {type(error).__name__} before the first check: {error}") from error
-
-
-def make_probes(rows: list[dict], holes: bool) -> list[dict]:
-    """Samples with prompts of growing and responses of shrinking length, all different, cut from real prompts.
-
-    With `holes` the second has a token in its response that the policy has not sampled, as a tool's output is.
-    """
-    probes = []
-    for i, row in enumerate(rows[:PROBES]):
-        ids = list(row["prompt_ids"])[-PROBE_TOKENS:]
-        endless = ids * (2 * PROBES + 4)
-        sample = {"prompt": row["prompt"], "prompt_ids": endless[: len(ids) + 2 * i], "completion": ""}
-        response = endless[1 : 4 + 2 * (PROBES - i)]
-        sample |= {"response_ids": response, "rollout_logprobs": [0.0] * len(response), "finished": True}
-        sample["response_mask"] = [int(not (holes and i == 1 and j == 2)) for j in range(len(response))]
-        score = 1.6 + 1.5 * (-1) ** i + 0.1 * i  # no two alike in a group, none below 0
-        sample |= {"rewards": {"probe": score}, "weights": {"probe": 1.0}, "group": i // 2, "baseline": 0.0}
-        probes.append(sample | {"score": score})
-    return probes
-
-
-def move(s: Trainer) -> None:
-    """Add noise to the trained weights, in memory, until the policy differs clearly from the untouched one."""
-    import torch
-
-    scale, enough = 0.01, max(0.05, 3 * s.limits[0])  # nats per token
-    for attempt in range(8):
-        generator = torch.Generator(s.device).manual_seed(attempt)
-        with torch.no_grad():
-            for p in (p for network in networks(s.models) for p in network.parameters() if p.requires_grad):
-                size = p.abs().mean().item() or 1.0  # LoRA's B and the value head are 0
-                noise = torch.randn(p.shape, generator=generator, device=p.device, dtype=p.dtype)
-                p.add_(noise, alpha=scale * size)
-        s.moved = (own_logprobs(s) - s.initial).abs().mean().item()
-        if s.moved >= enough:
-            break
-        scale *= 2
-    if s.engine:
-        s.engine.sync()
-
-
 # --------------------------------------------------------------- input checks (src/programs/selfcheck/input_checks.py)
 
 ANSWER = "Yes"  # text of the assistant turns rendered here
 
 
-@check("load_models", whole=True, moved=False)
+@check("load_models", moved=False)
 def special_tokens(s: Trainer):
     """End tokens are known and end a turn of the template; all ids are rows of the embedding; one BOS at most.
 
@@ -1623,7 +1473,7 @@ def turn_end(tokenizer) -> list[int]:
     return [i for i in tokenizer(text, add_special_tokens=False).input_ids if i in special]
 
 
-@check("load_rows", whole=True, moved=False)
+@check("load_rows", moved=False)
 def template_ends_at_generation(s: Trainer):
     """The ids of a prompt are those of prompt + answer up to where the answer starts.
 
@@ -1659,7 +1509,7 @@ def starts_answer(tokenizer, ids: list[int], whole: list[int]) -> bool:
     return re.sub(r"^\s*<think>\s*</think>", "", tail).lstrip().startswith(ANSWER)
 
 
-@check("load_reward", beside="generate", whole=True, moved=False)
+@check("load_reward", beside="generate", moved=False)
 def reward_answers(s: Trainer):
     """The reward functions answer for samples of the untouched policy.
 
@@ -1696,14 +1546,6 @@ RESPONSES = (
 )
 
 
-def has_critic(s: Trainer) -> bool:
-    """Whether a network values texts."""
-    import torch
-
-    with torch.no_grad():
-        return own_values(s, s.probes[0]) is not None
-
-
 @check("gae", moved=False)
 def gae_formula(s: Trainer):
     """The trainer's gae gives the sum of the paper, over ragged rows with pads and holes.
@@ -1733,8 +1575,11 @@ def value_loss_gradient(s: Trainer):
     Try: train the critic by vf_coef * the mean over all tokens of the mask of 1/2 max((V - R)^2, (V_old + clip(V -
         V_old, -value_clip, value_clip) - R)^2), V of the text before each token.
     """
-    if not has_critic(s):
-        return None, "no critic"
+    import torch
+
+    with torch.no_grad():
+        if own_values(s, s.probes[0]) is None:
+            return None, "no critic"
     coefficient, clip = s.config.vf_coef or 0.5, getattr(s.config, "value_clip", 0.0)
     batch = with_values(s, clip or 0.2)
     got = s.gradients(batch, vf_coef=coefficient)[1:]
@@ -1826,7 +1671,7 @@ def sampler_agreement(s: Trainer):
     return passed, f"sampler and trainer {text}, temperature {s.config.temperature:g}, {len(ours)} tokens"
 
 
-@check("token_logprobs", whole=True)
+@check("token_logprobs")
 def logprob_shift(s: Trainer):
     """The trainer's log-prob of token t is that of the plain model.
 
@@ -1961,7 +1806,7 @@ NUMERIC_CHECKS = (
 
 # ------------------------------------------------- conversation checks (src/programs/selfcheck/conversation_checks.py)
 
-turn_check = check("rollout", moved=False, whole=True, plays=True)
+turn_check = check("rollout", moved=False, plays=True)
 
 
 @dataclass
@@ -2061,17 +1906,11 @@ def turn_ids(s: Trainer):
     return True, f"{text}; {odd} of them, encoded anew, are other ids"
 
 
-def expected_mask(row: Row) -> list[int]:
-    """1 on what was sampled."""
-    mask = [0] * len(row.ids)
-    for turn in row.turns:
-        mask[len(turn.prompt) : len(turn.prompt) + len(turn.ids)] = [1] * len(turn.ids)
-    return mask
-
-
 def mask_faults(s: Trainer, row: Row) -> list[str]:
     """What is wrong with a conversation's mask, and with its log-probs as the sampler saw them."""
-    expected, faults = expected_mask(row), []
+    expected, faults = [0] * len(row.ids), []
+    for turn in row.turns:
+        expected[len(turn.prompt) : len(turn.prompt) + len(turn.ids)] = [1] * len(turn.ids)
     leaked = [i for i, (a, b) in enumerate(zip(row.mask, expected, strict=True)) if a > b]
     lost = sum(a < b for a, b in zip(row.mask, expected, strict=True))
     if leaked:
@@ -2166,10 +2005,12 @@ def turn_template(s: Trainer):
     begun = prompt.endswith("<think>")
     thinks = "</think>" in tokenizer.get_chat_template() and not prompt.endswith("</think>")  # it may be told not to
     record = played(s, thought_answers(tokenizer, end_of_turn(s), thinks, begun)).record
+    settings = {"tokenize": False, "add_generation_prompt": True} | (s.template_settings or {})
     for number, turns in sorted(record.turns.items()):
         asked, follow_up = messages_of(s, record, number, "<think>" if thinks and begun else "")
         first, last = (squeezed(tokenizer.decode(turns[i].prompt)) for i in (0, -1))
-        begin, whole = (squeezed(rendered(s, chat)) for chat in (asked, asked + follow_up))
+        chats = (asked, asked + follow_up)
+        begin, whole = (squeezed(tokenizer.apply_chat_template(chat, **settings)) for chat in chats)
         got, expected = last[len(first) :], whole[len(begin) :]
         if s.talks and (not whole.startswith(begin) or got != expected):
             at = max(0, first_difference(got, expected) - 8)
@@ -2189,18 +2030,68 @@ def messages_of(s: Trainer, record: Record, number: int, begun: str) -> tuple[li
     return asked, follow_up
 
 
-def rendered(s: Trainer, chat: list[dict]) -> str:
-    """A chat up to the next answer, as text."""
-    settings = {"tokenize": False, "add_generation_prompt": True, **(s.template_settings or {})}
-    return s.models.tokenizer.apply_chat_template(chat, **settings)
-
-
 TURN_CHECKS = (turn_template, turn_ids, turn_mask, turn_rewards, turn_state)
 
 
 # --------------------------------------------------------------------------------- run (src/programs/selfcheck/run.py)
 
+PROBE_TOKENS = 64  # of the prompts of probes
 CHECKS = (*INPUT_CHECKS, *NUMERIC_CHECKS, *TURN_CHECKS)
+
+
+def prepare(s: Trainer) -> None:
+    """Load everything through the trainer, and make the sequences on which it is checked.
+
+    Raises:
+        UserError: for what keeps the checks from starting.
+    """
+    try:
+        s.load()
+        s.probes = make_probes(s.rows, s.takes_holes)
+        s.initial = own_logprobs(s)
+    except s.user_errors as error:
+        raise UserError(str(error).removeprefix("error: ")) from error
+    except Exception as error:
+        raise UserError(f"got {type(error).__name__} before the first check: {error}") from error
+
+
+def make_probes(rows: list[dict], holes: bool) -> list[dict]:
+    """Samples with prompts of growing and responses of shrinking length, all different, cut from real prompts.
+
+    With `holes` the second has a token in its response that the policy has not sampled, as a tool's output is.
+    """
+    probes = []
+    for i, row in enumerate(rows[:PROBES]):
+        ids = list(row["prompt_ids"])[-PROBE_TOKENS:]
+        endless = ids * (2 * PROBES + 4)
+        sample = {"prompt": row["prompt"], "prompt_ids": endless[: len(ids) + 2 * i], "completion": ""}
+        response = endless[1 : 4 + 2 * (PROBES - i)]
+        sample |= {"response_ids": response, "rollout_logprobs": [0.0] * len(response), "finished": True}
+        sample["response_mask"] = [int(not (holes and i == 1 and j == 2)) for j in range(len(response))]
+        score = 1.6 + 1.5 * (-1) ** i + 0.1 * i  # no two alike in a group, none below 0
+        sample |= {"rewards": {"probe": score}, "weights": {"probe": 1.0}, "group": i // 2, "baseline": 0.0}
+        probes.append(sample | {"score": score})
+    return probes
+
+
+def move(s: Trainer) -> None:
+    """Add noise to the trained weights, in memory, until the policy differs clearly from the untouched one."""
+    import torch
+
+    scale, enough = 0.01, max(0.05, 3 * s.limits[0])  # nats per token
+    for attempt in range(8):
+        generator = torch.Generator(s.device).manual_seed(attempt)
+        with torch.no_grad():
+            for p in (p for network in networks(s.models) for p in network.parameters() if p.requires_grad):
+                size = p.abs().mean().item() or 1.0  # LoRA's B and the value head are 0
+                noise = torch.randn(p.shape, generator=generator, device=p.device, dtype=p.dtype)
+                p.add_(noise, alpha=scale * size)
+        s.moved = (own_logprobs(s) - s.initial).abs().mean().item()
+        if s.moved >= enough:
+            break
+        scale *= 2
+    if s.engine:
+        s.engine.sync()
 
 
 def selfcheck(file: str, flags: list[str], partial: bool = False, left_out: tuple = ()) -> list[dict]:
@@ -2213,46 +2104,27 @@ def selfcheck(file: str, flags: list[str], partial: bool = False, left_out: tupl
         need(name in known, f"got --leave_out {name}; expected one of {', '.join(known)}{suggest(name, known)}")
     trainer = load_trainer(file, partial)
     need_names(file, trainer.parse(flags))
-    settings = trainer.config
-    cuts = cuts_for(settings)
-    trainer.light = bool(cuts)
     prepare(trainer)
-    if not cuts:
-        return [result_of(trainer, function, left_out) for function in CHECKS]
-    cut, whole = cuts["model"], [function for function in CHECKS if function.whole]
-    size = f"{cut.parameters / 1e6:,.0f} million parameters"
-    names = ", ".join(function.__name__ for function in whole if function not in TURN_CHECKS)
-    say(f"selfcheck: {size}; {names} and conversations on all, the rest on {cut}")
-    results = [result_of(trainer, function, left_out) for function in whole]
-    trainer.models = trainer.with_reference = trainer.engine = None
-    gc.collect()
-    with tempfile.TemporaryDirectory() as folder:
-        trainer.light, trainer.on_cut = False, True
-        trainer.config = on_cuts(settings, cuts, folder)
-        prepare(trainer)
-        others = [function for function in CHECKS if not function.whole]
-        results += [result_of(trainer, function, left_out, f"on {cut}: ") for function in others]
-    return sorted(results, key=lambda row: known.index(row["name"]))
+    return [result_of(trainer, function, left_out) for function in CHECKS]
 
 
-def result_of(s: Trainer, function, left_out: tuple = (), where: str = "") -> dict:
+def result_of(s: Trainer, function, left_out: tuple = ()) -> dict:
     """Run a check, with a line on stderr; one that raises, or ends the program, fails with its exception's text."""
     started, name = time.perf_counter(), function.__name__
     try:
-        if function.moved and not (s.moved or s.light):
+        if function.moved and not s.moved:
             move(s)
         passed, text = (None, "left out, by --leave_out") if name in left_out else function(s)
     except (Exception, SystemExit) as error:
         rest(s.models)
         kind = "" if isinstance(error, SystemExit) else f"{type(error).__name__}: "
         passed, text = False, kind + str(error).removeprefix("error: ")
-    text = where * (passed is not None) + " ".join(text.split())
     status = {None: "n/a", True: "pass", False: "FAIL"}[passed if passed is None else bool(passed)]
     say(f"selfcheck: {name:<28} {status:<5} {time.perf_counter() - started:5.1f} s")
     return {
         "name": name,
         "status": status,
-        "measured": text[:400],
+        "measured": " ".join(text.split())[:400],
         "try": function.advice if status == "FAIL" else "",
     }
 

@@ -19,9 +19,8 @@ From one command line (or the same YAML) it writes a job folder, OUTPUT_DIR/job:
                                  YAML file selects it, and the environment's own file lies in environment/
     run.sh, job.sbatch           the command with its Hydra overrides, each with the setting that it comes from
 
-Each override stands with the setting that it comes from. FIXED has the settings that verl cannot express (an error),
-IDLE_IN_VERL those that mean nothing to it, TODAY old keys and those that verl ignores, with what to write, TRAPS the
-overrides that would undo a setting or a guard of this script.
+FIXED has the settings that verl cannot express (an error), IDLE_IN_VERL those that mean nothing to it, TODAY old keys
+and those that verl ignores, with what to write, TRAPS the overrides that would undo a setting or a guard.
 
 Deliberately left out: Megatron, reward models, verl's own tools and asynchronous trainers (give their keys with
 --override), and installing anything on the nodes of a cluster: each needs verl and its rollout engine.
@@ -39,66 +38,63 @@ failed, 128 + n stopped by signal n.
 """
 
 # Contents
-#       160-165  file text         Texts that are files beside their room, such as a page's style; a built script has …
-#       168-213  messages          Errors that a user can mend, each with its exit code, and what is said on stderr
-#       216-256  bundle            Where this bundle and its embedded model, data and rewards lie
-#       259-413  dialect           One setting under several names: ours, those of the pages, and TRL's. A program …
-#       416-637  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       640-904  user scripts      A user's Python script or notebook: read from its source, or run in a process of …
-#      907-1041  data files        Data files as text: unpacked, decoded, and refused by name where they hold no data …
-#     1044-1148  tables            Rows of CSV and TSV files: the separator, the header, and the cells below it
-#     1151-1276  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
-#     1279-1521  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1524-1721  question parts    Columns that look like a part of the question: texts to read before it, options, …
-#     1724-1842  chat              Chat templates: their settings, what they write for messages, and strings that …
-#     1845-1883  held out          Held-out prompts that also train: prompts compared by what they ask, counted, …
-#     1886-1917  prompts           Prompts as token ids, for training and held out
-#     1920-1937  verl layout       The layout of rows for verl: the ground truth in reward_model, all other columns …
-#     1940-2018  verl keys         Keys of verl's configuration: all of today's, and what older guides have
-#     2021-2095  extracts          The part of a Python file that some of its names need, as a file of its own
-#     2098-2310  user code         What a reward is given: texts, copies of the columns, and a state of the process …
-#     2313-2575  reward forms      The forms that a reward function may have, loading one, and its arguments
-#     2578-2855  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
-#     2858-3012  environments      Environments: classes whose methods are a model's tools, or that talk with it; …
-#     3015-3241  tool calls        Tool calls in what a model wrote: by the tokenizer's response template, or by one …
-#     3244-3384  tool runs         Running calls of many conversations side by side: a time limit for each, and …
-#     3387-3449  control tokens    Rendering messages so that nothing in them is read as a control token, where …
-#     3452-3707  turn bridge       The tokens between turns, from the chat template alone: what was sampled is never …
-#     3710-3864  conversations     The record of a conversation with an environment, and what the environment says in it
-#     3867-4004  play              Playing conversations of a policy with environments: all that are open are sampled …
-#     4007-4186  play setup        What conversations are played with, and scored by: shared by all programs that …
-#     4189-4300  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     4303-4309  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     4312-4415  idle settings     Settings that a configuration makes inert: each is named at the start, with what …
-#     4418-4467  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     4470-4609  presets           The algorithms by name: which choices each one makes, and which choices contradict …
-#     4612-4900  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     4903-4992  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
-#     4995-5020  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     5023-5208  memory            The memory that a run will need, from the shape of its networks
-#     5211-5218  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
-#     5221-5320  names             What verl calls each setting, and what it refuses or ignores
-#     5323-5441  settings          Settings, and hardware by name
-#     5444-5531  trl trial         --run_script: a TRL script run up to its trainer, in a process of its own, for …
-#     5534-5979  from trl          The settings of a run with TRL's GRPOTrainer as settings of ours, and what has no …
-#     5982-6025  hydra             One override in Hydra's grammar
-#     6028-6052  known names       The names in verl's configuration where verl is not installed, from …
-#     6055-6137  refusals          What verl cannot express, ignores, or would do behind a user's back: errors and notes
-#     6140-6256  data              Rows as verl reads them
-#     6259-6354  model files       What the files of a model tell: shape, number of weights, end tokens, and the …
-#     6357-6456  rewards           Rewards inside verl's processes
-#     6459-6564  job trial         A job's files loaded, and its rewards tried, in a process of its own: verl scores …
-#     6567-6810  overrides         Our settings as verl's overrides
-#     6813-6952  hooks             What verl loads of ours: a reward manager, a replay buffer, and estimators that it …
-#     6955-7097  environment loop  The agent loop: conversations with an environment in verl's workers, each as …
-#     7100-7220  memory            Memory of one GPU, and sizes that do not divide
-#     7223-7356  reward files      The reward's files, copied into the job with what they import
-#     7359-7533  job folder        The folder of a job: data, rewards, an environment, settings
-#     7536-7685  checks            --check: what can be found out before a run
-#     7688-7985  launch            run.sh, and who starts it: this machine, a Ray cluster or Slurm
-#     7988-8296  export            --export: a job as four files that need neither this script nor its bundle
-#     8299-8451  hand written      --overrides: a file of overrides that was written by hand, checked without …
-#     8454-8510  command           The command line
+#       156-161  file text         Texts that are files beside their room, such as a page's style; a built script has …
+#       164-209  messages          Errors that a user can mend, each with its exit code, and what is said on stderr
+#       212-252  bundle            Where this bundle and its embedded model, data and rewards lie
+#       255-409  dialect           One setting under several names: ours, those of the pages, and TRL's. A program …
+#       412-633  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       636-900  user scripts      A user's Python script or notebook: read from its source, or run in a process of …
+#      903-1140  data files        Data files as text: unpacked, decoded, refused where they hold no data at all; and …
+#     1143-1268  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1271-1513  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1516-1713  question parts    Columns that look like a part of the question: texts to read before it, options, …
+#     1716-1834  chat              Chat templates: their settings, what they write for messages, and strings that …
+#     1837-1875  held out          Held-out prompts that also train: prompts compared by what they ask, counted, …
+#     1878-1909  prompts           Prompts as token ids, for training and held out
+#     1912-1929  verl layout       The layout of rows for verl: the ground truth in reward_model, all other columns …
+#     1932-2010  verl keys         Keys of verl's configuration: all of today's, and what older guides have
+#     2013-2087  extracts          The part of a Python file that some of its names need, as a file of its own
+#     2090-2302  user code         What a reward is given: texts, copies of the columns, and a state of the process …
+#     2305-2558  reward forms      The forms that a reward function may have, loading one, and its arguments
+#     2561-2838  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
+#     2841-2995  environments      Environments: classes whose methods are a model's tools, or that talk with it; …
+#     2998-3224  tool calls        Tool calls in what a model wrote: by the tokenizer's response template, or by one …
+#     3227-3367  tool runs         Running calls of many conversations side by side: a time limit for each, and …
+#     3370-3432  control tokens    Rendering messages so that nothing in them is read as a control token, where …
+#     3435-3690  turn bridge       The tokens between turns, from the chat template alone: what was sampled is never …
+#     3693-3847  conversations     The record of a conversation with an environment, and what the environment says in it
+#     3850-3987  play              Playing conversations of a policy with environments: all that are open are sampled …
+#     3990-4169  play setup        What conversations are played with, and scored by: shared by all programs that …
+#     4172-4283  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     4286-4292  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     4295-4398  idle settings     Settings that a configuration makes inert: each is named at the start, with what …
+#     4401-4450  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     4453-4592  presets           The algorithms by name: which choices each one makes, and which choices contradict …
+#     4595-4883  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     4886-4975  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
+#     4978-5003  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     5006-5191  memory            The memory that a run will need, from the shape of its networks
+#     5194-5201  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
+#     5204-5303  names             What verl calls each setting, and what it refuses or ignores
+#     5306-5424  settings          Settings, and hardware by name
+#     5427-5514  trl trial         --run_script: a TRL script run up to its trainer, in a process of its own, for …
+#     5517-5963  from trl          The settings of a run with TRL's GRPOTrainer as settings of ours, and what has no …
+#     5966-6009  hydra             One override in Hydra's grammar
+#     6012-6036  known names       The names in verl's configuration where verl is not installed, from …
+#     6039-6121  refusals          What verl cannot express, ignores, or would do behind a user's back: errors and notes
+#     6124-6230  data              Rows as verl reads them
+#     6233-6328  model files       What the files of a model tell: shape, number of weights, end tokens, and the …
+#     6331-6569  rewards           What verl loads of ours: rewards and their manager, a replay buffer, and …
+#     6572-6815  overrides         Our settings as verl's overrides
+#     6818-6960  environment loop  The agent loop: conversations with an environment in verl's workers, each as …
+#     6963-7083  memory            Memory of one GPU, and sizes that do not divide
+#     7086-7323  reward files      The reward's files, copied into the job with what they import, and tried there: …
+#     7326-7496  job folder        The folder of a job: data, rewards, an environment, settings
+#     7499-7648  checks            --check: what can be found out before a run
+#     7651-7939  launch            run.sh, and who starts it: this machine, a Ray cluster or Slurm
+#     7942-8250  export            --export: a job as four files that need neither this script nor its bundle
+#     8253-8405  hand written      --overrides: a file of overrides that was written by hand, checked without …
+#     8408-8464  command           The command line
 
 import argparse
 import ast
@@ -929,6 +925,10 @@ ASKS = {
 WEAK = {"text", "input", "description"}
 OTHER_ENCODING = "data_loader.py --encoding NAME, such as cp1252 or gb18030, if the whole file is in it"
 OTHER_BYTES = re.compile("[\udc80-\udcff]")  # as surrogateescape reads bytes that the encoding does not have
+SEPARATORS = (",", ";", "\t", "|")
+LONGEST_CELL = 256 << 20  # characters of a cell
+# names of columns, which no row of data holds
+HEADER_NAMES = {*ASKS, *WEAK, "answer", "response", "output", "solution", "rejected", "choices", "id"}
 
 
 class Unpacked(io.RawIOBase):
@@ -1041,14 +1041,6 @@ def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
     need(kind is None, f"{name}: got {kind}; expected rows of data as {form or 'text'}; try {advice}")
 
 
-# ----------------------------------------------------------------------------------- tables (src/parts/data/tables.py)
-
-SEPARATORS = (",", ";", "\t", "|")
-LONGEST_CELL = 256 << 20  # characters of a cell
-# names of columns, which no row of data holds
-HEADER_NAMES = {*ASKS, *WEAK, "answer", "response", "output", "solution", "rejected", "choices", "id"}
-
-
 def table_rows(text: str, name: str, delimiter: str, chosen: str | None = None) -> Iterator[tuple[int, dict | RowFlaw]]:
     """(line, row) below the header of a CSV text; every cell is text. A row that does not fit comes as its flaw.
 
@@ -1153,9 +1145,9 @@ def separator_of(text: str, delimiter: str, name: str) -> str:
 ANSWERED = {"answer", "solution", "completion", "response", "output", "chosen"}
 LISTS = {
     *("data", "rows", "examples", "samples", "items", "records", "instances", "entries", "tasks", "problems"),
-    *("prompts", "dataset", "train", "test", "validation", "valid", "dev", "eval"),
+    *("prompts", "dataset", "train", "test", "validation", "valid", "dev", "eval", "questions", "paragraphs", "qas"),
 }
-CONTEXT = {"context", "passage", "article", "story", "paragraphs", "document", "table", "background", "body"}
+CONTEXT = {"text", "context", "passage", "article", "story", "paragraphs", "document", "table", "background", "body"}
 CHAT = re.compile(r"""\s*(?:\[\s*)?\{\s*(["'])(role|from|content|value)\1\s*:""")
 # what begins a turn in dialogues that are one text: HH-RLHF, Guanaco and Alpaca, ChatML, Llama 3 and 2, Glaive
 SPEAKER = re.compile(
@@ -1211,8 +1203,8 @@ def is_list_of_rows(item) -> bool:
 
 
 def is_row(item: dict) -> bool:
-    """Whether an object has a field that asks."""
-    return bool(item.keys() & ASKS)
+    """Whether an object has a field that asks, or that holds questions."""
+    return bool(item.keys() & {*ASKS, "questions", "paragraphs", "qas"})
 
 
 def rows_of_columns(value: dict, name: str, known) -> list[dict] | None:
@@ -2396,20 +2388,11 @@ def forget_shadows(folder: Path, names: set[str]) -> None:
 
 
 def importable_name(file: Path) -> str:
-    """A name under which other processes import a file with its folder, or the one above that, on their path.
-
-    One of its own, which they cannot import, where both names are taken.
-    """
-    stem, folder = file.stem, file.parent
-    for name, place in ((stem, folder), (f"{folder.name}.{stem}", folder.parent)):
-        top, dotted = name.partition(".")[0], name.count(".")
-        here = getattr(sys.modules.get(name), "__file__", None)
-        if here and Path(here).resolve() == file:
-            return name
-        free = name not in sys.modules and not is_installed(top, place)
-        if free and "." not in stem and (not dotted or folder.name.isidentifier()):
-            return name
-    return f"{stem}_{abs(hash(str(file)))}"
+    """The stem of a file, under which other processes import it; a name of its own where another module has that."""
+    there = getattr(sys.modules.get(file.stem), "__file__", None)
+    own = there and Path(there).resolve() == file
+    free = file.stem not in sys.modules and not is_installed(file.stem, file.parent) and "." not in file.stem
+    return file.stem if own or free else f"{file.stem}_{abs(hash(str(file)))}"
 
 
 def import_file(what: str, spec: str, file: str):
@@ -2425,7 +2408,7 @@ def import_file(what: str, spec: str, file: str):
             return sys.modules[name]
         make_way(path.parent)
         before, sys.argv = (sys.argv, sys.path[:]), [str(path)]
-        sys.path[:0] = [str(path.parent), *([str(path.parents[1])] * name.count("."))]  # it may import its neighbours
+        sys.path.insert(0, str(path.parent))  # it may import its neighbours
         module_spec = importlib.util.spec_from_file_location(name, path)
         sys.modules[name] = module = importlib.util.module_from_spec(module_spec)
         try:
@@ -5575,9 +5558,10 @@ TRL_DEFAULTS = {
 }
 PEFT_DEFAULTS = {"r": 8, "lora_alpha": 8, "lora_dropout": 0.0, "bias": "none", "use_rslora": False, "use_dora": False}
 ARGUMENTS = ("model", "reward_funcs", "args", "train_dataset", "eval_dataset")  # of GRPOTrainer, by their places
-AGGREGATION_OF_TRL = dict.fromkeys(("dapo", "bnpo", "cispo"), "token_mean") | {
+AGGREGATION_OF_TRL = {
     "grpo": "seq_mean_token_mean",
     "dr_grpo": "seq_mean_token_sum_norm",
+    **dict.fromkeys(("dapo", "bnpo", "cispo"), "token_mean"),
 }
 # of the machine, the log, or what verl_train.py decides by itself: nothing is lost without them
 OF_THE_MACHINE = set(
@@ -6234,18 +6218,8 @@ def write_parquet_file(rows: list[dict], path: Path) -> None:
     import pyarrow
     import pyarrow.parquet
 
-    text = pyarrow.string()
-    names = dict.fromkeys(name for row in rows for name in row["extra_info"])
-    columns = {name: [row["extra_info"].get(name) for row in rows] for name in names}
-    for name in {"json_columns", "absent_columns"} & columns.keys():
-        columns[name] = pyarrow.array(columns[name], pyarrow.list_(text))
-    empty = {name: pyarrow.nulls(len(rows), text) for name, values in columns.items() if all(v is None for v in values)}
-    extra = pyarrow.StructArray.from_arrays(
-        [empty[name] if name in empty else pyarrow.array(values) for name, values in columns.items()], list(columns)
-    )
-    outer = [name for name in dict.fromkeys(name for row in rows for name in row) if name != "extra_info"]
-    table = pyarrow.table({name: [row.get(name) for row in rows] for name in outer}).append_column("extra_info", extra)
-    temporary = path.with_suffix(".tmp")
+    names, temporary = dict.fromkeys(name for row in rows for name in row), path.with_suffix(".tmp")
+    table = pyarrow.Table.from_pylist([{name: row.get(name) for name in names} for row in rows])
     pyarrow.parquet.write_table(table, temporary)
     os.replace(temporary, path)
 
@@ -6456,112 +6430,143 @@ def tell_failure(text: str, error_file: str) -> None:
             Path(error_file).write_text(f"{text}\n", encoding="utf-8")
 
 
-# -------------------------------------------------------------------- job trial (src/programs/verl_train/job_trial.py)
+def token_reward_manager(file: Path):
+    """The class TokenRewardManager, for verl, with the reward of verl_reward.py; verl_hooks.py calls this."""
+    from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 
-OUR_TRAINERS = "try ppo_train.py or grpo_train.py, which call a reward with whole groups"
-TRIAL = r'''"""Load a job's modules, try its rewards on rows of its data: MODULE ENVIRONMENT EXPORT, "" for none."""
+    class TokenRewardManager(RewardManagerBase):
+        """Tells our rewards the prompt, the token ids and special tokens, and takes penalties for length."""
 
-import json
-import runpy
-import sys
-from pathlib import Path
+        def __init__(self, config, tokenizer, compute_score, **kwargs):
+            super().__init__(config, tokenizer, compute_score)
+            given = config.reward.get("reward_kwargs") or {}
+            self.missing, self.share = float(given.get("missing_eos_penalty", 0)), float(given.get("overlong_share", 0))
+            self.limit, self.group_size = config.data.max_response_length, config.actor_rollout_ref.rollout.n
+            self.ends = end_ids_of(config.actor_rollout_ref.model.path, tokenizer)
+            self.batcher = runpy.run_path(str(file))["batcher"]
 
-file, environment, export = sys.argv[1:]
-module = runpy.run_path(file)
-job = sys.modules[module["NAME"]]
-if environment:
-    job.load_environments(environment)
-print("\nLOADED", flush=True)
-found = job.tried_scores(module, Path(file).with_name("train.parquet"), export)
-print("\nTRIAL " + json.dumps(found))
-'''
-JOB_TRIAL_SECONDS = 300
-TRIED_ROWS, SCORING_SECONDS = 50, 2.0  # no more rows, and none begun after that time: a function may be slow, or paid
+        async def run_single(self, data) -> dict:
+            """Score one trajectory."""
+            item = data[-1]
+            width = item.batch["responses"].shape[-1]
+            length = int(item.batch["attention_mask"][-width:].sum())
+            ids = item.batch["responses"][:length].tolist()
+            told = await self.batcher.score(item.non_tensor_batch, visible_text(self.tokenizer, ids, self.ends), ids)
+            missing = 0.0 if ids and ids[-1] in self.ends else self.missing
+            score = told["score"] - missing - overlong_penalty(length, self.limit, self.share)
+            return {"reward_score": exact_in_means(score, self.group_size), "reward_extra_info": told}
 
-
-def refuse_groups(reward: Reward) -> None:
-    """Raise UserError for functions that say themselves, by `needs_group`, that they need all of a prompt's rows."""
-    names = [name for name, function in reward.functions.items() if getattr(function, "needs_group", False)]
-    need(
-        not names,
-        f"got reward {', '.join(names)}, which compares the completions of a prompt; expected a score for each "
-        f"completion by itself, as verl scores them; {OUR_TRAINERS}",
-    )
+    return TokenRewardManager
 
 
-def tried_scores(module: dict, file: Path, export: str = "") -> dict:
-    """Score rows of a job's data: the completions of a row in one batch, and one by one, as verl calls a reward.
+def strict_replay_buffer():
+    """The class StrictReplayBuffer, for verl; verl_hooks.py calls this."""
+    from collections import Counter
 
-    Args:
-        module: the names of a job's verl_reward.py.
-        export: a verl_reward.py of --export, which then scores them one by one.
+    from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 
-    Returns:
-        {"rows", "completions", "scores" that were seen, "raised": the first error, "unlike": {function: [its scores of
-        a batch, those one by one]} where they differ}. A function that differs from itself on one batch tells nothing.
-    """
-    batcher = module["batcher"]
-    batcher.reward.silent = True  # that nothing applies to any completion here is no news
-    found = {"rows": 0, "completions": 0, "scores": [], "raised": "", "unlike": {}}
-    score = runpy.run_path(export)["compute_score"] if export else None
-    rows = parquet_rows(file)[:TRIED_ROWS] if module["specs"] and file.is_file() else []
-    started = time.monotonic()
-    for number, row in enumerate(rows):
-        if number and time.monotonic() > started + SCORING_SECONDS:
-            break
-        truth, info = row["reward_model"]["ground_truth"], row["extra_info"]
-        texts = trial_texts(str(truth)[:200] or "yes")
-        asked = batcher.row(row | {"raw_prompt": row["prompt"]})
-        batch = [(asked, text, list(range(len(text.split())))) for text in texts]
-        try:
-            first, second = (batcher.score_all(batch) for _ in range(2))
-            if score:
-                alone = [score(row["data_source"], text, truth, info) for text in texts]
-            else:
-                alone = [batcher.score_all([one])[0] for one in batch]
-        except Exception as error:  # what the functions raise is the user's
-            reason = str(error).removeprefix(f"{REWARD_FAILED}: ")
-            found["raised"] = found["raised"] or f"row {number + 1} of the data: {reason}"
-            continue
-        found["rows"], found["completions"] = found["rows"] + 1, found["completions"] + len(texts)
-        found["scores"] = sorted({*found["scores"], *(round(scores["score"], 4) for scores in alone)})
-        for name in (name for name in alone[0] if name != "acc"):
-            together, again, single = ([scores[name] for scores in each] for each in (first, second, alone))
-            if near(together, again) and not near(together, single):
-                found["unlike"].setdefault(name, [together, single])
-    return found
+    class StrictReplayBuffer(ReplayBuffer):
+        """verl's replay buffer; a failed rollout or reward ends the run, DAPO's replacements are counted."""
+
+        def __init__(self, *args, sampler_kwargs, refill_fn, **kwargs):
+            options = dict(sampler_kwargs or {})
+            self.error_file, self.max_refills = Path(options.get("error_file", "")), options.get("max_refills", 0)
+            self.refilled, self.dispatch = 0, refill_fn
+            filtering = {}
+            if options.get("filter_groups_metric"):
+                filtering = {"filter_groups_metric": options["filter_groups_metric"], "gen_batch_size": 1}
+                filtering["train_batch_size"] = options["train_batch_size"]
+            super().__init__(*args, sampler_kwargs=sampler_kwargs, refill_fn=self.refill, **filtering, **kwargs)
+
+        def refill(self, count: int) -> int:
+            self.refilled += count
+            return self.dispatch(count)
+
+        def sample(self, global_steps, partition_id, batch_size):
+            """A batch of the step; the count of replacements starts anew."""
+            self.refilled = 0
+            return super().sample(global_steps, partition_id, batch_size)
+
+        def _dapo_filtered_keys(self, partition_id):
+            if self.filter_groups_metric and self.refilled >= self.max_refills * self.train_batch_size:
+                return set(), Counter()
+            return super()._dapo_filtered_keys(partition_id)
+
+        def _select_prompt_uids(self, partition_id, sampleable_keys, batch_size):
+            last = super()._dapo_filtered_keys(partition_id)[0]  # their places are left over, once refills are used up
+            picked, *snapshots = super()._select_prompt_uids(partition_id, sampleable_keys - last, batch_size)
+            more, *_ = super()._select_prompt_uids(partition_id, sampleable_keys & last, batch_size - len(picked))
+            return [*picked, *more], *snapshots
+
+        def _sync_metadata_from_transfer_queue(self):
+            super()._sync_metadata_from_transfer_queue()
+            failed = sum(map(len, self.failure_keys.values()))
+            if failed:
+                why = (
+                    self.error_file.read_text(encoding="utf-8") if self.error_file.is_file() else "its log stands above"
+                )
+                raise RuntimeError(f"got {failed} prompts whose rollout or reward failed; the run ends here: {why}")
+
+    return StrictReplayBuffer
 
 
-def near(first: list[float], second: list[float]) -> bool:
-    """Whether two lists of scores agree, but for what batches change in a reward model's rounding."""
-    return all(math.isclose(a, b, rel_tol=0.01, abs_tol=0.01) for a, b in zip(first, second, strict=True))
+def settings_of(job: Path) -> SimpleNamespace:
+    """The run's settings, as an estimator or loss of the user's own takes them: `config`."""
+    return SimpleNamespace(**json.loads((job / "settings.json").read_text(encoding="utf-8"))["settings"])
 
 
-def try_job(folder: Path, environment: str = "", export: str = "") -> tuple[list[str], dict]:
-    """(What keeps a job's copies from loading, or a reward from meaning in verl what it means here; `tried_scores`).
+def register_estimators(job: Path, place: str = "") -> None:
+    """Put our estimators that verl lacks, and FILE.py:function of the job, into its registry; verl_hooks.py does it."""
+    import numpy as np
+    import torch
+    from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY, register_adv_est
 
-    As in the run, the original files are not at hand.
-    """
-    command = [sys.executable, "-c", TRIAL, str(folder / "verl_reward.py"), environment, export]
-    try:
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=JOB_TRIAL_SECONDS)
-    except subprocess.TimeoutExpired:
-        say(f"note: a few completions took the reward over {JOB_TRIAL_SECONDS} s, so it was not tried one by one")
-        return [], {}
-    lines = done.stdout.splitlines()
-    if "LOADED" not in lines:
-        what, last = "environment" if environment else "reward", (done.stderr.strip() or "no message").splitlines()[-1]
-        got = f"{what}: its copy for the run does not load: {last}"
-        return [f"{got}; expected one that finds all it imports beside itself; try --ship FILE"], {}
-    answers = [line for line in lines if line.startswith("TRIAL ")]
-    found = json.loads(answers[-1].removeprefix("TRIAL ")) if answers else {}
-    return [
-        f"reward {name}: got scores that depend on the other completions of a batch, or on earlier calls "
-        f"({together[:4]} … together, {alone[:4]} … one by one); expected a score for each completion by itself, as "
-        f"verl scores them in 8 processes; {OUR_TRAINERS}"
-        for name, (together, alone) in found.get("unlike", {}).items()
-        if name != "score" or len(found["unlike"]) == 1
-    ], found
+    def registered(name, advantages, config=None):
+        def estimate(token_level_rewards, response_mask, index, **_):
+            scores = token_level_rewards.sum(-1)
+            groups = torch.as_tensor(np.unique(index, return_inverse=True)[1], device=scores.device)
+            known = {"rewards": token_level_rewards, "mask": response_mask.to(scores.dtype), "config": config}
+            result = advantages(scores=scores, groups=groups, **known)
+            result = (result if result.dim() == 2 else result[:, None]) * response_mask
+            return result, result
+
+        if name not in ADV_ESTIMATOR_REGISTRY:  # verl loads this file once for each of its uses
+            register_adv_est(name)(estimate)
+
+    registered("gpg_ours", gpg_advantages)
+    registered("maxrl_ours", maxrl_advantages)
+    if place:
+        registered(OWN_NAME, own_function("advantage", f"{job}/{place}"), settings_of(job))
+
+
+def register_loss(job: Path, place: str) -> None:
+    """Put FILE.py:function of the job into verl's registry of policy losses; verl_own_loss.py does it."""
+    from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY, agg_loss, register_policy_loss
+
+    function, settings = own_function("loss", f"{job}/{place}"), settings_of(job)
+
+    def policy_loss(
+        old_log_prob,
+        log_prob,
+        advantages,
+        response_mask,
+        loss_agg_mode="token-mean",
+        config=None,
+        rollout_is_weights=None,
+    ):
+        mask = response_mask.to(log_prob.dtype)
+        known = {"logprobs": log_prob, "old_logprobs": old_log_prob, "advantages": advantages, "mask": mask}
+        losses, clipped = function(**known, config=settings)
+        losses = losses if rollout_is_weights is None else losses * rollout_is_weights
+        loss = agg_loss(losses, response_mask, loss_agg_mode, **config.global_batch_info)
+
+        def mean(values) -> float:
+            return ((values.detach() * mask).sum() / mask.sum().clamp(min=1)).item()
+
+        return loss, {"actor/pg_clipfrac": mean(clipped), "actor/ppo_kl": mean(old_log_prob - log_prob)}
+
+    if OWN_NAME not in POLICY_LOSS_REGISTRY:
+        register_policy_loss(OWN_NAME)(policy_loss)
 
 
 # -------------------------------------------------------------------- overrides (src/programs/verl_train/overrides.py)
@@ -6808,148 +6813,6 @@ def cpus_needed(gpus: int, storage_units: int) -> int:
 def model_path(model: str) -> str:
     """A model as any folder's process finds it."""
     return str(Path(model).resolve()) if Path(model).is_dir() else model
-
-
-# ---------------------------------------------------------------------------- hooks (src/programs/verl_train/hooks.py)
-
-
-def token_reward_manager(file: Path):
-    """The class TokenRewardManager, for verl, with the reward of verl_reward.py; verl_hooks.py calls this."""
-    from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
-
-    class TokenRewardManager(RewardManagerBase):
-        """Tells our rewards the prompt, the token ids and special tokens, and takes penalties for length."""
-
-        def __init__(self, config, tokenizer, compute_score, **kwargs):
-            super().__init__(config, tokenizer, compute_score)
-            given = config.reward.get("reward_kwargs") or {}
-            self.missing, self.share = float(given.get("missing_eos_penalty", 0)), float(given.get("overlong_share", 0))
-            self.limit, self.group_size = config.data.max_response_length, config.actor_rollout_ref.rollout.n
-            self.ends = end_ids_of(config.actor_rollout_ref.model.path, tokenizer)
-            self.batcher = runpy.run_path(str(file))["batcher"]
-
-        async def run_single(self, data) -> dict:
-            """Score one trajectory."""
-            item = data[-1]
-            width = item.batch["responses"].shape[-1]
-            length = int(item.batch["attention_mask"][-width:].sum())
-            ids = item.batch["responses"][:length].tolist()
-            told = await self.batcher.score(item.non_tensor_batch, visible_text(self.tokenizer, ids, self.ends), ids)
-            missing = 0.0 if ids and ids[-1] in self.ends else self.missing
-            score = told["score"] - missing - overlong_penalty(length, self.limit, self.share)
-            return {"reward_score": exact_in_means(score, self.group_size), "reward_extra_info": told}
-
-    return TokenRewardManager
-
-
-def strict_replay_buffer():
-    """The class StrictReplayBuffer, for verl; verl_hooks.py calls this."""
-    from collections import Counter
-
-    from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
-
-    class StrictReplayBuffer(ReplayBuffer):
-        """verl's replay buffer; a failed rollout or reward ends the run, DAPO's replacements are counted."""
-
-        def __init__(self, *args, sampler_kwargs, refill_fn, **kwargs):
-            options = dict(sampler_kwargs or {})
-            self.error_file, self.max_refills = Path(options.get("error_file", "")), options.get("max_refills", 0)
-            self.refilled, self.dispatch = 0, refill_fn
-            filtering = {}
-            if options.get("filter_groups_metric"):
-                filtering = {"filter_groups_metric": options["filter_groups_metric"], "gen_batch_size": 1}
-                filtering["train_batch_size"] = options["train_batch_size"]
-            super().__init__(*args, sampler_kwargs=sampler_kwargs, refill_fn=self.refill, **filtering, **kwargs)
-
-        def refill(self, count: int) -> int:
-            self.refilled += count
-            return self.dispatch(count)
-
-        def sample(self, global_steps, partition_id, batch_size):
-            """A batch of the step; the count of replacements starts anew."""
-            self.refilled = 0
-            return super().sample(global_steps, partition_id, batch_size)
-
-        def _dapo_filtered_keys(self, partition_id):
-            if self.filter_groups_metric and self.refilled >= self.max_refills * self.train_batch_size:
-                return set(), Counter()
-            return super()._dapo_filtered_keys(partition_id)
-
-        def _select_prompt_uids(self, partition_id, sampleable_keys, batch_size):
-            last = super()._dapo_filtered_keys(partition_id)[0]  # their places are left over, once refills are used up
-            picked, *snapshots = super()._select_prompt_uids(partition_id, sampleable_keys - last, batch_size)
-            more, *_ = super()._select_prompt_uids(partition_id, sampleable_keys & last, batch_size - len(picked))
-            return [*picked, *more], *snapshots
-
-        def _sync_metadata_from_transfer_queue(self):
-            super()._sync_metadata_from_transfer_queue()
-            failed = sum(map(len, self.failure_keys.values()))
-            if failed:
-                why = (
-                    self.error_file.read_text(encoding="utf-8") if self.error_file.is_file() else "its log stands above"
-                )
-                raise RuntimeError(f"got {failed} prompts whose rollout or reward failed; the run ends here: {why}")
-
-    return StrictReplayBuffer
-
-
-def settings_of(job: Path) -> SimpleNamespace:
-    """The run's settings, as an estimator or loss of the user's own takes them: `config`."""
-    return SimpleNamespace(**json.loads((job / "settings.json").read_text(encoding="utf-8"))["settings"])
-
-
-def register_estimators(job: Path, place: str = "") -> None:
-    """Put our estimators that verl lacks, and FILE.py:function of the job, into its registry; verl_hooks.py does it."""
-    import numpy as np
-    import torch
-    from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY, register_adv_est
-
-    def registered(name, advantages, config=None):
-        def estimate(token_level_rewards, response_mask, index, **_):
-            scores = token_level_rewards.sum(-1)
-            groups = torch.as_tensor(np.unique(index, return_inverse=True)[1], device=scores.device)
-            known = {"rewards": token_level_rewards, "mask": response_mask.to(scores.dtype), "config": config}
-            result = advantages(scores=scores, groups=groups, **known)
-            result = (result if result.dim() == 2 else result[:, None]) * response_mask
-            return result, result
-
-        if name not in ADV_ESTIMATOR_REGISTRY:  # verl loads this file once for each of its uses
-            register_adv_est(name)(estimate)
-
-    registered("gpg_ours", gpg_advantages)
-    registered("maxrl_ours", maxrl_advantages)
-    if place:
-        registered(OWN_NAME, own_function("advantage", f"{job}/{place}"), settings_of(job))
-
-
-def register_loss(job: Path, place: str) -> None:
-    """Put FILE.py:function of the job into verl's registry of policy losses; verl_own_loss.py does it."""
-    from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY, agg_loss, register_policy_loss
-
-    function, settings = own_function("loss", f"{job}/{place}"), settings_of(job)
-
-    def policy_loss(
-        old_log_prob,
-        log_prob,
-        advantages,
-        response_mask,
-        loss_agg_mode="token-mean",
-        config=None,
-        rollout_is_weights=None,
-    ):
-        mask = response_mask.to(log_prob.dtype)
-        known = {"logprobs": log_prob, "old_logprobs": old_log_prob, "advantages": advantages, "mask": mask}
-        losses, clipped = function(**known, config=settings)
-        losses = losses if rollout_is_weights is None else losses * rollout_is_weights
-        loss = agg_loss(losses, response_mask, loss_agg_mode, **config.global_batch_info)
-
-        def mean(values) -> float:
-            return ((values.detach() * mask).sum() / mask.sum().clamp(min=1)).item()
-
-        return loss, {"actor/pg_clipfrac": mean(clipped), "actor/ppo_kl": mean(old_log_prob - log_prob)}
-
-    if OWN_NAME not in POLICY_LOSS_REGISTRY:
-        register_policy_loss(OWN_NAME)(policy_loss)
 
 
 # ------------------------------------------------------ environment loop (src/programs/verl_train/environment_loop.py)
@@ -7222,6 +7085,25 @@ def say_findings(config: Config, parameters: float | None) -> None:
 
 # -------------------------------------------------------------- reward files (src/programs/verl_train/reward_files.py)
 
+OUR_TRAINERS = "try ppo_train.py or grpo_train.py, which call a reward with whole groups"
+TRIAL = r'''"""Load a job's modules, try its rewards on rows of its data: MODULE ENVIRONMENT EXPORT, "" for none."""
+
+import json
+import runpy
+import sys
+from pathlib import Path
+
+file, environment, export = sys.argv[1:]
+module = runpy.run_path(file)
+job = sys.modules[module["NAME"]]
+if environment:
+    job.load_environments(environment)
+print("\nLOADED", flush=True)
+found = job.tried_scores(module, Path(file).with_name("train.parquet"), export)
+print("\nTRIAL " + json.dumps(found))
+'''
+JOB_TRIAL_SECONDS = 300
+TRIED_ROWS, SCORING_SECONDS = 50, 2.0  # no more rows, and none begun after that time: a function may be slow, or paid
 MODULE = '''\
 """{title}. Written by verl_train.py; loads the copy of it that lies beside this file."""
 
@@ -7356,6 +7238,91 @@ def write_reward_module(
     return module
 
 
+def refuse_groups(reward: Reward) -> None:
+    """Raise UserError for functions that say themselves, by `needs_group`, that they need all of a prompt's rows."""
+    names = [name for name, function in reward.functions.items() if getattr(function, "needs_group", False)]
+    need(
+        not names,
+        f"got reward {', '.join(names)}, which compares the completions of a prompt; expected a score for each "
+        f"completion by itself, as verl scores them; {OUR_TRAINERS}",
+    )
+
+
+def tried_scores(module: dict, file: Path, export: str = "") -> dict:
+    """Score rows of a job's data: the completions of a row in one batch, and one by one, as verl calls a reward.
+
+    Args:
+        module: the names of a job's verl_reward.py.
+        export: a verl_reward.py of --export, which then scores them one by one.
+
+    Returns:
+        {"rows", "completions", "scores" that were seen, "raised": the first error, "unlike": {function: [its scores of
+        a batch, those one by one]} where they differ}. A function that differs from itself on one batch tells nothing.
+    """
+    batcher = module["batcher"]
+    batcher.reward.silent = True  # that nothing applies to any completion here is no news
+    found = {"rows": 0, "completions": 0, "scores": [], "raised": "", "unlike": {}}
+    score = runpy.run_path(export)["compute_score"] if export else None
+    rows = parquet_rows(file)[:TRIED_ROWS] if module["specs"] and file.is_file() else []
+    started = time.monotonic()
+    for number, row in enumerate(rows):
+        if number and time.monotonic() > started + SCORING_SECONDS:
+            break
+        truth, info = row["reward_model"]["ground_truth"], row["extra_info"]
+        texts = trial_texts(str(truth)[:200] or "yes")
+        asked = batcher.row(row | {"raw_prompt": row["prompt"]})
+        batch = [(asked, text, list(range(len(text.split())))) for text in texts]
+        try:
+            first, second = (batcher.score_all(batch) for _ in range(2))
+            if score:
+                alone = [score(row["data_source"], text, truth, info) for text in texts]
+            else:
+                alone = [batcher.score_all([one])[0] for one in batch]
+        except Exception as error:  # what the functions raise is the user's
+            reason = str(error).removeprefix(f"{REWARD_FAILED}: ")
+            found["raised"] = found["raised"] or f"row {number + 1} of the data: {reason}"
+            continue
+        found["rows"], found["completions"] = found["rows"] + 1, found["completions"] + len(texts)
+        found["scores"] = sorted({*found["scores"], *(round(scores["score"], 4) for scores in alone)})
+        for name in (name for name in alone[0] if name != "acc"):
+            together, again, single = ([scores[name] for scores in each] for each in (first, second, alone))
+            if near(together, again) and not near(together, single):
+                found["unlike"].setdefault(name, [together, single])
+    return found
+
+
+def near(first: list[float], second: list[float]) -> bool:
+    """Whether two lists of scores agree, but for what batches change in a reward model's rounding."""
+    return all(math.isclose(a, b, rel_tol=0.01, abs_tol=0.01) for a, b in zip(first, second, strict=True))
+
+
+def try_job(folder: Path, environment: str = "", export: str = "") -> tuple[list[str], dict]:
+    """(What keeps a job's copies from loading, or a reward from meaning in verl what it means here; `tried_scores`).
+
+    As in the run, the original files are not at hand.
+    """
+    command = [sys.executable, "-c", TRIAL, str(folder / "verl_reward.py"), environment, export]
+    try:
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=JOB_TRIAL_SECONDS)
+    except subprocess.TimeoutExpired:
+        say(f"note: a few completions took the reward over {JOB_TRIAL_SECONDS} s, so it was not tried one by one")
+        return [], {}
+    lines = done.stdout.splitlines()
+    if "LOADED" not in lines:
+        what, last = "environment" if environment else "reward", (done.stderr.strip() or "no message").splitlines()[-1]
+        got = f"{what}: its copy for the run does not load: {last}"
+        return [f"{got}; expected one that finds all it imports beside itself; try --ship FILE"], {}
+    answers = [line for line in lines if line.startswith("TRIAL ")]
+    found = json.loads(answers[-1].removeprefix("TRIAL ")) if answers else {}
+    return [
+        f"reward {name}: got scores that depend on the other completions of a batch, or on earlier calls "
+        f"({together[:4]} … together, {alone[:4]} … one by one); expected a score for each completion by itself, as "
+        f"verl scores them in 8 processes; {OUR_TRAINERS}"
+        for name, (together, alone) in found.get("unlike", {}).items()
+        if name != "score" or len(found["unlike"]) == 1
+    ], found
+
+
 # ------------------------------------------------------------------ job folder (src/programs/verl_train/job_folder.py)
 
 COPY = "environment"  # folder of the job
@@ -7448,16 +7415,12 @@ def task_row(row: dict) -> dict:
 
 
 def check_output(config: Config) -> None:
-    """Refuse another run's folder, and a resume for another number of GPUs."""
+    """Refuse another run's folder."""
     folder = Path(config.output_dir)
     traces = [*sorted(folder.glob("checkpoints/global_step_*")), *folder.glob("metrics.jsonl")]
     got = f"got output_dir {str(folder)!r}, which holds a run ({', '.join(p.name for p in traces[:3])})"
     advice = "expected a new folder; try --resume to go on, or another --output_dir"
     need(config.resume or config.check or not traces, f"{got}; {advice}")
-    size, names = config.nodes * config.gpus_per_node, [p.name for p in folder.glob("checkpoints/*/actor/model_*")]
-    sizes = {int(match[1]) for name in names if (match := re.search(r"world_size_(\d+)", name))}
-    expected = f"expected the {', '.join(map(str, sizes))} of its checkpoints, whose files are one for each GPU"
-    need(not config.resume or not sizes or size in sizes, f"got --resume with {size} GPUs; {expected}")
 
 
 def environment_setup(config: Config) -> PlaySetup:
@@ -7749,7 +7712,7 @@ UNSAID = ("override", "reward", "data", "eval_data", "output_dir", "cpus")  # wh
 FAILED_REWARD = re.compile(
     r"^(?:\S*\(\w+ pid=[^)]*\)\S* )?(?:.*RuntimeError: .*?)?((?:REWARD|ENVIRONMENT) FAILED: .*)", re.MULTILINE
 )
-RAY_ADDRESSES = ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS")
+RAY_ADDRESSES = {"RAY_ADDRESS", "RAY_API_SERVER_ADDRESS"}  # of a cluster that Ray would take for the one meant
 
 
 def shell_word(text: str, places: dict[str, str]) -> str:
@@ -7810,20 +7773,27 @@ def write_script(path: Path, text: str) -> None:
     path.chmod(0o755)
 
 
-def follow(command: list[str], log: Path, env: dict[str, str]) -> tuple[int, str]:
-    """Run a command; its output goes to the terminal and to the log.
+def follow(command: list[str], output: Path, action: str, stopped: str) -> int:
+    """Run a command; its output goes to the terminal and to verl.log of the output folder.
+
+    Args:
+        action: the flag that asked for it, which decides on the cluster, whatever the environment names.
+        stopped: what to say where a signal stopped it.
 
     Returns:
-        (its exit code, 128 + n where signal n stopped it; the words of a reward or environment that failed).
+        0, 1 where it failed, 3 where a reward or an environment did, 128 + n where signal n stopped it.
     """
-    stopped, failed = [], ""
+    signals, failed, log = [], "", output / "verl.log"
+    for name in RAY_ADDRESSES & os.environ.keys():
+        say(f"note: {name} {os.environ[name]} is left aside for --{action}")
+    env = {name: value for name, value in os.environ.items() if name not in RAY_ADDRESSES}
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     child = subprocess.Popen(command, env=env, start_new_session=True, **pipes)
 
     def stop(signum, frame) -> None:
-        stopped.append(signum)
+        signals.append(signum)
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(child.pid, signal.SIGTERM if len(stopped) == 1 else signal.SIGKILL)
+            os.killpg(child.pid, signal.SIGTERM if len(signals) == 1 else signal.SIGKILL)
 
     earlier = {n: signal.signal(n, stop) for n in (signal.SIGTERM, signal.SIGINT)}
     try:
@@ -7837,29 +7807,22 @@ def follow(command: list[str], log: Path, env: dict[str, str]) -> tuple[int, str
     finally:
         for signum, handler in earlier.items():
             signal.signal(signum, handler)
-    return 128 + stopped[0] if stopped else child.returncode, failed
+    with contextlib.suppress(OSError):  # on a cluster it may be another machine's
+        failed = (output / REWARD_ERROR).read_text(encoding="utf-8").strip()
+    if signals:
+        say(f"stopped by signal {signals[0]}; {stopped}")
+        return 128 + signals[0]
+    if failed:
+        say(f"error: {failed}")
+        return 3
+    if child.returncode:
+        say(f"error: verl ended with exit code {child.returncode}; expected 0; its log is {log}")
+    return int(child.returncode != 0)
 
 
 def failure_in(line: str) -> str:
     match = FAILED_REWARD.match(line)
     return match[1].strip() if match else ""
-
-
-def without_addresses(action: str) -> dict[str, str]:
-    """The environment without the address of a cluster, which Ray would take for the one that is meant."""
-    for name in RAY_ADDRESSES:
-        if name in os.environ:
-            say(f"note: {name} {os.environ[name]} is left aside for --{action}")
-    return {name: value for name, value in os.environ.items() if name not in RAY_ADDRESSES}
-
-
-def reward_code(output: Path, failed: str) -> int:
-    """3 where a reward or an environment ended the run, which is told; else 0."""
-    with contextlib.suppress(OSError):  # on a cluster it may be another machine's
-        failed = (output / REWARD_ERROR).read_text(encoding="utf-8").strip()
-    if failed:
-        say(f"error: {failed}")
-    return 3 if failed else 0
 
 
 def run_local(config: Config) -> int:
@@ -7873,19 +7836,13 @@ def run_local(config: Config) -> int:
     say_findings(config, job.parameters)
     need_sound_job(config, folder)
     write_script(folder / "run.sh", script(config, job, overrides, shlex.quote(sys.executable)))
-    code, failed = follow([str(folder / "run.sh")], output / "verl.log", without_addresses("run"))
-    if code > 128:
-        say(f"stopped by signal {code - 128}; go on from the newest checkpoint with --resume")
-        return code
-    return reward_code(output, failed) or finish(config, output, code)
+    stopped = "go on from the newest checkpoint with --resume"
+    return follow([str(folder / "run.sh")], output, "run", stopped) or finish(config, output)
 
 
-def finish(config: Config, output: Path, code: int) -> int:
+def finish(config: Config, output: Path) -> int:
     """Tell how a run ended, and copy its last policy to final/; returns the exit code."""
     last = output / "checkpoints" / f"global_step_{config.steps}" / "actor"
-    if code:
-        say(f"error: verl ended with exit code {code}; expected 0; its log is {output / 'verl.log'}")
-        return 1
     if not last.is_dir():
         say(f"error: got a run that ended without the checkpoint of step {config.steps}; expected {last}")
         return 1
@@ -7923,7 +7880,7 @@ def need_cluster(config: Config) -> None:
         re.fullmatch(r"https?://[^/\s]+/?", config.submit),
         f"{got}; expected the dashboard's address; try --submit http://HEAD:8265",
     )
-    usage = {}
+    usage, version = {}, None
     try:
         version = fetch(config.submit, "/api/version")
         need("ray_version" in version, f"{got}, which answers {str(version)[:80]}; expected a Ray dashboard")
@@ -7931,12 +7888,13 @@ def need_cluster(config: Config) -> None:
         usage = status["loadMetricsReport"]["usage"]
     except (OSError, ValueError) as error:
         need(
-            getattr(error, "code", None) in (401, 403),  # it asks for a token, which Ray's own client sends
+            # it asks for a token, which Ray's own client sends, or does not tell what it has
+            version or getattr(error, "code", None) in (401, 403),
             f"{got}, where no Ray cluster answers ({error}); expected the address that `ray start --head "
             "--dashboard-host=0.0.0.0` prints; try to open it in a browser",
         )
     except (KeyError, TypeError):
-        return  # a dashboard that does not tell
+        pass  # nor does this one
     gpus = config.nodes * config.gpus_per_node
     for name, count in {"GPU": gpus, "CPU": cpus_needed(gpus, 1)}.items():
         total = usage.get(name, [0, 0])[1]
@@ -7956,18 +7914,14 @@ def submit_job(config: Config) -> int:
     write_script(folder / "run.sh", script(config, job, overrides))
     say_what_is_sent(config, folder)
     variables = {name: value for name, value in os.environ.items() if name.startswith("VERL_")}
-    runtime = {"excludes": ["__pycache__", "*.sbatch", "*.log", "trial.json"], "env_vars": variables}
+    runtime = {"excludes": ["__pycache__", "*.sbatch", "*.log"], "env_vars": variables}
     command = [sys.executable, "-m", "ray.scripts.scripts", "job", "submit", "--address", config.submit]
     command += ["--working-dir", str(folder), "--runtime-env-json", json.dumps(runtime), "--", "bash", "run.sh"]
-    code, failed = follow(command, output / "verl.log", without_addresses("submit"))
-    if code > 128:
-        say(f"the job goes on; to stop it: ray job stop --address {config.submit} and its name, as printed above")
-        return code
-    if code:
-        say(f"error: the job ended with exit code {code}; expected 0; its log is {output / 'verl.log'}")
-        return reward_code(output, failed) or 1
-    tell(json.dumps({"status": "SUCCEEDED", "output_dir": job.output}))
-    return 0
+    stopped = f"the job goes on; to stop it: ray job stop --address {config.submit} and its name, as printed above"
+    code = follow(command, output, "submit", stopped)
+    if not code:
+        tell(json.dumps({"status": "SUCCEEDED", "output_dir": job.output}))
+    return code
 
 
 def say_what_is_sent(config: Config, folder: Path) -> None:

@@ -49,48 +49,47 @@ Exit codes: 0 RL can begin, 1 it can not yet (--resume --rounds N goes on), 2 ba
 """
 
 # Contents
-#       145-234  messages          Errors that a user can mend, each with its exit code, and what is said on stderr
-#       237-277  bundle            Where this bundle and its embedded model, data and rewards lie
-#       280-434  dialect           One setting under several names: ours, those of the pages, and TRL's. A program …
-#       437-620  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       623-935  processes         The processes of a run: device, CPU threads, sums, rows dealt out and gathered, …
-#      938-1002  exit codes        How a program ends: errors that a user can mend become a message and an exit code
-#     1005-1139  data files        Data files as text: unpacked, decoded, and refused by name where they hold no data …
-#     1142-1246  tables            Rows of CSV and TSV files: the separator, the header, and the cells below it
-#     1249-1374  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
-#     1377-1625  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1628-1825  question parts    Columns that look like a part of the question: texts to read before it, options, …
-#     1828-2016  chat              Chat templates: their settings, what they write for messages, and strings that …
-#     2019-2051  held out          Held-out prompts that also train: prompts compared by what they ask, counted, …
-#     2054-2133  prompts           Prompts as token ids, for training and held out
-#     2136-2214  pass rates        Pass rates of prompts: pass@k, the groups that teach, and what fits them: RL, a …
-#     2217-2268  text servers      Texts from OpenAI-compatible servers: one completion a request, a busy server is …
-#     2271-2477  user code         What a reward is given: texts, copies of the columns, and a state of the process …
-#     2480-2742  reward forms      The forms that a reward function may have, loading one, and its arguments
-#     2745-3022  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
-#     3025-3502  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     3505-3685  batches           Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
-#     3688-3985  key cache         Keys and values of texts while they are sampled: room to grow, prompts held once, …
-#     3988-4200  forward           One forward pass: attention that reads a prompt once, backbone, logits, log-probs …
-#     4203-4246  folding           LoRA folded into the weights while completions are sampled: a third of the kernels …
-#     4249-4485  cache probe       What the cache and the attention of a model can do, measured before anything is …
-#     4488-4729  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     4732-4894  sync check        Proof that a sampler has the policy's weights: checksums of each tensor, and …
-#     4897-5116  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     5119-5319  rollouts          Sampling and scoring the rows of a batch over all processes, slow rewards while …
-#     5322-5377  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5380-5398  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     5401-5674  memory            The memory that a run will need, from the shape of its networks
-#     5677-5749  plan              What --dry_run prints: the batch, the memory beside what the machine has, the …
-#     5752-5922  fit               Batch sizes that fit the memory: chosen, said in one line, and what cannot fit …
-#     5925-6050  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
-#     6053-6072  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     6075-6199  settings          Settings of the warm start and what contradicts what
-#     6202-6332  solutions         Prompts that may train, and solutions as token ids behind them, with the end token
-#     6335-6518  workshop          What a run works with: the policy of a round, who samples with it, its files, and …
-#     6521-6746  samples           Samples of a round, written in parts as they come, what is kept of them, and …
-#     6749-6905  supervise         A round's training: TRL's SFTTrainer on token ids that are made here
-#     6908-7173  run               The memory and the plan, the rounds, what they hand over to RL, and the command line
+#       144-233  messages          Errors that a user can mend, each with its exit code, and what is said on stderr
+#       236-276  bundle            Where this bundle and its embedded model, data and rewards lie
+#       279-433  dialect           One setting under several names: ours, those of the pages, and TRL's. A program …
+#       436-619  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       622-934  processes         The processes of a run: device, CPU threads, sums, rows dealt out and gathered, …
+#      937-1001  exit codes        How a program ends: errors that a user can mend become a message and an exit code
+#     1004-1241  data files        Data files as text: unpacked, decoded, refused where they hold no data at all; and …
+#     1244-1369  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1372-1620  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1623-1820  question parts    Columns that look like a part of the question: texts to read before it, options, …
+#     1823-2011  chat              Chat templates: their settings, what they write for messages, and strings that …
+#     2014-2046  held out          Held-out prompts that also train: prompts compared by what they ask, counted, …
+#     2049-2128  prompts           Prompts as token ids, for training and held out
+#     2131-2209  pass rates        Pass rates of prompts: pass@k, the groups that teach, and what fits them: RL, a …
+#     2212-2263  text servers      Texts from OpenAI-compatible servers: one completion a request, a busy server is …
+#     2266-2472  user code         What a reward is given: texts, copies of the columns, and a state of the process …
+#     2475-2728  reward forms      The forms that a reward function may have, loading one, and its arguments
+#     2731-3008  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
+#     3011-3488  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     3491-3671  batches           Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
+#     3674-3971  key cache         Keys and values of texts while they are sampled: room to grow, prompts held once, …
+#     3974-4186  forward           One forward pass: attention that reads a prompt once, backbone, logits, log-probs …
+#     4189-4232  folding           LoRA folded into the weights while completions are sampled: a third of the kernels …
+#     4235-4471  cache probe       What the cache and the attention of a model can do, measured before anything is …
+#     4474-4715  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     4718-4880  sync check        Proof that a sampler has the policy's weights: checksums of each tensor, and …
+#     4883-5102  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     5105-5305  rollouts          Sampling and scoring the rows of a batch over all processes, slow rewards while …
+#     5308-5363  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5366-5384  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     5387-5660  memory            The memory that a run will need, from the shape of its networks
+#     5663-5735  plan              What --dry_run prints: the batch, the memory beside what the machine has, the …
+#     5738-5909  fit               Batch sizes that fit the memory: chosen, said in one line, and what cannot fit …
+#     5912-6037  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
+#     6040-6059  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     6062-6186  settings          Settings of the warm start and what contradicts what
+#     6189-6319  solutions         Prompts that may train, and solutions as token ids behind them, with the end token
+#     6322-6505  workshop          What a run works with: the policy of a round, who samples with it, its files, and …
+#     6508-6733  samples           Samples of a round, written in parts as they come, what is kept of them, and …
+#     6736-6892  supervise         A round's training: TRL's SFTTrainer on token ids that are made here
+#     6895-7160  run               The memory and the plan, the rounds, what they hand over to RL, and the command line
 
 import argparse
 import asyncio
@@ -1027,6 +1026,10 @@ ASKS = {
 WEAK = {"text", "input", "description"}
 OTHER_ENCODING = "data_loader.py --encoding NAME, such as cp1252 or gb18030, if the whole file is in it"
 OTHER_BYTES = re.compile("[\udc80-\udcff]")  # as surrogateescape reads bytes that the encoding does not have
+SEPARATORS = (",", ";", "\t", "|")
+LONGEST_CELL = 256 << 20  # characters of a cell
+# names of columns, which no row of data holds
+HEADER_NAMES = {*ASKS, *WEAK, "answer", "response", "output", "solution", "rejected", "choices", "id"}
 
 
 class Unpacked(io.RawIOBase):
@@ -1139,14 +1142,6 @@ def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
     need(kind is None, f"{name}: got {kind}; expected rows of data as {form or 'text'}; try {advice}")
 
 
-# ----------------------------------------------------------------------------------- tables (src/parts/data/tables.py)
-
-SEPARATORS = (",", ";", "\t", "|")
-LONGEST_CELL = 256 << 20  # characters of a cell
-# names of columns, which no row of data holds
-HEADER_NAMES = {*ASKS, *WEAK, "answer", "response", "output", "solution", "rejected", "choices", "id"}
-
-
 def table_rows(text: str, name: str, delimiter: str, chosen: str | None = None) -> Iterator[tuple[int, dict | RowFlaw]]:
     """(line, row) below the header of a CSV text; every cell is text. A row that does not fit comes as its flaw.
 
@@ -1251,9 +1246,9 @@ def separator_of(text: str, delimiter: str, name: str) -> str:
 ANSWERED = {"answer", "solution", "completion", "response", "output", "chosen"}
 LISTS = {
     *("data", "rows", "examples", "samples", "items", "records", "instances", "entries", "tasks", "problems"),
-    *("prompts", "dataset", "train", "test", "validation", "valid", "dev", "eval"),
+    *("prompts", "dataset", "train", "test", "validation", "valid", "dev", "eval", "questions", "paragraphs", "qas"),
 }
-CONTEXT = {"context", "passage", "article", "story", "paragraphs", "document", "table", "background", "body"}
+CONTEXT = {"text", "context", "passage", "article", "story", "paragraphs", "document", "table", "background", "body"}
 CHAT = re.compile(r"""\s*(?:\[\s*)?\{\s*(["'])(role|from|content|value)\1\s*:""")
 # what begins a turn in dialogues that are one text: HH-RLHF, Guanaco and Alpaca, ChatML, Llama 3 and 2, Glaive
 SPEAKER = re.compile(
@@ -1309,8 +1304,8 @@ def is_list_of_rows(item) -> bool:
 
 
 def is_row(item: dict) -> bool:
-    """Whether an object has a field that asks."""
-    return bool(item.keys() & ASKS)
+    """Whether an object has a field that asks, or that holds questions."""
+    return bool(item.keys() & {*ASKS, "questions", "paragraphs", "qas"})
 
 
 def rows_of_columns(value: dict, name: str, known) -> list[dict] | None:
@@ -2563,20 +2558,11 @@ def forget_shadows(folder: Path, names: set[str]) -> None:
 
 
 def importable_name(file: Path) -> str:
-    """A name under which other processes import a file with its folder, or the one above that, on their path.
-
-    One of its own, which they cannot import, where both names are taken.
-    """
-    stem, folder = file.stem, file.parent
-    for name, place in ((stem, folder), (f"{folder.name}.{stem}", folder.parent)):
-        top, dotted = name.partition(".")[0], name.count(".")
-        here = getattr(sys.modules.get(name), "__file__", None)
-        if here and Path(here).resolve() == file:
-            return name
-        free = name not in sys.modules and not is_installed(top, place)
-        if free and "." not in stem and (not dotted or folder.name.isidentifier()):
-            return name
-    return f"{stem}_{abs(hash(str(file)))}"
+    """The stem of a file, under which other processes import it; a name of its own where another module has that."""
+    there = getattr(sys.modules.get(file.stem), "__file__", None)
+    own = there and Path(there).resolve() == file
+    free = file.stem not in sys.modules and not is_installed(file.stem, file.parent) and "." not in file.stem
+    return file.stem if own or free else f"{file.stem}_{abs(hash(str(file)))}"
 
 
 def import_file(what: str, spec: str, file: str):
@@ -2592,7 +2578,7 @@ def import_file(what: str, spec: str, file: str):
             return sys.modules[name]
         make_way(path.parent)
         before, sys.argv = (sys.argv, sys.path[:]), [str(path)]
-        sys.path[:0] = [str(path.parent), *([str(path.parents[1])] * name.count("."))]  # it may import its neighbours
+        sys.path.insert(0, str(path.parent))  # it may import its neighbours
         module_spec = importlib.util.spec_from_file_location(name, path)
         sys.modules[name] = module = importlib.util.module_from_spec(module_spec)
         try:
@@ -5822,7 +5808,8 @@ def memory_for_each(device: str, aside: float = 0.0) -> dict[str, float]:
     of_all = gather_rows([machine])
     if not all(of_all):
         return {}
-    free = min(one["free"] - aside * one["total"] for one in of_all)
+    fixed = os.environ.get("VLLM_CPU_KVCACHE_SPACE") if device == "cpu" and aside else None  # GiB, in place of a share
+    free = min(one["free"] - (sharing * int(fixed) * 2**30 if fixed else aside * one["total"]) for one in of_all)
     return {"free": max(0.0, free) / sharing, "total": min(one["total"] for one in of_all)}
 
 

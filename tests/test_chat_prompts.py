@@ -5,9 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 from chat_tokenizers import chat_tokenizer
-from conftest import ROOT, TINY_LM, load_module, load_script
+from conftest import ROOT, load_module, load_script
 from tokenizers.processors import TemplateProcessing
-from transformers import AutoTokenizer
 
 from parts.data.chat import chat_text, check_template
 from parts.data.prompts import encode_prompt
@@ -30,27 +29,6 @@ def by_page(page):
 
 
 ENCODERS = {"trainers": encode_prompt, "evaluation": encode_rendered, **{page: by_page(page) for page in PAGES}}
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_a_page_lists_special_tokens_only_for_prompts_that_may_hold_one(page):
-    class Tokenizer:
-        chat_template, bos_token_id, asked = "x", None, 0
-
-        @property
-        def added_tokens_decoder(self):  # slow where there are thousands
-            self.asked += 1
-            return {0: SimpleNamespace(content="<end>", special=True)}
-
-        def apply_chat_template(self, messages, **_):
-            return messages[-1]["content"]
-
-        def encode(self, text, **_):
-            return [len(text)]
-
-    module, tokenizer = load_module(ROOT / "templates" / f"{page}.py", f"special_{page}"), Tokenizer()
-    assert [module.encode(SimpleNamespace(chat=True), tokenizer, text) for text in ("a", "ab<end>")] == [[1], [7]]
-    assert tokenizer.asked == 1
 
 
 @pytest.fixture(params=ENCODERS)
@@ -228,12 +206,6 @@ def test_a_turn_that_the_template_drops_is_refused_with_its_row(tmp_path):
 def test_a_tool_call_without_its_result_is_refused():
     with pytest.raises(ValueError, match="ends in a tool call"):
         encode_prompt(chat_tokenizer("qwen2_5", "<|im_end|>"), called({})[:-1])
-
-
-def test_without_a_template_the_text_goes_on_too():
-    tokenizer = AutoTokenizer.from_pretrained(TINY_LM)
-    tokenizer.chat_template = None
-    assert encode_prompt(tokenizer, going_on("So")) == tokenizer.encode("What is 2 + 3?\nSo")
 
 
 def test_solutions_go_on_with_it():

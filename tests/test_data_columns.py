@@ -115,9 +115,7 @@ CODE = {
 OTHER_KEYS = {
     "the function in a column": ({"fn_name": "add", "input_output": {"inputs": [[1, 2]], "outputs": [3]}}, ADD),
     "pairs as JSON text": ({"entry_point": "add", "ground_truth": "[[[1, 2], 3]]"}, ADD),
-    "test_code": ({"test_code": ["assert add(1, 2) == 3"], "language": "Python3"}, ADD),
     "Code-R1": (in_verl(json.dumps({"functional": "assert add(1, 2) == 3"})), ADD),
-    "verl's asserts": (in_verl(json.dumps({"assert_case": ["assert add(1, 2) == 3"]})), ADD),
 }
 CODE |= {name: ({"prompt": "Add.", **columns}, right) for name, (columns, right) in OTHER_KEYS.items()}
 
@@ -138,13 +136,6 @@ def test_private_tests_that_are_pickled_stay_closed_and_it_is_said(tmp_path):
     assert "1 rows have pickled private_test_cases" in command(path, "--validate").stderr
     both = {**LIVE, "private_test_cases": json.dumps([{"input": "5\n6", "output": "11", "testtype": "functional"}])}
     assert [test["expected"] for test in loader.normalise(both)["tests"]] == [3, 11]
-
-
-def test_starter_code_is_in_the_prompt_once():
-    text = loader.normalise(LIVE)["prompt"][0]["content"]
-    assert text.startswith("Add two numbers.\n\n") and text.count("def add(self, a: int, b: int)") == 1
-    again = loader.normalise({**LIVE, "question_content": text})["prompt"][0]["content"]
-    assert again == text
 
 
 REFUSED = {
@@ -168,13 +159,8 @@ REFUSED = {
         {"problem": "Add.", "tests": [CALL, {"input": "1 2", "output": "3", "type": "stdin_stdout"}]},
         "one form",
     ),
-    "programs in C++": ({"prompt": "Q?", "language": "cpp", "tests": "assert(add(1, 2) == 3);"}, "programs in cpp"),
     "an image's place": ({"question": "<image>\nHow many?", "answer": "7"}, "place of an image"),
     "two responses": ({"prompt": "Hi", "response_0": "a", "response_1": "b", "better_response_id": 0}, "`chosen`"),
-    "an answer in an empty turn": (
-        {"messages": [{"from": "human", "value": "2+2?"}, {"from": "assistant", "ground_truth": {"value": "4"}}]},
-        "value None",
-    ),
     "several right choices": ({"question": "Primes?", "choices": ["2", "3", "4"], "answer": ["A", "B"]}, "on_bad skip"),
     "a message of OpenAssistant": ({"text": "Q?", "role": "prompter", "parent_id": "m0"}, "parent_id"),
 }
@@ -222,12 +208,6 @@ def test_an_object_as_ground_truth_stays_what_it_is(truth):
     row = loader.normalise(in_verl(truth))
     assert row["ground_truth"] == truth and "answer" not in row and "tests" not in row
     assert "answer" not in loader.normalise({"question": "Q?", "ground_truth": {"target": 98, "numbers": [1, 2]}})
-
-
-def test_a_label_of_a_text_is_no_answer_and_squads_lack_of_one_stays():
-    assert loader.normalise({"text": "A nice film.", "label": 1})["label"] == 1
-    none = {"text": [], "answer_start": []}
-    assert loader.normalise({"question": "Q?", "answers": none})["answers"] == none
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
@@ -369,26 +349,9 @@ def test_an_empty_last_turn_of_the_assistant_is_a_placeholder(name):
     assert row["prompt"] == [USER] and "completion" not in row
 
 
-def test_preferences_of_sharegpt():
-    talk = [{"from": "human", "value": "Q?"}]
-    pair = {"chosen": {"from": "gpt", "value": "a"}, "rejected": {"from": "gpt", "value": "b"}}
-    row = loader.normalise({"conversations": talk, **pair})
-    assert row["prompt"] == [USER]
-    assert (row["chosen"], row["rejected"]) == tuple([{"role": "assistant", "content": text}] for text in "ab")
-    with pytest.raises(loader.BadRow, match="assistant at the end"):
-        loader.normalise({"conversations": [*talk, {"from": "gpt", "value": "x"}], **pair})
-
-
 def test_a_prompt_that_repeats_the_first_turn_does_not_hide_the_conversation():
     turns = [USER, {"role": "assistant", "content": "A."}, {"role": "user", "content": "R?"}]
     row = loader.normalise({"prompt": "Q?", "messages": [*turns, {"role": "assistant", "content": "B."}]})
     assert row["prompt"] == turns and row["completion"] == [{"role": "assistant", "content": "B."}]
     other = loader.normalise({"prompt": "Another?", "messages": turns})
     assert other["prompt"][0]["content"] == "Another?" and other["messages"] == turns
-
-
-def test_a_word_of_the_text_is_no_image(tmp_path, capsys):
-    rows = [{"question": "What does <image> mean in SVG?", "answer": "a picture"}]
-    assert loader.load_rows(write_jsonl(tmp_path / "a.jsonl", rows)).rows and capsys.readouterr().err == ""
-    loader.load_rows(write_jsonl(tmp_path / "b.jsonl", [{"question": "![](a.png) How many?", "answer": "7"}]))
-    assert "Markdown image" in capsys.readouterr().err

@@ -60,7 +60,6 @@ def run_advice(message: str, folder: Path) -> None:
 NESTED = {
     "description.json": {"description": "Sums.", "data": ROWS},
     "description.jsonl": {"description": "Sums.", "data": ROWS},
-    "text.json": {"text": "Sums.", "version": 2, "items": ROWS},
     "examples.json": {"examples": ROWS},
     "one_split.json": {"train": ROWS},
     "columns.json": {"prompt": ["2+2?", "3+3?"], "answer": ["4", "6"]},
@@ -84,13 +83,6 @@ def test_json_lines_in_a_json_file(pairs_of, tmp_path):
     assert pairs_of(path) == PAIRS
 
 
-def test_what_stands_beside_the_rows_is_named(pairs_of, tmp_path, capsys):
-    path = tmp_path / "task.json"
-    path.write_text(json.dumps({"name": "sums", "description": "Add.", "examples": [{"input": "2+2?", "target": "4"}]}))
-    assert [prompt for prompt, _ in pairs_of(path)] == ["2+2?"]
-    assert "not used: name, description" in capsys.readouterr().err
-
-
 def test_lists_of_a_row_are_no_rows(loader, tmp_path):
     """A programming task with its examples, one a line, and a conversation with a list beside it."""
     path = tmp_path / "tasks.jsonl"
@@ -106,6 +98,7 @@ def test_lists_of_a_row_are_no_rows(loader, tmp_path):
 
 
 UNCLEAR = {  # what messages say, and how many rows the advised command leaves
+    "prompt above": ({"instruction": "Answer.", "data": ROWS}, "holds 'data'", 2),
     "two_splits": ({"train": ROWS, "test": ROWS[:1]}, "'train' and 'test'", 2),
     "task": ({"description": "Add.", "examples": [{"input": "1 2", "output": "3"}]}, "'examples'", 1),
     "columns_of_splits": (
@@ -135,6 +128,7 @@ def test_json_that_leaves_the_rows_open_is_refused_with_a_command_that_works(pai
         ({"columns": ["prompt", "answer"], "data": [["2+2?"]]}, "not plainly one list"),
         ({"0": ROWS[0], "1": ROWS[1]}, "columns 0, 1|input"),
         ({"context": "Ann is 5.", "questions": ROWS}, "not plainly one list"),
+        ({"text": "Ann is 5.", "items": ROWS}, "not plainly one list"),
     ],
 )
 def test_rows_that_are_not_whole_are_refused(pairs_of, tmp_path, value, words):
@@ -351,27 +345,11 @@ def test_a_name_that_is_no_file_says_that_the_hub_cannot_be_reached(pairs_of, mo
         pairs_of("nobody/nothing")
 
 
-def test_a_prompt_above_a_list_of_rows_is_refused_with_a_command_that_works(pairs_of, tmp_path):
-    path = tmp_path / "task.json"
-    path.write_text(json.dumps({"instruction": "Answer.", "data": ROWS}))
-    with pytest.raises(UserError, match="holds 'data'") as error:
-        pairs_of(path)
-    run_advice(str(error.value), tmp_path)
-    assert pairs_of(tmp_path / "rows.json") == PAIRS
-
-
 @pytest.mark.parametrize("value", [ROWS[0], {"result": {"data": ROWS[:1]}}])
 def test_one_object_and_rows_two_levels_down_are_read(value, pairs_of, tmp_path):
     path = tmp_path / "one.json"
     path.write_text(json.dumps(value))
     assert pairs_of(path) == PAIRS[:1]
-
-
-def test_chats_without_a_name_are_refused_with_the_name(loader, tmp_path):
-    path = tmp_path / "chats.json"
-    path.write_text(json.dumps([[{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yo"}]]))
-    with pytest.raises(loader.UserError, match=r'try \{"messages"'):
-        loader.load_rows(path)
 
 
 def test_a_table_named_txt_is_refused(loader, tmp_path):

@@ -13,9 +13,8 @@ from parts.environments.play import play, play_metrics
 from parts.environments.play_setup import load_with_reward, make_play_setup
 from parts.reading.paired_tests import Values, compare_values, summarize
 from parts.sampling.sampling import HFEngine
-from programs.evaluation.environment_task import EnvironmentTask
-from programs.evaluation.local_model import LocalModel
-from programs.evaluation.prefix_engine import PrefixEngine
+from programs.evaluation.local_model import LocalModel, PrefixEngine
+from programs.evaluation.own_tasks import EnvironmentTask
 from programs.evaluation.requests import Request
 from programs.evaluation.run import main
 from programs.evaluation.settings import Config

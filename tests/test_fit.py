@@ -72,6 +72,8 @@ def test_processes_share_and_heed_the_one_that_has_least(monkeypatch):
     monkeypatch.setattr(fit, "gather_rows", lambda mine: [*mine, {"free": 6.0, "total": 12.0}])
     assert fit.memory_for_each("cpu") == {"free": 3.0, "total": 12.0}
     assert fit.memory_for_each("cpu", aside=0.25) == {"free": 1.5, "total": 12.0}
+    monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "1")  # what vLLM takes on a CPU, in place of its share
+    assert fit.memory_for_each("cpu", aside=0.25)["free"] < fit.memory_for_each("cpu")["free"] == 3.0
 
 
 def test_half_the_forward_pass_of_trl_has_twice_the_passes(capsys, monkeypatch):

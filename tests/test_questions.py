@@ -8,17 +8,15 @@ import pytest
 from conftest import TINY_LM, run_script
 from transformers import AutoTokenizer
 
-from parts.data.answer_marks import hash_mark
 from parts.data.prompts import load_prompts
 from parts.data.question_parts import unread_parts, warn_unread
-from programs.data_loader.answers import gold_of
+from programs.data_loader.answers_and_tests import gold_of
 from programs.data_loader.bad_rows import BadRow
 from programs.data_loader.form_names import normalise
 from programs.data_loader.row_reader import load_rows
 from programs.evaluation.rows import task_rows
 from programs.evaluation.run import make_task
 from programs.grpo_train.data import load_task
-from programs.reward_preflight.rows_and_gold import marked_answer
 
 
 def asked(row: dict) -> str:
@@ -77,15 +75,6 @@ def test_a_part_of_the_question_that_no_prompt_holds_is_named(name, tmp_path, ca
     assert f"got the column {column}" in warning and f"--drop {shlex.quote(column)}" in warning
     load_rows(path, drop=[column])
     load_rows(path, mapping={"another_name": column})
-    assert capsys.readouterr().err == ""
-
-
-@pytest.mark.parametrize("options", [{"drop": ["context"]}, {"mapping": {"background": "context.y"}}])
-def test_advice_holds_for_a_column_in_another_case(options, tmp_path, capsys):
-    path = rows_file(tmp_path, {"Question": "How many?", "Context": {"x": 5, "y": "Seven."}, "Answer": "7"})
-    load_rows(path)
-    assert "--map background=context" in capsys.readouterr().err
-    load_rows(path, **options)
     assert capsys.readouterr().err == ""
 
 
@@ -192,10 +181,7 @@ SOLID = {
     "ReClor": {**ASK, "answers": TEXTS, "label": 1},
     "LogiQA": {"query": "Ice is", "options": TEXTS, "correct_option": 1},
     "letter and text": {**ASK, "options": TEXTS, "answer": "B. solid"},
-    "JSON text": {**ASK, "choices": json.dumps(TEXTS), "answer": "B"},
     "Python text": {**ASK, "options": str(TEXTS), "answer": "B"},
-    "an empty last column": {**ASK, **FOUR, "E": "", "answer": "B"},
-    "small letters in the texts": {**ASK, "options": [f"{k.lower()}) {v}" for k, v in FOUR.items()], "answer": "b"},
     "another name of the right one": {**ASK, "options": TEXTS, "right_answer": "solid"},
 }
 
@@ -276,11 +262,6 @@ def test_the_right_choice_is_not_always_the_first(name):
     assert all(f"\n{row['answer']}. solid" in row["prompt"][-1]["content"] for row in rows)
 
 
-def test_a_prompt_with_its_choices_stays():
-    text = "Ice is\nA) gas\nB) solid"
-    assert asked({"prompt": text, "choices": ["gas", "solid"], "answer": "B"}) == text
-
-
 # ---------------------------------------------------------------------------------------------------------- marks
 
 GOLD = {
@@ -308,12 +289,6 @@ GOLD = {
 @pytest.mark.parametrize("text", GOLD)
 def test_a_mark_counts_at_the_end_and_before_a_short_answer(text):
     assert gold_of(text) == GOLD[text]
-
-
-def test_a_heading_of_a_markdown_answer_is_kept():
-    text = "#### Colours\nRed and blue.\n#### Shapes\nRound ones."
-    assert normalise({"question": "Name some.", "answer": text})["answer"] == text
-    assert marked_answer(text) is None and hash_mark(text) is None
 
 
 ANSWERS = {

@@ -456,12 +456,10 @@ def wait(browser, script: str, what: str, *arguments):
     raise AssertionError(f"no {what}: {browser.get_log('browser')}")
 
 
-def visit(browser, page, width: int = 1300, height: int = 900, **media) -> None:
+def visit(browser, page, width: int = 1300, height: int = 900) -> None:
     """Open a page and wait for its curves to be ready; they are drawn when they are near."""
     metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-    features = [{"name": name.replace("_", "-"), "value": value} for name, value in media.items()]
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
     browser.get(page.as_uri())
     wait(browser, "document.querySelectorAll('figure.chart').length", "chart")
 
@@ -497,8 +495,6 @@ def test_page_has_curves_of_all_runs_and_no_error(browser, site):
     assert "mean of 2 seeds" in hover and "third" in hover and "<img" in hover
     browser.execute_script("byId('curves-bands').click()")
     assert wait(browser, f"{lines} === 3", "a line for each run")
-    browser.execute_script("byId('curves-log').click()")
-    assert wait(browser, "arguments[0]._fullLayout.yaxis.type === 'log'", "log scale", plot)
     browser.execute_script("byId('curves-smooth').value = 0.9; byId('curves-smooth').dispatchEvent(new Event('input'))")
     ends = "arguments[0]._fullData.filter(t => t.opacity === 1).map(t => t.y[19])"
     smooth = browser.execute_script(f"return {ends}", plot)
@@ -511,13 +507,6 @@ def test_page_has_curves_of_all_runs_and_no_error(browser, site):
     drag.release().perform()
     near = wait(browser, f"curves.range && {ranges}", "zoom")
     assert len(near) > 3 and all(found == near[0] and found[1] - found[0] < 15 for found in near)  # of 20 steps
-    ActionChains(browser).double_click(plot).perform()
-    assert all(end - start >= 20 for start, end in wait(browser, f"!curves.range && {ranges}", "whole range"))
-    browser.execute_script("const w = byId('curves-words'); w.value = 'kl ref'; w.dispatchEvent(new Event('input'))")
-    assert (
-        browser.execute_script("return [...document.querySelectorAll('figure.chart')].filter(f => !f.hidden).length")
-        == 1
-    )
     assert browser.get_log("browser") == []
 
 
@@ -537,12 +526,8 @@ def test_filters_keys_groups_and_differences(browser, site):
     view.send_keys(Keys.END)
     cards = "[...document.querySelectorAll('#sample-detail .side > .box')].map(b => b.textContent)"
     group = browser.execute_script(f"return {cards}")
-    assert (
-        len(group) == 4
-        and "score 3" in group[3]
-        and "+1.5 against the mean of these" in group[3]
-        and "cut off" in group[3]
-    )
+    assert len(group) == 4 and "score 3" in group[3] and "cut off" in group[3]
+    assert "+1.5 against the mean of these" in group[3]
     assert browser.execute_script("return document.querySelector('.row[aria-selected=true]').id") == "row-3"
     ask(browser, stepLow="9", stepHigh="9")
     view.send_keys(Keys.HOME)
@@ -621,46 +606,15 @@ def test_a_script_that_got_into_the_page_would_not_run(browser, site, tmp_path):
     assert sum("Content Security Policy" in entry["message"] for entry in browser.get_log("browser")) >= 2
 
 
-def test_phone_width_dark_and_names_of_controls(browser, site):
-    visit(browser, site, width=390, height=844, prefers_color_scheme="dark")
+def test_phone_width_and_names_of_controls(browser, site):
+    visit(browser, site, width=390, height=844)
     open_samples(browser)
     assert browser.execute_script("return document.documentElement.scrollWidth") <= 390
-    ink, paper = browser.execute_script(
-        "const s = getComputedStyle(document.body); return [s.color, s.backgroundColor]"
-    )
-    assert sum(map(int, re.findall(r"\d+", ink)[:3])) > 500 > 200 > sum(map(int, re.findall(r"\d+", paper)[:3]))
-    browser.execute_script("byId('theme').click()")
-    assert browser.execute_script("return getComputedStyle(document.body).backgroundColor") == "rgb(244, 246, 249)"
     unnamed = (
         "return [...document.querySelectorAll('button, input, select, summary')].filter(e => e.type !== 'hidden' && "
         "!e.textContent.trim() && !e.getAttribute('aria-label') && !e.closest('label')?.textContent.trim()).length"
     )
     assert browser.execute_script(unnamed) == 0
-
-
-def test_the_top_needs_no_script(browser, site):
-    browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
-    try:
-        browser.get(site.as_uri())
-        text = browser.find_element("id", "main").text
-        height = browser.find_element("id", "curves").size["height"]
-    finally:
-        browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
-    assert "It ran to its end" in text and "0.250 (0.175 to 0.343)" in text and "What differs in the settings" in text
-    assert "The curves need JavaScript" in text and height < 200  # no room is kept for what does not come
-
-
-def test_nothing_moves_by_itself(browser, site):
-    visit(browser, site, prefers_reduced_motion="reduce")
-    browser.execute_script("byId('curves').scrollIntoView()")
-    wait(browser, "document.querySelectorAll('.js-plotly-plot').length", "plot")
-    shifts = browser.execute_async_script(
-        "const done = arguments[0]; new PerformanceObserver(list => done(list.getEntries().map(e => e.value)))"
-        ".observe({type: 'layout-shift', buffered: true}); setTimeout(() => done([]), 500)"
-    )
-    assert sum(shifts) < 0.1  # web.dev's bound; 0.27 where no room is kept for charts and samples
-    moving = "[...document.querySelectorAll('*')].filter(e => parseFloat(getComputedStyle(e).transitionDuration) > 0)"
-    assert browser.execute_script(f"return [{moving}.length, document.getAnimations().length]") == [0, 0]
 
 
 @pytest.mark.long

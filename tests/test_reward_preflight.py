@@ -643,7 +643,7 @@ BAD = [  # flags, what the message holds
     (["--reward", "nosuch.py:good", "--data", "rows.jsonl"], ["no file 'nosuch.py'", "expected FILE.py"]),
     (["--reward", "corectness_reward", "--data", "rows.jsonl"], ["got reward", "try correctness_reward"]),
     (["--reward", "rewards.py:good", "--data", "nosuch.jsonl"], ["nosuch.jsonl", "not a file"]),
-    (["--reward", "rewards.py:good", "--data", "broken.jsonl"], ["broken.jsonl:3: got no JSON"]),
+    (["--reward", "rewards.py:good", "--data", "broken.jsonl"], ["broken.jsonl:3: row: got no JSON"]),
     (["--reward", "rewards.py:good", "--data", "plain.jsonl"], ["takes 'answer'", "expected that column"]),
     (["--reward", "rewards.py:constant", "--data", "plain.jsonl"], ["without a reference", "try --answer_column"]),
     (["--reward", "rewards.py:good", "--data", "unasked.jsonl"], ["row 1", "try --prompt_column"]),

@@ -5,11 +5,7 @@ import re
 import sys
 
 import pytest
-import torch
 from conftest import ROOT, SCRIPTS, TINY_LM, TRAIN_DATA, load_script, run_script, save_random_model
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
-
-from programs.selfcheck.prepare import cut_of
 
 PPO, TEMPLATES = SCRIPTS / "ppo_train.py", ROOT / "templates"
 LIBRARY = ROOT / "examples" / "reward_functions_library.py"
@@ -45,7 +41,7 @@ def run_checks(capsys, few_prompts):
         if "HFEngine" in source:
             inputs += ["--eval_data", few_prompts, "--device", "cpu", "--allow_overlap"]
         pays = [part for reward in rewards for part in ("--reward", reward)]
-        pays = ["--environment", SECOND_ATTEMPT] if "def check_template" in source else pays
+        pays = ["--environment", SECOND_ATTEMPT] if trainer.name == "multi_turn.py" else pays
         code = selfcheck.main([str(x) for x in (trainer, *inputs, *pays, *flags, "--json")])
         said = capsys.readouterr()
         report = json.loads(said.out or '{"passed": null, "checks": []}')
@@ -630,91 +626,3 @@ def test_a_part_of_a_page_uses_what_the_page_has(check_part):
     config = FOUR + "\nimport dataclasses\n\n\n@dataclasses.dataclass\nclass Config:\n    micro_batch: int = 3\n"
     code, rows = check_part(config.replace("config.micro_batch", "4"))
     assert code == 0 and rows["logprob_shift"]["status"] == "pass"
-
-
-# ------------------------------------------------------------------------------------------------ large models
-
-SMALL = {"hidden_size": 16, "intermediate_size": 16, "num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 8}
-SMALL |= {"vocab_size": 50, "num_hidden_layers": 9}
-SLIDING = ["sliding_attention"] * 5 + ["full_attention"] + ["sliding_attention"] * 3
-EXPERTS = {"moe_intermediate_size": 8, "num_experts": 2, "num_experts_per_tok": 1}
-
-
-@pytest.mark.parametrize(
-    ("kind", "settings", "layers"),
-    [
-        ("llama", {}, 2),
-        ("gpt2", {"n_embd": 16, "n_head": 2, "n_layer": 9}, 2),
-        ("gemma3_text", {"layer_types": SLIDING}, 6),
-        ("qwen3_moe", EXPERTS | {"mlp_only_layers": [0, 1, 2]}, 4),
-    ],
-)
-def test_a_cut_has_one_layer_of_each_kind(tmp_path, kind, settings, layers):
-    AutoConfig.for_model(kind, **(SMALL | settings)).save_pretrained(tmp_path)
-    cut = cut_of(str(tmp_path))
-    assert (cut.layers, cut.of_layers, cut.config.num_hidden_layers) == (layers, 9, layers)
-    assert getattr(cut.config, "layer_types", None) in (None, SLIDING[:6], ["full_attention"] * layers)
-    with torch.device("meta"):
-        sizes = [
-            AutoModelForCausalLM.from_config(c).num_parameters()
-            for c in (AutoConfig.from_pretrained(tmp_path), cut.config)
-        ]
-    assert (cut.parameters, cut.saved) == (sizes[0], sizes[0] - sizes[1])
-
-
-@pytest.fixture(scope="module")
-def deep(tmp_path_factory):
-    """A folder with a model of five layers and the embedded model's tokenizer."""
-    folder = tmp_path_factory.mktemp("deep")
-    config = AutoConfig.from_pretrained(TINY_LM)
-    config.num_hidden_layers, config.layer_types = 5, ["full_attention"] * 5
-    torch.manual_seed(0)
-    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
-    AutoTokenizer.from_pretrained(TINY_LM).save_pretrained(folder)
-    (folder / "few.jsonl").write_text("".join(TRAIN_DATA.read_text().splitlines(keepends=True)[:40]))
-    return folder
-
-
-@pytest.fixture
-def check(deep, monkeypatch, capsys):
-    """check(trainer, *flags) -> ({check: row}, stderr), with every model as a large one."""
-
-    def run(trainer, *flags):
-        monkeypatch.setattr(selfcheck, "ENOUGH", 0)
-        given = ["--model", deep, "--data", deep / "few.jsonl", "--max_new_tokens", "12", *flags, "--json"]
-        selfcheck.main([str(x) for x in (trainer, *given)])
-        said = capsys.readouterr()
-        return {row["name"]: row for row in json.loads(said.out)["checks"]}, said.err
-
-    return run
-
-
-TALKS = ["--environment", SECOND_ATTEMPT]
-ON_ALL = {function.__name__ for function in selfcheck.CHECKS if function.whole}
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("trainer", "flags"),
-    [
-        (TEMPLATES / "grpo.py", ["--reward", REWARD]),
-        (TEMPLATES / "multi_turn.py", TALKS),
-        (TEMPLATES / "distillation.py", []),
-        (PPO, ["--reward", REWARD, "--device", "cpu"]),
-        (PPO, [*TALKS, "--device", "cpu", "--max_turns", "2"]),
-    ],
-)
-def test_a_sound_trainer_passes_on_the_cut(check, trainer, flags):
-    rows, said = check(trainer, *flags)
-    assert {row["status"] for row in rows.values()} == {"pass", "n/a"}, rows
-    assert [*rows] == [function.__name__ for function in selfcheck.CHECKS]
-    on_cut = {name for name, row in rows.items() if row["measured"].startswith("on its first 2 of 5 layers: ")}
-    assert on_cut == {name for name, row in rows.items() if row["status"] == "pass"} - ON_ALL
-    lines = [line for line in said.splitlines() if line.startswith("selfcheck: ")]
-    assert "million parameters; " in lines[0] and {line.split()[1] for line in lines[1:]} == {*rows}
-
-
-@pytest.mark.long
-def test_a_fault_is_found_on_the_cut(check, edited):
-    copy = edited(TEMPLATES / "grpo.py", [("- difference.mean(dim=1, keepdim=True)", "- 0.5")])
-    assert with_status(check(copy, "--reward", REWARD)[0]) == GROUPS

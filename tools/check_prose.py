@@ -14,7 +14,6 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 WIDTH = 120
 SKIPPED = {"CHANGELOG.md", "evals/README.md"}
-SKIPPED |= {f"references/{name}.md" for name in ("troubleshooting", "grpo_trl", "report")}
 # Wordings that readers stumble over; "Style" in CONTRIBUTING.md shows what to write instead.
 BANNED = re.compile(
     r"\b(what came of|bears? no|(is|are) no \w+ that|of which \w+ one|helps nobody|see to it|before all that|put behind"

@@ -2,7 +2,6 @@
 
 ROOMS = (
     "data_files",
-    "tables",
     "nested_rows",
     "rows",
     "question_parts",

@@ -9,9 +9,9 @@ from parts.foundation.messages import RowFlaw, UserError, need, say
 ANSWERED = {"answer", "solution", "completion", "response", "output", "chosen"}
 LISTS = {
     *("data", "rows", "examples", "samples", "items", "records", "instances", "entries", "tasks", "problems"),
-    *("prompts", "dataset", "train", "test", "validation", "valid", "dev", "eval"),
+    *("prompts", "dataset", "train", "test", "validation", "valid", "dev", "eval", "questions", "paragraphs", "qas"),
 }
-CONTEXT = {"context", "passage", "article", "story", "paragraphs", "document", "table", "background", "body"}
+CONTEXT = {"text", "context", "passage", "article", "story", "paragraphs", "document", "table", "background", "body"}
 CHAT = re.compile(r"""\s*(?:\[\s*)?\{\s*(["'])(role|from|content|value)\1\s*:""")
 # what begins a turn in dialogues that are one text: HH-RLHF, Guanaco and Alpaca, ChatML, Llama 3 and 2, Glaive
 SPEAKER = re.compile(
@@ -68,8 +68,8 @@ def is_list_of_rows(item) -> bool:
 
 
 def is_row(item: dict) -> bool:
-    """Whether an object has a field that asks."""
-    return bool(item.keys() & ASKS)
+    """Whether an object has a field that asks, or that holds questions."""
+    return bool(item.keys() & {*ASKS, "questions", "paragraphs", "qas"})
 
 
 def rows_of_columns(value: dict, name: str, known) -> list[dict] | None:

@@ -9,9 +9,8 @@ import urllib.request
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from parts.data.data_files import MAX_BYTES, OTHER_ENCODING, flaw_of_bytes, open_text, refuse_no_data
+from parts.data.data_files import MAX_BYTES, OTHER_ENCODING, flaw_of_bytes, open_text, refuse_no_data, table_rows
 from parts.data.nested_rows import rows_in, with_chats
-from parts.data.tables import table_rows
 from parts.foundation.messages import RowFlaw, UserError, need, suggest
 
 SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"}

@@ -11,4 +11,5 @@ ROOMS = (
     "sample_files",
     "log_reading",
     "run_folder",
+    "rescoring",
 )

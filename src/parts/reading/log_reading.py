@@ -30,8 +30,9 @@ FIGURES = {  # what --columns calls a figure, and TRL's name for it, under which
     "grad_norm": "grad_norm",
 }
 STEP_NAMES = ("step", "steps", "iter", "iteration", "global_step", "_step")
-COLOUR, NUMPY = re.compile(r"\x1b\[[0-9;]*m"), re.compile(r"\bnp\.\w+\(([^()]*)\)")
+COLOUR, NUMPY = re.compile(r"\x1b\[[0-9;]*m"), re.compile(r"\bnp\.\w+\(|\)")
 PAIR = re.compile(r"([A-Za-z_][\w/.@-]*)['\"]?\s*[=:]\s*(?=[-+.\d]|nan|inf)([-+\w.]+)", re.IGNORECASE)
+ODD = re.compile(r"(?<=: )(-?inf|nan|None|True|False)(?=[,}])")  # what is no JSON in a printed dict
 CELL = re.compile(r"[-+]?[.\d]+(e[-+]?\d+)?")
 MOST_STEPS, FIRST_STEPS = 5000, 100  # of a figure that are kept at least, and of those that no thinning touches
 
@@ -103,7 +104,9 @@ class Table:
             if not math.isfinite(value):
                 self.bad.append((key, step, value))
                 continue
-            points = self.columns.setdefault(key, {})
+            points = self.columns.get(key)
+            if points is None:
+                points = self.columns[key] = {}
             points[step] = value
             if len(points) > 2 * MOST_STEPS:
                 kept = list(points.items())
@@ -154,7 +157,7 @@ class Reader:
         self.first_bad = self.first_bad or self.number
         self.take_config(line)
         if "step:" in line and (match := re.search(r"\bstep:(\d+) - (.+)", COLOUR.sub("", line))):
-            pairs = [part.rpartition(":") for part in NUMPY.sub(r"\1", match[2]).strip().split(" - ")]
+            pairs = [part.rpartition(":") for part in NUMPY.sub("", match[2]).strip().split(" - ")]
             return self.verl.add({"step": match[1], **{key: value for key, _, value in pairs if key}})
         rows = list(console_dicts(line)) if "{'" in line else []
         for row in rows:
@@ -199,7 +202,8 @@ class Reader:
 def console_dicts(line: str) -> Iterator[dict]:
     """The flat dicts that transformers' Trainer prints, {'loss': …}, wherever they stand in a line."""
     for text in re.findall(r"\{'[^{}\n]*\}", line):
-        text = re.sub(r"(?<=: )(-?inf|nan|None|True|False)(?=[,}])", r'"\1"', text)
+        if ODD.search(text):
+            text = ODD.sub(r'"\1"', text)
         try:
             row = json.loads(text.replace("'", '"'))
         except (ValueError, RecursionError):

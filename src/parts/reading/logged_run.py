@@ -34,6 +34,7 @@ class LoggedRun:
     settings_file: str = ""
     reward_source: str = ""
     texts: list = field(default_factory=list)  # the samples as causes read them
+    trials: dict[str, str] = field(default_factory=dict)  # what --rescore saw, by the cause that it shows
     golds: dict[str, str] = field(default_factory=dict)  # gold answers of the training data by prompt, in its order
 
     @property
@@ -145,12 +146,6 @@ def gained(run: LoggedRun) -> bool:
     if gain:
         return gain[0] > GAIN and held_out[-1] > max(held_out) - 2 * GAIN
     return trend(first_part(run)[1]) > 0
-
-
-def rises_late(run: LoggedRun) -> bool:
-    """Whether the score rises over the second half of the run."""
-    scores = run.values("score")
-    return trend(scores[len(scores) // 2 :]) > 0
 
 
 def collapse(run: LoggedRun) -> tuple[float, float, int] | None:

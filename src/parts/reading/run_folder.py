@@ -122,15 +122,10 @@ def load_run(
         run.settings["group_size"] = group_size
     known = ", ".join(run.columns)
     need(
-        run.steps() or run.bad,
-        f"got {path} ({run.format}) without a training metric that is known; expected a step of training, with "
-        f"names such as {', '.join(list(NAMES[run.dialect])[:3])}; it has {known[:300]}; try "
-        "diagnose.py --columns reward=NAME",
-    )
-    need(
-        run.bad or not OTHER_TRAINING.issuperset(run.series),
-        f"got {path} with {known[:200]} and no score: a log of another kind of training, such as SFT; expected a run "
-        "of RL; try diagnose.py --columns reward=NAME where a column is the score",
+        run.bad or (run.steps() and not OTHER_TRAINING.issuperset(run.series)),
+        f"got {path} ({run.format}) with {known[:200] or 'no figures'} and none that only RL has: it may be a log of "
+        f"another kind of training, such as SFT; expected names such as {', '.join(list(NAMES[run.dialect])[:3])}; try "
+        "diagnose.py --columns reward=NAME where a column is the score",
     )
     for flag, file in (("data", data), ("reward", reward.rpartition(":")[0] or reward)):
         need(not file or Path(file).is_file(), f"got --{flag} {file}, which does not exist; expected a file")

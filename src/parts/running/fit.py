@@ -116,7 +116,8 @@ def memory_for_each(device: str, aside: float = 0.0) -> dict[str, float]:
     of_all = gather_rows([machine])
     if not all(of_all):
         return {}
-    free = min(one["free"] - aside * one["total"] for one in of_all)
+    fixed = os.environ.get("VLLM_CPU_KVCACHE_SPACE") if device == "cpu" and aside else None  # GiB, in place of a share
+    free = min(one["free"] - (sharing * int(fixed) * 2**30 if fixed else aside * one["total"]) for one in of_all)
     return {"free": max(0.0, free) / sharing, "total": min(one["total"] for one in of_all)}
 
 

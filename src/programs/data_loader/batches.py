@@ -9,8 +9,7 @@ from parts.data.prompts import encode_prompt
 from parts.foundation.messages import need, say
 from parts.networks.batches import left_pad
 from programs.data_loader.bad_rows import BadRows, shown
-from programs.data_loader.reading import reading_settings
-from programs.data_loader.row_reader import RowReader, digest, load_rows
+from programs.data_loader.row_reader import RowReader, digest, load_rows, reading_settings
 
 
 def prompt_ids(tokenizer, row: dict) -> list[int]:

@@ -88,6 +88,8 @@ def from_value(name: str, value) -> Choices | None:
     if isinstance(value, dict):
         listed = next((key for key in CHOICE_TEXTS if isinstance(value.get(key), list)), None)
         given = {key: item for key, item in value.items() if not is_empty(item)}
+        if "labels" in value:  # truth values, as TruthfulQA has them
+            return None
         if listed is None and not all(LABEL.fullmatch(key) or ONE_CHOICE.fullmatch(key) for key in given):
             return None
         labels = value.get("label") or []

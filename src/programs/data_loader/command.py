@@ -18,8 +18,7 @@ from parts.networks.models import tokenizer_of
 from programs.data_loader.bad_rows import KINDS, TARGETS, BadRows, shown
 from programs.data_loader.batches import prompt_ids
 from programs.data_loader.messages import PROMPT_KEYS
-from programs.data_loader.reading import Settings
-from programs.data_loader.row_reader import RowReader, digest
+from programs.data_loader.row_reader import RowReader, Settings, digest
 from programs.data_loader.writing import check_out, fill_file, held_out_rows, new_file, split_size
 
 FEW_PROMPTS = 20

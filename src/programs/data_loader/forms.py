@@ -10,10 +10,20 @@ from dataclasses import dataclass
 from parts.data.answer_marks import is_program
 from parts.data.nested_rows import turns_in
 from parts.data.question_parts import unread_parts
-from programs.data_loader.answers import BARE_MARK, as_answer, gold_of, ground_truth
+from programs.data_loader.answers_and_tests import (
+    BARE_MARK,
+    METHOD,
+    as_answer,
+    check_language,
+    check_runnable,
+    gold_of,
+    ground_truth,
+    joined_tests,
+    parsed,
+    read_tests,
+)
 from programs.data_loader.bad_rows import TEST_KEYS, BadRow, shown
 from programs.data_loader.choices import LETTERS, choices_of, right_choice, with_choices
-from programs.data_loader.code_tests import METHOD, check_language, check_runnable, joined_tests, parsed, read_tests
 from programs.data_loader.messages import (
     ANSWER_KEYS,
     CHAT_KEYS,
@@ -25,10 +35,10 @@ from programs.data_loader.messages import (
     as_reply,
     check_media,
     check_order,
+    passages_before,
     read_messages,
     without_placeholder,
 )
-from programs.data_loader.passages import passages_before
 
 READERS = {
     "answer": lambda value, name, shape: as_answer(value, name),

@@ -5,13 +5,12 @@ import json
 import os
 import random
 import re
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
 from parts.data.verl_layout import VERL_COLUMNS, ground_truth_of, info_key
-from parts.foundation.messages import UserError, need, say
-from programs.data_loader.answers import ground_truth
+from parts.foundation.messages import need, say
+from programs.data_loader.answers_and_tests import ground_truth
 from programs.data_loader.bad_rows import TARGETS
 from programs.data_loader.form_names import kind_of
 
@@ -212,20 +211,12 @@ def bare(value):
 @contextlib.contextmanager
 def new_file(path: Path):
     """A temporary file beside `path` that takes its place when the block ends well, and vanishes when it does not."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    except OSError as error:
-        raise UserError(f"got the output {path}: {error.strerror}; expected a folder to write to") from None
-    os.close(handle)
-    try:
-        yield Path(temporary)
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(temporary, 0o666 & ~mask)  # mkstemp's file is for its owner only
+        yield temporary
         os.replace(temporary, path)
     finally:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)
+        temporary.unlink(missing_ok=True)
 
 
 def split_size(text: str, count: int) -> tuple[str, int]:

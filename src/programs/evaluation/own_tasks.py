@@ -1,13 +1,36 @@
-"""Tasks of the user: reward functions, own prompts and scores."""
+"""Tasks of the user: reward functions, own prompts and scores, conversations with an environment."""
 
+import dataclasses
 import inspect
 import math
+from typing import ClassVar
 
+from parts.data.prompts import RESERVED
 from parts.data.rows import check_prompt
+from parts.environments.conversations import Conversation
+from parts.environments.play import play
+from parts.environments.play_setup import (
+    PlaySetup,
+    check_chat_template,
+    check_environment_rows,
+    check_fits,
+    load_scored,
+    make_play_setup,
+    pieces,
+    playable_rows,
+    score_talks,
+    score_weights,
+)
 from parts.foundation.messages import RewardError, need
+from parts.reading.paired_tests import Values
 from parts.rewards.reward_forms import load_rewards
 from parts.rewards.rewards import Reward, call_limits
-from programs.evaluation.tasks import Task, mean_values
+from parts.rewards.user_code import visible_text
+from parts.sampling.rollouts import shared_out
+from programs.evaluation.requests import Request, ResultCache
+from programs.evaluation.rows import PROMPT_COLUMNS
+from programs.evaluation.settings import Config
+from programs.evaluation.tasks import Task, mean_values, pass_values
 
 
 class RewardTask(Task):
@@ -92,3 +115,124 @@ class Custom(Task):
                 raise RewardError(f"{where}: got {name} {value!r}; expected a finite number, True, False or None")
             metrics[name] = None if value is None else float(value)
         return {"extracted": None, "reason": "", **extra, "metrics": metrics}
+
+
+class EnvironmentTask(Task):
+    """Conversations with --environment: what its tools and replies say, what it pays."""
+
+    name = "environment"
+    plays = True
+    options: ClassVar[dict] = {"k": ""}
+    passes = "accuracy"
+    neutral = ("turns", "calls", "tool_seconds", "length_tokens")
+    directions: ClassVar[dict] = dict.fromkeys(neutral) | {"limit_frac": False}
+    definition = (
+        "score: get_reward and the reward functions with their weights; accuracy: 1 or more by the first of them, and "
+        "what pass@k counts; failure_frac: share of tool calls; limit_frac: ended by max_turns or by the tokens"
+    )
+
+    def check(self):
+        given = self.config.environment
+        need(given, "got the task environment without one; expected a class; try --environment FILE.py:Class")
+        self.tried = set()
+        self.environments, self.reward = load_scored(self.config)
+
+    def example(self, row: dict) -> dict:
+        """A row as conversations take it: its prompt, and the columns that `reset` and the rewards get."""
+        asked = next((name for name in PROMPT_COLUMNS if row.get(name) is not None), "prompt")
+        columns = {name: value for name, value in row.items() if name not in (*RESERVED, asked)}
+        return {"prompt": self.question(row), "columns": columns, "row": row}
+
+    def check_row(self, row):
+        example = self.example(row)
+        key = (self.environments.kind_of(example["columns"]).name, *example["columns"])
+        if key not in self.tried:
+            check_environment_rows(self.environments, [example])
+            self.reward.check_columns(example)
+            self.tried.add(key)
+
+    def play(self, model, rows: list[dict]) -> tuple[list[dict], list[list[dict]], int]:
+        """(examples that were played, the records of their conversations, answers that came from the cache)."""
+        config = dataclasses.replace(self.config, model=model.source, max_new_tokens=self.max_new_tokens)
+        check_chat_template(config, model.tokenizer)
+        check_fits(config, model.max_length)
+        setup = make_play_setup(config, model.tokenizer, model.eos_ids, self.environments)
+        examples = playable_rows(config, setup, list(map(self.example, rows)), self.source)
+        each = [{**example, "sample": i} for example in examples for i in range(config.n)]
+        cache = ResultCache(config, model, "conversation")
+        try:
+            records = shared_out(lambda examples, _: self.records(config, setup, model, examples, cache), each, None)
+        finally:
+            cache.close()
+        grouped = [records[start : start + config.n] for start in range(0, len(records), config.n)]
+        return examples, grouped, cache.hits
+
+    def records(self, config: Config, setup: PlaySetup, model, examples: list[dict], cache: ResultCache) -> list[dict]:
+        """Play and score one conversation for each of this process's examples."""
+        answer = answers_of(config, model, examples, cache)
+        conversations = play(examples, setup.environments, setup.bridge, answer, setup.limits, setup.form)
+        scores = score_talks(setup, examples, conversations, self.reward)
+        weights = score_weights(self.reward, scores[0]) if scores else {}
+        return [conversation_record(model, c, values, weights) for c, values in zip(conversations, scores, strict=True)]
+
+    def values_of(self, records: list[list[dict]]) -> dict:
+        """Values of each metric over the rows."""
+        values = mean_values(records, self.directions)
+        del values["failures"]
+        failed, calls = ([sum(r["metrics"][name] for r in row) for row in records] for name in ("failures", "calls"))
+        values["failure_frac"] = Values(failed, calls, higher_is_better=False)
+        return values | pass_values(records, self.passes, self.ks)
+
+
+def answers_of(config: Config, model, examples: list[dict], cache: ResultCache):
+    """The `sample` of `play`: the model's answers, taken from the cache where it has them."""
+    from tqdm import tqdm
+
+    generate = model.turns()
+
+    def answer(prompts: list[list[int]], numbers: list[int], turn: int) -> list[tuple[list[int], list[float]]]:
+        pairs = zip(prompts, numbers, strict=True)
+        asked = [Request(ids, sample=examples[n]["sample"], limit=config.max_new_tokens) for ids, n in pairs]
+        outputs = [cache.rows.get(request.key()) for request in asked]
+        missing = [i for i, output in enumerate(outputs) if output is None]
+        cache.hits += len(asked) - len(missing)
+        with tqdm(total=len(missing), desc=f"turn {turn + 1}", disable=None) as bar:
+
+            def done(place: int, output: dict) -> None:
+                outputs[missing[place]] = output
+                cache.add(asked[missing[place]].key(), output)
+                bar.update()
+
+            generate([asked[i] for i in missing], done, [numbers[i] for i in missing])
+        ids = [[*output["ids"], *output["end"]] for output in outputs]  # as they were sampled
+        return [(answer_ids, [0.0] * len(answer_ids)) for answer_ids in ids]
+
+    return answer
+
+
+def conversation_record(model, conversation: Conversation, scores: dict, weights: dict) -> dict:
+    """A conversation for samples.jsonl, with its metrics."""
+    answers = [conversation.response_ids[start:end] for start, end in conversation.spans]
+    first = next(iter(scores.values()))
+    metrics = {
+        "score": sum(weights[name] * value for name, value in scores.items() if value is not None),
+        "accuracy": float(first is not None and first >= 1.0),
+        **scores,
+        "turns": len(conversation.spans),
+        "calls": conversation.calls,
+        "failures": conversation.failures,
+        "limit_frac": float(conversation.ended_by in ("turns", "tokens")),
+        "tool_seconds": conversation.seconds,
+        "length_tokens": sum(conversation.response_mask),
+    }
+    return {
+        "completion": "\n".join(visible_text(model.tokenizer, ids, model.eos_ids) for ids in answers),
+        "tokens": sum(conversation.response_mask),
+        "finish": conversation.ended_by,
+        "metrics": metrics,
+        "extracted": None,
+        "reason": f"ended by {conversation.ended_by}",
+        "turn_rewards": conversation.turn_rewards,
+        "messages": conversation.messages,
+        "pieces": pieces(model.tokenizer, conversation),
+    }

@@ -14,11 +14,9 @@ from parts.foundation.messages import need, say, suggest, tell
 from parts.reading.evaluation_results import compare_reports, read_report
 from parts.reading.paired_tests import summarize
 from parts.running.output_folder import make_folder, versions, write_text
-from programs.evaluation.cache import compute
-from programs.evaluation.environment_task import EnvironmentTask
 from programs.evaluation.models import open_models
-from programs.evaluation.own_tasks import Custom, RewardTask
-from programs.evaluation.requests import make_requests
+from programs.evaluation.own_tasks import Custom, EnvironmentTask, RewardTask
+from programs.evaluation.requests import compute, make_requests
 from programs.evaluation.rows import count_trained, ranks, task_rows, warn_of_trained
 from programs.evaluation.scored_tasks import MultipleChoice, Perplexity
 from programs.evaluation.settings import Config, check_choices, parse_config

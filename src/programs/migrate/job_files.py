@@ -51,13 +51,13 @@ class JobFile:
 
     def apply(self, plan: dict[str, Change], report: Report) -> None:
         """Rename, replace or cut the settings that a plan names, and add its others."""
-        given = {word.key: word for word in self.words}
-        for key in [key for key in plan if key in given]:
-            change = plan[key]
+        for word in [word for word in self.words if word.key in plan]:  # one may stand twice
+            change = plan[word.key]
             if change.text is None:
-                self.remove(given[key], change, report)
+                self.remove(word, change, report)
             else:
-                self.replace(given[key], change, report)
+                self.replace(word, change, report)
+        given = {word.key for word in self.words}
         self.add([c for key, c in plan.items() if key not in given and c.text is not None], report)
 
 

@@ -11,6 +11,8 @@ RENAMED = {
     "torch_dtype": ("dtype", "{}"),
     "use_auth_token": ("token", "{}"),
     "use_flash_attention_2": ("attn_implementation", '"flash_attention_2" if {} else "sdpa"'),
+    "load_in_4bit": ("quantization_config", "BitsAndBytesConfig(load_in_4bit={})"),
+    "load_in_8bit": ("quantization_config", "BitsAndBytesConfig(load_in_8bit={})"),
 }
 QUANTISED = ("load_in_4bit", "load_in_8bit")
 WITHOUT_UNSLOTH = (
@@ -27,21 +29,21 @@ def is_model(source: PythonSource, call: ast.Call) -> bool:
 
 
 def renamed(source: PythonSource, arguments: dict, report: Report) -> dict[str, Change]:
-    """What becomes of old arguments."""
+    """What becomes of old arguments; two that come to one are named."""
     plan = {}
     for old in [old for old in RENAMED if old in arguments]:
         new, form = RENAMED[old]
-        text = None if new in arguments else form.format(source.code(arguments[old].value))
+        if new in {*arguments, *(change.name for change in plan.values())}:
+            report.refuse(source.place(arguments[old].start), old, "no longer an argument", f"all of it in {new}=…")
+            continue
+        text = form.format(source.code(arguments[old].value))
         plan[old] = Change(new, text, "transformers 5.0", f"the new name of {old}", "ignored, or a TypeError")
-    for name in [name for name in QUANTISED if name in arguments]:
-        nearest = f"quantization_config=BitsAndBytesConfig({name}=True)"
-        report.refuse(source.place(arguments[name].start), name, "no longer an argument", nearest)
     return plan
 
 
-def mend_loading(source: PythonSource, version: str, report: Report) -> None:
-    """Edit calls of from_pretrained, and dictionaries of its arguments."""
-    is_old = numbers(transformers_of(version)) < (5, 0)
+def mend_loading(source: PythonSource, version: str, report: Report) -> bool:
+    """Edit calls of from_pretrained, and dictionaries of its arguments; whether BitsAndBytesConfig is used now."""
+    is_old, is_used = numbers(transformers_of(version)) < (5, 0), False
     for call in filter(lambda call: is_model(source, call), source.calls.get("from_pretrained", [])):
         arguments, unseen = source.arguments(call)
         plan = renamed(source, arguments, report)
@@ -49,13 +51,16 @@ def mend_loading(source: PythonSource, version: str, report: Report) -> None:
             is_quantised = {*QUANTISED, "quantization_config"} & {*arguments}
             plan["dtype"] = by_hand("dtype", '"float16"' if is_quantised else '"float32"', "precision")
         edit_call(source, call, plan, report)
+        is_used = is_used or bool({*QUANTISED} & {*plan})
     keywords = [keyword for calls in source.calls.values() for call in calls for keyword in call.keywords]
     given = [keyword.value for keyword in keywords if str(keyword.arg).endswith("model_init_kwargs")]
     statements = [node for node in source.nodes if isinstance(node, ast.Assign)]
     given += [n.value for n in statements if getattr(n.targets[0], "attr", "").endswith("model_init_kwargs")]
     for node in given:
         items, _ = source.items(node)
-        edit_arguments(source, items, renamed(source, items, report), report)
+        plan = renamed(source, items, report)
+        edit_arguments(source, items, {name: plan[name] for name in plan if name not in QUANTISED}, report)
+    return is_used
 
 
 def name_unsloth(source: PythonSource, report: Report) -> None:

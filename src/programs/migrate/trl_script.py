@@ -20,6 +20,10 @@ GONE_NAMES = {
     "setup_chat_format": "clone_chat_template, or chat_template_path in SFTConfig",
     "AutoModelForCausalLMWithValueHead": "scripts/ppo_train.py, which has its own value head",
     "ConstantLengthDataset": "packing=True with packing_strategy='wrapped'",
+    "DPODataCollatorWithPadding": "leaving data_collator out",
+    "RewardDataCollatorWithPadding": "leaving data_collator out",
+    "BestOfNSampler": "generate with num_return_sequences",
+    "LengthSampler": "random.randint",
     "SFTScriptArguments": "ScriptArguments",
     "DPOScriptArguments": "ScriptArguments",
     "get_kbit_device_map": "accelerate's PartialState().local_process_index",
@@ -79,7 +83,8 @@ class TrlMigration:
             for call in source.calls.get(config, []):
                 if id(call) not in self.done and not config.startswith("PPO"):
                     self.lone_config(TrlRun(source, config, self.version, call))
-        mend_loading(source, self.version, report)
+        if mend_loading(source, self.version, report):
+            self.add_import("transformers", "BitsAndBytesConfig")
         name_unsloth(source, report)
         self.move_names()
         return report
@@ -162,7 +167,7 @@ class TrlMigration:
         if source.name_of(run.call) == "TrainingArguments":
             why = "the trainer's own class, which has its settings"
             report.edit(*source.span(run.call.func), run.config, Change(run.config, "", "0.13", why, "other defaults"))
-            self.add_import(run.config)
+            self.add_import("trl", run.config)
 
     def lone_config(self, run: TrlRun) -> None:
         if run.has("max_prompt_length") and old_trainer(run, False):
@@ -181,7 +186,7 @@ class TrlMigration:
         arguments = ", ".join([f'output_dir="{trainer}"', *added])
         for change in plan.values():
             self.report.edit(self.source.start(call), self.source.start(call), "", change)
-        self.add_import(run.config)
+        self.add_import("trl", run.config)
         text, why = f"{run.config}({arguments})", "the defaults then, as none were given"
         return {"args": Change("args", text, newest("trl"), why, "today's")}
 
@@ -226,6 +231,9 @@ class TrlMigration:
         if overridden := ", ".join(name for name in methods if name != "__init__"):
             why = f"written for the {trainer} of {self.version}, whose methods it replaces"
             report.refuse(place, f"{base}.{overridden}", why, "a comparison with the methods of today's")
+        if trainer == "RewardTrainer" and "input_ids_chosen" in source.text:
+            nearest = "columns chosen and rejected of text or messages; or token ids as chosen_ids and rejected_ids"
+            report.refuse(place, "input_ids_chosen", "RewardTrainer tokenizes, or takes other columns", nearest)
 
     def format_rows(self, run: TrlRun, given: ast.expr) -> dict[str, Change]:
         """A formatting_func that took a batch and returned its texts, for one row."""
@@ -285,12 +293,12 @@ class TrlMigration:
                 lines = [f"from {node.module} import {', '.join(kept)}"] * bool(kept) + lines
                 self.report.edit(*self.source.span(node), f"\n{' ' * node.col_offset}".join(lines), row)
 
-    def add_import(self, name: str) -> None:
-        """Import a config that an edit uses, before the first import from TRL."""
+    def add_import(self, module: str, name: str) -> None:
+        """Import a name that an edit uses, before the first import from TRL."""
         imports = self.source.imports
         nodes = [node for module, _, node in imports.values() if module.split(".")[0] == "trl"]
         nodes.append(self.source.tree.body[0])
-        text = f"from trl import {name}\n{' ' * nodes[0].col_offset}"
+        text = f"from {module} import {name}\n{' ' * nodes[0].col_offset}"
         start = self.source.start(nodes[0])
         is_added = any(edit.start == start and edit.text == text for edit in self.report.edits)
         if name not in imports and not is_added:

@@ -22,7 +22,6 @@ NOT_WRITTEN = {
     *(f"{ACTOR}.optim.{name}" for name in ("warmup_style", "min_lr_ratio")),
     *(f"{ROLLOUT}.{name}" for name in ("enforce_eager", "load_format", "max_num_seqs", "mode", "calculate_log_probs")),
     f"{REF}.fsdp_config.forward_only",
-    *("critic.model.external_lib", "critic.model.tokenizer_path", "critic.model.trust_remote_code", "critic.strategy"),
     *("critic.optim.min_lr_ratio", "critic.optim.warmup_style", "data.return_raw_chat", "data.val_batch_size"),
     "trainer.resume_from_path",
 }

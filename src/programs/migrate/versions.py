@@ -30,9 +30,8 @@ def uses(source: PythonSource) -> list[Use]:
             if own and not base and name not in (*INHERITED, "lr_scheduler_kwargs", "neftune_noise_alpha"):
                 named.append((f"{config}({name}=…)", place, own))
     for name, (module, original, node) in source.imports.items():
-        if module.split(".")[0] == "trl" and original in tables["modules"]:
-            entries = tables["modules"][original]
-            entries = [e for e in entries if e.get("gone") or e["at"] == module or module.count(".") > 1]
+        if (module == "trl" or "experimental" in module) and original in tables["modules"]:
+            entries = [e for e in tables["modules"][original] if e.get("gone") or e["at"] == module or module != "trl"]
             named.append((f"from {module} import {name}", source.place(source.start(node)), entries))
     return named
 

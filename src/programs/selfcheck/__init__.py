@@ -32,9 +32,8 @@ whose and what each environment may hear.
 Policy and critic get a little noise (in memory), so that the policy differs from its reference and the value head from
 zero: on the untouched model many faults give the right numbers. Nothing is trained and nothing stays on disk.
 
-A large model is checked in two parts, as stderr says. Special tokens, chat template, reward, log-probs and
-conversations see all of it, with four completions of 16 tokens. The rest sees its first two layers (or as many as have
-one of each kind); not with vLLM.
+The checks read the model about a hundred times: for a large one take a small model of its family, which has the same
+tokens and chat template.
 
 Deliberately left out: whether the settings learn anything, several processes, code that only a longer run reaches
 (checkpoints, schedules), calls of tools, a trainer's `update` and `train`, a page's `rollout` without an environment,
@@ -58,7 +57,6 @@ ROOMS = (
     "one_page",
     "loading",
     "oracle",
-    "prepare",
     "input_checks",
     "numeric_checks",
     "conversation_checks",

@@ -19,7 +19,7 @@ from programs.selfcheck.scripted_talks import (
 )
 from programs.selfcheck.trainer import Trainer, check
 
-turn_check = check("rollout", moved=False, whole=True, plays=True)
+turn_check = check("rollout", moved=False, plays=True)
 
 
 @dataclass
@@ -119,17 +119,11 @@ def turn_ids(s: Trainer):
     return True, f"{text}; {odd} of them, encoded anew, are other ids"
 
 
-def expected_mask(row: Row) -> list[int]:
-    """1 on what was sampled."""
-    mask = [0] * len(row.ids)
-    for turn in row.turns:
-        mask[len(turn.prompt) : len(turn.prompt) + len(turn.ids)] = [1] * len(turn.ids)
-    return mask
-
-
 def mask_faults(s: Trainer, row: Row) -> list[str]:
     """What is wrong with a conversation's mask, and with its log-probs as the sampler saw them."""
-    expected, faults = expected_mask(row), []
+    expected, faults = [0] * len(row.ids), []
+    for turn in row.turns:
+        expected[len(turn.prompt) : len(turn.prompt) + len(turn.ids)] = [1] * len(turn.ids)
     leaked = [i for i, (a, b) in enumerate(zip(row.mask, expected, strict=True)) if a > b]
     lost = sum(a < b for a, b in zip(row.mask, expected, strict=True))
     if leaked:
@@ -224,10 +218,12 @@ def turn_template(s: Trainer):
     begun = prompt.endswith("<think>")
     thinks = "</think>" in tokenizer.get_chat_template() and not prompt.endswith("</think>")  # it may be told not to
     record = played(s, thought_answers(tokenizer, end_of_turn(s), thinks, begun)).record
+    settings = {"tokenize": False, "add_generation_prompt": True} | (s.template_settings or {})
     for number, turns in sorted(record.turns.items()):
         asked, follow_up = messages_of(s, record, number, "<think>" if thinks and begun else "")
         first, last = (squeezed(tokenizer.decode(turns[i].prompt)) for i in (0, -1))
-        begin, whole = (squeezed(rendered(s, chat)) for chat in (asked, asked + follow_up))
+        chats = (asked, asked + follow_up)
+        begin, whole = (squeezed(tokenizer.apply_chat_template(chat, **settings)) for chat in chats)
         got, expected = last[len(first) :], whole[len(begin) :]
         if s.talks and (not whole.startswith(begin) or got != expected):
             at = max(0, first_difference(got, expected) - 8)
@@ -245,12 +241,6 @@ def messages_of(s: Trainer, record: Record, number: int, begun: str) -> tuple[li
         text = begun + s.models.tokenizer.decode([i for i in turn.ids if i != end])
         follow_up += [{"role": "assistant", "content": text}, {"role": "user", "content": said}]
     return asked, follow_up
-
-
-def rendered(s: Trainer, chat: list[dict]) -> str:
-    """A chat up to the next answer, as text."""
-    settings = {"tokenize": False, "add_generation_prompt": True, **(s.template_settings or {})}
-    return s.models.tokenizer.apply_chat_template(chat, **settings)
 
 
 TURN_CHECKS = (turn_template, turn_ids, turn_mask, turn_rewards, turn_state)

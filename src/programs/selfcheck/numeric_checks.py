@@ -13,14 +13,6 @@ RESPONSES = (
 )
 
 
-def has_critic(s: Trainer) -> bool:
-    """Whether a network values texts."""
-    import torch
-
-    with torch.no_grad():
-        return own_values(s, s.probes[0]) is not None
-
-
 @check("gae", moved=False)
 def gae_formula(s: Trainer):
     """The trainer's gae gives the sum of the paper, over ragged rows with pads and holes.
@@ -50,8 +42,11 @@ def value_loss_gradient(s: Trainer):
     Try: train the critic by vf_coef * the mean over all tokens of the mask of 1/2 max((V - R)^2, (V_old + clip(V -
         V_old, -value_clip, value_clip) - R)^2), V of the text before each token.
     """
-    if not has_critic(s):
-        return None, "no critic"
+    import torch
+
+    with torch.no_grad():
+        if own_values(s, s.probes[0]) is None:
+            return None, "no critic"
     coefficient, clip = s.config.vf_coef or 0.5, getattr(s.config, "value_clip", 0.0)
     batch = with_values(s, clip or 0.2)
     got = s.gradients(batch, vf_coef=coefficient)[1:]
@@ -143,7 +138,7 @@ def sampler_agreement(s: Trainer):
     return passed, f"sampler and trainer {text}, temperature {s.config.temperature:g}, {len(ours)} tokens"
 
 
-@check("token_logprobs", whole=True)
+@check("token_logprobs")
 def logprob_shift(s: Trainer):
     """The trainer's log-prob of token t is that of the plain model.
 

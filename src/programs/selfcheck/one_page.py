@@ -12,7 +12,7 @@ from parts.foundation.messages import UserError, need
 from parts.networks.batches import collate
 from programs.selfcheck.contract import lacking, lacking_fields
 from programs.selfcheck.scripted_talks import ANSWER_TOKENS, TURNS, Record, through_a_file
-from programs.selfcheck.trainer import PROBES, Definition, Trainer
+from programs.selfcheck.trainer import NEW_TOKENS, PROBES, SAMPLED, Definition, Trainer
 
 LOSSES_OF_PAPERS = (
     Definition("mean over tokens"),
@@ -37,7 +37,8 @@ class OnePage(Trainer):
 
     def parse(self, flags: list[str]) -> list[str]:
         """Read the settings; what is required and not given is the embedded model's, data's and reward's."""
-        given = dict(itertools.pairwise([*(word for flag in flags for word in flag.split("=", 1)), ""]))
+        words = [word for flag in flags for word in (flag.split("=", 1) if flag.startswith("--") else [flag])]
+        given = dict(itertools.pairwise([*words, ""]))
         embedded = {"model": EMBEDDED_MODEL, "data": EMBEDDED_DATA, "reward": f"{EMBEDDED_REWARDS}:correctness_reward"}
         embedded["environment"] = f"{EMBEDDED_ENVIRONMENTS}:SecondAttempt"
         embedded["teacher"] = given.get("--model", EMBEDDED_MODEL)  # the student untouched
@@ -71,15 +72,15 @@ class OnePage(Trainer):
         """Load everything through the trainer, as its `train` does, and cut the work to a few short sequences."""
         import torch
 
-        count, new_tokens = self.few
-        small = {"batch_size": count, "max_new_tokens": new_tokens, "group_size": 2, "prompts": PROBES // 2}
+        small = {"batch_size": SAMPLED, "max_new_tokens": min(self.config.max_new_tokens, NEW_TOKENS)}
+        small |= {"group_size": 2, "prompts": PROBES // 2}
         config = dataclasses.replace(self.config, **self.known(**small, epochs=2, minibatches=1))
         if self.plays:
             self.environment = self.module.load_environment(config.environment)
-        elif not self.on_cut and config.reward:
+        elif config.reward:
             self.reward = self.module.load_reward(config.reward)
         kl_coef = getattr(config, "kl_coef", 0)
-        kl = self.known(kl_coef=(kl_coef or 0.05) * (not self.light))
+        kl = self.known(kl_coef=kl_coef or 0.05)
         self.with_reference = self.module.load_models(dataclasses.replace(config, **kl))
         for name in ("critic", "reference"):
             setattr(self.with_reference, name, getattr(self.with_reference, name, None))
@@ -92,8 +93,8 @@ class OnePage(Trainer):
             self.guard()
         rows = self.module.load_rows(config, self.models.tokenizer, config.data)
         random.Random(getattr(config, "seed", 0)).shuffle(rows)
-        drawn = sorted(itertools.islice(itertools.cycle(rows), 8 * count), key=lambda row: len(row["prompt_ids"]))
-        self.rows = [row | {"prompt": row["columns"]["prompt"]} for row in drawn[: 4 * count : 4]]
+        drawn = sorted(itertools.islice(itertools.cycle(rows), 8 * SAMPLED), key=lambda row: len(row["prompt_ids"]))
+        self.rows = [row | {"prompt": row["columns"]["prompt"]} for row in drawn[: 4 * SAMPLED : 4]]
         self.config = dataclasses.replace(config, **self.known(batch_size=PROBES))
 
     def scores(self, samples: list[dict]):

@@ -1,11 +1,9 @@
-"""The command line."""
+"""Loading what is checked, running the checks, the command line."""
 
 import argparse
 import contextlib
-import gc
 import json
 import sys
-import tempfile
 import time
 
 from parts.foundation.exit_codes import quiet_environment
@@ -15,10 +13,66 @@ from programs.selfcheck.conversation_checks import TURN_CHECKS
 from programs.selfcheck.input_checks import INPUT_CHECKS
 from programs.selfcheck.loading import load_trainer, need_names
 from programs.selfcheck.numeric_checks import NUMERIC_CHECKS
-from programs.selfcheck.prepare import cuts_for, move, on_cuts, prepare
-from programs.selfcheck.trainer import Trainer, rest
+from programs.selfcheck.oracle import own_logprobs
+from programs.selfcheck.trainer import PROBES, Trainer, networks, rest
 
+PROBE_TOKENS = 64  # of the prompts of probes
 CHECKS = (*INPUT_CHECKS, *NUMERIC_CHECKS, *TURN_CHECKS)
+
+
+def prepare(s: Trainer) -> None:
+    """Load everything through the trainer, and make the sequences on which it is checked.
+
+    Raises:
+        UserError: for what keeps the checks from starting.
+    """
+    try:
+        s.load()
+        s.probes = make_probes(s.rows, s.takes_holes)
+        s.initial = own_logprobs(s)
+    except s.user_errors as error:
+        raise UserError(str(error).removeprefix("error: ")) from error
+    except Exception as error:
+        raise UserError(f"got {type(error).__name__} before the first check: {error}") from error
+
+
+def make_probes(rows: list[dict], holes: bool) -> list[dict]:
+    """Samples with prompts of growing and responses of shrinking length, all different, cut from real prompts.
+
+    With `holes` the second has a token in its response that the policy has not sampled, as a tool's output is.
+    """
+    probes = []
+    for i, row in enumerate(rows[:PROBES]):
+        ids = list(row["prompt_ids"])[-PROBE_TOKENS:]
+        endless = ids * (2 * PROBES + 4)
+        sample = {"prompt": row["prompt"], "prompt_ids": endless[: len(ids) + 2 * i], "completion": ""}
+        response = endless[1 : 4 + 2 * (PROBES - i)]
+        sample |= {"response_ids": response, "rollout_logprobs": [0.0] * len(response), "finished": True}
+        sample["response_mask"] = [int(not (holes and i == 1 and j == 2)) for j in range(len(response))]
+        score = 1.6 + 1.5 * (-1) ** i + 0.1 * i  # no two alike in a group, none below 0
+        sample |= {"rewards": {"probe": score}, "weights": {"probe": 1.0}, "group": i // 2, "baseline": 0.0}
+        probes.append(sample | {"score": score})
+    return probes
+
+
+def move(s: Trainer) -> None:
+    """Add noise to the trained weights, in memory, until the policy differs clearly from the untouched one."""
+    import torch
+
+    scale, enough = 0.01, max(0.05, 3 * s.limits[0])  # nats per token
+    for attempt in range(8):
+        generator = torch.Generator(s.device).manual_seed(attempt)
+        with torch.no_grad():
+            for p in (p for network in networks(s.models) for p in network.parameters() if p.requires_grad):
+                size = p.abs().mean().item() or 1.0  # LoRA's B and the value head are 0
+                noise = torch.randn(p.shape, generator=generator, device=p.device, dtype=p.dtype)
+                p.add_(noise, alpha=scale * size)
+        s.moved = (own_logprobs(s) - s.initial).abs().mean().item()
+        if s.moved >= enough:
+            break
+        scale *= 2
+    if s.engine:
+        s.engine.sync()
 
 
 def selfcheck(file: str, flags: list[str], partial: bool = False, left_out: tuple = ()) -> list[dict]:
@@ -31,46 +85,27 @@ def selfcheck(file: str, flags: list[str], partial: bool = False, left_out: tupl
         need(name in known, f"got --leave_out {name}; expected one of {', '.join(known)}{suggest(name, known)}")
     trainer = load_trainer(file, partial)
     need_names(file, trainer.parse(flags))
-    settings = trainer.config
-    cuts = cuts_for(settings)
-    trainer.light = bool(cuts)
     prepare(trainer)
-    if not cuts:
-        return [result_of(trainer, function, left_out) for function in CHECKS]
-    cut, whole = cuts["model"], [function for function in CHECKS if function.whole]
-    size = f"{cut.parameters / 1e6:,.0f} million parameters"
-    names = ", ".join(function.__name__ for function in whole if function not in TURN_CHECKS)
-    say(f"selfcheck: {size}; {names} and conversations on all, the rest on {cut}")
-    results = [result_of(trainer, function, left_out) for function in whole]
-    trainer.models = trainer.with_reference = trainer.engine = None
-    gc.collect()
-    with tempfile.TemporaryDirectory() as folder:
-        trainer.light, trainer.on_cut = False, True
-        trainer.config = on_cuts(settings, cuts, folder)
-        prepare(trainer)
-        others = [function for function in CHECKS if not function.whole]
-        results += [result_of(trainer, function, left_out, f"on {cut}: ") for function in others]
-    return sorted(results, key=lambda row: known.index(row["name"]))
+    return [result_of(trainer, function, left_out) for function in CHECKS]
 
 
-def result_of(s: Trainer, function, left_out: tuple = (), where: str = "") -> dict:
+def result_of(s: Trainer, function, left_out: tuple = ()) -> dict:
     """Run a check, with a line on stderr; one that raises, or ends the program, fails with its exception's text."""
     started, name = time.perf_counter(), function.__name__
     try:
-        if function.moved and not (s.moved or s.light):
+        if function.moved and not s.moved:
             move(s)
         passed, text = (None, "left out, by --leave_out") if name in left_out else function(s)
     except (Exception, SystemExit) as error:
         rest(s.models)
         kind = "" if isinstance(error, SystemExit) else f"{type(error).__name__}: "
         passed, text = False, kind + str(error).removeprefix("error: ")
-    text = where * (passed is not None) + " ".join(text.split())
     status = {None: "n/a", True: "pass", False: "FAIL"}[passed if passed is None else bool(passed)]
     say(f"selfcheck: {name:<28} {status:<5} {time.perf_counter() - started:5.1f} s")
     return {
         "name": name,
         "status": status,
-        "measured": text[:400],
+        "measured": " ".join(text.split())[:400],
         "try": function.advice if status == "FAIL" else "",
     }
 

@@ -7,7 +7,7 @@ import types
 from parts.foundation.messages import say
 from programs.selfcheck.contract import SCRIPT_TALKS, lacking
 from programs.selfcheck.scripted_talks import ANSWER_TOKENS, TURNS, Record, through_a_file
-from programs.selfcheck.trainer import PROBES, Definition, Trainer
+from programs.selfcheck.trainer import NEW_TOKENS, PROBES, SAMPLED, Definition, Trainer
 
 ZERO_SUM = ("grpo", "mean", "rloo", "gpg", "gpg_verl", "maxrl")  # the advantages of a group sum to 0
 
@@ -40,11 +40,10 @@ class ScriptsTrainer(Trainer):
         rows, held_out = trainer.load_splits(config, tokenizer)
         if self.plays:
             environments, self.reward = trainer.load_with_reward(config, tokenizer)
-        elif not self.on_cut:
+        else:
             self.reward = trainer.load_reward(config)
         few = self.cut_down(config)
-        kl_coef = (config.kl_coef or 0.05) * (not self.light)
-        self.with_reference = trainer.load_models(dataclasses.replace(few, kl_coef=kl_coef), device)
+        self.with_reference = trainer.load_models(dataclasses.replace(few, kl_coef=config.kl_coef or 0.05), device)
         if self.plays:
             self.setup = self.setup_of(config, environments)
             rows = trainer.playable_rows(config, self.setup, rows, config.data)
@@ -54,17 +53,15 @@ class ScriptsTrainer(Trainer):
         self.models.reference = self.models.reference if config.kl_coef else None
         engine = "VllmEngine" if config.rollout_engine == "vllm" else "HFEngine"
         self.engine = getattr(trainer, engine)(few, self.models)
-        count = self.few[0]
-        drawn = trainer.batch_rows(rows, few, 0, 8 * count)
-        self.rows = sorted(drawn, key=lambda row: len(row["prompt_ids"]))[: 4 * count : 4]  # from the shorter half
+        drawn = trainer.batch_rows(rows, few, 0, 8 * SAMPLED)
+        self.rows = sorted(drawn, key=lambda row: len(row["prompt_ids"]))[: 4 * SAMPLED : 4]  # from the shorter half
         self.config = dataclasses.replace(few, batch_size=PROBES)
 
     def cut_down(self, config):
         """The settings of a few short sequences."""
-        count, new_tokens = self.few
-        small = {"batch_size": count, "max_new_tokens": new_tokens, "rollout_batch_size": 0}
+        small = {"batch_size": SAMPLED, "max_new_tokens": min(config.max_new_tokens, NEW_TOKENS)}
+        small["rollout_batch_size"] = 0
         small |= {"minibatches": 1, "ppo_epochs": 2}  # with a single step the old log-probs are left to the update
-        small |= {"critic": "shared"} if self.light and hasattr(config, "critic") else {}
         small |= {"group_size": min(config.group_size, 2)} if hasattr(config, "group_size") else {}
         small |= {"mismatch": "none"} if hasattr(config, "mismatch") else {}  # the probes were not sampled
         small |= {"kl_cov_coef": 0.0} if getattr(config, "loss", "") == "kl_cov" else {}  # |log-ratio| has a kink there

@@ -5,7 +5,7 @@ import functools
 import math
 
 SAMPLED = 8  # prompts to sample from
-NEW_TOKENS, LIGHT_TOKENS = 32, 16  # tokens of a completion, and of one by all of a large model
+NEW_TOKENS = 32  # tokens of a completion
 PROBES = 4  # fixed sequences for log-probs and gradients
 ALL_ROWS = 2**30  # rows in one pass
 
@@ -45,8 +45,6 @@ class Trainer:
 
     takes_holes = False  # responses with tokens of others in between
     chats = False  # sends plain prompts as chats, unless its settings say otherwise
-    on_cut = False  # the model is a cut, of which neither text nor reward says anything
-    light = False  # of a large model: no reference, no critic of its own, few and short completions
     absent = otherwise = frozenset()  # names of the contract that are stand-ins, and those that are called otherwise
     template_settings = None  # what the trainer gives to the chat template
 
@@ -63,15 +61,9 @@ class Trainer:
         return LIMITS[self.precision]
 
     @property
-    def few(self) -> tuple[int, int]:
-        """(prompts to sample from, tokens of a completion)."""
-        new = min(self.config.max_new_tokens, NEW_TOKENS)
-        return (PROBES, min(new, LIGHT_TOKENS)) if self.light else (SAMPLED, new)
-
-    @property
     def plays(self) -> bool:
         """Whether it has conversations with an environment."""
-        return bool(getattr(self.config, "environment", "")) and not self.on_cut
+        return bool(getattr(self.config, "environment", ""))
 
     def sampled(self):
         """(samples, batch) by the trainer's sampler, one completion for each of `rows`."""
@@ -109,7 +101,7 @@ class Trainer:
         return self.logprobs(batch)[0][responses(batch, samples)]
 
 
-def check(about: str, beside: str = "", moved: bool = True, whole: bool = False, plays: bool = False):
+def check(about: str, beside: str = "", moved: bool = True, plays: bool = False):
     """Mark `function(trainer) -> (passed or None for not applicable, measurement)` as a check.
 
     Its docstring ends with what to try where it fails.
@@ -118,7 +110,6 @@ def check(about: str, beside: str = "", moved: bool = True, whole: bool = False,
         about: names of the contract without which there is nothing to check.
         beside: what else it looks at, which is a template's where a page has none.
         moved: whether the policy has to be off its start.
-        whole: whether it needs the weights of the run, or its tokens and no network.
         plays: whether it needs conversations with an environment.
     """
 
@@ -140,7 +131,7 @@ def check(about: str, beside: str = "", moved: bool = True, whole: bool = False,
             return passed, text + (f"; {beside} not checked: it has none" if beside in s.absent else "")
 
         run.advice = " ".join(function.__doc__.partition("Try: ")[2].split()).rstrip(".")
-        run.moved, run.whole = moved, whole
+        run.moved = moved
         return run
 
     return mark

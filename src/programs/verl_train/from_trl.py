@@ -57,9 +57,10 @@ TRL_DEFAULTS = {
 }
 PEFT_DEFAULTS = {"r": 8, "lora_alpha": 8, "lora_dropout": 0.0, "bias": "none", "use_rslora": False, "use_dora": False}
 ARGUMENTS = ("model", "reward_funcs", "args", "train_dataset", "eval_dataset")  # of GRPOTrainer, by their places
-AGGREGATION_OF_TRL = dict.fromkeys(("dapo", "bnpo", "cispo"), "token_mean") | {
+AGGREGATION_OF_TRL = {
     "grpo": "seq_mean_token_mean",
     "dr_grpo": "seq_mean_token_sum_norm",
+    **dict.fromkeys(("dapo", "bnpo", "cispo"), "token_mean"),
 }
 # of the machine, the log, or what verl_train.py decides by itself: nothing is lost without them
 OF_THE_MACHINE = set(

@@ -8,9 +8,7 @@ from parts.reading.logged_run import LoggedRun
 CERTAIN, LIKELY = 0.9, 0.6  # strengths of evidence; below LIKELY a cause is named only beside another
 # signs of a run that learns nothing, and of one that loses what it had
 STILL = "flat_score constant_scores equal_groups zero_gradient held_out_flat critic_explains_little"
-LOST = (
-    "score_fell clipped kl_high entropy_fell entropy_rose length_fell length_rose truncated repetition gradient_spike"
-)
+LOST = "score_fell clipped kl_high entropy_fell entropy_rose length_fell length_rose truncated repetition"
 TRY_REWARD = "python scripts/reward_preflight.py --reward FILE.py:{reward} --data DATA"
 TRY_MODEL = f"{TRY_REWARD} --model MODEL"
 
@@ -46,6 +44,12 @@ class Cause:
     source: str
     decide_with: str = ""
     breaks: bool = False  # a run with it is broken, not only without a gain
+
+    def evidence(self, run: LoggedRun) -> Evidence | None:
+        """What --rescore saw of it, or else what its test sees."""
+        if self.name in run.trials:
+            return Evidence(CERTAIN + 0.09, [Fact(run.trials[self.name], "rescore")], since=1 if self.breaks else None)
+        return self.test(run)
 
 
 def cause(says: str, **more) -> Callable:

@@ -14,12 +14,13 @@ from parts.reading.logged_run import GAIN, LoggedRun, first_part, gained, held_o
 from parts.reading.trends import TREND_STEPS, is_flat, trend
 
 CAUSES = (*MACHINERY_CAUSES, *GROUP_CAUSES, *REWARD_CAUSES, *UPDATE_CAUSES, *OUTCOME_CAUSES)
+SAMPLES = "samples.jsonl, log_completions=True, trainer.rollout_data_dir"
 LEARNED, NOT_LEARNED, BROKEN, TOO_SHORT = "learned", "did not learn", "broken", "too short"
 
 
 def ranked_causes(run: LoggedRun, seen: dict[str, Fact]) -> list[tuple[Cause, Evidence]]:
     """At most two causes: those that no other one explains, the surest first, then those that explain most."""
-    found = [(cause, evidence) for cause in CAUSES if (evidence := cause.test(run))]
+    found = [(cause, evidence) for cause in CAUSES if (evidence := cause.evidence(run))]
     found = [(cause, evidence) for cause, evidence in found if evidence.strength >= LIKELY - 0.2]
 
     def weight(pair: tuple[Cause, Evidence]) -> tuple:
@@ -76,12 +77,8 @@ def what_was_read(run: LoggedRun) -> tuple[list[str], list[str]]:
         (bool(run.steps()), f"{run.format}, {len(run.steps())} steps", ""),
         (bool(run.series.get("score")), "", "the score under a known name: --columns reward=NAME"),
         (settings, f"settings ({run.settings_file or 'beside the log'})", "settings: --settings FILE"),
-        (
-            bool(run.texts),
-            f"{len(run.texts)} samples",
-            "samples with scores (samples.jsonl, log_completions=True, trainer.rollout_data_dir)",
-        ),
-        (scored or not run.texts, "", "scores beside the samples"),
+        (bool(run.texts), f"{len(run.texts)} samples", f"samples with scores ({SAMPLES})"),
+        (scored or not run.texts, "", "scores of the samples, logged beside them"),
         (gold or not run.texts, "gold answers" * gold, "gold answers of the samples: --data FILE"),
         (bool(run.reward_source), "the reward's source", "the reward's source: --reward FILE.py:function"),
         (held_out, "a held-out figure", "two held-out evaluations"),

@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Iterator
 
 from parts.reading.causes.cause import Fact, fact
-from parts.reading.logged_run import LoggedRun, collapse, gained, is_constant, is_solved, rises_late
+from parts.reading.logged_run import LoggedRun, collapse, gained, is_constant, is_solved
 from parts.reading.trends import TREND_STEPS, ends, is_flat, repeats, trend
 
 # sign, series, share of the first stretch beyond which the last lies, least distance
@@ -18,7 +18,7 @@ MOVES = (
 
 def moves(run: LoggedRun) -> Iterator[tuple[str, Fact]]:
     """Length or entropy that moves far."""
-    sharp = is_solved(run) or rises_late(run) or "kl/teacher" in run.columns
+    sharp = is_solved(run) or "kl/teacher" in run.columns
     for name, series, share, least in MOVES:
         values, way = run.values(series), 1 if share > 1 else -1
         if trend(values) != way or gained(run) or (name == "entropy_fell" and sharp):
@@ -35,7 +35,7 @@ def levels(run: LoggedRun) -> Iterator[tuple[str, Fact]]:
         yield "equal_groups", fact(run, "zero_std", f"{late['zero_std']:.0%} of the groups score all alike")
     if late["truncated"] >= 0.2:
         yield "truncated", fact(run, "truncated", f"{late['truncated']:.0%} of the completions are cut")
-    if late["kl"] > 0.3 and not (gained(run) and rises_late(run)):
+    if late["kl"] > 0.3 and not gained(run):
         yield "kl_high", fact(run, "kl", f"{run.name('kl')} is {late['kl']:.3g} nats a token")
     if late["clip_frac"] > 0.3:
         yield "clipped", fact(run, "clip_frac", f"{late['clip_frac']:.0%} of the tokens are clipped")
@@ -68,17 +68,4 @@ def signs(run: LoggedRun) -> dict[str, Fact]:
     last = [t for t in run.texts if t.kind == "train" and t.step == max(t.step for t in run.texts)]
     if last and statistics.median(repeats(t.completion) for t in last) > 0.5:
         seen["repetition"] = Fact("half of the last completions repeat themselves", "samples", last[0].step)
-    spike = largest_spike(run)
-    if spike:
-        seen["gradient_spike"] = fact(run, "grad_norm", f"a gradient of {spike[1]:.3g} at step {spike[0]}", spike[0])
     return seen
-
-
-def largest_spike(run: LoggedRun) -> tuple[int, float] | None:
-    """(step, norm) of the largest gradient that is above 1 and ten times the median of the 20 steps before it."""
-    norms, spikes = run.points("grad_norm"), []
-    for i in range(5, len(norms)):
-        before = statistics.median(value for _, value in norms[max(0, i - 20) : i])
-        if norms[i][1] > 1 and norms[i][1] > 10 * before > 0.01:
-            spikes.append(norms[i])
-    return max(spikes, key=lambda spike: spike[1]) if len(spikes) >= max(1, 0.02 * len(norms)) else None

@@ -163,7 +163,7 @@ def nothing_moves(run: LoggedRun) -> Evidence | None:
 
 @cause(
     "the KL term holds the policy where it began: moving costs more than the reward pays",
-    explains="flat_score held_out_flat critic_explains_little entropy_rose gradient_spike score_fell clipped "
+    explains="flat_score held_out_flat critic_explains_little entropy_rose score_fell clipped "
     "nothing_moves critic_useless updates_too_large too_sparse",
     change="lower {kl} to 0.01 or 0",
     source="the optimum under a KL of weight b is the start's policy times exp(reward / b); limit 0.3: our heuristic",
