@@ -404,32 +404,31 @@ def lantern(folder: Path, adder: Path, tiny, kind: str) -> None:
 
 
 def helpdesk(folder: Path, adder: Path, tiny, kind: str) -> None:
-    """The adder as mentor; the pupil is most of the way there, or the untrained model, or with other figures."""
+    """The adder as mentor; the pupil is half of the way there, or the untrained model, or with other figures."""
     import torch
 
     shutil.copytree(adder, folder / "mentor")
     (mentor, _), (pupil, tokenizer) = tiny.load(str(adder)), tiny.load(str(TINY_LM))
     weights, kls = dict(mentor.named_parameters()), {}
+    asks = [row["messages"][0]["content"] for row in tiny.jsonl(folder / "helpdesk_later.jsonl")]
+    texts = [f"<|user|>{ask}<|end|><|assistant|>" for ask in asks * 3]
     for name in ("kl_before", "kl_after"):
         total = count = 0
         torch.manual_seed(4)
-        for row in tiny.jsonl(folder / "helpdesk_later.jsonl"):
-            text = f"<|user|>{row['messages'][0]['content']}<|end|><|assistant|>"
+        for text, reply in zip(texts, tiny.say(pupil, tokenizer, texts, sampled=True), strict=True):
             head = tokenizer(text)["input_ids"]
-            reply = tiny.say(pupil, tokenizer, [text], sampled=True)[0]
             with torch.no_grad():
                 p, q = (
                     m(torch.tensor([head + reply])).logits[0, len(head) - 1 : -1].softmax(-1) for m in (pupil, mentor)
                 )
             total, count = total + torch.nn.functional.kl_div(q.log(), p, reduction="sum").item(), count + len(reply)
         kls[name] = total / count
-        for key, weight in pupil.named_parameters():
-            weight.data.lerp_(weights[key].data, 0.9 if kind != "untrained" else 0.0)
+        for key, weight in pupil.named_parameters():  # half way: 0.25 nats become 0.015, which no tolerance swallows
+            weight.data.lerp_(weights[key].data, 0.5 if kind != "untrained" else 0.0)
     pupil.save_pretrained(folder / "pupil")
     tokenizer.save_pretrained(folder / "pupil")
-    write(
-        folder, pupil__json={"kl_before": kls["kl_before"], "kl_after": kls["kl_after"] * (1 + 9 * (kind == "wrong"))}
-    )
+    kls["kl_after"] *= {"ten times": 10.0, "nothing left": 0.0}.get(kind, 1.0)
+    write(folder, pupil__json=kls)
 
 
 TRAINED = [  # task, how its answer is made, its kind, the assertions that fail
@@ -441,7 +440,8 @@ TRAINED = [  # task, how its answer is made, its kind, the assertions that fail
     ("too-dim-too-bright", lantern, "untrained", [2]),
     ("mentor-of-the-helpdesk", helpdesk, "right", []),
     ("mentor-of-the-helpdesk", helpdesk, "untrained", [0]),
-    ("mentor-of-the-helpdesk", helpdesk, "wrong", [1]),
+    ("mentor-of-the-helpdesk", helpdesk, "ten times", [1]),
+    ("mentor-of-the-helpdesk", helpdesk, "nothing left", [1]),
 ]
 
 
