@@ -163,6 +163,9 @@ def reads(prompts, completions, answer, **kwargs):
         f.write(json.dumps(longest))
     found = [re.fullmatch(r"<answer>(-?[0-9]+)</answer>", text) for text in completions]
     return [float(m is not None and int(m[1]) == int(a)) for m, a in zip(found, answer)]
+
+def ten_at_best(prompts, completions, answer, **kwargs):
+    return [(2.0 if a == "25" else 10.0) * right(text, a) for text, a in zip(completions, answer)]
 '''
 LINES = REWARDS.splitlines()
 REPORTS = {}  # of runs on the common rows
@@ -494,6 +497,11 @@ def test_one_bad_gold_row_is_shown(folder):
     assert code == 1 and report["gold"]["full_marks"] == pytest.approx(7 / 8)
     shown = next(f for f in report["findings"] if f["check"] == "gold" and "row" in f)
     assert (shown["row"], shown["completion"], shown["score"]) == (8, "<answer>3</answer>", 0.0)
+
+
+def test_without_a_range_full_marks_are_the_best_of_gold(folder):
+    code, report = check(folder, "ten_at_best")
+    assert code == 1 and report["gold"]["full_score"] == 10 and report["gold"]["full_marks"] == pytest.approx(7 / 8)
 
 
 def test_full_score_names_other_full_marks(folder):

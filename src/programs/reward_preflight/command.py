@@ -91,7 +91,8 @@ def make_parser() -> argparse.ArgumentParser:
     flag("answer_column", answer, "NAME")
     template = "reference completion, such as 'Answer: {answer}' or '\\boxed{answer}'; {NAME} is a column"
     flag("gold_template", template, "TEXT")
-    flag("full_score", "score of full marks (default: of the documented ranges, else 1)", "SCORE", type=float)
+    full = "score of full marks (default: of the documented ranges, else the best of gold, 1 at least)"
+    flag("full_score", full, "SCORE", type=float)
     kind = "what the reward pays for: answer, format (a wrong answer may be paid) or judge (grades, that may vary)"
     flag("profile", kind, None, "answer", choices=[*PROFILES])
     allow = "share of gold's score that a probe may get, NAME=SHARE, repeatable"

@@ -42,6 +42,7 @@ class Preflight:
         self.args, self.rows, self.functions = args, rows, process.about
         self.grader = Grader(process, lambda kind, name, text, graded: self.find(kind, f"{name} {text}", graded))
         self.findings = Findings()
+        self.best = {}  # by function: the highest score of gold above 1
         self.whole = {function["name"] for function in self.functions if function["needs_group"]}
         size = args.group_size
         table = [{"pass_rate": p, "zero_std": round(p**size + (1 - p) ** size, 6)} for p in PASS_RATES]
@@ -73,13 +74,16 @@ class Preflight:
     # ---- gold
 
     def full(self, graded: Graded) -> float:
-        """The highest score by the documented ranges (1 without one) of the functions that apply to a completion."""
+        """The highest score of the functions that apply to a completion, by their ranges.
+
+        Without a documented one it is what gold gets at best, 1 at least.
+        """
         if self.args.full_score is not None:
             return self.args.full_score
         tops = 0.0
         for function in self.functions:
             name, (low, high) = function["name"], bounds(function["range"])
-            ends = (low or 0.0, 1.0 if high is None else high)
+            ends = (low or 0.0, self.best.get(name, 1.0) if high is None else high)
             applies = graded.parts.get(name) is not None or name in graded.problems
             # a score that compares the completions of a group is no part of what one alone can reach
             tops += max(function["weight"] * end for end in ends) if applies and name not in self.whole else 0.0
@@ -107,17 +111,25 @@ class Preflight:
             f"completion; expected one of {', '.join((*SOLUTIONS, *answer_columns(self.args)))}; "
             "try --answer_column, --gold_column or --gold_template with a completion of full marks",
         )
-        table = {}
+        trial = {}
         for name in dict.fromkeys(name for row in rows for name in variants[row["number"]]):
             pairs = [(row, variants[row["number"]][name]) for row in rows if name in variants[row["number"]]]
-            table[name] = self.figures(self.grader.grade(pairs[:TRIAL_ROWS]))
+            trial[name] = self.grader.grade(pairs[:TRIAL_ROWS])
+            self.note_best(trial[name])
+        table = {name: self.figures(results) for name, results in trial.items()}
         order = sorted(table, key=lambda name: (-table[name]["full_marks"], -table[name]["mean"]))
         for row in rows:
             row["gold"] = next(variants[row["number"]][name] for name in order if name in variants[row["number"]])
         results = self.grader.grade([(row, row["gold"]) for row in rows], alone=True)
+        self.note_best(results)
         self.report["gold"] = {"variant": order[0], **self.figures(results), "full_score": max(map(self.full, results))}
         self.report["gold"] |= {"rows": len(rows), "rows_without_gold": len(self.rows) - len(rows), "variants": table}
         return results
+
+    def note_best(self, results: list[Graded]) -> None:
+        """Remember the highest scores above 1 of each function."""
+        for name, value in ((name, value) for graded in results for name, value in graded.parts.items()):
+            self.best[name] = max(self.best.get(name, 1.0), value or 0.0)
 
     def judge_gold(self, results: list[Graded]) -> None:
         """Findings about recall, None, and what a run cuts off."""
