@@ -488,6 +488,15 @@ def table_of(path: Path):
     return pyarrow.parquet.read_table(path)
 
 
+def test_extra_info_of_verl_as_text_is_a_bad_row(loader, tmp_path):
+    row = {"data_source": "s", "prompt": [{"role": "user", "content": "2+2?"}], "ability": "math"}
+    row |= {"reward_model": {"style": "rule", "ground_truth": "4"}, "extra_info": '{"index": 3}'}
+    path = tmp_path / "verl.jsonl"
+    path.write_text(json.dumps(row))
+    with pytest.raises(loader.BadRows, match=r"extra_info: got .*expected an object"):
+        loader.load_rows(path)
+
+
 VERL_COLUMNS = ["data_source", "prompt", "ability", "reward_model", "extra_info"]
 
 

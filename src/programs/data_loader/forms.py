@@ -406,9 +406,11 @@ def as_verl(shape: Shape) -> None:
     shape.used |= {"prompt", "data_source"}
     if gold is None and not (isinstance(model, dict) and model.get("style") == "model"):
         raise BadRow("reward_model", shown(model), 'an object such as {"ground_truth": "42"}')
+    if not isinstance(extra, dict | None):
+        raise BadRow("extra_info", shown(extra), "an object", "storing it as an object, not as text")
     if gold not in (None, ""):
         out.update(ground_truth(gold, "reward_model.ground_truth", row))
-    if isinstance(extra, dict) and isinstance(extra.get("index"), int | str) and row.get("id") is None:
+    if extra and isinstance(extra.get("index"), int | str) and row.get("id") is None:
         out["id"] = str(extra["index"])
     for name in ("answer", "tests", "ground_truth", "source"):
         if name in out and row.get(name) is not None:  # a column of the row's own beside verl's
