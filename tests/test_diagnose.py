@@ -603,6 +603,12 @@ def test_bad_files_are_refused_with_a_reason(name, tmp_path, capsys):
     assert BAD_FILES[name][1] in message
 
 
+@pytest.mark.parametrize("flag", ["--settings", "--data", "--reward"])
+def test_a_file_that_is_not_there_is_told_so(flag, capsys):
+    assert diagnose.main([str(DATA / "ppo_healthy"), flag, "nosuch.py"]) == 2
+    assert f"got {flag} nosuch.py, which does not exist" in capsys.readouterr().err
+
+
 def test_a_folder_without_a_log_is_refused(tmp_path, capsys):
     assert diagnose.main([str(tmp_path)]) == 2 and "no log" in capsys.readouterr().err
     runs = [write_run(tmp_path / name, rows_of("ppo_healthy")) for name in ("a", "b")]

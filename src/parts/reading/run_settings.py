@@ -183,6 +183,7 @@ def add_settings(run: LoggedRun, folder: Path, given: str) -> None:
     """Give a run what --settings names, or else what lies beside a log whose settings are not known yet."""
     path, flat = Path(given), {}
     if given:
+        need(path.exists(), f"got --settings {given}, which does not exist; expected a file")
         flat = read_settings(path)
         need(
             common_settings(flat),
