@@ -48,7 +48,6 @@ def measure(args) -> dict:
         loss, scale = 0.0, torch.ones(())
         for part in (slice(at, at + chunk) for at in range(0, n, chunk)):
             known = {"weights": torch.full((len(student[part]),), 1 / n)}
-            known["offpolicy"] = known["weights"] < 0
             dist = torch.log_softmax(teacher[part] @ w_teacher.T, -1)
             loss = loss + trainer.token_gradients(config, w, student[part], known, dist, scale)[0]
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

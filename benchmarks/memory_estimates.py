@@ -108,7 +108,7 @@ def random_batch(rows: int, length: int) -> dict:
     batch = {"input_ids": ids, "attention_mask": mask, "response_mask": response, "loss_mask": response}
     zeros = torch.zeros(rows, length)
     batch |= {"rollout_logprobs": zeros - 1, "old_logprobs": zeros - 1, "advantages": zeros + 1}
-    return batch | {"teacher": torch.zeros_like(ids), "offpolicy": torch.zeros_like(ids).bool()}
+    return batch | {"teacher": torch.zeros_like(ids)}
 
 
 def micro_batch(trainer, case: list[str], config, model, batch: dict):

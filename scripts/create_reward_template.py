@@ -57,21 +57,21 @@ Exit codes: 0 written, 1 the trial found something (the file stays), 2 bad input
 #       160-164  bundle           Where this bundle and its embedded model, data and rewards lie
 #       167-298  dialect          One setting under several names: ours, those of the pages, and TRL's. A program …
 #       301-329  settings         Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
-#       332-569  data files       Data files as text: unpacked, decoded, refused where they hold no data at all; and …
-#       572-679  nested rows      Rows inside other JSON: an object that holds a list of them, columns instead of …
-#       682-894  rows             Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#       897-983  extracts         The part of a Python file that some of its names need, as a file of its own
-#      986-1187  user code        What a reward is given: texts, copies of the columns, and a state of the process of …
-#     1190-1301  schema examples  An example of what a JSON Schema accepts, for tests of rewards
-#     1304-1557  reward forms     The forms that a reward function may have, loading one, and its arguments
-#     1560-1710  rewards          The reward of a run: a weighted sum of functions; calling them, async ones in one …
-#     1713-1931  assembly         A written file from the files of files/: their statements that it needs, below its …
-#     1934-2004  json reward      The task json_schema: constants of the reward, and the cases of its self-test
-#     2007-2557  tasks            The tasks: which files each takes, its constants, and the cases of its self-test
-#     2560-2859  ports            Ports between TRL and verl: the reward imported from its file, or with --inline the …
-#     2862-2999  trials           What is tried with a written file: its self-test, its rows, the original of a port
-#     3002-3219  code trial       The programs that the shortest code reward is tried on
-#     3222-3384  command          The command line
+#       332-577  data files       Data files as text: unpacked, decoded, refused where they hold no data at all; and …
+#       580-687  nested rows      Rows inside other JSON: an object that holds a list of them, columns instead of …
+#       690-902  rows             Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#       905-991  extracts         The part of a Python file that some of its names need, as a file of its own
+#      994-1195  user code        What a reward is given: texts, copies of the columns, and a state of the process of …
+#     1198-1309  schema examples  An example of what a JSON Schema accepts, for tests of rewards
+#     1312-1565  reward forms     The forms that a reward function may have, loading one, and its arguments
+#     1568-1718  rewards          The reward of a run: a weighted sum of functions; calling them, async ones in one …
+#     1721-1939  assembly         A written file from the files of files/: their statements that it needs, below its …
+#     1942-2012  json reward      The task json_schema: constants of the reward, and the cases of its self-test
+#     2015-2565  tasks            The tasks: which files each takes, its constants, and the cases of its self-test
+#     2568-2867  ports            Ports between TRL and verl: the reward imported from its file, or with --inline the …
+#     2870-3007  trials           What is tried with a written file: its self-test, its rows, the original of a port
+#     3010-3227  code trial       The programs that the shortest code reward is tried on
+#     3230-3392  command          The command line
 
 import argparse
 import ast
@@ -435,10 +435,15 @@ def form_of_text(head: str, name: str, form: str | None) -> str:
         got = f"{name}: got a first line of column names, {', '.join(names)[:60]}, in a file of one prompt a line"
         is_table = len(names) > 1 and {*names} & (ASKS | WEAK) and all(map(str.isidentifier, names))
         need(not is_table, f"{got}; expected prompts; try --input_format csv, or renaming it to end in .csv")
-    if form == "jsonl":  # or an array or object over several lines
-        first, _, rest = text.partition("\n")
-        return "jsonl" if rest.strip() and first.rstrip().endswith(("]", "}")) else "json"
-    return form
+    return "json" if form == "jsonl" and not begins_lines(text) else form
+
+
+def begins_lines(text: str) -> bool:
+    """Whether a JSON text has a value a line, the first perhaps broken, not one array or object."""
+    first, _, rest = text.partition("\n")
+    if not rest.strip() or first.startswith("["):
+        return bool(rest.strip()) and first.rstrip().endswith("]")
+    return first.strip() != "{"
 
 
 def holds_json(text: str) -> bool:
@@ -497,6 +502,9 @@ def column_names(header: list[str], where: str) -> list[str]:
     names = filled([cell.strip() for cell in header])
     flaw = flaw_of_bytes("".join(names))
     need(not flaw, f"{where}: got {flaw}; expected UTF-8 text; try {OTHER_ENCODING}")
+    mark = names and re.fullmatch(r"sep=.?", ",".join(names))
+    got = f"{where}: got Excel's mark {','.join(names)!r}"
+    need(not mark, f"{got}; expected the names of columns; try deleting the line")
     twice = [column for column, count in Counter(names).items() if count > 1]
     need(not twice, f"{where}: got the column {twice[:1]} twice; expected each name once; try renaming one")
     text = next((cell for cell in names if len(cell) > 60 or cell[-1:] in tuple(".?!:。？！")), None)
@@ -1477,7 +1485,7 @@ def is_preset(member) -> bool:
 
 def library_rewards(file: str) -> dict:
     """{name: function or preset} of a reward library."""
-    need(Path(file).is_file(), f"got library {file!r}, which is no file; expected a Python file; try --library FILE.py")
+    need(Path(file).is_file(), f"got library {file!r}, which is no file; expected a Python file; try FILE.py:function")
     with contextlib.redirect_stdout(sys.stderr):
         members = vars(import_file("library", file, file))
     return {n: m for n, m in members.items() if not n.startswith("_") and (is_reward(m) or is_preset(m))}

@@ -32,27 +32,27 @@ Exit codes: 0 done, 1 --validate or --inspect found bad rows, 2 bad input (nothi
 #       131-134  bundle             Where this bundle and its embedded model, data and rewards lie
 #       137-268  dialect            One setting under several names: ours, those of the pages, and TRL's. A program …
 #       271-299  settings           Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       302-539  data files         Data files as text: unpacked, decoded, refused where they hold no data at all; …
-#       542-683  nested rows        Rows inside other JSON: an object that holds a list of them, columns instead of …
-#       686-865  rows               Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#      868-1038  question parts     Columns that look like a part of the question: texts to read before it, options, …
-#     1041-1103  answer marks       Final answers that worked solutions mark by a last line `#### 42`
-#     1106-1197  chat               Chat templates: their settings, what they write for messages, and strings that …
-#     1200-1208  held out           Held-out prompts that also train: prompts compared by what they ask, counted, …
-#     1211-1231  prompts            Prompts as token ids, for training and held out
-#     1234-1252  verl layout        The layout of rows for verl: the ground truth in reward_model, all other columns …
-#     1255-1324  models             Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     1327-1337  batches            Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
-#     1340-1438  bad rows           Rows that do not fit, limits, and the values that a row may hold
-#     1441-1708  messages           Chat messages, the names of columns, passages that a question is about, and …
-#     1711-2096  answers and tests  Reference answers, and tests of programs in their published forms, as the sandbox …
-#     2099-2304  choices            Questions with choices
-#     2307-2701  forms              The forms that rows come in
-#     2704-2831  form names         Forms by name, and which one a row has
-#     2834-3079  writing            Rows written for each target, and held-out rows
-#     3082-3435  row reader         Rows read from files, globs and the hub, checked and counted
-#     3438-3577  batches            Batches of prompts: padded on the left, shuffled anew in each epoch, resumed …
-#     3580-3848  command            The command line, and what --inspect shows
+#       302-547  data files         Data files as text: unpacked, decoded, refused where they hold no data at all; …
+#       550-691  nested rows        Rows inside other JSON: an object that holds a list of them, columns instead of …
+#       694-873  rows               Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#      876-1046  question parts     Columns that look like a part of the question: texts to read before it, options, …
+#     1049-1111  answer marks       Final answers that worked solutions mark by a last line `#### 42`
+#     1114-1205  chat               Chat templates: their settings, what they write for messages, and strings that …
+#     1208-1216  held out           Held-out prompts that also train: prompts compared by what they ask, counted, …
+#     1219-1239  prompts            Prompts as token ids, for training and held out
+#     1242-1260  verl layout        The layout of rows for verl: the ground truth in reward_model, all other columns …
+#     1263-1332  models             Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     1335-1345  batches            Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
+#     1348-1446  bad rows           Rows that do not fit, limits, and the values that a row may hold
+#     1449-1716  messages           Chat messages, the names of columns, passages that a question is about, and …
+#     1719-2104  answers and tests  Reference answers, and tests of programs in their published forms, as the sandbox …
+#     2107-2312  choices            Questions with choices
+#     2315-2709  forms              The forms that rows come in
+#     2712-2839  form names         Forms by name, and which one a row has
+#     2842-3087  writing            Rows written for each target, and held-out rows
+#     3090-3443  row reader         Rows read from files, globs and the hub, checked and counted
+#     3446-3585  batches            Batches of prompts: padded on the left, shuffled anew in each epoch, resumed …
+#     3588-3856  command            The command line, and what --inspect shows
 
 import argparse
 import ast
@@ -405,10 +405,15 @@ def form_of_text(head: str, name: str, form: str | None) -> str:
         got = f"{name}: got a first line of column names, {', '.join(names)[:60]}, in a file of one prompt a line"
         is_table = len(names) > 1 and {*names} & (ASKS | WEAK) and all(map(str.isidentifier, names))
         need(not is_table, f"{got}; expected prompts; try --input_format csv, or renaming it to end in .csv")
-    if form == "jsonl":  # or an array or object over several lines
-        first, _, rest = text.partition("\n")
-        return "jsonl" if rest.strip() and first.rstrip().endswith(("]", "}")) else "json"
-    return form
+    return "json" if form == "jsonl" and not begins_lines(text) else form
+
+
+def begins_lines(text: str) -> bool:
+    """Whether a JSON text has a value a line, the first perhaps broken, not one array or object."""
+    first, _, rest = text.partition("\n")
+    if not rest.strip() or first.startswith("["):
+        return bool(rest.strip()) and first.rstrip().endswith("]")
+    return first.strip() != "{"
 
 
 def holds_json(text: str) -> bool:
@@ -467,6 +472,9 @@ def column_names(header: list[str], where: str) -> list[str]:
     names = filled([cell.strip() for cell in header])
     flaw = flaw_of_bytes("".join(names))
     need(not flaw, f"{where}: got {flaw}; expected UTF-8 text; try {OTHER_ENCODING}")
+    mark = names and re.fullmatch(r"sep=.?", ",".join(names))
+    got = f"{where}: got Excel's mark {','.join(names)!r}"
+    need(not mark, f"{got}; expected the names of columns; try deleting the line")
     twice = [column for column, count in Counter(names).items() if count > 1]
     need(not twice, f"{where}: got the column {twice[:1]} twice; expected each name once; try renaming one")
     text = next((cell for cell in names if len(cell) > 60 or cell[-1:] in tuple(".?!:。？！")), None)
@@ -1783,7 +1791,7 @@ def read_tests(value, name: str, row: dict):
     if lists and function and not row.get("entry_point") and not value.get("fn_name"):
         value = {**value, "fn_name": function}
     if isinstance(value, list) and value and all(isinstance(case, dict) and "input" in case for case in value):
-        calls = [as_call(case, f"{name}[{number}]", function, row) for number, case in enumerate(value)]
+        calls = [as_call(case, f"{name}[{number}]", function) for number, case in enumerate(value)]
         if any(calls) and not all(calls):
             raise BadRow(f"{name}[{calls.index(None)}]", "a test for stdin among calls", "tests of one form")
         value = paired(calls, value) if any(calls) else value
@@ -1837,7 +1845,7 @@ def function_of(row: dict) -> str | None:
     return name and METHOD.sub(r"\1", name)
 
 
-def as_call(case: dict, name: str, function: str | None, row: dict) -> dict | None:
+def as_call(case: dict, name: str, function: str | None) -> dict | None:
     """The call that a case with input and output asks for; None where the input is text on stdin."""
     given = case["input"]
     function = function_of(case) or function

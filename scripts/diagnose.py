@@ -59,11 +59,11 @@ Exit codes: 0 learned, 1 a cause, broken or did not learn, 2 unreadable, 3 too s
 #     2167-2230  signs         Signs: what figures show without saying why; a cause explains them, and none has …
 #     2233-2448  machinery     Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale weights, …
 #     2451-2677  groups        Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, without …
-#     2680-2945  rewards       Rewards at fault: another form, another gold, constant, inverted, blind to the answer, …
-#     2948-3177  updates       Updates at fault: too large, none that moves anything, held by the KL, or led by a …
-#     3180-3409  outcomes      What was learnt in place of the task: a part bought or lost, prompts by heart, another …
-#     3412-3523  ranking       Which cause explains a run best, and the run's verdict
-#     3526-3629  diagnose      Read what an RL run left and name the root cause first: evidence, what it explains, …
+#     2680-2944  rewards       Rewards at fault: another form, another gold, constant, inverted, blind to the answer, …
+#     2947-3176  updates       Updates at fault: too large, none that moves anything, held by the KL, or led by a …
+#     3179-3408  outcomes      What was learnt in place of the task: a part bought or lost, prompts by heart, another …
+#     3411-3522  ranking       Which cause explains a run best, and the run's verdict
+#     3525-3628  diagnose      Read what an RL run left and name the root cause first: evidence, what it explains, …
 
 import argparse
 import ast
@@ -2249,7 +2249,7 @@ GROWN, UNEVEN = 0.1, 1 / 3  # of the first stretch's memory; of the growth, whic
 @cause(
     "numbers overflow: an update too large, a log-prob of -inf, or fp16",
     explains=f"{STILL} {LOST} nothing_moves updates_too_large constant_reward critic_useless too_hard",
-    change="{precision}; keep {grad_clip} at 1; lower {lr}; go on from a checkpoint before this step",
+    change="{precision}; keep {grad_clip} at 1; lower {lr}; continue from a checkpoint before this step",
     source="definition; unsloth#3006, verl#2505",
     breaks=True,
 )
@@ -2535,7 +2535,7 @@ def near_greedy_sampling(run: LoggedRun) -> Evidence | None:
 
 
 @cause(
-    "the length limit is below what an answer needs: completions are cut from the first step on",
+    "the length limit is too short for an answer: completions are cut from the first step on",
     explains=f"{STILL} truncated length_fell answer_form gold_mismatch too_hard too_sparse constant_reward "
     "nothing_moves no_group_variance part_bought critic_useless",
     change="raise {max_length} to what whole answers need, or ask for shorter ones",
@@ -2595,7 +2595,7 @@ def too_hard(run: LoggedRun) -> Evidence | None:
     "the prompts are too easy: nearly every completion is right from the start, so groups score alike",
     explains=f"{STILL} entropy_fell kl_high no_group_variance nothing_moves critic_useless constant_reward "
     "memorised_prompts",
-    change="harder prompts; or stop here, as there is nothing left to learn from these",
+    change="harder prompts, or stop: these have nothing left to teach",
     decide_with=TRY_MODEL,
     source="Wilson's interval of the pass rate",
 )
@@ -2639,7 +2639,7 @@ def too_sparse(run: LoggedRun) -> Evidence | None:
 
 
 @cause(
-    "groups have no variance: prompts are always or never solved, or scored by what their completions share",
+    "groups have no variance: prompts are always or never solved, or the score depends on what their completions share",
     explains=f"{STILL} nothing_moves critic_useless reward_ignores_answer part_bought kl_holds_policy",
     change="score what differs between completions of one prompt; {filter}; {group_size} 8 or more",
     decide_with=TRY_MODEL,
@@ -2706,11 +2706,10 @@ def marks_with_gold(texts: list[Text]) -> set[str]:
 
 
 @cause(
-    "the answer's form is not the one that the reward reads: right answers are not paid",
+    "the reward expects another answer format, so right answers score nothing",
     explains=f"{STILL} {LOST} constant_reward too_hard too_sparse nothing_moves no_group_variance critic_useless "
     "part_bought reward_ignores_answer memorised_prompts updates_too_large",
-    change="ask in the prompt for the form that the reward reads, or have the reward read the form that completions "
-    "have",
+    change="ask for the reward's format in the prompt, or have the reward read the format of the completions",
     decide_with=TRY_REWARD,
     source="counting, against gold answers of other rows; open-r1#255, verl#2150",
 )
@@ -2757,7 +2756,7 @@ def unlike_held_out(run: LoggedRun) -> Fact | None:
 
 
 @cause(
-    "answers are compared with what is not their gold: a number with a text, another row's gold, a wrong column",
+    "answers are compared with the wrong gold: a number with a text, another row's gold, a wrong column",
     explains=f"{STILL} {LOST} constant_reward too_hard too_sparse nothing_moves no_group_variance critic_useless "
     "noisy_reward reward_ignores_answer part_bought other_eval_task inverted_reward memorised_prompts "
     "updates_too_large answer_form",
@@ -2809,7 +2808,7 @@ def placeholder(source: str) -> str:
 
 
 @cause(
-    "the reward pays every completion the same: a placeholder, or an exception turned into a score",
+    "every completion gets the same score: a placeholder reward, or an exception turned into a score",
     explains=f"{STILL} {LOST} nothing_moves too_hard too_easy too_sparse no_group_variance critic_useless "
     "reward_ignores_answer part_dies updates_too_large part_bought answer_form gold_mismatch kl_holds_policy",
     change="have {reward} read the completion, and let an exception end the run; score gold answers before training: "
@@ -2856,10 +2855,10 @@ def best_paid_wrong(texts: list[Text]) -> list[Text]:
 
 
 @cause(
-    "the reward is inverted: it pays wrong answers more than right ones",
+    "the reward is inverted: wrong answers score higher than right ones",
     explains=f"{STILL} {LOST} updates_too_large part_bought part_dies reward_ignores_answer critic_useless "
     "limit_too_short too_easy memorised_prompts gold_mismatch answer_form too_hard no_group_variance too_sparse",
-    change="turn the sign of {reward}, then begin anew from the first model",
+    change="flip the sign of {reward}, then restart from the initial model",
     decide_with=TRY_REWARD,
     source="scores of right and wrong completions, Welch's t",
     breaks=True,
@@ -2879,7 +2878,7 @@ def inverted_reward(run: LoggedRun) -> Evidence | None:
 
 
 @cause(
-    "the reward does not look at the answer: right and wrong completions are paid alike",
+    "the reward ignores the answer: right and wrong completions score alike",
     explains=f"{STILL} {LOST} limit_too_short critic_useless too_easy memorised_prompts updates_too_large",
     change="pay for the right answer; form, length or style at most beside a right one",
     decide_with=TRY_REWARD,
@@ -2907,7 +2906,7 @@ def reward_ignores_answer(run: LoggedRun) -> Evidence | None:
 
 
 @cause(
-    "the reward is noise: the same completion of the same prompt gets other scores",
+    "the reward is noise: the same completion of the same prompt gets different scores",
     explains=f"{LOST} flat_score held_out_flat critic_explains_little reward_ignores_answer nothing_moves "
     "kl_holds_policy critic_useless inverted_reward too_sparse updates_too_large part_bought too_hard "
     "constant_reward answer_form gold_mismatch limit_too_short memorised_prompts no_group_variance",
@@ -2985,10 +2984,10 @@ def lost_at_once(run: LoggedRun) -> bool:
 
 
 @cause(
-    "updates are too large: the policy is pushed to where its samples do not reach",
+    "updates are too large: the policy leaves the region that its samples cover",
     explains=f"{STILL} {LOST} sampler_gap part_dies part_bought critic_useless no_group_variance constant_reward "
     "nothing_moves limit_too_short too_hard sampler_mismatch stale_weights too_sparse",
-    change="lower {lr} by 3 to 10 times, or fewer updates a rollout ({reuse}); go on from a checkpoint before",
+    change="lower {lr} by 3 to 10 times, or fewer updates a rollout ({reuse}); continue from an earlier checkpoint",
     source="Spinning Up's PPO ends an update at KL 0.015; limits 0.1 nats, 0.3 of tokens, 0.5 nats in a step: our "
     "heuristic",
     breaks=True,
@@ -3239,8 +3238,8 @@ def paid_unfinished(run: LoggedRun) -> Fact | None:
     "the policy buys one part of the reward at the cost of the answer",
     explains=f"{STILL} {LOST} limit_too_short no_group_variance critic_useless too_sparse memorised_prompts "
     "updates_too_large kl_holds_policy",
-    change="pay that part only beside a right answer, or not at all; go on from the checkpoint with the best held-out "
-    "figure",
+    change="pay that part only beside a right answer, or not at all; continue from the checkpoint with the best "
+    "held-out figure",
     decide_with=TRY_REWARD,
     source="Gao 2022, scaling laws for reward over-optimisation; limit r = 0.5: our heuristic",
     breaks=True,
@@ -3317,7 +3316,7 @@ def part_dies(run: LoggedRun) -> Evidence | None:
 
 
 @cause(
-    "few prompts are learnt by heart: the training score rises, the held-out figure does not",
+    "the policy memorises a few prompts: the training score rises, the held-out figure does not",
     explains=f"{STILL} entropy_fell kl_high length_fell length_rose too_easy part_bought no_group_variance "
     "other_eval_task critic_useless updates_too_large",
     change="more distinct prompts, each seen a few times at most; keep the checkpoint with the best held-out figure",
@@ -3375,7 +3374,7 @@ def unlike_training(run: LoggedRun) -> Fact | None:
 
 
 @cause(
-    "the held-out prompts are no measure: they are of another task, or also train",
+    "the held-out prompts do not measure the task: they are of another task, or also train",
     explains="held_out_flat memorised_prompts part_bought gold_mismatch",
     change="hold out prompts of the training task: python scripts/data_loader.py FILE --split 0.1 --out train.jsonl",
     source="definition of a held-out set",

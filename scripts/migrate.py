@@ -26,22 +26,22 @@ Exit codes: 0 the same run; 2 bad input; 3 something has no equal today.
 #        76-115  messages       Errors that a user can mend, each with its exit code, and what is said on stderr
 #       118-122  bundle         Where this bundle and its embedded model, data and rewards lie
 #       125-390  user scripts   A user's Python script or notebook: read from its source, or run in a process of its own
-#       393-630  data files     Data files as text: unpacked, decoded, refused where they hold no data at all; and …
-#       633-740  nested rows    Rows inside other JSON: an object that holds a list of them, columns instead of rows, …
-#       743-955  rows           Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#      958-1035  verl keys      Keys of verl's configuration: all of today's, and what older guides have
-#     1038-1888  tables         What changed between the versions of TRL and verl: tables read from their packages, …
-#     1891-2225  edits          Edits of a text at its places, each with the line of the table that says why
-#     2228-2311  trl run        A TRL run as one version reads a script: what it gives, and that version's defaults …
-#     2314-2541  trl settings   What becomes of the settings of a TRL run, by the tables, by hand, and by classes …
-#     2544-2630  trainer parts  What a trainer is given: models as transformers loads them today, rewards that take …
-#     2633-2939  trl script     A script that trains with TRL: its trainers, their configs and their imports
-#     2942-3017  versions       Which version of a package a file was written for: a pin, or the names that it uses
-#     3020-3216  job files      Jobs as files: the words KEY=VALUE of a shell script, or the keys of a YAML file, …
-#     3219-3259  trl yaml       YAML files of TRL's command line, of open-r1 and of scripts that read their config …
-#     3262-3447  verl run       A verl job of an old version as a job of the newest: keys, values, and defaults that …
-#     3450-3598  trial          --check: one step of the new script on a two-layer cut of its model with four rows, …
-#     3601-3800  command        The command line: what is read, what is written, what is said
+#       393-638  data files     Data files as text: unpacked, decoded, refused where they hold no data at all; and …
+#       641-748  nested rows    Rows inside other JSON: an object that holds a list of them, columns instead of rows, …
+#       751-963  rows           Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#      966-1043  verl keys      Keys of verl's configuration: all of today's, and what older guides have
+#     1046-1896  tables         What changed between the versions of TRL and verl: tables read from their packages, …
+#     1899-2233  edits          Edits of a text at its places, each with the line of the table that says why
+#     2236-2319  trl run        A TRL run as one version reads a script: what it gives, and that version's defaults …
+#     2322-2549  trl settings   What becomes of the settings of a TRL run, by the tables, by hand, and by classes …
+#     2552-2638  trainer parts  What a trainer is given: models as transformers loads them today, rewards that take …
+#     2641-2947  trl script     A script that trains with TRL: its trainers, their configs and their imports
+#     2950-3025  versions       Which version of a package a file was written for: a pin, or the names that it uses
+#     3028-3224  job files      Jobs as files: the words KEY=VALUE of a shell script, or the keys of a YAML file, …
+#     3227-3267  trl yaml       YAML files of TRL's command line, of open-r1 and of scripts that read their config …
+#     3270-3455  verl run       A verl job of an old version as a job of the newest: keys, values, and defaults that …
+#     3458-3606  trial          --check: one step of the new script on a two-layer cut of its model with four rows, …
+#     3609-3808  command        The command line: what is read, what is written, what is said
 
 import argparse
 import ast
@@ -496,10 +496,15 @@ def form_of_text(head: str, name: str, form: str | None) -> str:
         got = f"{name}: got a first line of column names, {', '.join(names)[:60]}, in a file of one prompt a line"
         is_table = len(names) > 1 and {*names} & (ASKS | WEAK) and all(map(str.isidentifier, names))
         need(not is_table, f"{got}; expected prompts; try --input_format csv, or renaming it to end in .csv")
-    if form == "jsonl":  # or an array or object over several lines
-        first, _, rest = text.partition("\n")
-        return "jsonl" if rest.strip() and first.rstrip().endswith(("]", "}")) else "json"
-    return form
+    return "json" if form == "jsonl" and not begins_lines(text) else form
+
+
+def begins_lines(text: str) -> bool:
+    """Whether a JSON text has a value a line, the first perhaps broken, not one array or object."""
+    first, _, rest = text.partition("\n")
+    if not rest.strip() or first.startswith("["):
+        return bool(rest.strip()) and first.rstrip().endswith("]")
+    return first.strip() != "{"
 
 
 def holds_json(text: str) -> bool:
@@ -558,6 +563,9 @@ def column_names(header: list[str], where: str) -> list[str]:
     names = filled([cell.strip() for cell in header])
     flaw = flaw_of_bytes("".join(names))
     need(not flaw, f"{where}: got {flaw}; expected UTF-8 text; try {OTHER_ENCODING}")
+    mark = names and re.fullmatch(r"sep=.?", ",".join(names))
+    got = f"{where}: got Excel's mark {','.join(names)!r}"
+    need(not mark, f"{got}; expected the names of columns; try deleting the line")
     twice = [column for column, count in Counter(names).items() if count > 1]
     need(not twice, f"{where}: got the column {twice[:1]} twice; expected each name once; try renaming one")
     text = next((cell for cell in names if len(cell) > 60 or cell[-1:] in tuple(".?!:。？！")), None)

@@ -43,22 +43,22 @@ Exit codes: 0 done, 1 a check, the run or its diagnosis found something, 2 bad i
 #       163-317  dialect         One setting under several names: ours, those of the pages, and TRL's. A program …
 #       320-361  settings        Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
 #       364-373  processes       The processes of a run: device, CPU threads, sums, rows dealt out and gathered, …
-#       376-510  data files      Data files as text: unpacked, decoded, refused where they hold no data at all; and …
-#       513-562  nested rows     Rows inside other JSON: an object that holds a list of them, columns instead of …
-#       565-658  rows            Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#       661-858  question parts  Columns that look like a part of the question: texts to read before it, options, …
-#       861-893  held out        Held-out prompts that also train: prompts compared by what they ask, counted, …
-#      896-1091  user code       What a reward is given: texts, copies of the columns, and a state of the process of …
-#     1094-1347  reward forms    The forms that a reward function may have, loading one, and its arguments
-#     1350-1365  rewards         The reward of a run: a weighted sum of functions; calling them, async ones in one …
-#     1368-1383  models          Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     1386-1392  losses          The KL to the reference, policy and value losses, and how losses per token become …
-#     1395-1492  idle settings   Settings that a configuration makes inert: each is named at the start, with what …
-#     1495-1543  run end         What a run that went wrong says of itself at its end, by its last steps and its …
-#     1546-1742  pages           The pages of templates/ as source: their settings and changes, and functions of the …
-#     1745-1848  saved model     What a run has saved, judged by other code than its own
-#     1851-1970  training        The check of a page, its run, and what both come to
-#     1973-2187  command         The command line
+#       376-515  data files      Data files as text: unpacked, decoded, refused where they hold no data at all; and …
+#       518-567  nested rows     Rows inside other JSON: an object that holds a list of them, columns instead of …
+#       570-663  rows            Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#       666-863  question parts  Columns that look like a part of the question: texts to read before it, options, …
+#       866-898  held out        Held-out prompts that also train: prompts compared by what they ask, counted, …
+#      901-1096  user code       What a reward is given: texts, copies of the columns, and a state of the process of …
+#     1099-1352  reward forms    The forms that a reward function may have, loading one, and its arguments
+#     1355-1370  rewards         The reward of a run: a weighted sum of functions; calling them, async ones in one …
+#     1373-1388  models          Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     1391-1397  losses          The KL to the reference, policy and value losses, and how losses per token become …
+#     1400-1491  idle settings   Settings that a configuration makes inert: each is named at the start, with what …
+#     1494-1542  run end         What a run that went wrong says of itself at its end, by its last steps and its …
+#     1545-1741  pages           The pages of templates/ as source: their settings and changes, and functions of the …
+#     1744-1847  saved model     What a run has saved, judged by other code than its own
+#     1850-1969  training        The check of a page, its run, and what both come to
+#     1972-2186  command         The command line
 
 import argparse
 import ast
@@ -475,10 +475,15 @@ def form_of_text(head: str, name: str, form: str | None) -> str:
         got = f"{name}: got a first line of column names, {', '.join(names)[:60]}, in a file of one prompt a line"
         is_table = len(names) > 1 and {*names} & (ASKS | WEAK) and all(map(str.isidentifier, names))
         need(not is_table, f"{got}; expected prompts; try --input_format csv, or renaming it to end in .csv")
-    if form == "jsonl":  # or an array or object over several lines
-        first, _, rest = text.partition("\n")
-        return "jsonl" if rest.strip() and first.rstrip().endswith(("]", "}")) else "json"
-    return form
+    return "json" if form == "jsonl" and not begins_lines(text) else form
+
+
+def begins_lines(text: str) -> bool:
+    """Whether a JSON text has a value a line, the first perhaps broken, not one array or object."""
+    first, _, rest = text.partition("\n")
+    if not rest.strip() or first.startswith("["):
+        return bool(rest.strip()) and first.rstrip().endswith("]")
+    return first.strip() != "{"
 
 
 def holds_json(text: str) -> bool:
@@ -1267,7 +1272,7 @@ def is_preset(member) -> bool:
 
 def library_rewards(file: str) -> dict:
     """{name: function or preset} of a reward library."""
-    need(Path(file).is_file(), f"got library {file!r}, which is no file; expected a Python file; try --library FILE.py")
+    need(Path(file).is_file(), f"got library {file!r}, which is no file; expected a Python file; try FILE.py:function")
     with contextlib.redirect_stdout(sys.stderr):
         members = vars(import_file("library", file, file))
     return {n: m for n, m in members.items() if not n.startswith("_") and (is_reward(m) or is_preset(m))}
@@ -1410,12 +1415,6 @@ IDLE = [
     (("kl_in", "kl_estimator"), has("kl_coef"), "there is no KL", "--kl_coef 0.05"),
     (("kl_horizon",), has("kl_target"), "the KL coefficient is fixed", "--kl_target 5"),
     (("advantage", "advantage_std", "advantage_eps"), has("reward_coef"), "rewards do not train", "--reward_coef 1"),
-    (
-        ("offpolicy_loss", "completion_column"),
-        has("offpolicy_frac"),
-        "no given completions train",
-        "--offpolicy_frac 0.5",
-    ),
     (("lora_alpha", "lora_dropout", "merge_lora"), has("lora_rank"), "there are no adapters", "--lora_rank 16"),
     (("critic_model",), has("critic", "shared"), "the critic is the policy's backbone", "--critic separate"),
     (
@@ -1443,12 +1442,12 @@ IDLE = [
         "--use_vllm colocate",
     ),
     (
-        ("epsilon", "epsilon_high", "delta"),
+        ("epsilon", "epsilon_high"),
         lambda c: getattr(c, "loss_type", "") in ("sapo", "vespo"),
         "this loss_type has no such bound",
         "--loss_type dapo",
     ),
-    (("epsilon", "delta"), has("loss_type", "cispo"), "cispo has an upper cap only", "--loss_type dapo"),
+    (("epsilon",), has("loss_type", "cispo"), "cispo has an upper cap only", "--loss_type dapo"),
     (
         ("eval_every", "eval_rows", "eval_samples", "per_device_eval_batch_size"),
         lambda c: not held_out_source(c),
@@ -1459,7 +1458,7 @@ IDLE = [
 # what the ratio to the policy before the update enters, which is 1 in a rollout's first update
 OF_RATIO = (
     *("clip_eps_low", "clip_eps_high", "dual_clip", "sapo_tau_pos", "sapo_tau_neg", "kl_cov_coef", "value_clip"),
-    *("target_kl", "epsilon", "epsilon_high", "delta", "importance_sampling_level"),
+    *("target_kl", "epsilon", "epsilon_high", "importance_sampling_level"),
 )
 RATIO_LOSSES = ("clip", "gspo", "cispo", "sapo", "gmpo", "dppo_tv", "dppo_kl", "kl_cov")  # all REINFORCE's at ratio 1
 

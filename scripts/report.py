@@ -50,16 +50,16 @@ Exit codes: 0 the page is written, 2 bad input; a page of the readable ones is w
 #     2190-2253  signs               Signs: what figures show without saying why; a cause explains them, and none has …
 #     2256-2471  machinery           Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale …
 #     2474-2700  groups              Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, …
-#     2703-2968  rewards             Rewards at fault: another form, another gold, constant, inverted, blind to the …
-#     2971-3200  updates             Updates at fault: too large, none that moves anything, held by the KL, or led by …
-#     3203-3432  outcomes            What was learnt in place of the task: a part bought or lost, prompts by heart, …
-#     3435-3546  ranking             Which cause explains a run best, and the run's verdict
-#     3549-3636  sources             What the command line names: runs and evaluations, read, and what of them cannot be
-#     3639-3803  run facts           What the page says of a run: held-out figure, how far it came, what it took, how …
-#     3806-4170  curves              The curves of all runs as plain data: metrics of all logs under one name, in …
-#     4173-4302  samples             Samples of all sources as rows, thinned and compressed: browsers unpack base64 …
-#     4305-5399  page                The page
-#     5402-5465  command             The command line
+#     2703-2967  rewards             Rewards at fault: another form, another gold, constant, inverted, blind to the …
+#     2970-3199  updates             Updates at fault: too large, none that moves anything, held by the KL, or led by …
+#     3202-3431  outcomes            What was learnt in place of the task: a part bought or lost, prompts by heart, …
+#     3434-3545  ranking             Which cause explains a run best, and the run's verdict
+#     3548-3635  sources             What the command line names: runs and evaluations, read, and what of them cannot be
+#     3638-3802  run facts           What the page says of a run: held-out figure, how far it came, what it took, how …
+#     3805-4169  curves              The curves of all runs as plain data: metrics of all logs under one name, in …
+#     4172-4301  samples             Samples of all sources as rows, thinned and compressed: browsers unpack base64 …
+#     4304-5398  page                The page
+#     5401-5464  command             The command line
 
 import argparse
 import ast
@@ -2272,7 +2272,7 @@ GROWN, UNEVEN = 0.1, 1 / 3  # of the first stretch's memory; of the growth, whic
 @cause(
     "numbers overflow: an update too large, a log-prob of -inf, or fp16",
     explains=f"{STILL} {LOST} nothing_moves updates_too_large constant_reward critic_useless too_hard",
-    change="{precision}; keep {grad_clip} at 1; lower {lr}; go on from a checkpoint before this step",
+    change="{precision}; keep {grad_clip} at 1; lower {lr}; continue from a checkpoint before this step",
     source="definition; unsloth#3006, verl#2505",
     breaks=True,
 )
@@ -2558,7 +2558,7 @@ def near_greedy_sampling(run: LoggedRun) -> Evidence | None:
 
 
 @cause(
-    "the length limit is below what an answer needs: completions are cut from the first step on",
+    "the length limit is too short for an answer: completions are cut from the first step on",
     explains=f"{STILL} truncated length_fell answer_form gold_mismatch too_hard too_sparse constant_reward "
     "nothing_moves no_group_variance part_bought critic_useless",
     change="raise {max_length} to what whole answers need, or ask for shorter ones",
@@ -2618,7 +2618,7 @@ def too_hard(run: LoggedRun) -> Evidence | None:
     "the prompts are too easy: nearly every completion is right from the start, so groups score alike",
     explains=f"{STILL} entropy_fell kl_high no_group_variance nothing_moves critic_useless constant_reward "
     "memorised_prompts",
-    change="harder prompts; or stop here, as there is nothing left to learn from these",
+    change="harder prompts, or stop: these have nothing left to teach",
     decide_with=TRY_MODEL,
     source="Wilson's interval of the pass rate",
 )
@@ -2662,7 +2662,7 @@ def too_sparse(run: LoggedRun) -> Evidence | None:
 
 
 @cause(
-    "groups have no variance: prompts are always or never solved, or scored by what their completions share",
+    "groups have no variance: prompts are always or never solved, or the score depends on what their completions share",
     explains=f"{STILL} nothing_moves critic_useless reward_ignores_answer part_bought kl_holds_policy",
     change="score what differs between completions of one prompt; {filter}; {group_size} 8 or more",
     decide_with=TRY_MODEL,
@@ -2729,11 +2729,10 @@ def marks_with_gold(texts: list[Text]) -> set[str]:
 
 
 @cause(
-    "the answer's form is not the one that the reward reads: right answers are not paid",
+    "the reward expects another answer format, so right answers score nothing",
     explains=f"{STILL} {LOST} constant_reward too_hard too_sparse nothing_moves no_group_variance critic_useless "
     "part_bought reward_ignores_answer memorised_prompts updates_too_large",
-    change="ask in the prompt for the form that the reward reads, or have the reward read the form that completions "
-    "have",
+    change="ask for the reward's format in the prompt, or have the reward read the format of the completions",
     decide_with=TRY_REWARD,
     source="counting, against gold answers of other rows; open-r1#255, verl#2150",
 )
@@ -2780,7 +2779,7 @@ def unlike_held_out(run: LoggedRun) -> Fact | None:
 
 
 @cause(
-    "answers are compared with what is not their gold: a number with a text, another row's gold, a wrong column",
+    "answers are compared with the wrong gold: a number with a text, another row's gold, a wrong column",
     explains=f"{STILL} {LOST} constant_reward too_hard too_sparse nothing_moves no_group_variance critic_useless "
     "noisy_reward reward_ignores_answer part_bought other_eval_task inverted_reward memorised_prompts "
     "updates_too_large answer_form",
@@ -2832,7 +2831,7 @@ def placeholder(source: str) -> str:
 
 
 @cause(
-    "the reward pays every completion the same: a placeholder, or an exception turned into a score",
+    "every completion gets the same score: a placeholder reward, or an exception turned into a score",
     explains=f"{STILL} {LOST} nothing_moves too_hard too_easy too_sparse no_group_variance critic_useless "
     "reward_ignores_answer part_dies updates_too_large part_bought answer_form gold_mismatch kl_holds_policy",
     change="have {reward} read the completion, and let an exception end the run; score gold answers before training: "
@@ -2879,10 +2878,10 @@ def best_paid_wrong(texts: list[Text]) -> list[Text]:
 
 
 @cause(
-    "the reward is inverted: it pays wrong answers more than right ones",
+    "the reward is inverted: wrong answers score higher than right ones",
     explains=f"{STILL} {LOST} updates_too_large part_bought part_dies reward_ignores_answer critic_useless "
     "limit_too_short too_easy memorised_prompts gold_mismatch answer_form too_hard no_group_variance too_sparse",
-    change="turn the sign of {reward}, then begin anew from the first model",
+    change="flip the sign of {reward}, then restart from the initial model",
     decide_with=TRY_REWARD,
     source="scores of right and wrong completions, Welch's t",
     breaks=True,
@@ -2902,7 +2901,7 @@ def inverted_reward(run: LoggedRun) -> Evidence | None:
 
 
 @cause(
-    "the reward does not look at the answer: right and wrong completions are paid alike",
+    "the reward ignores the answer: right and wrong completions score alike",
     explains=f"{STILL} {LOST} limit_too_short critic_useless too_easy memorised_prompts updates_too_large",
     change="pay for the right answer; form, length or style at most beside a right one",
     decide_with=TRY_REWARD,
@@ -2930,7 +2929,7 @@ def reward_ignores_answer(run: LoggedRun) -> Evidence | None:
 
 
 @cause(
-    "the reward is noise: the same completion of the same prompt gets other scores",
+    "the reward is noise: the same completion of the same prompt gets different scores",
     explains=f"{LOST} flat_score held_out_flat critic_explains_little reward_ignores_answer nothing_moves "
     "kl_holds_policy critic_useless inverted_reward too_sparse updates_too_large part_bought too_hard "
     "constant_reward answer_form gold_mismatch limit_too_short memorised_prompts no_group_variance",
@@ -3008,10 +3007,10 @@ def lost_at_once(run: LoggedRun) -> bool:
 
 
 @cause(
-    "updates are too large: the policy is pushed to where its samples do not reach",
+    "updates are too large: the policy leaves the region that its samples cover",
     explains=f"{STILL} {LOST} sampler_gap part_dies part_bought critic_useless no_group_variance constant_reward "
     "nothing_moves limit_too_short too_hard sampler_mismatch stale_weights too_sparse",
-    change="lower {lr} by 3 to 10 times, or fewer updates a rollout ({reuse}); go on from a checkpoint before",
+    change="lower {lr} by 3 to 10 times, or fewer updates a rollout ({reuse}); continue from an earlier checkpoint",
     source="Spinning Up's PPO ends an update at KL 0.015; limits 0.1 nats, 0.3 of tokens, 0.5 nats in a step: our "
     "heuristic",
     breaks=True,
@@ -3262,8 +3261,8 @@ def paid_unfinished(run: LoggedRun) -> Fact | None:
     "the policy buys one part of the reward at the cost of the answer",
     explains=f"{STILL} {LOST} limit_too_short no_group_variance critic_useless too_sparse memorised_prompts "
     "updates_too_large kl_holds_policy",
-    change="pay that part only beside a right answer, or not at all; go on from the checkpoint with the best held-out "
-    "figure",
+    change="pay that part only beside a right answer, or not at all; continue from the checkpoint with the best "
+    "held-out figure",
     decide_with=TRY_REWARD,
     source="Gao 2022, scaling laws for reward over-optimisation; limit r = 0.5: our heuristic",
     breaks=True,
@@ -3340,7 +3339,7 @@ def part_dies(run: LoggedRun) -> Evidence | None:
 
 
 @cause(
-    "few prompts are learnt by heart: the training score rises, the held-out figure does not",
+    "the policy memorises a few prompts: the training score rises, the held-out figure does not",
     explains=f"{STILL} entropy_fell kl_high length_fell length_rose too_easy part_bought no_group_variance "
     "other_eval_task critic_useless updates_too_large",
     change="more distinct prompts, each seen a few times at most; keep the checkpoint with the best held-out figure",
@@ -3398,7 +3397,7 @@ def unlike_training(run: LoggedRun) -> Fact | None:
 
 
 @cause(
-    "the held-out prompts are no measure: they are of another task, or also train",
+    "the held-out prompts do not measure the task: they are of another task, or also train",
     explains="held_out_flat memorised_prompts part_bought gold_mismatch",
     change="hold out prompts of the training task: python scripts/data_loader.py FILE --split 0.1 --out train.jsonl",
     source="definition of a held-out set",

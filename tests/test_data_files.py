@@ -312,6 +312,23 @@ def test_utf8_with_a_flaw_is_named_by_its_line(pairs_of, tmp_path, name):
         pairs_of(path)
 
 
+@pytest.mark.parametrize("mark", ["sep=;", "sep=,"])
+def test_the_mark_of_excel_is_named(pairs_of, tmp_path, mark):
+    path = tmp_path / "set.csv"
+    path.write_text(f"{mark}\nprompt{mark[-1]}answer\n2+2?{mark[-1]}4\n")
+    with pytest.raises(UserError, match=r"Excel's mark .*deleting the line"):
+        pairs_of(path)
+
+
+def test_a_broken_first_line_of_jsonl_is_one_bad_row(loader, tmp_path):
+    path = tmp_path / "set.jsonl"
+    path.write_text("\n".join(['{"prompt": "cut"', *map(json.dumps, ROWS)]))
+    loaded = loader.load_rows(path, on_bad="skip")
+    assert ([row["answer"] for row in loaded.rows], len(loaded.rejected)) == (["4", "6"], 1)
+    with pytest.raises(UserError, match=r"set\.jsonl:1: "):
+        read_rows(str(path))
+
+
 def test_the_flags_decide(loader, tmp_path):
     path = tmp_path / "set.csv"
     path.write_bytes("prompt|a;answer\ncafé;x|1\n".encode("cp1252"))

@@ -179,4 +179,4 @@ def test_diagnose_and_report_say_that_held_out_prompts_train(trained, settings, 
     assert (bool(saw) and found[0][0] == "other_eval_task" and saw in found[0][1]) or not (saw or found)
     assert load_script("report").main([folder, "--output", str(tmp_path / "page.html")]) == 0
     page = (tmp_path / "page.html").read_text()
-    assert ("No sign of it" in page) == (not saw) and ("held-out prompts also train" in page) == bool(saw)
+    assert (not saw or saw in page) and ("other_eval_task" in page) == bool(saw)

@@ -47,7 +47,7 @@ def test_loss_and_gradient_are_those_of_the_shared_tokens():
     hidden = torch.randn(3, 6, dtype=torch.float64)
     teacher = torch.randn(3, 5, dtype=torch.float64).log_softmax(-1)
     weights = torch.tensor([0.5, 0.2, 0.3], dtype=torch.float64)
-    known = {"weights": weights, "offpolicy": torch.zeros(3, dtype=torch.bool), "input_ids": torch.tensor([0, 4, 2])}
+    known = {"weights": weights, "input_ids": torch.tensor([0, 4, 2])}
     leaf, config = hidden.clone().requires_grad_(), od.Config(teacher=["t"], temperature=0.7)
     scale = torch.ones((), dtype=torch.float64)
     loss, figures, _ = od.token_gradients(config, policy, leaf, known, teacher, scale)

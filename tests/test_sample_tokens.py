@@ -89,7 +89,6 @@ def test_one_advantage_where_all_are_equal(by_bytes):
     equal = token_figures(by_bytes, sample(ids, advantages=[0.123456, 0.123456]))
     assert equal == {"token_lengths": [1, 1], "logprobs": [-0.5, -1.5], "advantage": 0.123}
     assert token_figures(by_bytes, sample(ids, advantages=[1.0, -2.0]))["advantages"] == [1.0, -2.0]
-    assert token_figures(by_bytes, sample(ids, offpolicy=True)) == {}
 
 
 def test_of_a_conversation_the_sampled_tokens_of_all_answers(by_bytes):

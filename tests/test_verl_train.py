@@ -212,6 +212,7 @@ REFUSED = [
     ("--algorithm sapo --aggregation token_mean", "seq_mean_token_mean"),
     ("--algorithm gmpo --aggregation token_mean", "seq_mean_token_mean"),
     ("--lr_schedule linear", "lr_schedule linear"),
+    ("--backend megatron", "try --override model_engine=megatron"),
     ("--algorithm gdpo", "advantage gdpo"),
     ("--algorithm remax", "advantage remax"),
     ("--algorithm dapo --keep_between 0.1 0.9", "keep_between"),

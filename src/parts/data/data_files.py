@@ -118,10 +118,15 @@ def form_of_text(head: str, name: str, form: str | None) -> str:
         got = f"{name}: got a first line of column names, {', '.join(names)[:60]}, in a file of one prompt a line"
         is_table = len(names) > 1 and {*names} & (ASKS | WEAK) and all(map(str.isidentifier, names))
         need(not is_table, f"{got}; expected prompts; try --input_format csv, or renaming it to end in .csv")
-    if form == "jsonl":  # or an array or object over several lines
-        first, _, rest = text.partition("\n")
-        return "jsonl" if rest.strip() and first.rstrip().endswith(("]", "}")) else "json"
-    return form
+    return "json" if form == "jsonl" and not begins_lines(text) else form
+
+
+def begins_lines(text: str) -> bool:
+    """Whether a JSON text has a value a line, the first perhaps broken, not one array or object."""
+    first, _, rest = text.partition("\n")
+    if not rest.strip() or first.startswith("["):
+        return bool(rest.strip()) and first.rstrip().endswith("]")
+    return first.strip() != "{"
 
 
 def holds_json(text: str) -> bool:
@@ -180,6 +185,9 @@ def column_names(header: list[str], where: str) -> list[str]:
     names = filled([cell.strip() for cell in header])
     flaw = flaw_of_bytes("".join(names))
     need(not flaw, f"{where}: got {flaw}; expected UTF-8 text; try {OTHER_ENCODING}")
+    mark = names and re.fullmatch(r"sep=.?", ",".join(names))
+    got = f"{where}: got Excel's mark {','.join(names)!r}"
+    need(not mark, f"{got}; expected the names of columns; try deleting the line")
     twice = [column for column, count in Counter(names).items() if count > 1]
     need(not twice, f"{where}: got the column {twice[:1]} twice; expected each name once; try renaming one")
     text = next((cell for cell in names if len(cell) > 60 or cell[-1:] in tuple(".?!:。？！")), None)

@@ -23,12 +23,6 @@ IDLE = [
     (("kl_in", "kl_estimator"), has("kl_coef"), "there is no KL", "--kl_coef 0.05"),
     (("kl_horizon",), has("kl_target"), "the KL coefficient is fixed", "--kl_target 5"),
     (("advantage", "advantage_std", "advantage_eps"), has("reward_coef"), "rewards do not train", "--reward_coef 1"),
-    (
-        ("offpolicy_loss", "completion_column"),
-        has("offpolicy_frac"),
-        "no given completions train",
-        "--offpolicy_frac 0.5",
-    ),
     (("lora_alpha", "lora_dropout", "merge_lora"), has("lora_rank"), "there are no adapters", "--lora_rank 16"),
     (("critic_model",), has("critic", "shared"), "the critic is the policy's backbone", "--critic separate"),
     (
@@ -56,12 +50,12 @@ IDLE = [
         "--use_vllm colocate",
     ),
     (
-        ("epsilon", "epsilon_high", "delta"),
+        ("epsilon", "epsilon_high"),
         lambda c: getattr(c, "loss_type", "") in ("sapo", "vespo"),
         "this loss_type has no such bound",
         "--loss_type dapo",
     ),
-    (("epsilon", "delta"), has("loss_type", "cispo"), "cispo has an upper cap only", "--loss_type dapo"),
+    (("epsilon",), has("loss_type", "cispo"), "cispo has an upper cap only", "--loss_type dapo"),
     (
         ("eval_every", "eval_rows", "eval_samples", "per_device_eval_batch_size"),
         lambda c: not held_out_source(c),
@@ -72,7 +66,7 @@ IDLE = [
 # what the ratio to the policy before the update enters, which is 1 in a rollout's first update
 OF_RATIO = (
     *("clip_eps_low", "clip_eps_high", "dual_clip", "sapo_tau_pos", "sapo_tau_neg", "kl_cov_coef", "value_clip"),
-    *("target_kl", "epsilon", "epsilon_high", "delta", "importance_sampling_level"),
+    *("target_kl", "epsilon", "epsilon_high", "importance_sampling_level"),
 )
 RATIO_LOSSES = ("clip", "gspo", "cispo", "sapo", "gmpo", "dppo_tv", "dppo_kl", "kl_cov")  # all REINFORCE's at ratio 1
 

@@ -188,7 +188,7 @@ def is_preset(member) -> bool:
 
 def library_rewards(file: str) -> dict:
     """{name: function or preset} of a reward library."""
-    need(Path(file).is_file(), f"got library {file!r}, which is no file; expected a Python file; try --library FILE.py")
+    need(Path(file).is_file(), f"got library {file!r}, which is no file; expected a Python file; try FILE.py:function")
     with contextlib.redirect_stdout(sys.stderr):
         members = vars(import_file("library", file, file))
     return {n: m for n, m in members.items() if not n.startswith("_") and (is_reward(m) or is_preset(m))}

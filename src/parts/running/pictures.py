@@ -42,10 +42,7 @@ def token_figures(tokenizer, sample: dict) -> dict:
 
     Returns:
         token_lengths, logprobs of the sampler, and advantages, lists of one length; one advantage where all are equal.
-        {} for a completion that was not sampled.
     """
-    if "offpolicy" in sample:
-        return {}
     ids, spans = sample["response_ids"], [(0, len(sample["response_ids"]))]
     if "turn_ends" in sample:
         spans = [(end - n, end) for end, n in zip(sample["turn_ends"], sample["answer_lengths"], strict=True)]

@@ -86,7 +86,7 @@ def read_tests(value, name: str, row: dict):
     if lists and function and not row.get("entry_point") and not value.get("fn_name"):
         value = {**value, "fn_name": function}
     if isinstance(value, list) and value and all(isinstance(case, dict) and "input" in case for case in value):
-        calls = [as_call(case, f"{name}[{number}]", function, row) for number, case in enumerate(value)]
+        calls = [as_call(case, f"{name}[{number}]", function) for number, case in enumerate(value)]
         if any(calls) and not all(calls):
             raise BadRow(f"{name}[{calls.index(None)}]", "a test for stdin among calls", "tests of one form")
         value = paired(calls, value) if any(calls) else value
@@ -140,7 +140,7 @@ def function_of(row: dict) -> str | None:
     return name and METHOD.sub(r"\1", name)
 
 
-def as_call(case: dict, name: str, function: str | None, row: dict) -> dict | None:
+def as_call(case: dict, name: str, function: str | None) -> dict | None:
     """The call that a case with input and output asks for; None where the input is text on stdin."""
     given = case["input"]
     function = function_of(case) or function

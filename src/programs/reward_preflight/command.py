@@ -38,15 +38,16 @@ NOT_OF_MODES = {
     "environment": ("profile", "group_size", "chat"),
     "model": ("answer_column", "gold_column", "gold_template", "profile", "allow", "timeout_s", "completion_column"),
 }
-RUN_FINDS = "nothing: the trainers check it before they start"
+RUN_FINDS = "leaving it out: the trainers check it before they start"
 REMOVED = {  # flags of earlier versions, and what takes their place
     "samples": "--model M, or --score FUNCTION --data FILE for the scores of completions that you have",
     "max_zero_std": "--model M, whose verdict goes by the groups with signal",
     "max_characters": "--max_new_tokens N, 4 characters each",
+    "max_conversation_tokens": "--max_turns N and --max_new_tokens N, for a turn",
     "library": "FILE.py:function, or --list FILE.py",
     **dict.fromkeys(("full_share", "min_recall"), "--full_score SCORE, or other gold answers"),
     **dict.fromkeys(("tokenizer", "tool_format"), RUN_FINDS),
-    "tool_characters": "nothing: results of tools are cut at 8,000 characters",
+    "tool_characters": "leaving it out: results of tools are cut at 8,000 characters",
     **dict.fromkeys(("reward_timeout", "reward_concurrency", "reward_retries"), "--timeout_s S, for a call as a whole"),
 }
 
@@ -136,10 +137,11 @@ def check_arguments(args) -> None:
         need(fits, f"got {name} {value}; expected {low:g} to {high:g}; try --{name} {low:g}")
     usual = make_parser().parse_args([])
     for mode in OF_MODES:
-        how, idle = ("with", NOT_OF_MODES[mode]) if getattr(args, mode) else ("without", OF_MODES[mode])
-        for name in idle:
-            same = getattr(args, name) == getattr(usual, name)
-            need(same, f"got --{name} {how} --{mode}; expected the other way")
+        used = bool(getattr(args, mode))
+        for name in NOT_OF_MODES[mode] if used else OF_MODES[mode]:
+            idle = getattr(args, name) != getattr(usual, name)
+            got = f"got --{name} {'with' if used else 'without'} --{mode}, where it does nothing"
+            need(not idle, f"{got}; expected it left out" + ("" if used else f", or --{mode} too"))
     specs = args.reward or ([args.score] if args.score else [])
     args.reward = [full_spec(spec, LIBRARY) for spec in specs]
     args.allow = dict(args.allow or [])

@@ -197,8 +197,8 @@ def lora_rank(t: dict) -> int | None:
 
 
 def target_override(t: dict) -> list[str]:
-    """The override for adapters on other layers than all linear ones; megatron has names of its own."""
-    if t.get("LoraConfig.target_modules", "all-linear") == "all-linear" or t.get("backend") == "megatron":
+    """The override for adapters on other layers than all linear ones."""
+    if t.get("LoraConfig.target_modules", "all-linear") == "all-linear":
         return []
     targets = t["LoraConfig.target_modules"]
     listed = f"[{','.join(targets)}]" if isinstance(targets, list | tuple | set) else targets
@@ -395,7 +395,7 @@ def settings_of_trl(file: TrlFile, given, processes: int) -> tuple[Readings, set
     made = ("train_dataset", "eval_dataset") if trial else ()
     unread = {name: node for name, node in arguments.items() if name in made or not values[name]}
     names |= {*arguments} | ({"processes"} if given.trl_processes else set())
-    values |= {"processes": processes, "backend": given.backend, "steps": given.steps}
+    values |= {"processes": processes, "steps": given.steps}
     file.need_data(given.data or values["train_dataset"])
     if values["max_steps"] <= 0 and not given.steps:
         values["rows"] = len(read_rows(given.data or values["train_dataset"]))

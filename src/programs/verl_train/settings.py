@@ -52,7 +52,7 @@ class Config(PolicySettings):
     cpus: int = setting(0, "CPUs of each node that Ray may count on (0: those of this machine)")
     parameters: str = setting("", "size of the model, such as 7B, where the model folder is not here")
     # engines
-    backend: str = setting("fsdp2", "who trains", ["fsdp2"])
+    backend: str = setting("fsdp2", "who trains: FSDP 2 alone")
     verl_rollout: str = setting("vllm", "who samples", ["vllm", "sglang"])
     rollout_tensor_parallel: int = setting(1, "GPUs that share one sampler")
     sequence_parallel: int = setting(1, "GPUs that share a sequence (Ulysses)")

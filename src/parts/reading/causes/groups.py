@@ -94,7 +94,7 @@ def near_greedy_sampling(run: LoggedRun) -> Evidence | None:
 
 
 @cause(
-    "the length limit is below what an answer needs: completions are cut from the first step on",
+    "the length limit is too short for an answer: completions are cut from the first step on",
     explains=f"{STILL} truncated length_fell answer_form gold_mismatch too_hard too_sparse constant_reward "
     "nothing_moves no_group_variance part_bought critic_useless",
     change="raise {max_length} to what whole answers need, or ask for shorter ones",
@@ -154,7 +154,7 @@ def too_hard(run: LoggedRun) -> Evidence | None:
     "the prompts are too easy: nearly every completion is right from the start, so groups score alike",
     explains=f"{STILL} entropy_fell kl_high no_group_variance nothing_moves critic_useless constant_reward "
     "memorised_prompts",
-    change="harder prompts; or stop here, as there is nothing left to learn from these",
+    change="harder prompts, or stop: these have nothing left to teach",
     decide_with=TRY_MODEL,
     source="Wilson's interval of the pass rate",
 )
@@ -198,7 +198,7 @@ def too_sparse(run: LoggedRun) -> Evidence | None:
 
 
 @cause(
-    "groups have no variance: prompts are always or never solved, or scored by what their completions share",
+    "groups have no variance: prompts are always or never solved, or the score depends on what their completions share",
     explains=f"{STILL} nothing_moves critic_useless reward_ignores_answer part_bought kl_holds_policy",
     change="score what differs between completions of one prompt; {filter}; {group_size} 8 or more",
     decide_with=TRY_MODEL,

@@ -27,7 +27,7 @@ GROWN, UNEVEN = 0.1, 1 / 3  # of the first stretch's memory; of the growth, whic
 @cause(
     "numbers overflow: an update too large, a log-prob of -inf, or fp16",
     explains=f"{STILL} {LOST} nothing_moves updates_too_large constant_reward critic_useless too_hard",
-    change="{precision}; keep {grad_clip} at 1; lower {lr}; go on from a checkpoint before this step",
+    change="{precision}; keep {grad_clip} at 1; lower {lr}; continue from a checkpoint before this step",
     source="definition; unsloth#3006, verl#2505",
     breaks=True,
 )

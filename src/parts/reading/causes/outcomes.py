@@ -70,8 +70,8 @@ def paid_unfinished(run: LoggedRun) -> Fact | None:
     "the policy buys one part of the reward at the cost of the answer",
     explains=f"{STILL} {LOST} limit_too_short no_group_variance critic_useless too_sparse memorised_prompts "
     "updates_too_large kl_holds_policy",
-    change="pay that part only beside a right answer, or not at all; go on from the checkpoint with the best held-out "
-    "figure",
+    change="pay that part only beside a right answer, or not at all; continue from the checkpoint with the best "
+    "held-out figure",
     decide_with=TRY_REWARD,
     source="Gao 2022, scaling laws for reward over-optimisation; limit r = 0.5: our heuristic",
     breaks=True,
@@ -148,7 +148,7 @@ def part_dies(run: LoggedRun) -> Evidence | None:
 
 
 @cause(
-    "few prompts are learnt by heart: the training score rises, the held-out figure does not",
+    "the policy memorises a few prompts: the training score rises, the held-out figure does not",
     explains=f"{STILL} entropy_fell kl_high length_fell length_rose too_easy part_bought no_group_variance "
     "other_eval_task critic_useless updates_too_large",
     change="more distinct prompts, each seen a few times at most; keep the checkpoint with the best held-out figure",
@@ -206,7 +206,7 @@ def unlike_training(run: LoggedRun) -> Fact | None:
 
 
 @cause(
-    "the held-out prompts are no measure: they are of another task, or also train",
+    "the held-out prompts do not measure the task: they are of another task, or also train",
     explains="held_out_flat memorised_prompts part_bought gold_mismatch",
     change="hold out prompts of the training task: python scripts/data_loader.py FILE --split 0.1 --out train.jsonl",
     source="definition of a held-out set",

@@ -53,11 +53,10 @@ def marks_with_gold(texts: list[Text]) -> set[str]:
 
 
 @cause(
-    "the answer's form is not the one that the reward reads: right answers are not paid",
+    "the reward expects another answer format, so right answers score nothing",
     explains=f"{STILL} {LOST} constant_reward too_hard too_sparse nothing_moves no_group_variance critic_useless "
     "part_bought reward_ignores_answer memorised_prompts updates_too_large",
-    change="ask in the prompt for the form that the reward reads, or have the reward read the form that completions "
-    "have",
+    change="ask for the reward's format in the prompt, or have the reward read the format of the completions",
     decide_with=TRY_REWARD,
     source="counting, against gold answers of other rows; open-r1#255, verl#2150",
 )
@@ -104,7 +103,7 @@ def unlike_held_out(run: LoggedRun) -> Fact | None:
 
 
 @cause(
-    "answers are compared with what is not their gold: a number with a text, another row's gold, a wrong column",
+    "answers are compared with the wrong gold: a number with a text, another row's gold, a wrong column",
     explains=f"{STILL} {LOST} constant_reward too_hard too_sparse nothing_moves no_group_variance critic_useless "
     "noisy_reward reward_ignores_answer part_bought other_eval_task inverted_reward memorised_prompts "
     "updates_too_large answer_form",
@@ -156,7 +155,7 @@ def placeholder(source: str) -> str:
 
 
 @cause(
-    "the reward pays every completion the same: a placeholder, or an exception turned into a score",
+    "every completion gets the same score: a placeholder reward, or an exception turned into a score",
     explains=f"{STILL} {LOST} nothing_moves too_hard too_easy too_sparse no_group_variance critic_useless "
     "reward_ignores_answer part_dies updates_too_large part_bought answer_form gold_mismatch kl_holds_policy",
     change="have {reward} read the completion, and let an exception end the run; score gold answers before training: "
@@ -203,10 +202,10 @@ def best_paid_wrong(texts: list[Text]) -> list[Text]:
 
 
 @cause(
-    "the reward is inverted: it pays wrong answers more than right ones",
+    "the reward is inverted: wrong answers score higher than right ones",
     explains=f"{STILL} {LOST} updates_too_large part_bought part_dies reward_ignores_answer critic_useless "
     "limit_too_short too_easy memorised_prompts gold_mismatch answer_form too_hard no_group_variance too_sparse",
-    change="turn the sign of {reward}, then begin anew from the first model",
+    change="flip the sign of {reward}, then restart from the initial model",
     decide_with=TRY_REWARD,
     source="scores of right and wrong completions, Welch's t",
     breaks=True,
@@ -226,7 +225,7 @@ def inverted_reward(run: LoggedRun) -> Evidence | None:
 
 
 @cause(
-    "the reward does not look at the answer: right and wrong completions are paid alike",
+    "the reward ignores the answer: right and wrong completions score alike",
     explains=f"{STILL} {LOST} limit_too_short critic_useless too_easy memorised_prompts updates_too_large",
     change="pay for the right answer; form, length or style at most beside a right one",
     decide_with=TRY_REWARD,
@@ -254,7 +253,7 @@ def reward_ignores_answer(run: LoggedRun) -> Evidence | None:
 
 
 @cause(
-    "the reward is noise: the same completion of the same prompt gets other scores",
+    "the reward is noise: the same completion of the same prompt gets different scores",
     explains=f"{LOST} flat_score held_out_flat critic_explains_little reward_ignores_answer nothing_moves "
     "kl_holds_policy critic_useless inverted_reward too_sparse updates_too_large part_bought too_hard "
     "constant_reward answer_form gold_mismatch limit_too_short memorised_prompts no_group_variance",

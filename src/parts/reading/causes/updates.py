@@ -46,10 +46,10 @@ def lost_at_once(run: LoggedRun) -> bool:
 
 
 @cause(
-    "updates are too large: the policy is pushed to where its samples do not reach",
+    "updates are too large: the policy leaves the region that its samples cover",
     explains=f"{STILL} {LOST} sampler_gap part_dies part_bought critic_useless no_group_variance constant_reward "
     "nothing_moves limit_too_short too_hard sampler_mismatch stale_weights too_sparse",
-    change="lower {lr} by 3 to 10 times, or fewer updates a rollout ({reuse}); go on from a checkpoint before",
+    change="lower {lr} by 3 to 10 times, or fewer updates a rollout ({reuse}); continue from an earlier checkpoint",
     source="Spinning Up's PPO ends an update at KL 0.015; limits 0.1 nats, 0.3 of tokens, 0.5 nats in a step: our "
     "heuristic",
     breaks=True,
