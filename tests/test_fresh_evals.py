@@ -412,7 +412,9 @@ def helpdesk(folder: Path, adder: Path, tiny, kind: str) -> None:
     weights, kls = dict(mentor.named_parameters()), {}
     asks = [row["messages"][0]["content"] for row in tiny.jsonl(folder / "helpdesk_later.jsonl")]
     texts = [f"<|user|>{ask}<|end|><|assistant|>" for ask in asks * 3]
-    for name in ("kl_before", "kl_after"):
+    for name, share in (("kl_before", 0.0), ("kl_after", 0.0 if kind == "untrained" else 0.5)):
+        for key, weight in pupil.named_parameters():  # half way: 0.24 nats become 0.015, which no tolerance swallows
+            weight.data.lerp_(weights[key].data, share)
         total = count = 0
         torch.manual_seed(4)
         for text, reply in zip(texts, tiny.say(pupil, tokenizer, texts, sampled=True), strict=True):
@@ -423,8 +425,6 @@ def helpdesk(folder: Path, adder: Path, tiny, kind: str) -> None:
                 )
             total, count = total + torch.nn.functional.kl_div(q.log(), p, reduction="sum").item(), count + len(reply)
         kls[name] = total / count
-        for key, weight in pupil.named_parameters():  # half way: 0.25 nats become 0.015, which no tolerance swallows
-            weight.data.lerp_(weights[key].data, 0.5 if kind != "untrained" else 0.0)
     pupil.save_pretrained(folder / "pupil")
     tokenizer.save_pretrained(folder / "pupil")
     kls["kl_after"] *= {"ten times": 10.0, "nothing left": 0.0}.get(kind, 1.0)

@@ -60,7 +60,8 @@ def folder(tmp_path):
     """An empty folder but for the three files that the page begins with, and a run of TRL's to move."""
     write_files(HEAD, tmp_path)
     shutil.copy(ROOT / "evals" / "files" / "trl_run.py", tmp_path)
-    shutil.copy(ROOT / "evals" / "files" / "word_problems.jsonl", tmp_path / "gsm8k.jsonl")
+    for name in ("word_problems", "gsm8k"):  # the data of the run to move, and of the final number
+        shutil.copy(ROOT / "evals" / "files" / "word_problems.jsonl", tmp_path / f"{name}.jsonl")
     for name, source, count in (("train", TRAIN_DATA, 256), ("test", EVAL_DATA, 8)):
         (tmp_path / f"{name}.jsonl").write_text("\n".join(source.read_text().splitlines()[:count]) + "\n")
     return tmp_path

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import torch
-from tiny import jsonl, load, opened, say
+from tiny import BATCH, jsonl, load, opened, say
 
 SHARE = 0.5
 SAMPLES = 6  # replies to each ask: a standard error of 3 to 5 %
@@ -25,14 +25,17 @@ def reverse_kl(folder: str, mentor) -> float:
     torch.manual_seed(0)
     asks = [row["messages"][:-1] for row in jsonl("helpdesk_later.jsonl")]
     texts = [opened(tokenizer, turns) for turns in asks for _ in range(SAMPLES)]
-    total, count = 0.0, 0
-    for text, reply in zip(texts, say(model, tokenizer, texts, sampled=True), strict=True):
-        prompt = tokenizer(text, add_special_tokens=False)["input_ids"]
-        ids = torch.tensor([prompt + reply])
-        p, q = (m(ids).logits[0, len(prompt) - 1 : -1].double().log_softmax(-1) for m in (model, mentor))
-        total += (p.exp() * (p - q)).sum().item()
-        count += len(reply)
-    return total / count
+    heads = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
+    pairs = list(zip(heads, say(model, tokenizer, texts, sampled=True), strict=True))
+    total = 0.0
+    for start in range(0, len(pairs), BATCH):
+        rows = [torch.tensor(head + reply) for head, reply in pairs[start : start + BATCH]]
+        ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)  # (B, T); causal: pads behind change nothing
+        p, q = (m(ids).logits.double().log_softmax(-1) for m in (model, mentor))
+        divergence = (p.exp() * (p - q)).sum(-1)  # (B, T)
+        for row, (head, reply) in zip(divergence, pairs[start : start + BATCH], strict=True):
+            total += row[len(head) - 1 : len(head) + len(reply) - 1].sum().item()
+    return total / sum(len(reply) for _, reply in pairs)
 
 
 def main(part: str) -> int:
