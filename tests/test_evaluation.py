@@ -923,6 +923,19 @@ def test_rows_that_a_model_was_trained_on_are_counted_and_said(ev, tmp_path, cap
     assert "note: cannot tell whether" in capsys.readouterr().err
 
 
+def test_rows_that_a_run_held_out_are_not_those_that_it_trained_on(ev, tmp_path):
+    rows = [{"prompt": f"{n} + {n} =", "answer": "1"} for n in range(30)]
+    data = write_rows(tmp_path / "all.jsonl", rows)
+    trainer = load_script("ppo_train")
+    config = trainer.parse_config([f"--data={data}", "--hold_out=10"])
+    held_out = trainer.load_splits(config, trainer.load_tokenizer(config))[1]
+    file = write_rows(tmp_path / "held_out.jsonl", [{"prompt": row["prompt"]} for row in held_out])
+    model = str(trained_model(tmp_path, "run", data=data, hold_out=10))
+    task = ev.make_task("generation", ev.Config(task=["generation"]))
+    assert ev.count_trained(model, [(task, rows)]) == {"generation": 20}
+    assert ev.count_trained(model, [(task, ev.rows_of(file))]) == {} and len(held_out) == 10
+
+
 @pytest.mark.long
 def test_torchrun_is_one_process(first_run, tmp_path):
     folder, flags, _ = first_run
