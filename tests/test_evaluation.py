@@ -893,6 +893,73 @@ def test_compare_takes_common_rows_and_says_so(ev, tmp_path, capsys, columns):
     assert found["rows"] == 6 and found["worse"] == 2
 
 
+@pytest.fixture
+def two_results(ev, tmp_path):
+    """Results of 10 rows, of which the first run has 4 right, the second these and 3 more."""
+    for name, right in (("one", 4), ("two", 7)):
+        rows = [{"prompt": str(i), "answer": "1", "done": "1" if i < right else "2"} for i in range(10)]
+        data = write_rows(tmp_path / f"{name}.jsonl", rows)
+        run_here(ev, tmp_path / name, "--task", "math", "--data", data, "--completion_column", "done")
+    return [str(tmp_path / name) for name in ("one", "two")]
+
+
+def short(ev, tmp_path, *flags) -> dict:
+    out = tmp_path / "made" / "short.json"
+    assert ev.main([*flags, "--out_json", str(out), "--output_dir", str(tmp_path / "o")]) == 0
+    return json.loads(out.read_text())
+
+
+def test_a_comparison_in_short_is_flat_and_has_the_fields_asked_for(ev, tmp_path, two_results):
+    flags = ["--compare", *two_results]
+    found = short(ev, tmp_path, *flags, "--fields", "p_value", "n", "accuracy", "ci95")
+    assert list(found) == ["p_value", "n", "accuracy", "ci95"]
+    assert (found["n"], found["accuracy"], found["p_value"]) == (10, 0.7, 0.25), "3 rows of 3: 2 / 2**3"
+    assert found["ci95"] == pytest.approx([0.3968, 0.8922], abs=5e-5)  # Wilson of 7 of 10
+    everything = short(ev, tmp_path, *flags)
+    assert not [value for value in everything.values() if isinstance(value, dict)]
+    assert (everything["task"], everything["metric"]) == ("math", "verified")
+    assert (everything["accuracy_before"], everything["better"], everything["worse"]) == (0.4, 3, 0)
+    assert everything["ci95_before"] == pytest.approx([0.1682, 0.6873], abs=5e-5)  # Wilson of 4 of 10
+    assert everything["difference"] == pytest.approx(0.3) and everything["difference_ci95"] != everything["ci95"]
+    assert short(ev, tmp_path, *flags, "--metric", "flexible", "--fields", "metric") == {"metric": "flexible"}
+
+
+def test_the_intervals_of_both_sides_come_from_the_draws_of_the_difference():
+    before, after = [0.1 * i for i in range(11)], [0.1 * i + 0.5 for i in range(11)]
+    found = compare_values(Values(before), Values(after), 2000, 0)
+    assert found["before_ci95"][0] < 0.5 < found["before_ci95"][1] and found["ci95"] == pytest.approx([0.5, 0.5])
+    shifted = [x + 0.5 for x in found["before_ci95"]]
+    assert found["after_ci95"] == pytest.approx(shifted) and 0.2 < shifted[1] - shifted[0] < 0.6
+
+
+def test_one_model_in_short(ev, tmp_path):
+    rows = [{"prompt": str(i), "answer": "1", "done": "12"[i % 2]} for i in range(10)]
+    flags = ["--data", write_rows(tmp_path / "d.jsonl", rows), "--completion_column", "done"]
+    found = short(ev, tmp_path, "--task", "generation", "--task", "math", *flags)
+    assert [*found] == ["task", "metric", "model", "n", "accuracy", "ci95", "stderr"]
+    assert (found["task"], found["n"], found["accuracy"]) == ("math", 10, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (["--fields", "n", "pvalue", "--out_json", "x"], ["--fields pvalue", "p_value, test, better", "try p_value"]),
+        (["--fields", "n"], ["without --out_json"]),
+        (["--metric", "strickt", "--out_json", "x"], ["got --metric strickt", "expected one of", "strict, flexible"]),
+    ],
+)
+def test_a_short_result_that_cannot_be_is_refused(ev, tmp_path, two_results, flags, says, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert ev.main(["--compare", *two_results, *flags, "--output_dir", str(tmp_path / "o")]) == 2
+    told = capsys.readouterr().err
+    assert all(text in told for text in says), told
+
+
+def test_fields_of_a_comparison_are_refused_for_one_model(ev, tmp_path, capsys):
+    assert ev.main(["--task", "math", "--data", str(EVAL_DATA), "--fields", "p_value", "--out_json", "x"]) == 2
+    assert "expected among task, metric, model, n, accuracy, ci95, stderr for one model" in capsys.readouterr().err
+
+
 def trained_model(tmp_path, name: str, **settings):
     """A model in the final/ of a run with these settings."""
     run = tmp_path / name
