@@ -291,7 +291,7 @@ def test_gsm8k_is_the_harness_item_by_item(oracle, name, shots, chat, size):
     expected = oracle[f"{name} problems {shots} {chat} {size}"]
     settings = {"data": str(DATA / "problems.jsonl"), "fewshot": shots, "fewshot_data": str(DATA / "shots.jsonl")}
     settings["chat_template"] = "on" if chat == "chat" else "off"
-    outputs, records, values, cut = run_stored(name, "math", size, **settings)
+    outputs, records, values, cut = run_stored(name, "math:template=gsm8k", size, **settings)
     assert [outs[0]["text"] for outs in outputs] == expected["texts"]
     for ours, theirs in (("strict", "strict-match"), ("flexible", "flexible-extract")):
         assert [[rs[0][ours], rs[0]["metrics"][ours]] for rs in records] == expected[theirs]
@@ -718,6 +718,31 @@ def test_multiple_choice_forms_of_gold(ev):
             task.choices({"choices": choices, "answer": answer})
 
 
+@pytest.mark.parametrize(
+    ("template", "chat", "asked"),
+    [
+        ("", "on", "What is 3 + 4?"),
+        ("", "auto", "What is 3 + 4?"),
+        ("", "off", "Question: What is 3 + 4?\nAnswer:"),
+        (":template=gsm8k", "on", "Question: What is 3 + 4?\nAnswer:"),
+        (":template=plain", "off", "What is 3 + 4?"),
+    ],
+)
+def test_a_question_is_the_users_turn_where_a_chat_template_is_on(ev, template, chat, asked):
+    model = engine(ev, TINY_LM)
+    config = ev.Config(task=["math"], chat_template=chat)
+    row, shot = {"question": "What is 3 + 4?", "answer": "7"}, {"question": "What is 1 + 1?", "answer": "2"}
+    prompts, requests, _ = ev.make_requests(config, ev.make_task(f"math{template}", config), model, [row], [shot])
+    if chat == "off":
+        assert prompts[0].endswith(f" 2\n\n{asked}")
+        return
+    worked = asked.replace("3 + 4", "1 + 1")
+    turns = [{"role": r, "content": x} for r, x in (("user", worked), ("assistant", "2"), ("user", asked))]
+    assert prompts == [turns]
+    ids = model.tokenizer.apply_chat_template(turns, add_generation_prompt=True, tokenize=True, return_dict=False)
+    assert requests[0][0].ids == ids
+
+
 def test_prompts_with_shots_and_system(ev):
     task = ev.make_task("math", ev.Config(task=["math"]))
     question, shot = task.question({"question": "q"}), (task.question({"question": "a"}), "1 #### 1")
@@ -1054,7 +1079,7 @@ def test_server(ev, tmp_path, monkeypatch, capsys):
     assert found["tasks"]["math"]["metrics"]["strict"]["value"] == 1.0
     path, body, key = Server.calls[0]
     assert path == "/v1/chat/completions" and key == "Bearer secret" and body["stop"][0] == "Question:"
-    assert body["messages"][0]["content"].startswith("Question: ")
+    assert sorted(call[1]["messages"][0]["content"] for call in Server.calls) == [*"01234"]
     shown = samples(tmp_path / "o")
     assert shown[0]["completion"] == " #### 5 " and shown[0]["finish"] == "stop" and shown[0]["tokens"] == 7
     run_here(ev, tmp_path / "o", *flags, "--task", "math", "--chat_template", "off")
