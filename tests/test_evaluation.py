@@ -722,10 +722,8 @@ def test_multiple_choice_forms_of_gold(ev):
     ("template", "chat", "asked"),
     [
         ("", "on", "What is 3 + 4?"),
-        ("", "auto", "What is 3 + 4?"),
         ("", "off", "Question: What is 3 + 4?\nAnswer:"),
         (":template=gsm8k", "on", "Question: What is 3 + 4?\nAnswer:"),
-        (":template=plain", "off", "What is 3 + 4?"),
     ],
 )
 def test_a_question_is_the_users_turn_where_a_chat_template_is_on(ev, template, chat, asked):
@@ -965,24 +963,12 @@ def test_one_model_in_short(ev, tmp_path):
     assert (found["task"], found["n"], found["accuracy"]) == ("math", 10, 0.5)
 
 
-@pytest.mark.parametrize(
-    ("flags", "says"),
-    [
-        (["--fields", "n", "pvalue", "--out_json", "x"], ["--fields pvalue", "p_value, test, better", "try p_value"]),
-        (["--fields", "n"], ["without --out_json"]),
-        (["--metric", "strickt", "--out_json", "x"], ["got --metric strickt", "expected one of", "strict, flexible"]),
-    ],
-)
-def test_a_short_result_that_cannot_be_is_refused(ev, tmp_path, two_results, flags, says, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert ev.main(["--compare", *two_results, *flags, "--output_dir", str(tmp_path / "o")]) == 2
-    told = capsys.readouterr().err
-    assert all(text in told for text in says), told
-
-
-def test_fields_of_a_comparison_are_refused_for_one_model(ev, tmp_path, capsys):
-    assert ev.main(["--task", "math", "--data", str(EVAL_DATA), "--fields", "p_value", "--out_json", "x"]) == 2
-    assert "expected among task, metric, model, n, accuracy, ci95, stderr for one model" in capsys.readouterr().err
+def test_an_unknown_field_or_metric_of_a_comparison_is_refused(ev, tmp_path, two_results, capsys):
+    flags = ["--compare", *two_results, "--out_json", str(tmp_path / "x"), "--output_dir", str(tmp_path / "o")]
+    assert ev.main([*flags, "--fields", "n", "pvalue"]) == 2
+    assert "p_value, test, better, worse, rows_needed, verdict; try p_value" in capsys.readouterr().err
+    assert ev.main([*flags, "--metric", "strickt"]) == 2
+    assert "got --metric strickt; expected one of strict, flexible" in capsys.readouterr().err
 
 
 def trained_model(tmp_path, name: str, **settings):
@@ -1125,6 +1111,8 @@ BAD = {
     "no system prompt": (["--task", "math", "--system_prompt", "nowhere/system.txt"], "which is no file"),
     "shown samples": (["--task", "math", "--shown_samples", "9"], "try scripts/report.py FOLDER"),
     "nothing to compare": (["--compare", "x", "y"], "expected a results.json"),
+    "fields alone": (["--task", "math", "--fields", "n"], "without --out_json"),
+    "fields of two": (["--task", "math", "--fields", "p_value", "--out_json", "x"], "ci95, stderr for one model"),
     "vllm": (["--task", "generation", "--data", "{one}", "--engine", "vllm"], "pip install 'vllm>=0.22,<0.31'"),
     "top_p": (["--task", "generation", "--data", "{one}", "--top_p", "0"], "expected more than 0"),
     "flag": (["--task", "generation", "--limits", "3"], "try --limit"),

@@ -153,9 +153,6 @@ def test_a_page_counts_held_out_prompts_that_train(page, capsys):
     assert page.count_trained(asked, rows, rows) == {"eval/trained_rows": 2}
 
 
-# ------------------------------------------------------------------------------------------------ rows kept back
-
-
 def split(count: int, rows: list[dict], **settings) -> list[list[int]]:
     """The numbers of the rows that train, and of those held out."""
     numbered = [{"columns": {}, "number": number} | row for number, row in enumerate(rows)]
@@ -172,10 +169,8 @@ def test_so_many_rows_are_held_out_whole_prompts_the_same_in_any_order(capsys):
     assert {n // 2 for n in trained}.isdisjoint(n // 2 for n in held_out)
     assert "held out: 20 of 60 rows of rows.jsonl" in capsys.readouterr().err
     assert sorted(59 - n for n in split(20, rows[::-1])[1]) == held_out, "by what is asked, not by place"
-    assert split(20, rows, seed=7)[1] == held_out, "runs of other seeds compare"
     assert {*split(10, rows)[1]} < {*held_out}
     assert len(split(21, rows)[1]) == 20, "a prompt of two rows has no half"
-    assert held_out != list(range(20)) and held_out != list(range(40, 60))
 
 
 def test_mirrored_questions_are_counted(capsys):
@@ -193,7 +188,6 @@ def test_mirrored_questions_are_counted(capsys):
         ("What is 3 + 41?", "What is 41 + 3?"),
         ("2.5 * 4.", "4 * 2.5."),
         ("12 plus 3", "3 plus 12"),
-        ("3 × 7 =", "7 × 3 ="),
         *((text, "") for text in ("7 - 3", "1 + 2 + 3", "2 * 3 + 4", "2 times 3 plus 4", "1 + 2.5 * 3", "3 + x")),
         *((text, "") for text in ("-3 + 4", "1+1=2, 2+3=")),
     ],
@@ -208,19 +202,12 @@ def test_a_sum_or_product_of_two_numbers_is_turned_round(asked, other):
         (4, {}, "abcd", ["got --hold_out 4 with 4 rows in rows.jsonl", "none to train", "try --hold_out 1"]),
         (2, {"eval_data": "b.jsonl"}, "abcd", ["got --hold_out 2 beside --eval_data b.jsonl"]),
         (2, {}, "aaaa", ["4 rows of 1 prompts", "rows of one stay together"]),
-        (-1, {}, "abcd", ["expected more than 0"]),
     ],
 )
 def test_a_split_that_cannot_be_is_refused(count, settings, prompts, says):
     with pytest.raises(UserError) as refusal:
         split(count, [{"prompt": text} for text in prompts], **settings)
     assert all(text in str(refusal.value) for text in says), refusal.value
-
-
-def test_an_environments_rows_of_one_prompt_are_tasks_of_their_own():
-    rows = [{"prompt": "Guess.", "columns": {"secret": n // 2}} for n in range(8)]
-    held_out = split(4, rows, environment="game.py:Game")[1]
-    assert len(held_out) == 4 and {n // 2 for n in held_out}.isdisjoint(n // 2 for n in {*range(8)} - {*held_out})
 
 
 @pytest.mark.parametrize("name", TRAINERS)
@@ -232,8 +219,6 @@ def test_the_trainers_hold_rows_out_and_verl_says_where(name, files, tmp_path, c
         assert "got hold_out 5" in told.err and "data_loader.py" in told.err and "--split" in told.err
         return
     assert "held out: 5 of 20 rows" in told.err and '"held_out_prompts": 5' in told.out and '"prompts": 15' in told.out
-    assert dry(name, tmp_path, data, "--hold_out=5", "--seed=9") == 0
-    assert "held out: 5 of 20 rows" in capsys.readouterr().err
     for flags, says in (([evaluation, "--hold_out=5"], "beside --eval_data"), (["--hold_out=20"], "none to train")):
         assert dry(name, tmp_path, data, *flags) == 2
         assert says in capsys.readouterr().err
