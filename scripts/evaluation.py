@@ -39,56 +39,57 @@ Exit codes: 0 done, 2 bad input, 3 a grader or an environment failed.
 """
 
 # Contents
-#       144-233  messages            Errors that a user can mend, each with its exit code, and what is said on stderr
-#       236-241  bundle              Where this bundle and its embedded model, data and rewards lie
-#       244-398  dialect             One setting under several names: ours, those of the pages, and TRL's. A program …
-#       401-557  settings            Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       560-861  processes           The processes of a run: device, CPU threads, sums, rows dealt out and gathered, …
-#       864-928  exit codes          How a program ends: errors that a user can mend become a message and an exit code
-#      931-1176  data files          Data files as text: unpacked, decoded, refused where they hold no data at all; …
-#     1179-1304  nested rows         Rows inside other JSON: an object that holds a list of them, columns instead of …
-#     1307-1538  rows                Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1541-1738  question parts      Columns that look like a part of the question: texts to read before it, options, …
-#     1741-1878  chat                Chat templates: their settings, what they write for messages, and strings that …
-#     1881-1895  held out            Held-out prompts that also train: prompts compared by what they ask, counted, …
-#     1898-1911  prompts             Prompts as token ids, for training and held out
-#     1914-1925  pass rates          Pass rates of prompts: pass@k, the groups that teach, and what fits them: RL, a …
-#     1928-1974  text servers        Texts from OpenAI-compatible servers: one completion a request, a busy server is …
-#     1977-2188  user code           What a reward is given: texts, copies of the columns, and a state of the process …
-#     2191-2444  reward forms        The forms that a reward function may have, loading one, and its arguments
-#     2447-2724  rewards             The reward of a run: a weighted sum of functions; calling them, async ones in …
-#     2727-2881  environments        Environments: classes whose methods are a model's tools, or that talk with it; …
-#     2884-3110  tool calls          Tool calls in what a model wrote: by the tokenizer's response template, or by …
-#     3113-3253  tool runs           Running calls of many conversations side by side: a time limit for each, and …
-#     3256-3318  control tokens      Rendering messages so that nothing in them is read as a control token, where …
-#     3321-3576  turn bridge         The tokens between turns, from the chat template alone: what was sampled is …
-#     3579-3733  conversations       The record of a conversation with an environment, and what the environment says …
-#     3736-3894  play                Playing conversations of a policy with environments: all that are open are …
-#     3897-4079  play setup          What conversations are played with, and scored by: shared by all programs that …
-#     4082-4392  models              Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     4395-4405  batches             Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
-#     4408-4747  key cache           Keys and values of texts while they are sampled: room to grow, prompts held …
-#     4750-4919  forward             One forward pass: attention that reads a prompt once, backbone, logits, …
-#     4922-4965  folding             LoRA folded into the weights while completions are sampled: a third of the …
-#     4968-5168  cache probe         What the cache and the attention of a model can do, measured before anything is …
-#     5171-5394  sampling            Sampling with the policy itself: a KV cache, rows that leave the batch when they …
-#     5397-5461  sampling vllm       Sampling with vLLM on the same GPU, and copying the weights into it
-#     5464-5482  rollouts            Sampling and scoring the rows of a batch over all processes, slow rewards while …
-#     5485-5636  memory              The memory that a run will need, from the shape of its networks
-#     5639-5672  plan                What --dry_run prints: the batch, the memory beside what the machine has, the …
-#     5675-5703  fit                 Batch sizes that fit the memory: chosen, said in one line, and what cannot fit …
-#     5706-5742  output folder       The output folder: whose run it holds, folders that appear whole or not at all, …
-#     5745-5895  paired tests        Intervals, paired tests, pass@k
-#     5898-5940  evaluation results  results.json of evaluation.py: reading it, and two of them compared row by row
-#     5943-6103  settings            Settings
-#     6106-6263  rows                Rows: reading and checking them, those that the model was trained on, and the …
-#     6266-6560  tasks               What a task is; generation, mathematics, code
-#     6563-6685  scored tasks        Tasks of log-probs: perplexity, multiple choice
-#     6688-6893  requests            What is asked of a model: worked examples, templates, token ids; and what was …
-#     6896-7101  own tasks           Tasks of the user: reward functions, own prompts and scores, conversations with …
-#     7104-7391  local model         A model of transformers: batched sampling and scoring; the beginning that all …
-#     7394-7513  models              Models in vLLM, on servers, and none; opening those that were named
-#     7516-7693  run                 Running the tasks, and the command line
+#       145-234  messages            Errors that a user can mend, each with its exit code, and what is said on stderr
+#       237-242  bundle              Where this bundle and its embedded model, data and rewards lie
+#       245-400  dialect             One setting under several names: ours, those of the pages, and TRL's. A program …
+#       403-559  settings            Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       562-863  processes           The processes of a run: device, CPU threads, sums, rows dealt out and gathered, …
+#       866-930  exit codes          How a program ends: errors that a user can mend become a message and an exit code
+#      933-1178  data files          Data files as text: unpacked, decoded, refused where they hold no data at all; …
+#     1181-1306  nested rows         Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1309-1540  rows                Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1543-1740  question parts      Columns that look like a part of the question: texts to read before it, options, …
+#     1743-1880  chat                Chat templates: their settings, what they write for messages, and strings that …
+#     1883-1913  held out            Held-out prompts: rows kept back for them; those that also train, counted, …
+#     1916-1929  prompts             Prompts as token ids, for training and held out
+#     1932-1943  pass rates          Pass rates of prompts: pass@k, the groups that teach, and what fits them: RL, a …
+#     1946-1992  text servers        Texts from OpenAI-compatible servers: one completion a request, a busy server is …
+#     1995-2206  user code           What a reward is given: texts, copies of the columns, and a state of the process …
+#     2209-2462  reward forms        The forms that a reward function may have, loading one, and its arguments
+#     2465-2742  rewards             The reward of a run: a weighted sum of functions; calling them, async ones in …
+#     2745-2899  environments        Environments: classes whose methods are a model's tools, or that talk with it; …
+#     2902-3128  tool calls          Tool calls in what a model wrote: by the tokenizer's response template, or by …
+#     3131-3271  tool runs           Running calls of many conversations side by side: a time limit for each, and …
+#     3274-3336  control tokens      Rendering messages so that nothing in them is read as a control token, where …
+#     3339-3594  turn bridge         The tokens between turns, from the chat template alone: what was sampled is …
+#     3597-3751  conversations       The record of a conversation with an environment, and what the environment says …
+#     3754-3912  play                Playing conversations of a policy with environments: all that are open are …
+#     3915-4097  play setup          What conversations are played with, and scored by: shared by all programs that …
+#     4100-4410  models              Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     4413-4423  batches             Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
+#     4426-4765  key cache           Keys and values of texts while they are sampled: room to grow, prompts held …
+#     4768-4937  forward             One forward pass: attention that reads a prompt once, backbone, logits, …
+#     4940-4983  folding             LoRA folded into the weights while completions are sampled: a third of the …
+#     4986-5186  cache probe         What the cache and the attention of a model can do, measured before anything is …
+#     5189-5412  sampling            Sampling with the policy itself: a KV cache, rows that leave the batch when they …
+#     5415-5479  sampling vllm       Sampling with vLLM on the same GPU, and copying the weights into it
+#     5482-5500  rollouts            Sampling and scoring the rows of a batch over all processes, slow rewards while …
+#     5503-5654  memory              The memory that a run will need, from the shape of its networks
+#     5657-5690  plan                What --dry_run prints: the batch, the memory beside what the machine has, the …
+#     5693-5721  fit                 Batch sizes that fit the memory: chosen, said in one line, and what cannot fit …
+#     5724-5760  output folder       The output folder: whose run it holds, folders that appear whole or not at all, …
+#     5763-5916  paired tests        Intervals, paired tests, pass@k
+#     5919-5961  evaluation results  results.json of evaluation.py: reading it, and two of them compared row by row
+#     5964-6133  settings            Settings
+#     6136-6206  short result        A result in short, for --out_json: one flat JSON object of one metric
+#     6209-6368  rows                Rows: reading and checking them, those that the model was trained on, and the …
+#     6371-6671  tasks               What a task is; generation, mathematics, code
+#     6674-6796  scored tasks        Tasks of log-probs: perplexity, multiple choice
+#     6799-7005  requests            What is asked of a model: worked examples, templates, token ids; and what was …
+#     7008-7213  own tasks           Tasks of the user: reward functions, own prompts and scores, conversations with …
+#     7216-7503  local model         A model of transformers: batched sampling and scoring; the beginning that all …
+#     7506-7625  models              Models in vLLM, on servers, and none; opening those that were named
+#     7628-7806  run                 Running the tasks, and the command line
 
 import argparse
 import ast
@@ -298,6 +299,7 @@ RELATIONS = (
     ("fp16", "precision", "try --precision fp16"),
     ("algorithm", "loss_type", "try --loss_type, --scale_rewards and --importance_sampling_level"),
     ("loss_type", "loss aggregation", "loss_type grpo is --aggregation seq_mean_token_mean, dapo is token_mean"),
+    ("dual_clip", "trainer_args", "try --trainer_args delta=VALUE"),
     ("scale_rewards", "algorithm advantage", "scale_rewards group is --advantage grpo, none is --advantage mean"),
     ("importance_sampling_level", "algorithm loss", "importance_sampling_level sequence is --loss gspo"),
 )
@@ -409,7 +411,7 @@ class BaseConfig:
     reuse_prefill = True  # a setting of those that sample in every step
     attn_implementation = "auto"  # a setting of those that train or evaluate
     share_prompts = False  # a setting of those that train without a library's trainer
-    eval_rows = 0  # of those that evaluate as they train
+    eval_rows = hold_out = 0  # of those that evaluate as they train
     threads = "auto"  # of those that compute on a CPU
     score_while_sampling = "never"  # of those that train
 
@@ -1893,6 +1895,22 @@ def task_of(row: dict, with_columns: bool) -> tuple[str, str]:
     """What tells a row's task from others; an environment makes different tasks of one prompt by its columns."""
     columns = json.dumps(row["columns"], sort_keys=True, default=str) if with_columns else ""
     return asked_words(row["prompt"]), columns
+
+
+def drawn_tasks(tasks: list[tuple], count: int) -> set[tuple]:
+    """Tasks of at most `count` rows together, drawn by a hash: the same ones in any order and for every seed.
+
+    Args:
+        tasks: `task_of` each row.
+    """
+    sizes, drawn, rows = {}, set(), 0
+    for task in tasks:
+        sizes[task] = sizes.get(task, 0) + 1
+    for task in sorted(sizes, key=lambda task: hashlib.sha256(repr(task).encode()).digest()):
+        if rows + sizes[task] <= count:
+            drawn.add(task)
+            rows += sizes[task]
+    return drawn
 
 
 # --------------------------------------------------------------------------------- prompts (src/parts/data/prompts.py)
@@ -5859,14 +5877,17 @@ def compare_values(before: Values, after: Values, samples: int, seed: int) -> di
         up, down = (sum(x < y for x, y in pair) for pair in (zip(a, b, strict=True), zip(b, a, strict=True)))
         result |= {"test": "exact McNemar", "p": mcnemar_exact(up, down), "better": up, "worse": down}
         result["ci95"] = list(paired_proportion_interval(up, down, n))
+        result |= {"before_ci95": list(wilson_interval(sum(a), n)), "after_ci95": list(wilson_interval(sum(b), n))}
         stderr = math.sqrt(max(0.0, (up + down) / n - ((up - down) / n) ** 2) / n)
     elif n > 1:
         import numpy as np
 
         sums = resampled_ratios([a, a_base, b, b_base], samples, seed)
         sums = sums[(sums[:, 1] != 0) & (sums[:, 3] != 0)]
-        draws = after.of(sums[:, 2] / sums[:, 3]) - before.of(sums[:, 0] / sums[:, 1])
-        result["ci95"] = [float(x) for x in np.quantile(draws, [0.025, 0.975])]
+        sides = before.of(sums[:, 0] / sums[:, 1]), after.of(sums[:, 2] / sums[:, 3])
+        draws = sides[1] - sides[0]
+        for name, drawn in (("ci95", draws), ("before_ci95", sides[0]), ("after_ci95", sides[1])):
+            result[name] = [float(x) for x in np.quantile(drawn, [0.025, 0.975])]
         # the draws around their own centre are what chance does where there is no difference
         far = (abs(draws - result["difference"]) >= abs(result["difference"]) * (1 - 1e-12)).sum()
         result |= {"test": "paired bootstrap", "p": float((far + 1) / (len(draws) + 1))}
@@ -6014,6 +6035,15 @@ class Config(BaseConfig):
     cache_dir: str = setting("", "folder of the cache (default: OUTPUT_DIR/cache)")
     # report
     bootstrap: int = setting(2000, "bootstrap samples", positive=True)
+    out_json: str = setting("", "file for one flat JSON object: the fields below, of one metric")
+    fields: list[str] = setting(
+        [],
+        "of --out_json: task, metric, model, n, accuracy, ci95, stderr; compared: no stderr, and model_before, "
+        "accuracy_before, ci95_before, difference, difference_ci95, p_value, test, better, worse, rows_needed, "
+        "verdict (default: all)",
+        several=True,
+    )
+    metric: str = setting("", "of --out_json (default: verified, accuracy, acc, pass@1, score, or the first)")
 
     # what the parts read and this program does not offer
     rollout_batch_size = 10**9
@@ -6101,6 +6131,79 @@ def check_environment(config: Config) -> None:
 def parse_config(argv: list[str], config_class=Config, description: str = __doc__):
     """Return the settings of a command line: defaults, then --config, then flags; a later one wins."""
     return parse_settings(argv, config_class, description)
+
+
+# -------------------------------------------------------------- short result (src/programs/evaluation/short_result.py)
+
+OF_ONE = {  # name: key of the metric in results.json
+    "n": "n",
+    "accuracy": "value",
+    "ci95": "ci95",
+    "stderr": "stderr",
+}
+OF_TWO = {  # name: key of the metric in comparison.json
+    "n": "rows",
+    "accuracy": "after",
+    "ci95": "after_ci95",
+    "accuracy_before": "before",
+    "ci95_before": "before_ci95",
+    "difference": "difference",
+    "difference_ci95": "ci95",
+    "p_value": "p",
+    "test": "test",
+    "better": "better",
+    "worse": "worse",
+    "rows_needed": "rows_needed",
+    "verdict": "verdict",
+}
+NAMES = {False: ("task", "metric", "model"), True: ("task", "metric", "model", "model_before")}
+USUAL = ("verified", "accuracy", "acc", "pass@1", "score")  # metrics that are meant where none is named
+
+
+def check_short(config: Config) -> None:
+    """Raise UserError for fields that are unknown, or that a result of one model does not have."""
+    idle = config.out_json or not (config.fields or config.metric)
+    need(idle, "got --fields or --metric without --out_json; expected a file; try --out_json result.json")
+    paired = bool(config.compare) or len(config.model) == 2
+    known = [*NAMES[paired], *(OF_TWO if paired else OF_ONE)]
+    alone = "" if paired else " for one model (a comparison has more)"
+    for name in config.fields:
+        expected = f"expected among {', '.join(known)}{alone}"
+        need(name in known, f"got --fields {name}; {expected}{suggest(name, known)}")
+
+
+def find_metric(tasks: dict[str, dict], name: str) -> tuple[str, str]:
+    """(task, metric) of this name in {task: {metric: figures}}, the first one; without a name, one of USUAL."""
+    places = [(task, metric) for task, metrics in tasks.items() for metric in metrics]
+    known = ", ".join(dict.fromkeys(metric for _, metric in places))
+    need(places, "got --out_json, but no metric that has rows; expected one")
+    wanted = [name] if name else USUAL
+    matches = [place for metric in wanted for place in places if place[1] == metric]
+    need(
+        matches or not name,
+        f"got --metric {name}; expected one of {known}; the same command takes completions from the cache",
+    )
+    return (matches or places)[0]
+
+
+def write_short(config: Config, reports: list[dict], compared: dict | None) -> None:
+    """Write the fields of one metric to --out_json.
+
+    Args:
+        reports: results.json of the model, or of both.
+        compared: {task: {metric: figures}} of comparison.json, where there are two.
+    """
+    if not config.out_json:
+        return
+    paired = compared is not None
+    tasks = compared if paired else {task: result["metrics"] for task, result in reports[0]["tasks"].items()}
+    task, metric = find_metric(tasks, config.metric)
+    names = [report["model"]["name"] for report in reports[::-1]]
+    about = dict(zip(NAMES[paired], (task, metric, *names), strict=True))
+    figures = {name: tasks[task][metric].get(key) for name, key in (OF_TWO if paired else OF_ONE).items()}
+    known = about | figures
+    short = {name: known[name] for name in config.fields or known}
+    write_text(Path(config.out_json), json.dumps(short, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 # ------------------------------------------------------------------------------ rows (src/programs/evaluation/rows.py)
@@ -6219,8 +6322,10 @@ def trained_tasks(source: str, with_columns: bool) -> set[tuple]:
                 say(f"note: cannot tell whether {source} was trained on these rows: {folder} names {file}: {error}")
                 continue
             columns = (settings.get("prompt_column"), *PROMPT_COLUMNS)
-            tasks.update(asked(row, columns, with_columns) for row in rows)
-    return tasks - {None}
+            found = [task for row in rows if (task := asked(row, columns, with_columns))]
+            alike = bool(settings.get("environment")) == with_columns  # else the run told its tasks apart otherwise
+            tasks.update({*found} - drawn_tasks(found, (alike and settings.get("hold_out")) or 0))
+    return tasks
 
 
 def asked(row: dict, columns, with_columns: bool) -> tuple | None:
@@ -6329,6 +6434,7 @@ class Task:
     logprobs = False  # scored by log-probs instead of completions
     plays = False  # scored by conversations
     asks = True  # has prompts
+    in_turns = False  # whether a chat template writes them, which depends on the model
     targets_named = False  # takes names of functions beside options
     options: ClassVar[dict] = {}  # option: default, whose type the option has
     choices_of: ClassVar[dict] = {}  # option: the values that it may have
@@ -6484,6 +6590,11 @@ class Math(Task):
         "strict, flexible: strict-match and flexible-extract of GSM8K in lm-evaluation-harness 0.4.13; "
         "verified: math_grader.py on the final answer (box, tag, ####, 'the answer is', or nothing but an answer)"
     )
+
+    def question(self, row):
+        """What is asked; in a user's turn as it is, unless the option `template` says otherwise."""
+        as_it_is = self.in_turns and self.settings["template"] == "auto"
+        return self.prompt(row) if as_it_is else super().question(row)
 
     def stops(self, chat):
         return ["Question:", "</s>", "<|im_end|>"]
@@ -6776,6 +6887,7 @@ def make_requests(config: Config, task: Task, model, rows: list[dict], shots: li
         pairs = [task.requests(row, model) for row in rows]
         return [task.text(row) for row in rows], [[Request(a, b) for a, b in pair] for pair in pairs], 0
     chat, prompts, requests, cut = use_template(config, model), [], [], 0
+    task.in_turns = chat
     worked, template = [(task.question(row), task.target(row)) for row in shots], template_settings(config)
     form = TemplateForm(model.tokenizer) if chat and model.tokenizer else None
     for row in rows:
@@ -7631,8 +7743,8 @@ def print_metrics(report: dict) -> None:
         tell(f"  note: {note}")
 
 
-def print_comparison(before: dict, after: dict, config: Config) -> None:
-    """Compare two runs row by row: write comparison.json and print the verdicts."""
+def print_comparison(before: dict, after: dict, config: Config) -> dict:
+    """Compare two runs row by row: write comparison.json, print the verdicts, return the figures."""
     names = [report["model"]["name"] for report in (before, after)]
     results = compare_reports(before, after, config.bootstrap, config.seed)
     folder = Path(config.output_dir)
@@ -7643,11 +7755,13 @@ def print_comparison(before: dict, after: dict, config: Config) -> None:
     for metrics in results.values():
         for metric in metrics.values():
             tell(f"  {metric['verdict']}")
+    return results
 
 
 def run(config: Config) -> int:
     """Do what the settings say and return the exit code."""
     check_choices(config)
+    check_short(config)
     need(config.task or config.compare, f"got no --task; expected one of {', '.join(TASKS)}; try --task math")
     if config.system_prompt and Path(config.system_prompt).is_file():
         config.system_prompt = Path(config.system_prompt).read_text(encoding="utf-8").strip()
@@ -7655,7 +7769,7 @@ def run(config: Config) -> int:
     if config.compare:
         reports = list(map(read_report, config.compare))
         warn_of_trained(reports)
-        print_comparison(*reports, config)
+        write_short(config, reports, print_comparison(*reports, config))
         return 0
     tasks = [make_task(text, config) for text in dict.fromkeys(config.task)]
     loaded = [(task, *task_rows(config, task)) for task in tasks]  # before a model is
@@ -7666,8 +7780,7 @@ def run(config: Config) -> int:
         reports.append(evaluate(config, loaded, model, folders[len(reports)]))
         del model  # before the next one is loaded
     if ranks()[0] == 0:
-        if len(reports) == 2:
-            print_comparison(*reports, config)
+        write_short(config, reports, print_comparison(*reports, config) if len(reports) == 2 else None)
         tell(f"report {folder}")
         target = shlex.quote(str(folder / "page.html"))
         say(f"as a page: python scripts/report.py {shlex.join(map(str, folders))} --output {target}")

@@ -30,10 +30,10 @@ Exit codes: 0 written (or listed), 2 bad input, or a combination outside the tab
 # Contents
 #         49-74  messages  Errors that a user can mend, each with its exit code, and what is said on stderr
 #         77-80  bundle    Where this bundle and its embedded model, data and rewards lie
-#        83-214  dialect   One setting under several names: ours, those of the pages, and TRL's. A program answers to …
-#       217-245  settings  Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
-#       248-665  plan      What an image holds: a row of the table of versions that fit together, and further packages
-#       668-865  command   The files beside the Dockerfile, and the command line
+#        83-215  dialect   One setting under several names: ours, those of the pages, and TRL's. A program answers to …
+#       218-246  settings  Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
+#       249-666  plan      What an image holds: a row of the table of versions that fit together, and further packages
+#       669-866  command   The files beside the Dockerfile, and the command line
 
 import argparse
 import difflib
@@ -137,6 +137,7 @@ RELATIONS = (
     ("fp16", "precision", "try --precision fp16"),
     ("algorithm", "loss_type", "try --loss_type, --scale_rewards and --importance_sampling_level"),
     ("loss_type", "loss aggregation", "loss_type grpo is --aggregation seq_mean_token_mean, dapo is token_mean"),
+    ("dual_clip", "trainer_args", "try --trainer_args delta=VALUE"),
     ("scale_rewards", "algorithm advantage", "scale_rewards group is --advantage grpo, none is --advantage mean"),
     ("importance_sampling_level", "algorithm loss", "importance_sampling_level sequence is --loss gspo"),
 )

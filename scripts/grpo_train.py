@@ -39,53 +39,53 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 # Contents
 #       142-231  messages          Errors that a user can mend, each with its exit code, and what is said on stderr
 #       234-274  bundle            Where this bundle and its embedded model, data and rewards lie
-#       277-431  dialect           One setting under several names: ours, those of the pages, and TRL's. A program …
-#       434-617  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       620-883  processes         The processes of a run: device, CPU threads, sums, rows dealt out and gathered, …
-#       886-950  exit codes        How a program ends: errors that a user can mend become a message and an exit code
-#      953-1198  data files        Data files as text: unpacked, decoded, refused where they hold no data at all; and …
-#     1201-1326  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
-#     1329-1571  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1574-1771  question parts    Columns that look like a part of the question: texts to read before it, options, …
-#     1774-1962  chat              Chat templates: their settings, what they write for messages, and strings that …
-#     1965-2003  held out          Held-out prompts that also train: prompts compared by what they ask, counted, …
-#     2006-2085  prompts           Prompts as token ids, for training and held out
-#     2088-2294  user code         What a reward is given: texts, copies of the columns, and a state of the process …
-#     2297-2550  reward forms      The forms that a reward function may have, loading one, and its arguments
-#     2553-2767  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
-#     2770-2947  environments      Environments: classes whose methods are a model's tools, or that talk with it; …
-#     2950-3176  tool calls        Tool calls in what a model wrote: by the tokenizer's response template, or by one …
-#     3179-3319  tool runs         Running calls of many conversations side by side: a time limit for each, and …
-#     3322-3384  control tokens    Rendering messages so that nothing in them is read as a control token, where …
-#     3387-3642  turn bridge       The tokens between turns, from the chat template alone: what was sampled is never …
-#     3645-3799  conversations     The record of a conversation with an environment, and what the environment says in it
-#     3802-3972  play              Playing conversations of a policy with environments: all that are open are sampled …
-#     3975-4129  play setup        What conversations are played with, and scored by: shared by all programs that …
-#     4132-4454  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     4457-4602  sync check        Proof that a sampler has the policy's weights: checksums of each tensor, and …
-#     4605-4676  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     4679-4685  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     4688-4785  idle settings     Settings that a configuration makes inert: each is named at the start, with what …
-#     4788-4871  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     4874-4892  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     4895-5172  memory            The memory that a run will need, from the shape of its networks
-#     5175-5256  plan              What --dry_run prints: the batch, the memory beside what the machine has, the …
-#     5259-5426  fit               Batch sizes that fit the memory: chosen, said in one line, and what cannot fit …
-#     5429-5530  pictures          Pictures of a run: curves.png, and what samples.jsonl has of each sampled token
-#     5533-5658  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
-#     5661-5709  run end           What a run that went wrong says of itself at its end, by its last steps and its …
-#     5712-5748  run check         What diagnose.py says of a run that is under way, and at its end
-#     5751-5840  summary           summary.json and the lines at the end of a run
-#     5843-5983  progress          The course of a run and its log: evaluations, what follows a step, stopping by a …
-#     5986-6004  paired tests      Intervals, paired tests, pass@k
-#     6007-6283  settings          Settings under TRL's names, profiles, and what contradicts what
-#     6286-6420  data              Prompts and their order, how steps, rollouts and prompts divide, and our settings …
-#     6423-6633  rewards           Rewards as TRL calls them, checked and logged; the stages of a run
-#     6636-6847  evaluation        Conversations with environments and tools through TRL, and held-out evaluation …
-#     6850-6971  colocated         vLLM in TRL's process: the arguments of its engine that TRL does not pass on, and …
-#     6974-7263  callback          Checkpoints and final/, and what surrounds TRL's steps: stages, evaluation, logs …
-#     7266-7397  trainer           TRL's trainer, with the weights, prompts and sampler that a run here has
-#     7400-7666  run               What is loaded and checked before the first step, --dry_run, the run, and the …
+#       277-432  dialect           One setting under several names: ours, those of the pages, and TRL's. A program …
+#       435-618  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       621-884  processes         The processes of a run: device, CPU threads, sums, rows dealt out and gathered, …
+#       887-951  exit codes        How a program ends: errors that a user can mend become a message and an exit code
+#      954-1199  data files        Data files as text: unpacked, decoded, refused where they hold no data at all; and …
+#     1202-1327  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1330-1572  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1575-1772  question parts    Columns that look like a part of the question: texts to read before it, options, …
+#     1775-1963  chat              Chat templates: their settings, what they write for messages, and strings that …
+#     1966-2058  held out          Held-out prompts: rows kept back for them; those that also train, counted, refused …
+#     2061-2143  prompts           Prompts as token ids, for training and held out
+#     2146-2352  user code         What a reward is given: texts, copies of the columns, and a state of the process …
+#     2355-2608  reward forms      The forms that a reward function may have, loading one, and its arguments
+#     2611-2825  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
+#     2828-3005  environments      Environments: classes whose methods are a model's tools, or that talk with it; …
+#     3008-3234  tool calls        Tool calls in what a model wrote: by the tokenizer's response template, or by one …
+#     3237-3377  tool runs         Running calls of many conversations side by side: a time limit for each, and …
+#     3380-3442  control tokens    Rendering messages so that nothing in them is read as a control token, where …
+#     3445-3700  turn bridge       The tokens between turns, from the chat template alone: what was sampled is never …
+#     3703-3857  conversations     The record of a conversation with an environment, and what the environment says in it
+#     3860-4030  play              Playing conversations of a policy with environments: all that are open are sampled …
+#     4033-4187  play setup        What conversations are played with, and scored by: shared by all programs that …
+#     4190-4512  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     4515-4660  sync check        Proof that a sampler has the policy's weights: checksums of each tensor, and …
+#     4663-4734  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     4737-4743  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     4746-4843  idle settings     Settings that a configuration makes inert: each is named at the start, with what …
+#     4846-4930  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     4933-4951  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     4954-5231  memory            The memory that a run will need, from the shape of its networks
+#     5234-5315  plan              What --dry_run prints: the batch, the memory beside what the machine has, the …
+#     5318-5485  fit               Batch sizes that fit the memory: chosen, said in one line, and what cannot fit …
+#     5488-5589  pictures          Pictures of a run: curves.png, and what samples.jsonl has of each sampled token
+#     5592-5717  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
+#     5720-5768  run end           What a run that went wrong says of itself at its end, by its last steps and its …
+#     5771-5807  run check         What diagnose.py says of a run that is under way, and at its end
+#     5810-5899  summary           summary.json and the lines at the end of a run
+#     5902-6042  progress          The course of a run and its log: evaluations, what follows a step, stopping by a …
+#     6045-6063  paired tests      Intervals, paired tests, pass@k
+#     6066-6342  settings          Settings under TRL's names, profiles, and what contradicts what
+#     6345-6479  data              Prompts and their order, how steps, rollouts and prompts divide, and our settings …
+#     6482-6692  rewards           Rewards as TRL calls them, checked and logged; the stages of a run
+#     6695-6906  evaluation        Conversations with environments and tools through TRL, and held-out evaluation …
+#     6909-7030  colocated         vLLM in TRL's process: the arguments of its engine that TRL does not pass on, and …
+#     7033-7322  callback          Checkpoints and final/, and what surrounds TRL's steps: stages, evaluation, logs …
+#     7325-7456  trainer           TRL's trainer, with the weights, prompts and sampler that a run here has
+#     7459-7725  run               What is loaded and checked before the first step, --dry_run, the run, and the …
 
 import argparse
 import ast
@@ -331,6 +331,7 @@ RELATIONS = (
     ("fp16", "precision", "try --precision fp16"),
     ("algorithm", "loss_type", "try --loss_type, --scale_rewards and --importance_sampling_level"),
     ("loss_type", "loss aggregation", "loss_type grpo is --aggregation seq_mean_token_mean, dapo is token_mean"),
+    ("dual_clip", "trainer_args", "try --trainer_args delta=VALUE"),
     ("scale_rewards", "algorithm advantage", "scale_rewards group is --advantage grpo, none is --advantage mean"),
     ("importance_sampling_level", "algorithm loss", "importance_sampling_level sequence is --loss gspo"),
 )
@@ -442,7 +443,7 @@ class BaseConfig:
     reuse_prefill = True  # a setting of those that sample in every step
     attn_implementation = "auto"  # a setting of those that train or evaluate
     share_prompts = False  # a setting of those that train without a library's trainer
-    eval_rows = 0  # of those that evaluate as they train
+    eval_rows = hold_out = 0  # of those that evaluate as they train
     threads = "auto"  # of those that compute on a CPU
     score_while_sampling = "never"  # of those that train
 
@@ -1964,6 +1965,12 @@ def joined_text(messages: list[dict]) -> str:
 
 # ------------------------------------------------------------------------------- held out (src/parts/data/held_out.py)
 
+NUMBER, WORDS = r"(\d++(?:\.\d++)?+)", r"plus|minus|times|by"
+PAIR = re.compile(  # a sum or product of two numbers, and no part of a longer one, in `asked_words`
+    rf"(?<![\d.+*×·/^-])(?<!plus)(?<!minus)(?<!times)(?<!by){NUMBER}([+*×·]|plus|times){NUMBER}"
+    rf"(?!(?:[-+*×·/^]|{WORDS})\d)"
+)
+
 
 def asked_words(prompt) -> str:
     """What a prompt asks: alike for prompts that differ in case, white space, Unicode form or system prompt only."""
@@ -1977,6 +1984,54 @@ def task_of(row: dict, with_columns: bool) -> tuple[str, str]:
     """What tells a row's task from others; an environment makes different tasks of one prompt by its columns."""
     columns = json.dumps(row["columns"], sort_keys=True, default=str) if with_columns else ""
     return asked_words(row["prompt"]), columns
+
+
+def mirrored(asked: str) -> str:
+    """The question with the two numbers of its sum or product the other way round; "" without just one such pair.
+
+    >>> mirrored("whatis3+41?")
+    'whatis41+3?'
+    """
+    return PAIR.sub(r"\3\2\1", asked) if len(PAIR.findall(asked)) == 1 else ""
+
+
+def drawn_tasks(tasks: list[tuple], count: int) -> set[tuple]:
+    """Tasks of at most `count` rows together, drawn by a hash: the same ones in any order and for every seed.
+
+    Args:
+        tasks: `task_of` each row.
+    """
+    sizes, drawn, rows = {}, set(), 0
+    for task in tasks:
+        sizes[task] = sizes.get(task, 0) + 1
+    for task in sorted(sizes, key=lambda task: hashlib.sha256(repr(task).encode()).digest()):
+        if rows + sizes[task] <= count:
+            drawn.add(task)
+            rows += sizes[task]
+    return drawn
+
+
+def hold_out(config, rows: list[dict]) -> tuple[list[dict], list[dict]]:
+    """(rows that train, `config.hold_out` rows kept back for evaluation); rows of one task stay on one side.
+
+    Raises:
+        UserError: --eval_data is given too, or there is no such split.
+    """
+    got, fewer = f"got --hold_out {config.hold_out}", f"try --hold_out {len(rows) // 10 or 1}, or more rows"
+    need(config.hold_out > 0, f"{got}; expected more than 0; {fewer}")
+    need(not config.eval_data, f"{got} beside --eval_data {config.eval_data}; expected one of them")
+    none_left = f"{got} with {len(rows)} rows in {config.data}, which leaves none to train; expected fewer"
+    need(config.hold_out < len(rows), f"{none_left}; {fewer}")
+    tasks = [task_of(row, bool(getattr(config, "environment", ""))) for row in rows]
+    drawn = drawn_tasks(tasks, config.hold_out)
+    larger = "expected at least as many as a prompt has rows, and several prompts, as rows of one stay together"
+    need(drawn, f"{got} with {len(rows)} rows of {len({*tasks})} prompts in {config.data}; {larger}")
+    parts = [[row for row, task in zip(rows, tasks, strict=True) if (task in drawn) == side] for side in (False, True)]
+    trained = {asked for asked, _ in {*tasks} - drawn}
+    count = sum(mirrored(task[0]) in trained for task in tasks if task in drawn)
+    also = f"; {count} of them turn a training question round, as a+b and b+a" if count else ""
+    say(f"held out: {len(parts[1])} of {len(rows)} rows of {config.data}, the same ones for every seed{also}")
+    return parts[0], parts[1]
 
 
 def mark_trained(config, rows: list[dict], held_out: list[dict]) -> None:
@@ -2067,9 +2122,12 @@ def load_prompts(config: BaseConfig, tokenizer, source: str) -> list[dict]:
 
 def load_splits(config: BaseConfig, tokenizer, load=load_prompts, check=mark_trained) -> tuple[list[dict], list[dict]]:
     """Training prompts, and the held-out ones that evaluations take, each read by `load`, compared by `check`."""
-    rows = load(config, tokenizer, config.data)
-    held_out = held_out_source(config)
-    evaluated = evaluated_rows(config, load(config, tokenizer, held_out)) if held_out else []
+    rows, held_out = load(config, tokenizer, config.data), []
+    if config.hold_out:
+        rows, held_out = hold_out(config, rows)
+    elif source := held_out_source(config):
+        held_out = load(config, tokenizer, source)
+    evaluated = evaluated_rows(config, held_out)
     check(config, rows, evaluated)
     return rows, evaluated
 
@@ -4738,9 +4796,9 @@ IDLE = [
     (("epsilon",), has("loss_type", "cispo"), "cispo has an upper cap only", "--loss_type dapo"),
     (
         ("eval_every", "eval_rows", "eval_samples", "per_device_eval_batch_size"),
-        lambda c: not held_out_source(c),
+        lambda c: not (held_out_source(c) or getattr(c, "hold_out", 0)),
         "there are no held-out prompts",
-        "--eval_data FILE",
+        "--eval_data FILE or --hold_out N",
     ),
 ]
 # what the ratio to the policy before the update enters, which is 1 in a rollout's first update
@@ -4861,6 +4919,7 @@ class TrainerSettings(RunSettings):
     sample_every: int = setting(10, "steps between entries in samples.jsonl (0: never)", free=True)
     plot_every: int = setting(25, "steps between refreshes of curves.png (0: only at the end)", free=True)
     eval_every: int = setting(25, "steps between held-out evaluations (0: only before and after)", free=True)
+    hold_out: int = setting(0, "rows of the data kept back for evaluation, in place of --eval_data; whole prompts")
     eval_rows: int = setting(512, "held-out prompts of an evaluation, the same ones each time (0: all)")
     allow_overlap: bool = setting(False, "evaluate though all held-out prompts also train", free=True)
     stop_when: str = setting(

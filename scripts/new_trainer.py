@@ -38,27 +38,28 @@ Exit codes: 0 done, 1 a check, the run or its diagnosis found something, 2 bad i
 """
 
 # Contents
-#       102-141  messages        Errors that a user can mend, each with its exit code, and what is said on stderr
-#       144-160  bundle          Where this bundle and its embedded model, data and rewards lie
-#       163-317  dialect         One setting under several names: ours, those of the pages, and TRL's. A program …
-#       320-361  settings        Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
-#       364-373  processes       The processes of a run: device, CPU threads, sums, rows dealt out and gathered, …
-#       376-515  data files      Data files as text: unpacked, decoded, refused where they hold no data at all; and …
-#       518-567  nested rows     Rows inside other JSON: an object that holds a list of them, columns instead of …
-#       570-663  rows            Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#       666-863  question parts  Columns that look like a part of the question: texts to read before it, options, …
-#       866-898  held out        Held-out prompts that also train: prompts compared by what they ask, counted, …
-#      901-1096  user code       What a reward is given: texts, copies of the columns, and a state of the process of …
-#     1099-1352  reward forms    The forms that a reward function may have, loading one, and its arguments
-#     1355-1370  rewards         The reward of a run: a weighted sum of functions; calling them, async ones in one …
-#     1373-1388  models          Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     1391-1397  losses          The KL to the reference, policy and value losses, and how losses per token become …
-#     1400-1491  idle settings   Settings that a configuration makes inert: each is named at the start, with what …
-#     1494-1542  run end         What a run that went wrong says of itself at its end, by its last steps and its …
-#     1545-1741  pages           The pages of templates/ as source: their settings and changes, and functions of the …
-#     1744-1847  saved model     What a run has saved, judged by other code than its own
-#     1850-1969  training        The check of a page, its run, and what both come to
-#     1972-2186  command         The command line
+#       104-143  messages        Errors that a user can mend, each with its exit code, and what is said on stderr
+#       146-162  bundle          Where this bundle and its embedded model, data and rewards lie
+#       165-320  dialect         One setting under several names: ours, those of the pages, and TRL's. A program …
+#       323-364  settings        Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
+#       367-376  processes       The processes of a run: device, CPU threads, sums, rows dealt out and gathered, …
+#       379-518  data files      Data files as text: unpacked, decoded, refused where they hold no data at all; and …
+#       521-570  nested rows     Rows inside other JSON: an object that holds a list of them, columns instead of …
+#       573-666  rows            Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#       669-866  question parts  Columns that look like a part of the question: texts to read before it, options, …
+#       869-955  held out        Held-out prompts: rows kept back for them; those that also train, counted, refused …
+#      958-1153  user code       What a reward is given: texts, copies of the columns, and a state of the process of …
+#     1156-1409  reward forms    The forms that a reward function may have, loading one, and its arguments
+#     1412-1427  rewards         The reward of a run: a weighted sum of functions; calling them, async ones in one …
+#     1430-1445  models          Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     1448-1454  losses          The KL to the reference, policy and value losses, and how losses per token become …
+#     1457-1548  idle settings   Settings that a configuration makes inert: each is named at the start, with what …
+#     1551-1562  output folder   The output folder: whose run it holds, folders that appear whole or not at all, …
+#     1565-1613  run end         What a run that went wrong says of itself at its end, by its last steps and its …
+#     1616-1812  pages           The pages of templates/ as source: their settings and changes, and functions of the …
+#     1815-1918  saved model     What a run has saved, judged by other code than its own
+#     1921-2040  training        The check of a page, its run, and what both come to
+#     2043-2289  command         The command line
 
 import argparse
 import ast
@@ -69,6 +70,7 @@ import difflib
 import functools
 import gc
 import gzip
+import hashlib
 import importlib
 import importlib.util
 import inspect
@@ -217,6 +219,7 @@ RELATIONS = (
     ("fp16", "precision", "try --precision fp16"),
     ("algorithm", "loss_type", "try --loss_type, --scale_rewards and --importance_sampling_level"),
     ("loss_type", "loss aggregation", "loss_type grpo is --aggregation seq_mean_token_mean, dapo is token_mean"),
+    ("dual_clip", "trainer_args", "try --trainer_args delta=VALUE"),
     ("scale_rewards", "algorithm advantage", "scale_rewards group is --advantage grpo, none is --advantage mean"),
     ("importance_sampling_level", "algorithm loss", "importance_sampling_level sequence is --loss gspo"),
 )
@@ -328,7 +331,7 @@ class BaseConfig:
     reuse_prefill = True  # a setting of those that sample in every step
     attn_implementation = "auto"  # a setting of those that train or evaluate
     share_prompts = False  # a setting of those that train without a library's trainer
-    eval_rows = 0  # of those that evaluate as they train
+    eval_rows = hold_out = 0  # of those that evaluate as they train
     threads = "auto"  # of those that compute on a CPU
     score_while_sampling = "never"  # of those that train
 
@@ -865,6 +868,12 @@ def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
 
 # ------------------------------------------------------------------------------- held out (src/parts/data/held_out.py)
 
+NUMBER, WORDS = r"(\d++(?:\.\d++)?+)", r"plus|minus|times|by"
+PAIR = re.compile(  # a sum or product of two numbers, and no part of a longer one, in `asked_words`
+    rf"(?<![\d.+*×·/^-])(?<!plus)(?<!minus)(?<!times)(?<!by){NUMBER}([+*×·]|plus|times){NUMBER}"
+    rf"(?!(?:[-+*×·/^]|{WORDS})\d)"
+)
+
 
 def asked_words(prompt) -> str:
     """What a prompt asks: alike for prompts that differ in case, white space, Unicode form or system prompt only."""
@@ -878,6 +887,54 @@ def task_of(row: dict, with_columns: bool) -> tuple[str, str]:
     """What tells a row's task from others; an environment makes different tasks of one prompt by its columns."""
     columns = json.dumps(row["columns"], sort_keys=True, default=str) if with_columns else ""
     return asked_words(row["prompt"]), columns
+
+
+def mirrored(asked: str) -> str:
+    """The question with the two numbers of its sum or product the other way round; "" without just one such pair.
+
+    >>> mirrored("whatis3+41?")
+    'whatis41+3?'
+    """
+    return PAIR.sub(r"\3\2\1", asked) if len(PAIR.findall(asked)) == 1 else ""
+
+
+def drawn_tasks(tasks: list[tuple], count: int) -> set[tuple]:
+    """Tasks of at most `count` rows together, drawn by a hash: the same ones in any order and for every seed.
+
+    Args:
+        tasks: `task_of` each row.
+    """
+    sizes, drawn, rows = {}, set(), 0
+    for task in tasks:
+        sizes[task] = sizes.get(task, 0) + 1
+    for task in sorted(sizes, key=lambda task: hashlib.sha256(repr(task).encode()).digest()):
+        if rows + sizes[task] <= count:
+            drawn.add(task)
+            rows += sizes[task]
+    return drawn
+
+
+def hold_out(config, rows: list[dict]) -> tuple[list[dict], list[dict]]:
+    """(rows that train, `config.hold_out` rows kept back for evaluation); rows of one task stay on one side.
+
+    Raises:
+        UserError: --eval_data is given too, or there is no such split.
+    """
+    got, fewer = f"got --hold_out {config.hold_out}", f"try --hold_out {len(rows) // 10 or 1}, or more rows"
+    need(config.hold_out > 0, f"{got}; expected more than 0; {fewer}")
+    need(not config.eval_data, f"{got} beside --eval_data {config.eval_data}; expected one of them")
+    none_left = f"{got} with {len(rows)} rows in {config.data}, which leaves none to train; expected fewer"
+    need(config.hold_out < len(rows), f"{none_left}; {fewer}")
+    tasks = [task_of(row, bool(getattr(config, "environment", ""))) for row in rows]
+    drawn = drawn_tasks(tasks, config.hold_out)
+    larger = "expected at least as many as a prompt has rows, and several prompts, as rows of one stay together"
+    need(drawn, f"{got} with {len(rows)} rows of {len({*tasks})} prompts in {config.data}; {larger}")
+    parts = [[row for row, task in zip(rows, tasks, strict=True) if (task in drawn) == side] for side in (False, True)]
+    trained = {asked for asked, _ in {*tasks} - drawn}
+    count = sum(mirrored(task[0]) in trained for task in tasks if task in drawn)
+    also = f"; {count} of them turn a training question round, as a+b and b+a" if count else ""
+    say(f"held out: {len(parts[1])} of {len(rows)} rows of {config.data}, the same ones for every seed{also}")
+    return parts[0], parts[1]
 
 
 def mark_trained(config, rows: list[dict], held_out: list[dict]) -> None:
@@ -1450,9 +1507,9 @@ IDLE = [
     (("epsilon",), has("loss_type", "cispo"), "cispo has an upper cap only", "--loss_type dapo"),
     (
         ("eval_every", "eval_rows", "eval_samples", "per_device_eval_batch_size"),
-        lambda c: not held_out_source(c),
+        lambda c: not (held_out_source(c) or getattr(c, "hold_out", 0)),
         "there are no held-out prompts",
-        "--eval_data FILE",
+        "--eval_data FILE or --hold_out N",
     ),
 ]
 # what the ratio to the policy before the update enters, which is 1 in a rollout's first update
@@ -1489,6 +1546,20 @@ def idle_settings(config: BaseConfig, updates: int, named: Iterable[str] = ()) -
         if idle and holds(config):
             lines.append(f"{', '.join(idle)}: without effect, as {why}; try {remedy}")
     return lines
+
+
+# ------------------------------------------------------------------ output folder (src/parts/running/output_folder.py)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file that appears whole or not at all, also after the machine went down."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.tmp")
+    with temporary.open("w", encoding="utf-8", errors="backslashreplace") as f:
+        f.write(text)
+        f.flush()
+        os.fsync(f.fileno())
+    os.replace(temporary, path)
 
 
 # ------------------------------------------------------------------------------ run end (src/parts/running/run_end.py)
@@ -1978,7 +2049,7 @@ HINTS = {
     "--teacher": "FOLDER",
 }
 
-NO_ACCURACY = "no accuracy before and after is measured; try --eval_data FILE.jsonl with prompts of its own"
+NO_ACCURACY = "no accuracy before and after is measured; try --hold_out N, or --eval_data FILE.jsonl with other prompts"
 
 
 def page_notes(source: str, settings: dict, changes: list[str]) -> list[str]:
@@ -2005,6 +2076,36 @@ def check_out(given: dict, out: Path) -> None:
     """Raise UserError for an output folder that holds something else than an earlier run."""
     free = "out" not in given or not out.exists() or (out / "settings.json").is_file()
     need(free, f"got --out {out}, which exists and is not an earlier run; expected a new folder")
+
+
+def rows_text(rows: list[dict]) -> str:
+    """JSONL that a page reads."""
+    return "".join(json.dumps(row["columns"], ensure_ascii=False) + "\n" for row in rows)
+
+
+def split_data(count: int, given: dict, rows: list[dict]) -> tuple[dict[str, list[dict]], dict[str, Path]]:
+    """(rows, file to write) by setting, `count` rows held out; the files lie beside OUT, which a later run moves."""
+    got = f"got --hold_out {count}"
+    need("out" in given and rows, f"{got} without a run; expected --data, --out and what else a run needs")
+    parts = hold_out(SimpleNamespace(**{"eval_data": "", "hold_out": count} | given), rows)
+    folder = Path(f"{Path(given['out'])}_data")
+    files = {"data": folder / "train.jsonl", "eval_data": folder / "held_out.jsonl"}
+    for file, part in zip(files.values(), parts, strict=True):
+        same = not file.exists() or file.read_text(encoding="utf-8") == rows_text(part)
+        need(same, f"{got}, and {file}, which has other rows; expected a new folder; try another --out")
+    return dict(zip(files, parts, strict=True)), files
+
+
+def read_data(args, given: dict, started: bool) -> tuple[dict[str, list[dict]], dict[str, Path]]:
+    """(rows, file to write with --hold_out) by setting; held-out rows know whether they train."""
+    rows = {name: page_rows(name, given[name]) for name in ("data", "eval_data") if started and given.get(name)}
+    files = {}
+    if args.hold_out is not None:
+        rows, files = split_data(args.hold_out, given, rows.get("data", []))
+        given |= {name: str(file) for name, file in files.items()}
+    if "eval_data" in rows:
+        mark_trained(SimpleNamespace(**{"allow_overlap": False} | given), rows["data"], rows["eval_data"])
+    return rows, files
 
 
 def check_missing(source: str, given: dict) -> None:
@@ -2051,12 +2152,10 @@ def new_trainer(args, rest: list[str], report: dict) -> int:
     started = any(name in given for name in OF_A_RUN if not args.inline or name not in ("environment", "reward"))
     if started:
         check_missing(source, given)
-    rows = {name: page_rows(name, given[name]) for name in ("data", "eval_data") if started and given.get(name)}
-    held_out = rows.get("eval_data", [])
-    if held_out:
-        mark_trained(SimpleNamespace(**{"allow_overlap": False} | given), rows["data"], held_out)
     out = Path(given.get("out", ""))
     check_out(given, out)
+    rows, files = read_data(args, given, started)
+    held_out = rows.get("eval_data", [])
     if given.get("reward"):
         given["reward"] = full_spec(given["reward"])
         if "data" in rows:
@@ -2071,6 +2170,8 @@ def new_trainer(args, rest: list[str], report: dict) -> int:
     notes = page_notes(source, settings, changes) if "loss" not in theirs else []
     notes += [NO_ACCURACY] if "out" in given and "eval_data" not in given else []
     source = as_own(source, args.kind, args.file)
+    for name, file in files.items():
+        write_text(file, rows_text(rows[name]))
     Path(args.file).write_text(source, encoding="utf-8")
     report |= {"wrote": args.file, "lines": len(source.splitlines()), "settings": settings, "changes": changes}
     report |= ({"own": theirs} if theirs else {}) | {"functions": outline(source), "notes": notes}
@@ -2139,7 +2240,7 @@ def trainer_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=__doc__,
         usage="%(prog)s KIND FILE [-h] [--list] [--change NAME ...] [--advantage F] [--loss F] [--leave_out NAME ...] "
-        "[--inline] [--force] [settings of the page]",
+        "[--inline] [--hold_out N] [--force] [settings of the page]",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
@@ -2154,6 +2255,8 @@ def trainer_parser() -> argparse.ArgumentParser:
     for flag, (_, takes) in OWN.items():
         help_text = f"a function of your own that takes of {', '.join(takes)} what it names"
         parser.add_argument(f"--{flag}", default="", metavar="FILE.py:function", help=help_text)
+    kept = "rows of --data kept back, in place of --eval_data; writes OUT_data/train.jsonl and OUT_data/held_out.jsonl"
+    parser.add_argument("--hold_out", "--hold-out", type=int, metavar="N", help=kept)
     parser.add_argument("--force", action="store_true", help="write over FILE")
     return parser
 

@@ -40,55 +40,55 @@ weights than the policy, 128 + n saved and stopped by signal n.
 # Contents
 #       145-234  messages          Errors that a user can mend, each with its exit code, and what is said on stderr
 #       237-255  bundle            Where this bundle and its embedded model, data and rewards lie
-#       258-412  dialect           One setting under several names: ours, those of the pages, and TRL's. A program …
-#       415-641  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#      644-1012  processes         The processes of a run: device, CPU threads, sums, rows dealt out and gathered, …
-#     1015-1079  exit codes        How a program ends: errors that a user can mend become a message and an exit code
-#     1082-1327  data files        Data files as text: unpacked, decoded, refused where they hold no data at all; and …
-#     1330-1455  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
-#     1458-1700  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1703-1900  question parts    Columns that look like a part of the question: texts to read before it, options, …
-#     1903-2091  chat              Chat templates: their settings, what they write for messages, and strings that …
-#     2094-2132  held out          Held-out prompts that also train: prompts compared by what they ask, counted, …
-#     2135-2214  prompts           Prompts as token ids, for training and held out
-#     2217-2246  text servers      Texts from OpenAI-compatible servers: one completion a request, a busy server is …
-#     2249-2455  user code         What a reward is given: texts, copies of the columns, and a state of the process …
-#     2458-2711  reward forms      The forms that a reward function may have, loading one, and its arguments
-#     2714-2991  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
-#     2994-3471  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     3474-3710  batches           Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
-#     3713-4010  key cache         Keys and values of texts while they are sampled: room to grow, prompts held once, …
-#     4013-4340  forward           One forward pass: attention that reads a prompt once, backbone, logits, log-probs …
-#     4343-4386  folding           LoRA folded into the weights while completions are sampled: a third of the kernels …
-#     4389-4664  cache probe       What the cache and the attention of a model can do, measured before anything is …
-#     4667-4908  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     4911-5073  sync check        Proof that a sampler has the policy's weights: checksums of each tensor, and …
-#     5076-5295  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     5298-5498  rollouts          Sampling and scoring the rows of a batch over all processes, slow rewards while …
-#     5501-5580  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     5583-5680  idle settings     Settings that a configuration makes inert: each is named at the start, with what …
-#     5683-5736  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     5739-5913  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5916-6119  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     6122-6456  memory            The memory that a run will need, from the shape of its networks
-#     6459-6531  plan              What --dry_run prints: the batch, the memory beside what the machine has, the …
-#     6534-6736  fit               Batch sizes that fit the memory: chosen, said in one line, and what cannot fit …
-#     6739-6840  pictures          Pictures of a run: curves.png, and what samples.jsonl has of each sampled token
-#     6843-6968  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
-#     6971-7064  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     7067-7115  run end           What a run that went wrong says of itself at its end, by its last steps and its …
-#     7118-7154  run check         What diagnose.py says of a run that is under way, and at its end
-#     7157-7246  summary           summary.json and the lines at the end of a run
-#     7249-7583  progress          The course of a run and its log: evaluations, what follows a step, stopping by a …
-#     7586-7604  paired tests      Intervals, paired tests, pass@k
-#     7607-7734  settings          Settings of the trainer and what contradicts what
-#     7737-7926  objective         Divergences between student and teacher, loss and gradient of a piece of tokens, …
-#     7929-8203  teachers          Teachers, local networks and servers, and what they say of a batch's tokens
-#     8206-8252  rollout           The batch of a step, and its metrics
-#     8255-8323  models            What a run is given: prompts, student, teachers, an optional reward; and all …
-#     8326-8442  evaluation        The held-out gap between student and teacher, and the log that shows it
-#     8445-8579  step              One step: rollout, what the teachers say of it, update, in the order of the data
-#     8582-8672  run               The memory and the plan of a run, its loop, and the command line
+#       258-413  dialect           One setting under several names: ours, those of the pages, and TRL's. A program …
+#       416-642  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#      645-1013  processes         The processes of a run: device, CPU threads, sums, rows dealt out and gathered, …
+#     1016-1080  exit codes        How a program ends: errors that a user can mend become a message and an exit code
+#     1083-1328  data files        Data files as text: unpacked, decoded, refused where they hold no data at all; and …
+#     1331-1456  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1459-1701  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1704-1901  question parts    Columns that look like a part of the question: texts to read before it, options, …
+#     1904-2092  chat              Chat templates: their settings, what they write for messages, and strings that …
+#     2095-2187  held out          Held-out prompts: rows kept back for them; those that also train, counted, refused …
+#     2190-2272  prompts           Prompts as token ids, for training and held out
+#     2275-2304  text servers      Texts from OpenAI-compatible servers: one completion a request, a busy server is …
+#     2307-2513  user code         What a reward is given: texts, copies of the columns, and a state of the process …
+#     2516-2769  reward forms      The forms that a reward function may have, loading one, and its arguments
+#     2772-3049  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
+#     3052-3529  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     3532-3768  batches           Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
+#     3771-4068  key cache         Keys and values of texts while they are sampled: room to grow, prompts held once, …
+#     4071-4398  forward           One forward pass: attention that reads a prompt once, backbone, logits, log-probs …
+#     4401-4444  folding           LoRA folded into the weights while completions are sampled: a third of the kernels …
+#     4447-4722  cache probe       What the cache and the attention of a model can do, measured before anything is …
+#     4725-4966  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     4969-5131  sync check        Proof that a sampler has the policy's weights: checksums of each tensor, and …
+#     5134-5353  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     5356-5556  rollouts          Sampling and scoring the rows of a batch over all processes, slow rewards while …
+#     5559-5638  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     5641-5738  idle settings     Settings that a configuration makes inert: each is named at the start, with what …
+#     5741-5794  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     5797-5972  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5975-6178  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     6181-6515  memory            The memory that a run will need, from the shape of its networks
+#     6518-6590  plan              What --dry_run prints: the batch, the memory beside what the machine has, the …
+#     6593-6795  fit               Batch sizes that fit the memory: chosen, said in one line, and what cannot fit …
+#     6798-6899  pictures          Pictures of a run: curves.png, and what samples.jsonl has of each sampled token
+#     6902-7027  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
+#     7030-7123  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     7126-7174  run end           What a run that went wrong says of itself at its end, by its last steps and its …
+#     7177-7213  run check         What diagnose.py says of a run that is under way, and at its end
+#     7216-7305  summary           summary.json and the lines at the end of a run
+#     7308-7642  progress          The course of a run and its log: evaluations, what follows a step, stopping by a …
+#     7645-7663  paired tests      Intervals, paired tests, pass@k
+#     7666-7793  settings          Settings of the trainer and what contradicts what
+#     7796-7985  objective         Divergences between student and teacher, loss and gradient of a piece of tokens, …
+#     7988-8262  teachers          Teachers, local networks and servers, and what they say of a batch's tokens
+#     8265-8311  rollout           The batch of a step, and its metrics
+#     8314-8382  models            What a run is given: prompts, student, teachers, an optional reward; and all …
+#     8385-8501  evaluation        The held-out gap between student and teacher, and the log that shows it
+#     8504-8638  step              One step: rollout, what the teachers say of it, update, in the order of the data
+#     8641-8731  run               The memory and the plan of a run, its loop, and the command line
 
 import argparse
 import asyncio
@@ -312,6 +312,7 @@ RELATIONS = (
     ("fp16", "precision", "try --precision fp16"),
     ("algorithm", "loss_type", "try --loss_type, --scale_rewards and --importance_sampling_level"),
     ("loss_type", "loss aggregation", "loss_type grpo is --aggregation seq_mean_token_mean, dapo is token_mean"),
+    ("dual_clip", "trainer_args", "try --trainer_args delta=VALUE"),
     ("scale_rewards", "algorithm advantage", "scale_rewards group is --advantage grpo, none is --advantage mean"),
     ("importance_sampling_level", "algorithm loss", "importance_sampling_level sequence is --loss gspo"),
 )
@@ -423,7 +424,7 @@ class BaseConfig:
     reuse_prefill = True  # a setting of those that sample in every step
     attn_implementation = "auto"  # a setting of those that train or evaluate
     share_prompts = False  # a setting of those that train without a library's trainer
-    eval_rows = 0  # of those that evaluate as they train
+    eval_rows = hold_out = 0  # of those that evaluate as they train
     threads = "auto"  # of those that compute on a CPU
     score_while_sampling = "never"  # of those that train
 
@@ -2093,6 +2094,12 @@ def joined_text(messages: list[dict]) -> str:
 
 # ------------------------------------------------------------------------------- held out (src/parts/data/held_out.py)
 
+NUMBER, WORDS = r"(\d++(?:\.\d++)?+)", r"plus|minus|times|by"
+PAIR = re.compile(  # a sum or product of two numbers, and no part of a longer one, in `asked_words`
+    rf"(?<![\d.+*×·/^-])(?<!plus)(?<!minus)(?<!times)(?<!by){NUMBER}([+*×·]|plus|times){NUMBER}"
+    rf"(?!(?:[-+*×·/^]|{WORDS})\d)"
+)
+
 
 def asked_words(prompt) -> str:
     """What a prompt asks: alike for prompts that differ in case, white space, Unicode form or system prompt only."""
@@ -2106,6 +2113,54 @@ def task_of(row: dict, with_columns: bool) -> tuple[str, str]:
     """What tells a row's task from others; an environment makes different tasks of one prompt by its columns."""
     columns = json.dumps(row["columns"], sort_keys=True, default=str) if with_columns else ""
     return asked_words(row["prompt"]), columns
+
+
+def mirrored(asked: str) -> str:
+    """The question with the two numbers of its sum or product the other way round; "" without just one such pair.
+
+    >>> mirrored("whatis3+41?")
+    'whatis41+3?'
+    """
+    return PAIR.sub(r"\3\2\1", asked) if len(PAIR.findall(asked)) == 1 else ""
+
+
+def drawn_tasks(tasks: list[tuple], count: int) -> set[tuple]:
+    """Tasks of at most `count` rows together, drawn by a hash: the same ones in any order and for every seed.
+
+    Args:
+        tasks: `task_of` each row.
+    """
+    sizes, drawn, rows = {}, set(), 0
+    for task in tasks:
+        sizes[task] = sizes.get(task, 0) + 1
+    for task in sorted(sizes, key=lambda task: hashlib.sha256(repr(task).encode()).digest()):
+        if rows + sizes[task] <= count:
+            drawn.add(task)
+            rows += sizes[task]
+    return drawn
+
+
+def hold_out(config, rows: list[dict]) -> tuple[list[dict], list[dict]]:
+    """(rows that train, `config.hold_out` rows kept back for evaluation); rows of one task stay on one side.
+
+    Raises:
+        UserError: --eval_data is given too, or there is no such split.
+    """
+    got, fewer = f"got --hold_out {config.hold_out}", f"try --hold_out {len(rows) // 10 or 1}, or more rows"
+    need(config.hold_out > 0, f"{got}; expected more than 0; {fewer}")
+    need(not config.eval_data, f"{got} beside --eval_data {config.eval_data}; expected one of them")
+    none_left = f"{got} with {len(rows)} rows in {config.data}, which leaves none to train; expected fewer"
+    need(config.hold_out < len(rows), f"{none_left}; {fewer}")
+    tasks = [task_of(row, bool(getattr(config, "environment", ""))) for row in rows]
+    drawn = drawn_tasks(tasks, config.hold_out)
+    larger = "expected at least as many as a prompt has rows, and several prompts, as rows of one stay together"
+    need(drawn, f"{got} with {len(rows)} rows of {len({*tasks})} prompts in {config.data}; {larger}")
+    parts = [[row for row, task in zip(rows, tasks, strict=True) if (task in drawn) == side] for side in (False, True)]
+    trained = {asked for asked, _ in {*tasks} - drawn}
+    count = sum(mirrored(task[0]) in trained for task in tasks if task in drawn)
+    also = f"; {count} of them turn a training question round, as a+b and b+a" if count else ""
+    say(f"held out: {len(parts[1])} of {len(rows)} rows of {config.data}, the same ones for every seed{also}")
+    return parts[0], parts[1]
 
 
 def mark_trained(config, rows: list[dict], held_out: list[dict]) -> None:
@@ -2196,9 +2251,12 @@ def load_prompts(config: BaseConfig, tokenizer, source: str) -> list[dict]:
 
 def load_splits(config: BaseConfig, tokenizer, load=load_prompts, check=mark_trained) -> tuple[list[dict], list[dict]]:
     """Training prompts, and the held-out ones that evaluations take, each read by `load`, compared by `check`."""
-    rows = load(config, tokenizer, config.data)
-    held_out = held_out_source(config)
-    evaluated = evaluated_rows(config, load(config, tokenizer, held_out)) if held_out else []
+    rows, held_out = load(config, tokenizer, config.data), []
+    if config.hold_out:
+        rows, held_out = hold_out(config, rows)
+    elif source := held_out_source(config):
+        held_out = load(config, tokenizer, source)
+    evaluated = evaluated_rows(config, held_out)
     check(config, rows, evaluated)
     return rows, evaluated
 
@@ -5633,9 +5691,9 @@ IDLE = [
     (("epsilon",), has("loss_type", "cispo"), "cispo has an upper cap only", "--loss_type dapo"),
     (
         ("eval_every", "eval_rows", "eval_samples", "per_device_eval_batch_size"),
-        lambda c: not held_out_source(c),
+        lambda c: not (held_out_source(c) or getattr(c, "hold_out", 0)),
         "there are no held-out prompts",
-        "--eval_data FILE",
+        "--eval_data FILE or --hold_out N",
     ),
 ]
 # what the ratio to the policy before the update enters, which is 1 in a rollout's first update
@@ -5812,6 +5870,7 @@ class TrainerSettings(RunSettings):
     sample_every: int = setting(10, "steps between entries in samples.jsonl (0: never)", free=True)
     plot_every: int = setting(25, "steps between refreshes of curves.png (0: only at the end)", free=True)
     eval_every: int = setting(25, "steps between held-out evaluations (0: only before and after)", free=True)
+    hold_out: int = setting(0, "rows of the data kept back for evaluation, in place of --eval_data; whole prompts")
     eval_rows: int = setting(512, "held-out prompts of an evaluation, the same ones each time (0: all)")
     allow_overlap: bool = setting(False, "evaluate though all held-out prompts also train", free=True)
     stop_when: str = setting(

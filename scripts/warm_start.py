@@ -49,47 +49,47 @@ Exit codes: 0 RL can begin, 1 it can not yet (--resume --rounds N goes on), 2 ba
 """
 
 # Contents
-#       144-233  messages          Errors that a user can mend, each with its exit code, and what is said on stderr
-#       236-276  bundle            Where this bundle and its embedded model, data and rewards lie
-#       279-433  dialect           One setting under several names: ours, those of the pages, and TRL's. A program …
-#       436-619  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       622-934  processes         The processes of a run: device, CPU threads, sums, rows dealt out and gathered, …
-#      937-1001  exit codes        How a program ends: errors that a user can mend become a message and an exit code
-#     1004-1249  data files        Data files as text: unpacked, decoded, refused where they hold no data at all; and …
-#     1252-1377  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
-#     1380-1628  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1631-1828  question parts    Columns that look like a part of the question: texts to read before it, options, …
-#     1831-2019  chat              Chat templates: their settings, what they write for messages, and strings that …
-#     2022-2054  held out          Held-out prompts that also train: prompts compared by what they ask, counted, …
-#     2057-2136  prompts           Prompts as token ids, for training and held out
-#     2139-2217  pass rates        Pass rates of prompts: pass@k, the groups that teach, and what fits them: RL, a …
-#     2220-2271  text servers      Texts from OpenAI-compatible servers: one completion a request, a busy server is …
-#     2274-2480  user code         What a reward is given: texts, copies of the columns, and a state of the process …
-#     2483-2736  reward forms      The forms that a reward function may have, loading one, and its arguments
-#     2739-3016  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
-#     3019-3496  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     3499-3679  batches           Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
-#     3682-3979  key cache         Keys and values of texts while they are sampled: room to grow, prompts held once, …
-#     3982-4194  forward           One forward pass: attention that reads a prompt once, backbone, logits, log-probs …
-#     4197-4240  folding           LoRA folded into the weights while completions are sampled: a third of the kernels …
-#     4243-4479  cache probe       What the cache and the attention of a model can do, measured before anything is …
-#     4482-4723  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     4726-4888  sync check        Proof that a sampler has the policy's weights: checksums of each tensor, and …
-#     4891-5110  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     5113-5313  rollouts          Sampling and scoring the rows of a batch over all processes, slow rewards while …
-#     5316-5371  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5374-5392  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     5395-5668  memory            The memory that a run will need, from the shape of its networks
-#     5671-5743  plan              What --dry_run prints: the batch, the memory beside what the machine has, the …
-#     5746-5917  fit               Batch sizes that fit the memory: chosen, said in one line, and what cannot fit …
-#     5920-6045  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
-#     6048-6067  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     6070-6194  settings          Settings of the warm start and what contradicts what
-#     6197-6327  solutions         Prompts that may train, and solutions as token ids behind them, with the end token
-#     6330-6513  workshop          What a run works with: the policy of a round, who samples with it, its files, and …
-#     6516-6741  samples           Samples of a round, written in parts as they come, what is kept of them, and …
-#     6744-6900  supervise         A round's training: TRL's SFTTrainer on token ids that are made here
-#     6903-7168  run               The memory and the plan, the rounds, what they hand over to RL, and the command line
+#       145-234  messages          Errors that a user can mend, each with its exit code, and what is said on stderr
+#       237-277  bundle            Where this bundle and its embedded model, data and rewards lie
+#       280-435  dialect           One setting under several names: ours, those of the pages, and TRL's. A program …
+#       438-621  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       624-936  processes         The processes of a run: device, CPU threads, sums, rows dealt out and gathered, …
+#      939-1003  exit codes        How a program ends: errors that a user can mend become a message and an exit code
+#     1006-1251  data files        Data files as text: unpacked, decoded, refused where they hold no data at all; and …
+#     1254-1379  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1382-1630  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1633-1830  question parts    Columns that look like a part of the question: texts to read before it, options, …
+#     1833-2021  chat              Chat templates: their settings, what they write for messages, and strings that …
+#     2024-2110  held out          Held-out prompts: rows kept back for them; those that also train, counted, refused …
+#     2113-2195  prompts           Prompts as token ids, for training and held out
+#     2198-2276  pass rates        Pass rates of prompts: pass@k, the groups that teach, and what fits them: RL, a …
+#     2279-2330  text servers      Texts from OpenAI-compatible servers: one completion a request, a busy server is …
+#     2333-2539  user code         What a reward is given: texts, copies of the columns, and a state of the process …
+#     2542-2795  reward forms      The forms that a reward function may have, loading one, and its arguments
+#     2798-3075  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
+#     3078-3555  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     3558-3738  batches           Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
+#     3741-4038  key cache         Keys and values of texts while they are sampled: room to grow, prompts held once, …
+#     4041-4253  forward           One forward pass: attention that reads a prompt once, backbone, logits, log-probs …
+#     4256-4299  folding           LoRA folded into the weights while completions are sampled: a third of the kernels …
+#     4302-4538  cache probe       What the cache and the attention of a model can do, measured before anything is …
+#     4541-4782  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     4785-4947  sync check        Proof that a sampler has the policy's weights: checksums of each tensor, and …
+#     4950-5169  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     5172-5372  rollouts          Sampling and scoring the rows of a batch over all processes, slow rewards while …
+#     5375-5430  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5433-5451  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     5454-5727  memory            The memory that a run will need, from the shape of its networks
+#     5730-5802  plan              What --dry_run prints: the batch, the memory beside what the machine has, the …
+#     5805-5976  fit               Batch sizes that fit the memory: chosen, said in one line, and what cannot fit …
+#     5979-6104  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
+#     6107-6126  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     6129-6253  settings          Settings of the warm start and what contradicts what
+#     6256-6386  solutions         Prompts that may train, and solutions as token ids behind them, with the end token
+#     6389-6572  workshop          What a run works with: the policy of a round, who samples with it, its files, and …
+#     6575-6800  samples           Samples of a round, written in parts as they come, what is kept of them, and …
+#     6803-6959  supervise         A round's training: TRL's SFTTrainer on token ids that are made here
+#     6962-7227  run               The memory and the plan, the rounds, what they hand over to RL, and the command line
 
 import argparse
 import asyncio
@@ -106,6 +106,7 @@ import errno
 import functools
 import gc
 import gzip
+import hashlib
 import importlib
 import importlib.util
 import inspect
@@ -333,6 +334,7 @@ RELATIONS = (
     ("fp16", "precision", "try --precision fp16"),
     ("algorithm", "loss_type", "try --loss_type, --scale_rewards and --importance_sampling_level"),
     ("loss_type", "loss aggregation", "loss_type grpo is --aggregation seq_mean_token_mean, dapo is token_mean"),
+    ("dual_clip", "trainer_args", "try --trainer_args delta=VALUE"),
     ("scale_rewards", "algorithm advantage", "scale_rewards group is --advantage grpo, none is --advantage mean"),
     ("importance_sampling_level", "algorithm loss", "importance_sampling_level sequence is --loss gspo"),
 )
@@ -444,7 +446,7 @@ class BaseConfig:
     reuse_prefill = True  # a setting of those that sample in every step
     attn_implementation = "auto"  # a setting of those that train or evaluate
     share_prompts = False  # a setting of those that train without a library's trainer
-    eval_rows = 0  # of those that evaluate as they train
+    eval_rows = hold_out = 0  # of those that evaluate as they train
     threads = "auto"  # of those that compute on a CPU
     score_while_sampling = "never"  # of those that train
 
@@ -2021,6 +2023,12 @@ def joined_text(messages: list[dict]) -> str:
 
 # ------------------------------------------------------------------------------- held out (src/parts/data/held_out.py)
 
+NUMBER, WORDS = r"(\d++(?:\.\d++)?+)", r"plus|minus|times|by"
+PAIR = re.compile(  # a sum or product of two numbers, and no part of a longer one, in `asked_words`
+    rf"(?<![\d.+*×·/^-])(?<!plus)(?<!minus)(?<!times)(?<!by){NUMBER}([+*×·]|plus|times){NUMBER}"
+    rf"(?!(?:[-+*×·/^]|{WORDS})\d)"
+)
+
 
 def asked_words(prompt) -> str:
     """What a prompt asks: alike for prompts that differ in case, white space, Unicode form or system prompt only."""
@@ -2034,6 +2042,54 @@ def task_of(row: dict, with_columns: bool) -> tuple[str, str]:
     """What tells a row's task from others; an environment makes different tasks of one prompt by its columns."""
     columns = json.dumps(row["columns"], sort_keys=True, default=str) if with_columns else ""
     return asked_words(row["prompt"]), columns
+
+
+def mirrored(asked: str) -> str:
+    """The question with the two numbers of its sum or product the other way round; "" without just one such pair.
+
+    >>> mirrored("whatis3+41?")
+    'whatis41+3?'
+    """
+    return PAIR.sub(r"\3\2\1", asked) if len(PAIR.findall(asked)) == 1 else ""
+
+
+def drawn_tasks(tasks: list[tuple], count: int) -> set[tuple]:
+    """Tasks of at most `count` rows together, drawn by a hash: the same ones in any order and for every seed.
+
+    Args:
+        tasks: `task_of` each row.
+    """
+    sizes, drawn, rows = {}, set(), 0
+    for task in tasks:
+        sizes[task] = sizes.get(task, 0) + 1
+    for task in sorted(sizes, key=lambda task: hashlib.sha256(repr(task).encode()).digest()):
+        if rows + sizes[task] <= count:
+            drawn.add(task)
+            rows += sizes[task]
+    return drawn
+
+
+def hold_out(config, rows: list[dict]) -> tuple[list[dict], list[dict]]:
+    """(rows that train, `config.hold_out` rows kept back for evaluation); rows of one task stay on one side.
+
+    Raises:
+        UserError: --eval_data is given too, or there is no such split.
+    """
+    got, fewer = f"got --hold_out {config.hold_out}", f"try --hold_out {len(rows) // 10 or 1}, or more rows"
+    need(config.hold_out > 0, f"{got}; expected more than 0; {fewer}")
+    need(not config.eval_data, f"{got} beside --eval_data {config.eval_data}; expected one of them")
+    none_left = f"{got} with {len(rows)} rows in {config.data}, which leaves none to train; expected fewer"
+    need(config.hold_out < len(rows), f"{none_left}; {fewer}")
+    tasks = [task_of(row, bool(getattr(config, "environment", ""))) for row in rows]
+    drawn = drawn_tasks(tasks, config.hold_out)
+    larger = "expected at least as many as a prompt has rows, and several prompts, as rows of one stay together"
+    need(drawn, f"{got} with {len(rows)} rows of {len({*tasks})} prompts in {config.data}; {larger}")
+    parts = [[row for row, task in zip(rows, tasks, strict=True) if (task in drawn) == side] for side in (False, True)]
+    trained = {asked for asked, _ in {*tasks} - drawn}
+    count = sum(mirrored(task[0]) in trained for task in tasks if task in drawn)
+    also = f"; {count} of them turn a training question round, as a+b and b+a" if count else ""
+    say(f"held out: {len(parts[1])} of {len(rows)} rows of {config.data}, the same ones for every seed{also}")
+    return parts[0], parts[1]
 
 
 def mark_trained(config, rows: list[dict], held_out: list[dict]) -> None:
@@ -2118,9 +2174,12 @@ def load_prompts(config: BaseConfig, tokenizer, source: str) -> list[dict]:
 
 def load_splits(config: BaseConfig, tokenizer, load=load_prompts, check=mark_trained) -> tuple[list[dict], list[dict]]:
     """Training prompts, and the held-out ones that evaluations take, each read by `load`, compared by `check`."""
-    rows = load(config, tokenizer, config.data)
-    held_out = held_out_source(config)
-    evaluated = evaluated_rows(config, load(config, tokenizer, held_out)) if held_out else []
+    rows, held_out = load(config, tokenizer, config.data), []
+    if config.hold_out:
+        rows, held_out = hold_out(config, rows)
+    elif source := held_out_source(config):
+        held_out = load(config, tokenizer, source)
+    evaluated = evaluated_rows(config, held_out)
     check(config, rows, evaluated)
     return rows, evaluated
 

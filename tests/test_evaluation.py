@@ -291,7 +291,7 @@ def test_gsm8k_is_the_harness_item_by_item(oracle, name, shots, chat, size):
     expected = oracle[f"{name} problems {shots} {chat} {size}"]
     settings = {"data": str(DATA / "problems.jsonl"), "fewshot": shots, "fewshot_data": str(DATA / "shots.jsonl")}
     settings["chat_template"] = "on" if chat == "chat" else "off"
-    outputs, records, values, cut = run_stored(name, "math", size, **settings)
+    outputs, records, values, cut = run_stored(name, "math:template=gsm8k", size, **settings)
     assert [outs[0]["text"] for outs in outputs] == expected["texts"]
     for ours, theirs in (("strict", "strict-match"), ("flexible", "flexible-extract")):
         assert [[rs[0][ours], rs[0]["metrics"][ours]] for rs in records] == expected[theirs]
@@ -718,6 +718,29 @@ def test_multiple_choice_forms_of_gold(ev):
             task.choices({"choices": choices, "answer": answer})
 
 
+@pytest.mark.parametrize(
+    ("template", "chat", "asked"),
+    [
+        ("", "on", "What is 3 + 4?"),
+        ("", "off", "Question: What is 3 + 4?\nAnswer:"),
+        (":template=gsm8k", "on", "Question: What is 3 + 4?\nAnswer:"),
+    ],
+)
+def test_a_question_is_the_users_turn_where_a_chat_template_is_on(ev, template, chat, asked):
+    model = engine(ev, TINY_LM)
+    config = ev.Config(task=["math"], chat_template=chat)
+    row, shot = {"question": "What is 3 + 4?", "answer": "7"}, {"question": "What is 1 + 1?", "answer": "2"}
+    prompts, requests, _ = ev.make_requests(config, ev.make_task(f"math{template}", config), model, [row], [shot])
+    if chat == "off":
+        assert prompts[0].endswith(f" 2\n\n{asked}")
+        return
+    worked = asked.replace("3 + 4", "1 + 1")
+    turns = [{"role": r, "content": x} for r, x in (("user", worked), ("assistant", "2"), ("user", asked))]
+    assert prompts == [turns]
+    ids = model.tokenizer.apply_chat_template(turns, add_generation_prompt=True, tokenize=True, return_dict=False)
+    assert requests[0][0].ids == ids
+
+
 def test_prompts_with_shots_and_system(ev):
     task = ev.make_task("math", ev.Config(task=["math"]))
     question, shot = task.question({"question": "q"}), (task.question({"question": "a"}), "1 #### 1")
@@ -893,6 +916,61 @@ def test_compare_takes_common_rows_and_says_so(ev, tmp_path, capsys, columns):
     assert found["rows"] == 6 and found["worse"] == 2
 
 
+@pytest.fixture
+def two_results(ev, tmp_path):
+    """Results of 10 rows, of which the first run has 4 right, the second these and 3 more."""
+    for name, right in (("one", 4), ("two", 7)):
+        rows = [{"prompt": str(i), "answer": "1", "done": "1" if i < right else "2"} for i in range(10)]
+        data = write_rows(tmp_path / f"{name}.jsonl", rows)
+        run_here(ev, tmp_path / name, "--task", "math", "--data", data, "--completion_column", "done")
+    return [str(tmp_path / name) for name in ("one", "two")]
+
+
+def short(ev, tmp_path, *flags) -> dict:
+    out = tmp_path / "made" / "short.json"
+    assert ev.main([*flags, "--out_json", str(out), "--output_dir", str(tmp_path / "o")]) == 0
+    return json.loads(out.read_text())
+
+
+def test_a_comparison_in_short_is_flat_and_has_the_fields_asked_for(ev, tmp_path, two_results):
+    flags = ["--compare", *two_results]
+    found = short(ev, tmp_path, *flags, "--fields", "p_value", "n", "accuracy", "ci95")
+    assert list(found) == ["p_value", "n", "accuracy", "ci95"]
+    assert (found["n"], found["accuracy"], found["p_value"]) == (10, 0.7, 0.25), "3 rows of 3: 2 / 2**3"
+    assert found["ci95"] == pytest.approx([0.3968, 0.8922], abs=5e-5)  # Wilson of 7 of 10
+    everything = short(ev, tmp_path, *flags)
+    assert not [value for value in everything.values() if isinstance(value, dict)]
+    assert (everything["task"], everything["metric"]) == ("math", "verified")
+    assert (everything["accuracy_before"], everything["better"], everything["worse"]) == (0.4, 3, 0)
+    assert everything["ci95_before"] == pytest.approx([0.1682, 0.6873], abs=5e-5)  # Wilson of 4 of 10
+    assert everything["difference"] == pytest.approx(0.3) and everything["difference_ci95"] != everything["ci95"]
+    assert short(ev, tmp_path, *flags, "--metric", "flexible", "--fields", "metric") == {"metric": "flexible"}
+
+
+def test_the_intervals_of_both_sides_come_from_the_draws_of_the_difference():
+    before, after = [0.1 * i for i in range(11)], [0.1 * i + 0.5 for i in range(11)]
+    found = compare_values(Values(before), Values(after), 2000, 0)
+    assert found["before_ci95"][0] < 0.5 < found["before_ci95"][1] and found["ci95"] == pytest.approx([0.5, 0.5])
+    shifted = [x + 0.5 for x in found["before_ci95"]]
+    assert found["after_ci95"] == pytest.approx(shifted) and 0.2 < shifted[1] - shifted[0] < 0.6
+
+
+def test_one_model_in_short(ev, tmp_path):
+    rows = [{"prompt": str(i), "answer": "1", "done": "12"[i % 2]} for i in range(10)]
+    flags = ["--data", write_rows(tmp_path / "d.jsonl", rows), "--completion_column", "done"]
+    found = short(ev, tmp_path, "--task", "generation", "--task", "math", *flags)
+    assert [*found] == ["task", "metric", "model", "n", "accuracy", "ci95", "stderr"]
+    assert (found["task"], found["n"], found["accuracy"]) == ("math", 10, 0.5)
+
+
+def test_an_unknown_field_or_metric_of_a_comparison_is_refused(ev, tmp_path, two_results, capsys):
+    flags = ["--compare", *two_results, "--out_json", str(tmp_path / "x"), "--output_dir", str(tmp_path / "o")]
+    assert ev.main([*flags, "--fields", "n", "pvalue"]) == 2
+    assert "p_value, test, better, worse, rows_needed, verdict; try p_value" in capsys.readouterr().err
+    assert ev.main([*flags, "--metric", "strickt"]) == 2
+    assert "got --metric strickt; expected one of strict, flexible" in capsys.readouterr().err
+
+
 def trained_model(tmp_path, name: str, **settings):
     """A model in the final/ of a run with these settings."""
     run = tmp_path / name
@@ -921,6 +999,19 @@ def test_rows_that_a_model_was_trained_on_are_counted_and_said(ev, tmp_path, cap
     lost = trained_model(tmp_path, "lost", data=str(tmp_path / "gone.jsonl"))
     run_here(ev, tmp_path / "d", *flags, "--model", lost)
     assert "note: cannot tell whether" in capsys.readouterr().err
+
+
+def test_rows_that_a_run_held_out_are_not_those_that_it_trained_on(ev, tmp_path):
+    rows = [{"prompt": f"{n} + {n} =", "answer": "1"} for n in range(30)]
+    data = write_rows(tmp_path / "all.jsonl", rows)
+    trainer = load_script("ppo_train")
+    config = trainer.parse_config([f"--data={data}", "--hold_out=10"])
+    held_out = trainer.load_splits(config, trainer.load_tokenizer(config))[1]
+    file = write_rows(tmp_path / "held_out.jsonl", [{"prompt": row["prompt"]} for row in held_out])
+    model = str(trained_model(tmp_path, "run", data=data, hold_out=10))
+    task = ev.make_task("generation", ev.Config(task=["generation"]))
+    assert ev.count_trained(model, [(task, rows)]) == {"generation": 20}
+    assert ev.count_trained(model, [(task, ev.rows_of(file))]) == {} and len(held_out) == 10
 
 
 @pytest.mark.long
@@ -974,7 +1065,7 @@ def test_server(ev, tmp_path, monkeypatch, capsys):
     assert found["tasks"]["math"]["metrics"]["strict"]["value"] == 1.0
     path, body, key = Server.calls[0]
     assert path == "/v1/chat/completions" and key == "Bearer secret" and body["stop"][0] == "Question:"
-    assert body["messages"][0]["content"].startswith("Question: ")
+    assert sorted(call[1]["messages"][0]["content"] for call in Server.calls) == [*"01234"]
     shown = samples(tmp_path / "o")
     assert shown[0]["completion"] == " #### 5 " and shown[0]["finish"] == "stop" and shown[0]["tokens"] == 7
     run_here(ev, tmp_path / "o", *flags, "--task", "math", "--chat_template", "off")
@@ -1020,6 +1111,8 @@ BAD = {
     "no system prompt": (["--task", "math", "--system_prompt", "nowhere/system.txt"], "which is no file"),
     "shown samples": (["--task", "math", "--shown_samples", "9"], "try scripts/report.py FOLDER"),
     "nothing to compare": (["--compare", "x", "y"], "expected a results.json"),
+    "fields alone": (["--task", "math", "--fields", "n"], "without --out_json"),
+    "fields of two": (["--task", "math", "--fields", "p_value", "--out_json", "x"], "ci95, stderr for one model"),
     "vllm": (["--task", "generation", "--data", "{one}", "--engine", "vllm"], "pip install 'vllm>=0.22,<0.31'"),
     "top_p": (["--task", "generation", "--data", "{one}", "--top_p", "0"], "expected more than 0"),
     "flag": (["--task", "generation", "--limits", "3"], "try --limit"),

@@ -6,8 +6,9 @@ from types import SimpleNamespace
 import pytest
 from conftest import EVAL_DATA, ROOT, TINY_LM, load_module, load_script
 
-from parts.data.held_out import asked_words, mark_trained, overlap_metric
+from parts.data.held_out import asked_words, hold_out, mark_trained, mirrored, overlap_metric, task_of
 from parts.data.prompts import evaluated_rows
+from parts.foundation.messages import UserError
 
 
 def config(count: int, seed: int = 0):
@@ -150,6 +151,85 @@ def test_a_page_counts_held_out_prompts_that_train(page, capsys):
     with pytest.raises(SystemExit, match="--allow_overlap"):
         page.count_trained(own, rows, rows)
     assert page.count_trained(asked, rows, rows) == {"eval/trained_rows": 2}
+
+
+def split(count: int, rows: list[dict], **settings) -> list[list[int]]:
+    """The numbers of the rows that train, and of those held out."""
+    numbered = [{"columns": {}, "number": number} | row for number, row in enumerate(rows)]
+    settings = {"hold_out": count, "eval_data": "", "data": "rows.jsonl"} | settings
+    return [[row["number"] for row in part] for part in hold_out(SimpleNamespace(**settings), numbered)]
+
+
+def test_so_many_rows_are_held_out_whole_prompts_the_same_in_any_order(capsys):
+    prompts = [f"Row {n // 2}?" if n % 2 else f"row{n // 2} ?" for n in range(60)]  # two rows each, spelled apart
+    rows = [{"prompt": text} for text in prompts]
+    trained, held_out = split(20, rows)
+    assert len(held_out) == 20 and sorted(trained + held_out) == list(range(60)), "every row once"
+    assert trained == sorted(trained) and held_out == sorted(held_out), "in the order of the file"
+    assert {n // 2 for n in trained}.isdisjoint(n // 2 for n in held_out)
+    assert "held out: 20 of 60 rows of rows.jsonl" in capsys.readouterr().err
+    assert sorted(59 - n for n in split(20, rows[::-1])[1]) == held_out, "by what is asked, not by place"
+    assert {*split(10, rows)[1]} < {*held_out}
+    assert len(split(21, rows)[1]) == 20, "a prompt of two rows has no half"
+
+
+def test_mirrored_questions_are_counted(capsys):
+    pairs = [(a, b) for a in range(1, 8) for b in range(1, 8)]
+    _, held_out = split(20, [{"prompt": f"What is {a} + {b}?"} for a, b in pairs])
+    apart = [n for n in held_out if pairs.index(pairs[n][::-1]) not in held_out]  # enumerated
+    assert apart and f"; {len(apart)} of them turn a training question round" in capsys.readouterr().err
+    split(20, [{"prompt": f"What is {a} - {b}?"} for a, b in pairs])
+    assert "round" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("asked", "other"),
+    [
+        ("What is 3 + 41?", "What is 41 + 3?"),
+        ("2.5 * 4.", "4 * 2.5."),
+        ("12 plus 3", "3 plus 12"),
+        *((text, "") for text in ("7 - 3", "1 + 2 + 3", "2 * 3 + 4", "2 times 3 plus 4", "1 + 2.5 * 3", "3 + x")),
+        *((text, "") for text in ("-3 + 4", "1+1=2, 2+3=")),
+    ],
+)
+def test_a_sum_or_product_of_two_numbers_is_turned_round(asked, other):
+    assert mirrored(asked_words(asked)) == asked_words(other)
+
+
+@pytest.mark.parametrize(
+    ("count", "settings", "prompts", "says"),
+    [
+        (4, {}, "abcd", ["got --hold_out 4 with 4 rows in rows.jsonl", "none to train", "try --hold_out 1"]),
+        (2, {"eval_data": "b.jsonl"}, "abcd", ["got --hold_out 2 beside --eval_data b.jsonl"]),
+        (2, {}, "aaaa", ["4 rows of 1 prompts", "rows of one stay together"]),
+    ],
+)
+def test_a_split_that_cannot_be_is_refused(count, settings, prompts, says):
+    with pytest.raises(UserError) as refusal:
+        split(count, [{"prompt": text} for text in prompts], **settings)
+    assert all(text in str(refusal.value) for text in says), refusal.value
+
+
+@pytest.mark.parametrize("name", TRAINERS)
+def test_the_trainers_hold_rows_out_and_verl_says_where(name, files, tmp_path, capsys):
+    data, evaluation = files([user("30+1=")])
+    assert dry(name, tmp_path, data, "--hold_out=5") == (2 if name == "verl_train" else 0)
+    told = capsys.readouterr()
+    if name == "verl_train":
+        assert "got hold_out 5" in told.err and "data_loader.py" in told.err and "--split" in told.err
+        return
+    assert "held out: 5 of 20 rows" in told.err and '"held_out_prompts": 5' in told.out and '"prompts": 15' in told.out
+    for flags, says in (([evaluation, "--hold_out=5"], "beside --eval_data"), (["--hold_out=20"], "none to train")):
+        assert dry(name, tmp_path, data, *flags) == 2
+        assert says in capsys.readouterr().err
+
+
+def test_held_out_rows_replace_those_of_the_embedded_task(capsys):
+    script = load_script("ppo_train")
+    config = script.parse_config(["--hold_out=100", "--eval_every=5"])
+    trained, held_out = script.load_splits(config, script.load_tokenizer(config))
+    assert len(held_out) == 100 and {task_of(x, False) for x in trained}.isdisjoint(task_of(x, False) for x in held_out)
+    assert not script.idle_settings(config, 4)
 
 
 def log_of_a_run(folder, trained: dict, settings: dict):

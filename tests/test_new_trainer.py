@@ -278,6 +278,13 @@ DATA = ["grpo", "mine.py", "--model", "m", "--reward", "my.py:reward", "--data"]
             ["grpo", "mine.py", *GIVEN, "--reward", "my.py:reward", "--out", "."],
             ["--out ., which exists and is not an earlier run"],
         ),
+        (["grpo", "mine.py", "--hold_out", "2"], ["--hold_out 2 without a run"]),
+        ([*DATA, "train.jsonl", "--hold_out", "2"], ["--hold_out 2 without a run", "--out"]),
+        ([*DATA, "train.jsonl", "--out", "run", "--hold_out", "8"], ["--hold_out 8 with 8 rows", "none to train"]),
+        (
+            [*DATA, "train.jsonl", "--out", "run", "--hold_out", "2", "--eval_data", "test.jsonl"],
+            ["--hold_out 2 beside --eval_data test.jsonl"],
+        ),
         (["grpo", "mine.py", "--vf_coef", "0.1"], ["got unknown argument '--vf_coef'"]),
         (["ppo", "mine.py", "--lora_rank", "8"], ["--lora_rank", "--change lora"]),
         (
@@ -456,6 +463,28 @@ def test_a_check_that_cannot_run_leaves_a_report(folder, monkeypatch, capfd):
     shown = capfd.readouterr()
     assert json.loads(shown.out)["error"] in shown.err and "exit code 2 of selfcheck" in shown.err
     assert json.loads(shown.out)["wrote"] is None and not (folder / "mine.py").exists(), "a retry needs no --force"
+
+
+def test_rows_held_out_become_files_of_the_run(folder, monkeypatch, capsys):
+    def held(out: str, *flags: str) -> dict:
+        line = ["grpo", "mine.py", *GIVEN, "--reward", "my.py:reward", "--out", out, "--hold_out", "3", "--force"]
+        assert new.main([*line, *flags]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(new, "checked", lambda file, flags, left_out: {"failed": {}, "seconds": 0.0, "flags": flags})
+    monkeypatch.setattr(new, "trained", lambda *_: _[-1].update({"exit_code": 0, "ended_by": 0}))
+    report = held("run")
+    trained, kept = ((folder / "run_data" / f"{x}.jsonl").read_text().splitlines() for x in ("train", "held_out"))
+    assert sorted(trained + kept) == sorted((folder / "train.jsonl").read_text().splitlines())
+    assert len(kept) == 3 and report["held_out"] == {"rows": 3, "also_in_training": 0}
+    assert "--data run_data/train.jsonl --eval_data run_data/held_out.jsonl" in report["command"]
+    assert report["selfcheck"]["flags"][2:4] == ["--data", "run_data/train.jsonl"] and report["notes"] == []
+    held("run", "--seed", "5")  # the same rows
+    (folder / "run_data" / "train.jsonl").write_text("{}\n")
+    with pytest.raises(AssertionError):
+        held("run")
+    assert "run_data/train.jsonl, which has other rows" in capsys.readouterr().err
 
 
 def test_the_saved_model_is_compared_with_the_start(tmp_path):

@@ -1,9 +1,17 @@
-"""Held-out prompts that also train: prompts compared by what they ask, counted, refused where all do."""
+"""Held-out prompts: rows kept back for them; those that also train, counted, refused where all do."""
 
+import hashlib
 import json
+import re
 import unicodedata
 
 from parts.foundation.messages import need, say
+
+NUMBER, WORDS = r"(\d++(?:\.\d++)?+)", r"plus|minus|times|by"
+PAIR = re.compile(  # a sum or product of two numbers, and no part of a longer one, in `asked_words`
+    rf"(?<![\d.+*×·/^-])(?<!plus)(?<!minus)(?<!times)(?<!by){NUMBER}([+*×·]|plus|times){NUMBER}"
+    rf"(?!(?:[-+*×·/^]|{WORDS})\d)"
+)
 
 
 def asked_words(prompt) -> str:
@@ -18,6 +26,54 @@ def task_of(row: dict, with_columns: bool) -> tuple[str, str]:
     """What tells a row's task from others; an environment makes different tasks of one prompt by its columns."""
     columns = json.dumps(row["columns"], sort_keys=True, default=str) if with_columns else ""
     return asked_words(row["prompt"]), columns
+
+
+def mirrored(asked: str) -> str:
+    """The question with the two numbers of its sum or product the other way round; "" without just one such pair.
+
+    >>> mirrored("whatis3+41?")
+    'whatis41+3?'
+    """
+    return PAIR.sub(r"\3\2\1", asked) if len(PAIR.findall(asked)) == 1 else ""
+
+
+def drawn_tasks(tasks: list[tuple], count: int) -> set[tuple]:
+    """Tasks of at most `count` rows together, drawn by a hash: the same ones in any order and for every seed.
+
+    Args:
+        tasks: `task_of` each row.
+    """
+    sizes, drawn, rows = {}, set(), 0
+    for task in tasks:
+        sizes[task] = sizes.get(task, 0) + 1
+    for task in sorted(sizes, key=lambda task: hashlib.sha256(repr(task).encode()).digest()):
+        if rows + sizes[task] <= count:
+            drawn.add(task)
+            rows += sizes[task]
+    return drawn
+
+
+def hold_out(config, rows: list[dict]) -> tuple[list[dict], list[dict]]:
+    """(rows that train, `config.hold_out` rows kept back for evaluation); rows of one task stay on one side.
+
+    Raises:
+        UserError: --eval_data is given too, or there is no such split.
+    """
+    got, fewer = f"got --hold_out {config.hold_out}", f"try --hold_out {len(rows) // 10 or 1}, or more rows"
+    need(config.hold_out > 0, f"{got}; expected more than 0; {fewer}")
+    need(not config.eval_data, f"{got} beside --eval_data {config.eval_data}; expected one of them")
+    none_left = f"{got} with {len(rows)} rows in {config.data}, which leaves none to train; expected fewer"
+    need(config.hold_out < len(rows), f"{none_left}; {fewer}")
+    tasks = [task_of(row, bool(getattr(config, "environment", ""))) for row in rows]
+    drawn = drawn_tasks(tasks, config.hold_out)
+    larger = "expected at least as many as a prompt has rows, and several prompts, as rows of one stay together"
+    need(drawn, f"{got} with {len(rows)} rows of {len({*tasks})} prompts in {config.data}; {larger}")
+    parts = [[row for row, task in zip(rows, tasks, strict=True) if (task in drawn) == side] for side in (False, True)]
+    trained = {asked for asked, _ in {*tasks} - drawn}
+    count = sum(mirrored(task[0]) in trained for task in tasks if task in drawn)
+    also = f"; {count} of them turn a training question round, as a+b and b+a" if count else ""
+    say(f"held out: {len(parts[1])} of {len(rows)} rows of {config.data}, the same ones for every seed{also}")
+    return parts[0], parts[1]
 
 
 def mark_trained(config, rows: list[dict], held_out: list[dict]) -> None:

@@ -1,7 +1,7 @@
 """Prompts as token ids, for training and held out."""
 
 from parts.data.chat import as_turns, chat_ids, check_template, joined_text, template_settings
-from parts.data.held_out import mark_trained
+from parts.data.held_out import hold_out, mark_trained
 from parts.data.question_parts import warn_unread
 from parts.data.rows import prompt_of, read_rows
 from parts.foundation.bundle import held_out_source
@@ -70,9 +70,12 @@ def load_prompts(config: BaseConfig, tokenizer, source: str) -> list[dict]:
 
 def load_splits(config: BaseConfig, tokenizer, load=load_prompts, check=mark_trained) -> tuple[list[dict], list[dict]]:
     """Training prompts, and the held-out ones that evaluations take, each read by `load`, compared by `check`."""
-    rows = load(config, tokenizer, config.data)
-    held_out = held_out_source(config)
-    evaluated = evaluated_rows(config, load(config, tokenizer, held_out)) if held_out else []
+    rows, held_out = load(config, tokenizer, config.data), []
+    if config.hold_out:
+        rows, held_out = hold_out(config, rows)
+    elif source := held_out_source(config):
+        held_out = load(config, tokenizer, source)
+    evaluated = evaluated_rows(config, held_out)
     check(config, rows, evaluated)
     return rows, evaluated
 

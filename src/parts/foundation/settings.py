@@ -21,7 +21,7 @@ class BaseConfig:
     reuse_prefill = True  # a setting of those that sample in every step
     attn_implementation = "auto"  # a setting of those that train or evaluate
     share_prompts = False  # a setting of those that train without a library's trainer
-    eval_rows = 0  # of those that evaluate as they train
+    eval_rows = hold_out = 0  # of those that evaluate as they train
     threads = "auto"  # of those that compute on a CPU
     score_while_sampling = "never"  # of those that train
 

@@ -58,9 +58,9 @@ IDLE = [
     (("epsilon",), has("loss_type", "cispo"), "cispo has an upper cap only", "--loss_type dapo"),
     (
         ("eval_every", "eval_rows", "eval_samples", "per_device_eval_batch_size"),
-        lambda c: not held_out_source(c),
+        lambda c: not (held_out_source(c) or getattr(c, "hold_out", 0)),
         "there are no held-out prompts",
-        "--eval_data FILE",
+        "--eval_data FILE or --hold_out N",
     ),
 ]
 # what the ratio to the policy before the update enters, which is 1 in a rollout's first update

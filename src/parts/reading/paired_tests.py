@@ -137,14 +137,17 @@ def compare_values(before: Values, after: Values, samples: int, seed: int) -> di
         up, down = (sum(x < y for x, y in pair) for pair in (zip(a, b, strict=True), zip(b, a, strict=True)))
         result |= {"test": "exact McNemar", "p": mcnemar_exact(up, down), "better": up, "worse": down}
         result["ci95"] = list(paired_proportion_interval(up, down, n))
+        result |= {"before_ci95": list(wilson_interval(sum(a), n)), "after_ci95": list(wilson_interval(sum(b), n))}
         stderr = math.sqrt(max(0.0, (up + down) / n - ((up - down) / n) ** 2) / n)
     elif n > 1:
         import numpy as np
 
         sums = resampled_ratios([a, a_base, b, b_base], samples, seed)
         sums = sums[(sums[:, 1] != 0) & (sums[:, 3] != 0)]
-        draws = after.of(sums[:, 2] / sums[:, 3]) - before.of(sums[:, 0] / sums[:, 1])
-        result["ci95"] = [float(x) for x in np.quantile(draws, [0.025, 0.975])]
+        sides = before.of(sums[:, 0] / sums[:, 1]), after.of(sums[:, 2] / sums[:, 3])
+        draws = sides[1] - sides[0]
+        for name, drawn in (("ci95", draws), ("before_ci95", sides[0]), ("after_ci95", sides[1])):
+            result[name] = [float(x) for x in np.quantile(drawn, [0.025, 0.975])]
         # the draws around their own centre are what chance does where there is no difference
         far = (abs(draws - result["difference"]) >= abs(result["difference"]) * (1 - 1e-12)).sum()
         result |= {"test": "paired bootstrap", "p": float((far + 1) / (len(draws) + 1))}

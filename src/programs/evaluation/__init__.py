@@ -38,6 +38,7 @@ Exit codes: 0 done, 2 bad input, 3 a grader or an environment failed.
 
 ROOMS = (
     "settings",
+    "short_result",
     "rows",
     "tasks",
     "scored_tasks",

@@ -104,6 +104,7 @@ def make_requests(config: Config, task: Task, model, rows: list[dict], shots: li
         pairs = [task.requests(row, model) for row in rows]
         return [task.text(row) for row in rows], [[Request(a, b) for a, b in pair] for pair in pairs], 0
     chat, prompts, requests, cut = use_template(config, model), [], [], 0
+    task.in_turns = chat
     worked, template = [(task.question(row), task.target(row)) for row in shots], template_settings(config)
     form = TemplateForm(model.tokenizer) if chat and model.tokenizer else None
     for row in rows:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from parts.data.held_out import task_of
+from parts.data.held_out import drawn_tasks, task_of
 from parts.data.prompts import RESERVED
 from parts.data.question_parts import warn_unread
 from parts.data.rows import is_hub_id, read_rows
@@ -128,8 +128,10 @@ def trained_tasks(source: str, with_columns: bool) -> set[tuple]:
                 say(f"note: cannot tell whether {source} was trained on these rows: {folder} names {file}: {error}")
                 continue
             columns = (settings.get("prompt_column"), *PROMPT_COLUMNS)
-            tasks.update(asked(row, columns, with_columns) for row in rows)
-    return tasks - {None}
+            found = [task for row in rows if (task := asked(row, columns, with_columns))]
+            alike = bool(settings.get("environment")) == with_columns  # else the run told its tasks apart otherwise
+            tasks.update({*found} - drawn_tasks(found, (alike and settings.get("hold_out")) or 0))
+    return tasks
 
 
 def asked(row: dict, columns, with_columns: bool) -> tuple | None:

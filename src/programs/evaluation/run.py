@@ -20,6 +20,7 @@ from programs.evaluation.requests import compute, make_requests
 from programs.evaluation.rows import count_trained, ranks, task_rows, warn_of_trained
 from programs.evaluation.scored_tasks import MultipleChoice, Perplexity
 from programs.evaluation.settings import Config, check_choices, parse_config
+from programs.evaluation.short_result import check_short, write_short
 from programs.evaluation.tasks import Code, Generation, Math, Task
 
 KINDS = (Generation, Math, Code, Perplexity, MultipleChoice, RewardTask, Custom, EnvironmentTask)
@@ -138,8 +139,8 @@ def print_metrics(report: dict) -> None:
         tell(f"  note: {note}")
 
 
-def print_comparison(before: dict, after: dict, config: Config) -> None:
-    """Compare two runs row by row: write comparison.json and print the verdicts."""
+def print_comparison(before: dict, after: dict, config: Config) -> dict:
+    """Compare two runs row by row: write comparison.json, print the verdicts, return the figures."""
     names = [report["model"]["name"] for report in (before, after)]
     results = compare_reports(before, after, config.bootstrap, config.seed)
     folder = Path(config.output_dir)
@@ -150,11 +151,13 @@ def print_comparison(before: dict, after: dict, config: Config) -> None:
     for metrics in results.values():
         for metric in metrics.values():
             tell(f"  {metric['verdict']}")
+    return results
 
 
 def run(config: Config) -> int:
     """Do what the settings say and return the exit code."""
     check_choices(config)
+    check_short(config)
     need(config.task or config.compare, f"got no --task; expected one of {', '.join(TASKS)}; try --task math")
     if config.system_prompt and Path(config.system_prompt).is_file():
         config.system_prompt = Path(config.system_prompt).read_text(encoding="utf-8").strip()
@@ -162,7 +165,7 @@ def run(config: Config) -> int:
     if config.compare:
         reports = list(map(read_report, config.compare))
         warn_of_trained(reports)
-        print_comparison(*reports, config)
+        write_short(config, reports, print_comparison(*reports, config))
         return 0
     tasks = [make_task(text, config) for text in dict.fromkeys(config.task)]
     loaded = [(task, *task_rows(config, task)) for task in tasks]  # before a model is
@@ -173,8 +176,7 @@ def run(config: Config) -> int:
         reports.append(evaluate(config, loaded, model, folders[len(reports)]))
         del model  # before the next one is loaded
     if ranks()[0] == 0:
-        if len(reports) == 2:
-            print_comparison(*reports, config)
+        write_short(config, reports, print_comparison(*reports, config) if len(reports) == 2 else None)
         tell(f"report {folder}")
         target = shlex.quote(str(folder / "page.html"))
         say(f"as a page: python scripts/report.py {shlex.join(map(str, folders))} --output {target}")

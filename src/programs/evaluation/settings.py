@@ -84,6 +84,15 @@ class Config(BaseConfig):
     cache_dir: str = setting("", "folder of the cache (default: OUTPUT_DIR/cache)")
     # report
     bootstrap: int = setting(2000, "bootstrap samples", positive=True)
+    out_json: str = setting("", "file for one flat JSON object: the fields below, of one metric")
+    fields: list[str] = setting(
+        [],
+        "of --out_json: task, metric, model, n, accuracy, ci95, stderr; compared: no stderr, and model_before, "
+        "accuracy_before, ci95_before, difference, difference_ci95, p_value, test, better, worse, rows_needed, "
+        "verdict (default: all)",
+        several=True,
+    )
+    metric: str = setting("", "of --out_json (default: verified, accuracy, acc, pass@1, score, or the first)")
 
     # what the parts read and this program does not offer
     rollout_batch_size = 10**9

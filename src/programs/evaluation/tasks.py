@@ -77,6 +77,7 @@ class Task:
     logprobs = False  # scored by log-probs instead of completions
     plays = False  # scored by conversations
     asks = True  # has prompts
+    in_turns = False  # whether a chat template writes them, which depends on the model
     targets_named = False  # takes names of functions beside options
     options: ClassVar[dict] = {}  # option: default, whose type the option has
     choices_of: ClassVar[dict] = {}  # option: the values that it may have
@@ -232,6 +233,11 @@ class Math(Task):
         "strict, flexible: strict-match and flexible-extract of GSM8K in lm-evaluation-harness 0.4.13; "
         "verified: math_grader.py on the final answer (box, tag, ####, 'the answer is', or nothing but an answer)"
     )
+
+    def question(self, row):
+        """What is asked; in a user's turn as it is, unless the option `template` says otherwise."""
+        as_it_is = self.in_turns and self.settings["template"] == "auto"
+        return self.prompt(row) if as_it_is else super().question(row)
 
     def stops(self, chat):
         return ["Question:", "</s>", "<|im_end|>"]

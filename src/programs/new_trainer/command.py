@@ -8,13 +8,14 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
-from parts.data.held_out import mark_trained
+from parts.data.held_out import hold_out, mark_trained
 from parts.foundation.dialect import check_units, in_own_words
 from parts.foundation.messages import UserError, need, say, tell
 from parts.foundation.processes import wait_passively
 from parts.foundation.settings import parse_flags
 from parts.learning.idle_settings import idle_settings
 from parts.rewards.reward_forms import full_spec
+from parts.running.output_folder import write_text
 from programs.new_trainer.pages import (
     OF_A_CHECK,
     OF_A_RUN,
@@ -43,7 +44,7 @@ HINTS = {
 }
 
 
-NO_ACCURACY = "no accuracy before and after is measured; try --eval_data FILE.jsonl with prompts of its own"
+NO_ACCURACY = "no accuracy before and after is measured; try --hold_out N, or --eval_data FILE.jsonl with other prompts"
 
 
 def page_notes(source: str, settings: dict, changes: list[str]) -> list[str]:
@@ -70,6 +71,36 @@ def check_out(given: dict, out: Path) -> None:
     """Raise UserError for an output folder that holds something else than an earlier run."""
     free = "out" not in given or not out.exists() or (out / "settings.json").is_file()
     need(free, f"got --out {out}, which exists and is not an earlier run; expected a new folder")
+
+
+def rows_text(rows: list[dict]) -> str:
+    """JSONL that a page reads."""
+    return "".join(json.dumps(row["columns"], ensure_ascii=False) + "\n" for row in rows)
+
+
+def split_data(count: int, given: dict, rows: list[dict]) -> tuple[dict[str, list[dict]], dict[str, Path]]:
+    """(rows, file to write) by setting, `count` rows held out; the files lie beside OUT, which a later run moves."""
+    got = f"got --hold_out {count}"
+    need("out" in given and rows, f"{got} without a run; expected --data, --out and what else a run needs")
+    parts = hold_out(SimpleNamespace(**{"eval_data": "", "hold_out": count} | given), rows)
+    folder = Path(f"{Path(given['out'])}_data")
+    files = {"data": folder / "train.jsonl", "eval_data": folder / "held_out.jsonl"}
+    for file, part in zip(files.values(), parts, strict=True):
+        same = not file.exists() or file.read_text(encoding="utf-8") == rows_text(part)
+        need(same, f"{got}, and {file}, which has other rows; expected a new folder; try another --out")
+    return dict(zip(files, parts, strict=True)), files
+
+
+def read_data(args, given: dict, started: bool) -> tuple[dict[str, list[dict]], dict[str, Path]]:
+    """(rows, file to write with --hold_out) by setting; held-out rows know whether they train."""
+    rows = {name: page_rows(name, given[name]) for name in ("data", "eval_data") if started and given.get(name)}
+    files = {}
+    if args.hold_out is not None:
+        rows, files = split_data(args.hold_out, given, rows.get("data", []))
+        given |= {name: str(file) for name, file in files.items()}
+    if "eval_data" in rows:
+        mark_trained(SimpleNamespace(**{"allow_overlap": False} | given), rows["data"], rows["eval_data"])
+    return rows, files
 
 
 def check_missing(source: str, given: dict) -> None:
@@ -116,12 +147,10 @@ def new_trainer(args, rest: list[str], report: dict) -> int:
     started = any(name in given for name in OF_A_RUN if not args.inline or name not in ("environment", "reward"))
     if started:
         check_missing(source, given)
-    rows = {name: page_rows(name, given[name]) for name in ("data", "eval_data") if started and given.get(name)}
-    held_out = rows.get("eval_data", [])
-    if held_out:
-        mark_trained(SimpleNamespace(**{"allow_overlap": False} | given), rows["data"], held_out)
     out = Path(given.get("out", ""))
     check_out(given, out)
+    rows, files = read_data(args, given, started)
+    held_out = rows.get("eval_data", [])
     if given.get("reward"):
         given["reward"] = full_spec(given["reward"])
         if "data" in rows:
@@ -136,6 +165,8 @@ def new_trainer(args, rest: list[str], report: dict) -> int:
     notes = page_notes(source, settings, changes) if "loss" not in theirs else []
     notes += [NO_ACCURACY] if "out" in given and "eval_data" not in given else []
     source = as_own(source, args.kind, args.file)
+    for name, file in files.items():
+        write_text(file, rows_text(rows[name]))
     Path(args.file).write_text(source, encoding="utf-8")
     report |= {"wrote": args.file, "lines": len(source.splitlines()), "settings": settings, "changes": changes}
     report |= ({"own": theirs} if theirs else {}) | {"functions": outline(source), "notes": notes}
@@ -204,7 +235,7 @@ def trainer_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=__doc__,
         usage="%(prog)s KIND FILE [-h] [--list] [--change NAME ...] [--advantage F] [--loss F] [--leave_out NAME ...] "
-        "[--inline] [--force] [settings of the page]",
+        "[--inline] [--hold_out N] [--force] [settings of the page]",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
@@ -219,6 +250,8 @@ def trainer_parser() -> argparse.ArgumentParser:
     for flag, (_, takes) in OWN.items():
         help_text = f"a function of your own that takes of {', '.join(takes)} what it names"
         parser.add_argument(f"--{flag}", default="", metavar="FILE.py:function", help=help_text)
+    kept = "rows of --data kept back, in place of --eval_data; writes OUT_data/train.jsonl and OUT_data/held_out.jsonl"
+    parser.add_argument("--hold_out", "--hold-out", type=int, metavar="N", help=kept)
     parser.add_argument("--force", action="store_true", help="write over FILE")
     return parser
 
