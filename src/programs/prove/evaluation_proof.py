@@ -40,10 +40,15 @@ def results_files(path: Path) -> list[Path]:
     return [one] if one.is_file() else [file for file in pair if file.is_file()]
 
 
+def column_of(metric: str, sample: dict) -> str:
+    """The score of a sample that a metric is computed from; a conversation passes by its accuracy."""
+    passes = "passed" if "passed" in sample["metrics"] else "accuracy"
+    return passes if metric.startswith("pass@") else metric
+
+
 def row_value(samples: list[dict], metric: str) -> Fraction | str | None:
     """A row's value: the mean of its samples, pass@k from how many passed; None does not apply, "" is not known."""
-    name, at, k = metric.partition("@")
-    column = "passed" if at else name
+    column, (_, at, k) = column_of(metric, samples[0]), metric.partition("@")
     if any(column not in sample["metrics"] for sample in samples) or (at and not k.isdecimal()):
         return ""
     scores = [Fraction(x) for sample in samples if (x := sample["metrics"][column]) is not None]
@@ -90,13 +95,11 @@ def recount(results: Results, proof: Proof) -> dict:
     recounted = {}
     for task, result in results.tasks.items():
         rows = results.samples.get(task, {})
-        lacking, unknown = {*result["keys"]} - rows.keys(), rows.keys() - {*result["keys"]}
-        twice = sum(len({s["sample"] for s in row}) != len(row) for row in rows.values())
-        for count, text in ((len(lacking), "rows have no sample"), (len(unknown), "rows of samples are not counted")):
+        keys, twice = {*result["keys"]}, sum(len({s["sample"] for s in row}) != len(row) for row in rows.values())
+        counts = {"have no sample": len(keys - rows.keys()), "of samples are not counted": len(rows.keys() - keys)}
+        for text, count in (counts | {"have a sample twice": twice}).items():
             if count:
-                proof.find(f"{results.file}, {task}: {count} {text}")
-        if twice:
-            proof.find(f"{results.file}, {task}: {twice} rows have a sample twice")
+                proof.find(f"{results.file}, {task}: {count} rows {text}")
 
         def find(text: str, task=task) -> None:
             proof.find(f"{results.file}, {task} {text}")
@@ -113,7 +116,11 @@ def recount(results: Results, proof: Proof) -> dict:
 def prove_evaluation(path: Path) -> Proof:
     """Recount the results in a file or folder, of one model or of two that were compared."""
     proof, all_results = Proof("evaluation", str(path)), [Results(file) for file in results_files(path)]
-    recounts = [recount(results, proof) for results in all_results]
+    try:
+        recounts = [recount(results, proof) for results in all_results]
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        got = f"got {path} with tasks that cannot be read ({error!r})"
+        raise UserError(f"{got}; expected results.json and samples.jsonl as evaluation.py writes them") from None
     order = sorted(recounts[0], key=lambda pair: pair[1] not in MAIN_METRICS)
     total, samples = sum(map(len, recounts)), [sample for results in all_results for sample in results.all_samples()]
     counted = f"{total} metrics were recounted from the scores of {len(samples)} stored samples"
@@ -142,16 +149,20 @@ def prove_evaluation(path: Path) -> Proof:
 
 def describe_unfinished(proof: Proof, samples: list[dict], main: tuple[str, str]) -> None:
     """How many texts were cut off at the token limit, and how many of them have full marks."""
-    ours = [sample for sample in samples if sample["task"] == main[0]]
-    cut = [sample for sample in ours if sample.get("finish") == "length"]
-    full = sum((sample["metrics"].get(main[1].partition("@")[0]) or 0) >= 1 for sample in cut)
+    ours = [sample for sample in samples if sample["task"] == main[0] and sample.get("finish")]
+    cut = [sample for sample in ours if sample["finish"] == "length"]
+    full = sum((sample["metrics"].get(column_of(main[1], sample)) or 0) >= 1 for sample in cut)
     proof.figures |= {"unfinished_texts": len(cut), "unfinished_texts_with_full_marks": full}
+    if not ours:
+        proof.skip("How many texts are unfinished", "samples.jsonl does not say how they ended")
+        return
     proof.say(f"{len(cut)} of {len(ours)} texts were cut off at the token limit; {full} of these have full marks.")
 
 
 def describe_rows(proof: Proof, results: Results, main: tuple[str, str]) -> None:
     """Two rows to read: the highest score and the lowest."""
-    name, rows = main[1].partition("@")[0], [row[0] for row in results.samples[main[0]].values()]
+    rows = [row[0] for row in results.samples[main[0]].values()]
+    name = column_of(main[1], rows[0])
     rows = sorted(rows, key=lambda sample: -(sample["metrics"].get(name) or 0))
     picked = [rows[0], rows[-1]] if len(rows) > 1 else rows
     proof.figures["rows"] = [

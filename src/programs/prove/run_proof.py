@@ -23,13 +23,9 @@ FIRST_ROWS = 16  # of the first batch; the time that it takes says how many more
 def rows_of(source: str, run) -> list[dict]:
     """Rows {"prompt", "columns"} of a file."""
     rows, reserved = read_rows(source), (*RESERVED, run.prompt_column)
-    return [
-        {
-            "prompt": prompt_of(row, run.prompt_column, f"{source}, row {i}"),
-            "columns": {name: value for name, value in row.items() if name not in reserved},
-        }
-        for i, row in enumerate(rows, 1)
-    ]
+    prompts = [prompt_of(row, run.prompt_column, f"{source}, row {i}") for i, row in enumerate(rows, 1)]
+    columns = [{name: value for name, value in row.items() if name not in reserved} for row in rows]
+    return [{"prompt": prompt, "columns": own} for prompt, own in zip(prompts, columns, strict=True)]
 
 
 def prove_run(folder: Path, seconds: float, most: int) -> Proof:
@@ -135,7 +131,7 @@ class Measurement:
         sampled = {"do_sample": True, "temperature": run.temperature, "top_k": 0, "top_p": 1.0}
         self.ways = ({"greedy": {"do_sample": False}} if self.reward else {}) | {"sampled": sampled}
         self.right = {way: {"before": [], "after": []} for way in self.ways}
-        self.unfinished, self.kl, self.rows = {"before": 0, "after": 0}, {}, 0
+        self.kl, self.rows = {}, 0  # {pair of networks: (sum, tokens)}
 
     def go_through(self, rows: list[dict], seconds: float) -> None:
         """Measure batch after batch while the next one fits into the time."""
@@ -203,7 +199,7 @@ def describe_kl(run, proof: Proof, measured: Measurement, device) -> None:
     names = {"before": "start", "after": "saved model", "teacher": "teacher"}
     proof.figures["kl"] = {f"{names[p]} to {names[q]}": value for (p, q), value in means.items()}
     tokens = measured.kl.get(("after", "before"), (0, 0))[1]
-    said = "; ".join(f"of the {names[p]} to the {names[q]} {value:.4f}" for (p, q), value in means.items())
+    said = "; ".join(f"of the {names[p]} to the {names[q]} {value:.3g}" for (p, q), value in means.items())
     where = f"a CPU ({torch.get_num_threads()} threads)" if device.type == "cpu" else str(device)
     proof.figures |= {"kl_tokens": tokens, "measured_rows": measured.rows, "device": where}
     proof.say(
