@@ -168,6 +168,13 @@ def test_a_page_s_folder_with_a_teacher_is_read_too(tmp_path, rewards, capsys):
     assert kl["start to teacher"] == pytest.approx(0, abs=1e-6) and "greedy" not in report["figures"]
 
 
+def test_what_cannot_be_measured_is_said(tmp_path, rewards, capsys):
+    folder = make_run(tmp_path / "run", rewards, moved(1e-3), environment="game.py:Game", reward=[])
+    code, report, err = run(capsys, folder)
+    assert (code, report["findings"], len(report["not_measured"])) == (0, [], 2)
+    assert "Held-out accuracy was not measured: the run played conversations" in err
+
+
 def test_kl_is_the_sum_over_the_vocabulary():
     p, q, prompt, answer = moved(0.02), moved(0.0), [5, 6, 7], [8, 9]
     with torch.no_grad():

@@ -17,7 +17,7 @@ from programs.prove.proof import Proof, shown
 from programs.prove.run_settings import run_settings
 
 FALL_P = 0.01  # a held-out accuracy that falls with a p below this is a finding
-FIRST_ROWS = 16  # of the first batch; the time that it takes says how many more fit
+BATCH = 32  # rows that are measured at once; the time of the first ones says whether more fit
 
 
 def rows_of(source: str, run) -> list[dict]:
@@ -135,25 +135,22 @@ class Measurement:
 
     def go_through(self, rows: list[dict], seconds: float) -> None:
         """Measure batch after batch while the next one fits into the time."""
-        import torch
-
-        torch.manual_seed(0)
-        begin, size = time.perf_counter(), FIRST_ROWS
-        while self.rows < len(rows):
-            batch = rows[self.rows : self.rows + size]
-            self.measure(batch)
-            self.rows += len(batch)
-            spent = time.perf_counter() - begin
-            size = min(64, int((seconds - spent) / (spent / self.rows)))
-            if size < 1:
+        begin, spent = time.perf_counter(), 0.0
+        for start in range(0, len(rows), BATCH):
+            if start and spent * (1 + BATCH / start) > seconds:
                 break
+            self.measure(rows[start : start + BATCH])
+            self.rows, spent = min(start + BATCH, len(rows)), time.perf_counter() - begin
 
     def measure(self, batch: list[dict]) -> None:
-        """Add one batch."""
+        """Add one batch; what is sampled depends on its place alone."""
+        import torch
+
         prompts = [row["prompt_ids"] for row in batch]
         for way, how in self.ways.items():
             for name in ("before", "after"):
                 model = self.networks[name]
+                torch.manual_seed(self.rows)
                 answers = answered(model, self.tokenizer, prompts, max_new_tokens=self.run.max_new_tokens, **how)
                 if self.reward:
                     texts = answer_texts(model, self.tokenizer, answers)
