@@ -3,7 +3,7 @@
 # A copy is yours to edit: this file needs no other of this bundle's scripts.
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["torch>=2.6", "transformers>=5.23,<6"]
+# dependencies = ["torch>=2.6", "transformers>=5.23,<6", "peft"]
 # ///
 """Write a training script of your own from a page of templates/, check it with your model, train with it: one command.
 
@@ -38,28 +38,29 @@ Exit codes: 0 done, 1 a check, the run or its diagnosis found something, 2 bad i
 """
 
 # Contents
-#       104-143  messages        Errors that a user can mend, each with its exit code, and what is said on stderr
-#       146-162  bundle          Where this bundle and its embedded model, data and rewards lie
-#       165-320  dialect         One setting under several names: ours, those of the pages, and TRL's. A program …
-#       323-364  settings        Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
-#       367-376  processes       The processes of a run: device, CPU threads, sums, rows dealt out and gathered, …
-#       379-518  data files      Data files as text: unpacked, decoded, refused where they hold no data at all; and …
-#       521-570  nested rows     Rows inside other JSON: an object that holds a list of them, columns instead of …
-#       573-666  rows            Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#       669-866  question parts  Columns that look like a part of the question: texts to read before it, options, …
-#       869-955  held out        Held-out prompts: rows kept back for them; those that also train, counted, refused …
-#      958-1153  user code       What a reward is given: texts, copies of the columns, and a state of the process of …
-#     1156-1409  reward forms    The forms that a reward function may have, loading one, and its arguments
-#     1412-1427  rewards         The reward of a run: a weighted sum of functions; calling them, async ones in one …
-#     1430-1445  models          Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     1448-1454  losses          The KL to the reference, policy and value losses, and how losses per token become …
-#     1457-1548  idle settings   Settings that a configuration makes inert: each is named at the start, with what …
-#     1551-1562  output folder   The output folder: whose run it holds, folders that appear whole or not at all, …
-#     1565-1613  run end         What a run that went wrong says of itself at its end, by its last steps and its …
-#     1616-1812  pages           The pages of templates/ as source: their settings and changes, and functions of the …
-#     1815-1918  saved model     What a run has saved, judged by other code than its own
-#     1921-2040  training        The check of a page, its run, and what both come to
-#     2043-2289  command         The command line
+#       105-144  messages        Errors that a user can mend, each with its exit code, and what is said on stderr
+#       147-163  bundle          Where this bundle and its embedded model, data and rewards lie
+#       166-321  dialect         One setting under several names: ours, those of the pages, and TRL's. A program …
+#       324-365  settings        Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
+#       368-377  processes       The processes of a run: device, CPU threads, sums, rows dealt out and gathered, …
+#       380-519  data files      Data files as text: unpacked, decoded, refused where they hold no data at all; and …
+#       522-571  nested rows     Rows inside other JSON: an object that holds a list of them, columns instead of …
+#       574-667  rows            Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#       670-867  question parts  Columns that look like a part of the question: texts to read before it, options, …
+#       870-956  held out        Held-out prompts: rows kept back for them; those that also train, counted, refused …
+#      959-1154  user code       What a reward is given: texts, copies of the columns, and a state of the process of …
+#     1157-1410  reward forms    The forms that a reward function may have, loading one, and its arguments
+#     1413-1428  rewards         The reward of a run: a weighted sum of functions; calling them, async ones in one …
+#     1431-1446  models          Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     1449-1538  saved models    What a run has saved, judged by transformers alone: loading, weights, plain …
+#     1541-1547  losses          The KL to the reference, policy and value losses, and how losses per token become …
+#     1550-1641  idle settings   Settings that a configuration makes inert: each is named at the start, with what …
+#     1644-1655  output folder   The output folder: whose run it holds, folders that appear whole or not at all, …
+#     1658-1706  run end         What a run that went wrong says of itself at its end, by its last steps and its …
+#     1709-1905  pages           The pages of templates/ as source: their settings and changes, and functions of the …
+#     1908-1958  saved model     What a run has saved, judged by other code than its own
+#     1961-2080  training        The check of a page, its run, and what both come to
+#     2083-2329  command         The command line
 
 import argparse
 import ast
@@ -1445,6 +1446,98 @@ def unwrapped(model):
     return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
+# ------------------------------------------------------------------- saved models (src/parts/sampling/saved_models.py)
+
+
+def load_plainly(source):
+    """A causal model in fp32 by transformers; an adapter through peft, merged into its base."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    if (Path(source) / "adapter_config.json").is_file():
+        from peft import AutoPeftModelForCausalLM
+
+        return AutoPeftModelForCausalLM.from_pretrained(source, dtype=torch.float32).merge_and_unload()
+    return AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32)
+
+
+def dtype_of(source):
+    """The dtype in which a whole model was saved; None of an adapter."""
+    from transformers import AutoConfig
+
+    return None if (Path(source) / "adapter_config.json").is_file() else AutoConfig.from_pretrained(source).dtype
+
+
+def weight_change(start, model, saved_in=None) -> dict:
+    """How far weights have moved.
+
+    Args:
+        saved_in: the dtype in which the model was saved; the start's weights are rounded to it.
+
+    Returns:
+        largest_weight_change, not finite where a weight is not; tensors_changed, the share of all tensors.
+    """
+    after, changes = model.state_dict(), []
+    for name, x in start.state_dict().items():
+        rounded = x.to(saved_in).float() if saved_in else x.float()
+        changes.append((after[name].float() - rounded).abs().max().item())
+    largest = next((x for x in changes if not math.isfinite(x)), max(changes))
+    return {"largest_weight_change": largest, "tensors_changed": sum(x != 0 for x in changes) / len(changes)}
+
+
+def saved(start: str, out: Path) -> dict:
+    """Whether the model in a folder loads, and how far it has moved from the model that its run started with."""
+    from transformers import AutoTokenizer
+
+    try:
+        AutoTokenizer.from_pretrained(out)
+        return {"loads": True, **weight_change(load_plainly(start), load_plainly(out), dtype_of(out))}
+    except Exception as error:  # whatever a folder that is not right makes transformers raise
+        return {"loads": False, "error": f"{type(error).__name__}: {error}"}
+
+
+def ends_of(model, tokenizer) -> list[int]:
+    """The tokens that end an answer: chat models name several."""
+    ends = model.generation_config.eos_token_id
+    return sorted({*(ends if isinstance(ends, list) else [ends]), tokenizer.eos_token_id} - {None})
+
+
+def answered(model, tokenizer, ids: list[list[int]], **how) -> list[list[int]]:
+    """The tokens by which transformers' own generate answers prompts, with the end token; `how` are its settings."""
+    import torch
+
+    width, answers, ends = max(map(len, ids)), [], ends_of(model, tokenizer)
+    sample_plainly(model, ends, (ends or [0])[0])
+    for i in range(0, len(ids), 64):
+        part = ids[i : i + 64]
+        rows = torch.tensor([[0] * (width - len(x)) + x for x in part], device=model.device)
+        mask = torch.tensor([[0] * (width - len(x)) + [1] * len(x) for x in part], device=model.device)
+        for new in model.generate(input_ids=rows, attention_mask=mask, **how)[:, width:].tolist():
+            answers.append(new[: next((n + 1 for n, token in enumerate(new) if token in ends), len(new))])
+    return answers
+
+
+def answer_texts(model, tokenizer, answers: list[list[int]]) -> list[str]:
+    """The texts of answers, without their end token."""
+    ends = ends_of(model, tokenizer)
+    return [tokenizer.decode(ids[:-1] if ids and ids[-1] in ends else ids) for ids in answers]
+
+
+def reverse_kl(model, teacher, prompts: list[list[int]], answers: list[list[int]], temperature: float) -> float:
+    """Mean of KL(model || teacher) over the tokens of answers, in nats, one text at a time and without a cache."""
+    import torch
+
+    total, tokens = 0.0, sum(map(len, answers))
+    for prompt, answer in zip(prompts, answers, strict=True):
+        ids = torch.tensor([prompt + answer], device=model.device)
+        with torch.no_grad():
+            p, q = (network(ids).logits[0, len(prompt) - 1 : -1].float() / temperature for network in (model, teacher))
+        width = min(p.shape[-1], q.shape[-1])
+        p, q = (x[:, :width].log_softmax(-1) for x in (p, q))
+        total += torch.nn.functional.kl_div(q, p, reduction="sum", log_target=True).item()
+    return total / tokens
+
+
 # ------------------------------------------------------------------------------- losses (src/parts/learning/losses.py)
 
 
@@ -1825,62 +1918,10 @@ def by_answers(samples: list[dict]) -> dict[int, dict]:
     return {n: {"conversations": len(x), "mean_return": round(sum(x) / len(x), 4)} for n, x in sorted(scores.items())}
 
 
-def saved(start: str, out: Path) -> dict:
-    """Whether the model in a run's folder loads, and how far it has moved from the model that the run started with."""
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    try:
-        AutoTokenizer.from_pretrained(out)
-        before, after = (
-            AutoModelForCausalLM.from_pretrained(x, dtype=torch.float32).state_dict() for x in (start, out)
-        )
-        change = max((after[name] - x).abs().max().item() for name, x in before.items())
-    except Exception as error:  # whatever a folder that is not right makes transformers raise
-        return {"loads": False, "error": f"{type(error).__name__}: {error}"}
-    return {"loads": True, "largest_weight_change": change}
-
-
 def loaded(file: str) -> dict:
     """The names of a script; what it imports from its folder is found, as when it is started."""
     sys.path.append(str(Path(file).resolve().parent))
     return runpy.run_path(file)
-
-
-def ends_of(model, tokenizer) -> list[int]:
-    """The tokens that end an answer: chat models name several."""
-    ends = model.generation_config.eos_token_id
-    return sorted({*(ends if isinstance(ends, list) else [ends]), tokenizer.eos_token_id} - {None})
-
-
-def answered(model, tokenizer, ids: list[list[int]], **how) -> list[list[int]]:
-    """The tokens by which transformers' own generate answers prompts, with the end token; `how` are its settings."""
-    import torch
-
-    width, answers, ends = max(map(len, ids)), [], ends_of(model, tokenizer)
-    sample_plainly(model, ends, (ends or [0])[0])
-    for i in range(0, len(ids), 64):
-        part = ids[i : i + 64]
-        rows = torch.tensor([[0] * (width - len(x)) + x for x in part], device=model.device)
-        mask = torch.tensor([[0] * (width - len(x)) + [1] * len(x) for x in part], device=model.device)
-        for new in model.generate(input_ids=rows, attention_mask=mask, **how)[:, width:].tolist():
-            answers.append(new[: next((n + 1 for n, token in enumerate(new) if token in ends), len(new))])
-    return answers
-
-
-def reverse_kl(model, teacher, prompts: list[list[int]], answers: list[list[int]], temperature: float) -> float:
-    """Mean of KL(model || teacher) over the tokens of answers, in nats, one text at a time and without a cache."""
-    import torch
-
-    total, tokens = 0.0, sum(map(len, answers))
-    for prompt, answer in zip(prompts, answers, strict=True):
-        ids = torch.tensor([prompt + answer], device=model.device)
-        with torch.no_grad():
-            p, q = (network(ids).logits[0, len(prompt) - 1 : -1].float() / temperature for network in (model, teacher))
-        width = min(p.shape[-1], q.shape[-1])
-        p, q = (x[:, :width].log_softmax(-1) for x in (p, q))
-        total += torch.nn.functional.kl_div(q, p, reduction="sum", log_target=True).item()
-    return total / tokens
 
 
 def by_generate(file: str, out: Path) -> dict:
@@ -1901,7 +1942,7 @@ def by_generate(file: str, out: Path) -> dict:
     tokenizer, load = AutoTokenizer.from_pretrained(out), AutoModelForCausalLM.from_pretrained
     names = [out, config.teacher] if "teacher" in vars(config) else [out]
     model, *teacher = (load(name, dtype=torch.float32).to(device).eval() for name in names)
-    ends, rows = ends_of(model, tokenizer), page["load_rows"](config, tokenizer, config.eval_data)[:256]
+    rows = page["load_rows"](config, tokenizer, config.eval_data)[:256]
     reward = page["load_reward"](config.reward) if config.reward else None
     prompts, figures = [row["prompt_ids"] for row in rows], {"rows": len(rows)}
     torch.manual_seed(config.seed)
@@ -1910,8 +1951,7 @@ def by_generate(file: str, out: Path) -> dict:
     for name, how in ways.items():
         answers = answered(model, tokenizer, prompts, max_new_tokens=config.max_new_tokens, **how)
         if reward:
-            texts = [tokenizer.decode(ids[:-1] if ids[-1] in ends else ids) for ids in answers]
-            scores = reward(rows, texts)
+            scores = reward(rows, answer_texts(model, tokenizer, answers))
             figures[name] = round(sum(score >= 1 for score in scores) / len(rows), 4)
     if teacher:
         figures["reverse_kl"] = round(reverse_kl(model, *teacher, prompts, answers, config.temperature), 6)

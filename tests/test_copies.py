@@ -28,6 +28,7 @@ COMMANDS = {  # script: (flags, what it says or the file that it leaves)
     "migrate": (["--help"], "usage: migrate.py"),
     "merge_adapter": (["--help"], "Merge a LoRA adapter"),
     "on_policy_distillation": (["--model={model}", "--teacher={model}", "--data={rows}", "--dry_run"], "teachers"),
+    "prove": (["--help"], "Prove a run"),
     "ppo_train": (["--model={model}", "--data={rows}", "--reward={reward}", "--dry_run"], "memory_estimate"),
     "report": ([str(ROOT / "tests" / "data" / "diagnose" / "ppo_cold"), "--output=page.html"], "page.html"),
     "reward_preflight": (["--score={reward}", "--data={scored}", "--json"], "right"),

@@ -490,7 +490,7 @@ def test_rows_held_out_become_files_of_the_run(folder, monkeypatch, capsys):
 def test_the_saved_model_is_compared_with_the_start(tmp_path):
     from transformers import AutoModelForCausalLM
 
-    assert new.saved(str(TINY_LM), TINY_LM) == {"loads": True, "largest_weight_change": 0.0}
+    assert new.saved(str(TINY_LM), TINY_LM) == {"loads": True, "largest_weight_change": 0.0, "tensors_changed": 0.0}
     moved = AutoModelForCausalLM.from_pretrained(TINY_LM, dtype=torch.float32)
     with torch.no_grad():
         moved.model.norm.weight[3] -= 0.25

@@ -1,8 +1,12 @@
 """How many files of src/ somebody opens who follows one default step, from the rollout to the checkpoint."""
 
+import json
+import os
+import subprocess
 import sys
 import threading
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from conftest import ROOT
@@ -20,28 +24,28 @@ def folder_of(path: str) -> str:
     return first if first == "programs" else second
 
 
-@pytest.fixture
-def opened(monkeypatch, tmp_path):
-    """Files of src/ in which functions were called during the first step of a default run."""
+def opened_files(folder: Path) -> list[str]:
+    """Files of src/ in which functions are called during the first step of a default run."""
     files, begin, end_step = Counter(), Progress.begin, Progress.end_step
 
     def note(frame, event, _):
         if event == "call" and frame.f_code.co_filename.startswith(SRC):
             files[frame.f_code.co_filename.removeprefix(SRC)] += 1
 
+    def profile(function) -> None:
+        sys.setprofile(function)
+        threading.setprofile(function)
+
     def begin_noting(self):
         begin(self)
-        sys.setprofile(note)
-        threading.setprofile(note)
+        profile(note)
 
     def end_noting(self, *step):
         code = end_step(self, *step)
-        sys.setprofile(None)
-        threading.setprofile(None)
+        profile(None)
         return code
 
-    monkeypatch.setattr(Progress, "begin", begin_noting)
-    monkeypatch.setattr(Progress, "end_step", end_noting)
+    Progress.begin, Progress.end_step = begin_noting, end_noting
     few = {
         "steps": 2,
         "batch_size": 8,
@@ -52,15 +56,23 @@ def opened(monkeypatch, tmp_path):
         "sample_every": 0,  # the first steps are logged, others are not
         "save_every": 0,
     }
-    try:
-        assert train(Config(output_dir=str(tmp_path / "run"), **few)) == 0
-    finally:
-        sys.setprofile(None)
-        threading.setprofile(None)
+    assert train(Config(output_dir=str(folder / "run"), **few)) == 0
     return sorted(files)
 
 
-def test_a_default_step_opens_few_files(opened, no_curves):
+@pytest.fixture
+def opened(tmp_path):
+    """Those files, by a process of its own: threads that other tests have left would be seen too."""
+    code = "import json, pathlib, sys, test_step_files; "
+    code += "print(json.dumps(test_step_files.opened_files(pathlib.Path(sys.argv[1]))))"
+    path = os.pathsep.join([str(ROOT / "src"), str(ROOT / "tests")])
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_a_default_step_opens_few_files(opened):
     own = [path for path in opened if folder_of(path) in OF_THE_STEP]
     assert "programs/ppo_train/step.py" in own
     assert len(own) <= 8, "\n".join(own)

@@ -5,4 +5,5 @@ ROOMS = (
     "sync_check",
     "sampling_vllm",
     "rollouts",
+    "saved_models",
 )

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["torch>=2.6", "transformers>=5.23,<6"]
+# dependencies = ["torch>=2.6", "transformers>=5.23,<6", "peft"]
 # ///
 """Write a training script of your own from a page of templates/, check it with your model, train with it: one command.
 

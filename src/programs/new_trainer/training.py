@@ -14,7 +14,8 @@ from parts.foundation.messages import UserError, need, say
 from parts.rewards.reward_forms import as_reward, load_rewards
 from parts.rewards.rewards import check_columns
 from parts.running.run_end import faults_at_end
-from programs.new_trainer.saved_model import by_answers, by_generate, saved
+from parts.sampling.saved_models import saved
+from programs.new_trainer.saved_model import by_answers, by_generate
 
 STOPS = (signal.SIGINT, signal.SIGTERM)
 

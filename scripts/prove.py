@@ -1,0 +1,2952 @@
+#!/usr/bin/env python3
+# Built from src/programs/prove/ by tools/build.py: a change belongs there, then `make build`.
+# A copy is yours to edit: this file needs no other of this bundle's scripts.
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["torch>=2.6", "transformers>=5.23,<6", "numpy", "peft", "pyarrow", "datasets"]
+# ///
+"""Prove a run, an evaluation or a reward by other code than its own: figures as JSON, and five sentences to quote.
+
+    a run's folder     of ppo_train, grpo_train, on_policy_distillation, warm_start, a page of templates/: the saved
+                       model loads in transformers (an adapter through peft); its weights moved; held-out accuracy
+                       before and after by transformers' own generate and the run's reward, greedy and sampled once;
+                       held-out prompts that also train; KL of the saved model to its start, or to its teacher
+    results.json       of evaluation.py, or its folder: metrics recounted from the samples' scores; intervals, McNemar's
+                       p recomputed; unfinished texts apart; two rows to read
+    FILE.py:function   with --data: reward_preflight.py tries it on your rows (gold, empty, nonsense; twice, in another
+                       order, alone); the forms of TRL, verl and this bundle that it has; time and memory a completion
+
+    shares    Wilson 1927 interval, the roots of (p - k/n)^2 = z^2 p (1 - p) / n
+    paired    exact two-sided McNemar test: min(1, 2 P(X <= min(b, c))), X binomial(b + c, 1/2)
+    KL        mean over sampled tokens of sum_v p(v) (log p(v) - log q(v)), over the whole vocabulary
+
+stdout has one JSON object, stderr the sentences and what was found against the thing. A run is measured on as many
+held-out rows, drawn with a fixed seed, as fit into --minutes; the sentences say how many.
+
+Deliberately left out: conversations with an environment (evaluation.py plays them), bootstrap intervals, trainers
+(selfcheck.py checks them), verl jobs (verl_train.py --check).
+
+    python scripts/prove.py runs/x
+    python scripts/prove.py runs/evaluation/results.json
+    python scripts/prove.py my_rewards.py:says --data train.jsonl
+
+Exit codes: 0 proved, 1 something was found against it, 2 bad input.
+"""
+
+# Contents
+#       112-117  file text           Texts that are files beside their room, such as a page's style; a built script …
+#       120-203  messages            Errors that a user can mend, each with its exit code, and what is said on stderr
+#       206-245  bundle              Where this bundle and its embedded model, data and rewards lie
+#       248-380  dialect             One setting under several names: ours, those of the pages, and TRL's. A program …
+#       383-424  settings            Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       427-555  processes           The processes of a run: device, CPU threads, sums, rows dealt out and gathered, …
+#       558-622  exit codes          How a program ends: errors that a user can mend become a message and an exit code
+#       625-870  data files          Data files as text: unpacked, decoded, refused where they hold no data at all; …
+#       873-980  nested rows         Rows inside other JSON: an object that holds a list of them, columns instead of …
+#      983-1225  rows                Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1228-1339  chat                Chat templates: their settings, what they write for messages, and strings that …
+#     1342-1356  held out            Held-out prompts: rows kept back for them; those that also train, counted, …
+#     1359-1381  prompts             Prompts as token ids, for training and held out
+#     1384-1579  user code           What a reward is given: texts, copies of the columns, and a state of the process …
+#     1582-1835  reward forms        The forms that a reward function may have, loading one, and its arguments
+#     1838-2110  rewards             The reward of a run: a weighted sum of functions; calling them, async ones in …
+#     2113-2128  models              Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     2131-2209  saved models        What a run has saved, judged by transformers alone: loading, weights, plain …
+#     2212-2228  output folder       The output folder: whose run it holds, folders that appear whole or not at all, …
+#     2231-2242  evaluation results  results.json of evaluation.py: reading it, and two of them compared row by row
+#     2245-2275  proof               What a proof says: figures, sentences, what was found against the thing and what …
+#     2278-2316  exact figures       Intervals and paired tests from their formulas, apart from those of the programs …
+#     2319-2363  run settings        A run's folder: its model, start, teacher, data and rewards, wherever the …
+#     2366-2554  run proof           A run's folder: does the saved model load, has it moved, how good is it on …
+#     2557-2744  evaluation proof    An evaluation's results: metrics recounted from the samples, intervals and p …
+#     2747-2889  reward proof        A reward: the forms of trainers that it has, reward_preflight.py's checks on the …
+#     2892-2952  command             The command line
+
+import argparse
+import ast
+import asyncio
+import builtins
+import codecs
+import contextlib
+import csv
+import difflib
+import errno
+import functools
+import gc
+import gzip
+import importlib
+import importlib.util
+import inspect
+import io
+import itertools
+import json
+import locale
+import logging
+import math
+import os
+import random
+import re
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+import tracemalloc
+import unicodedata
+import urllib.error
+import urllib.request
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from fractions import Fraction
+from pathlib import Path
+from types import SimpleNamespace
+from typing import ClassVar
+
+# ----------------------------------------------------------------------- file text (src/parts/foundation/file_text.py)
+
+
+def with_values(text: str, **values) -> str:
+    """Text with the values in the places of `{name}`, and of `"{name}"` with its quotes, which keeps Python valid."""
+    return re.sub(r'("?)\{(\w+)\}\1', lambda match: str(values.get(match[2], match[0])), text)
+
+
+# ------------------------------------------------------------------------- messages (src/parts/foundation/messages.py)
+
+
+class UserError(Exception):
+    """Something the user can mend; printed without a traceback. `code` is the exit code."""
+
+    code = 2
+
+
+class RewardError(UserError):
+    """A reward function raised or returned something that is not a score."""
+
+    code = 3
+
+
+class MemoryShortage(UserError):
+    """Memory ran out. `before_update` is true where the step had not changed a weight yet."""
+
+    def __init__(self, message: str, before_update: bool = False):
+        super().__init__(message)
+        self.before_update = before_update
+
+
+class RowFlaw(UserError):
+    """A row that cannot be used; says which field, what it held, what was expected, and how to mend it."""
+
+    def __init__(self, field: str, got, expected: str, advice: str = "mending or leaving out the row"):
+        super().__init__(f"{field}: got {got}; expected {expected}; try {advice}")
+        self.parts = {"field": field, "got": str(got), "expected": expected, "try": advice}
+
+
+FULL = re.compile(r"No space left|os error (28|122)\b|unexpected pos \d+|PytorchStreamWriter failed writing")
+
+SHORT = re.compile(r"out of memory|not enough memory|(can't|cannot) allocate memory|_ALLOC_FAILED", re.IGNORECASE)
+
+
+def is_disk_full(error: BaseException | None) -> bool:
+    """Whether an error, or what it came from, is of a full disk or quota; torch has words of its own."""
+    while error:
+        if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or FULL.search(str(error)):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def is_out_of_memory(error: BaseException | None) -> bool:
+    """Whether an error, or what it came from, says that the memory of a machine or a GPU ran out; no UserError does."""
+    while error and not isinstance(error, UserError):
+        if isinstance(error, MemoryError) or SHORT.search(str(error)):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def memory_shortage(phase: str, error: BaseException, advice: str, before_update: bool = False) -> MemoryShortage:
+    """What the user is told of an error of `is_out_of_memory`."""
+    said = str(error).partition("\n")[0][:200] or type(error).__name__
+    message = f"got out of memory {phase} ({said}); expected room for it; try {advice}"
+    return MemoryShortage(message, before_update)
+
+
+def need(condition, message: str) -> None:
+    """Raise UserError with a message of the form got / expected / try unless the condition holds."""
+    if not condition:
+        raise UserError(message)
+
+
+def say(text: str) -> None:
+    """Print a diagnostic line on stderr, once in a torchrun launch."""
+    if os.environ.get("RANK", "0") == "0":
+        print(text, file=sys.stderr, flush=True)
+
+
+def tell(*words: str, end: str = "\n") -> None:
+    """Print a result on stdout; where its reader has gone, as `| head` has, this and what follows is told to nobody."""
+    try:
+        print(*words, end=end, flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def suggest(word: str, names: list[str]) -> str:
+    """Return '; try NAME' for the nearest name, if one is near."""
+    return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, n=1))
+
+
+# ----------------------------------------------------------------------------- bundle (src/parts/foundation/bundle.py)
+
+HERE = Path(__file__).resolve()
+BUNDLE = next((folder for folder in HERE.parents if (folder / "assets" / "tiny_lm").is_dir()), HERE.parent.parent)
+EMBEDDED_DATA = str(BUNDLE / "assets" / "data" / "arithmetic_train.jsonl")
+EMBEDDED_EVAL = str(BUNDLE / "assets" / "data" / "arithmetic_eval.jsonl")
+EMBEDDED_REWARDS = str(BUNDLE / "examples" / "reward_functions_library.py")
+EMBEDDED_SPECS = [f"{EMBEDDED_REWARDS}:correctness_reward", f"{EMBEDDED_REWARDS}:format_reward*0.2"]
+
+
+def has_embedded_data(data: str) -> bool:
+    """Whether training prompts are the embedded task's."""
+    return Path(data).resolve() == Path(EMBEDDED_DATA)
+
+
+def held_out_source(config) -> str:
+    """--eval_data, or the embedded task's where its data train; "" for none."""
+    return config.eval_data or (EMBEDDED_EVAL if has_embedded_data(config.data) else "")
+
+
+def prompts_in(file: Path) -> set[str]:
+    """The prompts of a JSONL file as JSON."""
+    return {json.dumps(json.loads(line)["prompt"]) for line in file.read_bytes().splitlines() if line.strip()}
+
+
+def has_embedded_prompts(data: str) -> bool:
+    """Whether all prompts are of the embedded task, as in a part of its files."""
+    try:
+        return prompts_in(Path(data)) <= set().union(*map(prompts_in, Path(EMBEDDED_DATA).parent.glob("*.jsonl")))
+    except (OSError, ValueError, LookupError, TypeError):
+        return False
+
+
+def specs_for(data: str, specs: list[str], instead: str = "") -> list[str]:
+    """Rewards as given, by default the embedded task's for its prompts; UserError for other data without a reward."""
+    need(
+        specs or has_embedded_prompts(data),
+        f"got --data without a reward; expected one that fits it; try --reward FILE.py:function{instead}",
+    )
+    return specs or EMBEDDED_SPECS
+
+
+# --------------------------------------------------------------------------- dialect (src/parts/foundation/dialect.py)
+
+# Names of one meaning and one unit. A program takes the ones that it does not have for the one that it has.
+SYNONYMS = [
+    line.split()
+    for line in """
+model model_name_or_path model_name
+data dataset dataset_name train_data train_dataset
+eval_data eval_dataset
+reward reward_funcs
+output_dir out output
+lr learning_rate
+lr_schedule lr_scheduler_type
+steps max_steps total_training_steps
+group_size num_generations n
+max_prompt_tokens max_prompt_length
+max_new_tokens max_completion_length max_response_length
+kl_coef beta
+clip_eps_low epsilon
+clip_eps_high epsilon_high
+dual_clip delta
+ppo_epochs num_iterations epochs
+epochs num_train_epochs
+mask_truncated mask_truncated_completions
+adam_eps adam_epsilon
+lora_rank lora_r
+micro_batch micro_batch_size
+save_every save_steps
+eval_every eval_steps
+keep_checkpoints save_total_limit
+vllm_memory vllm_gpu_memory_utilization gpu_memory_utilization
+rollout_engine engine
+base base_model
+""".strip().splitlines()
+]
+TRL_BATCH = ("per_device_train_batch_size", "gradient_accumulation_steps")
+# Names that a program with all the settings of the second column does not have: how what it has follows from them.
+RELATIONS = (
+    ("epochs", "ppo_epochs", "passes over a batch are --ppo_epochs; passes over the data follow from --steps"),
+    ("epochs", "num_iterations", "passes over a rollout are --num_iterations, over the data --num_train_epochs"),
+    ("num_train_epochs", "steps batch_size", "steps = num_train_epochs x rows x completions per prompt / batch_size"),
+    ("num_train_epochs", "steps prompts", "steps = num_train_epochs x rows / prompts"),
+    ("warmup_ratio", "warmup_steps", "warmup_steps = warmup_ratio x steps"),
+    ("prompts", "batch_size group_size", "batch_size = prompts x group_size"),
+    ("train_batch_size", "batch_size group_size", "batch_size = verl's train_batch_size x group_size"),
+    ("generation_batch_size", "batch_size minibatches", "batch_size is the same"),
+    ("steps_per_generation", "minibatches", "minibatches = steps_per_generation / gradient_accumulation_steps"),
+    ("micro_batch", "micro_batch_tokens", "micro_batch_tokens = micro_batch x tokens of a row"),
+    ("micro_batch_size", "micro_batch_tokens", "micro_batch_tokens = micro_batch_size x tokens of a row"),
+    ("use_vllm", "rollout_engine", "try --rollout_engine vllm"),
+    ("use_vllm", "engine", "try --engine vllm"),
+    ("rollout_engine", "use_vllm", "try --use_vllm colocate"),
+    ("shown_samples", "bootstrap fewshot", "try scripts/report.py FOLDER, whose page shows the samples"),
+    ("bf16", "precision", "try --precision bf16"),
+    ("fp16", "precision", "try --precision fp16"),
+    ("algorithm", "loss_type", "try --loss_type, --scale_rewards and --importance_sampling_level"),
+    ("loss_type", "loss aggregation", "loss_type grpo is --aggregation seq_mean_token_mean, dapo is token_mean"),
+    ("dual_clip", "trainer_args", "try --trainer_args delta=VALUE"),
+    ("scale_rewards", "algorithm advantage", "scale_rewards group is --advantage grpo, none is --advantage mean"),
+    ("importance_sampling_level", "algorithm loss", "importance_sampling_level sequence is --loss gspo"),
+)
+
+
+def flag_name(word: str) -> str:
+    """Return the name in `--name` or `--name=value`, with `_`; "" if the word is not a flag."""
+    return word[2:].partition("=")[0].replace("-", "_") if word.startswith("--") else ""
+
+
+def flag_values(words: list[str]) -> dict[str, str]:
+    """The value that each flag of a command line has last."""
+    follows = [*words, "--"][1:]
+    pairs = [
+        (word, after if "=" not in word else word.partition("=")[2]) for word, after in zip(words, follows, strict=True)
+    ]
+    return {flag_name(word): "" if value.startswith("--") else value for word, value in pairs if flag_name(word)}
+
+
+def relation(name: str, names, values: dict[str, str]) -> str:
+    """How a program's settings follow from one that it does not have, "" where that is not known."""
+    if name in names:
+        return ""
+    world, number = int(os.environ.get("WORLD_SIZE", 1)), values.get(name, "")
+    if name in TRL_BATCH and "lr" in names and {"batch_size", "prompts"} & {*names}:
+        sizes = [values.get(n) or usual for n, usual in zip(TRL_BATCH, ("8", "1"), strict=True)]
+        whole = int(sizes[0]) * int(sizes[1]) * world if all(map(str.isdigit, sizes)) else "N"
+        text = f"batch_size {whole} = {TRL_BATCH[0]} {sizes[0]} x {TRL_BATCH[1]} {sizes[1]} x processes {world}"
+        return f"{text}; try --batch_size {whole}" if "batch_size" in names else f"{text} = prompts x group_size"
+    if name == "batch_size" and {*TRL_BATCH} <= {*names}:
+        share = int(number) // world if number.isdigit() else 0
+        passes = 8 if share % 8 == 0 else 1
+        text = f"batch_size {number} = {TRL_BATCH[0]} {share // passes} x {TRL_BATCH[1]} {passes} x processes {world}"
+        return f"{text}; try --{TRL_BATCH[0]} {share // passes} --{TRL_BATCH[1]} {passes}"
+    if name == "batch_size" and {"prompts", "group_size"} <= {*names}:
+        return "batch_size = prompts x group_size; try --prompts and --group_size"
+    fits = (text for other, needed, text in RELATIONS if other == name and {*needed.split()} <= {*names})
+    return next(fits, "")
+
+
+def own_name(name: str, names) -> str:
+    """What a program with these settings calls one; "" where it has none of that meaning and unit."""
+    if name in names or relation(name, names, {}):
+        return name if name in names else ""
+    return next((own for group in SYNONYMS if name in group for own in group if own in names), "")
+
+
+def in_own_words(words: list[str], names, elsewhere=()) -> list[str]:
+    """A command line in a program's own names; one setting by two names needs one value.
+
+    TRL's `epsilon` alone bounds both sides, our `clip_eps_low` one; `elsewhere`: names that a settings file gives.
+
+    Raises:
+        UserError: two names of one setting have different values.
+    """
+    found, first, values = [], {}, flag_values(words)
+    for word in words:
+        given = flag_name(word)
+        own = own_name(given, names) if given else ""
+        if own and given in values:
+            before = first.setdefault(own, given)
+            both = f"got --{before} {values[before]} and --{given} {values[given]}, two names of one setting"
+            need(same_value(values[before], values[given]), f"{both}; expected one of them; try --{own}")
+        found.append(f"--{own}{word[2 + len(given) :]}" if own and own != given else word)
+    if "epsilon" in values and first.get("clip_eps_low") and not {"clip_eps_high", *elsewhere} & first.keys():
+        found.append(f"--clip_eps_high={values['epsilon']}")
+    return found
+
+
+def same_value(one: str, other: str) -> bool:
+    """Whether two texts say the same, as `1e-5` and `0.00001` do."""
+    try:
+        return one == other or float(one) == float(other)
+    except ValueError:
+        return False
+
+
+# ------------------------------------------------------------------------- settings (src/parts/foundation/settings.py)
+
+
+class BaseConfig:
+    """What the Config of every program is; the parts name the fields that they read."""
+
+    given = frozenset()  # names of the settings that the command line or its YAML file has
+    removed: ClassVar[dict[str, str]] = {}  # settings of earlier versions, and what to use instead
+    reuse_prefill = True  # a setting of those that sample in every step
+    attn_implementation = "auto"  # a setting of those that train or evaluate
+    share_prompts = False  # a setting of those that train without a library's trainer
+    eval_rows = hold_out = 0  # of those that evaluate as they train
+    threads = "auto"  # of those that compute on a CPU
+    score_while_sampling = "never"  # of those that train
+
+
+def flags_of(parser: argparse.ArgumentParser) -> list[str]:
+    """The names of a parser's flags, with `_`."""
+    return [flag_name(flag) for action in parser._actions for flag in action.option_strings if flag_name(flag)]
+
+
+def parse_flags(
+    parser: argparse.ArgumentParser, argv: list[str] | None, elsewhere=(), removed: dict[str, str] | None = None
+) -> argparse.Namespace:
+    """Parse a command line, whose flags may have other programs' names; an unknown one is told the nearest known.
+
+    Args:
+        removed: {flag of earlier versions, with `_`: what to use instead}.
+    """
+    argv, removed, names = sys.argv[1:] if argv is None else argv, removed or {}, flags_of(parser)
+    try:
+        known, unknown = parser.parse_known_args(in_own_words(argv, names, elsewhere))
+    except UserError as error:
+        parser.error(str(error))
+    if unknown:
+        name = unknown[0].split("=")[0]
+        if flag_name(name) in removed:
+            parser.error(f"got {name}, which was removed; try {removed[flag_name(name)]}")
+        follows = relation(flag_name(name), names, flag_values(argv))
+        near = f"; {follows}" if follows else suggest(name, [f"--{name}" for name in names])
+        parser.error(f"got unknown argument {unknown[0]!r}; expected a flag of --help{near}")
+    return known
+
+
+# ----------------------------------------------------------------------- processes (src/parts/foundation/processes.py)
+
+CGROUPS = Path("/sys/fs/cgroup")
+SLOWER = 3.0  # a step that takes this many times the fastest one: other programs may have taken the cores
+GAIN = 1.3  # one thread must be this much faster than all of them
+
+
+def world() -> tuple[int, int]:
+    """(rank, number of processes) of a torchrun launch; (0, 1) otherwise."""
+    import torch.distributed as dist
+
+    return (dist.get_rank(), dist.get_world_size()) if dist.is_available() and dist.is_initialized() else (0, 1)
+
+
+def group_folders(groups: Path, listing: str, controller: str) -> list[Path]:
+    """The folders of this process's cgroups that may limit it, by /proc/self/cgroup; inner ones first."""
+    folders = []
+    for line in listing.splitlines():
+        _, kinds, path = line.split(":", 2)
+        if not kinds or controller in kinds.split(","):
+            inner = groups / kinds / path.lstrip("/")
+            folders += [folder for folder in (inner, *inner.parents) if folder.is_relative_to(groups / kinds)]
+    return folders
+
+
+def cpu_limit(proc: Path = Path("/proc"), groups: Path = CGROUPS) -> int:
+    """CPUs that this process may use, by its affinity and the quotas of its cgroups."""
+    limit = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    listing = proc / "self" / "cgroup"
+    for folder in group_folders(groups, listing.read_text(), "cpu") if listing.exists() else []:
+        for names in (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")):  # of version 2 and 1
+            if all((folder / name).exists() for name in names):
+                quota, period = " ".join((folder / name).read_text() for name in names).split()
+                if quota not in ("max", "-1"):
+                    limit = min(limit, math.ceil(int(quota) / int(period)))
+    return max(limit, 1)
+
+
+def wait_passively() -> None:
+    """Let idle OpenMP threads leave their core to other programs after some microseconds; call it before torch loads.
+
+    By default they spin for milliseconds: three runs on two cores then wait for each other most of the time.
+    """
+    if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & os.environ.keys():
+        os.environ["GOMP_SPINCOUNT"] = "1000"
+
+
+class CpuThreads:
+    """The number of threads that compute on a CPU: all it may use, or one where other programs need the cores.
+
+    OMP_NUM_THREADS or --threads N set it; then nothing is measured. Results differ by rounding at most.
+    """
+
+    def __init__(self):
+        self.most, self.fastest, self.looked = 0, None, 0.0
+
+    def begin(self, config: BaseConfig, device) -> None:
+        """Choose for a run on a device."""
+        import torch
+
+        auto = config.threads == "auto"
+        need(
+            auto or (config.threads.isdecimal() and int(config.threads) > 0),
+            f"got --threads {config.threads}; expected auto or a number from 1 on; try --threads auto",
+        )
+        self.most = 0
+        if not auto:
+            torch.set_num_threads(int(config.threads))
+        elif "OMP_NUM_THREADS" not in os.environ:
+            torch.set_num_threads(min(torch.get_num_threads(), cpu_limit()))
+            if device.type == "cpu" and torch.get_num_threads() > 1:
+                self.most, self.fastest = torch.get_num_threads(), None
+                self.choose()
+
+    def after(self, seconds: float) -> None:
+        """Look again after a step that was several times slower than the fastest, and now and then with one thread."""
+        import torch
+
+        if not self.most:
+            return
+        fewer = torch.get_num_threads() < self.most and time.perf_counter() - self.looked > 60
+        if (self.fastest and seconds > SLOWER * self.fastest) or fewer:
+            self.fastest = None
+            self.choose()
+        else:
+            self.fastest = min(seconds, self.fastest or seconds)
+
+    def choose(self) -> None:
+        """Time a few matrix products with one thread and with all, and keep what is faster."""
+        import torch
+
+        before = torch.get_num_threads()
+        x, y, spent = torch.ones(256, 256), torch.ones(256, 512), {1: 0.0, self.most: 0.0}
+        for number in (*spent, *spent, *spent):
+            torch.set_num_threads(number)
+            torch.mm(x, y)  # wakes the threads
+            begin = time.perf_counter()
+            for _ in range(20):
+                torch.relu(torch.mm(x, y)).sum()
+            spent[number] += time.perf_counter() - begin
+        number = 1 if spent[1] * GAIN < spent[self.most] else self.most
+        torch.set_num_threads(number)
+        self.looked = time.perf_counter()
+        if number != before:
+            reason = "other programs use the cores" if number == 1 else "the cores are free again"
+            say(f"{number} of {self.most} CPU threads from now on: {reason}; OMP_NUM_THREADS=N sets them")
+
+
+def in_group() -> bool:
+    """Whether this process belongs to a group of several."""
+    return "torch" in sys.modules and world()[1] > 1  # --help must not import torch
+
+
+def leave_processes() -> None:
+    """Leave the process group, if there is one; every process must call it, as NCCL waits for those that do not."""
+    if in_group():
+        import torch.distributed as dist
+
+        dist.destroy_process_group()
+
+
+def end_at_once(code: int) -> None:
+    """End this process and those that multiprocessing has started, whatever they wait for."""
+    for child in sys.modules["multiprocessing"].active_children() if "multiprocessing" in sys.modules else ():
+        child.kill()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+    os._exit(code)
+
+
+# --------------------------------------------------------------------- exit codes (src/parts/foundation/exit_codes.py)
+
+
+def quiet_environment(vllm: bool = False) -> None:
+    """Keep libraries from writing among our lines, from holding idle cores, and GPU memory from fragmenting.
+
+    What the user has set stays.
+
+    Args:
+        vllm: samples in this process; its memory pool does not work with segments that grow.
+    """
+    wait_passively()
+    names = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")  # the first since torch 2.9
+    if not vllm and not any(name in os.environ for name in names):
+        os.environ[names[0]] = "expandable_segments:True"
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # misses a kernel for inference with 4 bits on a CPU
+
+
+def exit_code(
+    run,
+    mend: str = "mend it and try --resume",
+    stopped: str = "stopped at once; the newest checkpoint is intact, go on with --resume",
+) -> int:
+    """Call run() and return its exit code, or that of the error which ended it.
+
+    Args:
+        mend: what to try after a full disk, say.
+        stopped: what is left after Ctrl-C.
+    """
+    try:
+        code = run()
+    except BaseException as error:
+        code = code_of(error, mend, stopped)
+        if in_group():  # others may wait for this process in a sum, and NCCL's goodbye would wait for them
+            end_at_once(code)
+        return code
+    leave_processes()
+    return code
+
+
+def code_of(error: BaseException, mend: str, stopped: str) -> int:
+    """Print what ended a run and return the exit code; of a process alone, raise what no message is known for."""
+    if isinstance(error, UserError):
+        print(f"error: {error}", file=sys.stderr, flush=True)
+        return error.code
+    if isinstance(error, Exception) and is_out_of_memory(error):
+        advice = "a smaller model or batch, or a machine with more"
+        print(f"error: {memory_shortage('in this program', error, advice)}", file=sys.stderr, flush=True)
+        return 2
+    if isinstance(error, KeyboardInterrupt):
+        say(stopped)
+        if __name__ == "__main__":  # threads and pools of a reward may never end
+            end_at_once(130)
+        return 130
+    is_full = is_disk_full(error)
+    if is_full or isinstance(error, OSError):
+        got = f"no space left on the disk ({str(error).partition(chr(10))[0]})" if is_full else error
+        print(f"error: got {got}; expected to read and write files; {mend}", file=sys.stderr)
+        return 2
+    if not in_group():
+        raise error
+    traceback.print_exception(error)
+    return 1
+
+
+# --------------------------------------------------------------------------- data files (src/parts/data/data_files.py)
+
+HEAD_BYTES = 1 << 18  # bytes at the beginning of a file that tell what it is
+MAX_BYTES = 8 << 30  # what one packed or parquet file may unpack to
+EXPORT = "unpacking it, or exporting its rows as JSONL or CSV UTF-8"
+# PDF, zip and Excel, old Office, Arrow, pickle, bzip2, xz, 7z, RAR, zstd; other binary files have zero bytes
+BINARY = re.compile(
+    rb"%PDF-|\x28\xb5\x2f\xfd|PK\x03\x04|\xd0\xcf\x11\xe0|ARROW1|\x80[\x02-\x05]|BZh|\xfd7zXZ|7z\xbc\xaf|Rar!"
+)
+POINTERS = {
+    rb"version https://(git-lfs|hawser)\.github\.com/spec/": ("a pointer of Git LFS", "`git lfs pull` in its folder"),
+    rb"[./]*(\.git|annex)/[\w./-]*objects/\S*\s*\Z": ("a pointer of git-annex", "`git annex get` in its folder"),
+}
+PAGE = re.compile(rb"\s*<(!doctype html|html|\?xml|head|body|error)\b[^\n]*>\s*(\n|\Z)", re.IGNORECASE)
+REPLY = re.compile(
+    rb"\s*([1-5]\d\d:? |entry |repository |page )?(not found|forbidden|unauthorized)\s*\Z", re.IGNORECASE
+)
+# columns of prompts: those that always ask, and those that do in one file and are a word about the rows in another
+ASKS = {
+    *("prompt", "question", "problem", "query", "instruction", "messages", "conversations", "conversation"),
+    *("chosen", "completion"),
+}
+WEAK = {"text", "input", "description"}
+OTHER_ENCODING = "data_loader.py --encoding NAME, such as cp1252 or gb18030, if the whole file is in it"
+OTHER_BYTES = re.compile("[\udc80-\udcff]")  # as surrogateescape reads bytes that the encoding does not have
+SEPARATORS = (",", ";", "\t", "|")
+LONGEST_CELL = 256 << 20  # characters of a cell
+# names of columns, which no row of data holds
+HEADER_NAMES = {*ASKS, *WEAK, "answer", "response", "output", "solution", "rejected", "choices", "id"}
+
+
+class Unpacked(io.RawIOBase):
+    """Unpacked bytes, at most MAX_BYTES; what cannot be unpacked is a UserError that names the file."""
+
+    def __init__(self, stream, name: str):
+        self.stream, self.name, self.total = stream, name, 0
+
+    def close(self) -> None:
+        self.stream.close()
+        super().close()
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer) -> int:
+        try:
+            data = self.stream.read(len(buffer))
+        except Exception as error:  # zlib, gzip and the system each have their own
+            got = f"{self.name}: got compressed bytes that cannot be read ({error})"
+            raise UserError(f"{got}; expected an intact file") from None
+        self.total += len(data)
+        got = f"{self.name}: got more than {MAX_BYTES} unpacked bytes"
+        need(self.total <= MAX_BYTES, f"{got}; expected at most that many; try unpacking it if the file is yours")
+        buffer[: len(data)] = data
+        return len(data)
+
+
+def open_text(source: str, form: str | None, encoding: str | None = None, sure: bool = False) -> tuple:
+    """Open a file or stdin (`-`) as text without a byte order mark; returns (stream, form).
+
+    Packing is told from the bytes, as names are often wrong; text is UTF-8, or UTF-16 with a byte order mark, unless
+    an encoding is given. Bytes that it does not have stay as lone surrogates, see `flaw_of_bytes`. Without a form
+    (stdin) it is told too; `sure` takes the form as it is.
+
+    Raises:
+        UserError: it holds no rows whatever its name says, such as a pointer of Git LFS, an HTML page or a pickle.
+    """
+    name = "stdin" if source == "-" else source
+    with contextlib.ExitStack() as opened:
+        try:
+            raw = io.BufferedReader(sys.stdin.buffer, HEAD_BYTES) if source == "-" else open(source, "rb", HEAD_BYTES)
+            head = opened.enter_context(raw).peek(HEAD_BYTES)
+        except OSError as error:
+            raise UserError(f"got {name}: {error.strerror}; expected a readable file") from None
+        if head[:2] == b"\x1f\x8b":
+            raw = io.BufferedReader(Unpacked(gzip.GzipFile(fileobj=raw), name), HEAD_BYTES)
+            head = raw.peek(HEAD_BYTES)
+        wide = head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) and head[2:4] != b"\0\0"
+        told, encoding = bool(encoding), encoding or ("utf-16" if wide else "utf-8-sig")
+        text = codecs.getincrementaldecoder(encoding)("replace").decode(head)
+        refuse_no_data(text.encode() if told or wide else head.removeprefix(codecs.BOM_UTF8), name, form)
+        form = form if sure else form_of_text(text, name, form)
+        opened.pop_all()
+    newline = "" if form in ("csv", "tsv") else "\n"
+    return io.TextIOWrapper(raw, encoding, "surrogateescape", newline=newline), form
+
+
+def flaw_of_bytes(text: str) -> str | None:
+    """What is wrong with a text of `open_text` that has a byte which is not of its encoding."""
+    other = OTHER_BYTES.search(text)
+    return other and f"byte {ord(other[0]) - 0xDC00:#04x}, which is not UTF-8"
+
+
+def form_of_text(head: str, name: str, form: str | None) -> str:
+    """The form that a text shows, where it has no name that tells it, or one that tells which JSON it is."""
+    text = head.lstrip()
+    if form is None:
+        form = "jsonl" if text.startswith(("{", "[")) else "txt"
+    elif form in ("txt", "csv", "tsv") and holds_json(text):
+        got = f"{name}: got JSON in a file that is read as {form}"
+        raise UserError(f"{got}; expected text; try renaming it to end in .json")
+    if form == "txt":
+        names = re.split(r"[,;\t]", text.partition("\n")[0].strip().lower())
+        got = f"{name}: got a first line of column names, {', '.join(names)[:60]}, in a file of one prompt a line"
+        is_table = len(names) > 1 and {*names} & (ASKS | WEAK) and all(map(str.isidentifier, names))
+        need(not is_table, f"{got}; expected prompts; try --input_format csv, or renaming it to end in .csv")
+    return "json" if form == "jsonl" and not begins_lines(text) else form
+
+
+def begins_lines(text: str) -> bool:
+    """Whether a JSON text has a value a line, the first perhaps broken, not one array or object."""
+    first, _, rest = text.partition("\n")
+    if not rest.strip() or first.startswith("["):
+        return bool(rest.strip()) and first.rstrip().endswith("]")
+    return first.strip() != "{"
+
+
+def holds_json(text: str) -> bool:
+    """Whether a text is JSON: its first line is an object or array, or all of it is one."""
+    if not text.startswith(("{", "[")):
+        return False
+    for part in (text.partition("\n")[0], text):
+        with contextlib.suppress(ValueError, RecursionError):
+            return isinstance(json.loads(part), dict | list)
+    return len(text) >= HEAD_BYTES  # a first line longer than that
+
+
+def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
+    """Raise UserError where the first bytes are those of something that holds no rows."""
+    kind, advice = None, "downloading it again, and look at the file first"
+    if head.startswith(b"PAR1"):
+        kind, advice = "a parquet file", "a name that ends in .parquet"
+        if form == "parquet":
+            return
+    elif BINARY.match(head) or b"\0" in head[:1024]:
+        kind = "a binary file (a workbook, PDF, archive, pickle or the like), or UTF-16 without its mark"
+        advice = f"{EXPORT}, or --encoding utf-16-le"
+    elif pointer := next((pair for start, pair in POINTERS.items() if re.match(start, head)), None):
+        kind, advice = pointer
+    elif PAGE.match(head):
+        kind = "an HTML or XML page"
+    elif REPLY.match(head):
+        kind = f"a server's error message, {head[:80].decode('utf-8', 'replace').strip()!r}"
+    need(kind is None, f"{name}: got {kind}; expected rows of data as {form or 'text'}; try {advice}")
+
+
+def table_rows(text: str, name: str, delimiter: str, chosen: str | None = None) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """(line, row) below the header of a CSV text; every cell is text. A row that does not fit comes as its flaw.
+
+    Args:
+        name: what messages call the file.
+        delimiter: what stands between cells, unless the file shows otherwise.
+        chosen: the same, whatever the file shows.
+    """
+    csv.field_size_limit(LONGEST_CELL)
+    used = chosen or separator_of(text, delimiter, name)
+    if used != delimiter:
+        say(f"{name}: read with {used!r} between the columns")
+    first = next(iter(first_records(text, used)), [])
+    padded = len(first) > 1 and all(cell[:1] == " " for cell in first[1:])
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=used, strict=True, skipinitialspace=padded)
+    try:
+        header = next((cells for cells in reader if any(cells)), [])
+    except csv.Error as error:
+        raise UserError(f"{name}:1: got a header that is not valid CSV ({error}); expected column names") from None
+    yield from body(reader, column_names(header, f"{name}:{reader.line_num}"), used)
+
+
+def column_names(header: list[str], where: str) -> list[str]:
+    """The names of the columns: without blanks around them, and without the empty columns that spreadsheets append."""
+    names = filled([cell.strip() for cell in header])
+    flaw = flaw_of_bytes("".join(names))
+    need(not flaw, f"{where}: got {flaw}; expected UTF-8 text; try {OTHER_ENCODING}")
+    mark = names and re.fullmatch(r"sep=.?", ",".join(names))
+    got = f"{where}: got Excel's mark {','.join(names)!r}"
+    need(not mark, f"{got}; expected the names of columns; try deleting the line")
+    twice = [column for column, count in Counter(names).items() if count > 1]
+    need(not twice, f"{where}: got the column {twice[:1]} twice; expected each name once; try renaming one")
+    text = next((cell for cell in names if len(cell) > 60 or cell[-1:] in tuple(".?!:。？！")), None)
+    if text and not HEADER_NAMES & {cell.casefold() for cell in names}:
+        say(
+            f"warning: {where}: got the column name {text[:60]!r}; is it data? Then put a line of column names above it"
+        )
+    return names
+
+
+def body(reader, names: list[str], delimiter: str) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """The rows below the header."""
+    while True:
+        start = reader.line_num
+        try:
+            cells = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            yield start + 1, RowFlaw("row", f"no CSV ({error})", "RFC 4180 quoting", 'quotes as ""')
+            if reader.line_num == start:
+                return
+            continue
+        if not any(cell.strip() for cell in cells):
+            continue
+        if len(cells) > len(names):
+            cells = cells[: len(names)] + filled(cells[len(names) :])
+        if flaw := flaw_of_bytes("".join(cells)):
+            yield start + 1, RowFlaw("row", flaw, "UTF-8 text", OTHER_ENCODING)
+        elif len(cells) != len(names):
+            expected = f"{len(names)} as in the header {', '.join(names)[:60]}"
+            advice = f"quoting fields that hold {delimiter!r}, or a header alone in the first line"
+            yield start + 1, RowFlaw("row", f"{len(cells)} fields", expected, advice)
+        else:
+            yield start + 1, dict(zip(names, cells, strict=True))
+
+
+def filled(cells: list[str]) -> list[str]:
+    """The cells without empty ones at the end."""
+    size = next((size for size in range(len(cells), 0, -1) if cells[size - 1].strip()), 0)
+    return cells[:size]
+
+
+def first_records(text: str, delimiter: str) -> list[list[str]]:
+    """Return the first 50 records that are not empty, up to the first that is not valid CSV."""
+    reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True), []
+    try:
+        records += (cells for cells in itertools.islice(reader, 50) if any(cells))
+    except csv.Error:
+        pass
+    return records
+
+
+def separator_of(text: str, delimiter: str, name: str) -> str:
+    """What stands between the columns: as expected where that parts the header, else what parts all rows alike."""
+    parted, steady = [], []
+    for separator in dict.fromkeys((delimiter, *SEPARATORS)):
+        table = first_records(text, separator)
+        width = len(filled(table[0])) if table else 0
+        if width > 1:
+            parted.append(separator)
+            if all(len(filled(cells)) <= width <= len(cells) for cells in table):
+                steady.append(separator)
+    if delimiter in parted and (delimiter in steady or not steady):
+        return delimiter
+    likely = steady or parted or [delimiter]
+    got = f"{name}: got columns that may be parted by {' or '.join(map(repr, likely))}"
+    advice = f"try python scripts/data_loader.py {name} --out clean.jsonl --delimiter {likely[0]!r}"
+    need(len(likely) == 1, f"{got}; expected one of them; {advice}")
+    return likely[0]
+
+
+# ------------------------------------------------------------------------- nested rows (src/parts/data/nested_rows.py)
+
+ANSWERED = {"answer", "solution", "completion", "response", "output", "chosen"}
+LISTS = {
+    *("data", "rows", "examples", "samples", "items", "records", "instances", "entries", "tasks", "problems"),
+    *("prompts", "dataset", "train", "test", "validation", "valid", "dev", "eval", "questions", "paragraphs", "qas"),
+}
+CONTEXT = {"text", "context", "passage", "article", "story", "paragraphs", "document", "table", "background", "body"}
+CHAT = re.compile(r"""\s*(?:\[\s*)?\{\s*(["'])(role|from|content|value)\1\s*:""")
+CHAT_COLUMNS = (*sorted(ASKS), "rejected", "response", "output", "text", "input", "history")
+
+
+def rows_in(value: dict, name: str, known=()) -> list | None:
+    """The rows of the only object in a file; None where it is a row itself.
+
+    Args:
+        name: what messages call the file.
+        known: columns that make it a row, beside the usual ones.
+
+    Raises:
+        UserError: it holds rows, but not plainly which.
+    """
+    if (table := rows_of_columns(value, name, known)) is not None:
+        return table
+    holders = {key: item for key, item in value.items() if is_holder(key, item, alone=len(value) == 1)}
+    listed = [value[key] for key in LISTS & holders.keys() if is_list_of_rows(value[key])]
+    asks, rows = value.keys() & {*ASKS, *known}, any(is_row(items[0]) for items in listed)
+    if not holders or (asks and (value.keys() & {*ANSWERED, *known} or not rows)):
+        return None
+    key, items = next(iter(holders.items()))
+    if len(holders) == 1 and not asks and isinstance(items, dict):
+        return rows_in(items, name, known)
+    # the examples of a programming task are no rows
+    cases = {"input", "output"} <= items[0].keys() and value.keys() & WEAK if is_list_of_rows(items) else True
+    if len(holders) == 1 and not asks and not cases and not value.keys() & CONTEXT:
+        if unused := [other for other in value if other != key]:
+            say(f"{name}: read the rows of {key!r}; not used: {', '.join(unused)[:200]}")
+        return items
+    code = f"import json; json.dump(json.load(open({name!r}))[{key!r}], open('rows.json', 'w'))"
+    got = f"{name}: got one object that holds {' and '.join(map(repr, holders))}, and not plainly one list of rows"
+    raise UserError(f'{got}; expected JSONL, or one list of objects; try taking one out: python -c "{code}"')
+
+
+def is_holder(name: str, item, alone: bool) -> bool:
+    """Whether a field of an object is one that may hold its rows."""
+    if isinstance(item, dict):
+        return bool(item) and (name in LISTS or alone)
+    return isinstance(item, list) and bool(item) and (name in LISTS or (is_list_of_rows(item) and is_row(item[0])))
+
+
+def is_list_of_rows(item) -> bool:
+    """Whether a value is a list of objects."""
+    return isinstance(item, list) and bool(item) and isinstance(item[0], dict)
+
+
+def is_row(item: dict) -> bool:
+    """Whether an object has a field that asks, or that holds questions."""
+    return bool(item.keys() & {*ASKS, "questions", "paragraphs", "qas"})
+
+
+def rows_of_columns(value: dict, name: str, known) -> list[dict] | None:
+    """The rows of an object whose values are columns: lists, or objects by index, as pandas' to_json writes them."""
+    asking = [value[key] for key in value.keys() & {*ASKS, *WEAK, *known}]
+    if asking and all(isinstance(item, dict) and item and all(map(str.isdigit, item)) for item in value.values()):
+        places = [*max(value.values(), key=len)]
+        return [{key: column.get(place) for key, column in value.items()} for place in places]
+    lists = len(value) > 1 and all(isinstance(item, list) for item in value.values())
+    if not asking or not lists or not all(map(is_column, asking)):
+        return None
+    sizes = {key: len(column) for key, column in value.items()}
+    listed = ", ".join(f"{key}: {size}" for key, size in sizes.items())[:200]
+    got = f"{name}: got columns of unequal length ({listed})"
+    need(len({*sizes.values()}) == 1, f"{got}; expected one value for each row; try JSONL, one object a line")
+    return [dict(zip(value, row, strict=True)) for row in zip(*value.values(), strict=True)]
+
+
+def is_column(items: list) -> bool:
+    """Whether a list holds prompts, texts or messages, not the messages of one."""
+    texts = all(isinstance(item, str) and item.strip() for item in items)
+    return bool(items) and (texts or all(isinstance(item, list) and item for item in items))
+
+
+def with_chats(row: dict) -> dict:
+    """The row with messages instead of their JSON text, as cells of a spreadsheet hold them; other texts stay.
+
+    Raises:
+        RowFlaw: a text is such JSON but broken, or the same as Python prints it.
+    """
+    chats = {}
+    for name in CHAT_COLUMNS:
+        text = row.get(name)
+        start = CHAT.match(text) if isinstance(text, str) else None
+        if not start or not text.rstrip().endswith(("]", "}")):
+            continue
+        try:
+            messages = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            if str(error).startswith("Extra data"):
+                continue  # a text that begins with messages
+            got = f"chat messages as Python prints them, {text[:40]!r}" if start[1] == "'" else f"broken JSON ({error})"
+            advice = "json.dumps for the column, or pandas' to_json(FILE, orient='records', lines=True) for all"
+            raise RowFlaw(name, got, "a list of messages, or its JSON text", advice) from None
+        messages = [messages] if isinstance(messages, dict) else messages
+        if all(
+            isinstance(m, dict) and ({"role", "content"} <= m.keys() or {"from", "value"} <= m.keys()) for m in messages
+        ):
+            chats[name] = messages
+    return {**row, **chats} if chats else row
+
+
+# --------------------------------------------------------------------------------------- rows (src/parts/data/rows.py)
+
+SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"}
+JSON_SPACE = re.compile(r"[ \t\n\r]*")
+
+
+def whole_rows(records: Iterable[tuple[int, dict | RowFlaw]], name: str) -> list[dict]:
+    """The rows of records; UserError names the line of the first that is none."""
+    rows = []
+    for line, row in records:
+        need(not isinstance(row, RowFlaw), f"{name}:{line}: {row}")
+        rows.append(row)
+    return rows
+
+
+def unique(pairs: list[tuple]) -> dict:
+    """A JSON object; RowFlaw where a key stands twice, of which Python would keep the last."""
+    row = dict(pairs)
+    if len(row) != len(pairs):
+        names = [key for key, _ in pairs]
+        twice = next(key for key in names if names.count(key) > 1)
+        raise RowFlaw(twice, "the key twice in one object", "each key once", "keeping one of them")
+    return row
+
+
+def plain_json(text: str):
+    """The value of JSON text.
+
+    Raises:
+        RowFlaw: it is none, or has a key twice in one object.
+    """
+    if flaw := flaw_of_bytes(text):
+        raise RowFlaw("row", flaw, "UTF-8 text", OTHER_ENCODING)
+    try:
+        return json.loads(text, object_pairs_hook=unique)
+    except RecursionError:
+        raise RowFlaw("row", "nesting too deep", "fewer levels", "storing the inner part as JSON text") from None
+    except ValueError as error:
+        at = getattr(error, "pos", 0)
+        got = f"no JSON ({error}, near {text[max(at - 20, 0) : at + 20]!r})"
+        raise RowFlaw("row", got, "one JSON object") from None
+
+
+def as_row(value) -> dict:
+    """A JSON value that is a row; RowFlaw for others, with advice of its own for bare messages."""
+    if isinstance(value, dict):
+        return value
+    is_chat = isinstance(value, list) and value and isinstance(value[0], dict)
+    advice = ['{"messages": […]} for each row, an answer in a field of its own'] if is_chat else []
+    raise RowFlaw("row", f"{type(value).__name__} {value!r:.60}", "a JSON object with named fields", *advice)
+
+
+def json_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """(line, row or its flaw) of JSONL. Lines end at line feeds only; blank ones are counted, not read."""
+    for number, line in enumerate(stream, start=1):
+        if line.strip():
+            try:
+                yield number, as_row(plain_json(line))
+            except RowFlaw as flaw:
+                flaw.parts["row"] = line.rstrip("\r\n")
+                yield number, flaw
+
+
+def json_records(text: str, name: str, known) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """(number, row or its flaw) of a JSON file: an array, an object that holds the rows, or objects in a row."""
+    decoder, values, at = json.JSONDecoder(object_pairs_hook=unique), [], JSON_SPACE.match(text).end()
+    flaw = flaw_of_bytes(text)
+    need(not flaw, f"{name}: got {flaw}; expected UTF-8 text; try {OTHER_ENCODING}")
+    try:
+        while at < len(text):
+            value, at = decoder.raw_decode(text, at)
+            values.append(value)
+            at = JSON_SPACE.match(text, at).end()
+    except RecursionError:
+        raise UserError(f"{name}: got JSON that is nested too deep; expected rows; try JSONL") from None
+    except RowFlaw as flaw:
+        raise UserError(f"{name}: {flaw}") from None
+    except ValueError as error:
+        got = f"{name}: got a file that is no JSON ({error}, near {text[max(at - 20, 0) : at + 20]!r})"
+        raise UserError(f"{got}; expected an array of objects; try mending it, or JSONL") from None
+    if len(values) == 1:
+        value = values[0]
+        inner = rows_in(value, name, known) if isinstance(value, dict) else value
+        values = inner if isinstance(inner, list) else values
+    for number, value in enumerate(values, start=1):
+        try:
+            yield number, as_row(value)
+        except RowFlaw as flaw:
+            yield number, flaw
+
+
+def parquet_records(source: str) -> Iterator[tuple[int, dict]]:
+    """(number, row) of a parquet file, 1000 read at a time."""
+    import pyarrow.parquet
+
+    number = 0
+    try:
+        with open(source, "rb") as raw:
+            refuse_no_data(raw.peek(), source, "parquet")
+            file = pyarrow.parquet.ParquetFile(raw)
+            size = sum(file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups))
+            need(
+                size <= MAX_BYTES, f"{source}: got {size} unpacked bytes; expected at most {MAX_BYTES}; try parts of it"
+            )
+            for batch in file.iter_batches(1000):
+                for row in batch.to_pylist():
+                    number += 1
+                    yield number, row
+    except (OSError, ValueError, pyarrow.ArrowException, RecursionError) as error:
+        raise UserError(f"{source}: got no readable parquet ({str(error)[:200]}); expected an intact file") from None
+
+
+def file_records(
+    source: str, form: str | None, encoding=None, delimiter=None, sure=False, known=()
+) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """(line or number, row or its flaw) of a file, or of stdin (`-`).
+
+    Args:
+        form: jsonl, json, csv, tsv, txt or parquet; None: told from the text.
+        encoding, delimiter: of the text; None: as the file shows.
+        sure: the form is as given, whatever the file shows.
+        known: columns that make an object a row, beside the usual ones.
+    """
+    name = "stdin" if source == "-" else source
+    if form == "parquet":
+        need(source != "-", "got parquet on stdin; expected a file, as parquet is not read in one go")
+        yield from parquet_records(source)
+        return
+    stream, form = open_text(source, form, encoding, sure)
+    try:
+        with stream:
+            if form in ("csv", "tsv"):
+                yield from table_rows(stream.read(), name, "," if form == "csv" else "\t", delimiter)
+            elif form == "txt":
+                yield from prompt_lines(stream)
+            elif form == "json":
+                yield from json_records(stream.read(), name, known)
+            else:
+                yield from json_lines(stream)
+    except (UnicodeDecodeError, OSError) as error:
+        raise UserError(f"{name}: got bytes that cannot be read ({error}); expected an intact file") from None
+
+
+def prompt_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """(line, row or its flaw) of one prompt a line; blank ones are skipped."""
+    for number, line in enumerate(stream, start=1):
+        flaw = flaw_of_bytes(line)
+        if line.strip():
+            yield (
+                number,
+                RowFlaw("prompt", flaw, "UTF-8 text", OTHER_ENCODING) if flaw else {"prompt": line.strip("\r\n")},
+            )
+
+
+def is_hub_id(source: str) -> bool:
+    """Whether a name, not a local path, could be `owner/name` or `name` on the hub."""
+    return not Path(source).exists() and not source.startswith((".", "/", "~")) and source.count("/") <= 1
+
+
+def hub_rows(source: str) -> Iterator[dict]:
+    """Rows of a data set of the hub, `owner/name[:config][@split]`; code that comes with it is never run."""
+    import datasets
+
+    name, _, split = source.partition("@")
+    name, _, subset = name.partition(":")
+    offline = not hub_is_reached()
+    datasets.config.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE or offline
+    try:
+        yield from datasets.load_dataset(name, subset or None, split=split or "train")
+    except Exception as error:  # every layer below has its own
+        why = "and the hub cannot be reached" if offline else "and the hub says"
+        raise UserError(f"got data {source!r}: no such file, {why}: {str(error)[:300]}") from None
+
+
+@functools.cache
+def hub_is_reached() -> bool:
+    """Whether the hub answers within 5 seconds; if not, its client reads the cache alone, without minutes of trying."""
+    import huggingface_hub.constants as hub
+
+    if hub.HF_HUB_OFFLINE:
+        return False
+    try:
+        urllib.request.urlopen(urllib.request.Request(hub.ENDPOINT, method="HEAD"), timeout=5).close()
+    except OSError as error:
+        if isinstance(error, urllib.error.HTTPError) or isinstance(getattr(error, "reason", None), ssl.SSLError):
+            return True  # an answer too; certificates of a proxy may be known to the hub's client alone
+        hub.HF_HUB_OFFLINE = True
+        return False
+    return True
+
+
+def read_rows(source: str) -> list[dict]:
+    """Read rows from a JSONL, JSON, CSV, TSV or parquet file, or from the hub: `owner/name[:config][@split]`."""
+    path, form = Path(source), SUFFIXES.get(Path(source).suffix.lower())
+    if not path.is_file():
+        need(
+            is_hub_id(source) and not form,
+            f"got data {source!r}, which is not a file; expected JSONL, JSON, CSV, parquet or a hub id",
+        )
+        return chat_rows(hub_rows(source), source)
+    need(form, f"got data {source!r}; expected a name ending in {', '.join(SUFFIXES)}; try data_loader.py for others")
+    return chat_rows(whole_rows(file_records(source, form), source), source)
+
+
+def chat_rows(rows: Iterable[dict], source: str) -> list[dict]:
+    """The rows with messages where cells hold them as JSON text."""
+    decoded = []
+    for number, row in enumerate(rows, start=1):
+        try:
+            decoded.append(with_chats(row))
+        except RowFlaw as flaw:
+            raise UserError(f"{source}, row {number}: {flaw}") from None
+    return decoded
+
+
+def prompt_of(row: dict, column: str, where: str):
+    """The prompt in a column of a row; UserError where there is no such column, its cell is empty, or no prompt."""
+    near = suggest(column, list(row)).replace("; try ", "; try --prompt_column ")
+    try_one = near or "; try --prompt_column NAME, or data_loader.py"
+    need(column in row, f"{where}: got columns {', '.join(map(str, row))}; expected {column!r}{try_one}")
+    got = f"{where}: got an empty cell in the column {column!r}; expected a prompt"
+    need(row[column] not in (None, ""), f"{got}; try filling it, or leaving out the row")
+    check_prompt(row[column], where)
+    return row[column]
+
+
+def check_prompt(prompt, where: str) -> None:
+    """Raise UserError unless the prompt is a non-empty string or a list of chat messages."""
+    is_text = isinstance(prompt, str) and prompt.strip()
+    try:
+        as_text = is_text and with_chats({"prompt": prompt})["prompt"] is not prompt
+    except RowFlaw:
+        as_text = True
+    advice = "try a column named `prompt`, or data_loader.py with --map prompt=COLUMN"
+    need(not as_text, f"{where}: got chat messages as text, {str(prompt)[:40]!r}; expected a list of them; {advice}")
+    is_chat = isinstance(prompt, list) and all(
+        isinstance(m, dict) and isinstance(m.get("role"), str) and isinstance(m.get("content"), str) for m in prompt
+    )
+    need(
+        is_text or (is_chat and prompt),
+        f"{where}: got prompt {str(prompt)[:80]!r}; expected a non-empty string or a list of "
+        '{"role": …, "content": …} messages',
+    )
+
+
+# --------------------------------------------------------------------------------------- chat (src/parts/data/chat.py)
+
+
+def template_settings(config) -> dict:
+    """--chat_template_kwargs as a dict."""
+    try:
+        settings = json.loads(config.chat_template_kwargs or "{}")
+    except ValueError:
+        settings = None
+    kept = {"tokenize", "return_dict", "add_generation_prompt", "continue_final_message", "chat_template"}
+    need(
+        isinstance(settings, dict) and not kept & {*settings},
+        f"got chat_template_kwargs {config.chat_template_kwargs!r}; expected a JSON object of the template's own "
+        """settings; try '{"enable_thinking": false}'""",
+    )
+    return settings
+
+
+def as_turns(prompt, chat: bool):
+    """The prompt as it is sent: with --chat, a string is a user's turn."""
+    return [{"role": "user", "content": prompt}] if chat and isinstance(prompt, str) else prompt
+
+
+def as_object(arguments):
+    """Arguments of a tool call as an object, where they are one or its JSON text; others as they are."""
+    try:
+        value = json.loads(arguments or "{}") if isinstance(arguments, str) else arguments
+    except ValueError:
+        return arguments
+    return value if isinstance(value, dict) else arguments
+
+
+def as_json(arguments):
+    """Arguments of a tool call as JSON text."""
+    return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+
+
+def recast(form: Callable, call):
+    """A tool call, or several, with arguments in the form of `as_object` or `as_json`."""
+    if isinstance(call, dict):
+        return {key: form(value) if key == "arguments" else recast(form, value) for key, value in call.items()}
+    return [recast(form, one) for one in call] if isinstance(call, list) else call
+
+
+def with_arguments(form: Callable, messages: list[dict]) -> list[dict]:
+    """Messages whose tool calls have arguments in a form."""
+    return [m | {"tool_calls": recast(form, m["tool_calls"])} if m.get("tool_calls") else m for m in messages]
+
+
+def write_chat(tokenizer, messages: list[dict], **given) -> str:
+    """The text of `apply_chat_template`, with the arguments of tool calls in the form that the template takes.
+
+    Most templates encode objects as JSON, so that OpenAI's JSON text would be encoded twice. DeepSeek's take text only,
+    and a template that prints what it gets would write an object as Python does.
+
+    Raises:
+        ValueError: arguments are no object.
+    """
+    objects = with_arguments(as_object, messages)
+    calls = [call.get("function", call) for message in objects for call in message.get("tool_calls") or ()]
+    arguments, given["tokenize"] = [call["arguments"] for call in calls if call.get("arguments")], False
+    for odd in [value for value in arguments if not isinstance(value, dict)]:
+        raise ValueError(f"the arguments of a tool call are {str(odd)[:80]!r}, no JSON object")
+    try:
+        text = tokenizer.apply_chat_template(objects, **given)
+        if not any(str(value) in text for value in arguments):
+            return text
+    except TypeError:
+        if not arguments:
+            raise
+    return tokenizer.apply_chat_template(with_arguments(as_json, messages), **given)
+
+
+def chat_text(tokenizer, messages: list[dict], **template) -> str:
+    """The text of a prompt up to where the model writes: a new turn, or the assistant's own where that ends the prompt.
+
+    Raises:
+        ValueError: the template changes the text of that turn, or the turn calls a tool.
+    """
+    text = messages[-1]["content"]
+    if messages[-1]["role"] != "assistant":
+        return write_chat(tokenizer, messages, add_generation_prompt=True, **template)
+    if messages[-1].get("tool_calls"):
+        raise ValueError("it ends in a tool call without its result")
+    if not text.strip():  # an empty place for the answer
+        return write_chat(tokenizer, messages[:-1], add_generation_prompt=True, **template) + text
+    try:
+        whole = write_chat(tokenizer, messages, continue_final_message=True, **template)
+    except ValueError:  # the text is not in it
+        whole = ""
+    kept = next((part for part in (text, text.rstrip(), text.strip()) if whole.endswith(part)), None)
+    if kept is None:
+        raise ValueError(f"it does not keep the assistant's turn that ends the prompt, {text[-80:]!r}")
+    begun = whole.removesuffix(kept)
+    if text.lstrip().startswith("<think>"):  # Qwen3's puts an empty thought before text that it finds none in
+        begun = re.sub(r"<think>\s*</think>\s*$", "", begun)
+    return begun + text
+
+
+def chat_ids(tokenizer, messages: list[dict], **template) -> list[int]:
+    """Token ids of `chat_text`."""
+    if messages[-1]["role"] == "assistant" or any(message.get("tool_calls") for message in messages):
+        return list(tokenizer(chat_text(tokenizer, messages, **template), add_special_tokens=False).input_ids)
+    return list(
+        tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=True, **template)["input_ids"]
+    )
+
+
+def joined_text(messages: list[dict]) -> str:
+    """Chat messages as text for a tokenizer without chat template: contents joined by newlines."""
+    end = "" if messages[-1]["role"] == "assistant" else "\n"
+    return "\n".join(message["content"] for message in messages) + end
+
+
+# ------------------------------------------------------------------------------- held out (src/parts/data/held_out.py)
+
+
+def asked_words(prompt) -> str:
+    """What a prompt asks: alike for prompts that differ in case, white space, Unicode form or system prompt only."""
+    messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+    asked = [message for message in messages if message["role"] not in ("system", "developer")] or messages
+    texts = [unicodedata.normalize("NFKC", str(message["content"])).casefold() for message in asked]
+    return "\n".join("".join(text.split()) for text in texts)
+
+
+def task_of(row: dict, with_columns: bool) -> tuple[str, str]:
+    """What tells a row's task from others; an environment makes different tasks of one prompt by its columns."""
+    columns = json.dumps(row["columns"], sort_keys=True, default=str) if with_columns else ""
+    return asked_words(row["prompt"]), columns
+
+
+# --------------------------------------------------------------------------------- prompts (src/parts/data/prompts.py)
+
+RESERVED = ("prompt", "prompts", "completions", "completion_ids")  # a reward gets the run's, not a column of the data
+
+
+def encode_text(tokenizer, text: str) -> list[int]:
+    """Token ids of a text; what the tokenizer puts before a text, such as BOS, is not put before one that has it."""
+    ids = list(tokenizer(text).input_ids)
+    if ids and ids[0] in ids[1:4]:  # perhaps twice
+        bare = list(tokenizer(text, add_special_tokens=False).input_ids)
+        for n in (1, 2, 3):
+            if ids[n : n + len(bare)] == bare and bare[:n] == ids[:n]:
+                return ids[n:]
+    return ids
+
+
+def encode_prompt(tokenizer, prompt, **template) -> list[int]:
+    """Token ids of a prompt; chat messages go through the chat template, up to where the model writes."""
+    if isinstance(prompt, str):
+        return encode_text(tokenizer, prompt)
+    if tokenizer.chat_template:
+        return chat_ids(tokenizer, prompt, **template)
+    return encode_text(tokenizer, joined_text(prompt))
+
+
+# -------------------------------------------------------------------------- user code (src/parts/rewards/user_code.py)
+
+
+def text_of_turns(completion) -> str:
+    """The text of a completion or prompt, a string or messages."""
+    if isinstance(completion, str):
+        return completion
+    return "\n".join(str(message.get("content") or "") for message in completion)
+
+
+def text_of_answers(completion) -> str:
+    """The text of a completion; of a conversation what the model said, without tools' results and replies."""
+    if isinstance(completion, str):
+        return completion
+    return text_of_turns([message for message in completion if message.get("role", "assistant") == "assistant"])
+
+
+def own_copy(value):
+    """A copy of a column's value or of a prompt, as far as a reward could change it; other values as they are."""
+    if isinstance(value, list):
+        return [item if isinstance(item, str | int | float) else own_copy(item) for item in value]
+    if isinstance(value, dict):
+        return {key: own_copy(item) for key, item in value.items()}
+    return value.copy() if isinstance(value, set) or hasattr(value, "tolist") else value
+
+
+def reward_arguments(rows: list[dict], completions: list, completion_ids: list[list[int]]) -> dict:
+    """Keyword arguments of a reward function in TRL's shapes; a column absent from a row is None there.
+
+    Completions are texts, or the messages of conversations, which stay as they are. Each completion has its own copies,
+    so that a reward which changes them changes nothing for others.
+    """
+    columns = {name: None for row in rows for name in row["columns"]}
+    return {
+        "prompts": [own_copy(row["prompt"]) for row in rows],
+        "completions": [
+            [{"role": "assistant", "content": said}]
+            if isinstance(said, str) and not isinstance(prompt, str)
+            else own_copy(said)
+            for prompt, said in zip([row["prompt"] for row in rows], completions, strict=True)
+        ],
+        "completion_ids": [[*ids] for ids in completion_ids],
+        **{name: [own_copy(row["columns"].get(name)) for row in rows] for name in columns},
+    }
+
+
+PATCHABLE = (builtins, io, json, math, os, os.path, random, shutil, time)
+
+
+def put_folder(folder: str) -> None:
+    """Go to a folder, where it is still there."""
+    with contextlib.suppress(OSError):
+        os.chdir(folder)
+
+
+def put_environment(variables: dict) -> None:
+    """Give the environment these variables and no others."""
+    for name in os.environ.keys() - variables.keys():
+        del os.environ[name]
+    os.environ.update({name: value for name, value in variables.items() if os.environ.get(name) != value})
+
+
+def stream_of(name: str) -> tuple:
+    """sys.stdout or sys.stderr, and whether it is closed."""
+    stream = getattr(sys, name)
+    return stream, getattr(stream, "closed", False)
+
+
+def put_stream(name: str, stream, closed: bool) -> None:
+    """Have sys.stdout or sys.stderr back, also where it was closed meanwhile."""
+    if getattr(stream, "closed", False) and not closed:
+        stream = open({"stdout": 1, "stderr": 2}[name], "w", buffering=1, encoding="utf-8", closefd=False)
+    setattr(sys, name, stream)
+
+
+def put_filters(filters: list) -> None:
+    """Have the warnings filtered so."""
+    warnings.filters[:] = filters
+    getattr(warnings, "_filters_mutated", bool)()
+
+
+def umask() -> int:
+    """The mode bits that new files do not get."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
+
+
+def handlers() -> dict:
+    """The handlers of the signals by which a run is stopped."""
+    return {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+
+
+def put_handlers(found: dict) -> None:
+    """Have these handlers again; only the main thread can change them."""
+    if threading.current_thread() is threading.main_thread():
+        for number, handler in found.items():
+            signal.signal(number, handler)
+
+
+def put_attributes(modules: dict) -> None:
+    """Undo what was patched in these modules; names that are new there stay."""
+    for module, names in modules.items():
+        now = vars(module)
+        for name, value in names.items():
+            if now.get(name, names) is not value:
+                setattr(module, name, value)
+
+
+def states_of_process() -> dict:
+    """{name: (how to take it, how to put it back, and of some libraries what it is at first)} of what there is once."""
+    found = {
+        "folder": (lambda: os.getcwd() if os.path.exists(".") else "", put_folder),
+        "environment": (os.environ.copy, put_environment),
+        "path": (sys.path.copy, lambda path: sys.path.__setitem__(slice(None), path)),
+        "arguments": (sys.argv.copy, lambda given: setattr(sys, "argv", given)),
+        "stdout": (lambda: stream_of("stdout"), lambda found: put_stream("stdout", *found)),
+        "stderr": (lambda: stream_of("stderr"), lambda found: put_stream("stderr", *found)),
+        "warnings": (warnings.filters.copy, put_filters),
+        "logging": (lambda: logging.root.manager.disable, logging.disable),
+        "timeout": (socket.getdefaulttimeout, socket.setdefaulttimeout),
+        "locale": (lambda: locale.setlocale(locale.LC_ALL), lambda name: locale.setlocale(locale.LC_ALL, name)),
+        "umask": (umask, os.umask),
+        "collection": (gc.isenabled, lambda on: gc.enable() if on else gc.disable()),
+        "handlers": (handlers, put_handlers),
+        "attributes": (lambda: {module: dict(vars(module)) for module in PATCHABLE}, put_attributes),
+    }
+    if numpy := sys.modules.get("numpy"):
+        found["numpy's errors"] = numpy.geterr, lambda how: numpy.seterr(**how)
+    torch = sys.modules.get("torch")
+    if hasattr(torch, "set_default_dtype"):  # not half imported
+        modes = torch.are_deterministic_algorithms_enabled, torch.is_deterministic_algorithms_warn_only_enabled
+        put = lambda mode: torch.use_deterministic_algorithms(mode[0], warn_only=mode[1])  # noqa: E731
+        found["determinism"] = lambda: [mode() for mode in modes], put, [False, False]
+        found["dtype"] = torch.get_default_dtype, torch.set_default_dtype, torch.float32
+        found["anomalies"] = torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly, False
+        found["threads"] = torch.get_num_threads, torch.set_num_threads
+    return found
+
+
+def states_of_thread() -> dict:
+    """The same of what a thread has."""
+    torch = sys.modules.get("torch")
+    if not hasattr(torch, "set_default_dtype"):
+        return {}
+    put_device = lambda device: torch.set_default_device(None if device.type == "cpu" else device)  # noqa: E731
+    return {
+        "gradients": (torch.is_grad_enabled, torch.set_grad_enabled, True),
+        "device": (torch.get_default_device, put_device, torch.device("cpu")),
+    }
+
+
+class OwnState:
+    """The state of the process as rewards have left it; `swapped` gives it to them and takes it away again."""
+
+    def __init__(self):
+        self.changed, self.ours, self.inside, self.lock = {}, {}, 0, threading.RLock()
+
+    def enter(self, states: dict) -> dict:
+        """Put what rewards have changed; returns the trainer's state."""
+        ours = {name: take() for name, (take, *_) in states.items()}
+        for name, (_, put, *_) in states.items():
+            if name in self.changed and name != "handlers":  # signals go to the trainer always
+                put(self.changed[name])
+        return ours
+
+    def leave(self, states: dict, ours: dict) -> None:
+        """Note what rewards have changed, and put the trainer's state back."""
+        for name, (take, put, *fresh) in states.items():
+            now = take()
+            before = ours.get(name, fresh[0] if fresh else now)  # libraries may have been imported meanwhile
+            if now == before:
+                self.changed.pop(name, None)
+                continue
+            self.changed[name] = now
+            put(before)
+
+    @contextlib.contextmanager
+    def swapped(self) -> Iterator[None]:
+        """Run rewards in their own state; several threads may at a time."""
+        with self.lock:
+            self.inside += 1
+            if self.inside == 1:
+                self.ours = self.enter(states_of_process())
+            mine = self.enter(states_of_thread())
+        try:
+            yield
+        finally:
+            with self.lock:
+                self.leave(states_of_thread(), mine)
+                self.inside -= 1
+                if not self.inside:
+                    self.leave(states_of_process(), self.ours)
+
+
+REWARD_STATE = OwnState()
+
+
+# -------------------------------------------------------------------- reward forms (src/parts/rewards/reward_forms.py)
+
+REWARD_FORMS = (
+    "def reward(prompt, completion, answer) -> float, or def reward(prompts, completions, answer, **kwargs) -> list"
+)
+
+
+def is_per_sample(function) -> bool:
+    """Whether a reward takes one sample, told by the names of its parameters: `prompt` or `completion`, not plural.
+
+    Raises:
+        UserError: it has names of both forms.
+    """
+    names = inspect.signature(function).parameters
+    one = [name for name in ("prompt", "completion") if name in names]
+    many = [name for name in ("prompts", "completions") if name in names]
+    name = getattr(function, "__name__", type(function).__name__)
+    got = f"got reward {name} with {' and '.join([*one, *many])}, so for one sample or for a batch"
+    need(not (one and many), f"{got}; expected one of two forms: {REWARD_FORMS}")
+    return bool(one)
+
+
+class PerSample:
+    """A reward `(prompt, completion, **columns) -> float or None`, async or not, in the shape of a batch.
+
+    `prompt` is the data's, a string or chat messages; `completion` is text in both cases; every other argument is the
+    sample's entry. Signature and name are those of a function with TRL's contract.
+    """
+
+    def __init__(self, function):
+        self.function, self.__name__ = function, getattr(function, "__name__", type(function).__name__)
+        self.__doc__, parameter = inspect.getdoc(function), inspect.Parameter
+        own = [p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_POSITIONAL]
+        named = {p.name: p for p in own if p.kind is not p.VAR_KEYWORD}
+        columns = [p.replace(kind=p.KEYWORD_ONLY) for name, p in named.items() if name not in ("prompt", "completion")]
+        both = [parameter(name, parameter.KEYWORD_ONLY) for name in ("prompts", "completions")]
+        rest = [p for p in own if p.kind is p.VAR_KEYWORD]
+        self.names = None if rest else {*named}
+        self.__signature__ = inspect.Signature([*both, *columns, *rest])
+
+    def calls(self, prompts: list, completions: list, **columns) -> list:
+        """One call for each completion, still to be made."""
+        whole = {name: columns.pop(name) for name in ("trainer_state", "log_extra", "log_metric") if name in columns}
+        found = []
+        for i, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
+            given = {name: values[i] for name, values in columns.items()} | whole
+            given |= {"prompt": prompt, "completion": text_of_answers(completion)}
+            taken = {name: value for name, value in given.items() if self.names is None or name in self.names}
+            found.append(functools.partial(self.function, **taken))
+        return found
+
+    def __call__(self, **arguments) -> list:
+        """Scores of a batch; what an async function returns is still to be awaited."""
+        return [call() for call in self.calls(**arguments)]
+
+
+def as_reward(function):
+    """A reward with the signature of a batch, from one of either form."""
+    return PerSample(function) if is_per_sample(function) else function
+
+
+def is_installed(name: str, folder: Path) -> bool:
+    """Whether a module of this name is Python's own, or found in another folder than this one."""
+    places = [place for place in sys.path if Path(place or ".").resolve() != folder]
+    known = name in sys.builtin_module_names or name in sys.stdlib_module_names
+    return known or importlib.machinery.PathFinder.find_spec(name, places) is not None
+
+
+def make_way(folder: Path) -> None:
+    """Forget loaded modules for which there is a file of that name in a folder: other folders' own, or a script's."""
+    for file in folder.glob("*.py"):
+        there = getattr(sys.modules.get(file.stem), "__file__", None)
+        library = file.stem in sys.stdlib_module_names or re.search("(site|dist)-packages", str(there))
+        if there and not library and file.stem != "__main__" and Path(there).resolve() != file:
+            del sys.modules[file.stem]
+
+
+def forget_shadows(folder: Path, names: set[str]) -> None:
+    """Leave modules of a folder to those that have them, where libraries have their names, which others will import."""
+    for name in names:
+        file = getattr(sys.modules.get(name), "__file__", None)
+        if file and Path(file).resolve().parent == folder and is_installed(name, folder):
+            del sys.modules[name]
+
+
+def importable_name(file: Path) -> str:
+    """The stem of a file, under which other processes import it; a name of its own where another module has that."""
+    there = getattr(sys.modules.get(file.stem), "__file__", None)
+    own = there and Path(there).resolve() == file
+    free = file.stem not in sys.modules and not is_installed(file.stem, file.parent) and "." not in file.stem
+    return file.stem if own or free else f"{file.stem}_{abs(hash(str(file)))}"
+
+
+def import_file(what: str, spec: str, file: str):
+    """Import a user's file once, by its path; `what` and `spec` name it in the message of a UserError.
+
+    Other processes can import it by its name, as `multiprocessing` does. What a reward changes of the process, the
+    working folder, say, is its own.
+    """
+    path = Path(file).resolve()
+    with REWARD_STATE.swapped() if what == "reward" else contextlib.nullcontext():
+        name, known = importable_name(path), {*sys.modules}
+        if name in sys.modules:
+            return sys.modules[name]
+        make_way(path.parent)
+        before, sys.argv = (sys.argv, sys.path[:]), [str(path)]
+        sys.path.insert(0, str(path.parent))  # it may import its neighbours
+        module_spec = importlib.util.spec_from_file_location(name, path)
+        sys.modules[name] = module = importlib.util.module_from_spec(module_spec)
+        try:
+            module_spec.loader.exec_module(module)
+        except (Exception, SystemExit) as error:
+            del sys.modules[name]
+            problem = f"importing {file} raises {type(error).__name__}: {error}"
+            raise UserError(f"got {what} {spec!r}: {problem}; expected a file that imports") from error
+        finally:
+            forget_shadows(path.parent, {*sys.modules} - known - {name})
+            if what != "reward":
+                sys.argv, sys.path[:] = before
+    sys.path.append(str(path.parent))
+    return module
+
+
+def is_weight(value) -> bool:
+    """Whether a value is a finite number."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def weights_in(members: dict) -> dict[str, list]:
+    """The lists of numbers among a module's members."""
+    lists = {name: [*value] for name, value in members.items() if isinstance(value, list | tuple) and value}
+    return {name: value for name, value in lists.items() if all(map(is_weight, value))}
+
+
+def list_weights(spec: str, members: dict, found: list, named: str) -> list[float]:
+    """Weights of a list of functions: those it has as its attribute, or the list of the file that the spec names.
+
+    Raises:
+        UserError: it has none, as a list of TRL's `reward_funcs`, or not one for each.
+    """
+    lists, target, many = weights_in(members), spec.partition("*")[0], f"{len(found)} functions"
+    own = getattr(found, "weights", None)
+    if own is None and not named and len(found) > 1:
+        fits = [name for name, values in lists.items() if len(values) == len(found)]
+        advice = (
+            f"{target}*{fits[0]}" if fits else f"{target}*WEIGHTS, after WEIGHTS = {[1.0] * len(found)} in the file"
+        )
+        raise UserError(f"got reward {spec!r}: {many} without weights; expected one for each; try {advice}")
+    if not named:
+        weights = [1.0] if own is None else own
+    else:
+        need(own is None, f"got reward {spec!r}: a list with weights of its own, {own}; expected no others")
+        near = f"one of {', '.join(lists)}" if lists else "such a list in the file"
+        need(
+            named in lists, f"got reward {spec!r}: no list of numbers {named!r}; expected {near}{suggest(named, lists)}"
+        )
+        weights = lists[named]
+    need(len(weights) == len(found), f"got reward {spec!r}: {many} with {len(weights)} weights; expected one for each")
+    return weights
+
+
+def is_reward(member, names: tuple[str, ...] = ("completions",)) -> bool:
+    """Whether a library's member is a reward function, or an object that is called like one: it takes one of names."""
+    try:
+        return not inspect.isclass(member) and bool({*names} & {*inspect.signature(member).parameters})
+    except (TypeError, ValueError):
+        return False
+
+
+def is_preset(member) -> bool:
+    """Whether a library's member is a list of functions with weights."""
+    return isinstance(member, list) and hasattr(member, "weights")
+
+
+def library_rewards(file: str) -> dict:
+    """{name: function or preset} of a reward library."""
+    need(Path(file).is_file(), f"got library {file!r}, which is no file; expected a Python file; try FILE.py:function")
+    with contextlib.redirect_stdout(sys.stderr):
+        members = vars(import_file("library", file, file))
+    return {n: m for n, m in members.items() if not n.startswith("_") and (is_reward(m) or is_preset(m))}
+
+
+def full_spec(spec: str, library: str = EMBEDDED_REWARDS) -> str:
+    """`FILE.py:name[*weight]` of a spec; a bare name is one of the library's, whatever files are called."""
+    name = spec.partition("*")[0]
+    if ":" in name:
+        return spec
+    expected = "expected FILE.py:function[*weight], or a name of `reward_preflight.py --list`"
+    need(name.isidentifier(), f"got reward {spec!r}; {expected}")
+    names = [*library_rewards(library)]
+    need(name in names, f"got reward {spec!r}; {expected}{suggest(name, names)}")
+    return f"{library}:{spec}"
+
+
+def find_reward(spec: str):
+    """The function or list of functions that `FILE.py:name[*weight]` or a bare name names, and its file's members."""
+    target = full_spec(spec).partition("*")[0]
+    file, _, name = target.rpartition(":")
+    need(file and Path(file).is_file(), f"got reward {spec!r}: no file {file!r}; expected FILE.py:function[*weight]")
+    module = import_file("reward", spec, file)
+    members = vars(module)
+    found = getattr(module, name, None)
+    if isinstance(found, list) and found and all(map(callable, found)):
+        return found, members
+    own = {
+        n: m for n, m in members.items() if getattr(m, "__module__", "") == module.__name__ and not n.startswith("_")
+    }
+    known = [n for n, member in own.items() if callable(member) and n == getattr(member, "__name__", n)]
+    rewards = [n for n in known if is_reward(own[n], ("completion", "completions"))]
+    known = rewards or known  # a library has other functions too
+    what = f"{file} has no function {name!r}; expected one of {', '.join(known)}{suggest(name, known)}"
+    need(callable(found), f"got reward {spec!r}: {what}")
+    return found, members
+
+
+def weight_of(spec: str) -> float:
+    """The number after the star of a reward's spec, or 1."""
+    text = spec.partition("*")[2]
+    try:
+        weight = float(text or 1.0)
+    except ValueError:
+        expected = "expected FILE.py:function[*weight], or FILE.py:REWARDS*WEIGHTS with two lists of the file"
+        raise UserError(f"got reward {spec!r}: {text!r} is no number; {expected}") from None
+    need(math.isfinite(weight), f"got reward {spec!r}: weight {weight}; expected a finite number")
+    return weight
+
+
+def refuse_form_of_verl(spec: str, function) -> None:
+    """Raise UserError for a compute_score, which verl calls with one completion, its gold answer and no prompt."""
+    target = spec.partition("*")[0]
+    try:
+        names = {*inspect.signature(function).parameters}
+    except ValueError:  # a builtin
+        return
+    what = f"got reward {spec!r}, which has verl's form; expected {REWARD_FORMS}"
+    port = f"python scripts/create_reward_template.py --from {target} --output my_reward.py"
+    need(not {"solution_str", "ground_truth"} <= names, f"{what}; try {port}")
+
+
+def load_rewards(spec: str) -> list[tuple]:
+    """Load `FILE.py:name[*weight]` and return (function, weight) pairs.
+
+    The name is a function, or a list of functions: a preset, which has their weights as its attribute `weights`, or one
+    whose weights are a list of numbers in the file, `FILE.py:REWARDS*REWARD_WEIGHTS`.
+    """
+    found, members = find_reward(spec)
+    for function in found if isinstance(found, list) else [found]:
+        refuse_form_of_verl(spec, function)
+    if not isinstance(found, list):
+        return [(found, weight_of(spec))]
+    text = spec.partition("*")[2]
+    named = text if text.isidentifier() else ""
+    factor = 1.0 if named else weight_of(spec)
+    return [(f, factor * w) for f, w in zip(found, list_weights(spec, members, found, named), strict=True)]
+
+
+# ------------------------------------------------------------------------------ rewards (src/parts/rewards/rewards.py)
+
+
+@dataclass
+class CallLimits:
+    """Limits on calls of async rewards: seconds for one (0: none), how many at once, and further tries."""
+
+    timeout: float = 600.0
+    concurrency: int = 32
+    retries: int = 2
+
+
+class CallFailed(Exception):
+    """A call raised its __cause__; `number` is its place among the calls of a batch."""
+
+    def __init__(self, number: int):
+        super().__init__(number)
+        self.number = number
+
+
+# lost connections as httpx, openai and anthropic, aiohttp, requests and urllib call them
+LOST = {"TransportError", "APIConnectionError", "ClientConnectionError", "ConnectionError", "Timeout", "URLError"}
+
+
+def is_passing(error: BaseException) -> bool:
+    """Whether another try may help: a lost connection, a time limit, or an HTTP status 408, 425, 429 or 5xx."""
+    holders = (error, getattr(error, "response", None))
+    for status in (getattr(holder, name, None) for holder in holders for name in ("status_code", "status", "code")):
+        if isinstance(status, int):
+            return status in (408, 425, 429) or status >= 500
+    names = {kind.__name__ for kind in type(error).__mro__}
+    return isinstance(error, ConnectionError | TimeoutError) or bool(names & LOST)
+
+
+class RewardLoop:
+    """One event loop in a thread of its own, so that what an async reward keeps, such as a client, stays usable."""
+
+    def __init__(self):
+        self.loop, self.slots = asyncio.new_event_loop(), {}
+        self.thread = threading.Thread(target=self.serve, name="rewards", daemon=True)
+        self.thread.start()
+
+    def serve(self) -> None:
+        """Run the loop for ever; SystemExit, which a task lets through, does not end it."""
+        while True:
+            with contextlib.suppress(SystemExit, KeyboardInterrupt):
+                self.loop.run_forever()
+
+    def gather(self, jobs: list[tuple], limits: CallLimits) -> list:
+        """Await jobs (number, call, the awaitable that it returned) together and return their results in order."""
+        future = self.start(jobs, limits)
+        try:
+            return future.result()
+        finally:
+            future.cancel()  # where a signal ended the wait
+
+    def start(self, jobs: list[tuple], limits: CallLimits):
+        """The future of `gather`."""
+        return asyncio.run_coroutine_threadsafe(self.gathered(jobs, limits), self.loop)
+
+    async def gathered(self, jobs: list[tuple], limits: CallLimits) -> list:
+        """`gather`, within the loop; where one fails, the others are cancelled."""
+        tasks = [asyncio.ensure_future(self.answer(*job, limits)) for job in jobs]
+        try:
+            return await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            close_unstarted([first for _, _, first in jobs])
+
+    async def answer(self, number: int, call, first, limits: CallLimits):
+        """The result of one job; a try that fails in passing is followed by another call."""
+        for attempt in range(1 + limits.retries):
+            async with self.slots.setdefault(limits.concurrency, asyncio.Semaphore(limits.concurrency)):
+                try:
+                    with REWARD_STATE.swapped():
+                        return await within(call() if attempt else first, limits.timeout)
+                except asyncio.CancelledError as error:
+                    if asyncio.current_task().cancelling():  # by `gathered`
+                        raise
+                    raise CallFailed(number) from RuntimeError(f"was cancelled from within: {error}")
+                except BaseException as error:  # SystemExit would end the loop
+                    if attempt == limits.retries or not is_passing(error):
+                        raise CallFailed(number) from error
+                await asyncio.sleep(min(30.0, 0.5 * 2**attempt))
+
+
+async def within(awaitable, seconds: float):
+    """The result of an awaitable, or TimeoutError after a time (0: never)."""
+    try:
+        async with asyncio.timeout(seconds or None) as clock:
+            return await awaitable
+    except TimeoutError as error:
+        if not clock.expired():
+            raise
+        raise TimeoutError(f"no answer in {seconds:g} s; try a higher --reward_timeout") from error
+
+
+def close_unstarted(results: list) -> None:
+    """Close the coroutines among results that nobody will await."""
+    for result in results:
+        if inspect.iscoroutine(result) and inspect.getcoroutinestate(result) == inspect.CORO_CREATED:
+            result.close()
+
+
+LOOPS, LOOPS_LOCK = {}, threading.Lock()
+
+
+def reward_loop() -> RewardLoop:
+    """The loop of this process; a forked one has its own."""
+    with LOOPS_LOCK:
+        if os.getpid() not in LOOPS:
+            LOOPS[os.getpid()] = RewardLoop()
+        return LOOPS[os.getpid()]
+
+
+def answers(calls: list, limits: CallLimits) -> list:
+    """Make calls and return their results; those that give an awaitable run together in the reward loop.
+
+    Raises:
+        CallFailed: a call raised; the others are cancelled.
+    """
+    results = []
+    with REWARD_STATE.swapped():
+        for number, call in enumerate(calls):
+            try:
+                results.append(call())
+            except (Exception, SystemExit) as error:
+                close_unstarted(results)
+                raise CallFailed(number) from error
+        jobs = [(i, calls[i], result) for i, result in enumerate(results) if inspect.isawaitable(result)]
+        awaited = reward_loop().gather(jobs, limits) if jobs else []
+    for (number, _, _), result in zip(jobs, awaited, strict=True):
+        results[number] = result
+    return results
+
+
+def reward_calls(function, arguments: dict) -> list:
+    """The calls that score a batch, still to be made: one for each completion of a PerSample, else one in all."""
+    parameters = inspect.signature(function).parameters.values()
+    if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+        arguments = {p.name: arguments[p.name] for p in parameters if p.name in arguments}
+    if isinstance(function, PerSample):
+        return function.calls(**arguments)
+    return [functools.partial(function, **arguments)]
+
+
+def scored_batch(function, arguments: dict, limits: CallLimits):
+    """What one reward function returns for a batch, awaited."""
+    results = answers(reward_calls(function, arguments), limits)
+    return results if isinstance(function, PerSample) else results[0]
+
+
+def checked_scores(name: str, result, completions: list) -> list[float | None]:
+    """Turn a reward function's result into floats and None, or raise RewardError."""
+    values = result.tolist() if hasattr(result, "tolist") else result
+    if not isinstance(values, list | tuple) or len(values) != len(completions):
+        got = f"{len(values)} values" if isinstance(values, list | tuple) else f"a {type(values).__name__}"
+        one = "; or name its parameters prompt and completion" if isinstance(values, int | float) else ""
+        expected = f"expected a list of {len(completions)}, one per completion{one}"
+        raise RewardError(f"reward {name}: got {got}; {expected}")
+    scores = []
+    for i, value in enumerate(values):
+        value = value.item() if hasattr(value, "item") else value
+        if value is not None and not (isinstance(value, int | float) and abs(value) < sys.float_info.max):
+            where = f"reward {name}, row {i}, completion {text_of_turns(completions[i])[:200]!r}"
+            raise RewardError(f"{where}: got {value!r}; expected a finite number or None")
+        scores.append(None if value is None else float(value))
+    return scores
+
+
+def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> None:
+    """Raise UserError if a reward function requires an argument that is neither in the data nor among `others`."""
+    given = {*reward_arguments([row], [""], [[]]), *others}
+    for name, function in functions.items():
+        for p in inspect.signature(function).parameters.values():
+            required = p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+            near = suggest(p.name, list(row["columns"]))
+            need(
+                not required or p.name in given,
+                f"reward {name} takes {p.name!r}; got data with the columns {', '.join(row['columns']) or 'none'}; "
+                f"expected that column too{near}; or rename it in the file, or give --reward FILE.py:function with a "
+                "function for this data",
+            )
+
+
+def blamed_row(name: str, function, call: int, error: BaseException, completions, alone, limits) -> RewardError:
+    """The error of a reward that raised on a batch, with its row: a PerSample's call, else the first to raise alone.
+
+    Args:
+        call: number of the call that raised.
+        alone: returns the arguments of a row by itself.
+    """
+
+    def raised(error: BaseException) -> str:
+        return f"raised {type(error).__name__}: {error}"
+
+    def where(row: int) -> str:
+        return f"reward {name}, row {row}, completion {text_of_turns(completions[row])[:200]!r}"
+
+    if isinstance(function, PerSample):
+        return RewardError(f"{where(call)}: {raised(error)}")
+    if is_passing(error):  # of the connection, not of a row
+        return RewardError(f"reward {name}: {raised(error)} on a batch of {len(completions)}")
+    for row in range(len(completions)):
+        try:
+            scored_batch(function, alone(row), limits)
+        except CallFailed as failed:
+            return RewardError(f"{where(row)}: {raised(failed.__cause__)}")
+    return RewardError(f"reward {name}: {raised(error)} on a batch, though on no single row of it")
+
+
+class Reward:
+    """The weighted sum of reward functions, `(prompts, completions, **columns) -> list` as in TRL, or of one sample.
+
+    Functions may be async. They get completions as strings, or as [{"role": "assistant", "content": text}] when the
+    prompt is chat messages, `completion_ids`, and every column of the data. None means *not applicable*. A function
+    with the parameters `prompt` and `completion` is called for each sample; see PerSample.
+    """
+
+    def __init__(self, specs: list[str], limits: CallLimits | None = None):
+        self.functions, self.weights, self.silent, self.limits = {}, {}, False, limits or CallLimits()
+        self.in_turn = False  # whether a function draws random numbers, so that the order of calls counts
+        self.slow = False  # whether functions took long beside sampling
+        for function, weight in [pair for spec in specs for pair in load_rewards(spec)]:
+            name = getattr(function, "__name__", type(function).__name__)
+            while name in {*self.functions, "mean", "std", "accuracy", "score", "length_mean"}:  # other metrics' keys
+                name += "_2"
+            self.functions[name], self.weights[name] = as_reward(function), weight
+
+    def check_columns(self, row: dict) -> None:
+        """Raise UserError if a function requires an argument that the data does not have."""
+        check_columns(self.functions, row)
+
+    def run(
+        self, rows: list[dict], completions: list[str], completion_ids: list[list[int]], known: dict[str, list]
+    ) -> dict[str, list]:
+        """Raw results by function, those `known` among them; async ones run together."""
+        given = rows, completions, completion_ids
+        asked = {name: function for name, function in self.functions.items() if name not in known}
+        calls = {name: reward_calls(function, reward_arguments(*given)) for name, function in asked.items()}
+        owners = [(name, i) for name, own in calls.items() for i in range(len(own))]
+        try:
+            found = iter(answers([call for own in calls.values() for call in own], self.limits))
+        except CallFailed as failed:
+            name, i = owners[failed.number]
+
+            def alone(row: int) -> dict:
+                return reward_arguments([rows[row]], [completions[row]], [completion_ids[row]])
+
+            error = blamed_row(name, self.functions[name], i, failed.__cause__, completions, alone, self.limits)
+            raise error from failed.__cause__
+        results = {name: [next(found) for _ in own] for name, own in calls.items()}
+        return known | {n: r if isinstance(self.functions[n], PerSample) else r[0] for n, r in results.items()}
+
+    def __call__(self, rows: list[dict], completions: list[str], completion_ids: list[list[int]], known=None):
+        """Return (scores [n], {function: list of n floats or None}) for n completions.
+
+        Args:
+            known: raw results by function, of those that have been called already.
+        """
+        if not rows:  # more processes than held-out prompts
+            return [], {}
+        results = self.run(rows, completions, completion_ids, known or {})
+        parts = {name: checked_scores(name, results[name], completions) for name in self.functions}
+        scores = [
+            sum(self.weights[name] * values[i] for name, values in parts.items() if values[i] is not None)
+            for i in range(len(rows))
+        ]
+        if all(value is None for values in parts.values() for value in values) and not self.silent:
+            self.silent = True
+            say("warning: no reward function applies to any row of a batch (all None): its scores are 0")
+        return scores, parts
+
+
+# ------------------------------------------------------------------------------- models (src/parts/networks/models.py)
+
+
+def sample_plainly(model, eos_ids: list[int], pad_id: int) -> None:
+    """Let `generate` draw from the model's own distribution, whatever settings its checkpoint has for serving.
+
+    A penalty, a ban or a least length there would be sampled with, and not be in the log-probs that are trained.
+    """
+    from transformers import GenerationConfig
+
+    unwrapped(model).generation_config = GenerationConfig(eos_token_id=eos_ids or None, pad_token_id=pad_id)
+
+
+def unwrapped(model):
+    """The transformers model inside a peft wrapper."""
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
+# ------------------------------------------------------------------- saved models (src/parts/sampling/saved_models.py)
+
+
+def load_plainly(source):
+    """A causal model in fp32 by transformers; an adapter through peft, merged into its base."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    if (Path(source) / "adapter_config.json").is_file():
+        from peft import AutoPeftModelForCausalLM
+
+        return AutoPeftModelForCausalLM.from_pretrained(source, dtype=torch.float32).merge_and_unload()
+    return AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32)
+
+
+def dtype_of(source):
+    """The dtype in which a whole model was saved; None of an adapter."""
+    from transformers import AutoConfig
+
+    return None if (Path(source) / "adapter_config.json").is_file() else AutoConfig.from_pretrained(source).dtype
+
+
+def weight_change(start, model, saved_in=None) -> dict:
+    """How far weights have moved.
+
+    Args:
+        saved_in: the dtype in which the model was saved; the start's weights are rounded to it.
+
+    Returns:
+        largest_weight_change, not finite where a weight is not; tensors_changed, the share of all tensors.
+    """
+    after, changes = model.state_dict(), []
+    for name, x in start.state_dict().items():
+        rounded = x.to(saved_in).float() if saved_in else x.float()
+        changes.append((after[name].float() - rounded).abs().max().item())
+    largest = next((x for x in changes if not math.isfinite(x)), max(changes))
+    return {"largest_weight_change": largest, "tensors_changed": sum(x != 0 for x in changes) / len(changes)}
+
+
+def ends_of(model, tokenizer) -> list[int]:
+    """The tokens that end an answer: chat models name several."""
+    ends = model.generation_config.eos_token_id
+    return sorted({*(ends if isinstance(ends, list) else [ends]), tokenizer.eos_token_id} - {None})
+
+
+def answered(model, tokenizer, ids: list[list[int]], **how) -> list[list[int]]:
+    """The tokens by which transformers' own generate answers prompts, with the end token; `how` are its settings."""
+    import torch
+
+    width, answers, ends = max(map(len, ids)), [], ends_of(model, tokenizer)
+    sample_plainly(model, ends, (ends or [0])[0])
+    for i in range(0, len(ids), 64):
+        part = ids[i : i + 64]
+        rows = torch.tensor([[0] * (width - len(x)) + x for x in part], device=model.device)
+        mask = torch.tensor([[0] * (width - len(x)) + [1] * len(x) for x in part], device=model.device)
+        for new in model.generate(input_ids=rows, attention_mask=mask, **how)[:, width:].tolist():
+            answers.append(new[: next((n + 1 for n, token in enumerate(new) if token in ends), len(new))])
+    return answers
+
+
+def answer_texts(model, tokenizer, answers: list[list[int]]) -> list[str]:
+    """The texts of answers, without their end token."""
+    ends = ends_of(model, tokenizer)
+    return [tokenizer.decode(ids[:-1] if ids and ids[-1] in ends else ids) for ids in answers]
+
+
+def reverse_kl(model, teacher, prompts: list[list[int]], answers: list[list[int]], temperature: float) -> float:
+    """Mean of KL(model || teacher) over the tokens of answers, in nats, one text at a time and without a cache."""
+    import torch
+
+    total, tokens = 0.0, sum(map(len, answers))
+    for prompt, answer in zip(prompts, answers, strict=True):
+        ids = torch.tensor([prompt + answer], device=model.device)
+        with torch.no_grad():
+            p, q = (network(ids).logits[0, len(prompt) - 1 : -1].float() / temperature for network in (model, teacher))
+        width = min(p.shape[-1], q.shape[-1])
+        p, q = (x[:, :width].log_softmax(-1) for x in (p, q))
+        total += torch.nn.functional.kl_div(q, p, reduction="sum", log_target=True).item()
+    return total / tokens
+
+
+# ------------------------------------------------------------------ output folder (src/parts/running/output_folder.py)
+
+
+def saved_settings(folder: Path) -> dict:
+    """The settings in a run's config.json; UserError where that file is no run's, as in a model's folder."""
+    if not (folder / "config.json").exists():
+        return {}
+    try:
+        saved = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except ValueError:  # broken
+        saved = None
+    need(
+        isinstance(saved, dict) and "output_dir" in saved,
+        f"got output_dir {str(folder)!r}, whose config.json is of no run; expected a new folder; try another "
+        "--output_dir",
+    )
+    return saved
+
+
+# -------------------------------------------------------- evaluation results (src/parts/reading/evaluation_results.py)
+
+
+def read_report(path: str) -> dict:
+    """Read a results.json."""
+    file = Path(path) / "results.json" if Path(path).is_dir() else Path(path)
+    try:
+        report = json.loads(file.read_text(encoding="utf-8"))
+        need(report["tasks"] is not None, f"got {path!r} without tasks; expected a results.json of a run")
+        return report
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"got {path!r} ({type(error).__name__}: {error}); expected a results.json of a run") from None
+
+
+# --------------------------------------------------------------------------------- proof (src/programs/prove/proof.py)
+
+
+@dataclass
+class Proof:
+    """The outcome for one thing."""
+
+    kind: str
+    thing: str
+    figures: dict = field(default_factory=dict)
+    sentences: list[str] = field(default_factory=list)
+    findings: list[str] = field(default_factory=list)
+    not_measured: list[str] = field(default_factory=list)
+
+    def say(self, sentence: str) -> None:
+        """Add a sentence that can be quoted."""
+        self.sentences.append(sentence)
+
+    def find(self, finding: str) -> None:
+        """Add a finding against the thing."""
+        self.findings.append(finding)
+
+    def skip(self, what: str, why: str) -> None:
+        """Note, as a sentence too, what could not be measured."""
+        self.not_measured.append(f"{what}: {why}")
+        self.say(f"{what} was not measured: {why}.")
+
+
+def shown(values, digits: int = 3) -> str:
+    """Numbers as `0.434 to 0.910`, one number as it is."""
+    return " to ".join(f"{x:.{digits}f}" for x in (values if isinstance(values, list | tuple) else [values]))
+
+
+# ----------------------------------------------------------------- exact figures (src/programs/prove/exact_figures.py)
+
+Z95 = 1.959963984540054  # normal quantile of 97.5 %
+
+
+def share_interval(successes: int, n: int) -> list[float]:
+    """Wilson's 95 % interval: the p at which (p - successes/n)^2 = z^2 p (1 - p) / n."""
+    share, z2 = successes / n, Z95**2
+    a, b, c = 1 + z2 / n, -(2 * share + z2 / n), share**2  # a p^2 + b p + c = 0
+    root = math.sqrt(max(0.0, b * b - 4 * a * c))
+    low, high = (-b - root) / (2 * a), (-b + root) / (2 * a)
+    return [max(0.0, low) if successes else 0.0, min(1.0, high) if successes < n else 1.0]
+
+
+def exact_p(better: int, worse: int) -> float:
+    """Two-sided exact p of McNemar's test, computed with integers.
+
+    >>> exact_p(1, 5)
+    0.21875
+    """
+    n = better + worse
+    tail = Fraction(sum(math.comb(n, k) for k in range(min(better, worse) + 1)), 2**n)
+    return float(min(Fraction(1), 2 * tail))
+
+
+def paired_figures(before: list[bool], after: list[bool]) -> dict:
+    """Shares with intervals, and the paired test, of two outcomes on the same rows."""
+    n, better = len(before), sum(b and not a for a, b in zip(before, after, strict=True))
+    worse = sum(a and not b for a, b in zip(before, after, strict=True))
+    figures = {"rows": n, "before": sum(before) / n, "after": sum(after) / n}
+    figures |= {"ci95_before": share_interval(sum(before), n), "ci95_after": share_interval(sum(after), n)}
+    return figures | {"better": better, "worse": worse, "p": exact_p(better, worse)}
+
+
+def difference_interval(better: int, worse: int, n: int) -> list[float]:
+    """95 % interval of a difference of paired shares, a row added to each side (Bonett and Price 2012)."""
+    up, down = Fraction(better + 1, n + 2), Fraction(worse + 1, n + 2)
+    half = Z95 * math.sqrt((up + down - (up - down) ** 2) / (n + 2))
+    return [max(-1.0, float(up - down) - half), min(1.0, float(up - down) + half)]
+
+
+# ------------------------------------------------------------------- run settings (src/programs/prove/run_settings.py)
+
+ACCEPTED = (
+    "expected a run's folder, results.json of evaluation.py or its folder, or FILE.py:function with --data; try "
+    "selfcheck.py for a trainer, verl_train.py --check for a verl job"
+)
+DEFAULTS = {  # of settings that not every program has
+    **{"teacher": [], "reward": [], "eval_data": "", "environment": "", "prompt_column": "prompt", "chat": False},
+    **{"chat_template_kwargs": "", "max_prompt_tokens": 512, "max_new_tokens": 256, "temperature": 1.0},
+}
+NAMES_OF_TRL = {"max_prompt_length": "max_prompt_tokens", "max_completion_length": "max_new_tokens"}
+
+
+def values_of(folder: Path) -> dict:
+    """The settings that lie in a run's folder, ours or a page's; {} of another folder."""
+    try:
+        page = folder / "settings.json"
+        return json.loads(page.read_text(encoding="utf-8")) if page.is_file() else saved_settings(folder)
+    except (UserError, OSError, ValueError):  # a model's config.json
+        return {}
+
+
+def run_settings(folder: Path) -> SimpleNamespace:
+    """The settings of a run under our names.
+
+    `saved` is the folder of the model, `reward` and `teacher` are lists, files are named as seen from here.
+    """
+    values, is_page = values_of(folder), (folder / "settings.json").is_file()
+    values = {**DEFAULTS, **{NAMES_OF_TRL.get(name, name): value for name, value in values.items()}}
+
+    def place(name: str) -> str:
+        """A path of the settings as seen from here; other names as they are."""
+        places = (Path(name), folder / name, *(parent / name for parent in folder.resolve().parents), BUNDLE / name)
+        return str(next((path for path in places if name and path.exists()), name))
+
+    run = SimpleNamespace(**values, saved=folder if is_page else folder / "final", is_page=is_page)
+    for name in ("model", "data"):
+        setattr(run, name, place(values[name]))
+    run.eval_data, run.template = place(held_out_source(run)), template_settings(run)
+    rewards, teachers = ([x] if isinstance(x, str) else x for x in (run.reward or [], run.teacher or []))
+    if not rewards and not teachers and not run.environment:
+        rewards = specs_for(run.data, [])
+    run.reward = ["".join((place(file), *rest)) for file, *rest in (spec.rpartition(":") for spec in rewards)]
+    run.teacher = [place(name.partition("=")[2] or name) for name in teachers]
+    return run
+
+
+# ------------------------------------------------------------------------- run proof (src/programs/prove/run_proof.py)
+
+FALL_P = 0.01  # a held-out accuracy that falls with a p below this is a finding
+BATCH = 32  # rows that are measured at once; the time of the first ones says whether more fit
+
+
+def rows_of(source: str, run) -> list[dict]:
+    """Rows {"prompt", "columns"} of a file."""
+    rows, reserved = read_rows(source), (*RESERVED, run.prompt_column)
+    prompts = [prompt_of(row, run.prompt_column, f"{source}, row {i}") for i, row in enumerate(rows, 1)]
+    columns = [{name: value for name, value in row.items() if name not in reserved} for row in rows]
+    return [{"prompt": prompt, "columns": own} for prompt, own in zip(prompts, columns, strict=True)]
+
+
+def prove_run(folder: Path, seconds: float, most: int) -> Proof:
+    """Measure a run.
+
+    Args:
+        seconds: for the measurement; a first batch is measured in any case.
+        most: held-out rows.
+    """
+    import torch
+    from transformers import AutoTokenizer
+
+    started, run, proof = time.perf_counter(), run_settings(folder), Proof("run", str(folder))
+    device = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(run.saved)
+        networks = {"after": load_plainly(run.saved)}
+    except Exception as error:  # whatever a folder that is not right makes transformers raise
+        proof.find(f"the saved model {run.saved} does not load: {type(error).__name__}: {str(error)[:300]}")
+        return proof
+    for name, source in [("before", run.model), *(("teacher", x) for x in run.teacher[:1])]:
+        try:
+            networks[name] = load_plainly(source)
+        except Exception as error:  # a start that has gone, a teacher behind a server
+            proof.not_measured.append(f"the {name} model {source} does not load here: {str(error)[:200]}")
+    prove_weights(run, proof, networks)
+    networks = {name: network.to(device).eval() for name, network in networks.items()}
+    held_out = prove_overlap(run, proof)
+    why = "the run played conversations; try evaluation.py --environment" if run.environment else ""
+    why = why or ("" if held_out else "the run names no held-out data that can be read")
+    why = why or ("" if "before" in networks else "the start model does not load")
+    why = why or ("the saved weights are not finite" if isinstance(proof.figures["largest_weight_change"], str) else "")
+    if why:
+        for what in ("Held-out accuracy", "KL"):
+            proof.skip(what, why)
+        return proof
+    rows = [held_out[i] for i in random.Random(0).sample(range(len(held_out)), len(held_out))]
+    chat = run.chat and (bool(tokenizer.chat_template) or not run.is_page)
+    for row in rows:
+        row["prompt_ids"] = encode_prompt(tokenizer, as_turns(row["prompt"], chat), **run.template)
+    rows = [row for row in rows if 0 < len(row["prompt_ids"]) <= run.max_prompt_tokens][:most]
+    measured = Measurement(run, networks, tokenizer)
+    try:
+        measured.go_through(rows, seconds - (time.perf_counter() - started))
+    except UserError as error:
+        proof.find(f"the run's reward fails on what the models answer: {error}")
+        return proof
+    describe_accuracy(run, proof, measured)
+    describe_kl(run, proof, measured, device)
+    return proof
+
+
+def prove_weights(run, proof: Proof, networks: dict) -> None:
+    """Whether the weights have moved."""
+    import transformers
+
+    loads = f"{run.saved} loads in transformers {transformers.__version__}"
+    if "before" not in networks:
+        proof.say(f"{loads}; its start {run.model} does not load here, so that its weights cannot be compared.")
+        return
+    try:
+        change = weight_change(networks["before"], networks["after"], dtype_of(run.saved))
+    except (KeyError, RuntimeError) as error:
+        proof.find(f"the saved model has other tensors than its start {run.model}: {str(error)[:200]}")
+        proof.figures["largest_weight_change"] = None
+        return
+    largest, share = change["largest_weight_change"], change["tensors_changed"]
+    proof.figures |= {key: value if math.isfinite(value) else str(value) for key, value in change.items()}
+    if not math.isfinite(largest):
+        proof.find("the saved model has weights that are not finite")
+    elif not largest:
+        proof.find(f"the saved model is the unchanged start {run.model}: every weight is the same")
+    proof.say(f"{loads}; {share:.0%} of its tensors differ from those of {run.model}, by at most {largest:.3g}.")
+
+
+def prove_overlap(run, proof: Proof) -> list[dict]:
+    """The held-out rows; how many of their prompts also train."""
+    if not run.eval_data:
+        proof.skip("Overlap of training and held-out prompts", "the run names no held-out data")
+        return []
+    held_out = []
+    try:
+        held_out = rows_of(run.eval_data, run)
+        trained = {task_of(row, bool(run.environment)) for row in rows_of(run.data, run)}
+    except UserError as error:
+        proof.skip("Overlap of training and held-out prompts", str(error)[:200])
+        return held_out
+    count = sum(task_of(row, bool(run.environment)) in trained for row in held_out)
+    proof.figures |= {"held_out_rows": len(held_out), "held_out_rows_that_train": count}
+    text = f"{count} of {len(held_out)} held-out prompts of {run.eval_data} also occur in {run.data}"
+    proof.say(f"{text}, compared without case, white space and system prompt.")
+    if count:
+        proof.find(f"{text}: the accuracy is inflated")
+    return held_out
+
+
+class Measurement:
+    """Answers of the start and the saved model to the same rows, their scores, and the KL of what was sampled."""
+
+    def __init__(self, run, networks: dict, tokenizer):
+        self.run, self.networks, self.tokenizer = run, networks, tokenizer
+        self.reward = Reward(run.reward) if run.reward else None
+        sampled = {"do_sample": True, "temperature": run.temperature, "top_k": 0, "top_p": 1.0}
+        self.ways = ({"greedy": {"do_sample": False}} if self.reward else {}) | {"sampled": sampled}
+        self.right = {way: {"before": [], "after": []} for way in self.ways}
+        self.kl, self.rows = {}, 0  # {pair of networks: (sum, tokens)}
+
+    def go_through(self, rows: list[dict], seconds: float) -> None:
+        """Measure batch after batch while the next one fits into the time."""
+        begin, spent = time.perf_counter(), 0.0
+        for start in range(0, len(rows), BATCH):
+            if start and spent * (1 + BATCH / start) > seconds:
+                break
+            self.measure(rows[start : start + BATCH])
+            self.rows, spent = min(start + BATCH, len(rows)), time.perf_counter() - begin
+
+    def measure(self, batch: list[dict]) -> None:
+        """Add one batch; what is sampled depends on its place alone."""
+        import torch
+
+        prompts = [row["prompt_ids"] for row in batch]
+        for way, how in self.ways.items():
+            for name in ("before", "after"):
+                model = self.networks[name]
+                torch.manual_seed(self.rows)
+                answers = answered(model, self.tokenizer, prompts, max_new_tokens=self.run.max_new_tokens, **how)
+                if self.reward:
+                    texts = answer_texts(model, self.tokenizer, answers)
+                    first = next(iter(self.reward(batch, texts, answers)[1].values()))
+                    self.right[way][name] += [score is not None and score >= 1 for score in first]
+                if way == "sampled":
+                    self.add_kl(name, prompts, answers)
+
+    def add_kl(self, name: str, prompts: list, answers: list) -> None:
+        """Add KL of sampled answers: of the saved model to its start, of both models to a teacher."""
+        tokens = sum(map(len, answers))
+        for other in ("teacher", *(["before"] if name == "after" else [])):
+            if tokens and other in self.networks:
+                pair = self.networks[name], self.networks[other]
+                mean = reverse_kl(*pair, prompts, answers, self.run.temperature)
+                total, count = self.kl.get((name, other), (0.0, 0))
+                self.kl[name, other] = total + mean * tokens, count + tokens
+
+
+def describe_accuracy(run, proof: Proof, measured: Measurement) -> None:
+    """The sentences of held-out accuracy."""
+    if not run.reward:
+        proof.skip("Held-out accuracy", "the run has no reward")
+    for way in measured.ways if run.reward else ():
+        figures = paired_figures(measured.right[way]["before"], measured.right[way]["after"])
+        proof.figures[way] = figures
+        how = "greedy" if way == "greedy" else f"one sample a prompt at temperature {run.temperature:g}"
+        before, after = (f"{shown(figures[x])} ({shown(figures[f'ci95_{x}'])})" for x in ("before", "after"))
+        test = f"{figures['better']} rows better, {figures['worse']} worse, exact McNemar p = {figures['p']:.2g}"
+        proof.say(
+            f"Held-out accuracy ({how}, transformers' plain generate, scored by {run.reward[0]}) goes from {before} to "
+            f"{after} on {figures['rows']} rows of {run.eval_data}, 95 % Wilson intervals; {test}."
+        )
+        if figures["after"] < figures["before"] and figures["p"] < FALL_P:
+            proof.find(f"held-out accuracy ({how}) fell from {before} to {after}; {test}")
+
+
+def describe_kl(run, proof: Proof, measured: Measurement, device) -> None:
+    """The sentence of the KL, and where it was measured."""
+    import torch
+
+    means = {pair: total / count for pair, (total, count) in measured.kl.items()}
+    names = {"before": "start", "after": "saved model", "teacher": "teacher"}
+    proof.figures["kl"] = {f"{names[p]} to {names[q]}": value for (p, q), value in means.items()}
+    tokens = measured.kl.get(("after", "before"), (0, 0))[1]
+    said = "; ".join(f"of the {names[p]} to the {names[q]} {value:.3g}" for (p, q), value in means.items())
+    where = f"a CPU ({torch.get_num_threads()} threads)" if device.type == "cpu" else str(device)
+    proof.figures |= {"kl_tokens": tokens, "measured_rows": measured.rows, "device": where}
+    proof.say(
+        f"KL in nats a token, {said or 'none sampled'}: exact over the vocabulary, on {tokens} tokens sampled "
+        f"for {measured.rows} held-out prompts; measured in fp32 on {where}."
+    )
+
+
+# ----------------------------------------------------------- evaluation proof (src/programs/prove/evaluation_proof.py)
+
+MAIN_METRICS = ("verified", "passed", "score", "acc")  # the first of these stands in the sentences
+TOLERANCE = 1e-9
+
+
+class Results:
+    """results.json of one model and the samples beside it."""
+
+    def __init__(self, file: Path):
+        self.file, self.tasks, self.samples = file, read_report(str(file))["tasks"], {}
+        try:
+            lines = (file.parent / "samples.jsonl").read_text(encoding="utf-8").splitlines()
+            for sample in map(json.loads, filter(str.strip, lines)):
+                self.samples.setdefault(sample["task"], {}).setdefault(sample["key"], []).append(sample)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            got = f"got {file} whose samples.jsonl cannot be read ({error!r})"
+            raise UserError(f"{got}; expected it beside, as evaluation.py writes it") from None
+
+    def all_samples(self) -> list[dict]:
+        """The samples of all tasks."""
+        return [sample for rows in self.samples.values() for row in rows.values() for sample in row]
+
+
+def results_files(path: Path) -> list[Path]:
+    """results.json of one model, or those of before/ and after/."""
+    if path.is_file():
+        return [path] if path.name == "results.json" else []
+    one, pair = path / "results.json", [path / name / "results.json" for name in ("before", "after")]
+    return [one] if one.is_file() else [file for file in pair if file.is_file()]
+
+
+def column_of(metric: str, sample: dict) -> str:
+    """The score of a sample that a metric is computed from; a conversation passes by its accuracy."""
+    passes = "passed" if "passed" in sample["metrics"] else "accuracy"
+    return passes if metric.startswith("pass@") else metric
+
+
+def row_value(samples: list[dict], metric: str) -> Fraction | str | None:
+    """A row's value: the mean of its samples, pass@k from how many passed; None does not apply, "" is not known."""
+    column, (_, at, k) = column_of(metric, samples[0]), metric.partition("@")
+    if any(column not in sample["metrics"] for sample in samples) or (at and not k.isdecimal()):
+        return ""
+    scores = [Fraction(x) for sample in samples if (x := sample["metrics"][column]) is not None]
+    if not scores or not at:
+        return sum(scores) / len(scores) if scores else None
+    failed = len(scores) - int(sum(scores))
+    return 1 - Fraction(math.comb(failed, int(k)), math.comb(len(scores), int(k)))
+
+
+def differs(stated, counted) -> bool:
+    """Whether a stated number is not the counted one."""
+    if stated is None or counted is None:
+        return stated is not counted
+    return abs(stated - counted) > TOLERANCE
+
+
+def recount_metric(metric: str, result: dict, rows: dict[str, list[dict]], find) -> dict | None:
+    """A metric from the samples; None where samples do not have it. `find` gets what results.json says otherwise."""
+    by_key = {key: row_value(rows[key], metric) for key in result["keys"] if key in rows}
+    values, stated = [*by_key.values()], result["metrics"][metric]
+    if "" in values or result["values"][metric]["bottom"] is not None or result["values"][metric]["exp"]:
+        return None
+    counted = [x for x in values if x is not None]
+    mean = float(sum(counted) / len(counted)) if counted else None
+    figures = {"value": mean, "n": len(counted), "ci95": None, "values": by_key}
+    tops = result["values"][metric]["top"]
+    odd = sum(differs(top, value) for top, value in zip(tops, values, strict=False))
+    if odd or len(tops) != len(values):
+        find(f"{metric}: {odd + abs(len(tops) - len(values))} of {len(tops)} stored values are not those of samples")
+    if differs(stated["value"], mean):
+        find(f"{metric}: results.json says {stated['value']}, its samples give {mean} on {len(counted)} rows")
+    if stated["n"] != len(counted) or stated["of"] != len(result["keys"]):
+        find(f"{metric}: results.json says {stated['n']} of {stated['of']} rows, samples are {len(counted)}")
+    if counted and {*counted} <= {0, 1}:
+        figures["ci95"] = share_interval(int(sum(counted)), len(counted))
+        given = stated["ci95"] or [None, None]
+        if any(differs(x, y) for x, y in zip(given, figures["ci95"], strict=True)):
+            find(f"{metric}: results.json has the interval {given}, Wilson's formula gives {figures['ci95']}")
+    return figures
+
+
+def recount(results: Results, proof: Proof) -> dict:
+    """{(task, metric): figures} of one model, recounted."""
+    recounted = {}
+    for task, result in results.tasks.items():
+        rows = results.samples.get(task, {})
+        keys, twice = {*result["keys"]}, sum(len({s["sample"] for s in row}) != len(row) for row in rows.values())
+        counts = {"have no sample": len(keys - rows.keys()), "of samples are not counted": len(rows.keys() - keys)}
+        for text, count in (counts | {"have a sample twice": twice}).items():
+            if count:
+                proof.find(f"{results.file}, {task}: {count} rows {text}")
+
+        def find(text: str, task=task) -> None:
+            proof.find(f"{results.file}, {task} {text}")
+
+        for metric in result["metrics"]:
+            figures = recount_metric(metric, result, rows, find)
+            if figures is None:
+                proof.not_measured.append(f"{results.file}, {task} {metric}: samples have no score of that name")
+            else:
+                recounted[task, metric] = figures
+    return recounted
+
+
+def prove_evaluation(path: Path) -> Proof:
+    """Recount the results in a file or folder, of one model or of two that were compared."""
+    proof, all_results = Proof("evaluation", str(path)), [Results(file) for file in results_files(path)]
+    try:
+        recounts = [recount(results, proof) for results in all_results]
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        got = f"got {path} with tasks that cannot be read ({error!r})"
+        raise UserError(f"{got}; expected results.json and samples.jsonl as evaluation.py writes them") from None
+    order = sorted(recounts[0], key=lambda pair: pair[1] not in MAIN_METRICS)
+    total, samples = sum(map(len, recounts)), [sample for results in all_results for sample in results.all_samples()]
+    counted = f"{total} metrics were recounted from the scores of {len(samples)} stored samples"
+    if not order:
+        proof.skip("The results", "no metric of theirs is a mean of scores in samples.jsonl")
+        return proof
+    main, results_of = order[0], list(zip(all_results, recounts, strict=True))
+    proof.say(f"{counted} in {path}; {len(proof.findings)} differences to results.json were found.")
+    for results, found in results_of:
+        if main in found:
+            figures = found[main]
+            interval = f" (95 % Wilson interval {shown(figures['ci95'])})" if figures["ci95"] else ""
+            proof.say(f"{results.file}: {' '.join(main)} {shown(figures['value'])}{interval} on {figures['n']} rows.")
+    proof.figures["metrics"] = {
+        str(results.file): {" ".join(k): {n: x for n, x in v.items() if n != "values"} for k, v in found.items()}
+        for results, found in results_of
+    }
+    describe_unfinished(proof, samples, main)
+    describe_rows(proof, all_results[-1], main)
+    if len(results_of) == 2:
+        compare(proof, path, recounts, main)
+    else:
+        proof.say("The results are of one model, so that no paired test was recomputed.")
+    return proof
+
+
+def describe_unfinished(proof: Proof, samples: list[dict], main: tuple[str, str]) -> None:
+    """How many texts were cut off at the token limit, and how many of them have full marks."""
+    ours = [sample for sample in samples if sample["task"] == main[0] and sample.get("finish")]
+    cut = [sample for sample in ours if sample["finish"] == "length"]
+    full = sum((sample["metrics"].get(column_of(main[1], sample)) or 0) >= 1 for sample in cut)
+    proof.figures |= {"unfinished_texts": len(cut), "unfinished_texts_with_full_marks": full}
+    if not ours:
+        proof.skip("How many texts are unfinished", "samples.jsonl does not say how they ended")
+        return
+    proof.say(f"{len(cut)} of {len(ours)} texts were cut off at the token limit; {full} of these have full marks.")
+
+
+def describe_rows(proof: Proof, results: Results, main: tuple[str, str]) -> None:
+    """Two rows to read: the highest score and the lowest."""
+    rows = [row[0] for row in results.samples[main[0]].values()]
+    name = column_of(main[1], rows[0])
+    rows = sorted(rows, key=lambda sample: -(sample["metrics"].get(name) or 0))
+    picked = [rows[0], rows[-1]] if len(rows) > 1 else rows
+    proof.figures["rows"] = [
+        {key: sample.get(key) for key in ("prompt", "completion", "gold", "finish", "metrics")} for sample in picked
+    ]
+    texts = [f"{str(sample.get('completion'))[-80:]!r} scores {sample['metrics'].get(name)}" for sample in picked]
+    proof.say(f"Two of its rows: {'; '.join(texts)}.")
+
+
+def compare(proof: Proof, path: Path, recounts: list[dict], main: tuple[str, str]) -> None:
+    """Recompute the paired tests of two models on their common rows."""
+    file = path / "comparison.json"
+    stated = json.loads(file.read_text(encoding="utf-8"))["tasks"] if file.is_file() else {}
+    proof.figures["compared"] = {}
+    for task, metric in [pair for pair in recounts[0] if pair in recounts[1]]:
+        before, after = (found[task, metric]["values"] for found in recounts)
+        pairs = [(x, after[key]) for key, x in before.items() if None not in (x, after.get(key))]
+        if not pairs or not {x for pair in pairs for x in pair} <= {0, 1}:
+            continue
+        up, down = sum(a < b for a, b in pairs), sum(a > b for a, b in pairs)
+        figures = {"difference": (up - down) / len(pairs), "rows": len(pairs), "better": up, "worse": down}
+        figures |= {"p": exact_p(up, down), "ci95": difference_interval(up, down, len(pairs))}
+        proof.figures["compared"][f"{task} {metric}"] = figures
+        said = stated.get(task, {}).get(metric)
+        for name, value in figures.items() if said else ():
+            given, own = (x if isinstance(x, list) else [x] for x in (said[name], value))
+            if any(differs(x, y) for x, y in zip(given, own, strict=True)):
+                proof.find(f"{file}, {task} {metric}: {name} is {said[name]}, recomputed {value}")
+    if " ".join(main) in proof.figures["compared"]:
+        x = proof.figures["compared"][" ".join(main)]
+        test = f"exact McNemar p = {x['p']:.2g}, 95 % Bonett-Price interval {shown(x['ci95'])}"
+        counts = f"{x['better']} rows better, {x['worse']} worse of {x['rows']}"
+        proof.say(f"The difference of {' '.join(main)} is {x['difference']:+.3f}: {counts}, {test}, recomputed.")
+
+
+# ------------------------------------------------------------------- reward proof (src/programs/prove/reward_proof.py)
+
+AS_SAMPLE_REWARD = '''\
+"""A reward of verl's form in that of this bundle, so that reward_preflight.py can call it."""
+
+import runpy
+
+FUNCTION = runpy.run_path("{file}")["{name}"]
+GOLD = ("ground_truth", "answer", "solution", "gold", "target", "label")  # columns, the first that a row has
+
+
+def as_sample_reward(prompt, completion, **columns):
+    """Call it as verl's reward manager does; a dict has its score under that name."""
+    text = completion if isinstance(completion, str) else completion[-1]["content"]
+    gold = (columns.get("reward_model") or {}).get("ground_truth")
+    if gold is None:
+        gold = next((columns[name] for name in GOLD if name in columns), None)
+    given = {"data_source": columns.get("data_source", ""), "solution_str": text, "ground_truth": gold}
+    score = FUNCTION(**given, extra_info=columns.get("extra_info") or {})
+    return score["score"] if isinstance(score, dict) else score
+'''
+NONSENSE = ("empty", "whitespace", "unicode_junk", "keyword_stuffing", "very_long")  # probes of reward_preflight.py
+VERL_NAMES = {"data_source", "solution_str", "ground_truth", "extra_info"}  # verl's reward managers pass these by name
+MEASURED_ROWS = 32
+
+
+def arguments_of(path: Path, name: str) -> ast.arguments | None:
+    """The parameters of a function of a file, which is parsed and not run; None where it has no such `def`."""
+    try:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, SyntaxError) as error:
+        raise UserError(f"got {path}, which cannot be read ({error}); expected a Python file that imports") from None
+    kinds = ast.FunctionDef | ast.AsyncFunctionDef
+    return next((node.args for node in tree.body if isinstance(node, kinds) and node.name == name), None)
+
+
+def forms_of(arguments: ast.arguments) -> dict[str, str]:
+    """{trainer: "" where a reward has its form, else why not}."""
+    every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+    names, takes_any = {x.arg for x in every}, arguments.kwarg is not None
+    batch, sample = "completions" in names, bool({"prompt", "completion"} & names)
+    trl = "" if batch and takes_any else "no **kwargs, and TRL passes every column" if batch else "it scores no batch"
+    missing = {"solution_str", "ground_truth"} - names or (set() if takes_any else VERL_NAMES - names)
+    verl = f"it takes no {', '.join(sorted(missing))}" if missing else ""
+    return {"TRL": trl, "verl": verl, "ours": "" if batch or sample else "it takes no completion or completions"}
+
+
+def preflight(spec: str, data: str, seconds: float) -> dict:
+    """The report of reward_preflight.py."""
+    script = BUNDLE / "scripts" / "reward_preflight.py"
+    need(script.is_file(), f"got no {script}; expected it, as it tries the reward; try prove.py inside of the bundle")
+    command = [sys.executable, str(script), "--reward", spec, "--data", data, "--json"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=max(10.0, seconds))
+    except subprocess.TimeoutExpired:
+        raise UserError(f"got {spec}, whose checks take longer than {seconds:g} s; try --minutes") from None
+    if done.returncode not in (0, 1) or not done.stdout.strip():
+        said = done.stderr.strip().splitlines() or [f"got exit code {done.returncode} of {script}"]
+        raise UserError(said[-1].removeprefix("error: "))
+    return json.loads(done.stdout)
+
+
+def prove_reward(spec: str, data: str, seconds: float) -> Proof:
+    """Try a reward on rows."""
+    file, _, name = spec.partition("*")[0].rpartition(":")
+    proof, arguments = Proof("reward", spec), arguments_of(Path(file), name)
+    forms = forms_of(arguments) if arguments else {}
+    with tempfile.TemporaryDirectory() as folder:
+        tried = spec
+        if forms and forms["ours"] and {"solution_str", "ground_truth"} <= {x.arg for x in arguments.args}:
+            adapter = Path(folder, "as_sample_reward.py")
+            adapter.write_text(with_values(AS_SAMPLE_REWARD, file=repr(str(Path(file).resolve())), name=repr(name)))
+            tried = f"{adapter}:as_sample_reward"
+        report = preflight(tried, data, seconds)
+        describe_forms(proof, forms, name)
+        describe_checks(proof, report, data)
+        describe_cost(proof, report, tried, data)
+    failed = {}
+    for finding in report["findings"]:
+        if finding["severity"] == "fail":
+            failed.setdefault(finding["check"], finding["message"])
+    for check, message in failed.items():
+        proof.find(f"{check}: {message}")
+    if not report["ready"] and not failed:
+        proof.find("reward_preflight.py does not pass it; see its report")
+    return proof
+
+
+def describe_forms(proof: Proof, forms: dict[str, str], name: str) -> None:
+    """The sentence of the forms; a function that no trainer can call is a finding."""
+    if not forms:
+        proof.skip("The form", f"{name} is no function that the file defines with def")
+        return
+    proof.figures["forms"] = {trainer: not why for trainer, why in forms.items()}
+    words = [f"{trainer} {'can' if not why else f'cannot ({why})'}" for trainer, why in forms.items()]
+    proof.say(f"Which trainers can call {name}, by its parameters: {'; '.join(words)}.")
+    if all(forms.values()):
+        proof.find(f"no trainer can call {name}: {'; '.join(words)}")
+
+
+def describe_checks(proof: Proof, report: dict, data: str) -> None:
+    """The sentences of gold, nonsense and repeated scoring."""
+    gold, contract = report["gold"], report["contract"]
+    probes = {line["name"]: line for line in report["probes"]}
+    paid = {name: probes[name]["worst"] for name in NONSENSE if probes.get(name, {}).get("worst") is not None}
+    proof.figures |= {"gold": {key: gold[key] for key in ("rows", "variant", "full_marks", "mean")}}
+    proof.figures |= {"nonsense_worst_share": paid, "contract": contract, "probes": report["probes"]}
+    proof.say(
+        f"reward_preflight.py gave {gold['full_marks']:.1%} of {gold['rows']} gold answers of {data} full marks, "
+        f"written as {gold['variant']!r}."
+    )
+    most = f"{max(paid.values()):.0%} of gold's score" if paid else "nothing that could be compared"
+    count = sum(probes[name]["completions"] for name in paid)
+    proof.say(f"Of {count} empty and nonsense completions ({', '.join(paid)}), the best paid got {most}.")
+    tests = ("deterministic", "order_independent", "batch_independent")
+    names = {"deterministic": "twice", "order_independent": "in another order", "batch_independent": "alone"}
+    words = [f"{names[test]} {'yes' if contract[test] else 'no'}" for test in tests if test in contract]
+    proof.say(f"The same completions get the same scores: {', '.join(words)}.")
+
+
+def describe_cost(proof: Proof, report: dict, spec: str, data: str) -> None:
+    """The sentence of time and memory; a reward that hung or died is not called in this process."""
+    function = report["functions"][0]
+    proof.figures |= {key: function[key] for key in ("p50_ms", "p99_ms")}
+    if any(function[kind] for kind in ("hung", "died", "raised", "malformed", "not_finite")):
+        proof.skip("Memory", "the reward failed on some completions")
+        return
+    rows = read_rows(data)[:MEASURED_ROWS]
+    rows = [{"prompt": prompt_of(row, "prompt", data), "columns": row} for row in rows]
+    texts = [f"<answer>{row['columns'].get('answer', '')}</answer>" for row in rows]
+    reward = Reward([spec])
+    reward(rows[:1], texts[:1], [[1]])  # imports are not a completion's
+    tracemalloc.start()
+    try:
+        reward(rows, texts, [[1] * len(text) for text in texts])
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    proof.figures["peak_bytes_a_completion"] = round(peak / len(rows))
+    proof.say(
+        f"A gold completion takes {function['p50_ms']:g} ms (median; 99 % within {function['p99_ms']:g} ms), and "
+        f"{peak / len(rows) / 1024:.1f} KiB of Python memory at the peak of a batch of {len(rows)}."
+    )
+
+
+# ----------------------------------------------------------------------------- command (src/programs/prove/command.py)
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The command line; flags work with `_` and `-`."""
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(
+        usage="%(prog)s THING [--flag value ...]", description=__doc__, formatter_class=raw, allow_abbrev=False
+    )
+    parser.add_argument("thing", help="a run's folder, results.json or its folder, FILE.py:function", metavar="THING")
+    parser.add_argument("--data", default="", metavar="FILE", help="rows for a reward")
+    parser.add_argument("--minutes", type=float, default=1.0, metavar="M", help="time for all (default: 1)")
+    parser.add_argument("--rows", type=int, default=256, metavar="N", help="most held-out rows of a run (default: 256)")
+    return parser
+
+
+def proof_of(args) -> Proof:
+    """The proof of the thing, by its kind; UserError for a thing of no known kind."""
+    path, seconds = Path(args.thing), 60 * args.minutes
+    need(args.minutes > 0 and args.rows > 0, f"got --minutes {args.minutes:g} --rows {args.rows}; expected above 0")
+    if ".py:" in args.thing:
+        file = Path(args.thing.rpartition(":")[0])
+        need(file.is_file(), f"got {args.thing}: no file {file}; {ACCEPTED}")
+        need(args.data, f"got {args.thing} without --data; expected rows to try it on; try --data FILE.jsonl")
+        return prove_reward(args.thing, args.data, 0.9 * seconds)
+    need(not args.data, f"got --data with {args.thing}; expected it with FILE.py:function alone; {ACCEPTED}")
+    need(path.exists(), f"got {args.thing}, which does not exist; {ACCEPTED}")
+    if results_files(path):
+        return prove_evaluation(path)
+    folder = next((x for x in (path, path.parent) if path.is_dir() and {"model", "data"} <= {*values_of(x)}), None)
+    need(folder, f"got {args.thing}, which is none of these; {ACCEPTED}")
+    import torch
+
+    if not torch.accelerator.is_available():
+        CpuThreads().begin(SimpleNamespace(threads="auto"), torch.device("cpu"))
+    return prove_run(folder, 0.8 * seconds, args.rows)
+
+
+def prove(args) -> int:
+    """Print the proof and return the exit code."""
+    begin = time.perf_counter()
+    proof = proof_of(args)
+    report = {"kind": proof.kind, "thing": proof.thing, "proved": not proof.findings, "findings": proof.findings}
+    report |= {"sentences": proof.sentences, "not_measured": proof.not_measured, "figures": proof.figures}
+    tell(json.dumps(report | {"seconds": round(time.perf_counter() - begin, 1)}, indent=1, allow_nan=False))
+    for sentence in proof.sentences:
+        say(sentence)
+    for finding in proof.findings:
+        say(f"against it: {finding}")
+    return 1 if proof.findings else 0
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Command line entry; returns the exit code."""
+    args = parse_flags(make_parser(), argv)
+    quiet_environment()
+    return exit_code(lambda: prove(args), mend="try the same command", stopped="stopped; nothing was written")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,95 @@
+"""What a run has saved, judged by transformers alone: loading, weights, plain generate, KL."""
+
+import math
+from pathlib import Path
+
+from parts.networks.models import sample_plainly
+
+
+def load_plainly(source):
+    """A causal model in fp32 by transformers; an adapter through peft, merged into its base."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    if (Path(source) / "adapter_config.json").is_file():
+        from peft import AutoPeftModelForCausalLM
+
+        return AutoPeftModelForCausalLM.from_pretrained(source, dtype=torch.float32).merge_and_unload()
+    return AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32)
+
+
+def dtype_of(source):
+    """The dtype in which a whole model was saved; None of an adapter."""
+    from transformers import AutoConfig
+
+    return None if (Path(source) / "adapter_config.json").is_file() else AutoConfig.from_pretrained(source).dtype
+
+
+def weight_change(start, model, saved_in=None) -> dict:
+    """How far weights have moved.
+
+    Args:
+        saved_in: the dtype in which the model was saved; the start's weights are rounded to it.
+
+    Returns:
+        largest_weight_change, not finite where a weight is not; tensors_changed, the share of all tensors.
+    """
+    after, changes = model.state_dict(), []
+    for name, x in start.state_dict().items():
+        rounded = x.to(saved_in).float() if saved_in else x.float()
+        changes.append((after[name].float() - rounded).abs().max().item())
+    largest = next((x for x in changes if not math.isfinite(x)), max(changes))
+    return {"largest_weight_change": largest, "tensors_changed": sum(x != 0 for x in changes) / len(changes)}
+
+
+def saved(start: str, out: Path) -> dict:
+    """Whether the model in a folder loads, and how far it has moved from the model that its run started with."""
+    from transformers import AutoTokenizer
+
+    try:
+        AutoTokenizer.from_pretrained(out)
+        return {"loads": True, **weight_change(load_plainly(start), load_plainly(out), dtype_of(out))}
+    except Exception as error:  # whatever a folder that is not right makes transformers raise
+        return {"loads": False, "error": f"{type(error).__name__}: {error}"}
+
+
+def ends_of(model, tokenizer) -> list[int]:
+    """The tokens that end an answer: chat models name several."""
+    ends = model.generation_config.eos_token_id
+    return sorted({*(ends if isinstance(ends, list) else [ends]), tokenizer.eos_token_id} - {None})
+
+
+def answered(model, tokenizer, ids: list[list[int]], **how) -> list[list[int]]:
+    """The tokens by which transformers' own generate answers prompts, with the end token; `how` are its settings."""
+    import torch
+
+    width, answers, ends = max(map(len, ids)), [], ends_of(model, tokenizer)
+    sample_plainly(model, ends, (ends or [0])[0])
+    for i in range(0, len(ids), 64):
+        part = ids[i : i + 64]
+        rows = torch.tensor([[0] * (width - len(x)) + x for x in part], device=model.device)
+        mask = torch.tensor([[0] * (width - len(x)) + [1] * len(x) for x in part], device=model.device)
+        for new in model.generate(input_ids=rows, attention_mask=mask, **how)[:, width:].tolist():
+            answers.append(new[: next((n + 1 for n, token in enumerate(new) if token in ends), len(new))])
+    return answers
+
+
+def answer_texts(model, tokenizer, answers: list[list[int]]) -> list[str]:
+    """The texts of answers, without their end token."""
+    ends = ends_of(model, tokenizer)
+    return [tokenizer.decode(ids[:-1] if ids and ids[-1] in ends else ids) for ids in answers]
+
+
+def reverse_kl(model, teacher, prompts: list[list[int]], answers: list[list[int]], temperature: float) -> float:
+    """Mean of KL(model || teacher) over the tokens of answers, in nats, one text at a time and without a cache."""
+    import torch
+
+    total, tokens = 0.0, sum(map(len, answers))
+    for prompt, answer in zip(prompts, answers, strict=True):
+        ids = torch.tensor([prompt + answer], device=model.device)
+        with torch.no_grad():
+            p, q = (network(ids).logits[0, len(prompt) - 1 : -1].float() / temperature for network in (model, teacher))
+        width = min(p.shape[-1], q.shape[-1])
+        p, q = (x[:, :width].log_softmax(-1) for x in (p, q))
+        total += torch.nn.functional.kl_div(q, p, reduction="sum", log_target=True).item()
+    return total / tokens

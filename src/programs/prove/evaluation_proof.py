@@ -1,0 +1,198 @@
+"""An evaluation's results: metrics recounted from the samples, intervals and p from their formulas, rows to read."""
+
+import json
+import math
+from fractions import Fraction
+from pathlib import Path
+
+from parts.foundation.messages import UserError
+from parts.reading.evaluation_results import read_report
+from programs.prove.exact_figures import difference_interval, exact_p, share_interval
+from programs.prove.proof import Proof, shown
+
+MAIN_METRICS = ("verified", "passed", "score", "acc")  # the first of these stands in the sentences
+TOLERANCE = 1e-9
+
+
+class Results:
+    """results.json of one model and the samples beside it."""
+
+    def __init__(self, file: Path):
+        self.file, self.tasks, self.samples = file, read_report(str(file))["tasks"], {}
+        try:
+            lines = (file.parent / "samples.jsonl").read_text(encoding="utf-8").splitlines()
+            for sample in map(json.loads, filter(str.strip, lines)):
+                self.samples.setdefault(sample["task"], {}).setdefault(sample["key"], []).append(sample)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            got = f"got {file} whose samples.jsonl cannot be read ({error!r})"
+            raise UserError(f"{got}; expected it beside, as evaluation.py writes it") from None
+
+    def all_samples(self) -> list[dict]:
+        """The samples of all tasks."""
+        return [sample for rows in self.samples.values() for row in rows.values() for sample in row]
+
+
+def results_files(path: Path) -> list[Path]:
+    """results.json of one model, or those of before/ and after/."""
+    if path.is_file():
+        return [path] if path.name == "results.json" else []
+    one, pair = path / "results.json", [path / name / "results.json" for name in ("before", "after")]
+    return [one] if one.is_file() else [file for file in pair if file.is_file()]
+
+
+def column_of(metric: str, sample: dict) -> str:
+    """The score of a sample that a metric is computed from; a conversation passes by its accuracy."""
+    passes = "passed" if "passed" in sample["metrics"] else "accuracy"
+    return passes if metric.startswith("pass@") else metric
+
+
+def row_value(samples: list[dict], metric: str) -> Fraction | str | None:
+    """A row's value: the mean of its samples, pass@k from how many passed; None does not apply, "" is not known."""
+    column, (_, at, k) = column_of(metric, samples[0]), metric.partition("@")
+    if any(column not in sample["metrics"] for sample in samples) or (at and not k.isdecimal()):
+        return ""
+    scores = [Fraction(x) for sample in samples if (x := sample["metrics"][column]) is not None]
+    if not scores or not at:
+        return sum(scores) / len(scores) if scores else None
+    failed = len(scores) - int(sum(scores))
+    return 1 - Fraction(math.comb(failed, int(k)), math.comb(len(scores), int(k)))
+
+
+def differs(stated, counted) -> bool:
+    """Whether a stated number is not the counted one."""
+    if stated is None or counted is None:
+        return stated is not counted
+    return abs(stated - counted) > TOLERANCE
+
+
+def recount_metric(metric: str, result: dict, rows: dict[str, list[dict]], find) -> dict | None:
+    """A metric from the samples; None where samples do not have it. `find` gets what results.json says otherwise."""
+    by_key = {key: row_value(rows[key], metric) for key in result["keys"] if key in rows}
+    values, stated = [*by_key.values()], result["metrics"][metric]
+    if "" in values or result["values"][metric]["bottom"] is not None or result["values"][metric]["exp"]:
+        return None
+    counted = [x for x in values if x is not None]
+    mean = float(sum(counted) / len(counted)) if counted else None
+    figures = {"value": mean, "n": len(counted), "ci95": None, "values": by_key}
+    tops = result["values"][metric]["top"]
+    odd = sum(differs(top, value) for top, value in zip(tops, values, strict=False))
+    if odd or len(tops) != len(values):
+        find(f"{metric}: {odd + abs(len(tops) - len(values))} of {len(tops)} stored values are not those of samples")
+    if differs(stated["value"], mean):
+        find(f"{metric}: results.json says {stated['value']}, its samples give {mean} on {len(counted)} rows")
+    if stated["n"] != len(counted) or stated["of"] != len(result["keys"]):
+        find(f"{metric}: results.json says {stated['n']} of {stated['of']} rows, samples are {len(counted)}")
+    if counted and {*counted} <= {0, 1}:
+        figures["ci95"] = share_interval(int(sum(counted)), len(counted))
+        given = stated["ci95"] or [None, None]
+        if any(differs(x, y) for x, y in zip(given, figures["ci95"], strict=True)):
+            find(f"{metric}: results.json has the interval {given}, Wilson's formula gives {figures['ci95']}")
+    return figures
+
+
+def recount(results: Results, proof: Proof) -> dict:
+    """{(task, metric): figures} of one model, recounted."""
+    recounted = {}
+    for task, result in results.tasks.items():
+        rows = results.samples.get(task, {})
+        keys, twice = {*result["keys"]}, sum(len({s["sample"] for s in row}) != len(row) for row in rows.values())
+        counts = {"have no sample": len(keys - rows.keys()), "of samples are not counted": len(rows.keys() - keys)}
+        for text, count in (counts | {"have a sample twice": twice}).items():
+            if count:
+                proof.find(f"{results.file}, {task}: {count} rows {text}")
+
+        def find(text: str, task=task) -> None:
+            proof.find(f"{results.file}, {task} {text}")
+
+        for metric in result["metrics"]:
+            figures = recount_metric(metric, result, rows, find)
+            if figures is None:
+                proof.not_measured.append(f"{results.file}, {task} {metric}: samples have no score of that name")
+            else:
+                recounted[task, metric] = figures
+    return recounted
+
+
+def prove_evaluation(path: Path) -> Proof:
+    """Recount the results in a file or folder, of one model or of two that were compared."""
+    proof, all_results = Proof("evaluation", str(path)), [Results(file) for file in results_files(path)]
+    try:
+        recounts = [recount(results, proof) for results in all_results]
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        got = f"got {path} with tasks that cannot be read ({error!r})"
+        raise UserError(f"{got}; expected results.json and samples.jsonl as evaluation.py writes them") from None
+    order = sorted(recounts[0], key=lambda pair: pair[1] not in MAIN_METRICS)
+    total, samples = sum(map(len, recounts)), [sample for results in all_results for sample in results.all_samples()]
+    counted = f"{total} metrics were recounted from the scores of {len(samples)} stored samples"
+    if not order:
+        proof.skip("The results", "no metric of theirs is a mean of scores in samples.jsonl")
+        return proof
+    main, results_of = order[0], list(zip(all_results, recounts, strict=True))
+    proof.say(f"{counted} in {path}; {len(proof.findings)} differences to results.json were found.")
+    for results, found in results_of:
+        if main in found:
+            figures = found[main]
+            interval = f" (95 % Wilson interval {shown(figures['ci95'])})" if figures["ci95"] else ""
+            proof.say(f"{results.file}: {' '.join(main)} {shown(figures['value'])}{interval} on {figures['n']} rows.")
+    proof.figures["metrics"] = {
+        str(results.file): {" ".join(k): {n: x for n, x in v.items() if n != "values"} for k, v in found.items()}
+        for results, found in results_of
+    }
+    describe_unfinished(proof, samples, main)
+    describe_rows(proof, all_results[-1], main)
+    if len(results_of) == 2:
+        compare(proof, path, recounts, main)
+    else:
+        proof.say("The results are of one model, so that no paired test was recomputed.")
+    return proof
+
+
+def describe_unfinished(proof: Proof, samples: list[dict], main: tuple[str, str]) -> None:
+    """How many texts were cut off at the token limit, and how many of them have full marks."""
+    ours = [sample for sample in samples if sample["task"] == main[0] and sample.get("finish")]
+    cut = [sample for sample in ours if sample["finish"] == "length"]
+    full = sum((sample["metrics"].get(column_of(main[1], sample)) or 0) >= 1 for sample in cut)
+    proof.figures |= {"unfinished_texts": len(cut), "unfinished_texts_with_full_marks": full}
+    if not ours:
+        proof.skip("How many texts are unfinished", "samples.jsonl does not say how they ended")
+        return
+    proof.say(f"{len(cut)} of {len(ours)} texts were cut off at the token limit; {full} of these have full marks.")
+
+
+def describe_rows(proof: Proof, results: Results, main: tuple[str, str]) -> None:
+    """Two rows to read: the highest score and the lowest."""
+    rows = [row[0] for row in results.samples[main[0]].values()]
+    name = column_of(main[1], rows[0])
+    rows = sorted(rows, key=lambda sample: -(sample["metrics"].get(name) or 0))
+    picked = [rows[0], rows[-1]] if len(rows) > 1 else rows
+    proof.figures["rows"] = [
+        {key: sample.get(key) for key in ("prompt", "completion", "gold", "finish", "metrics")} for sample in picked
+    ]
+    texts = [f"{str(sample.get('completion'))[-80:]!r} scores {sample['metrics'].get(name)}" for sample in picked]
+    proof.say(f"Two of its rows: {'; '.join(texts)}.")
+
+
+def compare(proof: Proof, path: Path, recounts: list[dict], main: tuple[str, str]) -> None:
+    """Recompute the paired tests of two models on their common rows."""
+    file = path / "comparison.json"
+    stated = json.loads(file.read_text(encoding="utf-8"))["tasks"] if file.is_file() else {}
+    proof.figures["compared"] = {}
+    for task, metric in [pair for pair in recounts[0] if pair in recounts[1]]:
+        before, after = (found[task, metric]["values"] for found in recounts)
+        pairs = [(x, after[key]) for key, x in before.items() if None not in (x, after.get(key))]
+        if not pairs or not {x for pair in pairs for x in pair} <= {0, 1}:
+            continue
+        up, down = sum(a < b for a, b in pairs), sum(a > b for a, b in pairs)
+        figures = {"difference": (up - down) / len(pairs), "rows": len(pairs), "better": up, "worse": down}
+        figures |= {"p": exact_p(up, down), "ci95": difference_interval(up, down, len(pairs))}
+        proof.figures["compared"][f"{task} {metric}"] = figures
+        said = stated.get(task, {}).get(metric)
+        for name, value in figures.items() if said else ():
+            given, own = (x if isinstance(x, list) else [x] for x in (said[name], value))
+            if any(differs(x, y) for x, y in zip(given, own, strict=True)):
+                proof.find(f"{file}, {task} {metric}: {name} is {said[name]}, recomputed {value}")
+    if " ".join(main) in proof.figures["compared"]:
+        x = proof.figures["compared"][" ".join(main)]
+        test = f"exact McNemar p = {x['p']:.2g}, 95 % Bonett-Price interval {shown(x['ci95'])}"
+        counts = f"{x['better']} rows better, {x['worse']} worse of {x['rows']}"
+        proof.say(f"The difference of {' '.join(main)} is {x['difference']:+.3f}: {counts}, {test}, recomputed.")

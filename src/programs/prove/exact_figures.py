@@ -1,0 +1,42 @@
+"""Intervals and paired tests from their formulas, apart from those of the programs that are proved."""
+
+import math
+from fractions import Fraction
+
+Z95 = 1.959963984540054  # normal quantile of 97.5 %
+
+
+def share_interval(successes: int, n: int) -> list[float]:
+    """Wilson's 95 % interval: the p at which (p - successes/n)^2 = z^2 p (1 - p) / n."""
+    share, z2 = successes / n, Z95**2
+    a, b, c = 1 + z2 / n, -(2 * share + z2 / n), share**2  # a p^2 + b p + c = 0
+    root = math.sqrt(max(0.0, b * b - 4 * a * c))
+    low, high = (-b - root) / (2 * a), (-b + root) / (2 * a)
+    return [max(0.0, low) if successes else 0.0, min(1.0, high) if successes < n else 1.0]
+
+
+def exact_p(better: int, worse: int) -> float:
+    """Two-sided exact p of McNemar's test, computed with integers.
+
+    >>> exact_p(1, 5)
+    0.21875
+    """
+    n = better + worse
+    tail = Fraction(sum(math.comb(n, k) for k in range(min(better, worse) + 1)), 2**n)
+    return float(min(Fraction(1), 2 * tail))
+
+
+def paired_figures(before: list[bool], after: list[bool]) -> dict:
+    """Shares with intervals, and the paired test, of two outcomes on the same rows."""
+    n, better = len(before), sum(b and not a for a, b in zip(before, after, strict=True))
+    worse = sum(a and not b for a, b in zip(before, after, strict=True))
+    figures = {"rows": n, "before": sum(before) / n, "after": sum(after) / n}
+    figures |= {"ci95_before": share_interval(sum(before), n), "ci95_after": share_interval(sum(after), n)}
+    return figures | {"better": better, "worse": worse, "p": exact_p(better, worse)}
+
+
+def difference_interval(better: int, worse: int, n: int) -> list[float]:
+    """95 % interval of a difference of paired shares, a row added to each side (Bonett and Price 2012)."""
+    up, down = Fraction(better + 1, n + 2), Fraction(worse + 1, n + 2)
+    half = Z95 * math.sqrt((up + down - (up - down) ** 2) / (n + 2))
+    return [max(-1.0, float(up - down) - half), min(1.0, float(up - down) + half)]

@@ -1,0 +1,17 @@
+"""A reward of verl's form in that of this bundle, so that reward_preflight.py can call it."""
+
+import runpy
+
+FUNCTION = runpy.run_path("{file}")["{name}"]
+GOLD = ("ground_truth", "answer", "solution", "gold", "target", "label")  # columns, the first that a row has
+
+
+def as_sample_reward(prompt, completion, **columns):
+    """Call it as verl's reward manager does; a dict has its score under that name."""
+    text = completion if isinstance(completion, str) else completion[-1]["content"]
+    gold = (columns.get("reward_model") or {}).get("ground_truth")
+    if gold is None:
+        gold = next((columns[name] for name in GOLD if name in columns), None)
+    given = {"data_source": columns.get("data_source", ""), "solution_str": text, "ground_truth": gold}
+    score = FUNCTION(**given, extra_info=columns.get("extra_info") or {})
+    return score["score"] if isinstance(score, dict) else score

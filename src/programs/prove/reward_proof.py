@@ -1,0 +1,140 @@
+"""A reward: the forms of trainers that it has, reward_preflight.py's checks on the user's rows, memory a completion."""
+
+import ast
+import json
+import subprocess
+import sys
+import tempfile
+import tracemalloc
+from pathlib import Path
+
+from parts.data.rows import prompt_of, read_rows
+from parts.foundation.bundle import BUNDLE
+from parts.foundation.file_text import file_text, with_values
+from parts.foundation.messages import UserError, need
+from parts.rewards.rewards import Reward
+from programs.prove.proof import Proof
+
+AS_SAMPLE_REWARD = file_text("files/as_sample_reward.py")
+NONSENSE = ("empty", "whitespace", "unicode_junk", "keyword_stuffing", "very_long")  # probes of reward_preflight.py
+VERL_NAMES = {"data_source", "solution_str", "ground_truth", "extra_info"}  # verl's reward managers pass these by name
+MEASURED_ROWS = 32
+
+
+def arguments_of(path: Path, name: str) -> ast.arguments | None:
+    """The parameters of a function of a file, which is parsed and not run; None where it has no such `def`."""
+    try:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, SyntaxError) as error:
+        raise UserError(f"got {path}, which cannot be read ({error}); expected a Python file that imports") from None
+    kinds = ast.FunctionDef | ast.AsyncFunctionDef
+    return next((node.args for node in tree.body if isinstance(node, kinds) and node.name == name), None)
+
+
+def forms_of(arguments: ast.arguments) -> dict[str, str]:
+    """{trainer: "" where a reward has its form, else why not}."""
+    every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+    names, takes_any = {x.arg for x in every}, arguments.kwarg is not None
+    batch, sample = "completions" in names, bool({"prompt", "completion"} & names)
+    trl = "" if batch and takes_any else "no **kwargs, and TRL passes every column" if batch else "it scores no batch"
+    missing = {"solution_str", "ground_truth"} - names or (set() if takes_any else VERL_NAMES - names)
+    verl = f"it takes no {', '.join(sorted(missing))}" if missing else ""
+    return {"TRL": trl, "verl": verl, "ours": "" if batch or sample else "it takes no completion or completions"}
+
+
+def preflight(spec: str, data: str, seconds: float) -> dict:
+    """The report of reward_preflight.py."""
+    script = BUNDLE / "scripts" / "reward_preflight.py"
+    need(script.is_file(), f"got no {script}; expected it, as it tries the reward; try prove.py inside of the bundle")
+    command = [sys.executable, str(script), "--reward", spec, "--data", data, "--json"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=max(10.0, seconds))
+    except subprocess.TimeoutExpired:
+        raise UserError(f"got {spec}, whose checks take longer than {seconds:g} s; try --minutes") from None
+    if done.returncode not in (0, 1) or not done.stdout.strip():
+        said = done.stderr.strip().splitlines() or [f"got exit code {done.returncode} of {script}"]
+        raise UserError(said[-1].removeprefix("error: "))
+    return json.loads(done.stdout)
+
+
+def prove_reward(spec: str, data: str, seconds: float) -> Proof:
+    """Try a reward on rows."""
+    file, _, name = spec.partition("*")[0].rpartition(":")
+    proof, arguments = Proof("reward", spec), arguments_of(Path(file), name)
+    forms = forms_of(arguments) if arguments else {}
+    with tempfile.TemporaryDirectory() as folder:
+        tried = spec
+        if forms and forms["ours"] and {"solution_str", "ground_truth"} <= {x.arg for x in arguments.args}:
+            adapter = Path(folder, "as_sample_reward.py")
+            adapter.write_text(with_values(AS_SAMPLE_REWARD, file=repr(str(Path(file).resolve())), name=repr(name)))
+            tried = f"{adapter}:as_sample_reward"
+        report = preflight(tried, data, seconds)
+        describe_forms(proof, forms, name)
+        describe_checks(proof, report, data)
+        describe_cost(proof, report, tried, data)
+    failed = {}
+    for finding in report["findings"]:
+        if finding["severity"] == "fail":
+            failed.setdefault(finding["check"], finding["message"])
+    for check, message in failed.items():
+        proof.find(f"{check}: {message}")
+    if not report["ready"] and not failed:
+        proof.find("reward_preflight.py does not pass it; see its report")
+    return proof
+
+
+def describe_forms(proof: Proof, forms: dict[str, str], name: str) -> None:
+    """The sentence of the forms; a function that no trainer can call is a finding."""
+    if not forms:
+        proof.skip("The form", f"{name} is no function that the file defines with def")
+        return
+    proof.figures["forms"] = {trainer: not why for trainer, why in forms.items()}
+    words = [f"{trainer} {'can' if not why else f'cannot ({why})'}" for trainer, why in forms.items()]
+    proof.say(f"Which trainers can call {name}, by its parameters: {'; '.join(words)}.")
+    if all(forms.values()):
+        proof.find(f"no trainer can call {name}: {'; '.join(words)}")
+
+
+def describe_checks(proof: Proof, report: dict, data: str) -> None:
+    """The sentences of gold, nonsense and repeated scoring."""
+    gold, contract = report["gold"], report["contract"]
+    probes = {line["name"]: line for line in report["probes"]}
+    paid = {name: probes[name]["worst"] for name in NONSENSE if probes.get(name, {}).get("worst") is not None}
+    proof.figures |= {"gold": {key: gold[key] for key in ("rows", "variant", "full_marks", "mean")}}
+    proof.figures |= {"nonsense_worst_share": paid, "contract": contract, "probes": report["probes"]}
+    proof.say(
+        f"reward_preflight.py gave {gold['full_marks']:.1%} of {gold['rows']} gold answers of {data} full marks, "
+        f"written as {gold['variant']!r}."
+    )
+    most = f"{max(paid.values()):.0%} of gold's score" if paid else "nothing that could be compared"
+    count = sum(probes[name]["completions"] for name in paid)
+    proof.say(f"Of {count} empty and nonsense completions ({', '.join(paid)}), the best paid got {most}.")
+    tests = ("deterministic", "order_independent", "batch_independent")
+    names = {"deterministic": "twice", "order_independent": "in another order", "batch_independent": "alone"}
+    words = [f"{names[test]} {'yes' if contract[test] else 'no'}" for test in tests if test in contract]
+    proof.say(f"The same completions get the same scores: {', '.join(words)}.")
+
+
+def describe_cost(proof: Proof, report: dict, spec: str, data: str) -> None:
+    """The sentence of time and memory; a reward that hung or died is not called in this process."""
+    function = report["functions"][0]
+    proof.figures |= {key: function[key] for key in ("p50_ms", "p99_ms")}
+    if any(function[kind] for kind in ("hung", "died", "raised", "malformed", "not_finite")):
+        proof.skip("Memory", "the reward failed on some completions")
+        return
+    rows = read_rows(data)[:MEASURED_ROWS]
+    rows = [{"prompt": prompt_of(row, "prompt", data), "columns": row} for row in rows]
+    texts = [f"<answer>{row['columns'].get('answer', '')}</answer>" for row in rows]
+    reward = Reward([spec])
+    reward(rows[:1], texts[:1], [[1]])  # imports are not a completion's
+    tracemalloc.start()
+    try:
+        reward(rows, texts, [[1] * len(text) for text in texts])
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    proof.figures["peak_bytes_a_completion"] = round(peak / len(rows))
+    proof.say(
+        f"A gold completion takes {function['p50_ms']:g} ms (median; 99 % within {function['p99_ms']:g} ms), and "
+        f"{peak / len(rows) / 1024:.1f} KiB of Python memory at the peak of a batch of {len(rows)}."
+    )

@@ -1,0 +1,205 @@
+"""A run's folder: does the saved model load, has it moved, how good is it on unseen rows, how far from its start."""
+
+import math
+import random
+import time
+from pathlib import Path
+
+from parts.data.chat import as_turns
+from parts.data.held_out import task_of
+from parts.data.prompts import RESERVED, encode_prompt
+from parts.data.rows import prompt_of, read_rows
+from parts.foundation.messages import UserError
+from parts.rewards.rewards import Reward
+from parts.sampling.saved_models import answer_texts, answered, dtype_of, load_plainly, reverse_kl, weight_change
+from programs.prove.exact_figures import paired_figures
+from programs.prove.proof import Proof, shown
+from programs.prove.run_settings import run_settings
+
+FALL_P = 0.01  # a held-out accuracy that falls with a p below this is a finding
+BATCH = 32  # rows that are measured at once; the time of the first ones says whether more fit
+
+
+def rows_of(source: str, run) -> list[dict]:
+    """Rows {"prompt", "columns"} of a file."""
+    rows, reserved = read_rows(source), (*RESERVED, run.prompt_column)
+    prompts = [prompt_of(row, run.prompt_column, f"{source}, row {i}") for i, row in enumerate(rows, 1)]
+    columns = [{name: value for name, value in row.items() if name not in reserved} for row in rows]
+    return [{"prompt": prompt, "columns": own} for prompt, own in zip(prompts, columns, strict=True)]
+
+
+def prove_run(folder: Path, seconds: float, most: int) -> Proof:
+    """Measure a run.
+
+    Args:
+        seconds: for the measurement; a first batch is measured in any case.
+        most: held-out rows.
+    """
+    import torch
+    from transformers import AutoTokenizer
+
+    started, run, proof = time.perf_counter(), run_settings(folder), Proof("run", str(folder))
+    device = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(run.saved)
+        networks = {"after": load_plainly(run.saved)}
+    except Exception as error:  # whatever a folder that is not right makes transformers raise
+        proof.find(f"the saved model {run.saved} does not load: {type(error).__name__}: {str(error)[:300]}")
+        return proof
+    for name, source in [("before", run.model), *(("teacher", x) for x in run.teacher[:1])]:
+        try:
+            networks[name] = load_plainly(source)
+        except Exception as error:  # a start that has gone, a teacher behind a server
+            proof.not_measured.append(f"the {name} model {source} does not load here: {str(error)[:200]}")
+    prove_weights(run, proof, networks)
+    networks = {name: network.to(device).eval() for name, network in networks.items()}
+    held_out = prove_overlap(run, proof)
+    why = "the run played conversations; try evaluation.py --environment" if run.environment else ""
+    why = why or ("" if held_out else "the run names no held-out data that can be read")
+    why = why or ("" if "before" in networks else "the start model does not load")
+    why = why or ("the saved weights are not finite" if isinstance(proof.figures["largest_weight_change"], str) else "")
+    if why:
+        for what in ("Held-out accuracy", "KL"):
+            proof.skip(what, why)
+        return proof
+    rows = [held_out[i] for i in random.Random(0).sample(range(len(held_out)), len(held_out))]
+    chat = run.chat and (bool(tokenizer.chat_template) or not run.is_page)
+    for row in rows:
+        row["prompt_ids"] = encode_prompt(tokenizer, as_turns(row["prompt"], chat), **run.template)
+    rows = [row for row in rows if 0 < len(row["prompt_ids"]) <= run.max_prompt_tokens][:most]
+    measured = Measurement(run, networks, tokenizer)
+    try:
+        measured.go_through(rows, seconds - (time.perf_counter() - started))
+    except UserError as error:
+        proof.find(f"the run's reward fails on what the models answer: {error}")
+        return proof
+    describe_accuracy(run, proof, measured)
+    describe_kl(run, proof, measured, device)
+    return proof
+
+
+def prove_weights(run, proof: Proof, networks: dict) -> None:
+    """Whether the weights have moved."""
+    import transformers
+
+    loads = f"{run.saved} loads in transformers {transformers.__version__}"
+    if "before" not in networks:
+        proof.say(f"{loads}; its start {run.model} does not load here, so that its weights cannot be compared.")
+        return
+    try:
+        change = weight_change(networks["before"], networks["after"], dtype_of(run.saved))
+    except (KeyError, RuntimeError) as error:
+        proof.find(f"the saved model has other tensors than its start {run.model}: {str(error)[:200]}")
+        proof.figures["largest_weight_change"] = None
+        return
+    largest, share = change["largest_weight_change"], change["tensors_changed"]
+    proof.figures |= {key: value if math.isfinite(value) else str(value) for key, value in change.items()}
+    if not math.isfinite(largest):
+        proof.find("the saved model has weights that are not finite")
+    elif not largest:
+        proof.find(f"the saved model is the unchanged start {run.model}: every weight is the same")
+    proof.say(f"{loads}; {share:.0%} of its tensors differ from those of {run.model}, by at most {largest:.3g}.")
+
+
+def prove_overlap(run, proof: Proof) -> list[dict]:
+    """The held-out rows; how many of their prompts also train."""
+    if not run.eval_data:
+        proof.skip("Overlap of training and held-out prompts", "the run names no held-out data")
+        return []
+    held_out = []
+    try:
+        held_out = rows_of(run.eval_data, run)
+        trained = {task_of(row, bool(run.environment)) for row in rows_of(run.data, run)}
+    except UserError as error:
+        proof.skip("Overlap of training and held-out prompts", str(error)[:200])
+        return held_out
+    count = sum(task_of(row, bool(run.environment)) in trained for row in held_out)
+    proof.figures |= {"held_out_rows": len(held_out), "held_out_rows_that_train": count}
+    text = f"{count} of {len(held_out)} held-out prompts of {run.eval_data} also occur in {run.data}"
+    proof.say(f"{text}, compared without case, white space and system prompt.")
+    if count:
+        proof.find(f"{text}: the accuracy is inflated")
+    return held_out
+
+
+class Measurement:
+    """Answers of the start and the saved model to the same rows, their scores, and the KL of what was sampled."""
+
+    def __init__(self, run, networks: dict, tokenizer):
+        self.run, self.networks, self.tokenizer = run, networks, tokenizer
+        self.reward = Reward(run.reward) if run.reward else None
+        sampled = {"do_sample": True, "temperature": run.temperature, "top_k": 0, "top_p": 1.0}
+        self.ways = ({"greedy": {"do_sample": False}} if self.reward else {}) | {"sampled": sampled}
+        self.right = {way: {"before": [], "after": []} for way in self.ways}
+        self.kl, self.rows = {}, 0  # {pair of networks: (sum, tokens)}
+
+    def go_through(self, rows: list[dict], seconds: float) -> None:
+        """Measure batch after batch while the next one fits into the time."""
+        begin, spent = time.perf_counter(), 0.0
+        for start in range(0, len(rows), BATCH):
+            if start and spent * (1 + BATCH / start) > seconds:
+                break
+            self.measure(rows[start : start + BATCH])
+            self.rows, spent = min(start + BATCH, len(rows)), time.perf_counter() - begin
+
+    def measure(self, batch: list[dict]) -> None:
+        """Add one batch; what is sampled depends on its place alone."""
+        import torch
+
+        prompts = [row["prompt_ids"] for row in batch]
+        for way, how in self.ways.items():
+            for name in ("before", "after"):
+                model = self.networks[name]
+                torch.manual_seed(self.rows)
+                answers = answered(model, self.tokenizer, prompts, max_new_tokens=self.run.max_new_tokens, **how)
+                if self.reward:
+                    texts = answer_texts(model, self.tokenizer, answers)
+                    first = next(iter(self.reward(batch, texts, answers)[1].values()))
+                    self.right[way][name] += [score is not None and score >= 1 for score in first]
+                if way == "sampled":
+                    self.add_kl(name, prompts, answers)
+
+    def add_kl(self, name: str, prompts: list, answers: list) -> None:
+        """Add KL of sampled answers: of the saved model to its start, of both models to a teacher."""
+        tokens = sum(map(len, answers))
+        for other in ("teacher", *(["before"] if name == "after" else [])):
+            if tokens and other in self.networks:
+                pair = self.networks[name], self.networks[other]
+                mean = reverse_kl(*pair, prompts, answers, self.run.temperature)
+                total, count = self.kl.get((name, other), (0.0, 0))
+                self.kl[name, other] = total + mean * tokens, count + tokens
+
+
+def describe_accuracy(run, proof: Proof, measured: Measurement) -> None:
+    """The sentences of held-out accuracy."""
+    if not run.reward:
+        proof.skip("Held-out accuracy", "the run has no reward")
+    for way in measured.ways if run.reward else ():
+        figures = paired_figures(measured.right[way]["before"], measured.right[way]["after"])
+        proof.figures[way] = figures
+        how = "greedy" if way == "greedy" else f"one sample a prompt at temperature {run.temperature:g}"
+        before, after = (f"{shown(figures[x])} ({shown(figures[f'ci95_{x}'])})" for x in ("before", "after"))
+        test = f"{figures['better']} rows better, {figures['worse']} worse, exact McNemar p = {figures['p']:.2g}"
+        proof.say(
+            f"Held-out accuracy ({how}, transformers' plain generate, scored by {run.reward[0]}) goes from {before} to "
+            f"{after} on {figures['rows']} rows of {run.eval_data}, 95 % Wilson intervals; {test}."
+        )
+        if figures["after"] < figures["before"] and figures["p"] < FALL_P:
+            proof.find(f"held-out accuracy ({how}) fell from {before} to {after}; {test}")
+
+
+def describe_kl(run, proof: Proof, measured: Measurement, device) -> None:
+    """The sentence of the KL, and where it was measured."""
+    import torch
+
+    means = {pair: total / count for pair, (total, count) in measured.kl.items()}
+    names = {"before": "start", "after": "saved model", "teacher": "teacher"}
+    proof.figures["kl"] = {f"{names[p]} to {names[q]}": value for (p, q), value in means.items()}
+    tokens = measured.kl.get(("after", "before"), (0, 0))[1]
+    said = "; ".join(f"of the {names[p]} to the {names[q]} {value:.3g}" for (p, q), value in means.items())
+    where = f"a CPU ({torch.get_num_threads()} threads)" if device.type == "cpu" else str(device)
+    proof.figures |= {"kl_tokens": tokens, "measured_rows": measured.rows, "device": where}
+    proof.say(
+        f"KL in nats a token, {said or 'none sampled'}: exact over the vocabulary, on {tokens} tokens sampled "
+        f"for {measured.rows} held-out prompts; measured in fp32 on {where}."
+    )

@@ -1,0 +1,302 @@
+"""scripts/prove.py: a sound thing of each kind passes, and each planted fault is named."""
+
+import itertools
+import json
+import shutil
+from statistics import NormalDist
+
+import pytest
+import torch
+from conftest import EVAL_DATA, TINY_LM, TRAIN_DATA, load_script, run_script
+from peft import LoraConfig, get_peft_model
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+prove = load_script("prove")
+REWARDS = '''"""Rewards, sound and not."""
+import random
+
+CALLS = []
+
+
+def text_of(completion):
+    return completion if isinstance(completion, str) else completion[-1]["content"]
+
+
+def right(completions, answer, **kwargs):
+    return [float(f"<answer>{a}</answer>" == text_of(c).strip()) for c, a in zip(completions, answer)]
+
+
+def chance(completions, answer, **kwargs):
+    return [random.random() for _ in completions]
+
+
+def generous(completions, answer, **kwargs):
+    return [1.0 for _ in completions]
+
+
+def relative(completions, answer, **kwargs):
+    scores = right(completions, answer)
+    return [score - sum(scores) / (2 * len(scores)) for score in scores]
+
+
+def compute_score(data_source, solution_str, ground_truth, extra_info=None):
+    return {"score": float(solution_str.strip() == ground_truth)}
+
+
+def needs_gold(solution_str, ground_truth):
+    return float(solution_str.strip() == ground_truth)
+
+
+def fails(completions, answer, **kwargs):
+    raise RuntimeError("no such judge")
+'''
+
+
+def run(capsys, *words) -> tuple[int, dict, str]:
+    """(exit code, JSON, stderr) of the program."""
+    try:
+        code = prove.main([*map(str, words)])
+    except SystemExit as stop:
+        code = stop.code
+    out, err = capsys.readouterr()
+    return code, json.loads(out) if out.strip() else {}, err
+
+
+@pytest.fixture(scope="module")
+def rewards(tmp_path_factory):
+    file = tmp_path_factory.mktemp("rewards") / "my_rewards.py"
+    file.write_text(REWARDS)
+    return file
+
+
+def moved(change: float):
+    """The embedded model with weights that have moved by normal noise of a size."""
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_pretrained(TINY_LM, dtype=torch.float32)
+    with torch.no_grad():
+        for x in model.parameters():
+            x += change * torch.randn_like(x)
+    return model
+
+
+def make_run(folder, rewards, model, eval_rows: int = 12, **settings):
+    """The folder of a run as ppo_train.py leaves it."""
+    folder.mkdir()
+    (folder / "test.jsonl").write_text("\n".join(EVAL_DATA.read_text().splitlines()[:eval_rows]) + "\n")
+    values = {"output_dir": str(folder), "model": str(TINY_LM), "data": str(TRAIN_DATA), "max_new_tokens": 24}
+    values |= {"eval_data": "test.jsonl", "reward": [f"{rewards}:right"], "temperature": 1.0, "chat": False}
+    (folder / "config.json").write_text(json.dumps(values | settings))
+    model.save_pretrained(folder / "final")
+    AutoTokenizer.from_pretrained(TINY_LM).save_pretrained(folder / "final")
+    return folder
+
+
+def greedy_right(model, rows: list[dict]) -> int:
+    """Right answers, one row at a time: no padding and no batch."""
+    tokenizer, right = AutoTokenizer.from_pretrained(TINY_LM), 0
+    for row in rows:
+        ids = tokenizer.apply_chat_template(
+            row["prompt"], add_generation_prompt=True, return_dict=True, return_tensors="pt"
+        )
+        new = model.generate(**ids, do_sample=False, max_new_tokens=24)[0, ids["input_ids"].shape[1] :]
+        right += tokenizer.decode(new, skip_special_tokens=True).strip() == f"<answer>{row['answer']}</answer>"
+    return right
+
+
+def test_a_sound_run_is_proved_and_its_accuracy_is_that_of_single_rows(tmp_path, rewards, capsys):
+    model = moved(1e-3)
+    code, report, err = run(capsys, make_run(tmp_path / "run", rewards, model))
+    rows = [json.loads(line) for line in EVAL_DATA.read_text().splitlines()[:12]]
+    start, greedy = moved(0.0), report["figures"]["greedy"]
+    assert (code, report["findings"], report["proved"]) == (0, [], True)
+    assert [greedy["before"] * 12, greedy["after"] * 12] == pytest.approx(
+        [greedy_right(x, rows) for x in (start, model)]
+    )
+    change = max((a - b).abs().max() for a, b in zip(model.parameters(), start.parameters(), strict=True))
+    assert report["figures"]["largest_weight_change"] == pytest.approx(change.item(), rel=1e-6)
+    assert len(report["sentences"]) == 5 and all(sentence in err for sentence in report["sentences"])
+    assert report["figures"]["kl"]["saved model to start"] > 0 and "plain generate" in err
+
+
+@pytest.mark.parametrize(
+    ("change", "settings", "finding"),
+    [
+        (0.0, {}, "unchanged start"),
+        (1e-3, {"data": str(EVAL_DATA)}, "12 of 12 held-out prompts"),
+        (float("nan"), {}, "not finite"),
+        (0.3, {"eval_rows": 48}, "fell from"),
+        (1e-3, {"reward": "fails"}, "no such judge"),
+    ],
+)
+def test_a_fault_of_a_run_is_named(tmp_path, rewards, capsys, change, settings, finding):
+    if "reward" in settings:
+        settings = {"reward": [f"{rewards}:{settings['reward']}"]}
+    code, report, err = run(capsys, make_run(tmp_path / "run", rewards, moved(change), **settings))
+    assert code == 1 and any(finding in text for text in report["findings"]), report["findings"]
+    assert f"against it: {report['findings'][0]}" in err
+
+
+def test_a_start_that_was_rounded_is_unchanged_and_a_broken_model_does_not_load(tmp_path, rewards, capsys):
+    folder = make_run(tmp_path / "run", rewards, moved(0.0).to(torch.bfloat16))
+    assert "unchanged start" in run(capsys, folder)[1]["findings"][0]
+    (folder / "final" / "model.safetensors").write_bytes(b"cut off")
+    code, report, _ = run(capsys, folder)
+    assert code == 1 and "does not load" in report["findings"][0]
+
+
+@pytest.mark.parametrize(("std", "findings"), [(0.02, 0), (0.0, 1)])
+def test_an_adapter_loads_through_peft(tmp_path, rewards, capsys, std, findings):
+    torch.manual_seed(0)
+    base = AutoModelForCausalLM.from_pretrained(TINY_LM, dtype=torch.float32)
+    model = get_peft_model(base, LoraConfig(r=2, target_modules="all-linear", task_type="CAUSAL_LM"))
+    for name, x in model.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(x, std=std)
+    code, report, _ = run(capsys, make_run(tmp_path / "run", rewards, model))
+    assert (code, len(report["findings"])) == (findings, findings), report["findings"]
+    assert (report["figures"]["tensors_changed"] > 0) == (std > 0)
+
+
+def test_a_page_s_folder_with_a_teacher_is_read_too(tmp_path, rewards, capsys):
+    folder = make_run(tmp_path / "made", rewards, moved(1e-3))
+    settings = json.loads((folder / "config.json").read_text()) | {"teacher": str(TINY_LM), "reward": "", "chat": True}
+    shutil.copytree(folder / "final", tmp_path / "page")
+    (tmp_path / "page" / "settings.json").write_text(json.dumps(settings | {"eval_data": "made/test.jsonl"}))
+    code, report, _ = run(capsys, tmp_path / "page")
+    kl = report["figures"]["kl"]
+    assert code == 0 and kl["saved model to teacher"] == kl["saved model to start"] > 0, report["findings"]
+    assert kl["start to teacher"] == pytest.approx(0, abs=1e-6) and "greedy" not in report["figures"]
+
+
+def test_what_cannot_be_measured_is_said(tmp_path, rewards, capsys):
+    folder = make_run(tmp_path / "run", rewards, moved(1e-3), environment="game.py:Game", reward=[])
+    code, report, err = run(capsys, folder)
+    assert (code, report["findings"], len(report["not_measured"])) == (0, [], 2)
+    assert "Held-out accuracy was not measured: the run played conversations" in err
+
+
+def test_kl_is_the_sum_over_the_vocabulary():
+    p, q, prompt, answer = moved(0.02), moved(0.0), [5, 6, 7], [8, 9]
+    with torch.no_grad():
+        a, b = (m(torch.tensor([prompt + answer])).logits[0, 2:4].double().log_softmax(-1) for m in (p, q))
+    exact = sum(x.exp().item() * (x - y).item() for x, y in zip(a.flatten(), b.flatten(), strict=True)) / 2
+    assert prove.reverse_kl(p, q, [prompt], [answer], 1.0) == pytest.approx(exact, rel=1e-4)
+
+
+@pytest.mark.parametrize(("k", "n"), [(0, 7), (7, 7), (3, 11), (91, 256)])
+def test_the_interval_solves_wilson_s_equation(k, n):
+    z, (low, high) = NormalDist().inv_cdf(0.975), prove.share_interval(k, n)
+    assert low <= k / n <= high and low < high
+    for p in (low, high):
+        assert (p - k / n) ** 2 == pytest.approx(z**2 * p * (1 - p) / n, abs=1e-12) or p == k / n
+
+
+@pytest.mark.parametrize(("better", "worse"), [(0, 0), (3, 8), (5, 5), (10, 1)])
+def test_p_is_the_share_of_coin_tosses_that_are_as_uneven(better, worse):
+    n = better + worse
+    uneven = [abs(2 * sum(tosses) - n) >= abs(better - worse) for tosses in itertools.product((0, 1), repeat=n)]
+    assert prove.exact_p(better, worse) == pytest.approx(sum(uneven) / len(uneven), abs=1e-12)
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory):
+    """The folder of an evaluation of two models."""
+    folder = tmp_path_factory.mktemp("evaluation")
+    moved(0.01).save_pretrained(folder / "model")
+    AutoTokenizer.from_pretrained(TINY_LM).save_pretrained(folder / "model")
+    flags = ["--model", TINY_LM, "--model", folder / "model", "--task", "math", "--data", EVAL_DATA, "--limit", 24]
+    done = run_script("evaluation", *flags, "--max_new_tokens", 24, "--output_dir", folder / "out")
+    assert done.returncode == 0, done.stderr
+    return folder / "out"
+
+
+def test_a_sound_evaluation_is_recounted(compared, capsys):
+    code, report, err = run(capsys, compared)
+    stated = json.loads((compared / "after" / "results.json").read_text())["tasks"]["math"]["metrics"]["verified"]
+    figures = report["figures"]["metrics"][str(compared / "after" / "results.json")]["math verified"]
+    assert (code, report["findings"], report["not_measured"]) == (0, [], [])
+    assert figures["value"] == pytest.approx(stated["value"]) and figures["ci95"] == pytest.approx(stated["ci95"])
+    assert len(report["figures"]["rows"]) == 2 and "exact McNemar p" in err
+    assert run(capsys, compared / "after" / "results.json")[0] == 0
+
+
+def stated(name: str, value):
+    """A plant: another figure of the metric in results.json."""
+
+    def plant(folder):
+        file = folder / "after" / "results.json"
+        report = json.loads(file.read_text())
+        report["tasks"]["math"]["metrics"]["verified"][name] = value
+        file.write_text(json.dumps(report))
+
+    return plant
+
+
+def samples(edit):
+    """A plant: other lines in samples.jsonl."""
+
+    def plant(folder):
+        file = folder / "after" / "samples.jsonl"
+        file.write_text("".join(edit(file.read_text().splitlines(keepends=True))))
+
+    return plant
+
+
+def other_p(folder):
+    """A plant: another p in comparison.json."""
+    report = json.loads((folder / "comparison.json").read_text())
+    report["tasks"]["math"]["verified"]["p"] = 1e-4
+    (folder / "comparison.json").write_text(json.dumps(report))
+
+
+PLANTS = {
+    "results.json says 0.99": stated("value", 0.99),
+    "results.json says 23 of": stated("n", 23),
+    "Wilson's formula": stated("ci95", [0.1, 0.2]),
+    "1 rows have no sample": samples(lambda lines: lines[1:]),
+    "1 rows have a sample twice": samples(lambda lines: lines[:1] + lines),
+    "p is 0.0001": other_p,
+}
+
+
+@pytest.mark.parametrize("finding", PLANTS)
+def test_a_fault_of_an_evaluation_is_named(compared, tmp_path, capsys, finding):
+    folder = shutil.copytree(compared, tmp_path / "out")
+    PLANTS[finding](folder)
+    code, report, _ = run(capsys, folder)
+    assert code == 1 and any(finding in text for text in report["findings"]), report["findings"]
+
+
+@pytest.mark.parametrize(
+    ("name", "finding"),
+    [
+        ("right", ""),
+        ("compute_score", ""),
+        ("chance", "not_deterministic"),
+        ("generous", "empty: pays 100%"),
+        ("relative", "batch: "),
+        ("needs_gold", "no trainer can call"),
+    ],
+)
+def test_a_reward(rewards, capsys, name, finding):
+    code, report, err = run(capsys, f"{rewards}:{name}", "--data", EVAL_DATA)
+    assert (code, bool(report["findings"])) == (bool(finding), bool(finding)), report["findings"]
+    assert any(finding in text for text in report["findings"] or [""]), report["findings"]
+    assert report["figures"]["forms"]["verl"] == (name == "compute_score") and "reward_preflight.py" in err
+
+
+@pytest.mark.parametrize("thing", ["nothing", TINY_LM, "scripts/ppo_train.py", "none.py:f", f"{EVAL_DATA}"])
+def test_another_thing_is_told_what_is_accepted(capsys, thing):
+    code, report, err = run(capsys, thing)
+    assert (
+        (code, report, len(err.splitlines())) == (2, {}, 1) and "selfcheck.py" in err and "verl_train.py --check" in err
+    )
+
+
+@pytest.mark.long
+def test_a_real_run_is_proved(tmp_path):
+    done = run_script("ppo_train", "--algorithm", "grpo", "--steps", 2, "--output_dir", tmp_path / "run")
+    assert done.returncode == 0, done.stderr
+    done = run_script("prove", tmp_path / "run", "--rows", 64)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert json.loads(done.stdout)["figures"]["greedy"]["rows"] == 64
