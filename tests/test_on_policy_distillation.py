@@ -5,15 +5,17 @@ import http.server
 import itertools
 import json
 import re
+import signal
 import socket
 import subprocess
 import sys
 import threading
+import time
 
 import numpy as np
 import pytest
 import torch
-from conftest import EVAL_DATA, SCRIPTS, TINY_LM, TRAIN_DATA, load_script, save_random_model, script_env
+from conftest import EVAL_DATA, SCRIPTS, TINY_LM, TRAIN_DATA, load_script, save_random_model, script_command, script_env
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -738,3 +740,48 @@ def test_teacher_precision_is_its_own(setup):
     piece = od.collate(made_up_samples(models), 0, CPU)
     exact = setup("tiny_lm", ("llama",))[1].teachers[0].states(piece)
     assert 1e-4 < relative(models.teachers[0].states(piece), exact) < 0.03
+
+
+@pytest.mark.parametrize("updates", [1, 2])
+def test_advantage_is_the_discounted_log_ratio_of_the_teacher(setup, updates):
+    """Oracle: the teacher's Hugging Face logits of each row alone."""
+    config, models = setup(objective="policy_gradient", discount=0.5, temperature=0.7, ppo_epochs=updates)
+    samples = made_up_samples(models)
+    batch = od.make_experience(config, models, samples, 2.0)
+    for i, sample in enumerate(samples):
+        ids, n = torch.tensor([sample["prompt_ids"] + sample["response_ids"]]), len(sample["response_ids"])
+        with torch.no_grad():
+            theirs, ours = (
+                torch.log_softmax(m(input_ids=ids).logits[0, -n - 1 : -1].double() / 0.7, -1)
+                .gather(-1, ids[0, -n:, None])
+                .squeeze(-1)
+                for m in (models.teachers[0].model, models.policy)
+            )
+        seen = ours if updates > 1 else torch.tensor(sample["rollout_logprobs"], dtype=torch.float64)
+        gap, expected = seen - theirs, []
+        for t in range(n):
+            expected.append(-2.0 * sum(0.5 ** (u - t) * gap[u].item() for u in range(t, n)))
+        where = batch["response_mask"][i].bool()
+        torch.testing.assert_close(batch["advantages"][i, where].tolist(), expected, rtol=1e-4, atol=1e-4)
+        assert (batch["advantages"][i, ~where] == 0).all()
+
+
+@pytest.mark.long
+def test_killed_and_resumed_equals_uninterrupted_bit_for_bit(flags):
+    more = ["--steps", 5, "--save_every", 1, "--eval_every", 2, "--objective", "policy_gradient", "--discount", 0.5]
+    more += ["--group_size", 2, "--reward_coef", 0.5]
+    plain, expected = flags("plain", *more, "--lr_schedule", "cosine")
+    assert od.main(plain) == 0
+    killed, out = flags("killed", *more, "--lr_schedule", "cosine", "--resume")
+    run = subprocess.Popen(
+        script_command("on_policy_distillation", *killed), env=script_env(), stderr=subprocess.DEVNULL
+    )
+    deadline = time.time() + 100
+    while time.time() < deadline and run.poll() is None and not (out / "checkpoints" / "step-000002").exists():
+        time.sleep(0.02)
+    run.send_signal(signal.SIGKILL)
+    assert run.wait() == -signal.SIGKILL, "it came to its end before the kill"
+    assert od.main(killed) == 0
+    assert metrics_of(out) == metrics_of(expected)
+    a, b = (load_file(path / "final" / "model.safetensors") for path in (expected, out))
+    assert a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)

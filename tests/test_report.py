@@ -375,7 +375,7 @@ def test_glossary_is_that_of_the_reference():
     assert tool.glossary(tool.SOURCE.read_text(encoding="utf-8")) == tool.TARGET.read_text(encoding="utf-8")
     known = report.read_glossary()
     assert known["kl/coef"] == {
-        **{"group": "KL", "healthy": "settles", "warning": "grows without end: the target is out of reach"},
+        **{"group": "KL", "healthy": "settles", "warning": "keeps growing: the target cannot be reached"},
         "meaning": "the kl_coef this step used; changes only with kl_target",
     }
 

@@ -121,6 +121,16 @@ def test_dr_grpo_advantages(ppo, mask):
     close(got, verl_advantages("grpo", SCORES, mask, norm_adv_by_std_in_grpo=False))
 
 
+@pytest.mark.parametrize(
+    ("ours", "verl", "tolerance"), [("grpo", "grpo_vectorized", 1e-6), ("rloo", "rloo_vectorized", EXACT)]
+)
+def test_advantages_of_the_vectorized_forms(ppo, ours, verl, tolerance):
+    """Without the single completion, whose advantage is 0 in verl's vectorized RLOO. Its GRPO computes in fp32."""
+    several = GROUPS != 2
+    got = our_advantages(ppo, ours, SCORES, ragged())
+    close(got[several], verl_advantages(verl, SCORES, ragged())[several], tolerance)
+
+
 @masks
 def test_remax_advantages(ppo, mask):
     rewards, baselines = normal(1, 10, WIDTH) * mask, normal(2, 10)
@@ -379,6 +389,16 @@ def test_mismatch_weights(ppo, how, level, threshold, mask):
     assert (got != raw)[mask.bool()].any() and (got > 0)[mask.bool()].any()
 
 
+def test_the_sequence_mask_keeps_what_verls_rejection_keeps(ppo):
+    mask = ragged()
+    _, old, _ = case()
+    rollout = far_sampler(old)
+    kept, _ = correction.compute_rollout_rejection_mask(old - rollout, mask, "seq_sum_k1", "0.5_2.0")
+    got = ppo.mismatch_weights(old, rollout, mask, "seq_mask", 0.5, 2.0)
+    assert torch.equal((got > 0) & mask.bool(), kept.bool())
+    assert 0 < kept[:, 0].sum() < 10
+
+
 @pytest.mark.parametrize("how", ["tis", "icepop"])
 @pytest.mark.parametrize("name", [name for name in LOSSES if name not in ("gmpo", "clip_cov", "kl_cov")])
 def test_corrected_losses_in_value_and_gradient(ppo, name, how):
@@ -448,3 +468,12 @@ def test_soft_overlong_punishment(ppo):
     theirs = manager(data).sum(1).tolist()
     assert [-ppo.overlong_penalty(n, 20, 0.25) for n in range(1, 21)] == pytest.approx(theirs, abs=1e-7)
     assert theirs[-1] == -1 and theirs[14] == 0 > theirs[15]
+
+
+def test_verls_plus_forms_have_the_gradient_of_k2(ppo):
+    """`k3+` has k3's value and k2's gradient; ours for an exact gradient are k2 and k3_ratio."""
+    logprobs, reference, _ = case(0.8)
+    value, gradient = value_and_gradient(lambda x: core.kl_penalty(x, reference, "k3+").sum(), logprobs)
+    close(value, ppo.kl_estimate(logprobs, reference, "k3").sum())
+    k2 = value_and_gradient(lambda x: ppo.kl_loss(x, logprobs, reference, "k2").sum(), logprobs)[1]
+    close(gradient, k2)
