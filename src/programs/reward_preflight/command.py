@@ -74,7 +74,7 @@ def make_parser() -> argparse.ArgumentParser:
         names = dict.fromkeys([f"--{name}", f"--{name.replace('_', '-')}"])
         parser.add_argument(*names, help=help, metavar=metavar, default=default, **kind | options)
 
-    flag("list", "list a library's functions and presets", "FILE.py", nargs="?", const=LIBRARY, dest="library")
+    flag("list", "list a library's functions and presets", "FILE.py", nargs="?", const=LIBRARY)
     flag("score", "score the rows' own completions: FILE.py:function or a name of --list", "FN")
     flag("reward", "check a reward: FILE.py:function[*weight] or a name, repeatable", "FN", action="append")
     flag("environment", "check an environment; --reward adds to what it pays", "FILE.py:CLASS")
@@ -122,13 +122,13 @@ def make_parser() -> argparse.ArgumentParser:
 
 def check_arguments(args) -> None:
     """Raise UserError for arguments that cannot work together; resolve the names of rewards."""
-    names = [name for name in ("library", "score", "reward", "environment", "model") if getattr(args, name)]
+    names = [name for name in ("list", "score", "reward", "environment", "model") if getattr(args, name)]
     modes = [name for name in names if not (name == "reward" and (args.environment or args.model))]
-    said = " and ".join(f"--{'list' if name == 'library' else name}" for name in modes)
+    said = " and ".join(f"--{name}" for name in modes)
     known = "expected one of --list, --score, --reward, --environment, --model"
     need(len(modes) == 1, f"got {said or 'no mode'}; {known}")
     need(args.reward or not args.model, "got --model without --reward; expected what its samples are scored by")
-    need(args.library or args.data, f"got {said} without --data; expected rows; try --data FILE.jsonl")
+    need(args.list or args.data, f"got {said} without --data; expected rows; try --data FILE.jsonl")
     ranges = {"group_size": (2, 1e6), "limit": (0, 1e9), "timeout_s": (0.01, 1e6), "max_new_tokens": (1, 1e7)}
     ranges |= {"max_turns": (1, 1e4), "tool_timeout": (0.01, 1e6), "samples_per_prompt": (1, 1e6)}
     ranges |= {"temperature": (1e-3, 1e3), "max_prompt_tokens": (1, 1e7), "pass_low": (0, 1), "pass_high": (0, 1)}
@@ -171,7 +171,7 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     try:
         check_arguments(args)
-        modes = {"model": model_preflight, "library": list_library, "score": score_file}
+        modes = {"model": model_preflight, "list": list_library, "score": score_file}
         return next((run for name, run in modes.items() if getattr(args, name)), preflight)(args)
     except UserError as error:
         say(f"error: {error}")

@@ -76,7 +76,7 @@ def print_json(value) -> None:
 
 def list_library(args) -> int:
     """--list: functions with range and first line, presets with their parts; aliases are left out."""
-    members, functions, presets = library_rewards(args.library), [], []
+    members, functions, presets = library_rewards(args.list), [], []
     first = {id(member): name for name, member in reversed(members.items())}
     for name, member in members.items():
         if is_preset(member):
