@@ -23,7 +23,8 @@ def folder(tmp_path_factory):
 
 
 DATA = ROOT / "tests" / "data" / "evaluation"
-PROBLEMS = ["--task", "math:template=gsm8k", "--data", DATA / "problems.jsonl", "--max_new_tokens", 40, "--cache", "false"]
+PROBLEMS = ["--task", "math:template=gsm8k", "--data", DATA / "problems.jsonl"]
+PROBLEMS += ["--max_new_tokens", 40, "--cache", "false"]
 FEW_SHOTS = ["--fewshot", 3, "--fewshot_data", DATA / "shots.jsonl", "--chat_template", "off"]
 SETTINGS = {"3 text": FEW_SHOTS, "0 chat": ["--chat_template", "on"]}
 EXAMPLES = ROOT / "examples" / "environments.py"
