@@ -29,6 +29,7 @@ from ppo_vs_trl import medians_of
 ROOT = Path(__file__).resolve().parent.parent
 STUDENT, DATA = ROOT / "assets" / "tiny_lm", ROOT / "assets" / "data"
 NEW_TOKENS, LEARNING_RATE = 32, 1e-3
+OURS: list = []  # further flags of our side
 
 
 def read(name: str) -> list[dict]:
@@ -61,7 +62,7 @@ def train_ours(args, folder: str, mark) -> str:
     ours.RunLog.metrics = lambda self, step, metrics: (logged(self, step, metrics), mark())
     flags = ["--teacher", args.teacher, "--steps", args.steps, "--batch_size", args.batch_size, "--seed", args.seed]
     flags += ["--max_new_tokens", NEW_TOKENS, "--lr", LEARNING_RATE, "--output_dir", f"{folder}/run", "--device", "cpu"]
-    flags += ["--save_every", "0", "--plot_every", "0", "--sample_every", "0", "--micro_batch_tokens", "2048"]
+    flags += ["--save_every", "0", "--plot_every", "0", "--sample_every", "0", "--micro_batch_tokens", "2048", *OURS]
     if ours.main([str(flag) for flag in flags]):
         sys.exit("our side failed")
     return f"{folder}/run/final"

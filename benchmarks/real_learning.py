@@ -8,6 +8,7 @@ Model folders lie in --models (default: REAL_MODELS, else ../real_models). Tasks
 
     json    a sentence about a person as one line of JSON with three keys; full marks if it parses to those values
     words   sums, differences and products in a sentence; full marks for "The answer is N." with the right N
+    tool    a request for a meeting as a call of a tool in Qwen's format; half marks for the right call without its tags
 
 Only lengths, batch and steps differ from the defaults. Intervals are Wilson's, 95 %; `rise` says whether they part. GiB
 is the peak resident memory of the process. Of a run that does not rise, stderr has what diagnose.py says. Runs go one
@@ -28,7 +29,7 @@ ROOT = Path(__file__).resolve().parent.parent
 NAMES = ["Ann", "Ben", "Carla", "David", "Emma", "Farid", "Grace", "Hugo", "Ines", "Jonas", "Kenji", "Lea"]
 CITIES = ["Oslo", "Lima", "Paris", "Cairo", "Delhi", "Quito", "Rome", "Tokyo"]
 THINGS = ["apples", "books", "coins", "pens", "stamps", "shells"]
-TOKENS = {"json": 24, "words": 16}
+TOKENS = {"json": 24, "words": 16, "tool": 48}
 WAYS = {
     "grpo": ["--algorithm", "grpo"],
     "ppo": ["--algorithm", "ppo", "--critic", "shared"],
@@ -37,14 +38,22 @@ WAYS = {
 SYSTEM = {
     "json": 'Reply with one line of JSON with the keys "name" (string), "age" (integer), "city" (string). No Markdown.',
     "words": 'Reply with one short sentence that begins with "The answer is", then the number, and nothing else.',
+    "tool": """You may call {"name": "book", "parameters": {"guest": "string", "day": "string", "hour": "integer"}}.
+Reply with the call alone, as JSON within tags:
+<tool_call>
+{"name": "book", "arguments": {...}}
+</tool_call>""",
 }
 # a base model is shown the form
 SHOWN = {
     "json": 'Text: Mia, 44, from Bonn, called.\nJSON: {"name": "Mia", "age": 44, "city": "Bonn"}\n\nText: {}\nJSON:',
     "words": "Q: Mia has 12 hats and buys 15 more. How many hats does Mia have now?\nA: The answer is 27.\n\nQ: {}\nA:",
+    "tool": 'Text: Mia at 11 on Sunday.\nCall: <tool_call>\n{"name": "book", "arguments": '
+    '{"guest": "Mia", "day": "Sunday", "hour": 11}}\n</tool_call>\n\nText: {}\nCall:',
 }
 REWARDS = '''
 import json
+import re
 
 
 def text_of(completion):
@@ -67,8 +76,22 @@ def one_line_json(completions, answer, **kwargs):
 def short_answer(completions, answer, **kwargs):
     """1 where the completion is the sentence with the right number and nothing else."""
     return [float(text_of(c) == f"The answer is {gold}.") for c, gold in zip(completions, answer, strict=True)]
+
+
+def tool_call(completions, answer, **kwargs):
+    """1 where the completion is the right call within its tags, 0.5 without them."""
+    scores = []
+    for completion, gold in zip(completions, answer, strict=True):
+        tagged = re.fullmatch(r"<tool_call>\\s*(.*?)\\s*</tool_call>", text_of(completion), re.DOTALL)
+        try:
+            right = json.loads(tagged[1] if tagged else text_of(completion)) == json.loads(gold)
+        except ValueError:
+            right = False
+        scores.append(right * (1.0 if tagged else 0.5))
+    return scores
 '''
-FUNCTIONS = {"json": "one_line_json", "words": "short_answer"}
+FUNCTIONS = {"json": "one_line_json", "words": "short_answer", "tool": "tool_call"}
+DAYS = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"]
 
 
 def json_row(draw: random.Random) -> tuple[str, str]:
@@ -90,9 +113,19 @@ def words_row(draw: random.Random) -> tuple[str, str]:
     return f"{name} fills {a} boxes with {b} {thing} each. How many {thing} is that?", str(a * b)
 
 
+def tool_row(draw: random.Random) -> tuple[str, str]:
+    """(a request for a meeting, the call)."""
+    name, day, hour = draw.choice([*NAMES, *CITIES]), draw.choice(DAYS), draw.randint(8, 19)
+    sentence = draw.choice(
+        ["Book {n} on {d} at {h}.", "{n} would like to come at {h} on {d}.", "{d}, {h} o'clock: {n}."]
+    )
+    call = {"name": "book", "arguments": {"guest": name, "day": day, "hour": hour}}
+    return sentence.format(n=name, d=day, h=hour), json.dumps(call)
+
+
 def write_task(folder: Path, task: str, chat: bool, held_out: int) -> None:
     """train.jsonl, eval.jsonl without a prompt of it, and rewards.py."""
-    draw, make = random.Random(1), {"json": json_row, "words": words_row}[task]
+    draw, make = random.Random(1), {"json": json_row, "words": words_row, "tool": tool_row}[task]
     rows = dict(make(draw) for _ in range(4000))  # equal prompts once
     lines = []
     for question, answer in rows.items():

@@ -46,6 +46,15 @@ def raises(completion, answer):
 def single(prompts, completions):
     return 1.0
 
+def misspelt(completion, anwser=None):
+    return 0.0
+
+def optional(completion, answer, anwser=None, tolerance=0.1):
+    return 0.0
+
+def strips(completions, **kwargs):
+    return [float(c.strip() == "2") for c in completions]
+
 class Object:
     async def __call__(self, prompt, completion):
         return len(completion)
@@ -203,6 +212,21 @@ def test_a_column_that_one_sample_needs_must_be_there(forms):
     reward.check_columns(ROWS[0])
     with pytest.raises(UserError, match="takes 'answer'; got data with the columns none"):
         reward.check_columns({"prompt": "a", "columns": {}})
+
+
+def test_an_optional_argument_with_nearly_a_columns_name_is_noted(forms, capsys):
+    row = {"prompt": "a", "columns": {"answer": "2"}}
+    Reward([f"{forms}:misspelt"]).check_columns(row)
+    assert capsys.readouterr().err.count("\n") == 1
+    Reward([f"{forms}:optional"]).check_columns(row)
+    assert capsys.readouterr().err == ""
+
+
+def test_an_error_on_messages_says_that_completions_are_messages(forms):
+    chat = [{"prompt": [{"role": "user", "content": row["prompt"]}], "columns": row["columns"]} for row in ROWS]
+    reward = Reward([f"{forms}:strips"])
+    with pytest.raises(RewardError, match=r"AttributeError.*each completion is \[\{\"role\""):
+        reward(chat, TEXTS, IDS)
 
 
 @pytest.mark.parametrize("function", ["one", "one_async", "an_object"])

@@ -29,7 +29,7 @@ def quiet_environment(vllm: bool = False) -> None:
 def exit_code(
     run,
     mend: str = "mend it and try --resume",
-    stopped: str = "stopped at once; the newest checkpoint is intact, go on with --resume",
+    stopped: str = "stopped at once; if a checkpoint was saved, --resume goes on from it",
 ) -> int:
     """Call run() and return its exit code, or that of the error which ended it.
 

@@ -1,0 +1,208 @@
+#!/usr/bin/env python3
+"""Our trainers, sampler and evaluation beside their peers on a real model: same rows, lengths and numbers, in turns.
+
+    python benchmarks/real_model.py --what grpo sampling --pairs 3
+    python benchmarks/real_model.py --what evaluation --lm_eval_python V/bin/python --pairs 3
+
+    grpo          a step of 32 completions of 24 tokens, groups of 8: ppo_train.py beside TRL's GRPOTrainer
+    distillation  a step of 16 completions of 24 tokens from a student of half the layers: beside DistillationTrainer
+    sampling      32 completions of 64 tokens in groups of 8: our engine beside transformers' `generate`
+    evaluation    24 problems, greedy, at most 64 tokens: evaluation.py beside lm-evaluation-harness
+
+Everything is fp32 on both sides. The GRPO reward differs within every group (a share of characters), so that neither
+side leaves out a group. Each side is a process of its own; its CPU seconds and its peak memory are the process's, its
+seconds per step those of the clock. Prints one table; a ratio is the median over the pairs.
+"""
+
+import argparse
+import itertools
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from real_learning import write_task
+
+ROOT = Path(__file__).resolve().parent.parent
+REWARD = '''
+def vowels(completions, **kwargs):
+    """The share of vowels in the text: hardly two completions have the same."""
+    texts = [c if isinstance(c, str) else c[-1]["content"] for c in completions]
+    return [sum(x in "aeiou" for x in text) / max(len(text), 1) for text in texts]
+'''
+
+
+def grpo(side: str, args, folder: Path) -> dict:
+    """A run of --steps steps; seconds per step without the first one."""
+    data = ["--model", str(args.model), "--data", str(folder / "train.jsonl")]
+    data += ["--reward", f"{folder / 'vowels.py'}:vowels"]
+    flags = ["--steps", str(args.steps), "--batch_size", "32", "--group_size", "8", "--max_new_tokens", "24"]
+    flags += ["--lr", "1e-6", "--seed", str(args.seed)]
+    if side == "peer":
+        command = [sys.executable, str(ROOT / "benchmarks/trl_grpo_worker.py"), *data, *flags]
+        command += ["--eval_data", str(folder / "eval.jsonl")]
+        marks = json.loads(output_of([*command, "--output_dir", str(folder / "trl")]))["marks"]
+        return {"seconds": statistics.median(b[1] - a[1] for a, b in itertools.pairwise(marks))}
+    own = ["--algorithm", "grpo", "--kl_coef", "0", "--aggregation", "token_mean", "--output_dir", str(folder / "ours")]
+    own += ["--eval_every", "0", "--save_every", "0", "--plot_every", "0", "--sample_every", "0"]
+    output_of([sys.executable, str(ROOT / "scripts/ppo_train.py"), *data, *flags, *own])
+    lines = [json.loads(line) for line in (folder / "ours/metrics.jsonl").read_text().splitlines()]
+    steps = [line for line in lines if "time/update" in line]
+    spent = [line["time/rollout"] + line["time/reward"] + line["time/update"] for line in steps[1:]]
+    return {"seconds": statistics.median(spent)}
+
+
+def output_of(command: list[str]) -> str:
+    """The last line that a command prints."""
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
+    if done.returncode:
+        sys.exit(f"{' '.join(command)} ended with exit code {done.returncode}")
+    return (done.stdout.strip().splitlines() or [""])[-1]
+
+
+def sampling(side: str, args, folder: Path) -> dict:
+    """Seconds for 32 completions of 64 tokens, four prompts with eight completions each; the end token is ignored."""
+    import numpy as np
+    import torch
+
+    sys.path.insert(0, str(ROOT / "src"))
+    from parts.sampling.sampling import HFEngine
+    from programs.ppo_train.models import load_models
+    from programs.ppo_train.settings import Config
+
+    sizes = {"max_prompt_tokens": 128, "max_new_tokens": 64, "precision": "fp32", "batch_size": 32, "kl_coef": 0.0}
+    config = Config(model=str(args.model), algorithm="grpo", **sizes)
+    models = load_models(config, torch.device("cpu"), None)
+    end = models.policy.config.vocab_size - 1
+    models.eos_ids = [end]
+    prompts = [[1000 + i, *[2000 + i] * 95] for i in range(4) for _ in range(8)]
+    start = time.perf_counter()
+    if side == "ours":
+        made = HFEngine(config, models).generate(prompts, np.random.default_rng(args.seed).random((32, 64)))
+        tokens = sum(len(ids) for ids, _ in made)
+    else:
+        torch.manual_seed(args.seed)
+        ids = torch.tensor(prompts)
+        drawn = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "repetition_penalty": 1.0}
+        out = models.policy.generate(
+            ids, attention_mask=torch.ones_like(ids), max_new_tokens=64, eos_token_id=end, pad_token_id=0, **drawn
+        )
+        tokens = out[:, ids.shape[1] :].numel()
+    return {"seconds": (time.perf_counter() - start) * 32 * 64 / tokens}
+
+
+def distillation(side: str, args, folder: Path) -> dict:
+    """Seconds per step, without the first, of distilling into the first half of the model's layers."""
+    import distillation_vs_trl as peers
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    student = folder / "student"
+    if not student.exists():
+        model = AutoModelForCausalLM.from_pretrained(args.model, dtype=torch.float32)
+        half = model.config.num_hidden_layers // 2
+        model.model.layers, model.config.num_hidden_layers = model.model.layers[:half], half
+        if getattr(model.config, "layer_types", None):
+            model.config.layer_types = model.config.layer_types[:half]
+        model.save_pretrained(student)
+        AutoTokenizer.from_pretrained(args.model).save_pretrained(student)
+        del model
+    peers.STUDENT, peers.NEW_TOKENS, peers.LEARNING_RATE = student, 24, 1e-6
+    rows = [json.loads(line) for line in (folder / "train.jsonl").read_text().splitlines()]
+    peers.read, marks = lambda name: rows, []
+    peers.OURS = ["--model", student, "--data", folder / "train.jsonl"]
+    given = argparse.Namespace(teacher=str(args.model), steps=args.steps, batch_size=16, seed=args.seed)
+    train = peers.train_ours if side == "ours" else peers.train_trl
+    train(given, str(folder / side), lambda: marks.append(time.perf_counter()))
+    return {"seconds": statistics.median(b - a for a, b in itertools.pairwise(marks))}
+
+
+def evaluation(side: str, args, folder: Path) -> dict:
+    """Seconds from the first prompt to the last score; both sides batch four rows."""
+    import evaluation_vs_lm_eval as peers
+
+    for name, count in (("shots", 3), ("problems", 24)):
+        lines = (folder / "train.jsonl").read_text().splitlines()[:count]
+        rows = [json.loads(line) for line in lines]
+        texts = [{"question": row["prompt"][-1]["content"], "answer": f"#### {row['answer']}"} for row in rows]
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(text) + "\n" for text in texts))
+    if not (folder / "model").exists():
+        (folder / "model").symlink_to(args.model)
+    start = time.perf_counter()
+    _, texts, scores = (peers.ours if side == "ours" else peers.theirs)(folder, 0, 4, 64)
+    return {"seconds": time.perf_counter() - start, "texts": texts, "scores": scores}
+
+
+WHAT = {"grpo": grpo, "distillation": distillation, "sampling": sampling, "evaluation": evaluation}
+
+
+def worker(args) -> None:
+    """One side once, in this process; figures as JSON on the last line."""
+    result = WHAT[args.what[0]](args.side, args, args.folder)
+    own, children = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    result["cpu"] = sum(usage.ru_utime + usage.ru_stime for usage in (own, children))
+    result["gib"] = max(own.ru_maxrss, children.ru_maxrss) / 2**20
+    print(json.dumps(result))
+
+
+def side_of(args, what: str, side: str, seed: int, folder: Path) -> dict:
+    """The figures of a side, from a process of its own."""
+    python = args.lm_eval_python if (what, side) == ("evaluation", "peer") else sys.executable
+    command = [python, __file__, "--what", what, "--side", side, "--folder", str(folder), "--seed", str(seed)]
+    command += ["--model", str(args.model), "--steps", str(args.steps)]
+    env = {"OMP_NUM_THREADS": str(args.threads), "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+    done = subprocess.run(command, env={**os.environ, **env}, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(done.stderr[-4000:])
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def main() -> None:
+    """Alternate the sides of each comparison and print medians and ratios."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    models = Path(os.environ.get("REAL_MODELS", ROOT / "../real_models"))
+    parser.add_argument("--model", type=Path, default=models / "qwen2.5-coder-0.5b-instruct")
+    parser.add_argument("--what", nargs="+", choices=[*WHAT], default=["grpo", "distillation", "sampling"])
+    parser.add_argument("--pairs", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--lm_eval_python", help="interpreter of an environment with lm-eval, for evaluation")
+    for name in ("side", "folder", "seed"):
+        kind = {"folder": Path, "seed": int}.get(name, str)
+        parser.add_argument(f"--{name}", type=kind, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    args.model = args.model.resolve()
+    if not (args.model / "config.json").exists():
+        sys.exit(f"got no model in {args.model}; expected a transformers folder; try --model FOLDER")
+    if args.side:
+        return worker(args)
+    if "evaluation" in args.what and not args.lm_eval_python:
+        sys.exit("evaluation needs --lm_eval_python V/bin/python, an environment with lm-eval and transformers")
+    print(
+        "| what | seconds, ours | peer | ratio | GiB, ours | peer | ratio | CPU seconds, ratio |\n" + "|---" * 8 + "|"
+    )
+    for what in args.what:
+        pairs = []
+        for seed in range(args.pairs):
+            with tempfile.TemporaryDirectory() as name:
+                folder = Path(name)
+                write_task(folder, "words", chat=True, held_out=8)
+                (folder / "vowels.py").write_text(REWARD)
+                pairs.append([side_of(args, what, side, seed, folder) for side in ("ours", "peer")])
+            print(json.dumps({"what": what, "pair": seed, "sides": pairs[-1]}), file=sys.stderr, flush=True)
+        cells = [what]
+        for key in ("seconds", "gib"):
+            ours, peer = ([pair[i][key] for pair in pairs] for i in (0, 1))
+            ratio = statistics.median(a / b for a, b in zip(ours, peer, strict=True))
+            cells += [f"{statistics.median(ours):.1f}", f"{statistics.median(peer):.1f}", f"{ratio:.2f}"]
+        cells.append(f"{statistics.median(pair[0]['cpu'] / pair[1]['cpu'] for pair in pairs):.2f}")
+        print("| " + " | ".join(cells) + " |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
