@@ -324,12 +324,7 @@ def answer_numbers(samples: list[dict], response_mask):
 
 
 def advantages_by_turn(config: BaseConfig, table: dict, numbers):
-    """Advantages [B, T] of each answer among the conversations of its group that have an answer of this number.
-
-    Args:
-        table: what the estimator takes, tensors with B rows.
-        numbers: of `answer_numbers`, [B, T].
-    """
+    """Advantages [B, T] of each answer among those of the same number, by `answer_numbers`, in its group."""
     import torch
 
     advantages = torch.zeros(numbers.shape, device=numbers.device)

@@ -201,9 +201,7 @@ LOSSES = {
     "gmpo": PolicyLoss(gmpo_loss, trains_zero_advantage=False),
     "dppo_tv": PolicyLoss(dppo_tv_loss, trains_zero_advantage=False),
     "dppo_kl": PolicyLoss(dppo_kl_loss, trains_zero_advantage=False),
-    "clip_cov": PolicyLoss(
-        clip_cov_loss, trains_zero_advantage=True, chooses_tokens=True
-    ),  # every token's covariance is looked at
+    "clip_cov": PolicyLoss(clip_cov_loss, trains_zero_advantage=True, chooses_tokens=True),  # looks at every token
     "kl_cov": PolicyLoss(kl_cov_loss, trains_zero_advantage=True, chooses_tokens=True),
 }
 

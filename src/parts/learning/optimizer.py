@@ -42,13 +42,6 @@ def lr_factor(step: int, total: int, warmup: int, schedule: str) -> float:
     return {"constant": 1.0, "linear": 1 - progress, "cosine": 0.5 * (1 + math.cos(math.pi * progress))}[schedule]
 
 
-def set_learning_rates(config: BaseConfig, optimizer, step: int) -> None:
-    """Set the rates of a 0-based step."""
-    factor = lr_factor(step, config.steps, config.warmup_steps, config.lr_schedule)
-    for group in optimizer.param_groups:
-        group["lr"] = group["initial_lr"] * factor
-
-
 def switch_checkpointing(models: Models, on: bool) -> None:
     """Put the layers that recompute into train mode, or back; all else stays in eval mode, free of dropout."""
     from transformers.modeling_layers import GradientCheckpointingLayer
@@ -63,10 +56,8 @@ def adamw(config: BaseConfig, networks: list[tuple]):
     """AdamW with a group for the trained weights of each (network, learning rate): the policy's, then the critic's."""
     import torch
 
-    groups = [
-        {"params": [p for p in network.parameters() if p.requires_grad], "lr": lr, "initial_lr": lr}
-        for network, lr in networks
-    ]
+    trained = ([p for p in network.parameters() if p.requires_grad] for network, _ in networks)
+    groups = [{"params": p, "lr": lr, "initial_lr": lr} for p, (_, lr) in zip(trained, networks, strict=True)]
     betas = (0.9, config.adam_beta2)
     return torch.optim.AdamW(groups, betas=betas, eps=config.adam_eps, weight_decay=config.weight_decay, fused=True)
 
@@ -144,7 +135,8 @@ def run_updates(
     import numpy as np
     import torch
 
-    set_learning_rates(config, optimizer, step)
+    for group in optimizer.param_groups:
+        group["lr"] = group["initial_lr"] * lr_factor(step, config.steps, config.warmup_steps, config.lr_schedule)
     applied, updates, target_kl = [], 0, getattr(config, "target_kl", 0.0)
     for epoch in range(config.ppo_epochs):
         order = np.random.default_rng([config.seed, 2, step, epoch]).permutation(config.batch_size)

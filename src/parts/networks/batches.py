@@ -1,5 +1,6 @@
 """Batches: padding, collating, micro-batches, one line of tokens in which a prompt stands once, means under a mask."""
 
+import functools
 import math
 from dataclasses import dataclass, field
 
@@ -69,9 +70,17 @@ class Layout:
     texts: object  # [B or 0, P + C], of each row the prompt, and from column P on the response
     back: object  # [N], where each token of the line is among the n x P + B x C; None: the line is `prompts`
     predicting: object  # [B, T], the token before each that was sampled, in the columns of the rows
-    kept: object  # [M], places of those, in order: all that the last layer's states are needed of
     seen: object  # [B or 1, 1, C, P + C], whether a token of a response sees one of its text; None without responses
     masks: dict = field(default_factory=dict)
+
+    @functools.cached_property
+    def kept(self):
+        """Places [M] of those, in order and each once: all that the last layer's states are needed of."""
+        import torch
+
+        needed = torch.zeros(len(self.ids) + 1, dtype=torch.bool, device=self.ids.device)
+        needed[self.predicting.flatten()] = True
+        return needed[:-1].nonzero().squeeze(1)
 
     def added_to_scores(self, dtype):
         """0 where a token is seen, -inf elsewhere, [B or 1, 1, C, P + C]; made once for all layers."""
@@ -106,15 +115,6 @@ def layout_of(piece: dict, longest: float) -> Layout | None:
     return layout_of_texts(piece)
 
 
-def kept_of(predicting, total: int):
-    """Places [M] in the line, in order and each once, that a table of those that predict holds."""
-    import torch
-
-    needed = torch.zeros(total + 1, dtype=torch.bool, device=predicting.device)
-    needed[predicting.flatten()] = True
-    return needed[:total].nonzero().squeeze(1)
-
-
 def layout_of_texts(piece: dict) -> Layout:
     """The layout in which each text stands whole, without its last token."""
     import torch
@@ -136,7 +136,6 @@ def layout_of_texts(piece: dict) -> Layout:
         texts=places[:0],
         back=None if len(back) == places.numel() else back,
         predicting=predicting,
-        kept=kept_of(predicting, total),
         seen=None,
     )
 
@@ -169,7 +168,6 @@ def layout_of_groups(piece: dict, start: int, which, first) -> Layout:
         texts=texts,
         back=there.nonzero().squeeze(1),
         predicting=predicting,
-        kept=kept_of(predicting, total),
         seen=seen[:1] if bool((lengths == width).all()) else seen,
     )
 

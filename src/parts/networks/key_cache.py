@@ -41,12 +41,9 @@ def roomy_layer():
 
         def reorder_cache(self, beam_idx):
             """Keep these rows, in this order."""
-            super().reorder_cache(beam_idx)
-            self.rooms = None
+            self.keys, self.values, self.rooms = self.keys[beam_idx], self.values[beam_idx], None
 
-        def batch_select_indices(self, indices):
-            """The same."""
-            self.keys, self.values, self.rooms = self.keys[indices], self.values[indices], None
+        batch_select_indices = reorder_cache
 
     return RoomyLayer
 
@@ -79,11 +76,7 @@ def give_room(cache) -> None:
 
 
 def has_plain_layers(cache, config) -> bool:
-    """Whether a cache holds the keys and values of all tokens, none of which sees only those near it.
-
-    Args:
-        config: of the model's text part.
-    """
+    """Whether a cache holds the keys and values of all tokens, none of which sees only those near it."""
     from transformers.cache_utils import DynamicCache
 
     window = getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True)
@@ -130,11 +123,8 @@ class KeptTexts:
 
     def begins(self, texts: dict[int, list[int]]) -> bool:
         """Whether each text, by the number of its conversation, begins with the one that is kept, and goes on."""
-        for number, ids in texts.items():
-            known = self.ids.get(number)
-            if known is None or len(ids) <= len(known) or ids[: len(known)] != known:
-                return False
-        return True
+        known = ((self.ids.get(number), ids) for number, ids in texts.items())
+        return all(old is not None and len(ids) > len(old) and ids[: len(old)] == old for old, ids in known)
 
     def cache_of(self, numbers: list[int], last: bool = True) -> tuple[list[int], object, object]:
         """(numbers in the order of the rows, cache, mask [B, T]) of some conversations.
@@ -196,23 +186,16 @@ def continued(kept: KeptTexts, texts: dict[int, list[int]], read: Callable) -> t
     import torch
 
     groups = alike({number: len(ids) - len(kept.ids[number]) for number, ids in texts.items()})
-    if len(groups) == 1:
-        return read_on(kept, texts, read, groups[0])
     whole, last = KeptTexts(texts), {}
     for group in groups:
-        order, following, mask, cache = read_on(kept, texts, read, group, group is groups[-1])
+        order, cache, mask = kept.cache_of(group, group is groups[-1])
+        following, mask, cache = read([texts[n][len(kept.ids[n]) :] for n in order], mask, cache)
+        if len(groups) == 1:
+            return order, following, mask, cache
         whole.parts.append(Part(order, pairs_of(cache), mask))
         last |= zip(order, following, strict=True)
     order, cache, mask = whole.cache_of(list(texts))
     return order, torch.stack([last[number] for number in order]), mask, cache
-
-
-def read_on(
-    kept: KeptTexts, texts: dict[int, list[int]], read: Callable, numbers: list[int], last: bool = True
-) -> tuple:
-    """`continued` for texts of these numbers, in one batch; after the `last` ones nothing is kept."""
-    order, cache, mask = kept.cache_of(numbers, last)
-    return order, *read([texts[n][len(kept.ids[n]) :] for n in order], mask, cache)
 
 
 def alike(lengths: dict[int, int]) -> list[list[int]]:
@@ -231,6 +214,8 @@ def select_rows(cache, rows) -> None:
 
     overridden = type(cache).batch_select_indices is not Cache.batch_select_indices
     (cache.batch_select_indices if overridden else cache.reorder_cache)(rows)
+    if groups := getattr(cache, "groups", None):
+        cache.groups = groups.of_rows(rows)
 
 
 def wide_product(x, y):
@@ -246,12 +231,7 @@ def wide_product(x, y):
 
 
 class Groups:
-    """The prompts of B rows: `which` [B] of n prompts each row begins with, `pairs` of keys and values by layer.
-
-    Args:
-        pairs: [n, heads, P, D] each.
-        mask: [n, P], 1 on the tokens of the prompts.
-    """
+    """The prompts of B rows: `which` [B] of n each begins with, keys and values [n, heads, P, D], mask [n, P]."""
 
     def __init__(self, which, pairs: list[tuple], mask):
         import torch
@@ -308,30 +288,11 @@ class Groups:
         return seen.flatten(1, 2)[:, None]
 
 
-@functools.cache
-def grouped_cache():
-    """A DynamicCache of the rows' own tokens, with their `groups`."""
+def group_rows(cache, mask, which):
+    """A cache of B rows that begin with texts, `which` [B], of one with plain layers, held once each as `groups`."""
     from transformers.cache_utils import DynamicCache
 
-    class GroupedCache(DynamicCache):
-        """What `group_rows` makes."""
-
-        def batch_select_indices(self, indices):
-            """Keep these rows, in this order."""
-            super().batch_select_indices(indices)
-            self.groups = self.groups.of_rows(indices)
-
-    return GroupedCache
-
-
-def group_rows(cache, mask, which):
-    """A cache of rows that begin with the texts of one with plain layers; it holds each of these once.
-
-    Args:
-        mask: [n, P], 1 on the tokens of the texts.
-        which: [B], the text that each row begins with.
-    """
-    grouped = grouped_cache()()
+    grouped = DynamicCache()
     grouped.groups = Groups(which, pairs_of(cache), mask)
     for keys, values in grouped.groups.pairs:
         none = (x.new_empty(len(which), x.shape[1], 0, x.shape[3]) for x in (keys, values))

@@ -18,15 +18,7 @@ from parts.foundation.settings import BaseConfig
 REFERENCE = "reference"  # name of the frozen copy of the adapter that a run started with
 LOADABLE = "expected a checkpoint folder, or a hub id that this machine has or can reach"
 # what transformers offers for training and sampling; auto is its own choice, sdpa where the architecture has it
-ATTENTION_KINDS = (
-    "auto",
-    "eager",
-    "sdpa",
-    "flash_attention_2",
-    "flash_attention_3",
-    "flash_attention_4",
-    "flex_attention",
-)
+ATTENTION_KINDS = ("auto", "eager", "sdpa", *(f"flash_attention_{i}" for i in (2, 3, 4)), "flex_attention")
 
 
 def precision_on(precision: str, device) -> str:
@@ -236,12 +228,7 @@ def with_adapter(base, source: str, trainable: bool = False, dropout: float = 0.
 
 
 def load_pretrained(auto_class, source: str, base: str = "", trainable: bool = False, **options):
-    """A network by transformers; of an adapter, its base (a causal one, as it was trained on) with the adapter on top.
-
-    Args:
-        base: the adapter's, where it is not the one that it names.
-        options: of `from_pretrained`.
-    """
+    """A network by transformers; of an adapter, its `base` (causal, as it was trained on) with the adapter on top."""
     from transformers import AutoModelForCausalLM
 
     start = base_of(source, base)
@@ -309,13 +296,6 @@ def as_reference(policy):
             policy.set_adapter("default")
 
 
-def remember_padding(tokenizer):
-    """Note the padding and truncation that a tokenizer's files ask for, as every call of it writes over them."""
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    tokenizer.files_ask_for = (backend.padding, backend.truncation) if backend else (None, None)
-    return tokenizer
-
-
 def open_tokenizer(config: BaseConfig, **options):
     """The model's tokenizer with --chat_template; a model that is neither a folder nor a hub id is refused here."""
     from transformers import AutoTokenizer
@@ -336,11 +316,14 @@ def load_tokenizer(config: BaseConfig):
 
     logging.set_verbosity_error()  # a critic that takes a policy's weights but not its head is meant
     logging.disable_progress_bar()
-    return remember_padding(open_tokenizer(config))
+    tokenizer = open_tokenizer(config)
+    backend = getattr(tokenizer, "backend_tokenizer", None)  # every call writes over its padding and truncation
+    tokenizer.files_ask_for = (backend.padding, backend.truncation) if backend else (None, None)
+    return tokenizer
 
 
 def save_tokenizer(tokenizer, folder: Path) -> None:
-    """Save a tokenizer of `remember_padding` as it was loaded, whatever it has been called with since."""
+    """Save a tokenizer of `load_tokenizer` as it was loaded, whatever it has been called with since."""
     backend, (padding, truncation) = getattr(tokenizer, "backend_tokenizer", None), tokenizer.files_ask_for
     if backend:
         backend.enable_padding(**padding) if padding else backend.no_padding()
@@ -384,12 +367,8 @@ def nf4_config(compute):
     )
     from transformers import BitsAndBytesConfig
 
-    return BitsAndBytesConfig(
-        load_in_4bit=True,
-        bnb_4bit_quant_type="nf4",
-        bnb_4bit_use_double_quant=True,
-        bnb_4bit_compute_dtype=compute,
-    )
+    kind = {"bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True, "bnb_4bit_compute_dtype": compute}
+    return BitsAndBytesConfig(load_in_4bit=True, **kind)
 
 
 def keep_differentiable(model) -> None:
@@ -466,24 +445,21 @@ def load_network(auto_class, source: str, config: BaseConfig, device, frozen: bo
     return model.eval()
 
 
-def without_adapters(model) -> list[str]:
-    """Names of linear layers that adapters would break: routers return pairs, Mamba's kernels read out_proj itself."""
-    routers = [name for name, module in model.named_modules() if type(module).__name__ == "Llama4Router"]
-    return routers + [name for name, _ in model.named_modules() if name.endswith(("mamba.out_proj", "mixer.out_proj"))]
-
-
 def add_lora(model, config: BaseConfig):
     """Wrap a frozen network in new LoRA adapters on all linear layers that bear them; one that has some is kept."""
     from peft import LoraConfig, get_peft_model
 
     if hasattr(model, "peft_config"):
         return model
+    modules = {name: type(module).__name__ for name, module in model.named_modules()}
+    broken = [name for name, kind in modules.items() if kind == "Llama4Router"]  # it returns a pair
+    broken += [name for name in modules if name.endswith(("mamba.out_proj", "mixer.out_proj"))]  # read by its kernels
     lora = LoraConfig(
         r=config.lora_rank,
         lora_alpha=config.lora_alpha or 2 * config.lora_rank,
         target_modules="all-linear",
-        exclude_modules=without_adapters(model) or None,
-        fan_in_fan_out=any(type(m).__name__ == "Conv1D" for m in model.modules()),  # GPT-2 stores weights transposed
+        exclude_modules=broken or None,
+        fan_in_fan_out="Conv1D" in modules.values(),  # GPT-2 stores weights transposed
     )
     return get_peft_model(model, lora).eval()
 

@@ -344,8 +344,3 @@ def pass_of_rows(config: BaseConfig, model, rows: int, length: int) -> PassShape
         checkpointing=config.gradient_checkpointing,
         lora_rank=config.lora_rank,
     )
-
-
-def in_gib(memory: dict[str, float]) -> dict[str, float]:
-    """Bytes by name as GiB, rounded."""
-    return {f"{name} (GiB)": round(value / 2**30, 3) for name, value in memory.items()}

@@ -4,8 +4,9 @@ import contextlib
 import dataclasses
 import functools
 import hashlib
+import importlib
 import json
-import os
+import math
 import random
 import signal
 import sys
@@ -27,8 +28,8 @@ from parts.foundation.processes import (
 from parts.foundation.settings import BaseConfig
 from parts.networks.models import Models
 from parts.running.checkpoints import TrainState, export, save_checkpoint
-from parts.running.output_folder import make_folder, write_settings
-from parts.running.pictures import PANELS, SAMPLE_KEYS, plot_curves, token_figures
+from parts.running.output_folder import make_folder, write_settings, write_text
+from parts.running.pictures import SAMPLE_KEYS, plot_curves, token_figures
 from parts.running.run_check import check_stop_when, is_broken
 from parts.running.summary import EXAMPLES, report, run_summary
 from parts.sampling.sampling import restore_rng, rng_state
@@ -58,21 +59,18 @@ def note_advantages(samples: list[dict], batch: dict) -> None:
 
 def forget_after(path: Path, step: int) -> None:
     """Drop lines of later steps, and a torn last line, from a JSONL file that a resumed run will write again."""
-    if not path.exists():
-        return
     kept = []
-    for line in path.read_text(encoding="utf-8").split("\n"):
+    for line in path.read_text(encoding="utf-8").split("\n") if path.exists() else ():
         with contextlib.suppress(ValueError):
             if json.loads(line)["step"] <= step:
                 kept.append(line + "\n")
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text("".join(kept), encoding="utf-8")
-    os.replace(temporary, path)
+    if path.exists():
+        write_text(path, "".join(kept))
 
 
 def open_tracker(name: str, config: BaseConfig, start: int):
     """Return (log(metrics, step), close()) of an experiment tracker."""
-    settings, folder = dataclasses.asdict(config), Path(config.output_dir)
+    settings, folder, more = dataclasses.asdict(config), Path(config.output_dir), {}
     try:
         if name == "tensorboard":
             from torch.utils.tensorboard import SummaryWriter
@@ -80,15 +78,10 @@ def open_tracker(name: str, config: BaseConfig, start: int):
             writer = SummaryWriter(folder / "tensorboard", purge_step=start + 1 if start else None)
             return lambda metrics, step: [writer.add_scalar(k, v, step) for k, v in metrics.items()], writer.close
         if name == "wandb":
-            import wandb
-
             run_id = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:8]  # the same when resumed
-            names = {"project": "rl-training", "name": folder.name, "id": run_id, "resume": "allow"}
-            run = wandb.init(**names, dir=folder, config=settings)
-            return lambda metrics, step: run.log(metrics, step=step), run.finish
-        import trackio
-
-        run = trackio.init(project="rl-training", name=folder.name, config=settings, resume="allow")
+            more = {"id": run_id, "dir": folder}
+        tracker = importlib.import_module(name)
+        run = tracker.init(project="rl-training", name=folder.name, config=settings, resume="allow", **more)
         return lambda metrics, step: run.log(metrics, step=step), run.finish
     except ImportError:
         raise UserError(f"got --report_to {name}, which is not installed; try `pip install {name}`") from None
@@ -105,8 +98,6 @@ class RunLog:
         report_to: names of trackers.
         tokenizer: of samples whose tokens' figures are written too; None: they are not.
     """
-
-    panels = PANELS  # of curves.png
 
     def __init__(self, config: BaseConfig, start: int, steps: int, report_to: list[str], tokenizer=None):
         self.tokenizer = tokenizer
@@ -132,16 +123,20 @@ class RunLog:
         for track, _ in self.trackers:
             track(metrics, step)
         self.show(step, metrics)
-        if "eval/accuracy" in metrics:
-            value, low, high = (metrics[f"eval/accuracy{end}"] for end in ("", "_low", "_high"))
-            text = f"step {step}: held-out accuracy {value:.3f} (95%: {low:.3f} to {high:.3f})"
-            self.bar.write(text, file=sys.stderr)
+        for key, name, form in (("accuracy", "accuracy", ".3f"), ("reverse_kl", "reverse KL", ".4f")):
+            if f"eval/{key}" in metrics:
+                value, low, high = (metrics.get(f"eval/{key}{end}") for end in ("", "_low", "_high"))
+                interval = "" if low is None else f" (95%: {low:{form}} to {high:{form}})"
+                self.bar.write(f"step {step}: held-out {name} {value:{form}}{interval}", file=sys.stderr)
 
     def show(self, step: int, metrics: dict) -> None:
-        """Move the bar, with reward and speed beside it."""
+        """Move the bar after a step, with reward and speed beside it, or the KL to the teacher."""
         if "reward/mean" in metrics:
             speed = metrics["rollout/tokens_per_s"]
             self.bar.set_postfix_str(f"reward {metrics['reward/mean']:.3f}, {speed:.0f} tokens/s", refresh=False)
+        elif "time/update" in metrics:
+            self.bar.set_postfix_str(f"KL {metrics.get('kl/teacher', math.nan):.3f}", refresh=False)
+        if "rollout/tokens_per_s" in metrics:
             self.bar.update()
 
     def samples(self, step: int, kind: str, samples: list[dict]) -> None:
@@ -168,7 +163,7 @@ class RunLog:
     def plot(self) -> None:
         """Draw curves.png from metrics.jsonl, if there is one."""
         if self.active and (self.dir / "metrics.jsonl").exists():
-            plot_curves(self.dir / "metrics.jsonl", self.dir / "curves.png", self.panels)
+            plot_curves(self.dir / "metrics.jsonl", self.dir / "curves.png")
 
     def close(self) -> None:
         """Finish the bar and the trackers."""
@@ -196,18 +191,12 @@ def grad_scaler(config: BaseConfig, device):
     return scaler
 
 
-def begin_run(
-    config: BaseConfig, models: Models, optimizer, scaler, state: TrainState, started: float, log_class=RunLog
-) -> "Progress":
-    """Make the output folder and the log, once all else is known to be in order.
-
-    Args:
-        started: time.perf_counter() at the start of this session.
-    """
+def begin_run(config: BaseConfig, models: Models, optimizer, scaler, state: TrainState, started: float) -> "Progress":
+    """Make the output folder and the log, once all else is known to be in order."""
     check_stop_when(config.stop_when)
     make_folder(config)
-    start, tokenizer = state.step or -1, models.tokenizer if config.sample_tokens else None
-    log = log_class(config, start, config.steps, config.report_to, tokenizer)
+    tokenizer = models.tokenizer if config.sample_tokens else None
+    log = RunLog(config, state.step or -1, config.steps, config.report_to, tokenizer)
     write_settings(config)
     save = functools.partial(save_checkpoint, config, models, optimizer, scaler)
     return Progress(config, models, state, started, log, save)
@@ -244,12 +233,7 @@ def is_sampled(step: int, every: int) -> bool:
 
 
 class Progress:
-    """Keeps the state of a run, and does what surrounds its steps.
-
-    Args:
-        started: time.perf_counter() at the start of this session.
-        write_checkpoint: writes a checkpoint of a state.
-    """
+    """Keeps the state of a run, and does what surrounds its steps; the session `started` at this perf_counter()."""
 
     def __init__(
         self, config: BaseConfig, models: Models, state: TrainState, started: float, log: RunLog, write_checkpoint

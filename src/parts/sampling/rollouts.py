@@ -155,12 +155,6 @@ def early_scores(config: BaseConfig, models: Models, engine, reward: Reward, row
     return EarlyScores(chosen, reward, models, rows) if chosen else None
 
 
-def note_speed(reward, start: float, sampled: float) -> None:
-    """Note whether rewards that were called from `sampled` on are slow beside sampling, which began at `start`."""
-    if isinstance(reward, Reward):
-        reward.slow = reward.slow or time.perf_counter() - sampled > WORTH_HIDING * (sampled - start)
-
-
 def collect(
     config: BaseConfig, models: Models, engine, reward: Reward, rows: list[dict], noise, timer: dict
 ) -> list[dict]:
@@ -168,10 +162,8 @@ def collect(
 
     def complete(local_rows: list[dict], draws) -> list[dict]:
         start = time.perf_counter()
-        prompts, early = (
-            [row["prompt_ids"] for row in local_rows],
-            early_scores(config, models, engine, reward, local_rows),
-        )
+        prompts = [row["prompt_ids"] for row in local_rows]
+        early = early_scores(config, models, engine, reward, local_rows)
         if early:
             outputs, sampled = early.sample(engine, prompts, draws)
         else:
@@ -179,16 +171,15 @@ def collect(
         texts = [visible_text(models.tokenizer, ids, models.eos_ids) for ids, _ in outputs]
         known = [early.results()] if early else []
         scores, parts = reward(local_rows, texts, [ids for ids, _ in outputs], *known)
-        note_speed(reward, start, sampled)
+        if isinstance(reward, Reward):
+            reward.slow = reward.slow or time.perf_counter() - sampled > WORTH_HIDING * (sampled - start)
         count_seconds(timer, start, sampled)
         samples = []
         for i, (row, (ids, logprobs)) in enumerate(zip(local_rows, outputs, strict=True)):
-            sample = {"prompt": row["prompt"], "prompt_ids": row["prompt_ids"], "completion": texts[i]}
-            sample["columns"] = row["columns"]
+            sample = {name: row[name] for name in ("prompt", "prompt_ids", "columns")} | {"completion": texts[i]}
             sample |= {"response_ids": ids, "rollout_logprobs": logprobs, "finished": ids[-1] in models.eos_ids}
-            sample["rewards"] = {name: values[i] for name, values in parts.items()}
-            sample["weights"] = getattr(reward, "weights", {})
-            samples.append(sample | {"score": scores[i]})
+            sample |= {"score": scores[i], "weights": getattr(reward, "weights", {})}
+            samples.append(sample | {"rewards": {name: values[i] for name, values in parts.items()}})
         return samples
 
     return shared_out(complete, rows, noise)

@@ -102,11 +102,7 @@ class HFEngine:
         return [group[start : start + size] for group in groups for start in range(0, len(group), size)]
 
     def read(self, prompts: list[list[int]], groups: bool = False) -> tuple:
-        """(states [B, H] after the prompts, mask [B, T], cache); equal prompts are read once, and then repeated.
-
-        Args:
-            groups: the cache may hold them once, too.
-        """
+        """(states [B, H] after the prompts, mask [B, T], cache); equal ones are read, with `groups` held once."""
         import torch
 
         once = prompts
@@ -280,11 +276,7 @@ def same_rng(one: dict, other: dict) -> bool:
 
 @contextlib.contextmanager
 def untouched_generators(seed: int | None = None) -> Iterator[None]:
-    """Leave the generators as they were, whatever the block draws from them, or seeds.
-
-    Args:
-        seed: 32 bits that they begin with in the block; None lets them go on.
-    """
+    """Leave the generators as they were, whatever the block draws from them; they begin it with `seed`, of 32 bits."""
     import numpy as np
     import torch
 

@@ -34,12 +34,7 @@ PROBE = "Each process samples a few tokens of this text, and the policy says how
 
 
 def import_vllm(flag: str, instead: str):
-    """Return the module vllm, its engine in this process, where weights can be copied into it.
-
-    Args:
-        flag: what asked for it.
-        instead: what to try where it is not to be had.
-    """
+    """The module vllm, for what `flag` asked, its engine in this process, where weights can be copied into it."""
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")  # nothing is sent without a word of the user's
     # it warns at every copy that rotary embeddings have no weights
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")

@@ -67,15 +67,7 @@ def name_in_sampler(name: str, names: Iterable[str], packed: dict[str, list[str]
 
 
 def compare_weights(named: Iterable[tuple], sampler) -> tuple[list[str], list[str]]:
-    """Compare the policy's tensors with those of a vLLM model after a copy.
-
-    Args:
-        named: (name, tensor) as they were copied.
-        sampler: vLLM's network.
-
-    Returns:
-        (tensors of the sampler that differ, or that nothing was copied to; those that cannot be compared).
-    """
+    """(tensors of a vLLM model that differ after a copy of `named`, or got none; those that cannot be compared)."""
     import torch
 
     layers = {
@@ -140,11 +132,7 @@ class SyncCheck:
             self.partly = True
 
     def judge(self, step: int, gap: float, exact: bool) -> None:
-        """Raise StaleSamplerError where log-probs of sampler and policy are too far apart in the mean.
-
-        Args:
-            exact: both compute in float32.
-        """
+        """Raise StaleSamplerError where log-probs differ too much in the mean; `exact`: both compute in float32."""
         most = 0.01 if exact else 0.5
         if not gap <= most:
             raise StaleSamplerError(

@@ -1,8 +1,6 @@
-"""The held-out gap between student and teacher, and the log that shows it."""
+"""The held-out gap between student and teacher."""
 
 import dataclasses
-import math
-import sys
 
 from parts.data.held_out import overlap_metric
 from parts.foundation.processes import sum_over_processes
@@ -12,7 +10,7 @@ from parts.networks.forward import lm_logits, predicting_states, shared_length
 from parts.networks.models import autocast, widest_float
 from parts.reading.paired_tests import accuracy_figures
 from parts.rewards.rewards import Reward
-from parts.running.progress import RunLog, reward_means
+from parts.running.progress import reward_means
 from parts.sampling.rollouts import collect
 from programs.on_policy_distillation.objective import gap_figures, widened
 from programs.on_policy_distillation.settings import Config
@@ -123,20 +121,3 @@ def evaluate(config: Config, models, engine, reward: Reward, rows: list[dict]) -
         metrics["eval/rows"] = len(samples)
     metrics["eval/length_mean"] = sum(len(s["response_ids"]) for s in samples) / len(samples)
     return metrics | overlap_metric(rows), samples[:: len(samples) // len(rows)]
-
-
-class DistillationLog(RunLog):
-    """A RunLog whose bar also moves where nothing is rewarded."""
-
-    def show(self, step: int, metrics: dict) -> None:
-        """Move the bar, with reward or KL beside it; say the held-out distance."""
-        super().show(step, metrics)
-        if "time/update" in metrics and "reward/mean" not in metrics:
-            self.bar.set_postfix_str(f"KL {metrics.get('kl/teacher', math.nan):.3f}", refresh=False)
-            self.bar.update()
-        if "eval/reverse_kl" in metrics:
-            low, high = metrics.get(SPREAD_KEYS["low"]), metrics.get(SPREAD_KEYS["high"])
-            interval = "" if low is None else f" (95%: {low:.4f} to {high:.4f})"
-            self.bar.write(
-                f"step {step}: held-out reverse KL {metrics['eval/reverse_kl']:.4f}{interval}", file=sys.stderr
-            )

@@ -170,11 +170,7 @@ class ServerTeacher:
         return all(isinstance(e, dict) and math.isfinite(e.get("logprob", math.nan)) for e in entry.values())
 
     def check(self, tokenizer, rows: list[dict], longest: int) -> None:
-        """Raise UserError where the server's text of a token id is another than the student's, or texts do not fit.
-
-        Args:
-            longest: tokens of the longest prompt and completion.
-        """
+        """Raise UserError where the server reads token ids otherwise, or texts of the `longest` length do not fit."""
         need(
             longest < self.max_length,  # it counts the token that it makes
             f"got prompts and completions of up to {longest} tokens, and teacher {self.url} with a length of "

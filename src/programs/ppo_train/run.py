@@ -13,9 +13,8 @@ from parts.learning.advantages import estimator
 from parts.learning.optimizer import learning_rates
 from parts.networks.models import end_and_pad_ids, settle_model, settle_precision, shaped_network
 from parts.running.checkpoints import find_checkpoint, restore
-from parts.running.fit import LOADING, Sizes, rollout_sizes, settle_or_refuse, show_plan
+from parts.running.fit import LOADING, Sizes, batch_plan, environment_plan, rollout_sizes, settle_or_refuse, show_plan
 from parts.running.memory import memory_of_trainer, network_weights
-from parts.running.plan import batch_plan, environment_plan
 from parts.running.progress import begin_run, grad_scaler, seed_generators
 from parts.sampling.sampling import HFEngine
 from parts.sampling.sampling_vllm import VllmEngine
