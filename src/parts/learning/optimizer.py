@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterator
 
 from parts.foundation.messages import DivergedError
-from parts.foundation.processes import gather_rows, sum_over_processes, world
+from parts.foundation.processes import gather_rows, np, sum_over_processes, torch, world
 from parts.foundation.settings import BaseConfig
 from parts.networks.models import Models
 
@@ -54,8 +54,6 @@ def switch_checkpointing(models: Models, on: bool) -> None:
 
 def adamw(config: BaseConfig, networks: list[tuple]):
     """AdamW with a group for the trained weights of each (network, learning rate): the policy's, then the critic's."""
-    import torch
-
     trained = ([p for p in network.parameters() if p.requires_grad] for network, _ in networks)
     groups = [{"params": p, "lr": lr, "initial_lr": lr} for p, (_, lr) in zip(trained, networks, strict=True)]
     betas = (0.9, config.adam_beta2)
@@ -64,8 +62,6 @@ def adamw(config: BaseConfig, networks: list[tuple]):
 
 def apply_gradients(config: BaseConfig, optimizer, scaler):
     """Clip gradients, and step unless one is not finite. Returns the norms, one per network."""
-    import torch
-
     scaler.unscale_(optimizer)
     clip = torch.nn.utils.clip_grad_norm_
     norms = torch.stack([clip(group["params"], config.max_grad_norm).cpu() for group in optimizer.param_groups])
@@ -84,8 +80,6 @@ class Statistics:
     """
 
     def __init__(self, reductions: dict[str, str], device):
-        import torch
-
         self.maxima = {name for name, reduction in reductions.items() if reduction == "max"}
         self.values = {name: torch.zeros((), device=device) for name in reductions}
 
@@ -94,23 +88,17 @@ class Statistics:
 
     def add(self, figures: dict) -> None:
         """Take in a micro-batch's share of each figure, a scalar tensor."""
-        import torch
-
         for name, value in figures.items():
             before = self.values[name]
             self.values[name] = torch.maximum(before, value) if name in self.maxima else before + value
 
     def add_means(self, figures: dict, mask, count) -> None:
         """Take in figures per token [B, T]: their sums where `mask` is 1, over the `count` of the whole minibatch."""
-        import torch
-
         sums = (torch.stack([*figures.values()]) * mask).sum((1, 2)) / count
         self.add(dict(zip(figures, sums, strict=True)))
 
     def sum_over_processes(self) -> None:
         """Sum what is summed; each process keeps its own maxima, which `means_of_updates` compares."""
-        import torch
-
         names = [name for name in self.values if name not in self.maxima]
         sums = sum_over_processes(torch.stack([self.values[name] for name in names])).cpu()
         self.values |= zip(names, sums, strict=True)
@@ -132,9 +120,6 @@ def run_updates(
     Raises:
         DivergedError: `max_bad_updates` in a row were not finite.
     """
-    import numpy as np
-    import torch
-
     for group in optimizer.param_groups:
         group["lr"] = group["initial_lr"] * lr_factor(step, config.steps, config.warmup_steps, config.lr_schedule)
     applied, updates, target_kl = [], 0, getattr(config, "target_kl", 0.0)
@@ -165,8 +150,6 @@ def run_updates(
 
 def updates_metrics(optimizer, applied: list[Statistics], updates: int) -> dict:
     """Means over a step's applied updates, maxima over these and all processes, and their numbers."""
-    import torch
-
     metrics, maxima = {}, applied[0].maxima if applied else ()
     largest = gather_rows([{name: max(s[name].item() for s in applied) for name in maxima}])
     if applied:
@@ -183,8 +166,6 @@ BUCKET_BYTES = 25 * 2**20  # gradients that are summed at once: the default of t
 
 def sum_gradients(networks: list) -> None:
     """Sum the gradients of networks over the processes; a parameter that no process has reached keeps none."""
-    import torch
-
     if world()[1] == 1:
         return
     params = [p for network in networks for p in network.parameters() if p.requires_grad]

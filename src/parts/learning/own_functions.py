@@ -5,6 +5,7 @@ import traceback
 from pathlib import Path
 
 from parts.foundation.messages import UserError, need
+from parts.foundation.processes import torch
 from parts.learning.advantages import ADVANTAGES
 from parts.learning.losses import LOSSES, PolicyLoss
 from parts.learning.presets import GROUPED, is_own
@@ -63,8 +64,6 @@ class OwnFunction:
 
     def checked(self, result, shapes: list):
         """The tensor, if it has one of the shapes."""
-        import torch
-
         kind, shown = f"{self.kind} {self.spec}", " or ".join(str(list(shape)) for shape in shapes)
         need(isinstance(result, torch.Tensor), f"got {type(result).__name__} from {kind}; expected a tensor {shown}")
         need(result.shape in shapes, f"got a tensor {list(result.shape)} from {kind}; expected {shown}")

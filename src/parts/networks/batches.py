@@ -4,7 +4,7 @@ import functools
 import math
 from dataclasses import dataclass, field
 
-from parts.foundation.processes import dealt, world
+from parts.foundation.processes import dealt, torch, world
 
 OVERHEAD = 0.125  # of a token, for each cell of rows x columns: keys and values, which every row has of its prompt
 
@@ -43,8 +43,6 @@ def same_prompts(piece: dict) -> tuple:
 
     The column is the first in which a token was sampled; what stands before it in a row is its prompt.
     """
-    import torch
-
     start = int(piece["response_mask"].any(0).long().argmax())
     which = torch.zeros_like(piece["input_ids"][:, 0])
     if start:
@@ -76,16 +74,12 @@ class Layout:
     @functools.cached_property
     def kept(self):
         """Places [M] of those, in order and each once: all that the last layer's states are needed of."""
-        import torch
-
         needed = torch.zeros(len(self.ids) + 1, dtype=torch.bool, device=self.ids.device)
         needed[self.predicting.flatten()] = True
         return needed[:-1].nonzero().squeeze(1)
 
     def added_to_scores(self, dtype):
         """0 where a token is seen, -inf elsewhere, [B or 1, 1, C, P + C]; made once for all layers."""
-        import torch
-
         if dtype not in self.masks:
             zeros = torch.zeros(self.seen.shape, dtype=dtype, device=self.seen.device)
             self.masks[dtype] = zeros.masked_fill_(~self.seen, -math.inf)
@@ -94,8 +88,6 @@ class Layout:
 
 def places_in_line(lengths, before: int, total: int):
     """Places [rows, longest] of texts of these lengths that stand one behind another after `before` tokens."""
-    import torch
-
     columns = torch.arange(int(lengths.max()), device=lengths.device)
     starts = before + lengths.cumsum(0) - lengths
     return torch.where(columns < lengths[:, None], starts[:, None] + columns, total)
@@ -117,8 +109,6 @@ def layout_of(piece: dict, longest: float) -> Layout | None:
 
 def layout_of_texts(piece: dict) -> Layout:
     """The layout in which each text stands whole, without its last token."""
-    import torch
-
     ids, mask = piece["input_ids"], piece["attention_mask"]
     lengths, begins = mask.sum(1) - 1, mask.argmax(1)
     columns, total = torch.arange(int(lengths.max()), device=ids.device), int(lengths.sum())
@@ -142,8 +132,6 @@ def layout_of_texts(piece: dict) -> Layout:
 
 def layout_of_groups(piece: dict, start: int, which, first) -> Layout:
     """The layout in which prompts that rows share stand once; the arguments are those of `same_prompts`."""
-    import torch
-
     ids, mask = piece["input_ids"], piece["attention_mask"].bool()
     of_prompt, of_response = mask[first, :start], mask[:, start:-1] & mask[:, start + 1 :]
     lengths, replies = of_prompt.sum(1), of_response.sum(1)
@@ -174,8 +162,6 @@ def layout_of_groups(piece: dict, start: int, which, first) -> Layout:
 
 def left_pad(sequences: list[list[int]], pad_id: int, device):
     """Return (input_ids, attention_mask), both [B, T], pads on the left."""
-    import torch
-
     width = max(map(len, sequences))
     ids = torch.tensor([[pad_id] * (width - len(s)) + list(s) for s in sequences], device=device)
     mask = torch.tensor([[0] * (width - len(s)) + [1] * len(s) for s in sequences], device=device)
@@ -187,8 +173,6 @@ def collate(samples: list[dict], pad_id: int, device) -> dict:
 
     A sample's `response_mask`, where it has one, is 1 on what was sampled; else all of the response was.
     """
-    import torch
-
     prompt_ids, prompt_mask = left_pad([s["prompt_ids"] for s in samples], pad_id, device)
     width = max(len(s["response_ids"]) for s in samples)
 
@@ -226,8 +210,6 @@ def micro_batches(batch: dict, rows, budget: int, shared: float = 0) -> list:
         shared: `shared_length` of the networks that will run them. Where no row is longer, rows of one prompt stand
             together, and what is counted is `cost_of_pass`.
     """
-    import torch
-
     mask, rows = batch["attention_mask"], [int(r) for r in rows]
     firsts = mask.argmax(1).tolist()  # columns of the first and the last token of each row
     lasts = (mask.shape[1] - 1 - mask.flip(1).argmax(1)).tolist()

@@ -5,6 +5,7 @@ import math
 from dataclasses import dataclass, replace
 
 from parts.foundation.messages import is_out_of_memory, need, say
+from parts.foundation.processes import torch
 from parts.foundation.settings import BaseConfig
 from parts.networks.batches import collate, layout_of, left_pad
 from parts.networks.forward import (
@@ -48,8 +49,6 @@ def relative_gap(states, expected) -> float:
 
 def decoding_gap(read, step, decoding: Decoding, vocabulary: int, pad_id: int, device) -> float:
     """How far states of tokens fed one at a time to `step(ids, mask, cache)` are from those of the whole texts."""
-    import torch
-
     texts, new, gaps = probe_texts(vocabulary, decoding.pads), 4, []
     whole = [torch.tensor([text], device=device) for text in texts]
     expected = [read(ids, torch.ones_like(ids))[0, -new:] for ids in whole]  # [new, H] each
@@ -85,8 +84,6 @@ def turns_gap(read, step, one, config, pad_id: int, device) -> float:
         one: `(token [B], mask, cache, padded) -> states [B, H]` of one more.
         config: of the model's text part.
     """
-    import torch
-
     texts, gaps = probe_texts(config.vocab_size), []
     whole = [torch.tensor([text], device=device) for text in texts]
     expected = [read(ids, torch.ones_like(ids))[0] for ids in whole]
@@ -120,8 +117,6 @@ def turns_gap(read, step, one, config, pad_id: int, device) -> float:
 
 def groups_gap(config: BaseConfig, models: Models, vocabulary: int) -> float:
     """How far the worst state is off where prompts are held once for their rows, one of which leaves."""
-    import torch
-
     policy, device, gaps = models.policy, models.device, []
     prompts, which = probe_texts(vocabulary), torch.tensor([1, 0, 1, 1], device=device)
     new = torch.arange(1, 9, device=device).view(2, 4) % vocabulary
@@ -155,8 +150,6 @@ def gap_limits(config: BaseConfig, device) -> tuple[float, float]:
 
 def check_pads(config: BaseConfig, models: Models, network, name: str) -> None:
     """Raise UserError if a network reads the pads on the left of a text, as some without attention do."""
-    import torch
-
     texts = probe_texts(unwrapped(network).get_input_embeddings().weight.shape[0])
     ids, mask = left_pad(texts, models.pad_id, models.device)
     alone = torch.tensor([texts[1]], device=models.device)
@@ -184,8 +177,6 @@ def load_sampler(config: BaseConfig, tokenizer, device, name: str) -> Models:
 
 def decoding_of_policy(config: BaseConfig, models: Models) -> Decoding:
     """What the policy's cache can do; UserError where sampling would not follow the model that is trained."""
-    import torch
-
     policy, pad_id, device = models.policy, models.pad_id, models.device
     text, name = unwrapped(policy).config.get_text_config(), type(unwrapped(policy)).__name__
     size = unwrapped(policy).get_input_embeddings().weight.shape[0]
@@ -222,8 +213,6 @@ def decoding_of_policy(config: BaseConfig, models: Models) -> Decoding:
 
 def sharing_gap(config: BaseConfig, models: Models, network, narrow: bool) -> float:
     """How far the worst state is off where prompts are run once for their rows; `narrow` as of `set_attention`."""
-    import torch
-
     texts = probe_texts(unwrapped(network).get_input_embeddings().weight.shape[0])
     kinds = [(texts[row], texts[0][-length:]) for row, length in ((0, 7), (1, 5), (0, 2), (0, 1), (1, 8))]
     samples = [{"prompt_ids": a, "response_ids": b, "rollout_logprobs": [0.0] * len(b)} for a, b in kinds]

@@ -5,6 +5,7 @@ import inspect
 import math
 
 from parts.foundation.messages import UserError, is_out_of_memory, need
+from parts.foundation.processes import torch
 from parts.foundation.settings import BaseConfig
 from parts.networks.batches import Layout, layout_of
 from parts.networks.key_cache import Groups, give_room
@@ -15,15 +16,11 @@ SHARED_PROMPTS = "shared_prompts"  # the attention's name among those of transfo
 
 def rows_at(x, places):
     """Rows of x [N, ...] at places [...], 0 where a place is N; backwards, equal places are summed in a fixed order."""
-    import torch
-
     return some_rows_at(torch.cat([x, x.new_zeros(1, *x.shape[1:])]), places, padding_idx=len(x))
 
 
 def some_rows_at(x, places, **kwargs):
     """The same, the last row where a place is N."""
-    import torch
-
     rows = torch.nn.functional.embedding(places.clamp(max=len(x) - 1), x.flatten(1), **kwargs)
     return rows.view(*places.shape, *x.shape[1:])
 
@@ -36,7 +33,6 @@ def shared_attention(module, query, key, value, attention_mask, layout: Layout |
     Prompts stand in columns from 0 on, so that being causal is all the mask that they need; what stands in the place
     of a pad is seen by pads only, and their results are left out.
     """
-    import torch
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
     if hasattr(module, "kept_tokens"):
@@ -149,7 +145,6 @@ def logprobs_and_entropy(logits_fn, hidden, targets, temperature: float, chunk: 
     Returns:
         (logprobs [N], entropy [N]), in float32 or wider.
     """
-    import torch
     from torch.utils.checkpoint import checkpoint
 
     def piece(h, t):
@@ -258,8 +253,6 @@ def lost_mass(model, logits):
 
 def all_logits(model, hidden):
     """Logits [..., rows] of hidden states [..., H], in the precision of the output layer's weights."""
-    import torch
-
     model = unwrapped(model)
     head, config = model.get_output_embeddings(), model.config.get_text_config()
     with torch.autocast(hidden.device.type, enabled=False):
@@ -275,8 +268,6 @@ def settle_logits(config: BaseConfig, models: Models) -> None:
 
     Raises UserError if its logits are not its output layer on its backbone's states, as assumed here.
     """
-    import torch
-
     ids = torch.tensor([[models.pad_id, 0, 1, 2]], device=models.device)
     name = type(unwrapped(models.policy)).__name__
     try:
@@ -318,8 +309,6 @@ def predicting_states(model, piece: dict):
     Where `share_prompts` has found that a network can, no pad is run and, where it saves time, a common prompt once for
     all of its rows; the states that predict what was not sampled are then 0.
     """
-    import torch
-
     longest = length_that_shares(model)
     layout = layout_of(piece, longest) if longest else None
     if layout:
@@ -340,7 +329,5 @@ def token_logprobs(config: BaseConfig, model, hidden, piece: dict, entropy_grad:
 
 def token_values(critic, hidden):
     """Values [B, T] in float32: entry t is V of the text before token t."""
-    import torch
-
     with torch.autocast(hidden.device.type, enabled=False):
         return critic.head(hidden.float()).squeeze(-1)

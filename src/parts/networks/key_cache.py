@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from parts.foundation.processes import torch
+
 BLOCK = 64  # columns that a room grows by
 # bytes of a layer's keys and values: to read fewer takes no longer than what saves it, a dozen operations for one
 WORTH_ON_CPU, WORTH_ON_GPU = 2**20, 2**27  # measured; reckoned with 4 us for an operation and 3 TB/s
@@ -53,8 +55,6 @@ def as_read(x):
 
     Under autocast rotary embeddings make them float32, and attention would round all of them again for each token.
     """
-    import torch
-
     device = x.device.type
     return x.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else x
 
@@ -111,8 +111,6 @@ class KeptTexts:
             rows: [B'] which of those that the batch began with each row of the cache is.
             lengths: [B] how many tokens each of those has said; the last one was not fed.
         """
-        import torch
-
         numbers = rows if places is None else rows[places]
         pairs = pairs_of(cache)
         pairs = pairs if places is None else [(keys[places], values[places]) for keys, values in pairs]
@@ -134,7 +132,6 @@ class KeptTexts:
         Args:
             last: nothing else will be asked for: what is kept is given up, layer by layer.
         """
-        import torch
         from transformers.cache_utils import DynamicCache
 
         wanted, width = {*numbers}, max(len(self.ids[number]) for number in numbers)
@@ -183,8 +180,6 @@ def continued(kept: KeptTexts, texts: dict[int, list[int]], read: Callable) -> t
     Returns:
         (the texts' numbers in the order of the rows, what follows from each text [B, …], mask [B, T], cache).
     """
-    import torch
-
     groups = alike({number: len(ids) - len(kept.ids[number]) for number, ids in texts.items()})
     whole, last = KeptTexts(texts), {}
     for group in groups:
@@ -220,8 +215,6 @@ def select_rows(cache, rows) -> None:
 
 def wide_product(x, y):
     """x @ y of [n, heads, ., .] in float32, as fused attention has it: rounded to bf16, a score of 60 is off by 0.1."""
-    import torch
-
     x = x.to(y.dtype)
     with torch.autocast(x.device.type, enabled=False):
         if x.is_cuda and x.dtype != torch.float32:
@@ -234,8 +227,6 @@ class Groups:
     """The prompts of B rows: `which` [B] of n each begins with, keys and values [n, heads, P, D], mask [n, P]."""
 
     def __init__(self, which, pairs: list[tuple], mask):
-        import torch
-
         self.which, self.pairs, self.mask = which, pairs, mask
         pads = torch.zeros(mask.shape, device=mask.device).masked_fill_(mask == 0, -math.inf)
         self.added = None if bool(mask.all()) else pads[:, None, None]  # to scores [n, heads, rows, P]
@@ -250,8 +241,6 @@ class Groups:
 
     def of_rows(self, chosen) -> "Groups":
         """The groups of some rows, without the prompts that none of these has."""
-        import torch
-
         kept, which = torch.unique(self.which[chosen], return_inverse=True)
         if len(kept) == len(self.mask):
             return Groups(which, self.pairs, self.mask)
@@ -271,8 +260,6 @@ class Groups:
         Args:
             key: of the rows' own tokens [B, heads, T, D], as `value`; H is a multiple of heads.
         """
-        import torch
-
         keys, values = self.pairs[layer]
         (heads, fresh), width = key.shape[1:3], keys.shape[2]
         r = query.shape[1] // heads

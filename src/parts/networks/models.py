@@ -13,6 +13,7 @@ from parts.data.chat import give_template
 from parts.data.rows import hub_is_reached, is_hub_id
 from parts.foundation.bundle import BUNDLE
 from parts.foundation.messages import UserError, is_out_of_memory, memory_shortage, need, say
+from parts.foundation.processes import torch
 from parts.foundation.settings import BaseConfig
 
 REFERENCE = "reference"  # name of the frozen copy of the adapter that a run started with
@@ -25,16 +26,12 @@ def precision_on(precision: str, device) -> str:
     """The precision that a setting stands for on a device; auto is bf16 where a CUDA GPU has it, else fp32."""
     if precision != "auto":
         return precision
-    import torch
-
     able = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
     return "bf16" if able else "fp32"
 
 
 def leave_out_cudnn_attention() -> None:
     """Let torch choose among its own kernels: cuDNN's plans anew (23 to 37 ms) for each length, so for each token."""
-    import torch
-
     torch.backends.cuda.enable_cudnn_sdp(False)
 
 
@@ -43,8 +40,6 @@ def settle_precision(config: BaseConfig, device) -> None:
 
     Below fp32, what stays float32 (the output layer) may use TF32: it is still finer than bf16. In fp32 nothing does.
     """
-    import torch
-
     asked, config.precision = config.precision, precision_on(config.precision, device)
     exact = config.precision == "fp32"
     leave_out_cudnn_attention()
@@ -57,23 +52,17 @@ def settle_precision(config: BaseConfig, device) -> None:
 
 def widest_float(device):
     """float64, but float32 on Apple's GPUs, which have no wider type."""
-    import torch
-
     return torch.float32 if device.type == "mps" else torch.float64
 
 
 def compute_dtype(config: BaseConfig, device):
     """The dtype of matrix products and of frozen weights."""
-    import torch
-
     names = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
     return names[precision_on(config.precision, device)]
 
 
 def autocast(config: BaseConfig, device):
     """Context in which the networks run; nothing in fp32."""
-    import torch
-
     dtype = compute_dtype(config, device)
     return torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32)
 
@@ -249,7 +238,6 @@ def merged(model):
 
 def untie(model) -> None:
     """Weights of its own for the output layer where input and output share theirs and LoRA changes one of them."""
-    import torch
     from peft.tuners.tuners_utils import BaseTunerLayer
 
     ends = [model.get_base_model().get_input_embeddings(), model.get_base_model().get_output_embeddings()]
@@ -407,7 +395,6 @@ def load_error(config: BaseConfig, source: str, error: Exception) -> UserError:
 
 def shaped_network(config: BaseConfig, source: str):
     """A causal network without weights, for its shape; UserError where transformers cannot make it."""
-    import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
     try:
@@ -420,8 +407,6 @@ def shaped_network(config: BaseConfig, source: str):
 
 def load_network(auto_class, source: str, config: BaseConfig, device, frozen: bool = False):
     """Load a network without dropout, in eval mode: fp32 weights, but the compute dtype under LoRA or when frozen."""
-    import torch
-
     extra = attention_choice(config)
     if config.attn_implementation == "flex_attention" and device.type == "cpu" and not frozen:
         raise refuse_attention(config, source, "it has no backward pass on a CPU")

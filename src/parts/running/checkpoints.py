@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from parts.foundation.messages import UserError, say
-from parts.foundation.processes import gather_rows, world
+from parts.foundation.processes import gather_rows, torch, world
 from parts.foundation.settings import BaseConfig
 from parts.networks.models import Models, merged, save_network, save_tokenizer
 from parts.running.output_folder import check_folder, write_folder
@@ -32,8 +32,6 @@ class TrainState:
 
 def save_checkpoint(config: BaseConfig, models: Models, optimizer, scaler, state: TrainState) -> None:
     """Save everything that the next step depends on, atomically; keep the newest few."""
-    import torch
-
     states, failure = gather_rows([rng_state()]), None
     if world()[0] == 0:
 
@@ -67,8 +65,6 @@ def checkpoints(config: BaseConfig) -> list[Path]:
 
 def restore(config: BaseConfig, models: Models, optimizer, scaler, checkpoint: Path | None) -> TrainState:
     """Load optimizer, scaler and generators of a checkpoint; return its state, or that of a new run."""
-    import torch
-
     if not checkpoint:
         return TrainState(kl_coef=config.kl_coef)
     loaded = torch.load(checkpoint / "optimizer.pt", map_location=models.device, weights_only=False)

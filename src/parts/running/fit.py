@@ -13,7 +13,7 @@ from pathlib import Path
 
 from parts.data.chat import strings_past_template
 from parts.foundation.messages import need, say, tell
-from parts.foundation.processes import CGROUPS, gather_rows, group_folders
+from parts.foundation.processes import CGROUPS, gather_rows, group_folders, torch
 from parts.foundation.settings import BaseConfig, free_on_resume
 from parts.running.memory import longest_row
 
@@ -49,8 +49,6 @@ def main_memory(proc: Path = Path("/proc"), groups: Path = CGROUPS) -> dict[str,
 
 def device_memory(device: str) -> dict[str, float]:
     """Free and total bytes of the memory that networks will lie in; {} where nobody says."""
-    import torch
-
     if device.startswith("cuda"):
         return dict(zip(("free", "total"), torch.cuda.mem_get_info(torch.device(device)), strict=True))
     return main_memory() if device == "cpu" else {}
@@ -63,8 +61,6 @@ def memory_for_each(device: str, aside: float = 0.0) -> dict[str, float]:
     """
     machine, sharing = device_memory(device), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     if machine and device != "cpu":
-        import torch
-
         places = gather_rows([(platform.node(), str(torch.cuda.get_device_properties(torch.device(device)).uuid))])
         sharing = max(map(places.count, places))
     of_all = gather_rows([machine])

@@ -22,7 +22,9 @@ from parts.foundation.processes import (
     forget_peak,
     memory_metrics,
     note_long_step,
+    np,
     room_for,
+    torch,
     world,
 )
 from parts.foundation.settings import BaseConfig
@@ -175,17 +177,12 @@ class RunLog:
 
 def seed_generators(config: BaseConfig) -> None:
     """Seed all generators, for new adapters and the user's rewards; training itself draws from seeds and steps."""
-    import numpy as np
-    import torch
-
     for set_seed in (random.seed, np.random.seed, torch.manual_seed):
         set_seed(config.seed)
 
 
 def grad_scaler(config: BaseConfig, device):
     """The scaler of gradients of an fp16 run; one that does nothing otherwise."""
-    import torch
-
     scaler = torch.amp.GradScaler(device.type, init_scale=2.0**12, enabled=config.precision == "fp16")
     scaler.scale(torch.zeros((), device=device))  # makes its state: a process may have no rows in its first update
     return scaler

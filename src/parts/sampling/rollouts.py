@@ -9,7 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from parts.foundation.messages import UserError, is_out_of_memory, say
-from parts.foundation.processes import StopRequested, dealt, gather_rows, leaving_early, world
+from parts.foundation.processes import StopRequested, dealt, gather_rows, leaving_early, np, torch, world
 from parts.foundation.settings import BaseConfig
 from parts.networks.models import Models
 from parts.rewards.reward_forms import PerSample
@@ -22,8 +22,6 @@ WORTH_HIDING = 0.05  # share of sampling's time that rewards take; a thread besi
 
 def batch_rows(rows: list[dict], config: BaseConfig, start: int, count: int) -> list[dict]:
     """`count` prompts from position `start` of one endless stream of reshuffled passes over the data."""
-    import numpy as np
-
     picked = []
     for position in range(start, start + count):
         epoch, index = divmod(position, len(rows))
@@ -68,8 +66,6 @@ class EarlyScores:
 
         def generate() -> tuple[list, float]:
             if self.models.device.type == "cuda":  # each thread has its own current device
-                import torch
-
                 torch.cuda.set_device(self.models.device)
             return engine.generate(prompts, noise, tell), time.perf_counter()
 

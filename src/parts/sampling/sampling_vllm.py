@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterator
 
 from parts.foundation.messages import UserError, need, suggest
-from parts.foundation.processes import gather_rows, world
+from parts.foundation.processes import gather_rows, torch, world
 from parts.foundation.settings import BaseConfig
 from parts.networks.models import Models, adapter_settings, base_of, compute_dtype, merge_command, unwrapped
 from parts.sampling.sampling import untouched_generators
@@ -117,8 +117,6 @@ class VllmEngine:
     """Samples with vLLM on the same GPU; the policy's weights are copied into it before every rollout."""
 
     def __init__(self, config: BaseConfig, models: Models):
-        import torch
-
         os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # keeps the model reachable in this process
         self.vllm = import_vllm("--rollout_engine vllm", "hf")
         self.config, self.models = config, models
@@ -185,7 +183,6 @@ class VllmEngine:
 
     def copy_weights(self) -> None:
         """Load vLLM's layers anew: where it keeps a matrix packed (on CPUs, or rounded), it is packed again."""
-        import torch
         from vllm.config import set_current_vllm_config
 
         with torch.no_grad(), set_current_vllm_config(self.llm.llm_engine.vllm_config):
@@ -194,8 +191,6 @@ class VllmEngine:
 
     def check(self, step: int) -> None:
         """Raise StaleSamplerError unless the engine has the policy's weights."""
-        import torch
-
         with torch.no_grad():
             self.watch.compare(step, self.weights(), self.network().get_model())
         prompt = self.models.tokenizer.encode(PROBE, add_special_tokens=False)[: self.config.max_prompt_tokens]

@@ -3,12 +3,12 @@
 import math
 from pathlib import Path
 
+from parts.foundation.processes import torch
 from parts.networks.models import sample_plainly
 
 
 def load_plainly(source):
     """A causal model in fp32 by transformers; an adapter through peft, merged into its base."""
-    import torch
     from transformers import AutoModelForCausalLM
 
     if (Path(source) / "adapter_config.json").is_file():
@@ -61,8 +61,6 @@ def ends_of(model, tokenizer) -> list[int]:
 
 def answered(model, tokenizer, ids: list[list[int]], **how) -> list[list[int]]:
     """The tokens by which transformers' own generate answers prompts, with the end token; `how` are its settings."""
-    import torch
-
     width, answers, ends = max(map(len, ids)), [], ends_of(model, tokenizer)
     sample_plainly(model, ends, (ends or [0])[0])
     for i in range(0, len(ids), 64):
@@ -82,8 +80,6 @@ def answer_texts(model, tokenizer, answers: list[list[int]]) -> list[str]:
 
 def reverse_kl(model, teacher, prompts: list[list[int]], answers: list[list[int]], temperature: float) -> float:
     """Mean of KL(model || teacher) over the tokens of answers, in nats, one text at a time and without a cache."""
-    import torch
-
     total, tokens = 0.0, sum(map(len, answers))
     for prompt, answer in zip(prompts, answers, strict=True):
         ids = torch.tensor([prompt + answer], device=model.device)

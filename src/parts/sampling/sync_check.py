@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from parts.foundation.messages import UserError, say
+from parts.foundation.processes import torch
 from parts.foundation.settings import BaseConfig
 from parts.networks.batches import collate
 from parts.networks.forward import lm_logits, logprobs_and_entropy, predicting_states
@@ -20,8 +21,6 @@ def checksums(x, dtype):
 
     Neither depends on the elements' order, and both add up over tensors that a sampler keeps as one.
     """
-    import torch
-
     total = torch.zeros(2, dtype=torch.float64, device=x.device)
     for piece in x.detach().flatten().split(2**24):  # a float64 copy of a vocabulary's weights would be gigabytes
         piece = piece.to(dtype).double()
@@ -42,8 +41,6 @@ def held_by(layer, name: str, dtype):
     On a CPU vLLM packs the matrices of linear layers away, or keeps a packed copy beside the output layer's; what such
     a layer makes of one-hot inputs is exact.
     """
-    import torch
-
     x = layer._parameters[name]
     packed = name == "weight" and hasattr(layer, "cpu_linear")
     if packed and not x.numel():
@@ -68,8 +65,6 @@ def name_in_sampler(name: str, names: Iterable[str], packed: dict[str, list[str]
 
 def compare_weights(named: Iterable[tuple], sampler) -> tuple[list[str], list[str]]:
     """(tensors of a vLLM model that differ after a copy of `named`, or got none; those that cannot be compared)."""
-    import torch
-
     layers = {
         f"{prefix}.{name}".lstrip("."): (layer, name)
         for prefix, layer in sampler.named_modules()
@@ -144,8 +139,6 @@ class SyncCheck:
 
 def logprob_gap(config: BaseConfig, models: Models, prompts: list[list[int]], outputs: list[tuple]) -> float:
     """Mean |difference| of the sampler's log-probs of the tokens that it sampled and the policy's own."""
-    import torch
-
     samples = [
         {"prompt_ids": prompt, "response_ids": ids, "rollout_logprobs": logprobs}
         for prompt, (ids, logprobs) in zip(prompts, outputs, strict=True)

@@ -3,7 +3,7 @@
 import dataclasses
 
 from parts.data.held_out import overlap_metric
-from parts.foundation.processes import sum_over_processes
+from parts.foundation.processes import np, sum_over_processes, torch
 from parts.learning.losses import kl_estimate
 from parts.networks.batches import collate, micro_batches, trimmed
 from parts.networks.forward import lm_logits, predicting_states, shared_length
@@ -32,9 +32,6 @@ def held_out_gap(config: Config, models, engine, reward: Reward, rows: list[dict
     Each prompt has `eval_samples` of them, beside each other. With local teachers, per token over the whole vocabulary;
     with servers, the reverse KL by k3 on the sampled tokens.
     """
-    import numpy as np
-    import torch
-
     repeats = config.eval_samples
     rows = [row for row in rows for _ in range(repeats)]
     noise = np.random.default_rng([config.seed, 6]).random((len(rows), config.max_new_tokens))
@@ -68,8 +65,6 @@ def spread_of_mean(sums, tokens, samples: int, seed: int) -> dict[str, float]:
     Args:
         sums, tokens: [prompts x samples] of each completion, those of a prompt beside each other.
     """
-    import numpy as np
-
     sums, tokens = (np.asarray(x, dtype=np.float64).reshape(-1, samples) for x in (sums, tokens))
     figures, count = {}, len(sums)
     if count > 1:
@@ -88,8 +83,6 @@ GAP_KEYS = ("eval/reverse_kl", "eval/entropy", "eval/teacher_entropy", "eval/ove
 
 def local_figures(config: Config, models, batch: dict):
     """Sums over a completion's tokens of what gap_figures says, with local teachers: [B, 4]."""
-    import torch
-
     sums = torch.zeros(len(batch["input_ids"]), 4, dtype=widest_float(models.device), device=models.device)
     for teacher, numbers in by_teacher(models, batch, range(len(sums))):
         for piece_rows in micro_batches(batch, numbers, config.micro_batch_tokens, shared_length(models.networks)):

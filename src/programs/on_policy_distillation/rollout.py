@@ -3,6 +3,7 @@
 import statistics
 import time
 
+from parts.foundation.processes import np
 from parts.learning.losses import likelihood_ratio, mismatch_mode
 from parts.networks.batches import masked_mean
 from parts.rewards.rewards import Reward
@@ -18,8 +19,6 @@ def rollout_batch(config: Config, models, engine, reward: Reward, rows: list, st
     Returns:
         (samples, the stream's next position).
     """
-    import numpy as np
-
     picked = batch_rows(rows, config, start, config.batch_size // config.group_size)
     prompts = [row for row in picked for _ in range(config.group_size)]
     noise = np.random.default_rng([config.seed, 3, step]).random((config.batch_size, config.max_new_tokens))

@@ -7,7 +7,7 @@ import time
 
 from parts.foundation.exit_codes import exit_code, quiet_environment
 from parts.foundation.messages import RewardError
-from parts.foundation.processes import device_name, room_for, start_processes, world
+from parts.foundation.processes import device_name, room_for, start_processes, torch, world
 from parts.networks.models import settle_model, settle_precision, shaped_network
 from parts.rewards.text_servers import is_server
 from parts.running.checkpoints import find_checkpoint, restore
@@ -52,8 +52,6 @@ def sizes_of_run(config: Config, rows: list[dict], processes: int) -> Sizes:
 
 def print_distillation_plan(config: Config) -> None:
     """Print batch arithmetic, a memory estimate per process, and the settings that are no defaults, as JSON."""
-    import torch
-
     size, device = int(os.environ.get("WORLD_SIZE", "1")), device_name(config)
     settle_model(config)
     validate(config, size)

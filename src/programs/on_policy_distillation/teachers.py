@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from parts.foundation.messages import RewardError, UserError, need, say, suggest
-from parts.foundation.processes import dealt, gather_rows, world
+from parts.foundation.processes import dealt, gather_rows, torch, world
 from parts.networks.batches import own_rows
 from parts.networks.cache_probe import check_pads, share_prompts
 from parts.networks.forward import lm_logits, predicting_states, settle_logits
@@ -118,16 +118,12 @@ class LocalTeacher:
 
     def states(self, piece: dict):
         """Hidden states [B, T, H] that predict each token of a piece; the student's padding rows read as the last."""
-        import torch
-
         piece = piece | {"input_ids": piece["input_ids"].clamp(max=self.width - 1)}
         with torch.no_grad(), autocast(self.config, piece["input_ids"].device):
             return predicting_states(self.model, piece)
 
     def logprobs(self, hidden):
         """Log-probs [n, width] of the next token, of states [n, H]."""
-        import torch
-
         with torch.no_grad():
             logits = widened(lm_logits(self.model, hidden)[:, : self.width])
             return torch.log_softmax(logits / self.config.temperature, -1)
@@ -246,8 +242,6 @@ def ask_servers(models: DistillationModels, samples: list[dict]) -> None:
 
 def server_tensors(samples: list[dict], batch: dict) -> dict:
     """teacher_logprobs [B, T], teacher_ids and teacher_top [B, T, k] where every sample has been scored by a server."""
-    import torch
-
     if not all("scored" in s for s in samples):
         return {}
     mask = batch["response_mask"].bool()
@@ -277,8 +271,6 @@ def pieces_of(config: Config, model, count: int) -> list[slice]:
 
 def teacher_figures(config: Config, teacher: LocalTeacher, hidden, targets) -> dict:
     """A local teacher's log-probs [N] of given tokens, entropies [N] and likeliest tokens [N, COMPARED]."""
-    import torch
-
     figures = {"teacher_logprobs": [], "teacher_entropy": [], "teacher_ids": []}
     for part in pieces_of(config, teacher.model, len(targets)):
         dist = teacher.logprobs(hidden[part])

@@ -20,6 +20,7 @@ from parts.environments.play_setup import (
 )
 from parts.foundation.bundle import specs_for
 from parts.foundation.messages import need
+from parts.foundation.processes import torch
 from parts.learning.advantages import ADVANTAGES, estimator
 from parts.learning.losses import check_loss
 from parts.learning.optimizer import adamw, learning_rates
@@ -46,7 +47,6 @@ from programs.ppo_train.settings import Config
 
 def make_critic(config: Config, policy, device):
     """A value head that starts at 0, with its own backbone when the critic is separate."""
-    import torch
     from transformers import AutoModel
 
     critic = torch.nn.Module()
@@ -75,8 +75,6 @@ def load_models(config: Config, device, checkpoint: Path | None = None, tokenize
     policy = load_policy(config, device, checkpoint and checkpoint / "policy")
     critic = make_critic(config, policy, device) if estimator(config).critic else None
     if checkpoint and critic:
-        import torch
-
         trained = torch.load(checkpoint / "critic.pt", map_location="cpu", weights_only=True, mmap=True)
         critic.load_state_dict(trained, strict=False)
     reference = None

@@ -10,6 +10,7 @@ from parts.data.pass_band import band_metrics, draw_in_band, next_rates, passes_
 from parts.environments.conversations import Conversation
 from parts.environments.play import play, play_metrics
 from parts.environments.play_setup import PlaySetup, pieces, score_talks, score_weights
+from parts.foundation.processes import np
 from parts.learning.advantages import all_equal, estimator, shaped_score
 from parts.networks.batches import explained_variance, masked_mean
 from parts.networks.models import Models
@@ -144,8 +145,6 @@ class Sampler:
 
     def round(self, step: int, attempt: int, count: int, timer: dict) -> list[dict]:
         """Scored completions of `count` prompts, those of a prompt beside each other."""
-        import numpy as np
-
         config, size = self.config, self.config.group_size
         picked = self.draw(count)
         width = config.max_new_tokens if config.rollout_engine == "hf" else 1  # one seeds vLLM

@@ -8,7 +8,7 @@ import time
 from parts.environments.environments import EnvironmentFault
 from parts.foundation.exit_codes import exit_code, quiet_environment
 from parts.foundation.messages import RewardError
-from parts.foundation.processes import device_name, room_for, start_processes, world
+from parts.foundation.processes import device_name, room_for, start_processes, torch, world
 from parts.learning.advantages import estimator
 from parts.learning.optimizer import learning_rates
 from parts.networks.models import end_and_pad_ids, settle_model, settle_precision, shaped_network
@@ -42,8 +42,6 @@ def sizes_of_run(config: Config, rows: list[dict], processes: int) -> Sizes:
 
 def dry_run(config: Config) -> None:
     """Print batch arithmetic, a memory estimate per process, and the settings that are no defaults, as JSON."""
-    import torch
-
     size, device = int(os.environ.get("WORLD_SIZE", "1")), device_name(config)
     settle_model(config)
     validate(config, size)
