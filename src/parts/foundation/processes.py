@@ -36,7 +36,7 @@ class LazyModule:
         return value
 
 
-torch, np = LazyModule("torch"), LazyModule("numpy")
+torch, np, transformers = map(LazyModule, ("torch", "numpy", "transformers"))
 
 
 def world() -> tuple[int, int]:

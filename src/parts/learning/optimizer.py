@@ -73,11 +73,7 @@ def apply_gradients(config: BaseConfig, optimizer, scaler):
 
 
 class Statistics:
-    """What an update measures, by name: over its micro-batches and processes.
-
-    Args:
-        reductions: name -> "sum", "mean" or "max". Of a mean, each micro-batch adds its sum over the whole count.
-    """
+    """What an update measures, by name: over its micro-batches and processes, by "sum", "mean" or "max"."""
 
     def __init__(self, reductions: dict[str, str], device):
         self.maxima = {name for name, reduction in reductions.items() if reduction == "max"}
@@ -107,18 +103,10 @@ class Statistics:
 def run_updates(
     config: BaseConfig, optimizer, scaler, step: int, bad: int, accumulate: Callable, active=None
 ) -> tuple[dict, int]:
-    """Run the epochs and minibatches of a step.
+    """Run the epochs and minibatches of a step; returns metrics of the applied updates, and non-finite ones in a row.
 
-    Args:
-        bad: non-finite updates in a row before this step.
-        accumulate: adds the gradients of a minibatch's rows, and returns its Statistics.
-        active: rows that have a gradient; a minibatch without any is passed over. None: all.
-
-    Returns:
-        (metrics: means and maxima over the applied updates; non-finite updates in a row).
-
-    Raises:
-        DivergedError: `max_bad_updates` in a row were not finite.
+    `accumulate` adds the gradients of rows, and returns their Statistics. Minibatches without `active` rows (None: all)
+    are passed over. DivergedError is raised after `max_bad_updates` in a row, `bad` of them before this step.
     """
     for group in optimizer.param_groups:
         group["lr"] = group["initial_lr"] * lr_factor(step, config.steps, config.warmup_steps, config.lr_schedule)

@@ -87,11 +87,7 @@ class OwnFunction:
 
 
 def own_function(kind: str, spec: str) -> OwnFunction:
-    """The function that FILE.py:function names.
-
-    Raises:
-        UserError: there is none, or it is not one of its kind.
-    """
+    """The function that FILE.py:function names; UserError where there is none, or it is not one of its kind."""
     file, _, name = spec.rpartition(":")
     need(Path(file).is_file(), f"got {kind} {spec!r}: no file {file!r}; expected FILE.py:function")
     function = getattr(import_file(kind, spec, file), name, None)

@@ -206,9 +206,8 @@ def own_rows(batch: dict, rows) -> list[int]:
 def micro_batches(batch: dict, rows, budget: int, shared: float = 0) -> list:
     """Split row indices into groups of similar length with at most `budget` tokens each, pads included.
 
-    Args:
-        shared: `shared_length` of the networks that will run them. Where no row is longer, rows of one prompt stand
-            together, and what is counted is `cost_of_pass`.
+    Where no row is longer than `shared`, the `shared_length` of the networks that will run them, rows of one prompt
+    stand together, and what is counted is `cost_of_pass`.
     """
     mask, rows = batch["attention_mask"], [int(r) for r in rows]
     firsts = mask.argmax(1).tolist()  # columns of the first and the last token of each row

@@ -5,7 +5,7 @@ import math
 from dataclasses import dataclass, replace
 
 from parts.foundation.messages import is_out_of_memory, need, say
-from parts.foundation.processes import torch
+from parts.foundation.processes import torch, transformers
 from parts.foundation.settings import BaseConfig
 from parts.networks.batches import collate, layout_of, left_pad
 from parts.networks.forward import (
@@ -165,9 +165,7 @@ def check_pads(config: BaseConfig, models: Models, network, name: str) -> None:
 
 def load_sampler(config: BaseConfig, tokenizer, device, name: str) -> Models:
     """A frozen network that only samples, loaded and probed as those that are trained."""
-    from transformers import AutoModelForCausalLM
-
-    policy = load_network(AutoModelForCausalLM, config.model, config, device, frozen=True)
+    policy = load_network(transformers.AutoModelForCausalLM, config.model, config, device, frozen=True)
     ends, pad = end_and_pad_ids(config, policy, tokenizer)
     models = Models(policy, None, None, tokenizer, ends, pad, device)
     settle_logits(config, models)

@@ -5,7 +5,7 @@ import inspect
 import math
 
 from parts.foundation.messages import UserError, is_out_of_memory, need
-from parts.foundation.processes import torch
+from parts.foundation.processes import torch, transformers
 from parts.foundation.settings import BaseConfig
 from parts.networks.batches import Layout, layout_of
 from parts.networks.key_cache import Groups, give_room
@@ -28,10 +28,8 @@ def some_rows_at(x, places, **kwargs):
 def shared_attention(module, query, key, value, attention_mask, layout: Layout | Groups | None = None, **kwargs):
     """The attention "sdpa" of transformers; with a layout, of one line [1, heads, N, D] in which texts see themselves.
 
-    With Groups, of the next token of each row.
-
-    Prompts stand in columns from 0 on, so that being causal is all the mask that they need; what stands in the place
-    of a pad is seen by pads only, and their results are left out.
+    With Groups, of the next token of each row. Prompts stand in columns from 0 on, so that being causal is all the mask
+    that they need; what stands in the place of a pad is seen by pads only, and their results are left out.
     """
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
@@ -94,17 +92,12 @@ class KeptTokens:
 
 
 def set_attention(model, name: str, narrow: bool = False) -> None:
-    """Let a network's layers attend by a name that transformers knows, or by that of this part.
-
-    Args:
-        narrow: the last layer's `mlp`, where it has one of this name, sees kept tokens only.
-    """
-    from transformers import AttentionInterface, AttentionMaskInterface
+    """Let layers attend by a name of transformers or of this part; `narrow`: the last `mlp` sees kept tokens only."""
     from transformers.masking_utils import sdpa_mask
     from transformers.modeling_layers import GradientCheckpointingLayer
 
-    AttentionInterface.register(SHARED_PROMPTS, shared_attention)
-    AttentionMaskInterface.register(SHARED_PROMPTS, sdpa_mask)
+    transformers.AttentionInterface.register(SHARED_PROMPTS, shared_attention)
+    transformers.AttentionMaskInterface.register(SHARED_PROMPTS, sdpa_mask)
     network = unwrapped(model)
     network.config.get_text_config()._attn_implementation = name
     layers = [layer for layer in network.modules() if isinstance(layer, GradientCheckpointingLayer)]
@@ -204,11 +197,8 @@ def cached_states(model, input_ids, attention_mask, cache):
 def next_states(model, token, mask, cache, padded: bool):
     """States [B, H] of one more token [B] for each row of a plain cache, or of one that `group_rows` has made.
 
-    The host does not wait for what a mask holds.
-
-    Args:
-        mask: [B, T], 1 on the tokens of the texts, the new ones included.
-        padded: whether there may be a 0 in it.
+    mask [B, T] is 1 on the tokens of the texts, the new ones included; `padded` says whether there may be a 0 in it, as
+    the host does not wait to see.
     """
     network = below_the_head(model)
     sdpa = unwrapped(model).config._attn_implementation in ("sdpa", SHARED_PROMPTS)

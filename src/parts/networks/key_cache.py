@@ -125,12 +125,9 @@ class KeptTexts:
         return all(old is not None and len(ids) > len(old) and ids[: len(old)] == old for old, ids in known)
 
     def cache_of(self, numbers: list[int], last: bool = True) -> tuple[list[int], object, object]:
-        """(numbers in the order of the rows, cache, mask [B, T]) of some conversations.
+        """(numbers in the order of the rows, cache, mask [B, T]) of conversations, whose texts end in the last column.
 
-        The columns of each row are ordered so that its text ends in the last one, with pads before it only.
-
-        Args:
-            last: nothing else will be asked for: what is kept is given up, layer by layer.
+        `last`: nothing else will be asked for: what is kept is given up, layer by layer.
         """
         from transformers.cache_utils import DynamicCache
 
@@ -257,8 +254,7 @@ class Groups:
     def attend(self, layer: int, query, key, value, scaling: float | None):
         """What one more token of each row, query [B, H, 1, D], sees of its prompt and of its own tokens: [B, 1, H, D].
 
-        Args:
-            key: of the rows' own tokens [B, heads, T, D], as `value`; H is a multiple of heads.
+        key and value [B, heads, T, D] are of the rows' own tokens; H is a multiple of heads.
         """
         keys, values = self.pairs[layer]
         (heads, fresh), width = key.shape[1:3], keys.shape[2]

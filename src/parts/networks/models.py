@@ -13,7 +13,7 @@ from parts.data.chat import give_template
 from parts.data.rows import hub_is_reached, is_hub_id
 from parts.foundation.bundle import BUNDLE
 from parts.foundation.messages import UserError, is_out_of_memory, memory_shortage, need, say
-from parts.foundation.processes import torch
+from parts.foundation.processes import torch, transformers
 from parts.foundation.settings import BaseConfig
 
 REFERENCE = "reference"  # name of the frozen copy of the adapter that a run started with
@@ -175,7 +175,6 @@ def saved_rows(base, weights: dict) -> dict:
 def fit_embeddings(base, source: str) -> None:
     """Give a base the rows that an adapter has saved for added tokens; UserError where it has not saved them."""
     from peft.utils import load_peft_weights
-    from transformers import AutoTokenizer
 
     known = base.get_input_embeddings().weight.shape[0]
     rows = saved_rows(base, load_peft_weights(source, device="cpu"))
@@ -183,9 +182,10 @@ def fit_embeddings(base, source: str) -> None:
     tied = base.get_input_embeddings().weight is base.get_output_embeddings().weight
     beyond = set()
     if tokenizer_of(source) == source:
-        beyond = {token for token, i in AutoTokenizer.from_pretrained(source).get_vocab().items() if i >= size}
+        tokens = transformers.AutoTokenizer.from_pretrained(source).get_vocab()
+        beyond = {token for token, i in tokens.items() if i >= size}
     if beyond:  # a plain model may have a few, too
-        beyond -= AutoTokenizer.from_pretrained(base.name_or_path).get_vocab().keys()
+        beyond -= transformers.AutoTokenizer.from_pretrained(base.name_or_path).get_vocab().keys()
     need(
         not beyond and (size <= known or tied or len(rows) == 2),
         f"got the adapter {source!r}, whose tokenizer has tokens beyond the {known} rows of its base, as "
@@ -218,12 +218,10 @@ def with_adapter(base, source: str, trainable: bool = False, dropout: float = 0.
 
 def load_pretrained(auto_class, source: str, base: str = "", trainable: bool = False, **options):
     """A network by transformers; of an adapter, its `base` (causal, as it was trained on) with the adapter on top."""
-    from transformers import AutoModelForCausalLM
-
     start = base_of(source, base)
     if start == source:
         return auto_class.from_pretrained(source, **options)
-    return with_adapter(AutoModelForCausalLM.from_pretrained(start, **options), source, trainable)
+    return with_adapter(transformers.AutoModelForCausalLM.from_pretrained(start, **options), source, trainable)
 
 
 def merged(model):
@@ -286,12 +284,10 @@ def as_reference(policy):
 
 def open_tokenizer(config: BaseConfig, **options):
     """The model's tokenizer with --chat_template; a model that is neither a folder nor a hub id is refused here."""
-    from transformers import AutoTokenizer
-
     loadable = Path(config.model).is_dir() or is_hub_id(config.model)
     need(loadable, f"got model {config.model!r}, which is not a folder; expected a checkpoint folder or a hub id")
     try:
-        tokenizer = AutoTokenizer.from_pretrained(tokenizer_of(config.model), **options)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(tokenizer_of(config.model), **options)
     except (OSError, ValueError) as error:
         raise UserError(f"got model {config.model!r}, whose tokenizer does not load: {error}; {LOADABLE}") from error
     give_template(tokenizer, config.chat_template)
@@ -353,10 +349,8 @@ def nf4_config(compute):
         importlib.util.find_spec("bitsandbytes"),
         "got 4-bit weights; expected bitsandbytes; try `pip install bitsandbytes`, or weights of 16 bits",
     )
-    from transformers import BitsAndBytesConfig
-
     kind = {"bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True, "bnb_4bit_compute_dtype": compute}
-    return BitsAndBytesConfig(load_in_4bit=True, **kind)
+    return transformers.BitsAndBytesConfig(load_in_4bit=True, **kind)
 
 
 def keep_differentiable(model) -> None:
@@ -395,12 +389,10 @@ def load_error(config: BaseConfig, source: str, error: Exception) -> UserError:
 
 def shaped_network(config: BaseConfig, source: str):
     """A causal network without weights, for its shape; UserError where transformers cannot make it."""
-    from transformers import AutoConfig, AutoModelForCausalLM
-
     try:
-        shape = AutoConfig.from_pretrained(base_of(source))
+        shape = transformers.AutoConfig.from_pretrained(base_of(source))
         with torch.device("meta"):
-            return AutoModelForCausalLM.from_config(shape, **attention_choice(config))
+            return transformers.AutoModelForCausalLM.from_config(shape, **attention_choice(config))
     except (OSError, ValueError, KeyError, ImportError) as error:
         raise load_error(config, source, error) from error
 
@@ -451,9 +443,7 @@ def add_lora(model, config: BaseConfig):
 
 def load_policy(config: BaseConfig, device, saved: Path | None):
     """The network that is trained, from the folder `saved` of a checkpoint where there is one."""
-    from transformers import AutoModelForCausalLM
-
-    policy = load_network(AutoModelForCausalLM, str(saved or config.model), config, device)
+    policy = load_network(transformers.AutoModelForCausalLM, str(saved or config.model), config, device)
     return add_lora(policy, config) if config.lora_rank else policy
 
 
@@ -473,12 +463,10 @@ def token_count(tokenizer, eos_ids: list[int]) -> int:
 
 def generation_settings(source: str):
     """The generation settings that come with a model: generation_config.json, else those in its config.json."""
-    from transformers import AutoConfig, GenerationConfig
-
     try:
-        return GenerationConfig.from_pretrained(source)
+        return transformers.GenerationConfig.from_pretrained(source)
     except OSError:  # no such file
-        return GenerationConfig.from_model_config(AutoConfig.from_pretrained(source))
+        return transformers.GenerationConfig.from_model_config(transformers.AutoConfig.from_pretrained(source))
 
 
 def sample_plainly(model, eos_ids: list[int], pad_id: int) -> None:
@@ -486,9 +474,8 @@ def sample_plainly(model, eos_ids: list[int], pad_id: int) -> None:
 
     A penalty, a ban or a least length there would be sampled with, and not be in the log-probs that are trained.
     """
-    from transformers import GenerationConfig
-
-    unwrapped(model).generation_config = GenerationConfig(eos_token_id=eos_ids or None, pad_token_id=pad_id)
+    plain = transformers.GenerationConfig(eos_token_id=eos_ids or None, pad_token_id=pad_id)
+    unwrapped(model).generation_config = plain
 
 
 def unwrapped(model):

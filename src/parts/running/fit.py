@@ -154,10 +154,7 @@ def gib(size: float) -> str:
 def settle_sizes(config: BaseConfig, device: str, sizes: Sizes) -> tuple[bool, str]:
     """Replace the sizes that the user left open by the largest that fit, the defaults at most; the same for all ranks.
 
-    Results do not depend on them, but for the order of sums.
-
-    Returns:
-        (whether the run fits, what to say).
+    Results do not depend on them, but for the order of sums. Returns (whether the run fits, what to say).
     """
     machine = memory_for_each(device, sizes.aside)
     if not machine or not sizes.estimate(config):
@@ -243,12 +240,7 @@ def in_gib(memory: dict[str, float]) -> dict[str, float]:
 
 
 def show_plan(config: BaseConfig, device: str, sizes: Sizes, plan: dict, **resolved) -> None:
-    """Print a plan as JSON, with the sizes that fit, the machine's memory, and the settings that are no defaults.
-
-    Args:
-        plan: the batch, and what else is to be shown.
-        resolved: settings with the values that were worked out.
-    """
+    """Print a plan as JSON, with sizes that fit, the machine's memory, and changed and `resolved` settings."""
     _, line = settle_sizes(config, device, sizes)
     batch, memory, machine = {"batch": plan.pop("batch")}, in_gib(sizes.estimate(config)), in_gib(device_memory(device))
     chosen = {name: getattr(config, name) for name in ("algorithm", "profile") if getattr(config, name, "")}

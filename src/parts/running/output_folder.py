@@ -87,8 +87,7 @@ def finished_work(folder: Path) -> list[str]:
 def check_folder(config: BaseConfig) -> bool:
     """Whether --resume goes on with what the output folder holds; a folder without a finished step is free.
 
-    Raises:
-        UserError: it holds a run, and --resume is not given or changes settings that may not change.
+    UserError: it holds a run, and --resume is not given or changes settings that may not change.
     """
     folder, settings = Path(config.output_dir), dataclasses.asdict(config)
     work, saved = finished_work(folder), saved_settings(folder)

@@ -31,10 +31,9 @@ def piece_lengths(tokenizer, ids: list[int]) -> list[int]:
 
 
 def token_figures(tokenizer, sample: dict) -> dict:
-    """What samples.jsonl has of a sample's tokens; of a conversation those of all its answers, one after the other.
+    """What samples.jsonl has of a sample's tokens, or of all answers of a conversation, one after the other.
 
-    Returns:
-        token_lengths, logprobs of the sampler, and advantages, lists of one length; one advantage where all are equal.
+    These are lists of one length; there is one advantage where all are equal.
     """
     ids, spans = sample["response_ids"], [(0, len(sample["response_ids"]))]
     if "turn_ends" in sample:

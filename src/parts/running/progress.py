@@ -94,11 +94,7 @@ def open_tracker(name: str, config: BaseConfig, start: int):
 class RunLog:
     """Writes metrics.jsonl, samples.jsonl, curves.png and trackers on rank 0; does nothing elsewhere.
 
-    Args:
-        start: the step that a resumed run goes on from; -1 for a new one.
-        steps: those of the whole run.
-        report_to: names of trackers.
-        tokenizer: of samples whose tokens' figures are written too; None: they are not.
+    A resumed run goes on from step `start`, -1 for a new one; with a tokenizer, samples get figures of their tokens.
     """
 
     def __init__(self, config: BaseConfig, start: int, steps: int, report_to: list[str], tokenizer=None):
@@ -320,11 +316,7 @@ class Progress:
         self.write(pending=None)
 
     def end_step(self, metrics: dict, samples: list[dict], after: dict) -> int:
-        """Write the state after a step; evaluate, log and save.
-
-        Returns:
-            128 + n where signal n ends the run here, else 0.
-        """
+        """Write the state after a step; evaluate, log, save; returns 128 + n where signal n ends the run, else 0."""
         config, step = self.config, self.state.step + 1
         self.write(step=step, pending=metrics | memory_metrics(), **after)
         if is_sampled(step, config.sample_every):

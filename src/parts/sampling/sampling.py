@@ -133,13 +133,9 @@ class HFEngine:
         return torch.isin(tokens[rows, t], self.end_ids)
 
     def sample(self, states, mask, cache, noise, leave=None, ended=None) -> list[tuple[list[int], list[float]]]:
-        """Completions of the texts that a cache holds, as `generate` returns them.
+        """Completions of the texts that a cache holds, as `generate` returns them; states [B, H] are of their ends.
 
-        Args:
-            states: [B, H] after the last token of each.
-            mask: [B, T], 1 on the tokens of the texts.
-            leave: called as KeptTexts.take is, before rows leave the batch and at the end.
-            ended: an Ended, to be told of rows.
+        `leave` is called as KeptTexts.take is, before rows leave the batch and at the end; `ended` is told of rows.
         """
         models, limit, device = self.models, self.config.max_new_tokens, self.models.device
         n, width = mask.shape
@@ -197,11 +193,7 @@ class TurnSampler:
         self.engine, self.kept = engine, KeptTexts()
 
     def generate(self, prompts: list[list[int]], noise, numbers: list[int]) -> list[tuple[list[int], list[float]]]:
-        """As HFEngine.generate; where a prompt begins with what is kept of its conversation, it is gone on with.
-
-        Args:
-            numbers: which conversation each prompt is of, the same in each turn.
-        """
+        """As HFEngine.generate, but of conversations, by `numbers`, what was kept of them is not read again."""
         engine, kept, self.kept = self.engine, self.kept, KeptTexts()
         if len(engine.batches(list(map(len, prompts)))) != 1:
             return engine.generate(prompts, noise)

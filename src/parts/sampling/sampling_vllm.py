@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterator
 
 from parts.foundation.messages import UserError, need, suggest
-from parts.foundation.processes import gather_rows, torch, world
+from parts.foundation.processes import gather_rows, torch, transformers, world
 from parts.foundation.settings import BaseConfig
 from parts.networks.models import Models, adapter_settings, base_of, compute_dtype, merge_command, unwrapped
 from parts.sampling.sampling import untouched_generators
@@ -50,12 +50,7 @@ def import_vllm(flag: str, instead: str):
 
 
 def vllm_options(pairs: list[str], owned: dict[str, str]) -> dict:
-    """Read --vllm_args: key=value with an argument of vLLM's engine, its value read as vLLM's command line reads it.
-
-    Args:
-        pairs: the flag's values.
-        owned: arguments that the program sets itself, and what to use for them.
-    """
+    """--vllm_args as arguments of vLLM's engine, read as its command line does; `owned` are the program's."""
     if not pairs:
         return {}
     from vllm.engine.arg_utils import EngineArgs
@@ -95,12 +90,10 @@ def cut_vocabulary(network, known: int) -> None:
 
 def check_copies(source: str, policy) -> None:
     """Raise UserError for an adapter that is more than matrices beside the base's, which are all that is copied."""
-    from transformers import AutoConfig
-
     settings = adapter_settings(source)
     if not settings:
         return
-    base = AutoConfig.from_pretrained(base_of(source)).get_text_config()
+    base = transformers.AutoConfig.from_pretrained(base_of(source)).get_text_config()
     more = [
         name for name in ("use_dora", "modules_to_save", "trainable_token_indices", "lora_bias") if settings.get(name)
     ]
@@ -203,9 +196,6 @@ class VllmEngine:
 
         The same prompts, draws and weights give the same batch; a row's completion depends on the rest of its batch.
         A seed for each row would keep vLLM from sampling all rows at once.
-
-        Args:
-            limit: most tokens of a completion, where it is not max_new_tokens.
         """
         if not prompts:
             return []

@@ -3,36 +3,29 @@
 import math
 from pathlib import Path
 
-from parts.foundation.processes import torch
+from parts.foundation.processes import torch, transformers
 from parts.networks.models import sample_plainly
 
 
 def load_plainly(source):
     """A causal model in fp32 by transformers; an adapter through peft, merged into its base."""
-    from transformers import AutoModelForCausalLM
-
     if (Path(source) / "adapter_config.json").is_file():
         from peft import AutoPeftModelForCausalLM
 
         return AutoPeftModelForCausalLM.from_pretrained(source, dtype=torch.float32).merge_and_unload()
-    return AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32)
+    return transformers.AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32)
 
 
 def dtype_of(source):
     """The dtype in which a whole model was saved; None of an adapter."""
-    from transformers import AutoConfig
-
-    return None if (Path(source) / "adapter_config.json").is_file() else AutoConfig.from_pretrained(source).dtype
+    is_adapter = (Path(source) / "adapter_config.json").is_file()
+    return None if is_adapter else transformers.AutoConfig.from_pretrained(source).dtype
 
 
 def weight_change(start, model, saved_in=None) -> dict:
-    """How far weights have moved.
+    """How far weights have moved from the start's, rounded to the dtype in which the model was saved.
 
-    Args:
-        saved_in: the dtype in which the model was saved; the start's weights are rounded to it.
-
-    Returns:
-        largest_weight_change, not finite where a weight is not; tensors_changed, the share of all tensors.
+    largest_weight_change is not finite where a weight is not; tensors_changed is the share of all tensors.
     """
     after, changes = model.state_dict(), []
     for name, x in start.state_dict().items():
@@ -44,10 +37,8 @@ def weight_change(start, model, saved_in=None) -> dict:
 
 def saved(start: str, out: Path) -> dict:
     """Whether the model in a folder loads, and how far it has moved from the model that its run started with."""
-    from transformers import AutoTokenizer
-
     try:
-        AutoTokenizer.from_pretrained(out)
+        transformers.AutoTokenizer.from_pretrained(out)
         return {"loads": True, **weight_change(load_plainly(start), load_plainly(out), dtype_of(out))}
     except Exception as error:  # whatever a folder that is not right makes transformers raise
         return {"loads": False, "error": f"{type(error).__name__}: {error}"}

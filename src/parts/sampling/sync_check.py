@@ -95,12 +95,7 @@ def compare_weights(named: Iterable[tuple], sampler) -> tuple[list[str], list[st
 
 
 class SyncCheck:
-    """When a sampler is compared with the policy, and what is said where they differ.
-
-    Args:
-        every: steps between comparisons; those of the first two steps come too (0: none at all).
-        advice: what to try where they differ.
-    """
+    """When a sampler is compared with the policy: at the first two steps and every so many (0: never)."""
 
     def __init__(self, every: int, advice: str):
         self.every, self.advice, self.checked, self.partly = every, advice, None, False

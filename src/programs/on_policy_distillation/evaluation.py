@@ -59,11 +59,9 @@ def held_out_gap(config: Config, models, engine, reward: Reward, rows: list[dict
 def spread_of_mean(sums, tokens, samples: int, seed: int) -> dict[str, float]:
     """The 95% interval of sum(sums) / sum(tokens), `low` and `high`, and `top`, the largest completion's share of it.
 
-    The interval is the percentile bootstrap over prompts, whose completions stay together: it is about other prompts
-    and other samples. With one prompt there is none; with fewer than 8 completions no `top`, as some share is large.
-
-    Args:
-        sums, tokens: [prompts x samples] of each completion, those of a prompt beside each other.
+    The interval is the percentile bootstrap over prompts, whose completions stand beside each other and stay together:
+    it is about other prompts and other samples. With one prompt there is none; with fewer than 8 completions no `top`,
+    as some share is large.
     """
     sums, tokens = (np.asarray(x, dtype=np.float64).reshape(-1, samples) for x in (sums, tokens))
     figures, count = {}, len(sums)

@@ -14,11 +14,7 @@ from programs.on_policy_distillation.teachers import ask_servers, teacher_of, te
 
 
 def rollout_batch(config: Config, models, engine, reward: Reward, rows: list, step: int, start: int, timer: dict):
-    """The batch of a step: completions sampled from prompt `start` of the stream on.
-
-    Returns:
-        (samples, the stream's next position).
-    """
+    """(samples of a step, from prompt `start` of the stream on; the stream's next position)."""
     picked = batch_rows(rows, config, start, config.batch_size // config.group_size)
     prompts = [row for row in picked for _ in range(config.group_size)]
     noise = np.random.default_rng([config.seed, 3, step]).random((config.batch_size, config.max_new_tokens))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from parts.foundation.messages import RewardError, UserError, need, say, suggest
-from parts.foundation.processes import dealt, gather_rows, torch, world
+from parts.foundation.processes import dealt, gather_rows, torch, transformers, world
 from parts.networks.batches import own_rows
 from parts.networks.cache_probe import check_pads, share_prompts
 from parts.networks.forward import lm_logits, predicting_states, settle_logits
@@ -101,11 +101,9 @@ class LocalTeacher:
     """A frozen network on this device. It is only ever run forward on given tokens."""
 
     def __init__(self, source: str, config: Config, models: Models):
-        from transformers import AutoModelForCausalLM
-
         settings = {"precision": config.teacher_precision or config.precision, "load_in_4bit": config.teacher_in_4bit}
         self.config = dataclasses.replace(config, model=source, lora_rank=0, **settings)
-        self.model = load_network(AutoModelForCausalLM, source, self.config, models.device, frozen=True)
+        self.model = load_network(transformers.AutoModelForCausalLM, source, self.config, models.device, frozen=True)
         settle_logits(self.config, dataclasses.replace(models, policy=self.model))
         check_pads(self.config, models, self.model, "teacher")
         share_prompts(self.config, models, [self.model])

@@ -29,9 +29,7 @@ def converse(
 ) -> list[dict]:
     """Play and score one conversation per row; every process gets the whole batch.
 
-    Args:
-        noise: uniform draws [rows, max_turns x those of an answer], those of a turn after those of the turn before;
-            None decodes greedily.
+    noise [rows, max_turns x draws of an answer] holds those of a turn after those of the turn before; None is greedy.
     """
     width = 0 if noise is None else noise.shape[1] // config.max_turns
 
@@ -58,22 +56,16 @@ def conversation_sample(models: Models, row: dict, talk: Conversation, values: d
     """A conversation as a sample: the whole response, a mask of what was sampled, and its score."""
     answers = [talk.response_ids[start:end] for start, end in talk.spans]
     said = [visible_text(models.tokenizer, ids, models.eos_ids) for ids in answers]
-    return {
+    taken = ("prompt_ids", "response_ids", "response_mask", "rollout_logprobs", "ended_by", "turn_rewards", "messages")
+    return {name: getattr(talk, name) for name in taken} | {
         "prompt": row["prompt"],
-        "prompt_ids": talk.prompt_ids,
         "completion": "\n".join(said),  # what was sampled
-        "response_ids": talk.response_ids,
-        "response_mask": talk.response_mask,
-        "rollout_logprobs": talk.rollout_logprobs,
         "answer_lengths": list(map(len, answers)),
         "finished": all(ids[-1] in models.eos_ids for ids in answers),
         "rewards": values,
         "weights": weights,
         "score": sum(weights[name] * value for name, value in values.items() if value is not None),
-        "ended_by": talk.ended_by,
         "turn_ends": [end for _, end in talk.spans],
-        "turn_rewards": talk.turn_rewards,
-        "messages": talk.messages,
         "pieces": pieces(models.tokenizer, talk),
         "talk": dataclasses.replace(talk, kind=None, environment=None),  # for metrics; processes exchange samples
     }
@@ -83,24 +75,9 @@ MEMORY = 0.9  # of the share of groups that were kept: what a step counts beside
 
 
 class Sampler:
-    """Samples the batches of a run, and keeps what it learns from them: pass rates of prompts, groups that differed.
+    """Samples the batches of a run, by `collect` or the like; keeps pass rates and how many groups differed."""
 
-    Args:
-        rows: the training prompts.
-        state: of the run, at its start or where it goes on.
-        sample: scores one completion a row, as `collect` does.
-    """
-
-    def __init__(
-        self,
-        config: Config,
-        models: Models,
-        engine,
-        reward: Reward,
-        rows: list[dict],
-        state: TrainState,
-        sample: Callable = collect,
-    ):
+    def __init__(self, config, models: Models, engine, reward: Reward, rows, state: TrainState, sample=collect):
         self.config, self.models, self.engine, self.reward, self.rows = config, models, engine, reward, rows
         self.sample, self.position = sample, state.prompts
         self.pass_rates, self.kept = state.pass_rates, state.kept

@@ -161,11 +161,9 @@ def declared(config: Config, models: Models, train_policy: bool) -> dict[str, st
 
 
 def policy_share(config: Config, models: Models, piece: dict, hidden, whole: tuple, statistics: Statistics):
-    """A micro-batch's share of the policy's loss, with its graph.
+    """A micro-batch's share of the policy's loss, with its graph, of the states [B, T, H] that predict each token.
 
-    Args:
-        hidden: [B, T, H], the states that predict each token.
-        whole: tokens, sequences, and tokens of contributing rows of the whole minibatch.
+    `whole` are tokens, sequences, and tokens of contributing rows of the whole minibatch.
     """
     tokens, sequences, trained = whole
     mask = piece["loss_mask"]
