@@ -76,10 +76,7 @@ class TrainerSettings(RunSettings):
     eval_rows: int = setting(512, "held-out prompts of an evaluation, the same ones each time (0: all)")
     allow_overlap: bool = setting(False, "evaluate though all held-out prompts also train", free=True)
     stop_when: str = setting(
-        "never",
-        "broken: end the run, saved, where diagnose.py says so at step 3, 10, 30 …",
-        ["never", "broken"],
-        free=True,
+        "never", "broken: stop, saved, where diagnose.py says so at step 3, 10, 30 …", ["never", "broken"], free=True
     )
 
 
@@ -143,9 +140,7 @@ class RolloutSettings(TrainerSettings):
         auto="what memory holds, at most 8192",
     )
     share_prompts: bool = setting(
-        True,
-        "networks run a group's prompt once, and no pads, and hf holds it once, to save time",
-        free=True,
+        True, "networks run a group's prompt once, and no pads, and hf holds it once, to save time", free=True
     )
     logits_chunk: int = setting(
         2**26,
@@ -157,10 +152,7 @@ class RolloutSettings(TrainerSettings):
     gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass", free=True)
     merge_lora: bool = setting(False, "merge the adapters into final/", free=True)
     save_dtype: str = setting(
-        "checkpoint",
-        "of final/: that of --model's files, where bf16 rounds small changes away, or fp32",
-        ["checkpoint", "fp32"],
-        free=True,
+        "checkpoint", "of final/: --model's, whose bf16 loses small changes, or fp32", ["checkpoint", "fp32"], free=True
     )
     # logs and checkpoints
     sample_tokens: bool = setting(True, "log-probs and advantages of their tokens in samples.jsonl", free=True)
@@ -186,8 +178,7 @@ class PolicySettings(RolloutSettings):
 
     # model and data
     environment: str = setting(
-        "",
-        "FILE.py:Class, conversations of several turns: its methods are tools, or it replies; also {name: class}",
+        "", "FILE.py:Class, conversations of several turns: its methods are tools, or it replies; also {name: class}"
     )
     max_turns: int = setting(8, "answers in a conversation with an environment", positive=True)
     max_conversation_tokens: int = setting(
@@ -236,8 +227,7 @@ class PolicySettings(RolloutSettings):
         several=True,
     )
     max_oversampling: float = setting(
-        1.0,
-        "groups sampled in a round, over those missing: as many as the share kept lately asks for, at most so many",
+        1.0, "groups sampled in a round, over those missing: as many as the share kept lately asks for, at most so many"
     )
     # algorithm: details of advantages and losses
     advantage_std: str = setting("unbiased", "a group's deviation (grpo, gdpo): by n - 1 or n", ["unbiased", "biased"])

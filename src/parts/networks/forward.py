@@ -14,14 +14,14 @@ from parts.networks.models import Models, autocast, token_count, unwrapped
 SHARED_PROMPTS = "shared_prompts"  # the attention's name among those of transformers
 
 
-def rows_at(x, places):
-    """Rows of x [N, ...] at places [...], 0 where a place is N; backwards, equal places are summed in a fixed order."""
-    return some_rows_at(torch.cat([x, x.new_zeros(1, *x.shape[1:])]), places, padding_idx=len(x))
+def rows_at(x, places, empty: bool = False):
+    """Rows of x [N, ...] at places [...]; where a place is N the last one, or with `empty` 0.
 
-
-def some_rows_at(x, places, **kwargs):
-    """The same, the last row where a place is N."""
-    rows = torch.nn.functional.embedding(places.clamp(max=len(x) - 1), x.flatten(1), **kwargs)
+    Backwards, equal places are summed in a fixed order.
+    """
+    padding = len(x) if empty else None
+    x = torch.cat([x, x.new_zeros(1, *x.shape[1:])]) if empty else x
+    rows = torch.nn.functional.embedding(places.clamp(max=len(x) - 1), x.flatten(1), padding_idx=padding)
     return rows.view(*places.shape, *x.shape[1:])
 
 
@@ -46,7 +46,7 @@ def shared_attention(module, query, key, value, attention_mask, layout: Layout |
         if layout.back is None:
             blocks = [x.reshape(*place.shape, *x.shape[1:]) for x, place in zip(line, places, strict=True)]
         else:
-            blocks = [some_rows_at(x, place) for x, place in zip(line, places, strict=True)]
+            blocks = [rows_at(x, place) for x, place in zip(line, places, strict=True)]
         blocks = [block.transpose(1, 2) for block in blocks]
         return sdpa_attention_forward(module, *blocks, mask, **kwargs)[0].flatten(0, 1)  # [rows x columns, heads, D]
 
@@ -54,7 +54,7 @@ def shared_attention(module, query, key, value, attention_mask, layout: Layout |
     if layout.responses.numel():
         mask = layout.added_to_scores(query.dtype)
         attended = torch.cat([attended, attend(layout.responses, layout.texts, mask)])
-    return (attended if layout.back is None else some_rows_at(attended, layout.back))[None], None
+    return (attended if layout.back is None else rows_at(attended, layout.back))[None], None
 
 
 class KeptTokens:
@@ -290,7 +290,7 @@ def line_states(model, layout: Layout):
         use_cache=False,
         layout=layout,
     )
-    return rows_at(out.last_hidden_state[0], layout.predicting)
+    return rows_at(out.last_hidden_state[0], layout.predicting, empty=True)
 
 
 def predicting_states(model, piece: dict):

@@ -9,6 +9,7 @@ import json
 import math
 import random
 import signal
+import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -48,6 +49,17 @@ def reward_means(samples: list[dict]) -> dict[str, float]:
         values = [s["rewards"][name] for s in samples if s["rewards"][name] is not None]
         means |= {name: sum(values) / len(values)} if values else {}
     return means
+
+
+def rollout_metrics(samples: list[dict], lengths: list[int], timer: dict, rewarded: bool = True) -> dict[str, float]:
+    """Rewards, where there are some, lengths and speed of a rollout."""
+    scores, metrics = [s["score"] for s in samples], {}
+    if rewarded:
+        metrics = {"reward/mean": statistics.fmean(scores), "reward/std": statistics.pstdev(scores)}
+        metrics |= {f"reward/{name}": mean for name, mean in reward_means(samples).items()}
+    metrics["rollout/length_mean"] = statistics.fmean(lengths)
+    metrics["rollout/truncated_frac"] = statistics.fmean(not s["finished"] for s in samples)
+    return metrics | {"rollout/tokens_per_s": sum(lengths) / max(timer["rollout"], 1e-9)}
 
 
 def note_advantages(samples: list[dict], batch: dict) -> None:

@@ -15,12 +15,7 @@ OBJECTIVES = {"reverse_kl": 1.0, "forward_kl": 0.0, "jsd": None, "policy_gradien
 ESTIMATORS = ["mean", "grpo", "rloo"]
 
 
-@in_order(
-    batch_size="steps",
-    objective="check_sync",
-    ppo_epochs="norm_length",
-    eval_samples="allow_overlap",
-)
+@in_order(batch_size="steps", objective="check_sync", ppo_epochs="norm_length", eval_samples="allow_overlap")
 @dataclass
 class Config(RolloutSettings):
     """All settings and their defaults: those of RolloutSettings and these; each is a flag and a key of --config."""

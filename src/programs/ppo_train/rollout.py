@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import statistics
 import time
 from collections.abc import Callable
 
@@ -18,7 +19,7 @@ from parts.reading.paired_tests import accuracy_figures
 from parts.rewards.rewards import Reward
 from parts.rewards.user_code import visible_text
 from parts.running.checkpoints import TrainState
-from parts.running.progress import reward_means
+from parts.running.progress import reward_means, rollout_metrics
 from parts.sampling.rollouts import batch_rows, collect, count_seconds, shared_out
 from parts.sampling.sampling import turn_sampler
 from programs.ppo_train.settings import Config
@@ -167,18 +168,7 @@ def sample_metrics(config: Config, batch: dict, samples: list[dict], timer: dict
 
     `samples` are all that were sampled; with dynamic sampling, `batch` holds only those that train.
     """
-    import statistics
-
-    scores = [s["score"] for s in samples]
-    lengths = sampled_lengths(samples)
-    metrics = {
-        "reward/mean": statistics.fmean(scores),
-        "reward/std": statistics.pstdev(scores),
-        **{f"reward/{name}": mean for name, mean in reward_means(samples).items()},
-        "rollout/length_mean": statistics.fmean(lengths),
-        "rollout/truncated_frac": statistics.fmean(not s["finished"] for s in samples),
-        "rollout/tokens_per_s": sum(lengths) / max(timer["rollout"], 1e-9),
-    }
+    metrics = rollout_metrics(samples, sampled_lengths(samples), timer)
     if "talk" in samples[0]:
         metrics |= play_metrics([s["talk"] for s in samples])
     if "values" in batch:
