@@ -1,11 +1,11 @@
-"""parts/running/plan.py: the memory of the machine, and what --dry_run shows of the settings."""
+"""parts/running/fit.py: the memory of the machine, and what --dry_run shows of the settings."""
 
 import json
 
 import pytest
 from conftest import TINY_LM, load_script
 
-from parts.running import plan
+from parts.running import fit
 
 GIB = 2**30
 
@@ -18,7 +18,7 @@ def machine(folder, free: int, files: dict[str, str], listing: str):
     for name, text in files.items():
         (folder / "groups" / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / "groups" / name).write_text(text)
-    return {key: value / GIB for key, value in plan.main_memory(folder / "proc", folder / "groups").items()}
+    return {key: value / GIB for key, value in fit.main_memory(folder / "proc", folder / "groups").items()}
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_free_memory_heeds_the_limit_of_the_cgroup(files, listing, free, total, 
 
 
 def test_a_system_that_says_nothing_gives_nothing(tmp_path):
-    assert plan.main_memory(tmp_path) == {}
+    assert fit.main_memory(tmp_path) == {}
 
 
 @pytest.mark.parametrize(("free", "warned"), [(64 * GIB, False), (2**20, True)])

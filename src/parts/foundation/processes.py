@@ -1,7 +1,8 @@
-"""The processes of a run: device, CPU threads, sums, rows dealt out and gathered, memory used, the signal to stop."""
+"""The processes of a run: torch at first use, device, threads, sums, rows dealt out and gathered, memory, signals."""
 
 import contextlib
 import datetime
+import importlib
 import math
 import os
 import signal
@@ -21,6 +22,21 @@ STATM = Path("/proc/self/statm")  # sizes in pages; the second one is the reside
 CGROUPS = Path("/sys/fs/cgroup")
 SLOWER = 3.0  # a step that takes this many times the fastest one: other programs may have taken the cores
 GAIN = 1.3  # one thread must be this much faster than all of them
+
+
+class LazyModule:
+    """A module that is imported when something of it is first asked for, so that --help answers at once."""
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def __getattr__(self, attribute: str):
+        value = getattr(importlib.import_module(self.name), attribute)
+        setattr(self, attribute, value)  # from now on it is found at once
+        return value
+
+
+torch, np, transformers = map(LazyModule, ("torch", "numpy", "transformers"))
 
 
 def world() -> tuple[int, int]:

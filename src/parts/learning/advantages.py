@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from parts.foundation.messages import RewardError
-from parts.foundation.processes import of_first_process
+from parts.foundation.processes import of_first_process, torch
 from parts.foundation.settings import BaseConfig
 from parts.learning.losses import kl_estimate
 from parts.networks.batches import masked_whiten
@@ -13,8 +13,6 @@ from parts.networks.batches import masked_whiten
 
 def shape_rewards(scores, kl, response_mask, kl_coef: float):
     """Per-token rewards [B, T]: -kl_coef * kl everywhere, plus scores [B] on the last response token."""
-    import torch
-
     rewards = -kl_coef * kl * response_mask
     positions = torch.arange(response_mask.shape[1], device=response_mask.device)
     last = (positions * response_mask).argmax(dim=1, keepdim=True)  # [B, 1]
@@ -67,8 +65,6 @@ def group_stats(x, groups):
 
     A group of equal entries has exactly its entry as mean and 0 as deviation, whatever rounding says.
     """
-    import torch
-
     _, index, count = torch.unique(groups, return_inverse=True, return_counts=True)
     zeros = torch.zeros(len(count), dtype=x.dtype, device=x.device)
     mean = (zeros.index_add(0, index, x) / count)[index]
@@ -79,8 +75,6 @@ def group_stats(x, groups):
 
 def with_singles(advantages, scores, count, alone: float):
     """Advantages [B], but `alone` times the score for a completion without others in its group."""
-    import torch
-
     return torch.where(count > 1, advantages, alone * scores)
 
 
@@ -105,8 +99,6 @@ def rloo_advantages(scores, groups, alone: float = 0.0, **_):
 
 def opo_advantages(scores, groups, mask, response_mask=None, alone: float = 0.0, **_):
     """R - sum_g(len R) / sum_g(len): the length-weighted optimal baseline of OPO (Hao 2025, arXiv 2505.23585)."""
-    import torch
-
     lengths = (mask if response_mask is None else response_mask).sum(1).to(scores.dtype)  # untrained tokens count
     mean, square, count = group_stats(scores, groups)
     weighted, total = (group_stats(x, groups)[0] for x in (lengths * scores, lengths))
@@ -139,8 +131,6 @@ def gdpo_advantages(parts, groups, mask, config, weights=None, alone: float = 0.
 
     parts is [B, R], NaN where a reward does not apply; weights [R], 1 unless given. Returns [B, T].
     """
-    import torch
-
     total = torch.zeros_like(parts[:, 0])
     for r in range(parts.shape[1]):
         known = ~parts[:, r].isnan()
@@ -151,8 +141,6 @@ def gdpo_advantages(parts, groups, mask, config, weights=None, alone: float = 0.
 
 def discounted_returns(rewards, mask, gamma: float):
     """Sum of the rewards from each token on, discounted; all [B, T], passing over tokens outside the mask."""
-    import torch
-
     returns, running = torch.zeros_like(rewards), torch.zeros_like(rewards[:, 0])
     for t in reversed(range(rewards.shape[1])):
         here = rewards[:, t] + gamma * running
@@ -184,8 +172,6 @@ def gae(rewards, values, response_mask, gamma: float, gae_lambda: float):
     Returns:
         (advantages, returns) with returns = advantages + values, both 0 outside the mask.
     """
-    import torch
-
     next_value = torch.zeros_like(values[:, 0])
     next_advantage = torch.zeros_like(values[:, 0])
     advantages = torch.zeros_like(values)
@@ -262,8 +248,6 @@ def agreed_advantages(config: BaseConfig, batch: dict, samples: list[dict], kl_c
 
 def advantages_of(config: BaseConfig, batch: dict, samples: list[dict], kl_coef: float) -> dict:
     """KL to the reference, rewards after shaping, advantages, and returns with a critic, all [B, T]."""
-    import torch
-
     entry, table = estimator(config), sample_table(config, batch, samples, kl_coef)
     made = {"kl": table.pop("kl"), "rewards": table["rewards"]}
     if entry.critic:
@@ -286,8 +270,6 @@ def advantages_of(config: BaseConfig, batch: dict, samples: list[dict], kl_coef:
 
 def sample_table(config: BaseConfig, batch: dict, samples: list[dict], kl_coef: float) -> dict:
     """What every estimator may read, see Estimator; and kl [B, T]."""
-    import torch
-
     response = batch["response_mask"]
 
     def column(values):
@@ -313,8 +295,6 @@ def sample_table(config: BaseConfig, batch: dict, samples: list[dict], kl_coef: 
 
 def answer_numbers(samples: list[dict], response_mask):
     """Which answer of its conversation a sampled token belongs to, from 1 on, [B, T]; 0 for all other tokens."""
-    import torch
-
     first = response_mask.shape[1] - max(len(s["response_ids"]) for s in samples)  # column in which responses begin
     numbers = torch.ones_like(response_mask)
     for row, sample in enumerate(samples):
@@ -324,14 +304,7 @@ def answer_numbers(samples: list[dict], response_mask):
 
 
 def advantages_by_turn(config: BaseConfig, table: dict, numbers):
-    """Advantages [B, T] of each answer among the conversations of its group that have an answer of this number.
-
-    Args:
-        table: what the estimator takes, tensors with B rows.
-        numbers: of `answer_numbers`, [B, T].
-    """
-    import torch
-
+    """Advantages [B, T] of each answer among those of the same number, by `answer_numbers`, in its group."""
     advantages = torch.zeros(numbers.shape, device=numbers.device)
     for number in range(1, int(numbers.max()) + 1):
         reached = (numbers == number).any(1)

@@ -8,16 +8,31 @@ from parts.foundation.settings import BaseConfig
 from parts.learning.losses import mismatch_mode
 
 
-def has(name: str, value=None):
-    """A condition: the setting has the value, or without one is off; a program without the setting never has."""
+def has(name: str, *values):
+    """A condition: the setting has one of the values, or without any is off; never where there is no such setting."""
 
     def condition(config: BaseConfig) -> bool:
-        held = getattr(config, name, "absent")
-        return held == value if value is not None else held != "absent" and not held
+        if not hasattr(config, name):
+            return False
+        held = mismatch_mode(config) if name == "mismatch" else getattr(config, name)  # what auto stands for
+        return held in values if values else not held
 
     return condition
 
 
+def is_never_held_out(config: BaseConfig) -> bool:
+    """Whether a run has no held-out prompts."""
+    return not (held_out_source(config) or getattr(config, "hold_out", 0))
+
+
+def is_without_vllm(config: BaseConfig) -> bool:
+    """Whether vLLM does not sample; for verl it always does."""
+    return has("rollout_engine", "hf")(config) and not hasattr(config, "gpu_memory")
+
+
+BOUNDS, EPSILONS = ("mismatch_low", "mismatch_high"), ("epsilon", "epsilon_high")
+VLLM_OF_TRL = ("vllm_gpu_memory_utilization", "vllm_enable_sleep_mode", "vllm_server_base_url", "check_sync")
+OF_EVALUATION = ("eval_every", "eval_rows", "eval_samples", "per_device_eval_batch_size")
 # (settings, when they do nothing, why, what makes them act); of all trainers, TRL's names too
 IDLE = [
     (("kl_in", "kl_estimator"), has("kl_coef"), "there is no KL", "--kl_coef 0.05"),
@@ -25,48 +40,18 @@ IDLE = [
     (("advantage", "advantage_std", "advantage_eps"), has("reward_coef"), "rewards do not train", "--reward_coef 1"),
     (("lora_alpha", "lora_dropout", "merge_lora"), has("lora_rank"), "there are no adapters", "--lora_rank 16"),
     (("critic_model",), has("critic", "shared"), "the critic is the policy's backbone", "--critic separate"),
-    (
-        ("mismatch_low", "mismatch_high"),
-        lambda c: hasattr(c, "mismatch") and mismatch_mode(c) == "none",
-        "sampler and trainer are not corrected for",
-        "--mismatch seq_mask",
-    ),
-    (
-        ("mismatch_low",),
-        lambda c: hasattr(c, "mismatch") and mismatch_mode(c) == "tis",
-        "tis has no lower bound",
-        "--mismatch icepop",
-    ),
-    (
-        ("vllm_memory", "check_sync"),
-        lambda c: has("rollout_engine", "hf")(c) and not hasattr(c, "gpu_memory"),  # verl samples by vLLM always
-        "vLLM does not sample",
-        "--rollout_engine vllm",
-    ),
-    (
-        ("vllm_gpu_memory_utilization", "vllm_enable_sleep_mode", "vllm_server_base_url", "check_sync"),
-        has("use_vllm"),
-        "vLLM does not sample",
-        "--use_vllm colocate",
-    ),
-    (
-        ("epsilon", "epsilon_high"),
-        lambda c: getattr(c, "loss_type", "") in ("sapo", "vespo"),
-        "this loss_type has no such bound",
-        "--loss_type dapo",
-    ),
-    (("epsilon",), has("loss_type", "cispo"), "cispo has an upper cap only", "--loss_type dapo"),
-    (
-        ("eval_every", "eval_rows", "eval_samples", "per_device_eval_batch_size"),
-        lambda c: not (held_out_source(c) or getattr(c, "hold_out", 0)),
-        "there are no held-out prompts",
-        "--eval_data FILE or --hold_out N",
-    ),
+    (BOUNDS, has("mismatch", "none"), "sampler and trainer are not corrected for", "--mismatch seq_mask"),
+    (BOUNDS[:1], has("mismatch", "tis"), "tis has no lower bound", "--mismatch icepop"),
+    (("vllm_memory", "check_sync"), is_without_vllm, "vLLM does not sample", "--rollout_engine vllm"),
+    (VLLM_OF_TRL, has("use_vllm"), "vLLM does not sample", "--use_vllm colocate"),
+    (EPSILONS, has("loss_type", "sapo", "vespo"), "this loss_type has no such bound", "--loss_type dapo"),
+    (EPSILONS[:1], has("loss_type", "cispo"), "cispo has an upper cap only", "--loss_type dapo"),
+    (OF_EVALUATION, is_never_held_out, "there are no held-out prompts", "--eval_data FILE or --hold_out N"),
 ]
 # what the ratio to the policy before the update enters, which is 1 in a rollout's first update
 OF_RATIO = (
     *("clip_eps_low", "clip_eps_high", "dual_clip", "sapo_tau_pos", "sapo_tau_neg", "kl_cov_coef", "value_clip"),
-    *("target_kl", "epsilon", "epsilon_high", "importance_sampling_level"),
+    *("target_kl", *EPSILONS, "importance_sampling_level"),
 )
 RATIO_LOSSES = ("clip", "gspo", "cispo", "sapo", "gmpo", "dppo_tv", "dppo_kl", "kl_cov")  # all REINFORCE's at ratio 1
 
@@ -74,9 +59,7 @@ RATIO_LOSSES = ("clip", "gspo", "cispo", "sapo", "gmpo", "dppo_tv", "dppo_kl", "
 def idle_settings(config: BaseConfig, updates: int, named: Iterable[str] = ()) -> list[str]:
     """A line for each reason for which settings that the user gave, or a preset is named for, do nothing.
 
-    Args:
-        updates: optimizer steps of a rollout.
-        named: settings that the preset is named for.
+    `updates` are the optimizer steps of a rollout.
     """
     passes = "--num_iterations 2" if hasattr(config, "num_iterations") else "--minibatches 4"
     once = "a rollout has one optimizer step, whose ratio is 1"
@@ -89,7 +72,7 @@ def idle_settings(config: BaseConfig, updates: int, named: Iterable[str] = ()) -
         names = [name for name in (*OF_RATIO, *loss) if name not in acting]
         table.append((names, lambda _: True, once, passes))
     if getattr(config, "objective", "policy_gradient") != "policy_gradient" and not config.reward_coef:
-        names = (*OF_RATIO, "mismatch", "mismatch_low", "mismatch_high")
+        names = (*OF_RATIO, "mismatch", *BOUNDS)
         table = [*IDLE, (names, lambda _: True, f"{config.objective} has no ratio", "--objective policy_gradient")]
     lines, asked = [], {*config.given, *named}
     for names, holds, why, remedy in table:

@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 
 from parts.foundation.messages import need
+from parts.foundation.processes import torch
 from parts.foundation.settings import BaseConfig
 from parts.networks.batches import masked_mean
 
@@ -72,8 +73,6 @@ def policy_loss(logprobs, old_logprobs, advantages, clip_eps_low: float, clip_ep
     Returns:
         (loss, ratio, clipped), where clipped is 1 where the clip changed the loss. The log-ratio is bounded to +-20.
     """
-    import torch
-
     ratio = likelihood_ratio(logprobs, old_logprobs)
     plain = -advantages * ratio
     bounded = -advantages * ratio.clamp(1 - clip_eps_low, 1 + clip_eps_high)
@@ -85,8 +84,6 @@ def policy_loss(logprobs, old_logprobs, advantages, clip_eps_low: float, clip_ep
 
 def value_loss(values, old_values, returns, value_clip: float):
     """Clipped squared error per token, times 1/2; all [B, T]."""
-    import torch
-
     loss = (values - returns) ** 2
     if value_clip:
         near = old_values + (values - old_values).clamp(-value_clip, value_clip)
@@ -111,8 +108,6 @@ def gspo_loss(logprobs, old_logprobs, advantages, mask, config, **_):
 
     The value is the sequence's, the gradient flows through each token's own log-prob.
     """
-    import torch
-
     s = sequence_mean(logprobs - old_logprobs, mask).detach() + logprobs - logprobs.detach()
     s = s.clamp(max=10).exp()  # [B, T]
     plain, bounded = -advantages * s, -advantages * s.clamp(1 - config.clip_eps_low, 1 + config.clip_eps_high)
@@ -131,8 +126,6 @@ def cispo_loss(logprobs, old_logprobs, advantages, config, **_):
 
 def sapo_loss(logprobs, old_logprobs, advantages, config, **_):
     """-(4 / tau) sigmoid(tau (ratio - 1)) A, tau by the sign of A: SAPO (arXiv 2511.20347)."""
-    import torch
-
     tau = torch.where(advantages > 0, *map(advantages.new_tensor, (config.sapo_tau_pos, config.sapo_tau_neg)))
     gate = torch.sigmoid(tau * (likelihood_ratio(logprobs, old_logprobs) - 1)) * 4 / tau
     return -gate * advantages, logprobs.detach() * 0
@@ -144,8 +137,6 @@ def gmpo_loss(logprobs, old_logprobs, advantages, mask, config, **_):
     The bounds are of the log-ratio, [-low, high], and act on the side that the sign of A names. A is the mean over the
     sequence. Each token carries its sequence's loss, so seq_mean_token_mean gives the mean over sequences.
     """
-    import torch
-
     sign, d = torch.sign(advantages), logprobs - old_logprobs
     bounded = d.clamp(-config.clip_eps_low, config.clip_eps_high)
     d_min = sign * torch.minimum(sign * d, sign * bounded)
@@ -155,8 +146,6 @@ def gmpo_loss(logprobs, old_logprobs, advantages, mask, config, **_):
 
 def dppo_loss(logprobs, old_logprobs, advantages, config, valid_up, valid_down):
     """-sg(min(ratio, cap)) A log pi where the update may go on in A's direction, else 0; cap = dual_clip (0: none)."""
-    import torch
-
     ratio = likelihood_ratio(logprobs, old_logprobs).detach()
     weight = ratio.clamp(max=config.dual_clip or math.inf)
     valid = torch.where(advantages > 0, valid_up, valid_down).float()
@@ -172,8 +161,6 @@ def dppo_tv_loss(logprobs, old_logprobs, advantages, config, **_):
 
 def dppo_kl_loss(logprobs, old_logprobs, advantages, config, **_):
     """DPPO with the binary KL(p_old || p) of "this token or another" (arXiv 2602.04879)."""
-    import torch
-
     p, q, d = logprobs.exp().detach(), old_logprobs.exp(), (old_logprobs - logprobs).detach()
     kl = q * d + (1 - q) * torch.log((1 - q + 1e-8) / (1 - p + 1e-8))
     bounds = (kl <= config.clip_eps_high) | (p <= q), (kl <= config.clip_eps_low) | (p >= q)
@@ -201,9 +188,7 @@ LOSSES = {
     "gmpo": PolicyLoss(gmpo_loss, trains_zero_advantage=False),
     "dppo_tv": PolicyLoss(dppo_tv_loss, trains_zero_advantage=False),
     "dppo_kl": PolicyLoss(dppo_kl_loss, trains_zero_advantage=False),
-    "clip_cov": PolicyLoss(
-        clip_cov_loss, trains_zero_advantage=True, chooses_tokens=True
-    ),  # every token's covariance is looked at
+    "clip_cov": PolicyLoss(clip_cov_loss, trains_zero_advantage=True, chooses_tokens=True),  # looks at every token
     "kl_cov": PolicyLoss(kl_cov_loss, trains_zero_advantage=True, chooses_tokens=True),
 }
 
@@ -223,8 +208,6 @@ def covariance_choice(logprobs, old_logprobs, advantages, mask, draw, config):
     cov = (A - mean A)(log pi - mean log pi) over the masked tokens of the whole minibatch. KL-Cov takes the largest;
     Clip-Cov takes those with the least `draw` (uniform, [B, T]) among the unclipped with cov_low < cov < cov_high.
     """
-    import torch
-
     cov = (advantages - masked_mean(advantages, mask)) * (logprobs - masked_mean(logprobs, mask))
     eligible, order = mask.bool(), -cov
     if config.loss == "clip_cov":
@@ -248,8 +231,6 @@ def mismatch_weights(old_logprobs, rollout_logprobs, mask, how: str, low: float,
     tis: w, at most `high` (Yao 2025). icepop: w, 0 outside [low, high] (Ring-1T, arXiv 2510.18855). seq_mask: the
     product of a sequence's w for each of its tokens, 0 outside the bounds (TRL's sequence_mask). none: 1.
     """
-    import torch
-
     d = (old_logprobs - rollout_logprobs) * mask
     w = (d.sum(1, keepdim=True).expand_as(d) if how == "seq_mask" else d).clamp(-20, 20).exp()
     if how == "none":

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterator
 
 from parts.foundation.messages import DivergedError
-from parts.foundation.processes import gather_rows, sum_over_processes, world
+from parts.foundation.processes import gather_rows, np, sum_over_processes, torch, world
 from parts.foundation.settings import BaseConfig
 from parts.networks.models import Models
 
@@ -42,13 +42,6 @@ def lr_factor(step: int, total: int, warmup: int, schedule: str) -> float:
     return {"constant": 1.0, "linear": 1 - progress, "cosine": 0.5 * (1 + math.cos(math.pi * progress))}[schedule]
 
 
-def set_learning_rates(config: BaseConfig, optimizer, step: int) -> None:
-    """Set the rates of a 0-based step."""
-    factor = lr_factor(step, config.steps, config.warmup_steps, config.lr_schedule)
-    for group in optimizer.param_groups:
-        group["lr"] = group["initial_lr"] * factor
-
-
 def switch_checkpointing(models: Models, on: bool) -> None:
     """Put the layers that recompute into train mode, or back; all else stays in eval mode, free of dropout."""
     from transformers.modeling_layers import GradientCheckpointingLayer
@@ -61,20 +54,14 @@ def switch_checkpointing(models: Models, on: bool) -> None:
 
 def adamw(config: BaseConfig, networks: list[tuple]):
     """AdamW with a group for the trained weights of each (network, learning rate): the policy's, then the critic's."""
-    import torch
-
-    groups = [
-        {"params": [p for p in network.parameters() if p.requires_grad], "lr": lr, "initial_lr": lr}
-        for network, lr in networks
-    ]
+    trained = ([p for p in network.parameters() if p.requires_grad] for network, _ in networks)
+    groups = [{"params": p, "lr": lr, "initial_lr": lr} for p, (_, lr) in zip(trained, networks, strict=True)]
     betas = (0.9, config.adam_beta2)
     return torch.optim.AdamW(groups, betas=betas, eps=config.adam_eps, weight_decay=config.weight_decay, fused=True)
 
 
 def apply_gradients(config: BaseConfig, optimizer, scaler):
     """Clip gradients, and step unless one is not finite. Returns the norms, one per network."""
-    import torch
-
     scaler.unscale_(optimizer)
     clip = torch.nn.utils.clip_grad_norm_
     norms = torch.stack([clip(group["params"], config.max_grad_norm).cpu() for group in optimizer.param_groups])
@@ -86,15 +73,9 @@ def apply_gradients(config: BaseConfig, optimizer, scaler):
 
 
 class Statistics:
-    """What an update measures, by name: over its micro-batches and processes.
-
-    Args:
-        reductions: name -> "sum", "mean" or "max". Of a mean, each micro-batch adds its sum over the whole count.
-    """
+    """What an update measures, by name: over its micro-batches and processes, by "sum", "mean" or "max"."""
 
     def __init__(self, reductions: dict[str, str], device):
-        import torch
-
         self.maxima = {name for name, reduction in reductions.items() if reduction == "max"}
         self.values = {name: torch.zeros((), device=device) for name in reductions}
 
@@ -103,23 +84,17 @@ class Statistics:
 
     def add(self, figures: dict) -> None:
         """Take in a micro-batch's share of each figure, a scalar tensor."""
-        import torch
-
         for name, value in figures.items():
             before = self.values[name]
             self.values[name] = torch.maximum(before, value) if name in self.maxima else before + value
 
     def add_means(self, figures: dict, mask, count) -> None:
         """Take in figures per token [B, T]: their sums where `mask` is 1, over the `count` of the whole minibatch."""
-        import torch
-
         sums = (torch.stack([*figures.values()]) * mask).sum((1, 2)) / count
         self.add(dict(zip(figures, sums, strict=True)))
 
     def sum_over_processes(self) -> None:
         """Sum what is summed; each process keeps its own maxima, which `means_of_updates` compares."""
-        import torch
-
         names = [name for name in self.values if name not in self.maxima]
         sums = sum_over_processes(torch.stack([self.values[name] for name in names])).cpu()
         self.values |= zip(names, sums, strict=True)
@@ -128,23 +103,13 @@ class Statistics:
 def run_updates(
     config: BaseConfig, optimizer, scaler, step: int, bad: int, accumulate: Callable, active=None
 ) -> tuple[dict, int]:
-    """Run the epochs and minibatches of a step.
+    """Run the epochs and minibatches of a step; returns metrics of the applied updates, and non-finite ones in a row.
 
-    Args:
-        bad: non-finite updates in a row before this step.
-        accumulate: adds the gradients of a minibatch's rows, and returns its Statistics.
-        active: rows that have a gradient; a minibatch without any is passed over. None: all.
-
-    Returns:
-        (metrics: means and maxima over the applied updates; non-finite updates in a row).
-
-    Raises:
-        DivergedError: `max_bad_updates` in a row were not finite.
+    `accumulate` adds the gradients of rows, and returns their Statistics. Minibatches without `active` rows (None: all)
+    are passed over. DivergedError is raised after `max_bad_updates` in a row, `bad` of them before this step.
     """
-    import numpy as np
-    import torch
-
-    set_learning_rates(config, optimizer, step)
+    for group in optimizer.param_groups:
+        group["lr"] = group["initial_lr"] * lr_factor(step, config.steps, config.warmup_steps, config.lr_schedule)
     applied, updates, target_kl = [], 0, getattr(config, "target_kl", 0.0)
     for epoch in range(config.ppo_epochs):
         order = np.random.default_rng([config.seed, 2, step, epoch]).permutation(config.batch_size)
@@ -173,8 +138,6 @@ def run_updates(
 
 def updates_metrics(optimizer, applied: list[Statistics], updates: int) -> dict:
     """Means over a step's applied updates, maxima over these and all processes, and their numbers."""
-    import torch
-
     metrics, maxima = {}, applied[0].maxima if applied else ()
     largest = gather_rows([{name: max(s[name].item() for s in applied) for name in maxima}])
     if applied:
@@ -191,8 +154,6 @@ BUCKET_BYTES = 25 * 2**20  # gradients that are summed at once: the default of t
 
 def sum_gradients(networks: list) -> None:
     """Sum the gradients of networks over the processes; a parameter that no process has reached keeps none."""
-    import torch
-
     if world()[1] == 1:
         return
     params = [p for network in networks for p in network.parameters() if p.requires_grad]

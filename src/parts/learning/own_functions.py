@@ -5,6 +5,7 @@ import traceback
 from pathlib import Path
 
 from parts.foundation.messages import UserError, need
+from parts.foundation.processes import torch
 from parts.learning.advantages import ADVANTAGES
 from parts.learning.losses import LOSSES, PolicyLoss
 from parts.learning.presets import GROUPED, is_own
@@ -63,8 +64,6 @@ class OwnFunction:
 
     def checked(self, result, shapes: list):
         """The tensor, if it has one of the shapes."""
-        import torch
-
         kind, shown = f"{self.kind} {self.spec}", " or ".join(str(list(shape)) for shape in shapes)
         need(isinstance(result, torch.Tensor), f"got {type(result).__name__} from {kind}; expected a tensor {shown}")
         need(result.shape in shapes, f"got a tensor {list(result.shape)} from {kind}; expected {shown}")
@@ -88,11 +87,7 @@ class OwnFunction:
 
 
 def own_function(kind: str, spec: str) -> OwnFunction:
-    """The function that FILE.py:function names.
-
-    Raises:
-        UserError: there is none, or it is not one of its kind.
-    """
+    """The function that FILE.py:function names; UserError where there is none, or it is not one of its kind."""
     file, _, name = spec.rpartition(":")
     need(Path(file).is_file(), f"got {kind} {spec!r}: no file {file!r}; expected FILE.py:function")
     function = getattr(import_file(kind, spec, file), name, None)

@@ -22,29 +22,23 @@ class RunSettings(BaseConfig):
     chat_template: str = setting("", "FILE with a chat template, in place of the tokenizer's own")
     chat_template_kwargs: str = setting("", 'JSON object for the chat template, such as {"enable_thinking": false}')
     reward: list[str] = setting(
-        [], "FILE.py:function[*weight] or a library's name, repeatable (default: the embedded data's two)"
+        [], "FILE.py:function[*weight] or a library's name, repeatable (default: the embedded data's)"
     )
     reward_timeout: float = setting(600.0, "seconds for one call of an async reward (0: no limit)", free=True)
     reward_concurrency: int = setting(32, "calls of async rewards at once, in each process", positive=True, free=True)
     reward_retries: int = setting(
-        2, "further calls after a lost connection, a time limit or HTTP 408, 425, 429, 5xx", free=True
+        2, "calls again after a lost connection, a timeout, HTTP 408, 425, 429, 5xx", free=True
     )
     output_dir: str = setting("runs/ppo", "folder for logs, checkpoints and final/", free=True)
     seed: int = setting(0, "seed of data order, sampling noise and minibatches")
     # rollout
-    temperature: float = setting(
-        1.0, "sampling temperature; all log-probs are of the logits divided by it", positive=True
-    )
+    temperature: float = setting(1.0, "sampling temperature; it divides the logits of all log-probs", positive=True)
     vllm_args: list[str] = setting([], "key=value …: any other argument of vLLM's engine", free=True, several=True)
-    check_sync: int = setting(
-        50,
-        "steps between comparisons of vLLM's weights with the policy's; the first two steps too (0: never)",
-        free=True,
-    )
+    check_sync: int = setting(50, "steps between checks of vLLM's weights, besides the first two (0: none)", free=True)
     # optimization
     warmup_steps: int = setting(0, "steps over which the learning rates rise")
     weight_decay: float = setting(0.0, "AdamW weight decay")
-    max_grad_norm: float = setting(1.0, "gradient clipping, policy and critic each", positive=True)
+    max_grad_norm: float = setting(1.0, "gradient clipping, of each network", positive=True)
     # precision and memory
     precision: str = setting(
         "auto",
@@ -54,14 +48,12 @@ class RunSettings(BaseConfig):
     attn_implementation: str = setting(
         "auto", "attention, as transformers names it; auto: its own choice", lambda: list(ATTENTION_KINDS), free=True
     )
-    lora_rank: int = setting(0, "train LoRA adapters of this rank on policy and critic (0: all weights, or as --model)")
+    lora_rank: int = setting(0, "train LoRA adapters of this rank (0: all weights, or as --model)")
     lora_alpha: float = setting(0.0, "LoRA scale (0: twice the rank)")
     threads: str = setting("auto", "CPU threads: a number, or auto (fewer where others use the cores)", free=True)
     # logs and checkpoints
     resume: bool = setting(False, "go on from the newest checkpoint in output_dir", free=True)
-    dry_run: bool = setting(
-        False, "print the batch, memory beside the machine's, and settings that are no defaults; stop", free=True
-    )
+    dry_run: bool = setting(False, "print the batch, memory needed and there, and changed settings; stop", free=True)
 
 
 @in_order(steps="seed", entropy_coef="check_sync", load_in_4bit="lora_alpha")
@@ -76,9 +68,7 @@ class TrainerSettings(RunSettings):
     # precision and memory
     load_in_4bit: bool = setting(False, "4-bit base weights under LoRA (needs bitsandbytes)")
     # logs and checkpoints
-    report_to: list[str] = setting(
-        [], "wandb, tensorboard or trackio, repeatable; metrics.jsonl is always written", free=True
-    )
+    report_to: list[str] = setting([], "wandb, tensorboard or trackio, repeatable, beside metrics.jsonl", free=True)
     sample_every: int = setting(10, "steps between entries in samples.jsonl (0: never)", free=True)
     plot_every: int = setting(25, "steps between refreshes of curves.png (0: only at the end)", free=True)
     eval_every: int = setting(25, "steps between held-out evaluations (0: only before and after)", free=True)
@@ -86,10 +76,7 @@ class TrainerSettings(RunSettings):
     eval_rows: int = setting(512, "held-out prompts of an evaluation, the same ones each time (0: all)")
     allow_overlap: bool = setting(False, "evaluate though all held-out prompts also train", free=True)
     stop_when: str = setting(
-        "never",
-        "broken: end the run, saved, where diagnose.py says so at step 3, 10, 30 …",
-        ["never", "broken"],
-        free=True,
+        "never", "broken: stop, saved, where diagnose.py says so at step 3, 10, 30 …", ["never", "broken"], free=True
     )
 
 
@@ -124,9 +111,7 @@ class RolloutSettings(TrainerSettings):
     rollout_batch_size: int = setting(
         0, "sequences sampled at once per process", free=True, auto="what memory holds, at most its share of a step"
     )
-    reuse_prefill: bool = setting(
-        True, "the sampler hf reads equal prompts once, and a conversation's turns on from each other", free=True
-    )
+    reuse_prefill: bool = setting(True, "hf reads equal prompts once, and only the new part of a turn", free=True)
     vllm_memory: float = setting(0.3, "share of GPU memory that vLLM may take", free=True)
     # algorithm: choices
     norm_length: int = setting(0, "constant by which aggregation fixed_length divides a sequence's sum, in tokens")
@@ -143,14 +128,10 @@ class RolloutSettings(TrainerSettings):
     lr: float = setting(0.0, "policy learning rate (0: 2e-4 below 50M parameters, 1e-5 with LoRA, else 1e-6)")
     lr_schedule: str = setting("constant", "shape after warm-up, down to 0", ["constant", "linear", "cosine"])
     adam_beta2: float = setting(0.999, "AdamW: decay of the mean of squared gradients")
-    adam_eps: float = setting(
-        1e-8, "AdamW: added to the root of that mean; matters where gradients are as small", positive=True
-    )
+    adam_eps: float = setting(1e-8, "AdamW: added to the root of that mean; matters at tiny gradients", positive=True)
     max_bad_updates: int = setting(5, "stop after this many non-finite updates in a row", positive=True, free=True)
     # precision and memory
-    device: str = setting(
-        "auto", "auto (a CUDA GPU, else the CPU), cpu, cuda, cuda:N, or mps, which is untested", free=True
-    )
+    device: str = setting("auto", "auto (a CUDA GPU, else the CPU), cpu, cuda, cuda:N, or mps (untested)", free=True)
     micro_batch_tokens: int = setting(
         8192,
         "tokens, pads included, per forward and backward pass; with shared prompts those run and 1/8 of that",
@@ -159,9 +140,7 @@ class RolloutSettings(TrainerSettings):
         auto="what memory holds, at most 8192",
     )
     share_prompts: bool = setting(
-        True,
-        "policy, critic and reference run a group's prompt once, and no pads, and hf holds it once, to save time",
-        free=True,
+        True, "networks run a group's prompt once, and no pads, and hf holds it once, to save time", free=True
     )
     logits_chunk: int = setting(
         2**26,
@@ -173,10 +152,7 @@ class RolloutSettings(TrainerSettings):
     gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass", free=True)
     merge_lora: bool = setting(False, "merge the adapters into final/", free=True)
     save_dtype: str = setting(
-        "checkpoint",
-        "of final/: that of --model's files, where bf16 rounds small changes away, or fp32",
-        ["checkpoint", "fp32"],
-        free=True,
+        "checkpoint", "of final/: --model's, whose bf16 loses small changes, or fp32", ["checkpoint", "fp32"], free=True
     )
     # logs and checkpoints
     sample_tokens: bool = setting(True, "log-probs and advantages of their tokens in samples.jsonl", free=True)
@@ -202,16 +178,13 @@ class PolicySettings(RolloutSettings):
 
     # model and data
     environment: str = setting(
-        "",
-        "FILE.py:Class, conversations of several turns: its methods are tools, or it replies; also {name: class}",
+        "", "FILE.py:Class, conversations of several turns: its methods are tools, or it replies; also {name: class}"
     )
     max_turns: int = setting(8, "answers in a conversation with an environment", positive=True)
     max_conversation_tokens: int = setting(
-        0, "tokens of a whole conversation (0: max_prompt_tokens + max_turns x max_new_tokens)"
+        0, "most of a conversation (0: max_prompt_tokens + max_turns x max_new_tokens)"
     )
-    tool_timeout: float = setting(
-        30.0, "seconds for an answer's tool calls together, or for a reply", positive=True, free=True
-    )
+    tool_timeout: float = setting(30.0, "seconds for an answer's tool calls, or for a reply", positive=True, free=True)
     tool_characters: int = setting(8000, "longer results of tools are cut", positive=True)
     tool_format: str = setting(
         "",
@@ -254,8 +227,7 @@ class PolicySettings(RolloutSettings):
         several=True,
     )
     max_oversampling: float = setting(
-        1.0,
-        "groups sampled in a round, over those missing: as many as the share kept lately asks for, at most so many",
+        1.0, "groups sampled in a round, over those missing: as many as the share kept lately asks for, at most so many"
     )
     # algorithm: details of advantages and losses
     advantage_std: str = setting("unbiased", "a group's deviation (grpo, gdpo): by n - 1 or n", ["unbiased", "biased"])

@@ -1,9 +1,10 @@
 """Batches: padding, collating, micro-batches, one line of tokens in which a prompt stands once, means under a mask."""
 
+import functools
 import math
 from dataclasses import dataclass, field
 
-from parts.foundation.processes import dealt, world
+from parts.foundation.processes import dealt, torch, world
 
 OVERHEAD = 0.125  # of a token, for each cell of rows x columns: keys and values, which every row has of its prompt
 
@@ -42,8 +43,6 @@ def same_prompts(piece: dict) -> tuple:
 
     The column is the first in which a token was sampled; what stands before it in a row is its prompt.
     """
-    import torch
-
     start = int(piece["response_mask"].any(0).long().argmax())
     which = torch.zeros_like(piece["input_ids"][:, 0])
     if start:
@@ -69,14 +68,18 @@ class Layout:
     texts: object  # [B or 0, P + C], of each row the prompt, and from column P on the response
     back: object  # [N], where each token of the line is among the n x P + B x C; None: the line is `prompts`
     predicting: object  # [B, T], the token before each that was sampled, in the columns of the rows
-    kept: object  # [M], places of those, in order: all that the last layer's states are needed of
     seen: object  # [B or 1, 1, C, P + C], whether a token of a response sees one of its text; None without responses
     masks: dict = field(default_factory=dict)
 
+    @functools.cached_property
+    def kept(self):
+        """Places [M] of those, in order and each once: all that the last layer's states are needed of."""
+        needed = torch.zeros(len(self.ids) + 1, dtype=torch.bool, device=self.ids.device)
+        needed[self.predicting.flatten()] = True
+        return needed[:-1].nonzero().squeeze(1)
+
     def added_to_scores(self, dtype):
         """0 where a token is seen, -inf elsewhere, [B or 1, 1, C, P + C]; made once for all layers."""
-        import torch
-
         if dtype not in self.masks:
             zeros = torch.zeros(self.seen.shape, dtype=dtype, device=self.seen.device)
             self.masks[dtype] = zeros.masked_fill_(~self.seen, -math.inf)
@@ -85,8 +88,6 @@ class Layout:
 
 def places_in_line(lengths, before: int, total: int):
     """Places [rows, longest] of texts of these lengths that stand one behind another after `before` tokens."""
-    import torch
-
     columns = torch.arange(int(lengths.max()), device=lengths.device)
     starts = before + lengths.cumsum(0) - lengths
     return torch.where(columns < lengths[:, None], starts[:, None] + columns, total)
@@ -106,19 +107,8 @@ def layout_of(piece: dict, longest: float) -> Layout | None:
     return layout_of_texts(piece)
 
 
-def kept_of(predicting, total: int):
-    """Places [M] in the line, in order and each once, that a table of those that predict holds."""
-    import torch
-
-    needed = torch.zeros(total + 1, dtype=torch.bool, device=predicting.device)
-    needed[predicting.flatten()] = True
-    return needed[:total].nonzero().squeeze(1)
-
-
 def layout_of_texts(piece: dict) -> Layout:
     """The layout in which each text stands whole, without its last token."""
-    import torch
-
     ids, mask = piece["input_ids"], piece["attention_mask"]
     lengths, begins = mask.sum(1) - 1, mask.argmax(1)
     columns, total = torch.arange(int(lengths.max()), device=ids.device), int(lengths.sum())
@@ -136,15 +126,12 @@ def layout_of_texts(piece: dict) -> Layout:
         texts=places[:0],
         back=None if len(back) == places.numel() else back,
         predicting=predicting,
-        kept=kept_of(predicting, total),
         seen=None,
     )
 
 
 def layout_of_groups(piece: dict, start: int, which, first) -> Layout:
     """The layout in which prompts that rows share stand once; the arguments are those of `same_prompts`."""
-    import torch
-
     ids, mask = piece["input_ids"], piece["attention_mask"].bool()
     of_prompt, of_response = mask[first, :start], mask[:, start:-1] & mask[:, start + 1 :]
     lengths, replies = of_prompt.sum(1), of_response.sum(1)
@@ -169,15 +156,12 @@ def layout_of_groups(piece: dict, start: int, which, first) -> Layout:
         texts=texts,
         back=there.nonzero().squeeze(1),
         predicting=predicting,
-        kept=kept_of(predicting, total),
         seen=seen[:1] if bool((lengths == width).all()) else seen,
     )
 
 
 def left_pad(sequences: list[list[int]], pad_id: int, device):
     """Return (input_ids, attention_mask), both [B, T], pads on the left."""
-    import torch
-
     width = max(map(len, sequences))
     ids = torch.tensor([[pad_id] * (width - len(s)) + list(s) for s in sequences], device=device)
     mask = torch.tensor([[0] * (width - len(s)) + [1] * len(s) for s in sequences], device=device)
@@ -189,8 +173,6 @@ def collate(samples: list[dict], pad_id: int, device) -> dict:
 
     A sample's `response_mask`, where it has one, is 1 on what was sampled; else all of the response was.
     """
-    import torch
-
     prompt_ids, prompt_mask = left_pad([s["prompt_ids"] for s in samples], pad_id, device)
     width = max(len(s["response_ids"]) for s in samples)
 
@@ -224,12 +206,9 @@ def own_rows(batch: dict, rows) -> list[int]:
 def micro_batches(batch: dict, rows, budget: int, shared: float = 0) -> list:
     """Split row indices into groups of similar length with at most `budget` tokens each, pads included.
 
-    Args:
-        shared: `shared_length` of the networks that will run them. Where no row is longer, rows of one prompt stand
-            together, and what is counted is `cost_of_pass`.
+    Where no row is longer than `shared`, the `shared_length` of the networks that will run them, rows of one prompt
+    stand together, and what is counted is `cost_of_pass`.
     """
-    import torch
-
     mask, rows = batch["attention_mask"], [int(r) for r in rows]
     firsts = mask.argmax(1).tolist()  # columns of the first and the last token of each row
     lasts = (mask.shape[1] - 1 - mask.flip(1).argmax(1)).tolist()

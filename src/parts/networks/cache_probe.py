@@ -5,6 +5,7 @@ import math
 from dataclasses import dataclass, replace
 
 from parts.foundation.messages import is_out_of_memory, need, say
+from parts.foundation.processes import torch, transformers
 from parts.foundation.settings import BaseConfig
 from parts.networks.batches import collate, layout_of, left_pad
 from parts.networks.forward import (
@@ -31,8 +32,8 @@ class Decoding:
     plain: bool = False  # a text can be gone on with by several tokens, and masks and positions say all of its columns
 
 
-def probe_texts(vocabulary: int, padded: bool) -> list[list[int]]:
-    """Two texts of 12 token ids, or of 12 and 6."""
+def probe_texts(vocabulary: int, padded: bool = True) -> list[list[int]]:
+    """Two texts of token ids, of 12 and 6 where they are padded, else of 12."""
     first, second = ([(step * i + step) % vocabulary for i in range(12)] for step in (37, 53))
     return [first, second[:6] if padded else second]
 
@@ -46,47 +47,19 @@ def relative_gap(states, expected) -> float:
     return float(gaps.nan_to_num(nan=math.inf).where(~expected.isnan().any(dim=-1), 0.0).mean())
 
 
-def read_once(read):
-    """`read(ids, mask)` that keeps what it said of single texts [1, T] without pads."""
-    kept = {}
-
-    def reading(ids, mask):
-        text = tuple(ids[0].tolist()) if len(ids) == 1 else None
-        if text is None or not mask.all():
-            return read(ids, mask)
-        if text not in kept:
-            kept[text] = read(ids, mask)
-        return kept[text]
-
-    return reading
-
-
-def pads_gap(read, vocabulary: int, pad_id: int, device) -> float:
-    """How far pads on the left move the states that `read(ids, mask)` returns."""
-    import torch
-
-    texts = probe_texts(vocabulary, padded=True)
-    ids, mask = left_pad(texts, pad_id, device)
-    alone = torch.tensor([texts[1]], device=device)
-    return relative_gap(read(ids, mask)[1, -len(texts[1]) :], read(alone, torch.ones_like(alone))[0])
-
-
 def decoding_gap(read, step, decoding: Decoding, vocabulary: int, pad_id: int, device) -> float:
     """How far states of tokens fed one at a time to `step(ids, mask, cache)` are from those of the whole texts."""
-    import torch
-
     texts, new, gaps = probe_texts(vocabulary, decoding.pads), 4, []
     whole = [torch.tensor([text], device=device) for text in texts]
     expected = [read(ids, torch.ones_like(ids))[0, -new:] for ids in whole]  # [new, H] each
     ids, mask = left_pad([text[: 1 - new] for text in texts], pad_id, device)
-    rows, cache = list(range(len(texts))), None
+    rows, cache = [0, 1], None
     for t in range(new):
         states, cache = step(ids, mask, cache)
         gaps += [relative_gap(states[i, -1], expected[row][t]) for i, row in enumerate(rows)]
         if decoding.leaving and t == 0:
-            rows = rows[1:]
+            rows, mask = [1], mask[1:]
             select_rows(cache, torch.tensor(rows, device=device))
-            mask = mask[1:]
         ids = torch.tensor([[texts[row][t + 1 - new]] for row in rows], device=device)
         mask = torch.cat([mask, torch.ones_like(ids)], dim=1)
     return sum(gaps) / len(gaps)
@@ -102,14 +75,6 @@ def holds(gap, limit: float) -> bool:
         return False
 
 
-def measured_decoding(gap, limit: float) -> Decoding | None:
-    """The most that a cache can do with `gap(decoding)` below the limit; None where it cannot decode at all."""
-    for pads, leaving in ((True, True), (True, False), (False, True), (False, False)):
-        if holds(functools.partial(gap, Decoding(pads, leaving)), limit):
-            return Decoding(pads, leaving)
-    return None
-
-
 def turns_gap(read, step, one, config, pad_id: int, device) -> float:
     """How far texts that are read in turns, with pads between these, are from the whole texts; inf for other caches.
 
@@ -119,9 +84,7 @@ def turns_gap(read, step, one, config, pad_id: int, device) -> float:
         one: `(token [B], mask, cache, padded) -> states [B, H]` of one more.
         config: of the model's text part.
     """
-    import torch
-
-    texts, gaps = probe_texts(config.vocab_size, padded=True), []
+    texts, gaps = probe_texts(config.vocab_size), []
     whole = [torch.tensor([text], device=device) for text in texts]
     expected = [read(ids, torch.ones_like(ids))[0] for ids in whole]
 
@@ -154,46 +117,47 @@ def turns_gap(read, step, one, config, pad_id: int, device) -> float:
 
 def groups_gap(config: BaseConfig, models: Models, vocabulary: int) -> float:
     """How far the worst state is off where prompts are held once for their rows, one of which leaves."""
-    import torch
-
     policy, device, gaps = models.policy, models.device, []
-    prompts = probe_texts(vocabulary, padded=True)
-    which, new = torch.tensor([1, 0, 1, 1], device=device), torch.arange(1, 9, device=device).view(2, 4) % vocabulary
-    texts = [
-        torch.tensor(prompts[n] + response, device=device) for n, response in zip(which, new.T.tolist(), strict=True)
-    ]
+    prompts, which = probe_texts(vocabulary), torch.tensor([1, 0, 1, 1], device=device)
+    new = torch.arange(1, 9, device=device).view(2, 4) % vocabulary
+    texts = [torch.tensor([prompts[n] + new[:, row].tolist()], device=device) for row, n in enumerate(which)]
     ids, mask = left_pad(prompts, models.pad_id, device)
     with autocast(config, device):
-        alike = {len(ids): torch.stack([x for x in texts if len(x) == len(ids)]) for ids in texts}  # need no pads
-        states = {length: iter(plain_states(policy, ids, torch.ones_like(ids))) for length, ids in alike.items()}
-        expected = torch.stack([next(states[len(ids)])[-2:] for ids in texts], 1)
+        expected = [plain_states(policy, ids, torch.ones_like(ids))[0, -2:] for ids in texts]  # [2, H] each
         cache = group_rows(cached_states(policy, ids, mask, None)[1], mask, which)
     mask, rows = mask[which], torch.arange(4, device=device)
     for t in range(2):
         mask = torch.cat([mask, torch.ones_like(mask[:, :1])], dim=1)
         with autocast(config, device):
             states = next_states(policy, new[t, rows], mask, cache, padded=True)
-        gaps += [relative_gap(one, expected[t, row]) for one, row in zip(states, rows, strict=True)]
+        gaps += [relative_gap(state, expected[row][t]) for state, row in zip(states, rows, strict=True)]
         if t == 0:
             rows, mask = rows[1:], mask[1:]
             select_rows(cache, rows)
     return max(gaps)
 
 
-def gap_limit(config: BaseConfig, device) -> float:
-    """The relative distance of states that rounding explains; faults of caches and pads give 0.3 and more."""
-    return 0.01 if compute_dtype(config, device).itemsize > 2 else 0.2
+def gap_limits(config: BaseConfig, device) -> tuple[float, float]:
+    """The relative distance of states that rounding explains: in the mean, and of the worst of any order of sums.
+
+    Faults of caches and pads give a mean of 0.3 and more. Of the worst: old and new log-probs are computed the same
+    way, so the update needs no more than that each token sees what it should. Two bf16 passes of Gemma 3 270M are
+    0.047 apart, and each is 0.03 to 0.04 from float32; of Qwen2.5 0.5B 0.013. A pad that is seen, a token that is not,
+    or a position off by one moves the worst state by 0.26 and more.
+    """
+    return (0.01, 1e-4) if compute_dtype(config, device).itemsize > 2 else (0.2, 0.12)
 
 
 def check_pads(config: BaseConfig, models: Models, network, name: str) -> None:
     """Raise UserError if a network reads the pads on the left of a text, as some without attention do."""
-    import torch
-
-    size, read = unwrapped(network).get_input_embeddings().weight.shape[0], functools.partial(plain_states, network)
+    texts = probe_texts(unwrapped(network).get_input_embeddings().weight.shape[0])
+    ids, mask = left_pad(texts, models.pad_id, models.device)
+    alone = torch.tensor([texts[1]], device=models.device)
     with torch.no_grad(), autocast(config, models.device):
-        gap = pads_gap(read, size, models.pad_id, models.device)
+        padded, expected = plain_states(network, ids, mask), plain_states(network, alone, torch.ones_like(alone))
+    gap = relative_gap(padded[1, -len(texts[1]) :], expected[0])
     need(
-        gap < gap_limit(config, models.device),
+        gap < gap_limits(config, models.device)[0],
         f"got {name} {type(unwrapped(network)).__name__}, whose states move by {gap:.0%} when a text is padded on the "
         "left; expected a network that leaves masked tokens out; try another architecture",
     )
@@ -201,9 +165,7 @@ def check_pads(config: BaseConfig, models: Models, network, name: str) -> None:
 
 def load_sampler(config: BaseConfig, tokenizer, device, name: str) -> Models:
     """A frozen network that only samples, loaded and probed as those that are trained."""
-    from transformers import AutoModelForCausalLM
-
-    policy = load_network(AutoModelForCausalLM, config.model, config, device, frozen=True)
+    policy = load_network(transformers.AutoModelForCausalLM, config.model, config, device, frozen=True)
     ends, pad = end_and_pad_ids(config, policy, tokenizer)
     models = Models(policy, None, None, tokenizer, ends, pad, device)
     settle_logits(config, models)
@@ -213,72 +175,56 @@ def load_sampler(config: BaseConfig, tokenizer, device, name: str) -> Models:
 
 def decoding_of_policy(config: BaseConfig, models: Models) -> Decoding:
     """What the policy's cache can do; UserError where sampling would not follow the model that is trained."""
-    import torch
-
-    policy = models.policy
+    policy, pad_id, device = models.policy, models.pad_id, models.device
+    text, name = unwrapped(policy).config.get_text_config(), type(unwrapped(policy)).__name__
     size = unwrapped(policy).get_input_embeddings().weight.shape[0]
-    read, step = read_once(functools.partial(plain_states, policy)), functools.partial(cached_states, policy)
-    limit, able = gap_limit(config, models.device), False
-    with torch.no_grad(), autocast(config, models.device):
-        measured = measured_decoding(
-            lambda decoding: decoding_gap(read, step, decoding, size, models.pad_id, models.device), limit
-        )
+    read, step, one = (functools.partial(states, policy) for states in (plain_states, cached_states, next_states))
+    (limit, worst), able = gap_limits(config, device), False
+    tried = (Decoding(pads, leaving) for pads in (True, False) for leaving in (True, False))  # the most first
+    with torch.no_grad(), autocast(config, device):
+        gap = functools.partial(decoding_gap, read, step, vocabulary=size, pad_id=pad_id, device=device)
+        measured = next((able_to for able_to in tried if holds(functools.partial(gap, decoding=able_to), limit)), None)
         if measured and measured.pads and measured.leaving:
-            one, text = functools.partial(next_states, policy), unwrapped(policy).config.get_text_config()
-            gap = functools.partial(turns_gap, read, step, one, text, models.pad_id, models.device)
-            plain = holds(gap, limit)
+            plain = holds(lambda: turns_gap(read, step, one, text, pad_id, device), limit)
             able = plain and config.reuse_prefill and length_that_shares(policy) == math.inf
-            groups = able and holds(lambda: groups_gap(config, models, size), sharing_limit(config, models.device))
+            groups = able and holds(lambda: groups_gap(config, models, size), worst)
             measured = replace(measured, plain=plain, groups=groups)
-    name = type(unwrapped(policy)).__name__
     need(
         measured,
         f"got {name}, whose states of a whole text and of one token at a time with a cache differ; expected the same "
         "ones; try vLLM (--rollout_engine vllm, in evaluation.py --engine vllm), or another architecture",
     )
-    if not measured.pads:
-        say(f"note: the cache of {name} bears no pads: prompts of one length are sampled together")
-    if not measured.leaving:
-        say(f"note: no row can leave the cache of {name}: a batch is sampled until its last completion ends")
-    if not measured.plain:
-        say(f"note: {name} reads a conversation from its start for each turn, and makes masks for each token")
-    if able and not measured.groups:
-        say(f"note: the cache of {name} holds a prompt for each of its completions: held once, it gives other states")
+    notes = (
+        (measured.pads, "the cache of {} bears no pads: prompts of one length are sampled together"),
+        (measured.leaving, "no row can leave the cache of {}: a batch is sampled until its last completion ends"),
+        (measured.plain, "{} reads a conversation from its start for each turn, and makes masks for each token"),
+        (
+            measured.groups or not able,
+            "the cache of {} holds a prompt for each of its completions: held once, it gives other states",
+        ),
+    )
+    for can, note in notes:
+        if not can:
+            say(f"note: {note.format(name)}")
     return measured
 
 
 def sharing_gap(config: BaseConfig, models: Models, network, narrow: bool) -> float:
-    """How far the worst state is off where prompts are run once for their rows; see `predicting_states`.
-
-    Args:
-        narrow: as of `set_attention`.
-    """
-    import torch
-
-    texts = probe_texts(unwrapped(network).get_input_embeddings().weight.shape[0], padded=True)
+    """How far the worst state is off where prompts are run once for their rows; `narrow` as of `set_attention`."""
+    texts = probe_texts(unwrapped(network).get_input_embeddings().weight.shape[0])
     kinds = [(texts[row], texts[0][-length:]) for row, length in ((0, 7), (1, 5), (0, 2), (0, 1), (1, 8))]
-    samples = [
-        {"prompt_ids": prompt, "response_ids": ids, "rollout_logprobs": [0.0] * len(ids)} for prompt, ids in kinds
-    ]
+    samples = [{"prompt_ids": a, "response_ids": b, "rollout_logprobs": [0.0] * len(b)} for a, b in kinds]
     piece = collate(samples, models.pad_id, models.device)
     layout, asked = layout_of(piece, math.inf), piece["response_mask"].bool()
+
+    def plainly():
+        return plain_states(network, piece["input_ids"], piece["attention_mask"]).roll(1, dims=1)[asked]
+
     with torch.no_grad(), autocast(config, models.device):
-        expected = plain_states(network, piece["input_ids"], piece["attention_mask"]).roll(1, dims=1)[asked]
+        expected = plainly()
         set_attention(network, SHARED_PROMPTS, narrow)
-        shared = line_states(network, layout)[asked]
-        again = plain_states(network, piece["input_ids"], piece["attention_mask"]).roll(1, dims=1)[asked]
-    pairs = [(a, b) for states in (shared, again) for a, b in zip(states, expected, strict=True)]
-    return max(relative_gap(*pair) for pair in pairs)
-
-
-def sharing_limit(config: BaseConfig, device) -> float:
-    """The same of the worst state, where nothing but the order of sums is another.
-
-    Old and new log-probs are computed the same way, so the update needs no more than that each token sees what it
-    should. Two bf16 passes of Gemma 3 270M are 0.047 apart, and each is 0.03 to 0.04 from float32; of Qwen2.5 0.5B
-    0.013. A pad that is seen, a token that is not, or a position off by one moves the worst state by 0.26 and more.
-    """
-    return 1e-4 if compute_dtype(config, device).itemsize > 2 else 0.12
+        got = torch.cat([line_states(network, layout)[asked], plainly()])
+    return max(relative_gap(*pair) for pair in zip(got, expected.repeat(2, 1), strict=True))
 
 
 def can_share(config: BaseConfig, models: Models, network) -> bool:
@@ -286,10 +232,9 @@ def can_share(config: BaseConfig, models: Models, network) -> bool:
     implementation = unwrapped(network).config.get_text_config()._attn_implementation
     if implementation == SHARED_PROMPTS:  # a reference that is the policy without its adapters
         return True
-    limit = sharing_limit(config, models.device)
-    for narrow in (True, False):
+    for narrow in (True, False) if implementation == "sdpa" else ():
         gap = functools.partial(sharing_gap, config, models, network, narrow)
-        if implementation == "sdpa" and holds(gap, limit):
+        if holds(gap, gap_limits(config, models.device)[1]):
             return True
         set_attention(network, implementation)
     return False

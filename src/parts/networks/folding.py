@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import Iterator
 
 from parts.foundation.messages import say
+from parts.foundation.processes import torch
 
 SHARE = 6  # of a GPU, the part that a copy of the weights may take: 13 GiB of 80, so those of 7B
 
@@ -15,7 +16,6 @@ def foldable_layers(policy, device) -> list:
     """
     if device.type != "cuda" or not hasattr(policy, "peft_config"):
         return []
-    import torch
     from peft.tuners.lora import Linear
 
     layers = [m for m in policy.modules() if type(m) is Linear and "default" not in m.lora_variant]
@@ -32,8 +32,6 @@ def foldable_layers(policy, device) -> list:
 @contextlib.contextmanager
 def folded(layers: list) -> Iterator[None]:
     """While it lasts, each layer runs W + B A alone, rounded to the dtype of W; then W is the same tensor as before."""
-    import torch
-
     kept = []
     try:
         with torch.no_grad():

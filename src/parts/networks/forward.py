@@ -5,6 +5,7 @@ import inspect
 import math
 
 from parts.foundation.messages import UserError, is_out_of_memory, need
+from parts.foundation.processes import torch, transformers
 from parts.foundation.settings import BaseConfig
 from parts.networks.batches import Layout, layout_of
 from parts.networks.key_cache import Groups, give_room
@@ -13,30 +14,23 @@ from parts.networks.models import Models, autocast, token_count, unwrapped
 SHARED_PROMPTS = "shared_prompts"  # the attention's name among those of transformers
 
 
-def rows_at(x, places):
-    """Rows of x [N, ...] at places [...], 0 where a place is N; backwards, equal places are summed in a fixed order."""
-    import torch
+def rows_at(x, places, empty: bool = False):
+    """Rows of x [N, ...] at places [...]; where a place is N the last one, or with `empty` 0.
 
-    return some_rows_at(torch.cat([x, x.new_zeros(1, *x.shape[1:])]), places, padding_idx=len(x))
-
-
-def some_rows_at(x, places, **kwargs):
-    """The same, the last row where a place is N."""
-    import torch
-
-    rows = torch.nn.functional.embedding(places.clamp(max=len(x) - 1), x.flatten(1), **kwargs)
+    Backwards, equal places are summed in a fixed order.
+    """
+    padding = len(x) if empty else None
+    x = torch.cat([x, x.new_zeros(1, *x.shape[1:])]) if empty else x
+    rows = torch.nn.functional.embedding(places.clamp(max=len(x) - 1), x.flatten(1), padding_idx=padding)
     return rows.view(*places.shape, *x.shape[1:])
 
 
 def shared_attention(module, query, key, value, attention_mask, layout: Layout | Groups | None = None, **kwargs):
     """The attention "sdpa" of transformers; with a layout, of one line [1, heads, N, D] in which texts see themselves.
 
-    With Groups, of the next token of each row.
-
-    Prompts stand in columns from 0 on, so that being causal is all the mask that they need; what stands in the place
-    of a pad is seen by pads only, and their results are left out.
+    With Groups, of the next token of each row. Prompts stand in columns from 0 on, so that being causal is all the mask
+    that they need; what stands in the place of a pad is seen by pads only, and their results are left out.
     """
-    import torch
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
     if hasattr(module, "kept_tokens"):
@@ -52,7 +46,7 @@ def shared_attention(module, query, key, value, attention_mask, layout: Layout |
         if layout.back is None:
             blocks = [x.reshape(*place.shape, *x.shape[1:]) for x, place in zip(line, places, strict=True)]
         else:
-            blocks = [some_rows_at(x, place) for x, place in zip(line, places, strict=True)]
+            blocks = [rows_at(x, place) for x, place in zip(line, places, strict=True)]
         blocks = [block.transpose(1, 2) for block in blocks]
         return sdpa_attention_forward(module, *blocks, mask, **kwargs)[0].flatten(0, 1)  # [rows x columns, heads, D]
 
@@ -60,7 +54,7 @@ def shared_attention(module, query, key, value, attention_mask, layout: Layout |
     if layout.responses.numel():
         mask = layout.added_to_scores(query.dtype)
         attended = torch.cat([attended, attend(layout.responses, layout.texts, mask)])
-    return (attended if layout.back is None else some_rows_at(attended, layout.back))[None], None
+    return (attended if layout.back is None else rows_at(attended, layout.back))[None], None
 
 
 class KeptTokens:
@@ -98,17 +92,12 @@ class KeptTokens:
 
 
 def set_attention(model, name: str, narrow: bool = False) -> None:
-    """Let a network's layers attend by a name that transformers knows, or by that of this part.
-
-    Args:
-        narrow: the last layer's `mlp`, where it has one of this name, sees kept tokens only.
-    """
-    from transformers import AttentionInterface, AttentionMaskInterface
+    """Let layers attend by a name of transformers or of this part; `narrow`: the last `mlp` sees kept tokens only."""
     from transformers.masking_utils import sdpa_mask
     from transformers.modeling_layers import GradientCheckpointingLayer
 
-    AttentionInterface.register(SHARED_PROMPTS, shared_attention)
-    AttentionMaskInterface.register(SHARED_PROMPTS, sdpa_mask)
+    transformers.AttentionInterface.register(SHARED_PROMPTS, shared_attention)
+    transformers.AttentionMaskInterface.register(SHARED_PROMPTS, sdpa_mask)
     network = unwrapped(model)
     network.config.get_text_config()._attn_implementation = name
     layers = [layer for layer in network.modules() if isinstance(layer, GradientCheckpointingLayer)]
@@ -149,7 +138,6 @@ def logprobs_and_entropy(logits_fn, hidden, targets, temperature: float, chunk: 
     Returns:
         (logprobs [N], entropy [N]), in float32 or wider.
     """
-    import torch
     from torch.utils.checkpoint import checkpoint
 
     def piece(h, t):
@@ -209,11 +197,8 @@ def cached_states(model, input_ids, attention_mask, cache):
 def next_states(model, token, mask, cache, padded: bool):
     """States [B, H] of one more token [B] for each row of a plain cache, or of one that `group_rows` has made.
 
-    The host does not wait for what a mask holds.
-
-    Args:
-        mask: [B, T], 1 on the tokens of the texts, the new ones included.
-        padded: whether there may be a 0 in it.
+    mask [B, T] is 1 on the tokens of the texts, the new ones included; `padded` says whether there may be a 0 in it, as
+    the host does not wait to see.
     """
     network = below_the_head(model)
     sdpa = unwrapped(model).config._attn_implementation in ("sdpa", SHARED_PROMPTS)
@@ -258,8 +243,6 @@ def lost_mass(model, logits):
 
 def all_logits(model, hidden):
     """Logits [..., rows] of hidden states [..., H], in the precision of the output layer's weights."""
-    import torch
-
     model = unwrapped(model)
     head, config = model.get_output_embeddings(), model.config.get_text_config()
     with torch.autocast(hidden.device.type, enabled=False):
@@ -275,8 +258,6 @@ def settle_logits(config: BaseConfig, models: Models) -> None:
 
     Raises UserError if its logits are not its output layer on its backbone's states, as assumed here.
     """
-    import torch
-
     ids = torch.tensor([[models.pad_id, 0, 1, 2]], device=models.device)
     name = type(unwrapped(models.policy)).__name__
     try:
@@ -309,7 +290,7 @@ def line_states(model, layout: Layout):
         use_cache=False,
         layout=layout,
     )
-    return rows_at(out.last_hidden_state[0], layout.predicting)
+    return rows_at(out.last_hidden_state[0], layout.predicting, empty=True)
 
 
 def predicting_states(model, piece: dict):
@@ -318,8 +299,6 @@ def predicting_states(model, piece: dict):
     Where `share_prompts` has found that a network can, no pad is run and, where it saves time, a common prompt once for
     all of its rows; the states that predict what was not sampled are then 0.
     """
-    import torch
-
     longest = length_that_shares(model)
     layout = layout_of(piece, longest) if longest else None
     if layout:
@@ -340,7 +319,5 @@ def token_logprobs(config: BaseConfig, model, hidden, piece: dict, entropy_grad:
 
 def token_values(critic, hidden):
     """Values [B, T] in float32: entry t is V of the text before token t."""
-    import torch
-
     with torch.autocast(hidden.device.type, enabled=False):
         return critic.head(hidden.float()).squeeze(-1)

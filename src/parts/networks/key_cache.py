@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from parts.foundation.processes import torch
+
 BLOCK = 64  # columns that a room grows by
 # bytes of a layer's keys and values: to read fewer takes no longer than what saves it, a dozen operations for one
 WORTH_ON_CPU, WORTH_ON_GPU = 2**20, 2**27  # measured; reckoned with 4 us for an operation and 3 TB/s
@@ -41,12 +43,9 @@ def roomy_layer():
 
         def reorder_cache(self, beam_idx):
             """Keep these rows, in this order."""
-            super().reorder_cache(beam_idx)
-            self.rooms = None
+            self.keys, self.values, self.rooms = self.keys[beam_idx], self.values[beam_idx], None
 
-        def batch_select_indices(self, indices):
-            """The same."""
-            self.keys, self.values, self.rooms = self.keys[indices], self.values[indices], None
+        batch_select_indices = reorder_cache
 
     return RoomyLayer
 
@@ -56,8 +55,6 @@ def as_read(x):
 
     Under autocast rotary embeddings make them float32, and attention would round all of them again for each token.
     """
-    import torch
-
     device = x.device.type
     return x.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else x
 
@@ -79,11 +76,7 @@ def give_room(cache) -> None:
 
 
 def has_plain_layers(cache, config) -> bool:
-    """Whether a cache holds the keys and values of all tokens, none of which sees only those near it.
-
-    Args:
-        config: of the model's text part.
-    """
+    """Whether a cache holds the keys and values of all tokens, none of which sees only those near it."""
     from transformers.cache_utils import DynamicCache
 
     window = getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True)
@@ -118,8 +111,6 @@ class KeptTexts:
             rows: [B'] which of those that the batch began with each row of the cache is.
             lengths: [B] how many tokens each of those has said; the last one was not fed.
         """
-        import torch
-
         numbers = rows if places is None else rows[places]
         pairs = pairs_of(cache)
         pairs = pairs if places is None else [(keys[places], values[places]) for keys, values in pairs]
@@ -130,21 +121,14 @@ class KeptTexts:
 
     def begins(self, texts: dict[int, list[int]]) -> bool:
         """Whether each text, by the number of its conversation, begins with the one that is kept, and goes on."""
-        for number, ids in texts.items():
-            known = self.ids.get(number)
-            if known is None or len(ids) <= len(known) or ids[: len(known)] != known:
-                return False
-        return True
+        known = ((self.ids.get(number), ids) for number, ids in texts.items())
+        return all(old is not None and len(ids) > len(old) and ids[: len(old)] == old for old, ids in known)
 
     def cache_of(self, numbers: list[int], last: bool = True) -> tuple[list[int], object, object]:
-        """(numbers in the order of the rows, cache, mask [B, T]) of some conversations.
+        """(numbers in the order of the rows, cache, mask [B, T]) of conversations, whose texts end in the last column.
 
-        The columns of each row are ordered so that its text ends in the last one, with pads before it only.
-
-        Args:
-            last: nothing else will be asked for: what is kept is given up, layer by layer.
+        `last`: nothing else will be asked for: what is kept is given up, layer by layer.
         """
-        import torch
         from transformers.cache_utils import DynamicCache
 
         wanted, width = {*numbers}, max(len(self.ids[number]) for number in numbers)
@@ -193,26 +177,17 @@ def continued(kept: KeptTexts, texts: dict[int, list[int]], read: Callable) -> t
     Returns:
         (the texts' numbers in the order of the rows, what follows from each text [B, …], mask [B, T], cache).
     """
-    import torch
-
     groups = alike({number: len(ids) - len(kept.ids[number]) for number, ids in texts.items()})
-    if len(groups) == 1:
-        return read_on(kept, texts, read, groups[0])
     whole, last = KeptTexts(texts), {}
     for group in groups:
-        order, following, mask, cache = read_on(kept, texts, read, group, group is groups[-1])
+        order, cache, mask = kept.cache_of(group, group is groups[-1])
+        following, mask, cache = read([texts[n][len(kept.ids[n]) :] for n in order], mask, cache)
+        if len(groups) == 1:
+            return order, following, mask, cache
         whole.parts.append(Part(order, pairs_of(cache), mask))
         last |= zip(order, following, strict=True)
     order, cache, mask = whole.cache_of(list(texts))
     return order, torch.stack([last[number] for number in order]), mask, cache
-
-
-def read_on(
-    kept: KeptTexts, texts: dict[int, list[int]], read: Callable, numbers: list[int], last: bool = True
-) -> tuple:
-    """`continued` for texts of these numbers, in one batch; after the `last` ones nothing is kept."""
-    order, cache, mask = kept.cache_of(numbers, last)
-    return order, *read([texts[n][len(kept.ids[n]) :] for n in order], mask, cache)
 
 
 def alike(lengths: dict[int, int]) -> list[list[int]]:
@@ -231,12 +206,12 @@ def select_rows(cache, rows) -> None:
 
     overridden = type(cache).batch_select_indices is not Cache.batch_select_indices
     (cache.batch_select_indices if overridden else cache.reorder_cache)(rows)
+    if groups := getattr(cache, "groups", None):
+        cache.groups = groups.of_rows(rows)
 
 
 def wide_product(x, y):
     """x @ y of [n, heads, ., .] in float32, as fused attention has it: rounded to bf16, a score of 60 is off by 0.1."""
-    import torch
-
     x = x.to(y.dtype)
     with torch.autocast(x.device.type, enabled=False):
         if x.is_cuda and x.dtype != torch.float32:
@@ -246,16 +221,9 @@ def wide_product(x, y):
 
 
 class Groups:
-    """The prompts of B rows: `which` [B] of n prompts each row begins with, `pairs` of keys and values by layer.
-
-    Args:
-        pairs: [n, heads, P, D] each.
-        mask: [n, P], 1 on the tokens of the prompts.
-    """
+    """The prompts of B rows: `which` [B] of n each begins with, keys and values [n, heads, P, D], mask [n, P]."""
 
     def __init__(self, which, pairs: list[tuple], mask):
-        import torch
-
         self.which, self.pairs, self.mask = which, pairs, mask
         pads = torch.zeros(mask.shape, device=mask.device).masked_fill_(mask == 0, -math.inf)
         self.added = None if bool(mask.all()) else pads[:, None, None]  # to scores [n, heads, rows, P]
@@ -270,8 +238,6 @@ class Groups:
 
     def of_rows(self, chosen) -> "Groups":
         """The groups of some rows, without the prompts that none of these has."""
-        import torch
-
         kept, which = torch.unique(self.which[chosen], return_inverse=True)
         if len(kept) == len(self.mask):
             return Groups(which, self.pairs, self.mask)
@@ -288,11 +254,8 @@ class Groups:
     def attend(self, layer: int, query, key, value, scaling: float | None):
         """What one more token of each row, query [B, H, 1, D], sees of its prompt and of its own tokens: [B, 1, H, D].
 
-        Args:
-            key: of the rows' own tokens [B, heads, T, D], as `value`; H is a multiple of heads.
+        key and value [B, heads, T, D] are of the rows' own tokens; H is a multiple of heads.
         """
-        import torch
-
         keys, values = self.pairs[layer]
         (heads, fresh), width = key.shape[1:3], keys.shape[2]
         r = query.shape[1] // heads
@@ -308,30 +271,11 @@ class Groups:
         return seen.flatten(1, 2)[:, None]
 
 
-@functools.cache
-def grouped_cache():
-    """A DynamicCache of the rows' own tokens, with their `groups`."""
+def group_rows(cache, mask, which):
+    """A cache of B rows that begin with texts, `which` [B], of one with plain layers, held once each as `groups`."""
     from transformers.cache_utils import DynamicCache
 
-    class GroupedCache(DynamicCache):
-        """What `group_rows` makes."""
-
-        def batch_select_indices(self, indices):
-            """Keep these rows, in this order."""
-            super().batch_select_indices(indices)
-            self.groups = self.groups.of_rows(indices)
-
-    return GroupedCache
-
-
-def group_rows(cache, mask, which):
-    """A cache of rows that begin with the texts of one with plain layers; it holds each of these once.
-
-    Args:
-        mask: [n, P], 1 on the tokens of the texts.
-        which: [B], the text that each row begins with.
-    """
-    grouped = grouped_cache()()
+    grouped = DynamicCache()
     grouped.groups = Groups(which, pairs_of(cache), mask)
     for keys, values in grouped.groups.pairs:
         none = (x.new_empty(len(which), x.shape[1], 0, x.shape[3]) for x in (keys, values))

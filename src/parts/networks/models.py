@@ -13,36 +13,25 @@ from parts.data.chat import give_template
 from parts.data.rows import hub_is_reached, is_hub_id
 from parts.foundation.bundle import BUNDLE
 from parts.foundation.messages import UserError, is_out_of_memory, memory_shortage, need, say
+from parts.foundation.processes import torch, transformers
 from parts.foundation.settings import BaseConfig
 
 REFERENCE = "reference"  # name of the frozen copy of the adapter that a run started with
 LOADABLE = "expected a checkpoint folder, or a hub id that this machine has or can reach"
 # what transformers offers for training and sampling; auto is its own choice, sdpa where the architecture has it
-ATTENTION_KINDS = (
-    "auto",
-    "eager",
-    "sdpa",
-    "flash_attention_2",
-    "flash_attention_3",
-    "flash_attention_4",
-    "flex_attention",
-)
+ATTENTION_KINDS = ("auto", "eager", "sdpa", *(f"flash_attention_{i}" for i in (2, 3, 4)), "flex_attention")
 
 
 def precision_on(precision: str, device) -> str:
     """The precision that a setting stands for on a device; auto is bf16 where a CUDA GPU has it, else fp32."""
     if precision != "auto":
         return precision
-    import torch
-
     able = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
     return "bf16" if able else "fp32"
 
 
 def leave_out_cudnn_attention() -> None:
     """Let torch choose among its own kernels: cuDNN's plans anew (23 to 37 ms) for each length, so for each token."""
-    import torch
-
     torch.backends.cuda.enable_cudnn_sdp(False)
 
 
@@ -51,8 +40,6 @@ def settle_precision(config: BaseConfig, device) -> None:
 
     Below fp32, what stays float32 (the output layer) may use TF32: it is still finer than bf16. In fp32 nothing does.
     """
-    import torch
-
     asked, config.precision = config.precision, precision_on(config.precision, device)
     exact = config.precision == "fp32"
     leave_out_cudnn_attention()
@@ -65,23 +52,17 @@ def settle_precision(config: BaseConfig, device) -> None:
 
 def widest_float(device):
     """float64, but float32 on Apple's GPUs, which have no wider type."""
-    import torch
-
     return torch.float32 if device.type == "mps" else torch.float64
 
 
 def compute_dtype(config: BaseConfig, device):
     """The dtype of matrix products and of frozen weights."""
-    import torch
-
     names = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
     return names[precision_on(config.precision, device)]
 
 
 def autocast(config: BaseConfig, device):
     """Context in which the networks run; nothing in fp32."""
-    import torch
-
     dtype = compute_dtype(config, device)
     return torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32)
 
@@ -194,7 +175,6 @@ def saved_rows(base, weights: dict) -> dict:
 def fit_embeddings(base, source: str) -> None:
     """Give a base the rows that an adapter has saved for added tokens; UserError where it has not saved them."""
     from peft.utils import load_peft_weights
-    from transformers import AutoTokenizer
 
     known = base.get_input_embeddings().weight.shape[0]
     rows = saved_rows(base, load_peft_weights(source, device="cpu"))
@@ -202,9 +182,10 @@ def fit_embeddings(base, source: str) -> None:
     tied = base.get_input_embeddings().weight is base.get_output_embeddings().weight
     beyond = set()
     if tokenizer_of(source) == source:
-        beyond = {token for token, i in AutoTokenizer.from_pretrained(source).get_vocab().items() if i >= size}
+        tokens = transformers.AutoTokenizer.from_pretrained(source).get_vocab()
+        beyond = {token for token, i in tokens.items() if i >= size}
     if beyond:  # a plain model may have a few, too
-        beyond -= AutoTokenizer.from_pretrained(base.name_or_path).get_vocab().keys()
+        beyond -= transformers.AutoTokenizer.from_pretrained(base.name_or_path).get_vocab().keys()
     need(
         not beyond and (size <= known or tied or len(rows) == 2),
         f"got the adapter {source!r}, whose tokenizer has tokens beyond the {known} rows of its base, as "
@@ -236,18 +217,11 @@ def with_adapter(base, source: str, trainable: bool = False, dropout: float = 0.
 
 
 def load_pretrained(auto_class, source: str, base: str = "", trainable: bool = False, **options):
-    """A network by transformers; of an adapter, its base (a causal one, as it was trained on) with the adapter on top.
-
-    Args:
-        base: the adapter's, where it is not the one that it names.
-        options: of `from_pretrained`.
-    """
-    from transformers import AutoModelForCausalLM
-
+    """A network by transformers; of an adapter, its `base` (causal, as it was trained on) with the adapter on top."""
     start = base_of(source, base)
     if start == source:
         return auto_class.from_pretrained(source, **options)
-    return with_adapter(AutoModelForCausalLM.from_pretrained(start, **options), source, trainable)
+    return with_adapter(transformers.AutoModelForCausalLM.from_pretrained(start, **options), source, trainable)
 
 
 def merged(model):
@@ -262,7 +236,6 @@ def merged(model):
 
 def untie(model) -> None:
     """Weights of its own for the output layer where input and output share theirs and LoRA changes one of them."""
-    import torch
     from peft.tuners.tuners_utils import BaseTunerLayer
 
     ends = [model.get_base_model().get_input_embeddings(), model.get_base_model().get_output_embeddings()]
@@ -309,21 +282,12 @@ def as_reference(policy):
             policy.set_adapter("default")
 
 
-def remember_padding(tokenizer):
-    """Note the padding and truncation that a tokenizer's files ask for, as every call of it writes over them."""
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    tokenizer.files_ask_for = (backend.padding, backend.truncation) if backend else (None, None)
-    return tokenizer
-
-
 def open_tokenizer(config: BaseConfig, **options):
     """The model's tokenizer with --chat_template; a model that is neither a folder nor a hub id is refused here."""
-    from transformers import AutoTokenizer
-
     loadable = Path(config.model).is_dir() or is_hub_id(config.model)
     need(loadable, f"got model {config.model!r}, which is not a folder; expected a checkpoint folder or a hub id")
     try:
-        tokenizer = AutoTokenizer.from_pretrained(tokenizer_of(config.model), **options)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(tokenizer_of(config.model), **options)
     except (OSError, ValueError) as error:
         raise UserError(f"got model {config.model!r}, whose tokenizer does not load: {error}; {LOADABLE}") from error
     give_template(tokenizer, config.chat_template)
@@ -336,11 +300,14 @@ def load_tokenizer(config: BaseConfig):
 
     logging.set_verbosity_error()  # a critic that takes a policy's weights but not its head is meant
     logging.disable_progress_bar()
-    return remember_padding(open_tokenizer(config))
+    tokenizer = open_tokenizer(config)
+    backend = getattr(tokenizer, "backend_tokenizer", None)  # every call writes over its padding and truncation
+    tokenizer.files_ask_for = (backend.padding, backend.truncation) if backend else (None, None)
+    return tokenizer
 
 
 def save_tokenizer(tokenizer, folder: Path) -> None:
-    """Save a tokenizer of `remember_padding` as it was loaded, whatever it has been called with since."""
+    """Save a tokenizer of `load_tokenizer` as it was loaded, whatever it has been called with since."""
     backend, (padding, truncation) = getattr(tokenizer, "backend_tokenizer", None), tokenizer.files_ask_for
     if backend:
         backend.enable_padding(**padding) if padding else backend.no_padding()
@@ -382,14 +349,8 @@ def nf4_config(compute):
         importlib.util.find_spec("bitsandbytes"),
         "got 4-bit weights; expected bitsandbytes; try `pip install bitsandbytes`, or weights of 16 bits",
     )
-    from transformers import BitsAndBytesConfig
-
-    return BitsAndBytesConfig(
-        load_in_4bit=True,
-        bnb_4bit_quant_type="nf4",
-        bnb_4bit_use_double_quant=True,
-        bnb_4bit_compute_dtype=compute,
-    )
+    kind = {"bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True, "bnb_4bit_compute_dtype": compute}
+    return transformers.BitsAndBytesConfig(load_in_4bit=True, **kind)
 
 
 def keep_differentiable(model) -> None:
@@ -428,21 +389,16 @@ def load_error(config: BaseConfig, source: str, error: Exception) -> UserError:
 
 def shaped_network(config: BaseConfig, source: str):
     """A causal network without weights, for its shape; UserError where transformers cannot make it."""
-    import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
-
     try:
-        shape = AutoConfig.from_pretrained(base_of(source))
+        shape = transformers.AutoConfig.from_pretrained(base_of(source))
         with torch.device("meta"):
-            return AutoModelForCausalLM.from_config(shape, **attention_choice(config))
+            return transformers.AutoModelForCausalLM.from_config(shape, **attention_choice(config))
     except (OSError, ValueError, KeyError, ImportError) as error:
         raise load_error(config, source, error) from error
 
 
 def load_network(auto_class, source: str, config: BaseConfig, device, frozen: bool = False):
     """Load a network without dropout, in eval mode: fp32 weights, but the compute dtype under LoRA or when frozen."""
-    import torch
-
     extra = attention_choice(config)
     if config.attn_implementation == "flex_attention" and device.type == "cpu" and not frozen:
         raise refuse_attention(config, source, "it has no backward pass on a CPU")
@@ -466,33 +422,28 @@ def load_network(auto_class, source: str, config: BaseConfig, device, frozen: bo
     return model.eval()
 
 
-def without_adapters(model) -> list[str]:
-    """Names of linear layers that adapters would break: routers return pairs, Mamba's kernels read out_proj itself."""
-    routers = [name for name, module in model.named_modules() if type(module).__name__ == "Llama4Router"]
-    return routers + [name for name, _ in model.named_modules() if name.endswith(("mamba.out_proj", "mixer.out_proj"))]
-
-
 def add_lora(model, config: BaseConfig):
     """Wrap a frozen network in new LoRA adapters on all linear layers that bear them; one that has some is kept."""
     from peft import LoraConfig, get_peft_model
 
     if hasattr(model, "peft_config"):
         return model
+    modules = {name: type(module).__name__ for name, module in model.named_modules()}
+    broken = [name for name, kind in modules.items() if kind == "Llama4Router"]  # it returns a pair
+    broken += [name for name in modules if name.endswith(("mamba.out_proj", "mixer.out_proj"))]  # read by its kernels
     lora = LoraConfig(
         r=config.lora_rank,
         lora_alpha=config.lora_alpha or 2 * config.lora_rank,
         target_modules="all-linear",
-        exclude_modules=without_adapters(model) or None,
-        fan_in_fan_out=any(type(m).__name__ == "Conv1D" for m in model.modules()),  # GPT-2 stores weights transposed
+        exclude_modules=broken or None,
+        fan_in_fan_out="Conv1D" in modules.values(),  # GPT-2 stores weights transposed
     )
     return get_peft_model(model, lora).eval()
 
 
 def load_policy(config: BaseConfig, device, saved: Path | None):
     """The network that is trained, from the folder `saved` of a checkpoint where there is one."""
-    from transformers import AutoModelForCausalLM
-
-    policy = load_network(AutoModelForCausalLM, str(saved or config.model), config, device)
+    policy = load_network(transformers.AutoModelForCausalLM, str(saved or config.model), config, device)
     return add_lora(policy, config) if config.lora_rank else policy
 
 
@@ -512,12 +463,10 @@ def token_count(tokenizer, eos_ids: list[int]) -> int:
 
 def generation_settings(source: str):
     """The generation settings that come with a model: generation_config.json, else those in its config.json."""
-    from transformers import AutoConfig, GenerationConfig
-
     try:
-        return GenerationConfig.from_pretrained(source)
+        return transformers.GenerationConfig.from_pretrained(source)
     except OSError:  # no such file
-        return GenerationConfig.from_model_config(AutoConfig.from_pretrained(source))
+        return transformers.GenerationConfig.from_model_config(transformers.AutoConfig.from_pretrained(source))
 
 
 def sample_plainly(model, eos_ids: list[int], pad_id: int) -> None:
@@ -525,9 +474,8 @@ def sample_plainly(model, eos_ids: list[int], pad_id: int) -> None:
 
     A penalty, a ban or a least length there would be sampled with, and not be in the log-probs that are trained.
     """
-    from transformers import GenerationConfig
-
-    unwrapped(model).generation_config = GenerationConfig(eos_token_id=eos_ids or None, pad_token_id=pad_id)
+    plain = transformers.GenerationConfig(eos_token_id=eos_ids or None, pad_token_id=pad_id)
+    unwrapped(model).generation_config = plain
 
 
 def unwrapped(model):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from parts.foundation.messages import UserError, say
-from parts.foundation.processes import gather_rows, world
+from parts.foundation.processes import gather_rows, torch, transformers, world
 from parts.foundation.settings import BaseConfig
 from parts.networks.models import Models, merged, save_network, save_tokenizer
 from parts.running.output_folder import check_folder, write_folder
@@ -32,8 +32,6 @@ class TrainState:
 
 def save_checkpoint(config: BaseConfig, models: Models, optimizer, scaler, state: TrainState) -> None:
     """Save everything that the next step depends on, atomically; keep the newest few."""
-    import torch
-
     states, failure = gather_rows([rng_state()]), None
     if world()[0] == 0:
 
@@ -67,8 +65,6 @@ def checkpoints(config: BaseConfig) -> list[Path]:
 
 def restore(config: BaseConfig, models: Models, optimizer, scaler, checkpoint: Path | None) -> TrainState:
     """Load optimizer, scaler and generators of a checkpoint; return its state, or that of a new run."""
-    import torch
-
     if not checkpoint:
         return TrainState(kl_coef=config.kl_coef)
     loaded = torch.load(checkpoint / "optimizer.pt", map_location=models.device, weights_only=False)
@@ -90,15 +86,14 @@ def find_checkpoint(config: BaseConfig) -> Path | None:
 
 def export(config: BaseConfig, models: Models, target: Path) -> None:
     """Write final/: the policy in --save_dtype, or its adapters, with tokenizer; loads with transformers."""
-    from transformers import AutoConfig
-
     if world()[0] != 0:
         return
     policy, exact = models.policy, config.save_dtype == "fp32"
     if config.lora_rank and config.merge_lora:
         policy = merged(policy.float() if exact else policy)
     if not config.lora_rank and not exact:  # trained weights are fp32
-        policy = policy.to(getattr(AutoConfig.from_pretrained(config.model), "dtype", None) or policy.dtype)
+        saved = transformers.AutoConfig.from_pretrained(config.model)
+        policy = policy.to(getattr(saved, "dtype", None) or policy.dtype)
 
     def write(folder: Path) -> None:
         save_network(policy, folder)

@@ -1,24 +1,74 @@
-"""Batch sizes that fit the memory: chosen, said in one line, and what cannot fit refused."""
+"""What fits the memory: sizes chosen and said in one line, what cannot fit refused, and what --dry_run prints."""
 
 import contextlib
 import copy
 import ctypes
+import dataclasses
+import json
 import os
 import platform
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
-from parts.foundation.messages import need, say
-from parts.foundation.processes import gather_rows
+from parts.data.chat import strings_past_template
+from parts.foundation.messages import need, say, tell
+from parts.foundation.processes import CGROUPS, gather_rows, group_folders, torch
 from parts.foundation.settings import BaseConfig, free_on_resume
 from parts.running.memory import longest_row
-from parts.running.plan import changed_settings, device_memory, print_plan
 
 USABLE_SHARE = 0.85  # of free memory that a choice may take: the estimate was up to 15 % below what was measured
 LEAST_LOGITS = 2**24  # numbers of a piece below which the output layer is slow
 ROLLOUT_SIZES = ("micro_batch_tokens", "logits_chunk", "rollout_batch_size")
 LOADING = "while the networks were loaded and tried out", "a smaller --model, or --lora_rank 16 in a new run"
 UPDATE, SAMPLING = "peak of the update", "peak of sampling"
+LIMITS = (  # files of version 2 and 1: the limit, what is used, and what of that is a cache of files
+    ("memory.max", "memory.current", "inactive_file"),
+    ("memory.high", "memory.current", "inactive_file"),
+    ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+)
+
+
+def main_memory(proc: Path = Path("/proc"), groups: Path = CGROUPS) -> dict[str, float]:
+    """Free and total bytes of the main memory, the limits of cgroups included; {} where the system does not say."""
+    if not (proc / "meminfo").exists():
+        return {}
+    lines = (line.split() for line in (proc / "meminfo").read_text().splitlines())
+    sizes = {words[0].rstrip(":"): int(words[1]) * 1024 for words in lines}
+    total, free = sizes["MemTotal"], sizes["MemAvailable"]
+    listing = proc / "self" / "cgroup"
+    for folder in group_folders(groups, listing.read_text(), "memory") if listing.exists() else []:
+        for limit, used, cache in LIMITS:
+            if (folder / limit).exists() and (folder / used).exists() and (folder / limit).read_text().strip() != "max":
+                most, taken = int((folder / limit).read_text()), int((folder / used).read_text())
+                stat = folder / "memory.stat"
+                counts = dict(line.split() for line in stat.read_text().splitlines()) if stat.exists() else {}
+                total, free = min(total, most), min(free, most - taken + int(counts.get(cache, 0)))
+    return {"free": max(0, free), "total": total}
+
+
+def device_memory(device: str) -> dict[str, float]:
+    """Free and total bytes of the memory that networks will lie in; {} where nobody says."""
+    if device.startswith("cuda"):
+        return dict(zip(("free", "total"), torch.cuda.mem_get_info(torch.device(device)), strict=True))
+    return main_memory() if device == "cpu" else {}
+
+
+def memory_for_each(device: str, aside: float = 0.0) -> dict[str, float]:
+    """Free and total bytes for a process: what shares a device shares its memory, and all heed who has least.
+
+    Every process must call it; {} where one does not know.
+    """
+    machine, sharing = device_memory(device), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    if machine and device != "cpu":
+        places = gather_rows([(platform.node(), str(torch.cuda.get_device_properties(torch.device(device)).uuid))])
+        sharing = max(map(places.count, places))
+    of_all = gather_rows([machine])
+    if not all(of_all):
+        return {}
+    fixed = os.environ.get("VLLM_CPU_KVCACHE_SPACE") if device == "cpu" and aside else None  # GiB, in place of a share
+    free = min(one["free"] - (sharing * int(fixed) * 2**30 if fixed else aside * one["total"]) for one in of_all)
+    return {"free": max(0.0, free) / sharing, "total": min(one["total"] for one in of_all)}
 
 
 @dataclass(frozen=True)
@@ -29,15 +79,7 @@ class Sizes:
     choices: Callable  # (config, whether to heed what the user gave) -> {peak: settings to try, the largest first}
     text: Callable  # config -> the sizes in words
     lighter: list[list[dict]]  # other settings that need less; of each list, the first that fits is advised
-    aside: float = 0.0  # share of all memory that vLLM takes beside
-
-
-@dataclass(frozen=True)
-class Fit:
-    """Whether a run fits, and what to say."""
-
-    fits: bool
-    line: str = ""
+    aside: float = 0.0
 
 
 def is_chosen_here(config: BaseConfig, name: str) -> bool:
@@ -55,11 +97,7 @@ def ladder(largest: int, least: int) -> list[int]:
 
 
 def rollout_sizes(config: BaseConfig, estimate: Callable, prompt: int, processes: int) -> Sizes:
-    """The sizes of trainers with this bundle's step.
-
-    Args:
-        prompt: tokens of the longest prompt.
-    """
+    """The sizes of trainers with this bundle's step, whose longest prompt has `prompt` tokens."""
     bits = config.rollout_engine == "hf" and not config.merge_lora
     recompute = {} if config.gradient_checkpointing else {"gradient_checkpointing": True}
 
@@ -90,52 +128,22 @@ def lighter_settings(config: BaseConfig, length: str, recompute: dict, bits: boo
         recompute: the settings that recompute activations, {} where they are on.
         bits: whether 4-bit weights are possible.
     """
-    shorter, tokens = [], getattr(config, length) // 2
-    while tokens >= 16:
-        shorter.append({length: tokens})
-        tokens //= 2
+    longest = getattr(config, length)
+    shorter = [{length: longest >> i} for i in range(1, longest.bit_length()) if longest >> i >= 16]
     lora = {} if config.lora_rank else {"lora_rank": 16}
     packed = lora | {"load_in_4bit": True} if bits and not config.load_in_4bit else {}
     small = [lora, lora | recompute, packed, packed | recompute]
     return [[recompute], shorter, [one for one in small if one and one != recompute]]
 
 
-def memory_for_each(device: str, aside: float = 0.0) -> dict[str, float]:
-    """Free and total bytes for a process: what shares a device shares its memory, and all heed who has least.
-
-    Every process must call it; {} where one does not know.
-    """
-    machine = device_memory(device)
-    if device == "cpu":
-        sharing = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    elif machine:
-        import torch
-
-        places = gather_rows([(platform.node(), str(torch.cuda.get_device_properties(torch.device(device)).uuid))])
-        sharing = max(map(places.count, places))
-    of_all = gather_rows([machine])
-    if not all(of_all):
-        return {}
-    fixed = os.environ.get("VLLM_CPU_KVCACHE_SPACE") if device == "cpu" and aside else None  # GiB, in place of a share
-    free = min(one["free"] - (sharing * int(fixed) * 2**30 if fixed else aside * one["total"]) for one in of_all)
-    return {"free": max(0.0, free) / sharing, "total": min(one["total"] for one in of_all)}
-
-
 def choose(config: BaseConfig, sizes: Sizes, room: float, heed: bool = True) -> float:
     """Set the largest sizes whose peaks are within `room`, else the smallest; returns the highest peak."""
     for peak, choices in sizes.choices(config, heed).items():
         for choice in choices:
-            set_all(config, choice)
+            vars(config).update(choice)
             if sizes.estimate(config)[peak] <= room:
                 break
     return max(sizes.estimate(config)[peak] for peak in (UPDATE, SAMPLING))
-
-
-def set_all(config: BaseConfig, values: dict) -> BaseConfig:
-    """Set fields of a config, and return it."""
-    for name, value in values.items():
-        setattr(config, name, value)
-    return config
 
 
 def gib(size: float) -> str:
@@ -143,30 +151,25 @@ def gib(size: float) -> str:
     return f"{size / 2**30:.1f}" if size >= 2**30 else f"{size / 2**30:.2g}"
 
 
-def as_flags(values: dict) -> str:
-    """Settings as flags of a command line."""
-    return " ".join(f"--{name}" + ("" if value is True else f" {value}") for name, value in values.items())
-
-
-def settle_sizes(config: BaseConfig, device: str, sizes: Sizes) -> Fit:
+def settle_sizes(config: BaseConfig, device: str, sizes: Sizes) -> tuple[bool, str]:
     """Replace the sizes that the user left open by the largest that fit, the defaults at most; the same for all ranks.
 
-    Results do not depend on them, but for the order of sums.
+    Results do not depend on them, but for the order of sums. Returns (whether the run fits, what to say).
     """
-    machine, whole = memory_for_each(device, sizes.aside), sizes.estimate(config)
-    if not machine or not whole:
-        return Fit(True)
+    machine = memory_for_each(device, sizes.aside)
+    if not machine or not sizes.estimate(config):
+        return True, ""
     free, asked = machine["free"], copy.copy(config)
     peak = choose(config, sizes, USABLE_SHARE * free)
     of = f"{gib(peak)} of {gib(free)} GiB"
     if peak <= free:
-        return Fit(True, f"{sizes.text(config)}: {of}")
+        return True, f"{sizes.text(config)}: {of}"
     smaller = copy.copy(asked)
     if choose(smaller, sizes, USABLE_SHARE * free, heed=False) <= free:
         advice = f"try {sizes.text(smaller)}, chosen where these settings are left out"
-        return Fit(True, f"warning: {sizes.text(config)} need about {of} free on {device}; {advice}")
+        return True, f"warning: {sizes.text(config)} need about {of} free on {device}; {advice}"
     advised = list(lighter_that_fit(asked, sizes, free)) or ["a smaller model, or a machine with more memory"]
-    return Fit(
+    return (
         False,
         f"got {asked.model} with settings that need {gib(peak)} GiB even with the smallest batches; expected at most "
         f"the {gib(free)} GiB that {device} has free for a process; try {', or '.join(advised)}",
@@ -175,35 +178,27 @@ def settle_sizes(config: BaseConfig, device: str, sizes: Sizes) -> Fit:
 
 def lighter_that_fit(config: BaseConfig, sizes: Sizes, free: float) -> Iterator[str]:
     """Settings with which a run would fit, as flags with what they need."""
-    allowed = free_on_resume(config) if config.resume else vars(config)
+    allowed = set(free_on_resume(config) if config.resume else vars(config))
     for alternatives in sizes.lighter:
         for change in alternatives:
-            lighter = set_all(copy.copy(config), change)
-            if change and change.keys() <= set(allowed):
+            lighter = copy.copy(config)
+            vars(lighter).update(change)
+            if change and change.keys() <= allowed:
                 peak = choose(lighter, sizes, USABLE_SHARE * free, heed=False)
                 if peak <= free:
-                    yield f"{as_flags(change)} ({gib(peak)} GiB)"
+                    flags = (f"--{name}" + ("" if value is True else f" {value}") for name, value in change.items())
+                    yield f"{' '.join(flags)} ({gib(peak)} GiB)"
                     break
 
 
 def settle_or_refuse(config: BaseConfig, device: str, sizes: Sizes) -> None:
     """`settle_sizes`, said in one line; UserError, before anything is loaded, where a run cannot fit."""
-    fit = settle_sizes(config, device, sizes)
-    need(fit.fits, fit.line)
-    if fit.line:
-        say(fit.line)
+    fits, line = settle_sizes(config, device, sizes)
+    need(fits, line)
+    if line:
+        say(line)
     if device == "cpu" and max(sizes.estimate(config).values(), default=0) > 2**30:
         give_back_tensors()
-
-
-def show_plan(config: BaseConfig, device: str, sizes: Sizes, plan: dict, **resolved) -> None:
-    """Print what --dry_run shows, with the sizes that fit.
-
-    Args:
-        resolved: settings with the values that were worked out.
-    """
-    fit = settle_sizes(config, device, sizes)
-    print_plan(device, plan, sizes.estimate(config), changed_settings(config, **resolved), fit.line)
 
 
 def give_back_tensors() -> None:
@@ -215,3 +210,44 @@ def give_back_tensors() -> None:
     mmap_threshold = -3  # M_MMAP_THRESHOLD of malloc.h
     with contextlib.suppress(OSError, AttributeError):  # another system, another libc
         ctypes.CDLL("libc.so.6").mallopt(mmap_threshold, 2**20)
+
+
+def batch_plan(config, tokenizer, rows: list[dict], held_out: list[dict]) -> dict:
+    """What the batch of every plan begins with."""
+    return {
+        "processes": int(os.environ.get("WORLD_SIZE", "1")),
+        "prompts": len(rows),
+        "held_out_prompts": len(held_out),
+        "longest_prompt_tokens": max(len(row["prompt_ids"]) for row in rows),
+        "prompts_past_the_chat_template": strings_past_template(
+            config, tokenizer, [row["prompt"] for row in rows + held_out]
+        ),
+    }
+
+
+def environment_plan(config, setup) -> dict:
+    """What a plan shows of a `PlaySetup`; nothing without one."""
+    if not setup:
+        return {}
+    tools = {kind.name: kind.tool_names for kind in setup.environments.kinds.values()}
+    form = setup.form if isinstance(setup.form, str) else "response template"
+    return {"environment": {"tools": tools, "tool_format": form, "conversation_tokens": config.conversation_tokens}}
+
+
+def in_gib(memory: dict[str, float]) -> dict[str, float]:
+    """Bytes by name as GiB, rounded."""
+    return {f"{name} (GiB)": round(value / 2**30, 3) for name, value in memory.items()}
+
+
+def show_plan(config: BaseConfig, device: str, sizes: Sizes, plan: dict, **resolved) -> None:
+    """Print a plan as JSON, with sizes that fit, the machine's memory, and changed and `resolved` settings."""
+    _, line = settle_sizes(config, device, sizes)
+    batch, memory, machine = {"batch": plan.pop("batch")}, in_gib(sizes.estimate(config)), in_gib(device_memory(device))
+    chosen = {name: getattr(config, name) for name in ("algorithm", "profile") if getattr(config, name, "")}
+    usual = dataclasses.asdict(type(config)(**chosen))  # what these two set are defaults as well
+    values = dataclasses.asdict(config) | resolved | {"dry_run": False}
+    settings = chosen | {name: value for name, value in values.items() if value != usual.get(name)}
+    held = {"memory_estimate": memory, "memory_of_the_machine": {"device": device} | machine}
+    tell(json.dumps(batch | held | plan | {"settings": settings}, indent=1))
+    if line:
+        say(line)

@@ -212,11 +212,7 @@ def saved_for_backward(model: DecoderShape, run: PassShape) -> float:
 
 
 def backward_peak(model: DecoderShape, run: PassShape, head: float) -> float:
-    """Most bytes at any time of a forward and backward pass, beside weights, gradients and optimizer.
-
-    Args:
-        head: bytes that output layer and loss take while they run, see `head_bytes`.
-    """
+    """Most bytes of a forward and backward pass beside weights, gradients and optimizer; `head` is of `head_bytes`."""
     saved = saved_for_backward(model, run)
     states = 2 * 4 * run.tokens * model.hidden  # shifted, and picked by the mask
     mask = run.rows * run.length**2 * run.padded * (4 if run.attention == "eager" else 1)
@@ -260,14 +256,8 @@ def memory_of_run(
 ) -> dict[str, float]:
     """Bytes per process: what stays, what passes, and the peaks of update and sampling.
 
-    Left out are the process, CUDA's context, libraries and fragments of memory.
-
-    Args:
-        run: the largest micro-batch of an update.
-        trained: bytes of weights and optimizer, and of gradients; see `network_bytes`.
-        frozen: bytes of other networks by name.
-        head: see `head_bytes`.
-        at_once: completions that are sampled together, of `new` tokens each.
+    Left out are the process, CUDA's context, libraries and fragments of memory. `run` is the largest micro-batch of an
+    update, `trained` of `network_bytes`, `head` of `head_bytes`; `at_once` completions of `new` tokens are sampled.
     """
     kept, gradients = trained
     stays = kept + sum(frozen.values())
@@ -300,14 +290,8 @@ def memory_of_trainer(
     """Bytes per process of a trainer with this bundle's step, see `memory_of_run`; {} for an unknown architecture.
 
     The largest micro-batch has rows as long as the longest prompt and completion. It is the plain one of rows x
-    columns: where prompts are run once for their rows, and no pads, less is taken.
-
-    Args:
-        model: the trained network, on the meta device.
-        prompt: tokens of the longest prompt.
-        buffers: see `head_bytes`.
-        frozen: bytes of other networks by name.
-        networks: that are trained, of the size of `model`.
+    columns: where prompts are run once for their rows, and no pads, less is taken. `networks` of the size of `model`
+    are trained, `frozen` ones are given in bytes; `buffers` as of `head_bytes`.
     """
     shape, parameters = shape_of(model), sum(p.numel() for p in model.parameters())
     if not shape:
@@ -344,8 +328,3 @@ def pass_of_rows(config: BaseConfig, model, rows: int, length: int) -> PassShape
         checkpointing=config.gradient_checkpointing,
         lora_rank=config.lora_rank,
     )
-
-
-def in_gib(memory: dict[str, float]) -> dict[str, float]:
-    """Bytes by name as GiB, rounded."""
-    return {f"{name} (GiB)": round(value / 2**30, 3) for name, value in memory.items()}

@@ -1,5 +1,6 @@
 """The output folder: whose run it holds, folders that appear whole or not at all, modes as the umask says."""
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -47,23 +48,21 @@ def write_folder(target: Path, write, intact: str = "earlier checkpoints are int
         os.replace(temporary, target)
     except Exception as error:  # a full disk shows as OSError, RuntimeError or SafetensorError, by writer
         shutil.rmtree(temporary, ignore_errors=True)
+        said = f"got {type(error).__name__} while saving {target}: {error}"
         if is_disk_full(error):
-            advice = f"expected room for it; try to free some; {intact}"
-            raise UserError(f"got no space left on the disk while saving {target}; {advice}") from error
-        if isinstance(error, OSError):
-            advice = f"expected a folder that can be written; try another one; {intact}"
-            raise UserError(f"got {error} while saving {target}; {advice}") from error
-        raise UserError(f"got {type(error).__name__} while saving {target}: {error}; {intact}") from error
+            said = f"got no space left on the disk while saving {target}; expected room for it; try to free some"
+        elif isinstance(error, OSError):
+            said = f"got {error} while saving {target}; expected a folder that can be written; try another one"
+        raise UserError(f"{said}; {intact}") from error
 
 
 def saved_settings(folder: Path) -> dict:
     """The settings in a run's config.json; UserError where that file is no run's, as in a model's folder."""
-    if not (folder / "config.json").exists():
+    file, saved = folder / "config.json", None
+    if not file.exists():
         return {}
-    try:
-        saved = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except ValueError:  # broken
-        saved = None
+    with contextlib.suppress(ValueError):  # broken
+        saved = json.loads(file.read_text(encoding="utf-8"))
     need(
         isinstance(saved, dict) and "output_dir" in saved,
         f"got output_dir {str(folder)!r}, whose config.json is of no run; expected a new folder; try another "
@@ -75,31 +74,30 @@ def saved_settings(folder: Path) -> dict:
 def finished_work(folder: Path) -> list[str]:
     """Names of what finished steps have left in a folder; evaluations and checkpoints of step 0 are none of that."""
     log = folder / "metrics.jsonl"
-    names = ["final"] if (folder / "final").exists() else []
-    if log.exists() and not all(re.match(r'\{"step": 0\b|$', line) for line in log.read_text().splitlines()):
-        names.append("metrics.jsonl")
-    if any(int(path.name.rpartition("-")[2]) for path in (folder / "checkpoints").glob("[!.]*-*[0-9]")):
-        names.append("checkpoints")
-    if any(path.is_file() for path in (folder / "rounds").rglob("[!.]*")):
-        names.append("rounds")
-    return names
+    lines = log.read_text().splitlines() if log.exists() else []
+    left = {
+        "final": (folder / "final").exists(),
+        "metrics.jsonl": not all(re.match(r'\{"step": 0\b|$', line) for line in lines),
+        "checkpoints": any(int(x.name.rpartition("-")[2]) for x in (folder / "checkpoints").glob("[!.]*-*[0-9]")),
+        "rounds": any(path.is_file() for path in (folder / "rounds").rglob("[!.]*")),
+    }
+    return [name for name, there in left.items() if there]
 
 
 def check_folder(config: BaseConfig) -> bool:
     """Whether --resume goes on with what the output folder holds; a folder without a finished step is free.
 
-    Raises:
-        UserError: it holds a run, and --resume is not given or changes settings that may not change.
+    UserError: it holds a run, and --resume is not given or changes settings that may not change.
     """
-    folder = Path(config.output_dir)
-    work, saved, settings = finished_work(folder), saved_settings(folder), dataclasses.asdict(config)
+    folder, settings = Path(config.output_dir), dataclasses.asdict(config)
+    work, saved = finished_work(folder), saved_settings(folder)
     if not work:
         return False
-    if not config.resume:
-        raise UserError(
-            f"got output_dir {str(folder)!r}, which holds a run ({', '.join(work)}); expected a new folder; "
-            "try --resume to go on, or another --output_dir"
-        )
+    need(
+        config.resume,
+        f"got output_dir {str(folder)!r}, which holds a run ({', '.join(work)}); expected a new folder; "
+        "try --resume to go on, or another --output_dir",
+    )
     changed = [k for k in settings if k not in free_on_resume(config) and k in saved and saved[k] != settings[k]]
     text = ", ".join(f"{k} {saved[k]!r} -> {settings[k]!r}" for k in changed)
     need(not changed, f"got --resume with changed settings: {text}; expected the run's; try a new --output_dir")
@@ -124,10 +122,8 @@ def versions() -> dict:
 
     numbers = {"python": sys.version.split()[0]}
     for name in ("torch", "transformers", "tokenizers", "numpy", "peft", "trl", "vllm", "math-verify"):
-        try:
+        with contextlib.suppress(PackageNotFoundError):
             numbers[name] = version(name)
-        except PackageNotFoundError:
-            continue
     return numbers
 
 

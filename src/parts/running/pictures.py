@@ -6,15 +6,8 @@ import os
 from pathlib import Path
 
 OF_CONVERSATIONS = ("ended_by", "turn_rewards", "messages", "pieces")
-SAMPLE_KEYS = (
-    "prompt",
-    "completion",
-    "score",
-    "rewards",
-    "finished",
-    "advantage",
-    *OF_CONVERSATIONS,
-)  # of samples.jsonl
+# of samples.jsonl
+SAMPLE_KEYS = ("prompt", "completion", "score", "rewards", "finished", "advantage", *OF_CONVERSATIONS)
 
 
 def piece_lengths(tokenizer, ids: list[int]) -> list[int]:
@@ -38,10 +31,9 @@ def piece_lengths(tokenizer, ids: list[int]) -> list[int]:
 
 
 def token_figures(tokenizer, sample: dict) -> dict:
-    """What samples.jsonl has of a sample's tokens; of a conversation those of all its answers, one after the other.
+    """What samples.jsonl has of a sample's tokens, or of all answers of a conversation, one after the other.
 
-    Returns:
-        token_lengths, logprobs of the sampler, and advantages, lists of one length; one advantage where all are equal.
+    These are lists of one length; there is one advantage where all are equal.
     """
     ids, spans = sample["response_ids"], [(0, len(sample["response_ids"]))]
     if "turn_ends" in sample:
@@ -58,50 +50,41 @@ def token_figures(tokenizer, sample: dict) -> dict:
     return figures | ({"advantages": advantages} if advantages else {})
 
 
-PANELS = (  # title and metrics of each plot; what a run does not log is left out
-    ("reward", ("reward/mean", "eval/accuracy")),
-    ("KL (nats per token)", ("kl/ref", "kl/approx", "kl/teacher", "eval/reverse_kl")),
-    ("completion length (tokens)", ("rollout/length_mean",)),
-    ("entropy (nats)", ("policy/entropy", "policy/teacher_entropy")),
-    (
-        "explained variance, equal groups, overlap",
-        ("value/explained_variance", "reward/zero_std_frac", "policy/overlap"),
-    ),
-    ("clipped and truncated (share)", ("policy/clip_frac", "rollout/truncated_frac")),
-)
+PANELS = {  # title and metrics of each plot; what a run does not log is left out
+    "reward": ("reward/mean", "eval/accuracy"),
+    "KL (nats per token)": ("kl/ref", "kl/approx", "kl/teacher", "eval/reverse_kl"),
+    "completion length (tokens)": ("rollout/length_mean",),
+    "entropy (nats)": ("policy/entropy", "policy/teacher_entropy"),
+    "explained variance, equal groups, overlap": ("value/explained_variance", "reward/zero_std_frac", "policy/overlap"),
+    "clipped and truncated (share)": ("policy/clip_frac", "rollout/truncated_frac"),
+}
 
 
-def draw_panels(panels: list[tuple[str, dict[str, list]]], title: str):
-    """A figure of panels (title, {name: points}) over one step axis."""
+def plot_curves(source: Path, target: Path) -> None:
+    """Draw the PANELS of which a metrics.jsonl has a figure over one step axis, titled as the run."""
     from matplotlib.figure import Figure
 
-    columns = min(3, max(1, len(panels)))
-    shape = max(1, math.ceil(len(panels) / columns)), columns
+    rows, drawn = [json.loads(line) for line in source.read_text(encoding="utf-8").splitlines()], {}
+    for heading, keys in PANELS.items():
+        points = {key: [(row["step"], row[key]) for row in rows if row.get(key) is not None] for key in keys}
+        if lines := {key: values for key, values in points.items() if values}:
+            drawn[heading] = lines
+    columns = min(3, max(1, len(drawn)))
+    shape = max(1, math.ceil(len(drawn) / columns)), columns
     size = (0.5 + 4.2 * columns, 0.4 + 3.1 * shape[0])
     figure = Figure(figsize=size, layout="constrained")  # pyplot's would stay in memory until it is closed
     axes = figure.subplots(*shape, sharex=True, squeeze=False)
-    for axis in axes.flat[len(panels) :]:
+    for axis in axes.flat[len(drawn) :]:
         axis.set_visible(False)
-    for axis, (heading, lines) in zip(axes.flat, panels, strict=False):
-        for key, points in lines.items():
-            axis.plot(*zip(*points, strict=True), label=key, marker="o" if len(points) < 20 else None, markersize=3)
+    for axis, (heading, lines) in zip(axes.flat, drawn.items(), strict=False):
+        for key, values in lines.items():
+            axis.plot(*zip(*values, strict=True), label=key, marker="o" if len(values) < 20 else None, markersize=3)
         axis.set_title(heading, fontsize=10)
         axis.grid(alpha=0.3)
         axis.legend(fontsize=8)
         axis.tick_params(labelbottom=True)
-    figure.suptitle(title)
+    figure.suptitle(target.absolute().parent.name)
     figure.supxlabel("step")
-    return figure
-
-
-def plot_curves(source: Path, target: Path, panels=PANELS) -> None:
-    """Draw the panels (title, metrics) of which a metrics.jsonl has a figure, titled as the run."""
-    rows = [json.loads(line) for line in source.read_text(encoding="utf-8").splitlines()]
-    drawn = []
-    for title, keys in panels:
-        lines = {key: [(row["step"], row[key]) for row in rows if row.get(key) is not None] for key in keys}
-        if any(lines.values()):
-            drawn.append((title, {key: points for key, points in lines.items() if points}))
-    figure, temporary = draw_panels(drawn, target.absolute().parent.name), target.with_suffix(".tmp.png")
+    temporary = target.with_suffix(".tmp.png")
     figure.savefig(temporary, dpi=100)
     os.replace(temporary, target)

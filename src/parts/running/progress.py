@@ -4,10 +4,12 @@ import contextlib
 import dataclasses
 import functools
 import hashlib
+import importlib
 import json
-import os
+import math
 import random
 import signal
+import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -21,14 +23,16 @@ from parts.foundation.processes import (
     forget_peak,
     memory_metrics,
     note_long_step,
+    np,
     room_for,
+    torch,
     world,
 )
 from parts.foundation.settings import BaseConfig
 from parts.networks.models import Models
 from parts.running.checkpoints import TrainState, export, save_checkpoint
-from parts.running.output_folder import make_folder, write_settings
-from parts.running.pictures import PANELS, SAMPLE_KEYS, plot_curves, token_figures
+from parts.running.output_folder import make_folder, write_settings, write_text
+from parts.running.pictures import SAMPLE_KEYS, plot_curves, token_figures
 from parts.running.run_check import check_stop_when, is_broken
 from parts.running.summary import EXAMPLES, report, run_summary
 from parts.sampling.sampling import restore_rng, rng_state
@@ -47,6 +51,17 @@ def reward_means(samples: list[dict]) -> dict[str, float]:
     return means
 
 
+def rollout_metrics(samples: list[dict], lengths: list[int], timer: dict, rewarded: bool = True) -> dict[str, float]:
+    """Rewards, where there are some, lengths and speed of a rollout."""
+    scores, metrics = [s["score"] for s in samples], {}
+    if rewarded:
+        metrics = {"reward/mean": statistics.fmean(scores), "reward/std": statistics.pstdev(scores)}
+        metrics |= {f"reward/{name}": mean for name, mean in reward_means(samples).items()}
+    metrics["rollout/length_mean"] = statistics.fmean(lengths)
+    metrics["rollout/truncated_frac"] = statistics.fmean(not s["finished"] for s in samples)
+    return metrics | {"rollout/tokens_per_s": sum(lengths) / max(timer["rollout"], 1e-9)}
+
+
 def note_advantages(samples: list[dict], batch: dict) -> None:
     """Give the samples that may be logged the advantages [B, T] of their response tokens, where the batch has any."""
     if "advantages" not in batch:
@@ -58,21 +73,18 @@ def note_advantages(samples: list[dict], batch: dict) -> None:
 
 def forget_after(path: Path, step: int) -> None:
     """Drop lines of later steps, and a torn last line, from a JSONL file that a resumed run will write again."""
-    if not path.exists():
-        return
     kept = []
-    for line in path.read_text(encoding="utf-8").split("\n"):
+    for line in path.read_text(encoding="utf-8").split("\n") if path.exists() else ():
         with contextlib.suppress(ValueError):
             if json.loads(line)["step"] <= step:
                 kept.append(line + "\n")
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text("".join(kept), encoding="utf-8")
-    os.replace(temporary, path)
+    if path.exists():
+        write_text(path, "".join(kept))
 
 
 def open_tracker(name: str, config: BaseConfig, start: int):
     """Return (log(metrics, step), close()) of an experiment tracker."""
-    settings, folder = dataclasses.asdict(config), Path(config.output_dir)
+    settings, folder, more = dataclasses.asdict(config), Path(config.output_dir), {}
     try:
         if name == "tensorboard":
             from torch.utils.tensorboard import SummaryWriter
@@ -80,15 +92,10 @@ def open_tracker(name: str, config: BaseConfig, start: int):
             writer = SummaryWriter(folder / "tensorboard", purge_step=start + 1 if start else None)
             return lambda metrics, step: [writer.add_scalar(k, v, step) for k, v in metrics.items()], writer.close
         if name == "wandb":
-            import wandb
-
             run_id = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:8]  # the same when resumed
-            names = {"project": "rl-training", "name": folder.name, "id": run_id, "resume": "allow"}
-            run = wandb.init(**names, dir=folder, config=settings)
-            return lambda metrics, step: run.log(metrics, step=step), run.finish
-        import trackio
-
-        run = trackio.init(project="rl-training", name=folder.name, config=settings, resume="allow")
+            more = {"id": run_id, "dir": folder}
+        tracker = importlib.import_module(name)
+        run = tracker.init(project="rl-training", name=folder.name, config=settings, resume="allow", **more)
         return lambda metrics, step: run.log(metrics, step=step), run.finish
     except ImportError:
         raise UserError(f"got --report_to {name}, which is not installed; try `pip install {name}`") from None
@@ -99,14 +106,8 @@ def open_tracker(name: str, config: BaseConfig, start: int):
 class RunLog:
     """Writes metrics.jsonl, samples.jsonl, curves.png and trackers on rank 0; does nothing elsewhere.
 
-    Args:
-        start: the step that a resumed run goes on from; -1 for a new one.
-        steps: those of the whole run.
-        report_to: names of trackers.
-        tokenizer: of samples whose tokens' figures are written too; None: they are not.
+    A resumed run goes on from step `start`, -1 for a new one; with a tokenizer, samples get figures of their tokens.
     """
-
-    panels = PANELS  # of curves.png
 
     def __init__(self, config: BaseConfig, start: int, steps: int, report_to: list[str], tokenizer=None):
         self.tokenizer = tokenizer
@@ -132,16 +133,20 @@ class RunLog:
         for track, _ in self.trackers:
             track(metrics, step)
         self.show(step, metrics)
-        if "eval/accuracy" in metrics:
-            value, low, high = (metrics[f"eval/accuracy{end}"] for end in ("", "_low", "_high"))
-            text = f"step {step}: held-out accuracy {value:.3f} (95%: {low:.3f} to {high:.3f})"
-            self.bar.write(text, file=sys.stderr)
+        for key, name, form in (("accuracy", "accuracy", ".3f"), ("reverse_kl", "reverse KL", ".4f")):
+            if f"eval/{key}" in metrics:
+                value, low, high = (metrics.get(f"eval/{key}{end}") for end in ("", "_low", "_high"))
+                interval = "" if low is None else f" (95%: {low:{form}} to {high:{form}})"
+                self.bar.write(f"step {step}: held-out {name} {value:{form}}{interval}", file=sys.stderr)
 
     def show(self, step: int, metrics: dict) -> None:
-        """Move the bar, with reward and speed beside it."""
+        """Move the bar after a step, with reward and speed beside it, or the KL to the teacher."""
         if "reward/mean" in metrics:
             speed = metrics["rollout/tokens_per_s"]
             self.bar.set_postfix_str(f"reward {metrics['reward/mean']:.3f}, {speed:.0f} tokens/s", refresh=False)
+        elif "time/update" in metrics:
+            self.bar.set_postfix_str(f"KL {metrics.get('kl/teacher', math.nan):.3f}", refresh=False)
+        if "rollout/tokens_per_s" in metrics:
             self.bar.update()
 
     def samples(self, step: int, kind: str, samples: list[dict]) -> None:
@@ -168,7 +173,7 @@ class RunLog:
     def plot(self) -> None:
         """Draw curves.png from metrics.jsonl, if there is one."""
         if self.active and (self.dir / "metrics.jsonl").exists():
-            plot_curves(self.dir / "metrics.jsonl", self.dir / "curves.png", self.panels)
+            plot_curves(self.dir / "metrics.jsonl", self.dir / "curves.png")
 
     def close(self) -> None:
         """Finish the bar and the trackers."""
@@ -180,34 +185,23 @@ class RunLog:
 
 def seed_generators(config: BaseConfig) -> None:
     """Seed all generators, for new adapters and the user's rewards; training itself draws from seeds and steps."""
-    import numpy as np
-    import torch
-
     for set_seed in (random.seed, np.random.seed, torch.manual_seed):
         set_seed(config.seed)
 
 
 def grad_scaler(config: BaseConfig, device):
     """The scaler of gradients of an fp16 run; one that does nothing otherwise."""
-    import torch
-
     scaler = torch.amp.GradScaler(device.type, init_scale=2.0**12, enabled=config.precision == "fp16")
     scaler.scale(torch.zeros((), device=device))  # makes its state: a process may have no rows in its first update
     return scaler
 
 
-def begin_run(
-    config: BaseConfig, models: Models, optimizer, scaler, state: TrainState, started: float, log_class=RunLog
-) -> "Progress":
-    """Make the output folder and the log, once all else is known to be in order.
-
-    Args:
-        started: time.perf_counter() at the start of this session.
-    """
+def begin_run(config: BaseConfig, models: Models, optimizer, scaler, state: TrainState, started: float) -> "Progress":
+    """Make the output folder and the log, once all else is known to be in order."""
     check_stop_when(config.stop_when)
     make_folder(config)
-    start, tokenizer = state.step or -1, models.tokenizer if config.sample_tokens else None
-    log = log_class(config, start, config.steps, config.report_to, tokenizer)
+    tokenizer = models.tokenizer if config.sample_tokens else None
+    log = RunLog(config, state.step or -1, config.steps, config.report_to, tokenizer)
     write_settings(config)
     save = functools.partial(save_checkpoint, config, models, optimizer, scaler)
     return Progress(config, models, state, started, log, save)
@@ -244,12 +238,7 @@ def is_sampled(step: int, every: int) -> bool:
 
 
 class Progress:
-    """Keeps the state of a run, and does what surrounds its steps.
-
-    Args:
-        started: time.perf_counter() at the start of this session.
-        write_checkpoint: writes a checkpoint of a state.
-    """
+    """Keeps the state of a run, and does what surrounds its steps; the session `started` at this perf_counter()."""
 
     def __init__(
         self, config: BaseConfig, models: Models, state: TrainState, started: float, log: RunLog, write_checkpoint
@@ -339,11 +328,7 @@ class Progress:
         self.write(pending=None)
 
     def end_step(self, metrics: dict, samples: list[dict], after: dict) -> int:
-        """Write the state after a step; evaluate, log and save.
-
-        Returns:
-            128 + n where signal n ends the run here, else 0.
-        """
+        """Write the state after a step; evaluate, log, save; returns 128 + n where signal n ends the run, else 0."""
         config, step = self.config, self.state.step + 1
         self.write(step=step, pending=metrics | memory_metrics(), **after)
         if is_sampled(step, config.sample_every):

@@ -19,11 +19,7 @@ def check_stop_when(stop_when: str) -> None:
 
 
 def is_broken(folder: Path, step: int, last: str) -> tuple[bool, str]:
-    """Whether a run is broken, and its certain cause, with "said" once it was: found twice, or broken.
-
-    Args:
-        last: what the call before returned.
-    """
+    """(whether a run is broken, its certain cause, with "said" once it was); `last` is that of the call before."""
     if not DIAGNOSE.is_file():
         return False, last
     command = [sys.executable, str(DIAGNOSE), str(folder), "--json"]

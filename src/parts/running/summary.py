@@ -14,29 +14,18 @@ HELD_OUT = {"accuracy": ("accuracy", ".3f"), "reverse_kl": ("reverse KL", ".4g")
 
 
 def run_summary(config: BaseConfig, state: dict) -> dict:
-    """Steps, seed, folder and both held-out evaluations of a run's state."""
+    """Steps, seed, folder and both held-out evaluations of a run's state, with the examples that changed first."""
     summary = {"steps": state["step"], "seed": config.seed, "output_dir": config.output_dir}
-    for when in ("before", "after"):
-        evaluation = state[f"eval_{when}"]
-        if evaluation:
-            figures = {key: evaluation["metrics"].get(f"eval/{key}") for key in HELD_OUT}
-            figures |= {f"{key}_interval": interval_of(evaluation["metrics"], key) for key in HELD_OUT}
-            summary |= {f"{key}_{when}": value for key, value in figures.items() if value is not None}
-            summary |= {f"eval_{when}": evaluation | {"examples": evaluation["examples"][:SHOWN]}}
-    if state["eval_before"] and state["eval_after"]:
-        examples = [state[f"eval_{when}"]["examples"] for when in ("before", "after")]
-        pairs = sorted(
-            zip(*examples, strict=True), key=lambda pair: pair[0].get("completion") == pair[1].get("completion")
-        )
-        for when, shown in zip(("before", "after"), zip(*pairs[:SHOWN], strict=True), strict=True):
-            summary[f"eval_{when}"]["examples"] = list(shown)
+    found = {when: state[f"eval_{when}"] for when in ("before", "after") if state[f"eval_{when}"]}
+    rows = list(zip(*(evaluation["examples"] for evaluation in found.values()), strict=True))
+    rows.sort(key=lambda row: len(row) < 2 or row[0].get("completion") == row[1].get("completion"))
+    for (when, evaluation), examples in zip(found.items(), zip(*rows[:SHOWN], strict=True), strict=True):
+        for key in HELD_OUT:
+            value, *ends = (evaluation["metrics"].get(f"eval/{key}{end}") for end in ("", "_low", "_high"))
+            figures = {key: value, f"{key}_interval": None if None in ends else ends}
+            summary |= {f"{name}_{when}": figure for name, figure in figures.items() if figure is not None}
+        summary[f"eval_{when}"] = evaluation | {"examples": list(examples)}
     return summary
-
-
-def interval_of(metrics: dict, key: str) -> list[float] | None:
-    """The 95% interval of eval/KEY, where there is one."""
-    ends = [metrics.get(f"eval/{key}_{end}") for end in ("low", "high")]
-    return None if None in ends else ends
 
 
 def report(config: BaseConfig, summary: dict) -> None:
@@ -58,38 +47,28 @@ def report(config: BaseConfig, summary: dict) -> None:
 
 def print_held_out(summary: dict) -> None:
     """Print completions, or one conversation, and figures of the held-out prompts, before and after."""
-    examples = [summary[f"eval_{when}"]["examples"] for when in ("before", "after")]
-    if all("messages" in of_time[0] for of_time in examples):
-        print_conversations(*[of_time[0] for of_time in examples])
+    before, after = (summary[f"eval_{when}"]["examples"] for when in ("before", "after"))
+    if "messages" in before[0] and "messages" in after[0]:
+        print_conversations(before[0], after[0])
     else:
-        print_completions(*examples)
+        for one, other in zip(before, after, strict=True):
+            prompt = one["prompt"] if isinstance(one["prompt"], str) else one["prompt"][-1]["content"]
+            tell(f"  {prompt[-60:]!r:16} before {one['completion'][-60:]!r:32} after {other['completion'][-60:]!r}")
     for key, (name, form) in HELD_OUT.items():
         if f"{key}_before" in summary:
-            before, after = (with_interval(summary, key, form, when) for when in ("before", "after"))
-            tell(f"held-out {name} {before} -> {after}", end=", ")
-
-
-def print_completions(examples_before: list[dict], examples_after: list[dict]) -> None:
-    """Print a line for each prompt."""
-    for before, after in zip(examples_before, examples_after, strict=True):
-        prompt = before["prompt"] if isinstance(before["prompt"], str) else before["prompt"][-1]["content"]
-        tell(f"  {prompt[-60:]!r:16} before {before['completion'][-60:]!r:32} after {after['completion'][-60:]!r}")
+            figures = (with_interval(summary, key, form, when) for when in ("before", "after"))
+            tell(f"held-out {name} {' -> '.join(figures)}", end=", ")
 
 
 def print_conversations(before: dict, after: dict) -> None:
-    """Print two conversations, a line for each message."""
+    """Print two conversations, a line for each message and the tools that it calls."""
     for when, conversation in (("before", before), ("after", after)):
         tell(f"held-out conversation {when}, score {conversation['score']:.4g}")
         for message in conversation["messages"]:
-            tell(f"  {message['role']:9}  {message_line(message)}")
-
-
-def message_line(message: dict) -> str:
-    """What a message says, and the tools that it calls, in one line."""
-    calls = [call["function"] for call in message.get("tool_calls") or ()]
-    said = [f"calls {call['name']} {json.dumps(call['arguments'], ensure_ascii=False)}" for call in calls]
-    text = " ".join(" ".join([str(message.get("content") or ""), *said]).split())
-    return text if len(text) <= LINE else f"{text[:LINE]}…"
+            calls = [call["function"] for call in message.get("tool_calls") or ()]
+            said = [f"calls {call['name']} {json.dumps(call['arguments'], ensure_ascii=False)}" for call in calls]
+            text = " ".join(" ".join([str(message.get("content") or ""), *said]).split())
+            tell(f"  {message['role']:9}  {text if len(text) <= LINE else f'{text[:LINE]}…'}")
 
 
 def with_interval(summary: dict, key: str, form: str, when: str) -> str:

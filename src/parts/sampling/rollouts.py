@@ -9,7 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from parts.foundation.messages import UserError, is_out_of_memory, say
-from parts.foundation.processes import StopRequested, dealt, gather_rows, leaving_early, world
+from parts.foundation.processes import StopRequested, dealt, gather_rows, leaving_early, np, torch, world
 from parts.foundation.settings import BaseConfig
 from parts.networks.models import Models
 from parts.rewards.reward_forms import PerSample
@@ -22,8 +22,6 @@ WORTH_HIDING = 0.05  # share of sampling's time that rewards take; a thread besi
 
 def batch_rows(rows: list[dict], config: BaseConfig, start: int, count: int) -> list[dict]:
     """`count` prompts from position `start` of one endless stream of reshuffled passes over the data."""
-    import numpy as np
-
     picked = []
     for position in range(start, start + count):
         epoch, index = divmod(position, len(rows))
@@ -68,8 +66,6 @@ class EarlyScores:
 
         def generate() -> tuple[list, float]:
             if self.models.device.type == "cuda":  # each thread has its own current device
-                import torch
-
                 torch.cuda.set_device(self.models.device)
             return engine.generate(prompts, noise, tell), time.perf_counter()
 
@@ -155,12 +151,6 @@ def early_scores(config: BaseConfig, models: Models, engine, reward: Reward, row
     return EarlyScores(chosen, reward, models, rows) if chosen else None
 
 
-def note_speed(reward, start: float, sampled: float) -> None:
-    """Note whether rewards that were called from `sampled` on are slow beside sampling, which began at `start`."""
-    if isinstance(reward, Reward):
-        reward.slow = reward.slow or time.perf_counter() - sampled > WORTH_HIDING * (sampled - start)
-
-
 def collect(
     config: BaseConfig, models: Models, engine, reward: Reward, rows: list[dict], noise, timer: dict
 ) -> list[dict]:
@@ -168,10 +158,8 @@ def collect(
 
     def complete(local_rows: list[dict], draws) -> list[dict]:
         start = time.perf_counter()
-        prompts, early = (
-            [row["prompt_ids"] for row in local_rows],
-            early_scores(config, models, engine, reward, local_rows),
-        )
+        prompts = [row["prompt_ids"] for row in local_rows]
+        early = early_scores(config, models, engine, reward, local_rows)
         if early:
             outputs, sampled = early.sample(engine, prompts, draws)
         else:
@@ -179,16 +167,15 @@ def collect(
         texts = [visible_text(models.tokenizer, ids, models.eos_ids) for ids, _ in outputs]
         known = [early.results()] if early else []
         scores, parts = reward(local_rows, texts, [ids for ids, _ in outputs], *known)
-        note_speed(reward, start, sampled)
+        if isinstance(reward, Reward):
+            reward.slow = reward.slow or time.perf_counter() - sampled > WORTH_HIDING * (sampled - start)
         count_seconds(timer, start, sampled)
         samples = []
         for i, (row, (ids, logprobs)) in enumerate(zip(local_rows, outputs, strict=True)):
-            sample = {"prompt": row["prompt"], "prompt_ids": row["prompt_ids"], "completion": texts[i]}
-            sample["columns"] = row["columns"]
+            sample = {name: row[name] for name in ("prompt", "prompt_ids", "columns")} | {"completion": texts[i]}
             sample |= {"response_ids": ids, "rollout_logprobs": logprobs, "finished": ids[-1] in models.eos_ids}
-            sample["rewards"] = {name: values[i] for name, values in parts.items()}
-            sample["weights"] = getattr(reward, "weights", {})
-            samples.append(sample | {"score": scores[i]})
+            sample |= {"score": scores[i], "weights": getattr(reward, "weights", {})}
+            samples.append(sample | {"rewards": {name: values[i] for name, values in parts.items()}})
         return samples
 
     return shared_out(complete, rows, noise)

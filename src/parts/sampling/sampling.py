@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Iterator
 
 from parts.foundation.messages import DivergedError
-from parts.foundation.processes import world
+from parts.foundation.processes import np, torch, world
 from parts.foundation.settings import BaseConfig
 from parts.networks.batches import left_pad
 from parts.networks.cache_probe import decoding_of_policy
@@ -21,8 +21,6 @@ DRAWN_AT_ONCE = 2**24  # probabilities in float64; three tensors of them exist a
 
 def inverse_cdf(log_probs, uniform):
     """Draw one index per row of log_probs [B, V] with uniform [B] in [0, 1)."""
-    import torch
-
     cdf = log_probs.to(widest_float(log_probs.device)).exp().cumsum(-1)
     margin = max(1e-12, 4 * torch.finfo(cdf.dtype).eps)
     point = uniform[:, None].to(cdf) * cdf[:, -1:] * (1 - margin)  # below the total in spite of rounding
@@ -51,8 +49,6 @@ class HFEngine:
     """Samples with the policy itself, batched, with a cache; rows that are finished leave the batch if it lets them."""
 
     def __init__(self, config: BaseConfig, models: Models):
-        import torch
-
         self.config, self.models = config, models
         self.decoding = decoding_of_policy(config, models)
         self.layers = foldable_layers(models.policy, models.device)
@@ -64,8 +60,6 @@ class HFEngine:
     @contextlib.contextmanager
     def ready(self) -> Iterator[None]:
         """While it lasts, weights are as sampling reads them: adapters folded, and cast once under autocast."""
-        import torch
-
         lora = folded(self.layers) if self.layers else contextlib.nullcontext()
         with lora, torch.no_grad(), autocast(self.config, self.models.device):
             yield
@@ -102,13 +96,7 @@ class HFEngine:
         return [group[start : start + size] for group in groups for start in range(0, len(group), size)]
 
     def read(self, prompts: list[list[int]], groups: bool = False) -> tuple:
-        """(states [B, H] after the prompts, mask [B, T], cache); equal prompts are read once, and then repeated.
-
-        Args:
-            groups: the cache may hold them once, too.
-        """
-        import torch
-
+        """(states [B, H] after the prompts, mask [B, T], cache); equal ones are read, with `groups` held once."""
         once = prompts
         if self.config.reuse_prefill and self.decoding.leaving:
             once = list(map(list, dict.fromkeys(map(tuple, prompts))))
@@ -125,8 +113,6 @@ class HFEngine:
 
     def read_on(self, new: list[list[int]], mask=None, cache=None) -> tuple:
         """(states [B, H] after new tokens of each row, mask [B, T] of all, cache), behind those of a cache."""
-        import torch
-
         models = self.models
         ids, new_mask = left_pad(new, models.pad_id, models.device)
         mask = new_mask if mask is None else torch.cat([mask, new_mask], dim=1)
@@ -138,29 +124,19 @@ class HFEngine:
         """One token per row of log_probs [B, V]: by uniform [B] in [0, 1), or the most likely one for None."""
         if uniform is None:
             return log_probs.argmax(-1)
-        import torch
-
         rows = max(1, DRAWN_AT_ONCE // log_probs.shape[1])
         pieces = zip(log_probs.split(rows), uniform.split(rows), strict=True)
         return torch.cat([inverse_cdf(*piece) for piece in pieces])
 
     def ends(self, tokens, rows, t: int):
         """Which rows [n] of tokens [B, T] end with the token at t."""
-        import torch
-
         return torch.isin(tokens[rows, t], self.end_ids)
 
     def sample(self, states, mask, cache, noise, leave=None, ended=None) -> list[tuple[list[int], list[float]]]:
-        """Completions of the texts that a cache holds, as `generate` returns them.
+        """Completions of the texts that a cache holds, as `generate` returns them; states [B, H] are of their ends.
 
-        Args:
-            states: [B, H] after the last token of each.
-            mask: [B, T], 1 on the tokens of the texts.
-            leave: called as KeptTexts.take is, before rows leave the batch and at the end.
-            ended: an Ended, to be told of rows.
+        `leave` is called as KeptTexts.take is, before rows leave the batch and at the end; `ended` is told of rows.
         """
-        import torch
-
         models, limit, device = self.models, self.config.max_new_tokens, self.models.device
         n, width = mask.shape
         tokens = torch.zeros(n, limit, dtype=torch.long, device=device)
@@ -217,11 +193,7 @@ class TurnSampler:
         self.engine, self.kept = engine, KeptTexts()
 
     def generate(self, prompts: list[list[int]], noise, numbers: list[int]) -> list[tuple[list[int], list[float]]]:
-        """As HFEngine.generate; where a prompt begins with what is kept of its conversation, it is gone on with.
-
-        Args:
-            numbers: which conversation each prompt is of, the same in each turn.
-        """
+        """As HFEngine.generate, but of conversations, by `numbers`, what was kept of them is not read again."""
         engine, kept, self.kept = self.engine, self.kept, KeptTexts()
         if len(engine.batches(list(map(len, prompts)))) != 1:
             return engine.generate(prompts, noise)
@@ -249,18 +221,12 @@ def turn_sampler(engine) -> Callable:
 
 def rng_state() -> dict:
     """State of every random generator that a reward function could use; training itself draws from seeds and steps."""
-    import numpy as np
-    import torch
-
     cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
     return {"python": random.getstate(), "numpy": np.random.get_state(), "torch": torch.get_rng_state(), "cuda": cuda}
 
 
 def restore_rng(states: dict) -> None:
     """Put the states back; those of GPUs where there are as many as there were."""
-    import numpy as np
-    import torch
-
     random.setstate(states["python"])
     np.random.set_state(states["numpy"])
     torch.set_rng_state(states["torch"].cpu())
@@ -270,9 +236,6 @@ def restore_rng(states: dict) -> None:
 
 def same_rng(one: dict, other: dict) -> bool:
     """Whether two states are the same: nothing was drawn between them."""
-    import numpy as np
-    import torch
-
     pairs = zip([one["torch"], *one["cuda"]], [other["torch"], *other["cuda"]], strict=True)
     numpy = all(np.array_equal(a, b) for a, b in zip(one["numpy"], other["numpy"], strict=True))
     return one["python"] == other["python"] and numpy and all(torch.equal(a, b) for a, b in pairs)
@@ -280,14 +243,7 @@ def same_rng(one: dict, other: dict) -> bool:
 
 @contextlib.contextmanager
 def untouched_generators(seed: int | None = None) -> Iterator[None]:
-    """Leave the generators as they were, whatever the block draws from them, or seeds.
-
-    Args:
-        seed: 32 bits that they begin with in the block; None lets them go on.
-    """
-    import numpy as np
-    import torch
-
+    """Leave the generators as they were, whatever the block draws from them; they begin it with `seed`, of 32 bits."""
     states = rng_state()
     try:
         if seed is not None:

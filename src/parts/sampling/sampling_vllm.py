@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterator
 
 from parts.foundation.messages import UserError, need, suggest
-from parts.foundation.processes import gather_rows, world
+from parts.foundation.processes import gather_rows, torch, transformers, world
 from parts.foundation.settings import BaseConfig
 from parts.networks.models import Models, adapter_settings, base_of, compute_dtype, merge_command, unwrapped
 from parts.sampling.sampling import untouched_generators
@@ -34,12 +34,7 @@ PROBE = "Each process samples a few tokens of this text, and the policy says how
 
 
 def import_vllm(flag: str, instead: str):
-    """Return the module vllm, its engine in this process, where weights can be copied into it.
-
-    Args:
-        flag: what asked for it.
-        instead: what to try where it is not to be had.
-    """
+    """The module vllm, for what `flag` asked, its engine in this process, where weights can be copied into it."""
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")  # nothing is sent without a word of the user's
     # it warns at every copy that rotary embeddings have no weights
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
@@ -55,12 +50,7 @@ def import_vllm(flag: str, instead: str):
 
 
 def vllm_options(pairs: list[str], owned: dict[str, str]) -> dict:
-    """Read --vllm_args: key=value with an argument of vLLM's engine, its value read as vLLM's command line reads it.
-
-    Args:
-        pairs: the flag's values.
-        owned: arguments that the program sets itself, and what to use for them.
-    """
+    """--vllm_args as arguments of vLLM's engine, read as its command line does; `owned` are the program's."""
     if not pairs:
         return {}
     from vllm.engine.arg_utils import EngineArgs
@@ -100,12 +90,10 @@ def cut_vocabulary(network, known: int) -> None:
 
 def check_copies(source: str, policy) -> None:
     """Raise UserError for an adapter that is more than matrices beside the base's, which are all that is copied."""
-    from transformers import AutoConfig
-
     settings = adapter_settings(source)
     if not settings:
         return
-    base = AutoConfig.from_pretrained(base_of(source)).get_text_config()
+    base = transformers.AutoConfig.from_pretrained(base_of(source)).get_text_config()
     more = [
         name for name in ("use_dora", "modules_to_save", "trainable_token_indices", "lora_bias") if settings.get(name)
     ]
@@ -122,8 +110,6 @@ class VllmEngine:
     """Samples with vLLM on the same GPU; the policy's weights are copied into it before every rollout."""
 
     def __init__(self, config: BaseConfig, models: Models):
-        import torch
-
         os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # keeps the model reachable in this process
         self.vllm = import_vllm("--rollout_engine vllm", "hf")
         self.config, self.models = config, models
@@ -190,7 +176,6 @@ class VllmEngine:
 
     def copy_weights(self) -> None:
         """Load vLLM's layers anew: where it keeps a matrix packed (on CPUs, or rounded), it is packed again."""
-        import torch
         from vllm.config import set_current_vllm_config
 
         with torch.no_grad(), set_current_vllm_config(self.llm.llm_engine.vllm_config):
@@ -199,8 +184,6 @@ class VllmEngine:
 
     def check(self, step: int) -> None:
         """Raise StaleSamplerError unless the engine has the policy's weights."""
-        import torch
-
         with torch.no_grad():
             self.watch.compare(step, self.weights(), self.network().get_model())
         prompt = self.models.tokenizer.encode(PROBE, add_special_tokens=False)[: self.config.max_prompt_tokens]
@@ -213,9 +196,6 @@ class VllmEngine:
 
         The same prompts, draws and weights give the same batch; a row's completion depends on the rest of its batch.
         A seed for each row would keep vLLM from sampling all rows at once.
-
-        Args:
-            limit: most tokens of a completion, where it is not max_new_tokens.
         """
         if not prompts:
             return []

@@ -3,36 +3,29 @@
 import math
 from pathlib import Path
 
+from parts.foundation.processes import torch, transformers
 from parts.networks.models import sample_plainly
 
 
 def load_plainly(source):
     """A causal model in fp32 by transformers; an adapter through peft, merged into its base."""
-    import torch
-    from transformers import AutoModelForCausalLM
-
     if (Path(source) / "adapter_config.json").is_file():
         from peft import AutoPeftModelForCausalLM
 
         return AutoPeftModelForCausalLM.from_pretrained(source, dtype=torch.float32).merge_and_unload()
-    return AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32)
+    return transformers.AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32)
 
 
 def dtype_of(source):
     """The dtype in which a whole model was saved; None of an adapter."""
-    from transformers import AutoConfig
-
-    return None if (Path(source) / "adapter_config.json").is_file() else AutoConfig.from_pretrained(source).dtype
+    is_adapter = (Path(source) / "adapter_config.json").is_file()
+    return None if is_adapter else transformers.AutoConfig.from_pretrained(source).dtype
 
 
 def weight_change(start, model, saved_in=None) -> dict:
-    """How far weights have moved.
+    """How far weights have moved from the start's, rounded to the dtype in which the model was saved.
 
-    Args:
-        saved_in: the dtype in which the model was saved; the start's weights are rounded to it.
-
-    Returns:
-        largest_weight_change, not finite where a weight is not; tensors_changed, the share of all tensors.
+    largest_weight_change is not finite where a weight is not; tensors_changed is the share of all tensors.
     """
     after, changes = model.state_dict(), []
     for name, x in start.state_dict().items():
@@ -44,10 +37,8 @@ def weight_change(start, model, saved_in=None) -> dict:
 
 def saved(start: str, out: Path) -> dict:
     """Whether the model in a folder loads, and how far it has moved from the model that its run started with."""
-    from transformers import AutoTokenizer
-
     try:
-        AutoTokenizer.from_pretrained(out)
+        transformers.AutoTokenizer.from_pretrained(out)
         return {"loads": True, **weight_change(load_plainly(start), load_plainly(out), dtype_of(out))}
     except Exception as error:  # whatever a folder that is not right makes transformers raise
         return {"loads": False, "error": f"{type(error).__name__}: {error}"}
@@ -61,8 +52,6 @@ def ends_of(model, tokenizer) -> list[int]:
 
 def answered(model, tokenizer, ids: list[list[int]], **how) -> list[list[int]]:
     """The tokens by which transformers' own generate answers prompts, with the end token; `how` are its settings."""
-    import torch
-
     width, answers, ends = max(map(len, ids)), [], ends_of(model, tokenizer)
     sample_plainly(model, ends, (ends or [0])[0])
     for i in range(0, len(ids), 64):
@@ -82,8 +71,6 @@ def answer_texts(model, tokenizer, answers: list[list[int]]) -> list[str]:
 
 def reverse_kl(model, teacher, prompts: list[list[int]], answers: list[list[int]], temperature: float) -> float:
     """Mean of KL(model || teacher) over the tokens of answers, in nats, one text at a time and without a cache."""
-    import torch
-
     total, tokens = 0.0, sum(map(len, answers))
     for prompt, answer in zip(prompts, answers, strict=True):
         ids = torch.tensor([prompt + answer], device=model.device)

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from parts.foundation.messages import UserError, say
+from parts.foundation.processes import torch
 from parts.foundation.settings import BaseConfig
 from parts.networks.batches import collate
 from parts.networks.forward import lm_logits, logprobs_and_entropy, predicting_states
@@ -20,8 +21,6 @@ def checksums(x, dtype):
 
     Neither depends on the elements' order, and both add up over tensors that a sampler keeps as one.
     """
-    import torch
-
     total = torch.zeros(2, dtype=torch.float64, device=x.device)
     for piece in x.detach().flatten().split(2**24):  # a float64 copy of a vocabulary's weights would be gigabytes
         piece = piece.to(dtype).double()
@@ -42,8 +41,6 @@ def held_by(layer, name: str, dtype):
     On a CPU vLLM packs the matrices of linear layers away, or keeps a packed copy beside the output layer's; what such
     a layer makes of one-hot inputs is exact.
     """
-    import torch
-
     x = layer._parameters[name]
     packed = name == "weight" and hasattr(layer, "cpu_linear")
     if packed and not x.numel():
@@ -67,17 +64,7 @@ def name_in_sampler(name: str, names: Iterable[str], packed: dict[str, list[str]
 
 
 def compare_weights(named: Iterable[tuple], sampler) -> tuple[list[str], list[str]]:
-    """Compare the policy's tensors with those of a vLLM model after a copy.
-
-    Args:
-        named: (name, tensor) as they were copied.
-        sampler: vLLM's network.
-
-    Returns:
-        (tensors of the sampler that differ, or that nothing was copied to; those that cannot be compared).
-    """
-    import torch
-
+    """(tensors of a vLLM model that differ after a copy of `named`, or got none; those that cannot be compared)."""
     layers = {
         f"{prefix}.{name}".lstrip("."): (layer, name)
         for prefix, layer in sampler.named_modules()
@@ -108,12 +95,7 @@ def compare_weights(named: Iterable[tuple], sampler) -> tuple[list[str], list[st
 
 
 class SyncCheck:
-    """When a sampler is compared with the policy, and what is said where they differ.
-
-    Args:
-        every: steps between comparisons; those of the first two steps come too (0: none at all).
-        advice: what to try where they differ.
-    """
+    """When a sampler is compared with the policy: at the first two steps and every so many (0: never)."""
 
     def __init__(self, every: int, advice: str):
         self.every, self.advice, self.checked, self.partly = every, advice, None, False
@@ -140,11 +122,7 @@ class SyncCheck:
             self.partly = True
 
     def judge(self, step: int, gap: float, exact: bool) -> None:
-        """Raise StaleSamplerError where log-probs of sampler and policy are too far apart in the mean.
-
-        Args:
-            exact: both compute in float32.
-        """
+        """Raise StaleSamplerError where log-probs differ too much in the mean; `exact`: both compute in float32."""
         most = 0.01 if exact else 0.5
         if not gap <= most:
             raise StaleSamplerError(
@@ -156,8 +134,6 @@ class SyncCheck:
 
 def logprob_gap(config: BaseConfig, models: Models, prompts: list[list[int]], outputs: list[tuple]) -> float:
     """Mean |difference| of the sampler's log-probs of the tokens that it sampled and the policy's own."""
-    import torch
-
     samples = [
         {"prompt_ids": prompt, "response_ids": ids, "rollout_logprobs": logprobs}
         for prompt, (ids, logprobs) in zip(prompts, outputs, strict=True)

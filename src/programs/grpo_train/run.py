@@ -18,7 +18,18 @@ from parts.foundation.messages import DivergedError, RewardError, say
 from parts.foundation.processes import StopRequest, room_for, world
 from parts.learning.idle_settings import say_idle
 from parts.networks.models import settle_model, shaped_network
-from parts.running.fit import LOADING, SAMPLING, UPDATE, Sizes, ladder, lighter_settings, settle_or_refuse, show_plan
+from parts.running.fit import (
+    LOADING,
+    SAMPLING,
+    UPDATE,
+    Sizes,
+    batch_plan,
+    environment_plan,
+    ladder,
+    lighter_settings,
+    settle_or_refuse,
+    show_plan,
+)
 from parts.running.memory import (
     PassShape,
     adapter_weights,
@@ -29,7 +40,6 @@ from parts.running.memory import (
     trl_head,
 )
 from parts.running.output_folder import make_folder, write_settings
-from parts.running.plan import batch_plan, environment_plan
 from parts.running.run_check import check_stop_when
 from parts.running.summary import report, run_summary
 from programs.grpo_train.callback import GrpoRun, TrlLog, export_final, resume_point

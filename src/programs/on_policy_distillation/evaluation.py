@@ -1,18 +1,16 @@
-"""The held-out gap between student and teacher, and the log that shows it."""
+"""The held-out gap between student and teacher."""
 
 import dataclasses
-import math
-import sys
 
 from parts.data.held_out import overlap_metric
-from parts.foundation.processes import sum_over_processes
+from parts.foundation.processes import np, sum_over_processes, torch
 from parts.learning.losses import kl_estimate
 from parts.networks.batches import collate, micro_batches, trimmed
 from parts.networks.forward import lm_logits, predicting_states, shared_length
 from parts.networks.models import autocast, widest_float
 from parts.reading.paired_tests import accuracy_figures
 from parts.rewards.rewards import Reward
-from parts.running.progress import RunLog, reward_means
+from parts.running.progress import reward_means
 from parts.sampling.rollouts import collect
 from programs.on_policy_distillation.objective import gap_figures, widened
 from programs.on_policy_distillation.settings import Config
@@ -34,9 +32,6 @@ def held_out_gap(config: Config, models, engine, reward: Reward, rows: list[dict
     Each prompt has `eval_samples` of them, beside each other. With local teachers, per token over the whole vocabulary;
     with servers, the reverse KL by k3 on the sampled tokens.
     """
-    import numpy as np
-    import torch
-
     repeats = config.eval_samples
     rows = [row for row in rows for _ in range(repeats)]
     noise = np.random.default_rng([config.seed, 6]).random((len(rows), config.max_new_tokens))
@@ -64,14 +59,10 @@ def held_out_gap(config: Config, models, engine, reward: Reward, rows: list[dict
 def spread_of_mean(sums, tokens, samples: int, seed: int) -> dict[str, float]:
     """The 95% interval of sum(sums) / sum(tokens), `low` and `high`, and `top`, the largest completion's share of it.
 
-    The interval is the percentile bootstrap over prompts, whose completions stay together: it is about other prompts
-    and other samples. With one prompt there is none; with fewer than 8 completions no `top`, as some share is large.
-
-    Args:
-        sums, tokens: [prompts x samples] of each completion, those of a prompt beside each other.
+    The interval is the percentile bootstrap over prompts, whose completions stand beside each other and stay together:
+    it is about other prompts and other samples. With one prompt there is none; with fewer than 8 completions no `top`,
+    as some share is large.
     """
-    import numpy as np
-
     sums, tokens = (np.asarray(x, dtype=np.float64).reshape(-1, samples) for x in (sums, tokens))
     figures, count = {}, len(sums)
     if count > 1:
@@ -90,8 +81,6 @@ GAP_KEYS = ("eval/reverse_kl", "eval/entropy", "eval/teacher_entropy", "eval/ove
 
 def local_figures(config: Config, models, batch: dict):
     """Sums over a completion's tokens of what gap_figures says, with local teachers: [B, 4]."""
-    import torch
-
     sums = torch.zeros(len(batch["input_ids"]), 4, dtype=widest_float(models.device), device=models.device)
     for teacher, numbers in by_teacher(models, batch, range(len(sums))):
         for piece_rows in micro_batches(batch, numbers, config.micro_batch_tokens, shared_length(models.networks)):
@@ -123,20 +112,3 @@ def evaluate(config: Config, models, engine, reward: Reward, rows: list[dict]) -
         metrics["eval/rows"] = len(samples)
     metrics["eval/length_mean"] = sum(len(s["response_ids"]) for s in samples) / len(samples)
     return metrics | overlap_metric(rows), samples[:: len(samples) // len(rows)]
-
-
-class DistillationLog(RunLog):
-    """A RunLog whose bar also moves where nothing is rewarded."""
-
-    def show(self, step: int, metrics: dict) -> None:
-        """Move the bar, with reward or KL beside it; say the held-out distance."""
-        super().show(step, metrics)
-        if "time/update" in metrics and "reward/mean" not in metrics:
-            self.bar.set_postfix_str(f"KL {metrics.get('kl/teacher', math.nan):.3f}", refresh=False)
-            self.bar.update()
-        if "eval/reverse_kl" in metrics:
-            low, high = metrics.get(SPREAD_KEYS["low"]), metrics.get(SPREAD_KEYS["high"])
-            interval = "" if low is None else f" (95%: {low:.4f} to {high:.4f})"
-            self.bar.write(
-                f"step {step}: held-out reverse KL {metrics['eval/reverse_kl']:.4f}{interval}", file=sys.stderr
-            )

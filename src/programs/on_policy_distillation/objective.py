@@ -2,6 +2,7 @@
 
 import math
 
+from parts.foundation.processes import torch
 from parts.learning.advantages import discounted_returns, grpo_advantages, mean_advantages, rloo_advantages
 from parts.learning.losses import kl_estimate, policy_loss
 from parts.networks.forward import all_logits, known_logits, lost_mass
@@ -22,8 +23,6 @@ def divergence(student, teacher, beta: float):
         (divergence [n], gradient [n, V] with respect to the student's logits). With f = d value / d S, the gradient is
         S (f - E_S[f]): f = log S/T for the reverse KL, -T/S for the forward, (1 - beta) log S/M between.
     """
-    import torch
-
     if beta == 0:
         t = teacher.exp()
         return (t * (teacher - student)).sum(-1), student.exp() - t
@@ -41,8 +40,6 @@ def divergence(student, teacher, beta: float):
 
 def with_rest(logprobs):
     """Append to log-probs [n, k] of distinct tokens the log-prob of all others together: [n, k + 1]."""
-    import torch
-
     total = torch.logsumexp(logprobs, -1, keepdim=True).clamp(max=-1e-7)  # rounding may reach 1
     return torch.cat([logprobs, torch.log(-torch.expm1(total))], -1)
 
@@ -64,8 +61,6 @@ def gap_figures(student, teacher, looked_at: int = 0):
         looked_at: of about how many of the tokens, evenly spread, the overlap is taken, 0: of all. That of the others
             is 0, and theirs is raised so that its mean over all n is their mean.
     """
-    import torch
-
     s, t = student.exp(), teacher.exp()
     kl = (s * (student - teacher)).sum(-1)
     every = max(1, len(kl) // looked_at) if looked_at else 1
@@ -98,8 +93,6 @@ def token_gradients(config: Config, policy, hidden, known: dict, dist, scale):
     Returns:
         (weighted loss, [n, 7] of TOKEN_FIGURES, largest ratio).
     """
-    import torch
-
     logits = widened(all_logits(policy, hidden)) / config.temperature  # [n, rows]
     lost = lost_mass(policy, logits.detach())
     logits = known_logits(policy, logits)  # [n, V]
@@ -156,8 +149,6 @@ def teacher_view(config: Config, student, known: dict, dist):
 
     Without the teacher's distribution, the reverse KL is estimated on the sampled token (k1).
     """
-    import torch
-
     if dist is not None:
         return gap_figures(student, dist, LOOKED_AT)
     nothing = student[:, 0] * math.nan
@@ -178,8 +169,6 @@ ADVANTAGES = {"mean": mean_advantages, "grpo": grpo_advantages, "rloo": rloo_adv
 
 def distillation_advantages(config: Config, batch: dict, samples: list[dict], kl_coef: float):
     """Advantages [B, T] of teacher and rewards."""
-    import torch
-
     mask = batch["loss_mask"]
     advantages = torch.zeros(mask.shape, device=mask.device)
     if config.objective == "policy_gradient":

@@ -3,23 +3,18 @@
 import statistics
 import time
 
+from parts.foundation.processes import np
 from parts.learning.losses import likelihood_ratio, mismatch_mode
 from parts.networks.batches import masked_mean
 from parts.rewards.rewards import Reward
-from parts.running.progress import reward_means
+from parts.running.progress import rollout_metrics
 from parts.sampling.rollouts import batch_rows, collect
 from programs.on_policy_distillation.settings import Config
 from programs.on_policy_distillation.teachers import ask_servers, teacher_of, teacher_specs
 
 
 def rollout_batch(config: Config, models, engine, reward: Reward, rows: list, step: int, start: int, timer: dict):
-    """The batch of a step: completions sampled from prompt `start` of the stream on.
-
-    Returns:
-        (samples, the stream's next position).
-    """
-    import numpy as np
-
+    """(samples of a step, from prompt `start` of the stream on; the stream's next position)."""
     picked = batch_rows(rows, config, start, config.batch_size // config.group_size)
     prompts = [row for row in picked for _ in range(config.group_size)]
     noise = np.random.default_rng([config.seed, 3, step]).random((config.batch_size, config.max_new_tokens))
@@ -34,17 +29,12 @@ def rollout_batch(config: Config, models, engine, reward: Reward, rows: list, st
 
 def batch_metrics(config: Config, batch: dict, samples: list[dict], timer: dict) -> dict:
     """Metrics of a rollout: rewards, lengths, speed, and how far sampler and trainer disagree."""
-    lengths, metrics = [len(s["response_ids"]) for s in samples], {}
-    if samples[0]["rewards"]:
+    rewarded = bool(samples[0]["rewards"])
+    metrics = rollout_metrics(samples, [len(s["response_ids"]) for s in samples], timer, rewarded)
+    if rewarded and config.group_size > 1:
         scores = [s["score"] for s in samples]
-        metrics = {"reward/mean": statistics.fmean(scores), "reward/std": statistics.pstdev(scores)}
-        metrics |= {f"reward/{name}": mean for name, mean in reward_means(samples).items()}
-        groups = [scores[i : i + config.group_size] for i in range(0, len(scores), config.group_size)]
-        if config.group_size > 1:
-            metrics["reward/zero_std_frac"] = statistics.fmean(len(set(group)) == 1 for group in groups)
-    metrics["rollout/length_mean"] = statistics.fmean(lengths)
-    metrics["rollout/truncated_frac"] = statistics.fmean(not s["finished"] for s in samples)
-    metrics["rollout/tokens_per_s"] = sum(lengths) / max(timer["rollout"], 1e-9)
+        groups = [{*scores[i : i + config.group_size]} for i in range(0, len(scores), config.group_size)]
+        metrics["reward/zero_std_frac"] = statistics.fmean(len(group) == 1 for group in groups)
     if "old_logprobs" in batch:
         mask = batch["loss_mask"]
         gap = (batch["old_logprobs"] - batch["rollout_logprobs"]) * mask

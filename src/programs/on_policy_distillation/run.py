@@ -7,17 +7,16 @@ import time
 
 from parts.foundation.exit_codes import exit_code, quiet_environment
 from parts.foundation.messages import RewardError
-from parts.foundation.processes import device_name, room_for, start_processes, world
+from parts.foundation.processes import device_name, room_for, start_processes, torch, world
 from parts.networks.models import settle_model, settle_precision, shaped_network
 from parts.rewards.text_servers import is_server
 from parts.running.checkpoints import find_checkpoint, restore
-from parts.running.fit import LOADING, Sizes, rollout_sizes, settle_or_refuse, show_plan
+from parts.running.fit import LOADING, Sizes, batch_plan, rollout_sizes, settle_or_refuse, show_plan
 from parts.running.memory import memory_of_trainer, network_weights
-from parts.running.plan import batch_plan
 from parts.running.progress import begin_run, grad_scaler, seed_generators
 from parts.sampling.sampling import HFEngine
 from parts.sampling.sampling_vllm import VllmEngine
-from programs.on_policy_distillation.evaluation import DistillationLog, evaluate
+from programs.on_policy_distillation.evaluation import evaluate
 from programs.on_policy_distillation.models import (
     load_inputs,
     load_models,
@@ -53,8 +52,6 @@ def sizes_of_run(config: Config, rows: list[dict], processes: int) -> Sizes:
 
 def print_distillation_plan(config: Config) -> None:
     """Print batch arithmetic, a memory estimate per process, and the settings that are no defaults, as JSON."""
-    import torch
-
     size, device = int(os.environ.get("WORLD_SIZE", "1")), device_name(config)
     settle_model(config)
     validate(config, size)
@@ -97,7 +94,7 @@ def train(config: Config) -> int:
         return evaluate(config, models, engine, inputs.reward, inputs.held_out)
 
     step = functools.partial(train_step, config, models, engine, inputs.reward, inputs.rows, optimizer, scaler)
-    progress = begin_run(config, models, optimizer, scaler, state, started, DistillationLog)
+    progress = begin_run(config, models, optimizer, scaler, state, started)
     return progress.run(step, evaluate_held_out if inputs.held_out else None, (RewardError,))
 
 

@@ -15,12 +15,7 @@ OBJECTIVES = {"reverse_kl": 1.0, "forward_kl": 0.0, "jsd": None, "policy_gradien
 ESTIMATORS = ["mean", "grpo", "rloo"]
 
 
-@in_order(
-    batch_size="steps",
-    objective="check_sync",
-    ppo_epochs="norm_length",
-    eval_samples="allow_overlap",
-)
+@in_order(batch_size="steps", objective="check_sync", ppo_epochs="norm_length", eval_samples="allow_overlap")
 @dataclass
 class Config(RolloutSettings):
     """All settings and their defaults: those of RolloutSettings and these; each is a flag and a key of --config."""
@@ -31,17 +26,10 @@ class Config(RolloutSettings):
     teacher_column: str = setting("", "column that names the teacher of a row, with several --teacher NAME=…")
     teacher_precision: str = setting("", "of local teachers (default: --precision)", ["fp32", "bf16", "fp16"])
     teacher_in_4bit: bool = setting(False, "4-bit weights of local teachers (needs bitsandbytes)")
-    reward: list[str] = setting(
-        [], "FILE.py:function[*weight] or a library's name, repeatable (default: that of the embedded data)"
-    )
     output_dir: str = setting("runs/distillation", "folder for logs, checkpoints and final/", free=True)
     # rollout
     batch_size: int = setting(128, "completions per step, over all processes", positive=True)
     group_size: int = setting(1, "sampled completions per prompt; a reward's baseline needs several", positive=True)
-    temperature: float = setting(
-        1.0, "sampling temperature; logits of student and teacher are divided by it", positive=True
-    )
-    reuse_prefill: bool = setting(True, "the sampler hf reads equal prompts once", free=True)
     # objective
     objective: str = setting("reverse_kl", "divergence from the teacher", list(OBJECTIVES))
     beta: float = setting(0.5, "jsd: weight of the teacher in the mixture; 0 and 1 are forward and reverse KL")
@@ -59,23 +47,9 @@ class Config(RolloutSettings):
     clip_eps_low: float = setting(0.2, "policy_gradient, rewards: the ratio is clipped below at 1 - this")
     clip_eps_high: float = setting(0.2, "policy_gradient, rewards: the ratio is clipped above at 1 + this")
     dual_clip: float = setting(3.0, "policy_gradient, rewards: bound on ratio for negative advantages (0: off)")
-    # sampler and trainer that disagree
-    mismatch: str = setting(
-        "auto",
-        "policy_gradient, rewards: correct by w = trainer/sampler probability: a token's cut at mismatch_high, a "
-        "token's or sequence's set to 0 outside the bounds; auto is tis with vllm, else none",
-        ["auto", "none", "tis", "icepop", "seq_mask"],
-    )
     # optimization
     lr: float = setting(0.0, "learning rate (0: 1e-3 below 50M parameters, 1e-4 with LoRA, else 1e-5)")
-    warmup_steps: int = setting(0, "steps over which the learning rate rises")
-    max_grad_norm: float = setting(1.0, "gradient clipping", positive=True)
     # precision and memory
-    share_prompts: bool = setting(
-        True,
-        "student and local teachers run a group's prompt once, and no pads, and hf holds it once, to save time",
-        free=True,
-    )
     logits_chunk: int = setting(
         2**25,
         "logits (tokens x vocabulary) that exist at once, of each model",
@@ -83,7 +57,6 @@ class Config(RolloutSettings):
         free=True,
         auto="what memory holds, at most 33554432",
     )
-    lora_rank: int = setting(0, "train LoRA adapters of this rank on the student (0: all weights, or as --model)")
     # logs and checkpoints
     eval_samples: int = setting(1, "completions per held-out prompt in eval/reverse_kl", positive=True)
 

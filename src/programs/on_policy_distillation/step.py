@@ -3,7 +3,7 @@
 import math
 import time
 
-from parts.foundation.processes import room_for, stop_before_update, sum_over_processes
+from parts.foundation.processes import room_for, stop_before_update, sum_over_processes, torch
 from parts.learning.losses import mismatch_mode, mismatch_weights, token_weights
 from parts.learning.optimizer import Statistics, run_updates, sum_gradients, switch_checkpointing
 from parts.networks.batches import collate, micro_batches, trimmed
@@ -42,8 +42,6 @@ def make_experience(config: Config, models, samples: list[dict], kl_coef: float)
 
     The advantages are constants: of the teacher for policy_gradient, of the rewards with `reward_coef`.
     """
-    import torch
-
     batch = collate(samples, models.pad_id, models.device)
     shape, response = batch["input_ids"].shape, batch["response_mask"]
     owners = torch.tensor([s.get("teacher", 0) for s in samples], device=models.device)
@@ -73,8 +71,6 @@ def frozen_passes(config: Config, models, batch: dict, names: list[str]) -> dict
 
     With the teacher's figures come the ids of its likeliest tokens, `teacher_ids` [B, T, COMPARED].
     """
-    import torch
-
     shape = batch["input_ids"].shape
     made = {name: torch.zeros(shape, device=models.device) for name in names}
     if "teacher_logprobs" in made:
@@ -119,8 +115,6 @@ def accumulate_gradients(config: Config, models, batch: dict, rows, scaler) -> S
     Below the output layer the backward pass runs once a micro-batch, through it once a piece of `logits_chunk`. Means
     are NaN where the teacher does not give them.
     """
-    import torch
-
     index = torch.as_tensor(rows, device=models.device)
     tokens = batch["loss_mask"][index].sum().clamp(min=1)  # over all processes
     scale = scaler.scale(torch.ones((), device=models.device))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from parts.foundation.messages import RewardError, UserError, need, say, suggest
-from parts.foundation.processes import dealt, gather_rows, world
+from parts.foundation.processes import dealt, gather_rows, torch, transformers, world
 from parts.networks.batches import own_rows
 from parts.networks.cache_probe import check_pads, share_prompts
 from parts.networks.forward import lm_logits, predicting_states, settle_logits
@@ -101,11 +101,9 @@ class LocalTeacher:
     """A frozen network on this device. It is only ever run forward on given tokens."""
 
     def __init__(self, source: str, config: Config, models: Models):
-        from transformers import AutoModelForCausalLM
-
         settings = {"precision": config.teacher_precision or config.precision, "load_in_4bit": config.teacher_in_4bit}
         self.config = dataclasses.replace(config, model=source, lora_rank=0, **settings)
-        self.model = load_network(AutoModelForCausalLM, source, self.config, models.device, frozen=True)
+        self.model = load_network(transformers.AutoModelForCausalLM, source, self.config, models.device, frozen=True)
         settle_logits(self.config, dataclasses.replace(models, policy=self.model))
         check_pads(self.config, models, self.model, "teacher")
         share_prompts(self.config, models, [self.model])
@@ -118,16 +116,12 @@ class LocalTeacher:
 
     def states(self, piece: dict):
         """Hidden states [B, T, H] that predict each token of a piece; the student's padding rows read as the last."""
-        import torch
-
         piece = piece | {"input_ids": piece["input_ids"].clamp(max=self.width - 1)}
         with torch.no_grad(), autocast(self.config, piece["input_ids"].device):
             return predicting_states(self.model, piece)
 
     def logprobs(self, hidden):
         """Log-probs [n, width] of the next token, of states [n, H]."""
-        import torch
-
         with torch.no_grad():
             logits = widened(lm_logits(self.model, hidden)[:, : self.width])
             return torch.log_softmax(logits / self.config.temperature, -1)
@@ -170,11 +164,7 @@ class ServerTeacher:
         return all(isinstance(e, dict) and math.isfinite(e.get("logprob", math.nan)) for e in entry.values())
 
     def check(self, tokenizer, rows: list[dict], longest: int) -> None:
-        """Raise UserError where the server's text of a token id is another than the student's, or texts do not fit.
-
-        Args:
-            longest: tokens of the longest prompt and completion.
-        """
+        """Raise UserError where the server reads token ids otherwise, or texts of the `longest` length do not fit."""
         need(
             longest < self.max_length,  # it counts the token that it makes
             f"got prompts and completions of up to {longest} tokens, and teacher {self.url} with a length of "
@@ -250,8 +240,6 @@ def ask_servers(models: DistillationModels, samples: list[dict]) -> None:
 
 def server_tensors(samples: list[dict], batch: dict) -> dict:
     """teacher_logprobs [B, T], teacher_ids and teacher_top [B, T, k] where every sample has been scored by a server."""
-    import torch
-
     if not all("scored" in s for s in samples):
         return {}
     mask = batch["response_mask"].bool()
@@ -281,8 +269,6 @@ def pieces_of(config: Config, model, count: int) -> list[slice]:
 
 def teacher_figures(config: Config, teacher: LocalTeacher, hidden, targets) -> dict:
     """A local teacher's log-probs [N] of given tokens, entropies [N] and likeliest tokens [N, COMPARED]."""
-    import torch
-
     figures = {"teacher_logprobs": [], "teacher_entropy": [], "teacher_ids": []}
     for part in pieces_of(config, teacher.model, len(targets)):
         dist = teacher.logprobs(hidden[part])

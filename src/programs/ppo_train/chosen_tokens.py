@@ -1,6 +1,6 @@
 """Tokens that a policy loss treats apart (Clip-Cov, KL-Cov), chosen among all of a minibatch."""
 
-from parts.foundation.processes import of_first_process, sum_over_processes
+from parts.foundation.processes import np, of_first_process, sum_over_processes, torch
 from parts.learning.losses import covariance_choice
 from parts.networks.batches import micro_batches, own_rows, trimmed
 from parts.networks.forward import predicting_states, shared_length, token_logprobs
@@ -10,17 +10,12 @@ from programs.ppo_train.settings import Config
 
 def draws(config: Config, models: Models, batch: dict, step: int):
     """A uniform number for each token of a step's batch, [B, T], by which tokens may be chosen."""
-    import numpy as np
-    import torch
-
     numbers = np.random.default_rng([config.seed, 4, step]).random(batch["advantages"].shape)
     return torch.as_tensor(numbers).to(widest_float(models.device)).to(models.device)
 
 
 def chosen_tokens(config: Config, models: Models, batch: dict, rows: list[int]):
     """`covariance_choice` of one minibatch, [B, T] over the batch; it needs all of its log-probs first."""
-    import torch
-
     logprobs, mask = torch.zeros_like(batch["advantages"]), torch.zeros_like(batch["loss_mask"])
     shared = shared_length(models.networks)
     for piece_rows in micro_batches(batch, own_rows(batch, rows), config.micro_batch_tokens, shared):

@@ -20,6 +20,7 @@ from parts.environments.play_setup import (
 )
 from parts.foundation.bundle import specs_for
 from parts.foundation.messages import need
+from parts.foundation.processes import torch, transformers
 from parts.learning.advantages import ADVANTAGES, estimator
 from parts.learning.losses import check_loss
 from parts.learning.optimizer import adamw, learning_rates
@@ -46,13 +47,10 @@ from programs.ppo_train.settings import Config
 
 def make_critic(config: Config, policy, device):
     """A value head that starts at 0, with its own backbone when the critic is separate."""
-    import torch
-    from transformers import AutoModel
-
     critic = torch.nn.Module()
     critic.backbone = None
     if config.critic == "separate":
-        critic.backbone = load_network(AutoModel, config.critic_model or config.model, config, device)
+        critic.backbone = load_network(transformers.AutoModel, config.critic_model or config.model, config, device)
         known, used = (m.get_input_embeddings().weight.shape[0] for m in (critic.backbone, unwrapped(policy)))
         need(
             known >= used,
@@ -69,14 +67,10 @@ def make_critic(config: Config, policy, device):
 
 def load_models(config: Config, device, checkpoint: Path | None = None, tokenizer=None) -> Models:
     """Load tokenizer, policy, critic and (with KL) reference, from a checkpoint where there is one."""
-    from transformers import AutoModelForCausalLM
-
     tokenizer = tokenizer or load_tokenizer(config)
     policy = load_policy(config, device, checkpoint and checkpoint / "policy")
     critic = make_critic(config, policy, device) if estimator(config).critic else None
     if checkpoint and critic:
-        import torch
-
         trained = torch.load(checkpoint / "critic.pt", map_location="cpu", weights_only=True, mmap=True)
         critic.load_state_dict(trained, strict=False)
     reference = None
@@ -85,7 +79,7 @@ def load_models(config: Config, device, checkpoint: Path | None = None, tokenize
         if adapter_settings(config.model):
             keep_as_reference(policy, config.model)
         elif not config.lora_rank:
-            reference = load_network(AutoModelForCausalLM, config.model, config, device, frozen=True)
+            reference = load_network(transformers.AutoModelForCausalLM, config.model, config, device, frozen=True)
     if config.gradient_checkpointing:
         for network in filter(None, (policy, critic and critic.backbone)):
             network.activation_checkpointing_enable({"use_reentrant": False})

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import statistics
 import time
 from collections.abc import Callable
 
@@ -10,6 +11,7 @@ from parts.data.pass_band import band_metrics, draw_in_band, next_rates, passes_
 from parts.environments.conversations import Conversation
 from parts.environments.play import play, play_metrics
 from parts.environments.play_setup import PlaySetup, pieces, score_talks, score_weights
+from parts.foundation.processes import np
 from parts.learning.advantages import all_equal, estimator, shaped_score
 from parts.networks.batches import explained_variance, masked_mean
 from parts.networks.models import Models
@@ -17,7 +19,7 @@ from parts.reading.paired_tests import accuracy_figures
 from parts.rewards.rewards import Reward
 from parts.rewards.user_code import visible_text
 from parts.running.checkpoints import TrainState
-from parts.running.progress import reward_means
+from parts.running.progress import reward_means, rollout_metrics
 from parts.sampling.rollouts import batch_rows, collect, count_seconds, shared_out
 from parts.sampling.sampling import turn_sampler
 from programs.ppo_train.settings import Config
@@ -28,9 +30,7 @@ def converse(
 ) -> list[dict]:
     """Play and score one conversation per row; every process gets the whole batch.
 
-    Args:
-        noise: uniform draws [rows, max_turns x those of an answer], those of a turn after those of the turn before;
-            None decodes greedily.
+    noise [rows, max_turns x draws of an answer] holds those of a turn after those of the turn before; None is greedy.
     """
     width = 0 if noise is None else noise.shape[1] // config.max_turns
 
@@ -57,22 +57,16 @@ def conversation_sample(models: Models, row: dict, talk: Conversation, values: d
     """A conversation as a sample: the whole response, a mask of what was sampled, and its score."""
     answers = [talk.response_ids[start:end] for start, end in talk.spans]
     said = [visible_text(models.tokenizer, ids, models.eos_ids) for ids in answers]
-    return {
+    taken = ("prompt_ids", "response_ids", "response_mask", "rollout_logprobs", "ended_by", "turn_rewards", "messages")
+    return {name: getattr(talk, name) for name in taken} | {
         "prompt": row["prompt"],
-        "prompt_ids": talk.prompt_ids,
         "completion": "\n".join(said),  # what was sampled
-        "response_ids": talk.response_ids,
-        "response_mask": talk.response_mask,
-        "rollout_logprobs": talk.rollout_logprobs,
         "answer_lengths": list(map(len, answers)),
         "finished": all(ids[-1] in models.eos_ids for ids in answers),
         "rewards": values,
         "weights": weights,
         "score": sum(weights[name] * value for name, value in values.items() if value is not None),
-        "ended_by": talk.ended_by,
         "turn_ends": [end for _, end in talk.spans],
-        "turn_rewards": talk.turn_rewards,
-        "messages": talk.messages,
         "pieces": pieces(models.tokenizer, talk),
         "talk": dataclasses.replace(talk, kind=None, environment=None),  # for metrics; processes exchange samples
     }
@@ -82,24 +76,9 @@ MEMORY = 0.9  # of the share of groups that were kept: what a step counts beside
 
 
 class Sampler:
-    """Samples the batches of a run, and keeps what it learns from them: pass rates of prompts, groups that differed.
+    """Samples the batches of a run, by `collect` or the like; keeps pass rates and how many groups differed."""
 
-    Args:
-        rows: the training prompts.
-        state: of the run, at its start or where it goes on.
-        sample: scores one completion a row, as `collect` does.
-    """
-
-    def __init__(
-        self,
-        config: Config,
-        models: Models,
-        engine,
-        reward: Reward,
-        rows: list[dict],
-        state: TrainState,
-        sample: Callable = collect,
-    ):
+    def __init__(self, config, models: Models, engine, reward: Reward, rows, state: TrainState, sample=collect):
         self.config, self.models, self.engine, self.reward, self.rows = config, models, engine, reward, rows
         self.sample, self.position = sample, state.prompts
         self.pass_rates, self.kept = state.pass_rates, state.kept
@@ -144,8 +123,6 @@ class Sampler:
 
     def round(self, step: int, attempt: int, count: int, timer: dict) -> list[dict]:
         """Scored completions of `count` prompts, those of a prompt beside each other."""
-        import numpy as np
-
         config, size = self.config, self.config.group_size
         picked = self.draw(count)
         width = config.max_new_tokens if config.rollout_engine == "hf" else 1  # one seeds vLLM
@@ -191,18 +168,7 @@ def sample_metrics(config: Config, batch: dict, samples: list[dict], timer: dict
 
     `samples` are all that were sampled; with dynamic sampling, `batch` holds only those that train.
     """
-    import statistics
-
-    scores = [s["score"] for s in samples]
-    lengths = sampled_lengths(samples)
-    metrics = {
-        "reward/mean": statistics.fmean(scores),
-        "reward/std": statistics.pstdev(scores),
-        **{f"reward/{name}": mean for name, mean in reward_means(samples).items()},
-        "rollout/length_mean": statistics.fmean(lengths),
-        "rollout/truncated_frac": statistics.fmean(not s["finished"] for s in samples),
-        "rollout/tokens_per_s": sum(lengths) / max(timer["rollout"], 1e-9),
-    }
+    metrics = rollout_metrics(samples, sampled_lengths(samples), timer)
     if "talk" in samples[0]:
         metrics |= play_metrics([s["talk"] for s in samples])
     if "values" in batch:

@@ -8,14 +8,13 @@ import time
 from parts.environments.environments import EnvironmentFault
 from parts.foundation.exit_codes import exit_code, quiet_environment
 from parts.foundation.messages import RewardError
-from parts.foundation.processes import device_name, room_for, start_processes, world
+from parts.foundation.processes import device_name, room_for, start_processes, torch, world
 from parts.learning.advantages import estimator
 from parts.learning.optimizer import learning_rates
 from parts.networks.models import end_and_pad_ids, settle_model, settle_precision, shaped_network
 from parts.running.checkpoints import find_checkpoint, restore
-from parts.running.fit import LOADING, Sizes, rollout_sizes, settle_or_refuse, show_plan
+from parts.running.fit import LOADING, Sizes, batch_plan, environment_plan, rollout_sizes, settle_or_refuse, show_plan
 from parts.running.memory import memory_of_trainer, network_weights
-from parts.running.plan import batch_plan, environment_plan
 from parts.running.progress import begin_run, grad_scaler, seed_generators
 from parts.sampling.sampling import HFEngine
 from parts.sampling.sampling_vllm import VllmEngine
@@ -43,8 +42,6 @@ def sizes_of_run(config: Config, rows: list[dict], processes: int) -> Sizes:
 
 def dry_run(config: Config) -> None:
     """Print batch arithmetic, a memory estimate per process, and the settings that are no defaults, as JSON."""
-    import torch
-
     size, device = int(os.environ.get("WORLD_SIZE", "1")), device_name(config)
     settle_model(config)
     validate(config, size)

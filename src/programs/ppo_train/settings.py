@@ -16,9 +16,7 @@ class Config(PolicySettings):
 
     # algorithm: choices
     advantage: str = setting(
-        None,
-        "advantage estimator, or your own, FILE.py:function of scores, groups …",
-        lambda: NamesOrFiles(ADVANTAGES),
+        None, "advantage estimator, or your own, FILE.py:function of scores, groups …", lambda: NamesOrFiles(ADVANTAGES)
     )
     loss: str = setting(
         None, "policy loss, or your own, FILE.py:function of logprobs, old_logprobs …", lambda: NamesOrFiles(LOSSES)

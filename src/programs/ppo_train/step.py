@@ -2,7 +2,7 @@
 
 import time
 
-from parts.foundation.processes import room_for, stop_before_update, sum_over_processes
+from parts.foundation.processes import room_for, stop_before_update, sum_over_processes, torch
 from parts.learning.advantages import agreed_advantages
 from parts.learning.losses import LOSSES, contributing, next_kl_coef, policy_terms, token_weights, value_loss
 from parts.learning.optimizer import Statistics, run_updates, sum_gradients, switch_checkpointing
@@ -52,8 +52,6 @@ def make_experience(config: Config, models: Models, samples: list[dict], kl_coef
     With a single optimizer step per batch the old policy is the current one, so `old_logprobs` is left to the update.
     Without a reference or critic, rows that will train nothing are not run through the policy.
     """
-    import torch
-
     batch = collate(samples, models.pad_id, models.device)
     kept = [(s["finished"] or not config.mask_truncated) and not s.get("filler") for s in samples]
     batch["loss_mask"] = batch["response_mask"] * torch.tensor(kept, device=models.device)[:, None]
@@ -81,8 +79,6 @@ def make_experience(config: Config, models: Models, samples: list[dict], kl_coef
 
 def frozen_outputs(config: Config, models: Models, piece: dict, names) -> dict:
     """Those of values, old_logprobs and ref_logprobs that are asked for, [B, T], without gradient."""
-    import torch
-
     critic, made = models.critic, {}
     with torch.no_grad(), autocast(config, models.device):
         hidden = None
@@ -123,8 +119,6 @@ def accumulate_gradients(
     Every weight of a token is that of the whole minibatch, so neither micro-batches nor processes change the gradient.
     Rows that contribute nothing are left out of the networks; they count in the weights.
     """
-    import torch
-
     whole = batch["loss_mask"][torch.as_tensor(rows, device=models.device)]
     tokens, sequences = whole.sum().clamp(min=1), len(rows)  # over all processes
     active = set(contributing(config, batch))
@@ -167,11 +161,9 @@ def declared(config: Config, models: Models, train_policy: bool) -> dict[str, st
 
 
 def policy_share(config: Config, models: Models, piece: dict, hidden, whole: tuple, statistics: Statistics):
-    """A micro-batch's share of the policy's loss, with its graph.
+    """A micro-batch's share of the policy's loss, with its graph, of the states [B, T, H] that predict each token.
 
-    Args:
-        hidden: [B, T, H], the states that predict each token.
-        whole: tokens, sequences, and tokens of contributing rows of the whole minibatch.
+    `whole` are tokens, sequences, and tokens of contributing rows of the whole minibatch.
     """
     tokens, sequences, trained = whole
     mask = piece["loss_mask"]

@@ -21,6 +21,7 @@ from parts.running.fit import (
     SAMPLING,
     UPDATE,
     Sizes,
+    batch_plan,
     is_chosen_here,
     ladder,
     lighter_settings,
@@ -29,7 +30,6 @@ from parts.running.fit import (
 )
 from parts.running.memory import backward_peak, network_bytes, pass_of_rows, sampling_bytes, shape_of, trl_head
 from parts.running.output_folder import check_folder, make_folder, write_settings
-from parts.running.plan import batch_plan
 from programs.warm_start.samples import measure, obstacles, sampled_solutions, widens
 from programs.warm_start.settings import Config, check_warm_start, parse_config, settled_training
 from programs.warm_start.solutions import check_leaks, given_solutions, load_prompts_and_reward, without_solutions
