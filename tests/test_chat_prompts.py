@@ -77,7 +77,7 @@ def test_a_string_in_the_templates_form_is_not_wrapped_again(capsys, name, chat)
     text = tokenizer.apply_chat_template([QUESTION], tokenize=False, add_generation_prompt=True)
     config = SimpleNamespace(chat=chat, model="my-model")
     if chat:
-        with pytest.raises(UserError, match=r"form of the chat template already.*try without --chat"):
+        with pytest.raises(UserError, match=r"already have the form of the chat template.*try without --chat"):
             check_template(config, tokenizer, "d.jsonl", ["plain", text])
     else:
         check_template(config, tokenizer, "d.jsonl", [text])
@@ -147,7 +147,7 @@ def test_a_template_that_prints_arguments_gets_json():
 
 
 def test_arguments_that_are_no_object_are_refused():
-    with pytest.raises(ValueError, match="arguments of a tool call are 'city=Paris', no JSON object"):
+    with pytest.raises(ValueError, match="arguments of a tool call are 'city=Paris', not a JSON object"):
         encode_prompt(chat_tokenizer("qwen2_5", "<|im_end|>"), called("city=Paris"))
 
 

@@ -25,8 +25,7 @@ def template_settings(config) -> dict:
 
 
 def template_text(file: str) -> str:
-    """The chat template in a file."""
-    need(Path(file).is_file(), f"got chat_template {file!r}, which is no file; expected one with a Jinja template")
+    need(Path(file).is_file(), f"got chat_template {file!r}, which is not a file; expected a Jinja template")
     return Path(file).read_text(encoding="utf-8")
 
 
@@ -79,8 +78,8 @@ def write_chat(tokenizer, messages: list[dict], **given) -> str:
     objects = with_arguments(as_object, messages)
     calls = [call.get("function", call) for message in objects for call in message.get("tool_calls") or ()]
     arguments, given["tokenize"] = [call["arguments"] for call in calls if call.get("arguments")], False
-    for odd in [value for value in arguments if not isinstance(value, dict)]:
-        raise ValueError(f"the arguments of a tool call are {str(odd)[:80]!r}, no JSON object")
+    for odd in (value for value in arguments if not isinstance(value, dict)):
+        raise ValueError(f"the arguments of a tool call are {str(odd)[:80]!r}, not a JSON object")
     try:
         text = tokenizer.apply_chat_template(objects, **given)
         if not any(str(value) in text for value in arguments):
@@ -171,15 +170,15 @@ def check_template(config, tokenizer, source: str, prompts: list) -> None:
         wrapped = [prompt for prompt in prompts if form.holds(prompt)]
         need(
             not wrapped,
-            f"{source}: got --chat for {len(wrapped)} of {len(prompts)} prompts in the form of the chat template "
-            f"already, such as {wrapped[:1]!r:.100}; expected plain text; try without --chat",
+            f"{source}: got --chat, but {len(wrapped)} of {len(prompts)} prompts already have the form of the chat "
+            f"template, such as {wrapped[:1]!r:.100}; expected plain text; try without --chat",
         )
         held = [[token for token in form.tokens if token in p] for p in prompts if isinstance(p, str)]
         if count := sum(map(bool, held)):
             token = next(tokens[0] for tokens in held if tokens)
             say(
-                f"warning: {source}: {count} of {len(prompts)} prompts have control tokens such as {token!r} in their "
-                "text; the tokenizer reads them as the tokens themselves"
+                f"warning: {source}: {count} of {len(prompts)} prompts have control tokens such as {token!r}; the "
+                "tokenizer encodes them as control tokens, not as text"
             )
     strings = strings_past_template(config, tokenizer, prompts)
     ours = source in (EMBEDDED_DATA, EMBEDDED_EVAL) and config.model == EMBEDDED_MODEL

@@ -8,10 +8,10 @@ from parts.foundation.messages import need
 BINS = ((0.0, 0.1), (0.1, 0.25), (0.25, 0.5), (0.5, 0.75), (0.75, 0.9), (0.9, 1.0))  # between never and always
 LEAST_SIGNAL = 0.2  # share of groups that must teach for RL to be worth its samples; ours
 MEND = {
-    "RL now": "enough groups hold both right and wrong answers",
+    "RL now": "enough groups have both right and wrong answers",
     "warm start": "RL has nothing to reinforce: show the model solutions first (scripts/warm_start.py)",
-    "easier prompts": "most prompts are never solved, yet some teach: begin with those, or with a warm start",
-    "harder prompts": "nearly all is solved: there is little left to learn on these prompts",
+    "easier prompts": "most prompts are never solved: begin with those that sometimes are, or with a warm start",
+    "harder prompts": "nearly all prompts are solved: there is little left to learn from them",
 }
 
 
