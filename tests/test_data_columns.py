@@ -144,7 +144,7 @@ REFUSED = {
         "rust.*Python",
     ),
     "no function": ({"problem": "Add.", "input_output": [{**CALL, "fn_name": None}]}, "no function to call"),
-    "arguments by name": ({"problem": "Add.", "tests": [{"input": "a = 1, b = 2", "output": "3"}]}, "by name"),
+    "arguments by name": ({"problem": "Add.", "tests": [{"input": "a = 1, b = 2", "output": "3"}]}, "named arguments"),
     "stdin and stdout": ({"problem": "Add.", "tests": [{"stdin": "1 2", "stdout": "3"}]}, "input, output"),
     "a result beside an input": (
         {"problem": "Add.", "entry_point": "add", "tests": [{"input": [1, 2], "expected": 3}]},
@@ -159,7 +159,7 @@ REFUSED = {
         {"problem": "Add.", "tests": [CALL, {"input": "1 2", "output": "3", "type": "stdin_stdout"}]},
         "one form",
     ),
-    "an image's place": ({"question": "<image>\nHow many?", "answer": "7"}, "place of an image"),
+    "an image's place": ({"question": "<image>\nHow many?", "answer": "7"}, "image placeholder"),
     "two responses": ({"prompt": "Hi", "response_0": "a", "response_1": "b", "better_response_id": 0}, "`chosen`"),
     "several right choices": ({"question": "Primes?", "choices": ["2", "3", "4"], "answer": ["A", "B"]}, "on_bad skip"),
     "a message of OpenAssistant": ({"text": "Q?", "role": "prompter", "parent_id": "m0"}, "parent_id"),

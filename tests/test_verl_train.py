@@ -269,7 +269,7 @@ def test_overrides_are_read_as_hydra_takes_them(tmp_path):
 def test_a_variable_of_a_shell_is_told(tmp_path, capsys):
     (tmp_path / "o.txt").write_text("trainer.nnodes=$NODES\ndata.seed=${oc.env:SEED}\n")
     verl.read_overrides(str(tmp_path / "o.txt"))
-    assert capsys.readouterr().err.count("has a variable of a shell") == 1
+    assert capsys.readouterr().err.count("has a shell variable") == 1
 
 
 @pytest.mark.parametrize(
@@ -980,7 +980,7 @@ def test_a_submission_tells_what_it_sends_and_goes_where_it_was_told(monkeypatch
     assert "'--address', 'http://head:8265'" in log and "] None #!" in log  # whatever the environment names
     assert f"'--working-dir', '{tmp_path}/o/job'" in log and "  data.train_files=train.parquet" in log
     assert "env_vars={VERL_FILE_LOGGER_PATH:" in log and "ray_init.address" not in log
-    assert os.environ["RAY_ADDRESS"] == "10.9.9.9:6379" and "RAY_ADDRESS 10.9.9.9:6379 is left aside" in said
+    assert os.environ["RAY_ADDRESS"] == "10.9.9.9:6379" and "RAY_ADDRESS 10.9.9.9:6379 is ignored for" in said
     assert f"--model {verl.EMBEDDED_MODEL} is a folder of this machine and is not sent" in said
     assert f"checkpoints and logs go to {tmp_path / 'o'} on the nodes" in said
     assert re.search(r"warning: memory: training needs", said) and "warning: batch: got" in said
@@ -1153,7 +1153,7 @@ def test_a_run_has_a_ray_of_its_own_whatever_the_environment_names(fake_verl, mo
     log = (fake_verl / "verl.log").read_text()
     assert "address None ['+ray_kwargs.ray_init.address=local']" in log
     said = capsys.readouterr().err
-    assert "note: RAY_ADDRESS 10.9.9.9:6379 is left aside" in said
+    assert "note: RAY_ADDRESS 10.9.9.9:6379 is ignored for" in said
     assert "warning: memory: training needs" in said  # as --print says it
 
 

@@ -38,11 +38,7 @@ def mirrored(asked: str) -> str:
 
 
 def drawn_tasks(tasks: list[tuple], count: int) -> set[tuple]:
-    """Tasks of at most `count` rows together, drawn by a hash: the same ones in any order and for every seed.
-
-    Args:
-        tasks: `task_of` each row.
-    """
+    """Tasks (`task_of` each row) with at most `count` rows, drawn by a hash: the same in any order, for any seed."""
     sizes, drawn, rows = {}, set(), 0
     for task in tasks:
         sizes[task] = sizes.get(task, 0) + 1
@@ -54,11 +50,7 @@ def drawn_tasks(tasks: list[tuple], count: int) -> set[tuple]:
 
 
 def hold_out(config, rows: list[dict]) -> tuple[list[dict], list[dict]]:
-    """(rows that train, `config.hold_out` rows kept back for evaluation); rows of one task stay on one side.
-
-    Raises:
-        UserError: --eval_data is given too, or there is no such split.
-    """
+    """(rows to train on, `config.hold_out` rows kept back for evaluation); rows of one task stay on one side."""
     got, fewer = f"got --hold_out {config.hold_out}", f"try --hold_out {len(rows) // 10 or 1}, or more rows"
     need(config.hold_out > 0, f"{got}; expected more than 0; {fewer}")
     need(not config.eval_data, f"{got} beside --eval_data {config.eval_data}; expected one of them")

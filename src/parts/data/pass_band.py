@@ -30,16 +30,10 @@ def check_band(config, group_size: int) -> None:
 def draw_in_band(
     config, count: int, start: int, wanted: int, rates: dict[str, float], shuffled: bool = True
 ) -> tuple[list[int], int]:
-    """Draw `wanted` of `count` rows from position `start` of the endless stream of passes on.
+    """Draw `wanted` of `count` rows, from position `start` of an endless stream; returns (rows, next position).
 
     A row whose pass rate is within the band, or unknown, is drawn at each of its turns, any other at every tenth. The
-    passes are those of `batch_rows`, so without rates the same rows come.
-
-    Args:
-        rates: running pass rates by row number, as text.
-
-    Returns:
-        (row numbers, the stream's next position).
+    passes are those of `batch_rows`, so without rates the same rows come. `rates` has row numbers as text.
     """
     import numpy as np
 

@@ -58,11 +58,9 @@ def what_fits(rate: float, signal: float, within: float, low: float, high: float
 
 
 def describe_pass_rates(counts: list[tuple[int, int]], group: int, low: float, high: float) -> dict:
-    """Figures of (samples, passes) of each prompt, and what fits them.
+    """Figures of (samples, passes) of each prompt for a run with groups of `group`, and what fits them.
 
-    Args:
-        group: completions per prompt in the RL run.
-        low, high: the bounds within which RL learns from a prompt.
+    RL learns from prompts with a pass rate from `low` to `high`.
     """
     rates, fewest = [c / n for n, c in counts], min(n for n, _ in counts)
     ks = [k for k in (1, 2, 4, 8, 16, 32, 64, 128) if k <= fewest]

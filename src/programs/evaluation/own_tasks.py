@@ -42,7 +42,7 @@ class RewardTask(Task):
 
     def check(self):
         specs = [*self.targets, *self.config.reward]
-        need(specs, "got the task reward without functions; expected some; try --task reward:FILE.py:function")
+        need(specs, "got the task reward without functions; expected at least one; try --task reward:FILE.py:function")
         self.graders = Reward(specs, call_limits(self.config))
 
     def columns(self, row: dict) -> dict:
@@ -95,7 +95,6 @@ class Custom(Task):
         return self.call_user(f"target of {self.label}", self.user_task.target, row)
 
     def call_user(self, where: str, function, *given):
-        """What the user's code says."""
         try:
             return function(*given)
         except Exception as error:

@@ -78,8 +78,7 @@ def environment_process(args, rows: list[dict]) -> OwnProcess:
 def play_in(process: OwnProcess, jobs: list[dict], reuse: bool = False) -> dict:
     """Play conversations {"row": place, "script": answers or None for --policy} in one batch.
 
-    Args:
-        reuse: one object plays the conversations of its kind one after the other, as with TRL.
+    `reuse`: one object plays the conversations of its kind one after the other, as with TRL.
     """
     reply = process.call("reuse" if reuse else "play", {"jobs": jobs}, process.timeout_s * max(1, len(jobs) / 4))
     need("refused" not in reply, reply.get("refused", ""))
@@ -121,9 +120,9 @@ def load_policy(spec: str):
     """The function of --policy FILE.py:function."""
     file, _, name = spec.rpartition(":")
     need(file and os.path.isfile(file), f"got policy {spec!r}: no file {file!r}; expected FILE.py:function")
-    found = getattr(import_file("policy", spec, file), name, None)
-    need(callable(found), f"got policy {spec!r}: {file} has no function {name!r}; expected one")
-    return found
+    policy = getattr(import_file("policy", spec, file), name, None)
+    need(callable(policy), f"got policy {spec!r}: {file} has no function {name!r}; expected one")
+    return policy
 
 
 def same_objects(environments: Environments) -> Environments:

@@ -26,7 +26,6 @@ class Recorded:
 
 
 def jsonable(value):
-    """A value that JSON has none for: a set as a list, all else as text."""
     return sorted(value) if isinstance(value, set | frozenset) else str(value)
 
 
@@ -79,18 +78,14 @@ def record(file: str, folder: str) -> int:
 
 
 def trial_of(file: str, folder: str) -> dict:
-    """What a script gives its trainer; its data sets are written to the folder.
-
-    Raises:
-        UserError: it fails, ends before the trainer, or takes too long.
-    """
+    """What a script passes to its trainer; its data sets are written to the folder."""
     script, out = Path(file).resolve(), Path(folder).resolve()
     out.mkdir(parents=True, exist_ok=True)
     say(f"note: running {script.name} in {script.parent} up to GRPOTrainer(…), for {TRIAL_SECONDS} s at most")
     command = [sys.executable, __file__, RECORD, str(script), str(out)]
     answer = out / "trl_trial.json"
     answer.unlink(missing_ok=True)
-    end = script_end(command, script.parent, TRIAL_SECONDS) or "it ended without a trainer"
+    end = script_end(command, script.parent, TRIAL_SECONDS) or "it ended before its trainer"
     expected = f"expected it to reach GRPOTrainer(…); try `python {script.name}` by hand, or --data FILE"
     need(answer.is_file(), f"got {file}, which failed: {end}; {expected}")
     given = json.loads(answer.read_text(encoding="utf-8"))
