@@ -279,7 +279,7 @@ def test_a_script_is_run_for_the_data_that_it_makes(tmp_path, capsys):
             "raise ValueError('no such file')",
             "which failed: ValueError: no such file; expected it to reach GRPOTrainer",
         ),
-        ("raise SystemExit(0)", "it ended without a trainer"),
+        ("raise SystemExit(0)", "it ended before its trainer"),
         ("import time; time.sleep(600)", "it takes more than 2 s"),
         ("rows = [{'prompt': b'1'}]", "row 1: got a bytes in the column 'prompt'; expected JSON"),
     ],

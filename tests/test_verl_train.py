@@ -322,7 +322,7 @@ WRONG_FILES = [
         "line 1: got 'data.seed=1 data.shuffle=False'; expected one KEY=VALUE a line",
     ),
     ("data.seed=1\ncd there", "line 2: got 'cd there'; expected one KEY=VALUE"),
-    ("# nothing", "without any; expected KEY=VALUE"),
+    ("# nothing", "without overrides; expected KEY=VALUE"),
     ("model_engine=veomni\ndata.seed=1", "got a Python without verl"),  # names of another engine
 ]
 
@@ -656,7 +656,7 @@ def test_a_prompt_that_cannot_be_written_is_named(rows, part):
 
 def test_prompts_of_both_kinds_are_refused():
     rows, _ = verl.verl_rows([{"prompt": "a"}, ROWS[0]], "prompt")
-    with pytest.raises(verl.UserError, match="both kinds"):
+    with pytest.raises(verl.UserError, match="both text prompts"):
         verl.chat_template(str(TINY_LM), rows)
 
 
@@ -984,7 +984,7 @@ def test_a_submission_tells_what_it_sends_and_goes_where_it_was_told(monkeypatch
     assert f"--model {verl.EMBEDDED_MODEL} is a folder of this machine and is not sent" in said
     assert f"checkpoints and logs go to {tmp_path / 'o'} on the nodes" in said
     assert re.search(r"warning: memory: training needs", said) and "warning: batch: got" in said
-    (line,) = [line for line in said.splitlines() if "files that are sent" in line]
+    (line,) = [line for line in said.splitlines() if "files of yours are sent" in line]
     assert "rewards_0/helper.py, " in line and "rewards_0/r.py" in line and "unrelated" not in line
     assert not list((tmp_path / "o").rglob("unrelated.py"))
 

@@ -179,7 +179,6 @@ def column_names(header: list[str], where: str) -> list[str]:
 
 
 def body(reader, names: list[str], delimiter: str) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """The rows below the header."""
     while True:
         start = reader.line_num
         try:

@@ -29,23 +29,16 @@ MONEY = re.compile(r"-?\$?-?(\d{1,3}(,\d{3})+|\d+)?(\.\d+)?")
 SPAN = {"text", "answer_start", "answer_end"}  # an answer in a passage, as SQuAD has it
 
 
-def from_json(text, name: str, expected: str = "tests as JSON text, or Python source"):
-    """The value of JSON text in a cell; JSON that is cut off must not pass for Python source."""
-    if not isinstance(text, str):
-        raise BadRow(name, shown(text), expected)
+def decoded(text: str, name: str, expected: str = "tests as JSON text, or Python source"):
+    """The value of JSON text in a cell, or an object that Python's repr wrote; BadRow for text that is cut off."""
+    with contextlib.suppress(ValueError):
+        if text.lstrip().startswith("{'") and isinstance(value := json_or_literal(text), dict):
+            return value
     try:
         value = plain_json(text)
     except RowFlaw as flaw:
         raise BadRow(name, flaw.parts["got"], expected) from None
     return as_plain(value, name, any_size=True)
-
-
-def python_object(text: str):
-    """An object that Python's repr wrote, or the text itself."""
-    with contextlib.suppress(ValueError):
-        value = json_or_literal(text) if text.lstrip().startswith("{'") else text
-        return value if isinstance(value, dict) else text
-    return text
 
 
 def joined_tests(row: dict, name: str) -> tuple[list[str], object]:
@@ -76,8 +69,7 @@ def joined_tests(row: dict, name: str) -> tuple[list[str], object]:
 def read_tests(value, name: str, row: dict):
     """Tests of any published form; those of a function become calls of it."""
     if isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
-        value = python_object(value)
-        value = from_json(value, name) if isinstance(value, str) else value
+        value = decoded(value, name)
     if isinstance(value, dict) and isinstance(value.get("test_cases"), list):  # PrimeIntellect's verification_info
         check_language(value, name)
         value = value["test_cases"]
@@ -132,7 +124,7 @@ def function_of(row: dict) -> str | None:
     """The name of the function under test, as the columns of a row give it."""
     about = row.get("metadata")
     if isinstance(about, str) and about.lstrip().startswith("{"):
-        about = from_json(about, "metadata")
+        about = decoded(about, "metadata")
     about = about if isinstance(about, dict) else {}
     names = [row.get("entry_point"), row.get("fn_name"), row.get("func_name"), about.get("func_name")]
     name = next((name for name in names if isinstance(name, str) and name), None)
@@ -371,10 +363,8 @@ def ground_truth(value, name: str, row: dict) -> dict:
     """
     whole, text = value, isinstance(value, str)
     if text and value.lstrip()[:1] in ("[", "{"):
-        try:
-            whole = from_json(value, name)
-        except BadRow:
-            whole = python_object(value)
+        with contextlib.suppress(BadRow):
+            whole = decoded(value, name)
     if isinstance(whole, dict) and whole:
         if isinstance(whole.get("test_code"), str):  # Skywork's
             called = METHOD.sub(r"\1", str(whole.get("entry_point") or ""))

@@ -138,8 +138,6 @@ def stream_dataset(kind: str, sources, **reading):
             raise BadRows([item], 1)
 
     class RowStream(torch.utils.data.IterableDataset):
-        """Rows of this worker."""
-
         def __iter__(self):
             info, is_multi = torch.utils.data.get_worker_info(), torch.distributed.is_initialized()
             rank, world = (torch.distributed.get_rank(), torch.distributed.get_world_size()) if is_multi else (0, 1)

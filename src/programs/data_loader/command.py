@@ -131,7 +131,6 @@ def parts_of(args, rows: list[dict], asked: list[bytes]) -> list[tuple[Path, str
 
 
 def write(args, rows: list[dict], rejected: list[dict]) -> list[dict]:
-    """Write every output beside its place, then put all in place; returns what the report says of each."""
     outputs = []
     drop = {*args.drop} - {item.split("=")[0] for item in args.map}  # --map may fill a dropped column's place
     asked = [digest(asked_words(row["prompt"])) for row in rows] if args.split else []
@@ -256,7 +255,6 @@ def print_summary(report: dict) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Command line entry; returns the exit code."""
     args = parse_flags(make_command(), argv, removed=REMOVED)
     try:
         return run_command(args)

@@ -72,7 +72,6 @@ def form_of_fields(names: tuple, prompt_is_chat: bool) -> str | None:
 
 
 def kind_of(row: dict) -> str:
-    """The kind of a normalised row, by its fields."""
     marks = (("tests", "code"), ("chosen", "preferences"), ("completion", "prompt_response"), ("answer", "math"))
     return next((kind for name, kind in marks if name in row), "prompts")
 

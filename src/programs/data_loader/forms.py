@@ -307,7 +307,6 @@ def as_code(shape: Shape) -> None:
 
 
 def as_response(shape: Shape) -> None:
-    """A prompt and a completion."""
     if shape.name(CHAT_KEYS) and not shape.name(["prompt"]):
         as_conversation(shape)
         if "completion" not in shape.out:

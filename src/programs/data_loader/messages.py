@@ -149,11 +149,9 @@ def as_prompt(value, name: str, system=None) -> list[dict]:
             messages = [{"role": "system", "content": system}, *messages]
     check_order(messages, name)
     if messages[-1]["role"] not in ("user", "tool"):
-        advice = (
-            "renaming the field to `messages`, or moving the last turn to `completion`; a trainer continues that turn"
-        )
-        got = f"last role {messages[-1]['role']}"
-        raise BadRow(name, got, "a prompt that ends with user or tool", f"{advice} if it gets the file as it is")
+        advice = "renaming the field to `messages`, or moving the last turn to `completion`"
+        more = "; to have the model continue that turn, give the file to the trainer as it is"
+        raise BadRow(name, f"last role {messages[-1]['role']}", "a prompt that ends with user or tool", advice + more)
     return messages
 
 

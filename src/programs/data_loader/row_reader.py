@@ -103,7 +103,6 @@ class Settings:
 
 
 def reading_settings(kind: str, reading: dict) -> Settings:
-    """The settings that keyword arguments of load_rows mean."""
     known = [name for name in Settings.__dataclass_fields__ if name != "kind"]
     for name in reading:
         need(name in known, f"got the argument {name}; expected one of {', '.join(known)}{suggest(name, known)}")
@@ -194,7 +193,6 @@ class RowReader:
         return itertools.islice(itertools.chain.from_iterable(map(self.rows_of, self.files)), self.settings.limit)
 
     def rows_of(self, file: str) -> Iterator[dict]:
-        """The good rows of one input."""
         name, before = self.names[file], self.counts["read"]
         label = "stdin" if file == "-" else file
         form, records = self.detect(label, records_of(file, self.settings))
@@ -225,7 +223,6 @@ class RowReader:
         return again
 
     def read(self, record: dict | RowFlaw, form: str) -> dict:
-        """One record normalised."""
         if isinstance(record, RowFlaw):
             raise record
         settings = self.settings

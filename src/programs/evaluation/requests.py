@@ -132,7 +132,6 @@ def make_requests(config: Config, task: Task, model, rows: list[dict], shots: li
 
 
 def completions_of(config: Config, task: Task, model, prompt, chat: bool) -> list[Request]:
-    """The requests for n completions of a prompt."""
     shared = {"stops": list(dict.fromkeys([*task.stops(chat), *config.stop])), "limit": task.max_new_tokens}
     if not model.tokenizer:
         return [Request([], sample=i, prompt=prompt, **shared) for i in range(config.n)]
@@ -177,7 +176,6 @@ class ResultCache:
                     self.rows[row["key"]] = row["output"]
 
     def add(self, key: str, output: dict) -> None:
-        """Write one result."""
         if self.file:
             self.file.write(json.dumps({"key": key, "output": output}) + "\n")
             self.file.flush()

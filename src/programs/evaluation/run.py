@@ -29,7 +29,6 @@ TASKS = {kind.name: kind for kind in KINDS}
 
 
 def make_task(text: str, config: Config) -> Task:
-    """The task of a --task flag."""
     name = text.partition(":")[0]
     need(name in TASKS, f"got task {name!r}; expected one of {', '.join(TASKS)}{suggest(name, list(TASKS))}")
     return TASKS[name](text, config)
@@ -154,7 +153,6 @@ def print_comparison(before: dict, after: dict, config: Config) -> dict:
 
 
 def run(config: Config) -> int:
-    """Do what the settings say and return the exit code."""
     check_choices(config)
     check_short(config)
     need(config.task or config.compare, f"got no --task; expected one of {', '.join(TASKS)}; try --task math")
@@ -183,8 +181,6 @@ def run(config: Config) -> int:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Command line entry; returns the exit code."""
-
     def start() -> int:
         config = parse_settings(sys.argv[1:] if argv is None else argv, Config, __doc__)
         quiet_environment(config.engine == "vllm")

@@ -103,7 +103,6 @@ class Config(BaseConfig):
 
     @property
     def conversation_tokens(self) -> int:
-        """Most tokens of a conversation."""
         return self.max_conversation_tokens or self.max_prompt_tokens + self.max_turns * self.max_new_tokens
 
     @property

@@ -49,7 +49,6 @@ def ngram_share(words: list[str], size: int) -> float | None:
 
 
 def has_format(text: str, name: str) -> bool:
-    """Whether a completion has one of FORMATS."""
     if name != "json":
         return bool(FORMATS[name].fullmatch(text.strip()))
     with contextlib.suppress(ValueError, RecursionError):
@@ -112,7 +111,6 @@ class Task:
         """Raise UserError for what cannot work, and load what the task needs."""
 
     def stops(self, chat: bool) -> list[str]:
-        """Strings that end a completion."""
         return []
 
     def prompt(self, row: dict):

@@ -53,7 +53,6 @@ REMOVED = {  # flags of earlier versions, and what takes their place
 
 
 def share_of(text: str) -> tuple[str, float]:
-    """Read NAME=SHARE of --allow."""
     name, _, value = text.partition("=")
     known = [*PROBES, *POLICIES]
     if name not in known or number_of(value) is None:
@@ -63,7 +62,6 @@ def share_of(text: str) -> tuple[str, float]:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The command line; flags work with `_` and `-`."""
     raw = argparse.RawDescriptionHelpFormatter
     usage = "%(prog)s [--flag value ...]    (--help has all flags)"
     parser = argparse.ArgumentParser(usage=usage, description=__doc__, formatter_class=raw, allow_abbrev=False)
@@ -170,7 +168,6 @@ def preflight(args) -> int:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Command line entry; returns the exit code."""
     args = parse_flags(make_parser(), argv, removed=REMOVED)
     if args.serve is not None:
         serve(args.serve)

@@ -197,7 +197,6 @@ class EnvironmentPreflight:
     # ---- what is paid
 
     def line(self, name: str, plays: list[Played], golds: list[Played]) -> dict:
-        """One line of the table of policies, with its findings."""
         known = [play for play in plays if play.outcome]
         outcomes = [play.outcome for play in known]
         paid = [outcome["return"] for outcome in outcomes]

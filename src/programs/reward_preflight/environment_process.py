@@ -42,12 +42,10 @@ class TextTurns:
         self.tokenizer, self.texts, self.begun = self, [""], {}
 
     def encode(self, text: str) -> list[int]:
-        """The token of a text."""
         self.texts.append(text)
         return [len(self.texts) - 1]
 
     def decode(self, ids: list[int], skip_special_tokens: bool = False) -> str:
-        """The texts of tokens."""
         return "".join(self.texts[i] for i in ids)
 
     def render(self, messages: list[dict], tools: list[dict]) -> list[int]:
@@ -57,7 +55,6 @@ class TextTurns:
         return ids
 
     def between(self, last_id: int | None, replies: list[dict], tools: list[dict]) -> list[int]:
-        """The token of what an environment says."""
         return self.encode("\n".join(reply["content"] for reply in replies))
 
     def ends(self, ids: list[int]) -> bool:
@@ -117,7 +114,6 @@ def load_environment_process(**given) -> tuple:
 
 
 def load_policy(spec: str):
-    """The function of --policy FILE.py:function."""
     file, _, name = spec.rpartition(":")
     need(file and os.path.isfile(file), f"got policy {spec!r}: no file {file!r}; expected FILE.py:function")
     policy = getattr(import_file("policy", spec, file), name, None)
@@ -161,7 +157,6 @@ def played(setup: PlaySetup, rows: list[dict], jobs: list[dict], policy, reward)
 
 
 def policy_answer(policy, messages: list[dict], setup: PlaySetup, row: dict) -> str:
-    """What --policy says."""
     tools = setup.environments.kind_of(row["columns"]).tools
     given = copy.deepcopy((messages, tools, {"prompt": row["prompt"], **row["columns"]}))
     try:

@@ -30,13 +30,11 @@ def call_text(name: str, arguments) -> str:
 
 
 def parameters_of(tool: dict) -> dict[str, str]:
-    """The parameters of a tool with their types."""
     properties = tool["function"]["parameters"]["properties"]
     return {name: kind if isinstance(kind := p.get("type"), str) else "string" for name, p in properties.items()}
 
 
 def call_of(tool: dict, values: dict) -> str:
-    """A call of a tool with a value for each type of parameter."""
     arguments = {name: values.get(kind) for name, kind in parameters_of(tool).items()}
     return call_text(tool["function"]["name"], arguments)
 

@@ -89,7 +89,6 @@ class Preflight:
         return tops
 
     def is_full(self, graded: Graded) -> bool:
-        """Whether a completion has full marks."""
         total, full = self.grader.total(graded), self.full(graded)
         return total is not None and total >= full * (FULL_SHARE if full > 0 else 1.0) - 1e-6
 
@@ -180,7 +179,6 @@ class Preflight:
             self.find("latency", f"a completion of {size:,} characters takes {slowest:.1f} s{message}")
 
     def probe_line(self, name: str, results: list[Graded], gold: float, floor: float) -> dict:
-        """One line of the table of probes, with its findings."""
         usual, summary = PROFILES[self.args.profile].get(name, PROBES[name][0]), PROBES[name][1].__doc__
         allowed = self.args.allow.get(name, usual)
         line = {"name": name, "what": summary, "allowed": allowed, "completions": len(results), "paying_rows": 0}
@@ -233,7 +231,6 @@ class Preflight:
         return same
 
     def describe(self, golds: list[Graded]) -> None:
-        """Completions, failures, None and latency of each function."""
         lines = []
         for function in self.functions:
             name, tally = function["name"], self.grader.tallies[function["name"]]

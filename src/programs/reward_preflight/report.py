@@ -27,7 +27,6 @@ def aligned(lines: list[list]) -> str:
 
 
 def columns_of(lines: list[dict], names: tuple[str, ...]) -> str:
-    """A table of these values of the lines."""
     heads = [name.replace("_", " ") for name in names]
     return aligned([heads, *([line[name] for name in names] for line in lines)]) + "\n"
 

@@ -79,7 +79,6 @@ class Grader:
         self.singly = set()  # functions for which a batch took longer than the limit
 
     def grade(self, pairs: list[tuple[dict, str]], alone: bool = False) -> list[Graded]:
-        """Score (row, completion) pairs with every function."""
         results = [Graded(row, text) for row, text in pairs]
         for name in self.weights:
             size = 1 if alone or name in self.singly else BATCH
@@ -116,12 +115,10 @@ class Grader:
             self.singly |= {name} if kind == "hung" else set()
 
     def count(self, kind: str, name: str, message: str, graded: Graded) -> None:
-        """Count a problem of a function and tell of it."""
         self.tallies[name][kind] += 1
         self.seen(kind, name, message, graded)
 
     def keep(self, name: str, piece: list[Graded], reply: dict) -> None:
-        """Store the scores of a batch."""
         self.tallies[name] += Counter(completions=len(piece), none=reply["values"].count(None) - len(reply["bad"]))
         for i, (graded, value) in enumerate(zip(piece, reply["values"], strict=True)):
             graded.parts[name] = value

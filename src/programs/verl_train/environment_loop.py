@@ -139,7 +139,6 @@ def environment_loop(settings: LoopSettings):
 
         @rollout_trace_op
         async def run(self, sampling_params, priority: int = 0, **row):
-            """Play it, and score it."""
             try:
                 player = self.player()
                 request = {"request_id": uuid4().hex, "priority": int(priority)}

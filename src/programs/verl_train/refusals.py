@@ -20,17 +20,12 @@ def check_action(config) -> None:
     need(len(chosen) == 1, f"got {', '.join(chosen) or 'nothing to do'}; {expected}")
 
 
-def check_own(config: Config) -> None:
-    """Raise UserError for an estimator or loss of the user's own that cannot be called; one of groups needs them."""
-    if is_own(config.advantage) and "groups" in own_function("advantage", config.advantage).names:
-        GROUPED.add(config.advantage)
-    if is_own(config.loss):
-        own_function("loss", config.loss)
-
-
 def check_expressible(c: Config) -> None:
     """Raise UserError for settings that verl has no equal of."""
-    check_own(c)
+    if is_own(c.advantage) and "groups" in own_function("advantage", c.advantage).names:
+        GROUPED.add(c.advantage)
+    if is_own(c.loss):
+        own_function("loss", c.loss)  # refuses one that cannot be called
     for name in ("model", "critic_model"):
         refuse_adapter(getattr(c, name), f"--{name}", "whose reference in verl would be the base model")
     check_config(c)

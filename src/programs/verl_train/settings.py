@@ -15,17 +15,14 @@ VERL = "0.9.1"
 INSTALL = "try `make setup-verl` and .venv-verl/bin/python, or pip install -r requirements-verl.txt elsewhere"
 
 
-GONE_SETTINGS = dict.fromkeys(
-    ("tensor_parallel", "pipeline_parallel"), "overrides of your own for Megatron: references/verl_training.md"
-)
-
-
 @in_order(advantage="group_size", hardware="dry_run")
 @dataclass
 class Config(PolicySettings):
     """All settings and their defaults: those of ppo_train.py, then verl's; each is a flag and a key of --config."""
 
-    removed = GONE_SETTINGS
+    removed = dict.fromkeys(
+        ("tensor_parallel", "pipeline_parallel"), "overrides of your own for Megatron: references/verl_training.md"
+    )
 
     # algorithm: choices
     advantage: str = setting(
@@ -84,16 +81,11 @@ class Config(PolicySettings):
     def __post_init__(self):
         super().__post_init__()
         if self.precision == "auto":
-            self.precision = precision_of_machines(self.run)
+            self.precision = "bf16"  # which the GPUs of verl's machines have
+            if self.run:
+                import torch
 
-
-def precision_of_machines(local: bool) -> str:
-    """What `--precision auto` is: as this machine can with --run; bf16 elsewhere, as GPUs that verl runs on have it."""
-    if not local:
-        return "bf16"
-    import torch
-
-    return precision_on("auto", torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+                self.precision = precision_on("auto", torch.device("cuda" if torch.cuda.is_available() else "cpu"))
 
 
 # The flags that a machine stands for; a larger model needs other ones, as the memory arithmetic of --check shows.

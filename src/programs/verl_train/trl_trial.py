@@ -25,10 +25,6 @@ class Recorded:
             raise AttributeError(name)
 
 
-def jsonable(value):
-    return sorted(value) if isinstance(value, set | frozenset) else str(value)
-
-
 def changed_settings(settings) -> dict:
     """The attributes of an object that are not those of its class by default."""
     usual = vars(type(settings)())
@@ -59,7 +55,8 @@ def recorder(folder: Path) -> type:
                 if rows is not None:
                     write_rows(rows, folder / f"trl_{name}.jsonl")
                     given[name] = str(folder / f"trl_{name}.jsonl")
-            (folder / "trl_trial.json").write_text(json.dumps(given, default=jsonable), encoding="utf-8")
+            text = json.dumps(given, default=lambda x: sorted(x) if isinstance(x, set | frozenset) else str(x))
+            (folder / "trl_trial.json").write_text(text, encoding="utf-8")
             os._exit(0)  # whatever the script would catch or do at its end
 
     return GRPOTrainer

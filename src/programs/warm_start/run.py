@@ -147,7 +147,6 @@ def play_round(shop: Workshop, rows: list[dict], number: int, before: dict) -> d
 
 
 def tell_round(figures: dict) -> None:
-    """One line about a round's held-out samples."""
     k, best = list(figures["pass_at_k"].items())[-1]
     shape = "" if figures["format"] is None else f", format {figures['format']:.3f}"
     say(
@@ -214,7 +213,6 @@ def hand_over(shop: Workshop, number: int) -> str:
 
 
 def advice(shop: Workshop, measures: list[dict], wrong: dict) -> str:
-    """What to try where RL cannot begin."""
     config = shop.config
     if "entropy" in wrong:
         return "try fewer --epochs, a lower --lr, or more different solutions, in a new --output_dir"
@@ -251,7 +249,6 @@ def conclude(shop: Workshop, measures: list[dict]) -> int:
 
 
 def train(config: Config) -> int:
-    """Run the rounds as configured and return the exit code."""
     import numpy as np
     import torch
 
@@ -280,7 +277,6 @@ def train(config: Config) -> int:
 
 
 def run(argv: list[str]) -> int:
-    """Do what a command line says and return the exit code."""
     config = parse_settings(argv, Config, __doc__)
     check_warm_start(config)
     quiet_environment(config.rollout_engine == "vllm")
@@ -292,7 +288,6 @@ def run(argv: list[str]) -> int:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Command line entry; returns the exit code."""
     return exit_code(lambda: run(sys.argv[1:] if argv is None else argv))
 
 

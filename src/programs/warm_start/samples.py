@@ -48,7 +48,6 @@ class Sampler:
         return samples
 
     def draw(self, rows: list[dict], numbers: list[int], part: int) -> list[dict]:
-        """Sample and score one part."""
         import numpy as np
 
         self.ready = self.ready or self.source()

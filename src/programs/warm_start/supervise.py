@@ -24,7 +24,6 @@ def training_rows(shop: Workshop, solutions: list[dict]) -> list[dict]:
 
 
 def sft_settings(config: Config, folder: Path, parameters: int) -> dict:
-    """Arguments of TRL's SFTConfig."""
     import torch
 
     lr, micro = settled_training(config, parameters)

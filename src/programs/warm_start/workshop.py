@@ -62,12 +62,10 @@ class Workshop:
         return next((folder for folder in folders if folder.exists()), None)
 
     def check_stop(self) -> None:
-        """Raise Stopped once a signal has come."""
         if self.stop.signum:
             raise Stopped
 
     def release(self) -> None:
-        """Let go of the policy's memory."""
         import torch
 
         if self.models:
@@ -145,7 +143,6 @@ class Teacher:
         return shop.samples(self.models, self.engine, shop.reward, asked, noise)
 
     def row(self, row: dict) -> dict:
-        """A row with the prompt as the teacher reads it."""
         sent, template = as_turns(row["prompt"], self.config.chat), template_settings(self.config)
         return row | {
             "prompt_ids": checked_ids(self.models.tokenizer, sent, f"--teacher {self.config.model}", **template)
