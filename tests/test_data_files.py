@@ -125,10 +125,10 @@ def test_json_that_leaves_the_rows_open_is_refused_with_a_command_that_works(pai
     [
         ({"prompt": ["2+2?", "3+3?"], "answer": ["4"]}, "prompt: 2, answer: 1"),
         ({"rows": [{"row_idx": 0, "row": ROWS[0], "truncated_cells": ["prompt"]}]}, "row_idx, row|input"),
-        ({"columns": ["prompt", "answer"], "data": [["2+2?"]]}, "not plainly one list"),
+        ({"columns": ["prompt", "answer"], "data": [["2+2?"]]}, "not clear which list"),
         ({"0": ROWS[0], "1": ROWS[1]}, "columns 0, 1|input"),
-        ({"context": "Ann is 5.", "questions": ROWS}, "not plainly one list"),
-        ({"text": "Ann is 5.", "items": ROWS}, "not plainly one list"),
+        ({"context": "Ann is 5.", "questions": ROWS}, "not clear which list"),
+        ({"text": "Ann is 5.", "items": ROWS}, "not clear which list"),
     ],
 )
 def test_rows_that_are_not_whole_are_refused(pairs_of, tmp_path, value, words):
@@ -152,7 +152,7 @@ def workbook(path: Path, member: str) -> bytes:
 
 
 NO_DATA = {
-    "lfs": (LFS, "pointer of Git LFS.*git lfs pull"),
+    "lfs": (LFS, "Git LFS pointer.*git lfs pull"),
     "annex": ("/annex/objects/SHA256E-s123--9f86d081.jsonl\n", "git-annex.*git annex get"),
     "page": (PAGE, "HTML or XML page"),
     "one line": ("<html><body><h1>403 Forbidden</h1></body></html>", "HTML or XML page"),

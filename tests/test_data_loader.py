@@ -357,7 +357,7 @@ def test_a_file_without_rows_is_an_error(loader, name):
 def test_an_empty_file_beside_a_good_one_is_named(loader, capsys):
     loaded = loader.load_rows([FILES / "bad_empty.jsonl", FILES / "prompts.jsonl"])
     assert len(loaded.rows) == 2
-    assert re.search(r"warning: .*bad_empty\.jsonl holds no row\n", capsys.readouterr().err)
+    assert re.search(r"warning: .*bad_empty\.jsonl has no rows\n", capsys.readouterr().err)
     loader.load_rows([FILES / "prompts.jsonl", FILES / "lines.txt"])
     assert capsys.readouterr().err == ""
 

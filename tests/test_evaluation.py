@@ -1144,7 +1144,7 @@ def test_long_prompts_are_counted_and_said(ev, tmp_path, capsys):
     found = run_here(ev, tmp_path / "o", "--task", "generation", "--data", data, "--max_new_tokens", 8)
     assert found["tasks"]["generation"]["prompts_cut"] == 1
     out = capsys.readouterr()
-    assert "1 of 2 prompts are longer than the context" in out.err and "1 of 2 prompts were cut" in out.out
+    assert "1 of 2 prompts exceed the context" in out.err and "1 of 2 prompts were cut" in out.out
 
 
 def test_a_reward_that_raises_is_named(tmp_path):
@@ -1157,7 +1157,7 @@ def test_a_reward_that_raises_is_named(tmp_path):
 
 @pytest.mark.parametrize(
     ("shots_at", "kept_at", "said"),
-    [([0], [1, 2, 3], "1 rows are worked examples"), ([2, 3], [0, 1, 3], "1 rows are worked examples")],
+    [([0], [1, 2, 3], "1 rows serve as worked examples"), ([2, 3], [0, 1, 3], "1 rows serve as worked examples")],
     ids=["of the data", "of another file"],
 )
 def test_worked_examples_are_not_evaluated(ev, tmp_path, capsys, shots_at, kept_at, said):

@@ -122,7 +122,7 @@ def test_flags_win_and_a_constant_or_dictionary_is_read(tmp_path, capsys):
         ({"data": '"json", data_files="rows.jsonl", field="x"'}, "DATASET.to_json('rows.jsonl')`, then --data rows"),
         ({"settings": "max_steps=5, **more()"}, "got **more() in line 9"),
         ({"settings": "max_steps=5, reward_weights=[1.0, 2.0]"}, "got 2 reward_weights for 1 reward_funcs"),
-        ({"data": "name"}, "line 9: `load_dataset(name)`, without a data set that can be read off; expected"),
+        ({"data": "name"}, "line 9: `load_dataset(name)`, without a data set that can be read off the source; expected"),
         ({"text": "x = 1\n"}, "which has no GRPOConfig"),
         ({"text": "x = (\n"}, "expected Python"),
         (
@@ -279,7 +279,7 @@ def test_a_script_is_run_for_the_data_that_it_makes(tmp_path, capsys):
             "raise ValueError('no such file')",
             "which failed: ValueError: no such file; expected it to reach GRPOTrainer",
         ),
-        ("raise SystemExit(0)", "it ended without a trainer"),
+        ("raise SystemExit(0)", "it ended before its trainer"),
         ("import time; time.sleep(600)", "it takes more than 2 s"),
         ("rows = [{'prompt': b'1'}]", "row 1: got a bytes in the column 'prompt'; expected JSON"),
     ],

@@ -177,7 +177,7 @@ def test_mirrored_questions_are_counted(capsys):
     pairs = [(a, b) for a in range(1, 8) for b in range(1, 8)]
     _, held_out = split(20, [{"prompt": f"What is {a} + {b}?"} for a, b in pairs])
     apart = [n for n in held_out if pairs.index(pairs[n][::-1]) not in held_out]  # enumerated
-    assert apart and f"; {len(apart)} of them turn a training question round" in capsys.readouterr().err
+    assert apart and f"; {len(apart)} of them swap the numbers of a training question" in capsys.readouterr().err
     split(20, [{"prompt": f"What is {a} - {b}?"} for a, b in pairs])
     assert "round" not in capsys.readouterr().err
 
@@ -199,7 +199,7 @@ def test_a_sum_or_product_of_two_numbers_is_turned_round(asked, other):
 @pytest.mark.parametrize(
     ("count", "settings", "prompts", "says"),
     [
-        (4, {}, "abcd", ["got --hold_out 4 with 4 rows in rows.jsonl", "none to train", "try --hold_out 1"]),
+        (4, {}, "abcd", ["got --hold_out 4 with 4 rows in rows.jsonl", "none for training", "try --hold_out 1"]),
         (2, {"eval_data": "b.jsonl"}, "abcd", ["got --hold_out 2 beside --eval_data b.jsonl"]),
         (2, {}, "aaaa", ["4 rows of 1 prompts", "rows of one stay together"]),
     ],
@@ -219,7 +219,7 @@ def test_the_trainers_hold_rows_out_and_verl_says_where(name, files, tmp_path, c
         assert "got hold_out 5" in told.err and "data_loader.py" in told.err and "--split" in told.err
         return
     assert "held out: 5 of 20 rows" in told.err and '"held_out_prompts": 5' in told.out and '"prompts": 15' in told.out
-    for flags, says in (([evaluation, "--hold_out=5"], "beside --eval_data"), (["--hold_out=20"], "none to train")):
+    for flags, says in (([evaluation, "--hold_out=5"], "beside --eval_data"), (["--hold_out=20"], "none for training")):
         assert dry(name, tmp_path, data, *flags) == 2
         assert says in capsys.readouterr().err
 

@@ -280,7 +280,7 @@ DATA = ["grpo", "mine.py", "--model", "m", "--reward", "my.py:reward", "--data"]
         ),
         (["grpo", "mine.py", "--hold_out", "2"], ["--hold_out 2 without a run"]),
         ([*DATA, "train.jsonl", "--hold_out", "2"], ["--hold_out 2 without a run", "--out"]),
-        ([*DATA, "train.jsonl", "--out", "run", "--hold_out", "8"], ["--hold_out 8 with 8 rows", "none to train"]),
+        ([*DATA, "train.jsonl", "--out", "run", "--hold_out", "8"], ["--hold_out 8 with 8 rows", "none for training"]),
         (
             [*DATA, "train.jsonl", "--out", "run", "--hold_out", "2", "--eval_data", "test.jsonl"],
             ["--hold_out 2 beside --eval_data test.jsonl"],

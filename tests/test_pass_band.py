@@ -60,7 +60,7 @@ def test_running_rates_and_their_shares():
         (["0.9", "0.1"], 8, "0 <= LOW <= HIGH"),
         (["some", "all"], 8, "expected two numbers"),
         (["nan", "0.9"], 8, "expected two numbers"),
-        (["0", "1"], 8, "holds every pass rate"),
+        (["0", "1"], 8, "includes every pass rate"),
         (["0.1", "0.9"], 1, "expected groups"),
     ],
 )

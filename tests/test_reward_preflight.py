@@ -480,7 +480,7 @@ def test_format_of_gold_is_found(folder):
 def test_gold_of_a_format_of_ones_own(folder):
     code, report = check(folder, "final")
     assert code == 1 and "gold" in failures(report) and report["gold"]["full_marks"] == 0
-    assert "0.0% have full marks" in finding(report, "gold")["message"]
+    assert "0.0% of 8 gold completions have full marks" in finding(report, "gold")["message"]
     assert "--gold_template" in finding(report, "gold")["try"]
     shown = next(f for f in report["findings"] if f["check"] == "gold" and "row" in f)
     assert "gold scores 0 of 1" in shown["message"] and shown["row"] in range(1, 9)
@@ -651,7 +651,7 @@ BAD = [  # flags, what the message holds
     (["--reward", "nosuch.py:good", "--data", "rows.jsonl"], ["no file 'nosuch.py'", "expected FILE.py"]),
     (["--reward", "corectness_reward", "--data", "rows.jsonl"], ["got reward", "try correctness_reward"]),
     (["--reward", "rewards.py:good", "--data", "nosuch.jsonl"], ["nosuch.jsonl", "not a file"]),
-    (["--reward", "rewards.py:good", "--data", "broken.jsonl"], ["broken.jsonl:3: row: got no JSON"]),
+    (["--reward", "rewards.py:good", "--data", "broken.jsonl"], ["broken.jsonl:3: row: got invalid JSON"]),
     (["--reward", "rewards.py:good", "--data", "plain.jsonl"], ["takes 'answer'", "expected that column"]),
     (["--reward", "rewards.py:constant", "--data", "plain.jsonl"], ["without a reference", "try --answer_column"]),
     (["--reward", "rewards.py:good", "--data", "unasked.jsonl"], ["row 1", "try --prompt_column"]),

@@ -251,7 +251,7 @@ def test_a_reward_that_raises_for_some_rows_stands_in_port_md(tmp_path, capsys):
     """verl drops such rows in silence, so the ones that were scored must not hide it."""
     raising = RUN.replace("    lengths = [", "    1 / ('9' not in kwargs['answer'][0])\n    lengths = [")
     page, errors = exported_run(tmp_path, text=raising, code=3), capsys.readouterr().err
-    assert "ZeroDivisionError" in errors and f"the files are written; try mending it in {tmp_path}/trl_run.py" in errors
+    assert "ZeroDivisionError" in errors and f"the files are written; try fixing it in {tmp_path}/trl_run.py" in errors
     assert re.search(r"^- in a trial the reward raised .*ZeroDivisionError", page, re.MULTILINE)
     assert re.search(r"^- The reward was tried: \d+ completions of 36 rows", page, re.MULTILINE)
 

@@ -269,7 +269,7 @@ def test_overrides_are_read_as_hydra_takes_them(tmp_path):
 def test_a_variable_of_a_shell_is_told(tmp_path, capsys):
     (tmp_path / "o.txt").write_text("trainer.nnodes=$NODES\ndata.seed=${oc.env:SEED}\n")
     verl.read_overrides(str(tmp_path / "o.txt"))
-    assert capsys.readouterr().err.count("has a variable of a shell") == 1
+    assert capsys.readouterr().err.count("has a shell variable") == 1
 
 
 @pytest.mark.parametrize(
@@ -322,7 +322,7 @@ WRONG_FILES = [
         "line 1: got 'data.seed=1 data.shuffle=False'; expected one KEY=VALUE a line",
     ),
     ("data.seed=1\ncd there", "line 2: got 'cd there'; expected one KEY=VALUE"),
-    ("# nothing", "without any; expected KEY=VALUE"),
+    ("# nothing", "without overrides; expected KEY=VALUE"),
     ("model_engine=veomni\ndata.seed=1", "got a Python without verl"),  # names of another engine
 ]
 
@@ -656,7 +656,7 @@ def test_a_prompt_that_cannot_be_written_is_named(rows, part):
 
 def test_prompts_of_both_kinds_are_refused():
     rows, _ = verl.verl_rows([{"prompt": "a"}, ROWS[0]], "prompt")
-    with pytest.raises(verl.UserError, match="both kinds"):
+    with pytest.raises(verl.UserError, match="both text prompts"):
         verl.chat_template(str(TINY_LM), rows)
 
 
@@ -980,11 +980,11 @@ def test_a_submission_tells_what_it_sends_and_goes_where_it_was_told(monkeypatch
     assert "'--address', 'http://head:8265'" in log and "] None #!" in log  # whatever the environment names
     assert f"'--working-dir', '{tmp_path}/o/job'" in log and "  data.train_files=train.parquet" in log
     assert "env_vars={VERL_FILE_LOGGER_PATH:" in log and "ray_init.address" not in log
-    assert os.environ["RAY_ADDRESS"] == "10.9.9.9:6379" and "RAY_ADDRESS 10.9.9.9:6379 is left aside" in said
+    assert os.environ["RAY_ADDRESS"] == "10.9.9.9:6379" and "RAY_ADDRESS 10.9.9.9:6379 is ignored for" in said
     assert f"--model {verl.EMBEDDED_MODEL} is a folder of this machine and is not sent" in said
     assert f"checkpoints and logs go to {tmp_path / 'o'} on the nodes" in said
     assert re.search(r"warning: memory: training needs", said) and "warning: batch: got" in said
-    (line,) = [line for line in said.splitlines() if "files that are sent" in line]
+    (line,) = [line for line in said.splitlines() if "files of yours are sent" in line]
     assert "rewards_0/helper.py, " in line and "rewards_0/r.py" in line and "unrelated" not in line
     assert not list((tmp_path / "o").rglob("unrelated.py"))
 
@@ -1153,7 +1153,7 @@ def test_a_run_has_a_ray_of_its_own_whatever_the_environment_names(fake_verl, mo
     log = (fake_verl / "verl.log").read_text()
     assert "address None ['+ray_kwargs.ray_init.address=local']" in log
     said = capsys.readouterr().err
-    assert "note: RAY_ADDRESS 10.9.9.9:6379 is left aside" in said
+    assert "note: RAY_ADDRESS 10.9.9.9:6379 is ignored for" in said
     assert "warning: memory: training needs" in said  # as --print says it
 
 

@@ -176,7 +176,7 @@ def test_a_round_samples_until_enough_prompts_have_a_solution(tmp_path, monkeypa
     assert [str(n) for numbers in asked for n in numbers] == [
         r["prompt"][0]["content"] for r in warm.batch_rows(rows, config, needed, 9)
     ]
-    assert "what these few show is narrow" in capsys.readouterr().err
+    assert "so few solutions teach little" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("rows", "epochs", "passes"), [(16, 2, 32), (40, 2, 32 / 3), (1000, 2, 2), (512, 0.5, 1)])
@@ -441,7 +441,7 @@ def test_given_solutions_that_the_reward_does_not_pass_are_left_out(tmp_path, ca
     data = write_lines(tmp_path / "train.jsonl", good + bad + good[:2])
     flags = [f"--data={data}", *SMALL, "--min_rounds=1", "--rounds=1", "--epochs=1", f"--output_dir={tmp_path / 'run'}"]
     assert warm.main(flags) == 0
-    assert "left out 4 solutions that the reward does not pass, 0 longer than 24 tokens and 2 repeated" in (
+    assert "left out 4 of 14 solutions as the reward does not pass them, 0 over 24 tokens, 2 duplicates" in (
         capsys.readouterr().err
     )
     assert json.loads((tmp_path / "run/rounds/round-001/training.json").read_text())["solutions"] == 8

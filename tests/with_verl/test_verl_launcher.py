@@ -577,7 +577,7 @@ def test_check_in_process_finds_data_and_batches(data, tmp_path, monkeypatch, ca
     cases = [
         (["--max_prompt_tokens=5"], "rows within max_prompt_tokens"),
         (["--gpus_per_node=3", "--algorithm=grpo"], "16 completions in a minibatch for 3 replicas"),
-        (["--vllm_memory=0.99"], "memory: sampling leaves"),
+        (["--vllm_memory=0.99"], "memory: sampling needs"),
         (["--override=trainer.save_every=3"], "trainer.save_every=3 (override), a key that verl"),
         (["--override=actor_rollout_ref.actor.loss_agg_mode=mean"], "Invalid loss_agg_mode"),
     ]

@@ -25,8 +25,7 @@ def template_settings(config) -> dict:
 
 
 def template_text(file: str) -> str:
-    """The chat template in a file."""
-    need(Path(file).is_file(), f"got chat_template {file!r}, which is no file; expected one with a Jinja template")
+    need(Path(file).is_file(), f"got chat_template {file!r}, which is not a file; expected a Jinja template")
     return Path(file).read_text(encoding="utf-8")
 
 
@@ -51,7 +50,6 @@ def as_object(arguments):
 
 
 def as_json(arguments):
-    """Arguments of a tool call as JSON text."""
     return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
 
 
@@ -63,24 +61,20 @@ def recast(form: Callable, call):
 
 
 def with_arguments(form: Callable, messages: list[dict]) -> list[dict]:
-    """Messages whose tool calls have arguments in a form."""
     return [m | {"tool_calls": recast(form, m["tool_calls"])} if m.get("tool_calls") else m for m in messages]
 
 
 def write_chat(tokenizer, messages: list[dict], **given) -> str:
-    """The text of `apply_chat_template`, with the arguments of tool calls in the form that the template takes.
+    """The text of `apply_chat_template`, with tool arguments as the template takes them; ValueError for no object.
 
-    Most templates encode objects as JSON, so that OpenAI's JSON text would be encoded twice. DeepSeek's take text only,
-    and a template that prints what it gets would write an object as Python does.
-
-    Raises:
-        ValueError: arguments are no object.
+    Most templates encode objects as JSON, and would encode OpenAI's JSON text twice. DeepSeek's take text only, and a
+    template that prints its input would write an object as Python does.
     """
     objects = with_arguments(as_object, messages)
     calls = [call.get("function", call) for message in objects for call in message.get("tool_calls") or ()]
     arguments, given["tokenize"] = [call["arguments"] for call in calls if call.get("arguments")], False
-    for odd in [value for value in arguments if not isinstance(value, dict)]:
-        raise ValueError(f"the arguments of a tool call are {str(odd)[:80]!r}, no JSON object")
+    for odd in (value for value in arguments if not isinstance(value, dict)):
+        raise ValueError(f"the arguments of a tool call are {str(odd)[:80]!r}, not a JSON object")
     try:
         text = tokenizer.apply_chat_template(objects, **given)
         if not any(str(value) in text for value in arguments):
@@ -92,10 +86,9 @@ def write_chat(tokenizer, messages: list[dict], **given) -> str:
 
 
 def chat_text(tokenizer, messages: list[dict], **template) -> str:
-    """The text of a prompt up to where the model writes: a new turn, or the assistant's own where that ends the prompt.
+    """The text of a prompt up to where the model writes: a new turn, or a last assistant turn that it continues.
 
-    Raises:
-        ValueError: the template changes the text of that turn, or the turn calls a tool.
+    ValueError where the template changes the text of that turn, or the turn calls a tool.
     """
     text = messages[-1]["content"]
     if messages[-1]["role"] != "assistant":
@@ -171,15 +164,15 @@ def check_template(config, tokenizer, source: str, prompts: list) -> None:
         wrapped = [prompt for prompt in prompts if form.holds(prompt)]
         need(
             not wrapped,
-            f"{source}: got --chat for {len(wrapped)} of {len(prompts)} prompts in the form of the chat template "
-            f"already, such as {wrapped[:1]!r:.100}; expected plain text; try without --chat",
+            f"{source}: got --chat, but {len(wrapped)} of {len(prompts)} prompts already have the form of the chat "
+            f"template, such as {wrapped[:1]!r:.100}; expected plain text; try without --chat",
         )
         held = [[token for token in form.tokens if token in p] for p in prompts if isinstance(p, str)]
         if count := sum(map(bool, held)):
             token = next(tokens[0] for tokens in held if tokens)
             say(
-                f"warning: {source}: {count} of {len(prompts)} prompts have control tokens such as {token!r} in their "
-                "text; the tokenizer reads them as the tokens themselves"
+                f"warning: {source}: {count} of {len(prompts)} prompts have control tokens such as {token!r}; the "
+                "tokenizer encodes them as control tokens, not as text"
             )
     strings = strings_past_template(config, tokenizer, prompts)
     ours = source in (EMBEDDED_DATA, EMBEDDED_EVAL) and config.model == EMBEDDED_MODEL

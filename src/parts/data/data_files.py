@@ -22,8 +22,8 @@ BINARY = re.compile(
     rb"%PDF-|\x28\xb5\x2f\xfd|PK\x03\x04|\xd0\xcf\x11\xe0|ARROW1|\x80[\x02-\x05]|BZh|\xfd7zXZ|7z\xbc\xaf|Rar!"
 )
 POINTERS = {
-    rb"version https://(git-lfs|hawser)\.github\.com/spec/": ("a pointer of Git LFS", "`git lfs pull` in its folder"),
-    rb"[./]*(\.git|annex)/[\w./-]*objects/\S*\s*\Z": ("a pointer of git-annex", "`git annex get` in its folder"),
+    rb"version https://(git-lfs|hawser)\.github\.com/spec/": ("a Git LFS pointer", "`git lfs pull` in its folder"),
+    rb"[./]*(\.git|annex)/[\w./-]*objects/\S*\s*\Z": ("a git-annex pointer", "`git annex get` in its folder"),
 }
 PAGE = re.compile(rb"\s*<(!doctype html|html|\?xml|head|body|error)\b[^\n]*>\s*(\n|\Z)", re.IGNORECASE)
 REPLY = re.compile(
@@ -43,41 +43,26 @@ LONGEST_CELL = 256 << 20  # characters of a cell
 HEADER_NAMES = {*ASKS, *WEAK, "answer", "response", "output", "solution", "rejected", "choices", "id"}
 
 
-class Unpacked(io.RawIOBase):
-    """Unpacked bytes, at most MAX_BYTES; what cannot be unpacked is a UserError that names the file."""
+class Unpacked(gzip.GzipFile):
+    """A gzip file of at most MAX_BYTES unpacked; a damaged one is a UserError that names it."""
 
-    def __init__(self, stream, name: str):
-        self.stream, self.name, self.total = stream, name, 0
-
-    def close(self) -> None:
-        self.stream.close()
-        super().close()
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer) -> int:
+    def read(self, size=-1) -> bytes:
         try:
-            data = self.stream.read(len(buffer))
+            data = super().read(HEAD_BYTES if size < 0 else size)  # a reader of all asks again until nothing comes
         except Exception as error:  # zlib, gzip and the system each have their own
             got = f"{self.name}: got compressed bytes that cannot be read ({error})"
             raise UserError(f"{got}; expected an intact file") from None
-        self.total += len(data)
         got = f"{self.name}: got more than {MAX_BYTES} unpacked bytes"
-        need(self.total <= MAX_BYTES, f"{got}; expected at most that many; try unpacking it if the file is yours")
-        buffer[: len(data)] = data
-        return len(data)
+        need(self.tell() <= MAX_BYTES, f"{got}; expected at most that many; try unpacking it first if you trust it")
+        return data
 
 
 def open_text(source: str, form: str | None, encoding: str | None = None, sure: bool = False) -> tuple:
     """Open a file or stdin (`-`) as text without a byte order mark; returns (stream, form).
 
-    Packing is told from the bytes, as names are often wrong; text is UTF-8, or UTF-16 with a byte order mark, unless
-    an encoding is given. Bytes that it does not have stay as lone surrogates, see `flaw_of_bytes`. Without a form
-    (stdin) it is told too; `sure` takes the form as it is.
-
-    Raises:
-        UserError: it holds no rows whatever its name says, such as a pointer of Git LFS, an HTML page or a pickle.
+    Bytes show whether it is packed, as names are often wrong. Text is UTF-8, or UTF-16 with a byte order mark, unless
+    `encoding` is given; other bytes stay as lone surrogates, see `flaw_of_bytes`. A missing form is detected, one that
+    is `sure` taken as it is. UserError where the file holds no rows: an HTML page, a pickle, a Git LFS pointer.
     """
     name = "stdin" if source == "-" else source
     with contextlib.ExitStack() as opened:
@@ -87,7 +72,7 @@ def open_text(source: str, form: str | None, encoding: str | None = None, sure: 
         except OSError as error:
             raise UserError(f"got {name}: {error.strerror}; expected a readable file") from None
         if head[:2] == b"\x1f\x8b":
-            raw = io.BufferedReader(Unpacked(gzip.GzipFile(fileobj=raw), name), HEAD_BYTES)
+            raw = io.BufferedReader(Unpacked(name, "rb", fileobj=raw), HEAD_BYTES)
             head = raw.peek(HEAD_BYTES)
         wide = head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) and head[2:4] != b"\0\0"
         told, encoding = bool(encoding), encoding or ("utf-16" if wide else "utf-8-sig")
@@ -115,7 +100,7 @@ def form_of_text(head: str, name: str, form: str | None) -> str:
         raise UserError(f"{got}; expected text; try renaming it to end in .json")
     if form == "txt":
         names = re.split(r"[,;\t]", text.partition("\n")[0].strip().lower())
-        got = f"{name}: got a first line of column names, {', '.join(names)[:60]}, in a file of one prompt a line"
+        got = f"{name}: got a first line of column names, {', '.join(names)[:60]}, in a file with one prompt per line"
         is_table = len(names) > 1 and {*names} & (ASKS | WEAK) and all(map(str.isidentifier, names))
         need(not is_table, f"{got}; expected prompts; try --input_format csv, or renaming it to end in .csv")
     return "json" if form == "jsonl" and not begins_lines(text) else form
@@ -141,7 +126,7 @@ def holds_json(text: str) -> bool:
 
 def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
     """Raise UserError where the first bytes are those of something that holds no rows."""
-    kind, advice = None, "downloading it again, and look at the file first"
+    kind, advice = None, "looking at the file, then downloading it again"
     if head.startswith(b"PAR1"):
         kind, advice = "a parquet file", "a name that ends in .parquet"
         if form == "parquet":
@@ -159,17 +144,14 @@ def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
 
 
 def table_rows(text: str, name: str, delimiter: str, chosen: str | None = None) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """(line, row) below the header of a CSV text; every cell is text. A row that does not fit comes as its flaw.
+    """(line, row or its flaw) below the header of a CSV text; every cell is text.
 
-    Args:
-        name: what messages call the file.
-        delimiter: what stands between cells, unless the file shows otherwise.
-        chosen: the same, whatever the file shows.
+    `delimiter` is the expected separator, `chosen` one that is taken whatever the file shows.
     """
     csv.field_size_limit(LONGEST_CELL)
     used = chosen or separator_of(text, delimiter, name)
     if used != delimiter:
-        say(f"{name}: read with {used!r} between the columns")
+        say(f"{name}: the columns are separated by {used!r}")
     rests = [cells[1:] for cells in first_records(text, used)]
     spaced = [bool(cells) and all(cell[:1] == " " for cell in cells) for cells in rests]
     padded = any(spaced[:1])  # a blank after each separator of the header
@@ -196,14 +178,11 @@ def column_names(header: list[str], where: str) -> list[str]:
     need(not twice, f"{where}: got the column {twice[:1]} twice; expected each name once; try renaming one")
     text = next((cell for cell in names if len(cell) > 60 or cell[-1:] in tuple(".?!:。？！")), None)
     if text and not HEADER_NAMES & {cell.casefold() for cell in names}:
-        say(
-            f"warning: {where}: got the column name {text[:60]!r}; is it data? Then put a line of column names above it"
-        )
+        say(f"warning: {where}: got the column name {text[:60]!r}; if it is data, put a line of column names above it")
     return names
 
 
 def body(reader, names: list[str], delimiter: str) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """The rows below the header."""
     while True:
         start = reader.line_num
         try:
@@ -211,7 +190,10 @@ def body(reader, names: list[str], delimiter: str) -> Iterator[tuple[int, dict |
         except StopIteration:
             return
         except csv.Error as error:
-            yield start + 1, RowFlaw("row", f"no CSV ({error})", "RFC 4180 quoting", 'quotes as ""')
+            yield (
+                start + 1,
+                RowFlaw("row", f"invalid CSV ({error})", "RFC 4180 quoting", 'writing a quote inside a cell as ""'),
+            )
             if reader.line_num == start:
                 return
             continue
@@ -238,10 +220,8 @@ def filled(cells: list[str]) -> list[str]:
 def first_records(text: str, delimiter: str) -> list[list[str]]:
     """Return the first 50 records that are not empty, up to the first that is not valid CSV."""
     reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True), []
-    try:
+    with contextlib.suppress(csv.Error):
         records += (cells for cells in itertools.islice(reader, 50) if any(cells))
-    except csv.Error:
-        pass
     return records
 
 
@@ -258,7 +238,7 @@ def separator_of(text: str, delimiter: str, name: str) -> str:
     if delimiter in parted and (delimiter in steady or not steady):
         return delimiter
     likely = steady or parted or [delimiter]
-    got = f"{name}: got columns that may be parted by {' or '.join(map(repr, likely))}"
+    got = f"{name}: got columns that may be separated by {' or '.join(map(repr, likely))}"
     advice = f"try python scripts/data_loader.py {name} --out clean.jsonl --delimiter {likely[0]!r}"
     need(len(likely) == 1, f"{got}; expected one of them; {advice}")
     return likely[0]

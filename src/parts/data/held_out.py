@@ -38,11 +38,7 @@ def mirrored(asked: str) -> str:
 
 
 def drawn_tasks(tasks: list[tuple], count: int) -> set[tuple]:
-    """Tasks of at most `count` rows together, drawn by a hash: the same ones in any order and for every seed.
-
-    Args:
-        tasks: `task_of` each row.
-    """
+    """Tasks (`task_of` each row) with at most `count` rows, drawn by a hash: the same in any order, for any seed."""
     sizes, drawn, rows = {}, set(), 0
     for task in tasks:
         sizes[task] = sizes.get(task, 0) + 1
@@ -54,24 +50,20 @@ def drawn_tasks(tasks: list[tuple], count: int) -> set[tuple]:
 
 
 def hold_out(config, rows: list[dict]) -> tuple[list[dict], list[dict]]:
-    """(rows that train, `config.hold_out` rows kept back for evaluation); rows of one task stay on one side.
-
-    Raises:
-        UserError: --eval_data is given too, or there is no such split.
-    """
+    """(rows to train on, `config.hold_out` rows kept back for evaluation); rows of one task stay on one side."""
     got, fewer = f"got --hold_out {config.hold_out}", f"try --hold_out {len(rows) // 10 or 1}, or more rows"
     need(config.hold_out > 0, f"{got}; expected more than 0; {fewer}")
     need(not config.eval_data, f"{got} beside --eval_data {config.eval_data}; expected one of them")
-    none_left = f"{got} with {len(rows)} rows in {config.data}, which leaves none to train; expected fewer"
+    none_left = f"{got} with {len(rows)} rows in {config.data}, which leaves none for training; expected fewer"
     need(config.hold_out < len(rows), f"{none_left}; {fewer}")
     tasks = [task_of(row, bool(getattr(config, "environment", ""))) for row in rows]
     drawn = drawn_tasks(tasks, config.hold_out)
-    larger = "expected at least as many as a prompt has rows, and several prompts, as rows of one stay together"
+    larger = "expected several prompts and a larger number, as all rows of one stay together"
     need(drawn, f"{got} with {len(rows)} rows of {len({*tasks})} prompts in {config.data}; {larger}")
     parts = [[row for row, task in zip(rows, tasks, strict=True) if (task in drawn) == side] for side in (False, True)]
     trained = {asked for asked, _ in {*tasks} - drawn}
     count = sum(mirrored(task[0]) in trained for task in tasks if task in drawn)
-    also = f"; {count} of them turn a training question round, as a+b and b+a" if count else ""
+    also = f"; {count} of them swap the numbers of a training question (a+b, b+a)" if count else ""
     say(f"held out: {len(parts[1])} of {len(rows)} rows of {config.data}, the same ones for every seed{also}")
     return parts[0], parts[1]
 
@@ -86,7 +78,7 @@ def mark_trained(config, rows: list[dict], held_out: list[dict]) -> None:
     need(
         not count or count < total or config.allow_overlap,
         f"got --eval_data {config.eval_data}, whose {total} evaluation prompts all occur in --data {config.data} too; "
-        "expected prompts that do not train, or the accuracy says nothing about learning; try `python "
+        "expected prompts that are not trained on, or the accuracy says nothing about learning; try `python "
         f"scripts/data_loader.py {config.data} --split 0.1 --out train.jsonl`, which writes train.eval.jsonl too, or "
         "--allow_overlap to measure memorization",
     )

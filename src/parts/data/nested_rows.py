@@ -25,14 +25,9 @@ CHAT_COLUMNS = (*sorted(ASKS), "rejected", "response", "output", "text", "input"
 
 
 def rows_in(value: dict, name: str, known=()) -> list | None:
-    """The rows of the only object in a file; None where it is a row itself.
+    """The rows inside the only object of a file; None where it is a row itself, UserError where that is unclear.
 
-    Args:
-        name: what messages call the file.
-        known: columns that make it a row, beside the usual ones.
-
-    Raises:
-        UserError: it holds rows, but not plainly which.
+    `known` are columns that make it a row, beside the usual ones.
     """
     if (table := rows_of_columns(value, name, known)) is not None:
         return table
@@ -51,8 +46,8 @@ def rows_in(value: dict, name: str, known=()) -> list | None:
             say(f"{name}: read the rows of {key!r}; not used: {', '.join(unused)[:200]}")
         return items
     code = f"import json; json.dump(json.load(open({name!r}))[{key!r}], open('rows.json', 'w'))"
-    got = f"{name}: got one object that holds {' and '.join(map(repr, holders))}, and not plainly one list of rows"
-    raise UserError(f'{got}; expected JSONL, or one list of objects; try taking one out: python -c "{code}"')
+    got = f"{name}: got one object that holds {' and '.join(map(repr, holders))}; it is not clear which list is meant"
+    raise UserError(f'{got}; expected JSONL, or one list of objects; try extracting one: python -c "{code}"')
 
 
 def is_holder(name: str, item, alone: bool) -> bool:
@@ -63,7 +58,6 @@ def is_holder(name: str, item, alone: bool) -> bool:
 
 
 def is_list_of_rows(item) -> bool:
-    """Whether a value is a list of objects."""
     return isinstance(item, list) and bool(item) and isinstance(item[0], dict)
 
 
@@ -97,8 +91,7 @@ def is_column(items: list) -> bool:
 def with_chats(row: dict) -> dict:
     """The row with messages instead of their JSON text, as cells of a spreadsheet hold them; other texts stay.
 
-    Raises:
-        RowFlaw: a text is such JSON but broken, or the same as Python prints it.
+    RowFlaw where such JSON is broken, or written as Python prints it.
     """
     chats = {}
     for name in CHAT_COLUMNS:
@@ -115,9 +108,8 @@ def with_chats(row: dict) -> dict:
             advice = "json.dumps for the column, or pandas' to_json(FILE, orient='records', lines=True) for all"
             raise RowFlaw(name, got, "a list of messages, or its JSON text", advice) from None
         messages = [messages] if isinstance(messages, dict) else messages
-        if all(
-            isinstance(m, dict) and ({"role", "content"} <= m.keys() or {"from", "value"} <= m.keys()) for m in messages
-        ):
+        pairs = ({"role", "content"}, {"from", "value"})
+        if all(isinstance(m, dict) and any(pair <= m.keys() for pair in pairs) for m in messages):
             chats[name] = messages
     return {**row, **chats} if chats else row
 

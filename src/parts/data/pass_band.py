@@ -20,26 +20,20 @@ def check_band(config, group_size: int) -> None:
     except ValueError:
         low = high = -1.0
     need(0 <= low <= high <= 1, f"{got}; expected two numbers, 0 <= LOW <= HIGH <= 1; {hint}")
-    need(low > 0 or high < 1, f"{got}, which holds every pass rate; expected a narrower band; {hint}")
+    need(low > 0 or high < 1, f"{got}, which includes every pass rate; expected a narrower band; {hint}")
     need(
         group_size > 1,
-        f"{got} with one completion per prompt; expected groups, which tell a pass rate; try groups of 8",
+        f"{got} with one completion per prompt; expected groups; try groups of 8",
     )
 
 
 def draw_in_band(
     config, count: int, start: int, wanted: int, rates: dict[str, float], shuffled: bool = True
 ) -> tuple[list[int], int]:
-    """Draw `wanted` of `count` rows from position `start` of the endless stream of passes on.
+    """Draw `wanted` of `count` rows, from position `start` of an endless stream; returns (rows, next position).
 
     A row whose pass rate is within the band, or unknown, is drawn at each of its turns, any other at every tenth. The
-    passes are those of `batch_rows`, so without rates the same rows come.
-
-    Args:
-        rates: running pass rates by row number, as text.
-
-    Returns:
-        (row numbers, the stream's next position).
+    passes are those of `batch_rows`, so without rates the same rows come. `rates` has row numbers as text.
     """
     import numpy as np
 

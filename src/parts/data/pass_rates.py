@@ -8,10 +8,10 @@ from parts.foundation.messages import need
 BINS = ((0.0, 0.1), (0.1, 0.25), (0.25, 0.5), (0.5, 0.75), (0.75, 0.9), (0.9, 1.0))  # between never and always
 LEAST_SIGNAL = 0.2  # share of groups that must teach for RL to be worth its samples; ours
 MEND = {
-    "RL now": "enough groups hold both right and wrong answers",
+    "RL now": "enough groups have both right and wrong answers",
     "warm start": "RL has nothing to reinforce: show the model solutions first (scripts/warm_start.py)",
-    "easier prompts": "most prompts are never solved, yet some teach: begin with those, or with a warm start",
-    "harder prompts": "nearly all is solved: there is little left to learn on these prompts",
+    "easier prompts": "most prompts are never solved: begin with those that sometimes are, or with a warm start",
+    "harder prompts": "nearly all prompts are solved: there is little left to learn from them",
 }
 
 
@@ -58,11 +58,9 @@ def what_fits(rate: float, signal: float, within: float, low: float, high: float
 
 
 def describe_pass_rates(counts: list[tuple[int, int]], group: int, low: float, high: float) -> dict:
-    """Figures of (samples, passes) of each prompt, and what fits them.
+    """Figures of (samples, passes) of each prompt for a run with groups of `group`, and what fits them.
 
-    Args:
-        group: completions per prompt in the RL run.
-        low, high: the bounds within which RL learns from a prompt.
+    RL learns from prompts with a pass rate from `low` to `high`.
     """
     rates, fewest = [c / n for n, c in counts], min(n for n, _ in counts)
     ks = [k for k in (1, 2, 4, 8, 16, 32, 64, 128) if k <= fewest]

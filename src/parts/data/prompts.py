@@ -37,10 +37,10 @@ def checked_ids(tokenizer, prompt, where: str, **template) -> list[int]:
         ids = encode_prompt(tokenizer, prompt, **template)
     except Exception as error:  # a template raises what it likes, such as "system role not supported"
         raise UserError(
-            f"{where}: got a prompt that the template refuses ({error}); expected one that it writes as it is; try "
-            "other roles, or --chat_template FILE"
+            f"{where}: got a prompt that the chat template refuses ({error}); expected roles that it knows; try other "
+            "roles, or --chat_template FILE"
         ) from error
-    need(ids, f"{where}: got a prompt of no tokens; expected at least one")
+    need(ids, f"{where}: got a prompt without tokens; expected at least one")
     return ids
 
 

@@ -48,11 +48,6 @@ def plain_name(name: str) -> str:
 
 
 @functools.lru_cache(4096)
-def part_names(names: tuple[str, ...]) -> list[str]:
-    """The columns whose names say that they hold a part of the question."""
-    return [name for name in names if names_part(name)]
-
-
 def names_part(name: str) -> bool:
     """Whether a column's name says that it holds a part of the question."""
     if plain_name(name) in (*READ_FIRST, *DOUBTFUL, *SECOND_TEXTS):
@@ -84,10 +79,7 @@ def is_media(name: str) -> bool:
 
 @functools.lru_cache(4096)
 def choice_names(names: tuple[str, ...]) -> tuple[list[str], list[tuple[str, ...]]]:
-    """(columns that may hold all choices, groups of columns that hold one each) among the columns of a row.
-
-    The names of a group differ in a letter from A or a number from 0 or 1.
-    """
+    """(columns that may hold all choices, groups of columns that hold one each: A, B or 0, 1 or 1, 2) of a row."""
     families = {}
     for name in names:
         if match := ONE_CHOICE.fullmatch(re.sub(r"[\s-]+", "_", name)):
@@ -158,42 +150,30 @@ def is_json_schema(name: str, value) -> bool:
 def unread_parts(row: dict, prompt) -> list[str]:
     """Columns that look like a part of the question but are not in the prompt, a text or messages."""
     choices, unread = choice_columns(row), []
-    names = [name for name in dict.fromkeys([*part_names(tuple(row)), *choices]) if not is_empty(row[name])]
+    named = [name for name in row if names_part(name)]
+    names = [name for name in dict.fromkeys([*named, *choices]) if not is_empty(row[name])]
     names = [name for name in names if row[name] != prompt and not is_json_schema(name, row[name])]
     if not names:
         return []
     whole = prompt if isinstance(prompt, str) else "\n\n".join(message["content"] for message in prompt)
     asked, parts = squeezed(whole), [squeezed(part) for part in whole.split("\n\n")]
+    has_letters = all(re.search(rf"\b{letter}\s?[).:、．]", asked, re.IGNORECASE) for letter in "AB")  # of choices
     for name in names:
         inside = [squeezed(text) for text in texts_in(row[name])]
         is_note = isinstance(row[name], int | float) and name not in choices
-        is_whole = (
-            name in SECOND_TEXTS and len(inside) == 1 and all(part in inside[0] for part in parts)
-        )  # Alpaca's text
-        is_there = all(text in asked for text in inside) and (name not in choices or has_letters(asked))
+        is_whole = name in SECOND_TEXTS and len(inside) == 1 and all(part in inside[0] for part in parts)  # Alpaca's
+        is_there = all(text in asked for text in inside) and (name not in choices or has_letters)
         if not is_note and not is_whole and not is_there:
             unread.append(name)
     return unread
 
 
-def has_letters(text: str) -> bool:
-    """Whether a text offers choices as A and B, with a point, bracket or colon."""
-    return all(re.search(rf"\b{letter}\s?[).:、．]", text, re.IGNORECASE) for letter in "AB")
-
-
-def is_prepared(row: dict) -> bool:
-    """Whether data_loader.py wrote this row: what it left beside the prompt has been decided on."""
-    return isinstance(row.get("prompt"), list) and {"source", "id"} <= row.keys()
-
-
 def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
-    """Say which columns of (row, prompt) pairs look like a part of the question and are in no prompt, and return them.
-
-    Prompts that hold their answer, a dialogue as one text, are counted too.
-    """
+    """Warn of columns that look like a part of the question but are in no prompt, and of prompts with their answer."""
     counts, answered = Counter(), 0
     for row, prompt in asked:
-        counts.update([] if is_prepared(row) else unread_parts(row, prompt))
+        prepared = isinstance(row.get("prompt"), list) and {"source", "id"} <= row.keys()  # by data_loader.py
+        counts.update([] if prepared else unread_parts(row, prompt))
         answered += holds_answer(prompt)
     if answered:
         got = f"got {answered} of {len(asked)} prompts that are whole dialogues, answers included"
@@ -201,8 +181,8 @@ def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
     if counts:
         names = ", ".join(f"{name} (in {count} of {len(asked)} rows)" for name, count in counts.items())
         say(
-            f"warning: {source}: got columns that look like a part of the question and are in no prompt: {names}; "
+            f"warning: {source}: got columns that look like a part of the question but are in no prompt: {names}; "
             f"try `python scripts/data_loader.py {source} --out FILE.jsonl`, with `--drop {shlex.join(counts)}` for "
-            "columns that are no part of it"
+            "columns that do not belong to it"
         )
     return counts

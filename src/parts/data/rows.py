@@ -38,16 +38,12 @@ def unique(pairs: list[tuple]) -> dict:
     if len(row) != len(pairs):
         names = [key for key, _ in pairs]
         twice = next(key for key in names if names.count(key) > 1)
-        raise RowFlaw(twice, "the key twice in one object", "each key once", "keeping one of them")
+        raise RowFlaw(twice, "the key twice in one object", "each key once", "deleting one of them")
     return row
 
 
 def plain_json(text: str):
-    """The value of JSON text.
-
-    Raises:
-        RowFlaw: it is none, or has a key twice in one object.
-    """
+    """The value of JSON text; RowFlaw where it is invalid or has a key twice in one object."""
     if flaw := flaw_of_bytes(text):
         raise RowFlaw("row", flaw, "UTF-8 text", OTHER_ENCODING)
     try:
@@ -56,7 +52,7 @@ def plain_json(text: str):
         raise RowFlaw("row", "nesting too deep", "fewer levels", "storing the inner part as JSON text") from None
     except ValueError as error:
         at = getattr(error, "pos", 0)
-        got = f"no JSON ({error}, near {text[max(at - 20, 0) : at + 20]!r})"
+        got = f"invalid JSON ({error}, near {text[max(at - 20, 0) : at + 20]!r})"
         raise RowFlaw("row", got, "one JSON object") from None
 
 
@@ -65,7 +61,7 @@ def as_row(value) -> dict:
     if isinstance(value, dict):
         return value
     is_chat = isinstance(value, list) and value and isinstance(value[0], dict)
-    advice = ['{"messages": […]} for each row, an answer in a field of its own'] if is_chat else []
+    advice = ['{"messages": […]} for each row, with the answer in its own field'] if is_chat else []
     raise RowFlaw("row", f"{type(value).__name__} {value!r:.60}", "a JSON object with named fields", *advice)
 
 
@@ -91,7 +87,7 @@ def json_records(text: str, name: str, known) -> Iterator[tuple[int, dict | RowF
             values.append(value)
             at = JSON_SPACE.match(text, at).end()
     except RecursionError:
-        raise UserError(f"{name}: got JSON that is nested too deep; expected rows; try JSONL") from None
+        raise UserError(f"{name}: got JSON with too many levels of nesting; expected rows; try JSONL") from None
     except RowFlaw as flaw:
         raise UserError(f"{name}: {flaw}") from None
     except ValueError as error:
@@ -119,14 +115,15 @@ def parquet_records(source: str) -> Iterator[tuple[int, dict]]:
             file = pyarrow.parquet.ParquetFile(raw)
             size = sum(file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups))
             need(
-                size <= MAX_BYTES, f"{source}: got {size} unpacked bytes; expected at most {MAX_BYTES}; try parts of it"
+                size <= MAX_BYTES,
+                f"{source}: got {size} unpacked bytes; expected {MAX_BYTES} at most; try parts",
             )
             for batch in file.iter_batches(1000):
                 for row in batch.to_pylist():
                     number += 1
                     yield number, row
     except (OSError, ValueError, pyarrow.ArrowException, RecursionError) as error:
-        raise UserError(f"{source}: got no readable parquet ({str(error)[:200]}); expected an intact file") from None
+        raise UserError(f"{source}: got unreadable parquet ({str(error)[:200]}); expected an intact file") from None
 
 
 def file_records(
@@ -142,7 +139,7 @@ def file_records(
     """
     name = "stdin" if source == "-" else source
     if form == "parquet":
-        need(source != "-", "got parquet on stdin; expected a file, as parquet is not read in one go")
+        need(source != "-", "got parquet on stdin; expected a file, as reading parquet needs random access")
         yield from parquet_records(source)
         return
     stream, form = open_text(source, form, encoding, sure)
@@ -163,12 +160,10 @@ def file_records(
 def prompt_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
     """(line, row or its flaw) of one prompt a line; blank ones are skipped."""
     for number, line in enumerate(stream, start=1):
-        flaw = flaw_of_bytes(line)
-        if line.strip():
-            yield (
-                number,
-                RowFlaw("prompt", flaw, "UTF-8 text", OTHER_ENCODING) if flaw else {"prompt": line.strip("\r\n")},
-            )
+        if flaw := flaw_of_bytes(line):
+            yield number, RowFlaw("prompt", flaw, "UTF-8 text", OTHER_ENCODING)
+        elif line.strip():
+            yield number, {"prompt": line.strip("\r\n")}
 
 
 def is_hub_id(source: str) -> bool:
@@ -238,7 +233,7 @@ def prompt_of(row: dict, column: str, where: str):
     try_one = near or "; try --prompt_column NAME, or data_loader.py"
     need(column in row, f"{where}: got columns {', '.join(map(str, row))}; expected {column!r}{try_one}")
     got = f"{where}: got an empty cell in the column {column!r}; expected a prompt"
-    need(row[column] not in (None, ""), f"{got}; try filling it, or leaving out the row")
+    need(row[column] not in (None, ""), f"{got}; try filling it in, or leaving out the row")
     check_prompt(row[column], where)
     return row[column]
 
@@ -255,8 +250,5 @@ def check_prompt(prompt, where: str) -> None:
     is_chat = isinstance(prompt, list) and all(
         isinstance(m, dict) and isinstance(m.get("role"), str) and isinstance(m.get("content"), str) for m in prompt
     )
-    need(
-        is_text or (is_chat and prompt),
-        f"{where}: got prompt {str(prompt)[:80]!r}; expected a non-empty string or a list of "
-        '{"role": …, "content": …} messages',
-    )
+    expected = 'expected a non-empty string or a list of {"role": …, "content": …} messages'
+    need(is_text or (is_chat and prompt), f"{where}: got prompt {str(prompt)[:80]!r}; {expected}")

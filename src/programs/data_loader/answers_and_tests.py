@@ -29,23 +29,16 @@ MONEY = re.compile(r"-?\$?-?(\d{1,3}(,\d{3})+|\d+)?(\.\d+)?")
 SPAN = {"text", "answer_start", "answer_end"}  # an answer in a passage, as SQuAD has it
 
 
-def from_json(text, name: str, expected: str = "tests as JSON text, or Python source"):
-    """The value of JSON text in a cell; JSON that is cut off must not pass for Python source."""
-    if not isinstance(text, str):
-        raise BadRow(name, shown(text), expected)
+def decoded(text: str, name: str, expected: str = "tests as JSON text, or Python source"):
+    """The value of JSON text in a cell, or an object that Python's repr wrote; BadRow for text that is cut off."""
+    with contextlib.suppress(ValueError):
+        if text.lstrip().startswith("{'") and isinstance(value := json_or_literal(text), dict):
+            return value
     try:
         value = plain_json(text)
     except RowFlaw as flaw:
         raise BadRow(name, flaw.parts["got"], expected) from None
     return as_plain(value, name, any_size=True)
-
-
-def python_object(text: str):
-    """An object that Python's repr wrote, or the text itself."""
-    with contextlib.suppress(ValueError):
-        value = json_or_literal(text) if text.lstrip().startswith("{'") else text
-        return value if isinstance(value, dict) else text
-    return text
 
 
 def joined_tests(row: dict, name: str) -> tuple[list[str], object]:
@@ -67,17 +60,16 @@ def joined_tests(row: dict, name: str) -> tuple[list[str], object]:
         elif isinstance(tests, dict) and isinstance(read, dict):
             tests = {**tests, **{key: [*tests[key], *read[key]] for key in ("inputs", "outputs")}}
         else:
-            raise BadRow(column, f"tests of another form than {taken[0]}", "tests of one form", f"--drop {column}")
+            raise BadRow(column, f"tests in another form than {taken[0]}", "tests in one form", f"--drop {column}")
     if tests is None:
-        raise BadRow(name, shown(row[name]), "tests as JSON", "leaving out rows without tests")
+        raise BadRow(name, shown(row[name]), "tests in JSON", "leaving out rows without tests")
     return taken, tests
 
 
 def read_tests(value, name: str, row: dict):
     """Tests of any published form; those of a function become calls of it."""
     if isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
-        value = python_object(value)
-        value = from_json(value, name) if isinstance(value, str) else value
+        value = decoded(value, name)
     if isinstance(value, dict) and isinstance(value.get("test_cases"), list):  # PrimeIntellect's verification_info
         check_language(value, name)
         value = value["test_cases"]
@@ -88,7 +80,7 @@ def read_tests(value, name: str, row: dict):
     if isinstance(value, list) and value and all(isinstance(case, dict) and "input" in case for case in value):
         calls = [as_call(case, f"{name}[{number}]", function) for number, case in enumerate(value)]
         if any(calls) and not all(calls):
-            raise BadRow(f"{name}[{calls.index(None)}]", "a test for stdin among calls", "tests of one form")
+            raise BadRow(f"{name}[{calls.index(None)}]", "a test for stdin among calls", "tests in one form")
         value = paired(calls, value) if any(calls) else value
     elif isinstance(value, dict) and value.get("fn_name"):
         for key in ("inputs", "input"):  # PRIME's are lines of JSON, one an argument
@@ -118,12 +110,11 @@ def as_tests(value, name: str):
     elif not isinstance(value, str | list):
         raise BadRow(name, f"{type(value).__name__} {shown(value)}", "Python source, a list, or inputs and outputs")
     if not count:
-        raise BadRow(name, "no tests", "at least one, as none at all pass every program")
+        raise BadRow(name, "no tests", "at least one, as every program passes an empty set")
     return value
 
 
 def check_language(value: dict, name: str) -> None:
-    """Raise BadRow where tests are for another language."""
     language = next((value[key] for key in ("language", "programming_language", "lang") if key in value), None)
     if isinstance(language, str) and OTHER_LANGUAGES.fullmatch(language):
         raise BadRow(name, f"tests of programs in {language}", "Python", "leaving out rows in other languages")
@@ -133,7 +124,7 @@ def function_of(row: dict) -> str | None:
     """The name of the function under test, as the columns of a row give it."""
     about = row.get("metadata")
     if isinstance(about, str) and about.lstrip().startswith("{"):
-        about = from_json(about, "metadata")
+        about = decoded(about, "metadata")
     about = about if isinstance(about, dict) else {}
     names = [row.get("entry_point"), row.get("fn_name"), row.get("func_name"), about.get("func_name")]
     name = next((name for name in names if isinstance(name, str) and name), None)
@@ -149,7 +140,7 @@ def as_call(case: dict, name: str, function: str | None) -> dict | None:
     if not (asked or named or (function and isinstance(given, list | dict))):
         return None
     if named:
-        raise BadRow(name, f"arguments by name, {shown(given)}", "values in JSON, a line each, or tests in Python")
+        raise BadRow(name, f"named arguments, {shown(given)}", "JSON values, one per line, or tests in Python")
     if "output" not in case:
         raise BadRow(name, f"the keys {', '.join(case)}", "input and output")
     if function is None:
@@ -192,14 +183,14 @@ def check_runnable(row: dict, name: str) -> None:
     """Raise BadRow for tests that no program can pass or fail, so that the row would never train."""
     tests, entry_point = row["tests"], row.get("entry_point") or None
     if entry_point is not None and not entry_point.isidentifier():
-        raise BadRow("entry_point", shown(entry_point), "the name of a function, or of a method of a class Solution")
+        raise BadRow("entry_point", shown(entry_point), "the name of a function, or of a method of class Solution")
     if isinstance(tests, dict):
         check_paired(tests, name, entry_point)
     elif isinstance(tests, str) or all(isinstance(test, str) for test in tests):
         check_asserts([tests] if isinstance(tests, str) else tests, name, entry_point, row)
     elif source := next((test for test in tests if isinstance(test, str)), None):
         odd = next(test for test in tests if not isinstance(test, str))
-        raise BadRow(name, f"{shown(odd)} beside Python source {shown(source)}", "tests of one form")
+        raise BadRow(name, f"{shown(odd)} beside Python source {shown(source)}", "tests in one form")
     else:
         on_stdin = isinstance(tests[0], dict) and "expected" not in tests[0]
         for number, test in enumerate(tests):
@@ -211,7 +202,7 @@ def check_paired(tests: dict, name: str, entry_point: str | None) -> None:
     function = tests.get("fn_name")
     if not function:
         if entry_point and not all(isinstance(item, str) for item in tests["inputs"]):
-            got = f"inputs that are no text and entry_point {shown(entry_point)}, but no fn_name"
+            got = f"inputs that are not text, and entry_point {shown(entry_point)} without fn_name"
             raise BadRow(name, got, "text for a script, or a function to call", "the key fn_name in the tests")
         return
     if not isinstance(function, str) or not function.isidentifier():
@@ -229,7 +220,7 @@ def check_case(test, name: str, entry_point: str | None, on_stdin: bool) -> None
     if not isinstance(test, dict) or ({"input", "output"} <= set(test)) == ("expected" in test) or "stdin" in test:
         raise BadRow(name, shown(test), "source, {input, output}, {args, expected} or [args, expected]")
     if ("expected" in test) == on_stdin:
-        raise BadRow(name, "a test for stdin among calls, or the reverse", "tests of one form")
+        raise BadRow(name, "a test for stdin among calls, or the reverse", "tests in one form")
     if on_stdin:
         wrong = [key for key in ("input", "output") if not isinstance(test[key], str | int | float)]
         if wrong or test.get("fn_name"):
@@ -250,17 +241,15 @@ def check_asserts(sources: list[str], name: str, entry_point: str | None, row: d
     """Raise BadRow unless Python tests assert something that is run, and what they test has a name."""
     trees = [parsed(source) for source in sources]
     if None in trees or not all(source.strip() for source in sources):
-        raise BadRow(name, f"{shown(sources)}, of which some is empty or does not parse", "Python source")
+        raise BadRow(name, f"{shown(sources)}, part of which is empty or does not parse", "Python source")
     parts = [part for tree in trees for part in tree.body]
     parts = [part for part in parts if not isinstance(part, ast.If) or "__name__" not in ast.unparse(part.test)]
     words = [node for part in parts for node in ast.walk(part) if isinstance(node, ast.Name)]
     called = {node.id for node in words} | ({"check"} if entry_point else set())  # the sandbox calls check and test…
-    idle = [
-        part for part in parts if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef) and part.name not in called
-    ]
-    idle = [part for part in idle if not part.name.startswith("test")]
+    functions = [part for part in parts if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef)]
+    idle = [part for part in functions if part.name not in called and not part.name.startswith("test")]
     if entry_point is None and any(function.name == "check" for function in idle):
-        raise BadRow("entry_point", "none beside tests in check(candidate)", "the function under test", ENTRY_ADVICE)
+        raise BadRow("entry_point", "tests in check(candidate) without one", "the function under test", ENTRY_ADVICE)
     live = [node for part in parts if part not in idle for node in ast.walk(part)]
     if not any(map(is_counted, live)):
         where = f"; {idle[0].name}() is never called" if idle else ""
@@ -270,7 +259,7 @@ def check_asserts(sources: list[str], name: str, entry_point: str | None, row: d
     used = any(node.id == "candidate" and node in live for node in words)
     said = f"{row['prompt'][-1]['content']} {row.get('setup', '')}"
     if entry_point is None and used and "candidate" not in given and "candidate" not in said:
-        raise BadRow("entry_point", "none beside tests of `candidate`", "the function under test", ENTRY_ADVICE)
+        raise BadRow("entry_point", "tests of `candidate` without one", "the function under test", ENTRY_ADVICE)
 
 
 def is_counted(node: ast.AST) -> bool:
@@ -374,10 +363,8 @@ def ground_truth(value, name: str, row: dict) -> dict:
     """
     whole, text = value, isinstance(value, str)
     if text and value.lstrip()[:1] in ("[", "{"):
-        try:
-            whole = from_json(value, name)
-        except BadRow:
-            whole = python_object(value)
+        with contextlib.suppress(BadRow):
+            whole = decoded(value, name)
     if isinstance(whole, dict) and whole:
         if isinstance(whole.get("test_code"), str):  # Skywork's
             called = METHOD.sub(r"\1", str(whole.get("entry_point") or ""))

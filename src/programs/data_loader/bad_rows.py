@@ -37,12 +37,11 @@ class BadRows(UserError):
             also = f" (also in line{'s' if others[1:] else ''} {', '.join(map(str, others))})" if others else ""
             shown_rows.append(f"{file}:{first}: {flaw}{also}")
         more = [f"… and {count - 20} more"] if count > 20 else []
-        head = f"got {count} bad rows; expected none; try mending them, or --on_bad skip to leave them out"
+        head = f"got {count} bad rows; expected none; try fixing them, or --on_bad skip to leave them out"
         super().__init__("\n".join([head, *shown_rows, *more]))
 
 
 def flaw_of(item: dict) -> str:
-    """What is wrong with a rejected row."""
     return f"{item['field']}: got {item['got']}; expected {item['expected']}; try {item['try']}"
 
 
@@ -68,13 +67,13 @@ def as_plain(value, name: str = "row", depth: int = 0, any_size: bool = False):
     """
     if isinstance(value, str):
         if not plain_text(value):
-            raise BadRow(name, f"{shown(value)}, which is not Unicode text", "UTF-8", "mending the encoding")
+            raise BadRow(name, f"{shown(value)}, which is not Unicode text", "UTF-8", "correcting the encoding")
         return value
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int):
         if not any_size and not -(2**63) <= value < 2**63:
-            raise BadRow(name, "an integer of more than 64 bits", "what pyarrow can hold", "writing it as a string")
+            raise BadRow(name, "an integer of more than 64 bits", "one that pyarrow can hold", "writing it as a string")
         return value
     if isinstance(value, float):
         if not math.isfinite(value):
@@ -83,9 +82,8 @@ def as_plain(value, name: str = "row", depth: int = 0, any_size: bool = False):
     if depth > MAX_DEPTH:
         raise BadRow(name, "nesting too deep", f"at most {MAX_DEPTH} levels", "storing the inner part as JSON text")
     if isinstance(value, dict):
-        wrong = [key for key in value if not isinstance(key, str) or not plain_text(key)]
-        if wrong:
-            raise BadRow(name, f"the key {shown(wrong[0])}", "names of text")
+        if wrong := [key for key in value if not isinstance(key, str) or not plain_text(key)]:
+            raise BadRow(name, f"the key {shown(wrong[0])}", "text as keys")
         if depth == 0 and name == "row":
             return {key: as_plain(item, key, 1, key in TEST_KEYS) for key, item in value.items()}
         return {key: as_plain(item, name, depth + 1, any_size) for key, item in value.items()}

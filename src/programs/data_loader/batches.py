@@ -29,12 +29,15 @@ class Collator:
     def __init__(self, tokenizer):
         self.tokenizer = tokenizer
         self.pad_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
-        need(self.pad_id is not None, "got a tokenizer without pad and eos token; expected one; try setting pad_token")
+        need(
+            self.pad_id is not None,
+            "got a tokenizer without pad and eos token; expected one; try setting pad_token",
+        )
 
     def __call__(self, rows: list[dict]) -> dict:
         names = dict.fromkeys(itertools.chain.from_iterable(rows))
         clash = ", ".join({"input_ids", "attention_mask"} & set(names))
-        need(not clash, f"got the column {clash}, which the batch has itself; expected another name; try drop")
+        need(not clash, f"got the column {clash}, which a batch uses itself; expected another name; try drop")
         ids, mask = left_pad([prompt_ids(self.tokenizer, row) for row in rows], self.pad_id, None)
         return {"input_ids": ids, "attention_mask": mask, **{name: [row.get(name) for row in rows] for name in names}}
 
@@ -44,37 +47,35 @@ class PromptLoader:
 
     The order depends on nothing but the rows, the settings and the epoch, so `state_dict()` after a batch and
     `load_state_dict()` in another process give exactly the batches that would have followed. `left_out` counts prompts
-    that are longer than max_prompt_tokens.
+    that are longer than `longest`.
     """
 
-    def __init__(self, rows: list[dict], collator: Collator, settings: dict):
-        self.collator, self.settings, self.epoch, self.position = collator, settings, 0, 0
-        longest = settings["max_prompt_tokens"]
+    def __init__(self, rows, collator: Collator, batch_size: int, longest: int | None, seed: int | None, ranks: tuple):
+        self.collator, self.batch_size, self.seed, (self.rank, self.world) = collator, batch_size, seed, ranks
+        self.epoch = self.position = 0
         self.rows = [row for row in rows if longest is None or len(prompt_ids(collator.tokenizer, row)) <= longest]
-        need(self.rows, f"got no prompt within max_prompt_tokens {longest}; expected some; try a higher one")
+        need(self.rows, f"got no prompt within max_prompt_tokens {longest}; expected at least one; try a higher limit")
         self.left_out = len(rows) - len(self.rows)
         if self.left_out:
             say(f"warning: left out {self.left_out} of {len(rows)} prompts longer than max_prompt_tokens {longest}")
         # what the order of rows depends on: a position means nothing where it differs
-        self.order = {name: settings[name] for name in ("shuffle_seed", "max_prompt_tokens", "world_size")}
+        self.order = {"shuffle_seed": seed, "max_prompt_tokens": longest, "world_size": self.world}
         self.order["rows"] = digest([row["id"] for row in self.rows]).hex()
 
     def __iter__(self) -> Iterator[dict]:
-        rank, world, seed = (self.settings[name] for name in ("rank", "world_size", "shuffle_seed"))
         order = list(range(len(self.rows)))
-        if seed is not None:
-            random.Random(f"{seed} {self.epoch}").shuffle(order)
-        while group := order[self.position : self.position + self.settings["batch_size"] * world]:
+        if self.seed is not None:
+            random.Random(f"{self.seed} {self.epoch}").shuffle(order)
+        while group := order[self.position : self.position + self.batch_size * self.world]:
             self.position += len(group)
-            if indices := group[rank : len(group) - len(group) % world : world]:  # each process as many rows
+            end = len(group) - len(group) % self.world  # each process gets as many rows
+            if indices := group[self.rank : end : self.world]:
                 yield self.collator([self.rows[index] for index in indices])
         self.epoch, self.position = self.epoch + 1, 0
 
     def __len__(self) -> int:
-        """Batches of a whole epoch."""
-        world = self.settings["world_size"]
-        full, rest = divmod(len(self.rows), self.settings["batch_size"] * world)
-        return full + (rest >= world)
+        full, rest = divmod(len(self.rows), self.batch_size * self.world)
+        return full + (rest >= self.world)
 
     def state_dict(self) -> dict:
         """Where the loader stands: epoch, rows consumed in it (by all processes), and what both depend on."""
@@ -85,7 +86,7 @@ class PromptLoader:
         fits = isinstance(state, dict) and {"epoch", "position", "order"} <= set(state)
         need(fits, f"got the state {shown(state)}; expected what state_dict returned")
         wrong = ", ".join(key for key, value in self.order.items() if state["order"].get(key) != value)
-        need(not wrong, f"got a position of a loader with other {wrong}; expected the same rows and settings")
+        need(not wrong, f"got the state of a loader with other {wrong}; expected the same rows and settings")
         self.epoch, self.position = state["epoch"], state["position"]
 
 
@@ -118,9 +119,8 @@ def create_dataloader(
     """
     need(batch_size > 0, f"got batch_size {batch_size}; expected 1 or more")
     need(0 <= rank < world_size, f"got rank {rank} of {world_size}; expected 0 to world_size - 1")
-    settings = {"batch_size": batch_size, "max_prompt_tokens": max_prompt_tokens, "shuffle_seed": shuffle_seed}
-    settings |= {"rank": rank, "world_size": world_size}
-    return PromptLoader(load_rows(sources, kind, **reading).rows, Collator(tokenizer), settings)
+    rows, ranks = load_rows(sources, kind, **reading).rows, (rank, world_size)
+    return PromptLoader(rows, Collator(tokenizer), batch_size, max_prompt_tokens, shuffle_seed, ranks)
 
 
 def stream_dataset(kind: str, sources, **reading):
@@ -138,8 +138,6 @@ def stream_dataset(kind: str, sources, **reading):
             raise BadRows([item], 1)
 
     class RowStream(torch.utils.data.IterableDataset):
-        """Rows of this worker."""
-
         def __iter__(self):
             info, is_multi = torch.utils.data.get_worker_info(), torch.distributed.is_initialized()
             rank, world = (torch.distributed.get_rank(), torch.distributed.get_world_size()) if is_multi else (0, 1)

@@ -34,11 +34,7 @@ class Choices:
 
 
 def choices_of(row: dict) -> Choices | None:
-    """The choices of a row; None where no column looks like it.
-
-    Raises:
-        BadRow: columns look like choices, but are in no form that is known.
-    """
+    """The choices of a row; None where no column looks like it, BadRow where they have no known form."""
     columns = choice_columns(row)
     if not columns:
         return None
@@ -51,7 +47,7 @@ def choices_of(row: dict) -> Choices | None:
     if choices is None or not 1 < len(choices.texts) <= len(LETTERS) or "" in choices.texts:
         expected = "2 to 26 choices: a list of texts, {text, label} or {A: text}"
         got = ", ".join(f"{name} {shown(row[name])}" for name in columns)
-        raise BadRow(columns[0], got, expected, f"--drop {shlex.join(columns)} where these are no choices")
+        raise BadRow(columns[0], got, expected, f"--drop {shlex.join(columns)} if these are not choices")
     return choices
 
 
@@ -111,12 +107,9 @@ def from_value(name: str, value) -> Choices | None:
 
 
 def right_choice(row: dict, choices: Choices, first: int | None) -> tuple[str, int, bool]:
-    """(column, place, whether the row leaves open that its number counts from elsewhere) of the right choice.
+    """(column, place, whether the row leaves open what its number counts from) of the right choice; BadRow if unclear.
 
     `first` is what numbers of choices count from in this file, None where no row shows it.
-
-    Raises:
-        BadRow: no column says which choice is right, or none in a way that can be read.
     """
     if choices.right is not None:
         return choices.columns[0], choices.right, False
@@ -132,8 +125,8 @@ def right_choice(row: dict, choices: Choices, first: int | None) -> tuple[str, i
         if start is None and name in ("answer_idx", "answer_index", "correct_option", "label"):
             start = 0  # as an index counts
         if number is not None and start is None:
-            got, advice = f"{number}, counted from 0 or from 1, which no row shows", f"--map answer_index={name}"
-            raise BadRow(name, got, names, f"{advice} where they count from 0, or letters")
+            got = f"{number}; no row shows whether numbers count from 0 or from 1"
+            raise BadRow(name, got, names, f"--map answer_index={name} if they count from 0, or letters")
         place = number - start if number is not None else -1
         if same and place in range(count) and same != [place] and first is None and isinstance(value, str):
             raise BadRow(name, f"{shown(value)}, the text of one choice and the number of another", "a letter")
@@ -144,7 +137,7 @@ def right_choice(row: dict, choices: Choices, first: int | None) -> tuple[str, i
     numbers = "" if choices.labels else f"a number from {first or 0} to {count - 1 + (first or 0)}, "
     expected, drop = f"the right choice: {numbers}{names}", f"--drop {shlex.join(choices.columns)}"
     if picks:
-        raise BadRow(picks[0][0], shown(picks[0][1]), expected, f"--on_bad skip where several are right, or {drop}")
+        raise BadRow(picks[0][0], shown(picks[0][1]), expected, f"--on_bad skip if several are right, or {drop}")
     filled = ", ".join(name for name in row if not is_empty(row[name]))
     advice = f"--map answer=COLUMN, --kind prompts for questions without answers, or {drop}"
     raise BadRow("answer", f"the columns {filled[:200]}", expected, advice)

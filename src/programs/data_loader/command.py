@@ -31,41 +31,31 @@ FLAGS = {  # name: (help, what argparse gets)
     "inspect": ("report fields, lengths, duplicates, overlap of sources, examples", {"action": "store_true"}),
     "tokenizer": ("folder or hub id, for lengths in tokens", {"metavar": "DIR"}),
     "validate": (
-        "only report bad rows, and columns that no prompt holds though they look like it; exit 1 for any",
+        "only report bad rows and columns that may belong in prompts; exit 1 for any",
         {"action": "store_true"},
     ),
     "limit": ("stop after N good rows", {"type": int, "metavar": "N"}),
-    "split": (
-        "held-out rows, whole prompts: 0.1 or 200 go to OUT.eval.jsonl, NAME=0.1 or NAME=200 to OUT.NAME.jsonl",
-        {"metavar": "[NAME=]N"},
-    ),
-    "seed": ("of --split (default: that of --shuffle, else 0)", {"type": int, "metavar": "SEED"}),
+    "split": ("hold out 0.1 of the rows, or 200, in OUT.eval.jsonl; NAME=0.1: OUT.NAME.jsonl", {"metavar": "[NAME=]N"}),
+    "seed": ("seed of --split (default: that of --shuffle, else 0)", {"type": int, "metavar": "SEED"}),
     "dedup": ("leave out rows whose prompt, answer, tests and completions came before", {"action": "store_true"}),
     "system_prompt": ("file with a system prompt for prompts that have none", {"type": Path, "metavar": "FILE"}),
     "shuffle": ("shuffle the output by this seed", {"type": int, "metavar": "SEED"}),
-    "map": ("field=column, the column perhaps a dotted path", {**SEVERAL, "metavar": "F=C"}),
-    "drop": ("columns to leave out, those that are added (source, id) too", {**SEVERAL, "metavar": "COLUMN"}),
-    "on_bad": (
-        "skip: write the good rows, and the bad ones to OUT.rejected.jsonl",
-        {"choices": ("fail", "skip"), "default": "fail"},
-    ),
+    "map": ("field=column, or field=column.key for a value inside an object", {**SEVERAL, "metavar": "F=C"}),
+    "drop": ("columns to leave out, also those that are added (source, id)", {**SEVERAL, "metavar": "COLUMN"}),
+    "on_bad": ("skip: bad rows go to OUT.rejected.jsonl", {"choices": ("fail", "skip"), "default": "fail"}),
     "input_format": ("read inputs as jsonl, json, txt, csv, tsv or parquet, whatever their names", {"metavar": "NAME"}),
-    "encoding": ("of all inputs, such as cp1252 (default: UTF-8, or UTF-16 with its mark)", {"metavar": "NAME"}),
-    "delimiter": (
-        "between the columns of CSV and TSV: one character, or tab (default: as the file shows)",
-        {"metavar": "C"},
-    ),
+    "encoding": ("encoding of all inputs, such as cp1252 (default: UTF-8, or UTF-16 with a BOM)", {"metavar": "NAME"}),
+    "delimiter": ("separator of CSV and TSV: one character, or tab (default: detected)", {"metavar": "C"}),
     "json": ("print one JSON object on stdout", {"action": "store_true"}),
 }
 REMOVED = {
-    "plot": "--inspect, which prints the lengths' percentiles",
-    "txt_sep": 'JSONL, {"prompt": text} a line, for prompts of several lines',
+    "plot": "--inspect, which prints percentiles of the lengths",
+    "txt_sep": 'JSONL, {"prompt": text} per line, for prompts of several lines',
     "max_bytes": "unpacking the file first",
 }
 
 
 def make_command() -> argparse.ArgumentParser:
-    """The command line; flags work with `_` and `-`."""
     parser = argparse.ArgumentParser(
         usage="%(prog)s IN ... [--flag value ...]    (--help has all flags)",
         description=__doc__,
@@ -91,7 +81,7 @@ def settings_of(args) -> Settings:
             f"--data_source with --for {args.target}; expected --for verl, which has such a column",
         ),
         (args.data_source != "", "--data_source ''; expected a name, such as openai/gsm8k"),
-        (args.split or args.seed is None, "--seed without --split; expected both; try --shuffle SEED for an order"),
+        (args.split or args.seed is None, "--seed without --split; expected both; try --shuffle SEED to shuffle"),
         (not args.tokenizer or args.inspect, "--tokenizer alone; expected --inspect with it"),
         (all("=" in item for item in args.map), f"--map {args.map}; expected field=column; try inputs before --map"),
     )
@@ -116,14 +106,13 @@ def settings_of(args) -> Settings:
 
 
 def open_tokenizer(name: str):
-    """A tokenizer from a folder or the hub."""
     need(Path(name).is_dir() or is_hub_id(name), f"got --tokenizer {name}; expected a folder or a hub id")
     from transformers import AutoTokenizer
 
     try:
         return AutoTokenizer.from_pretrained(tokenizer_of(name))
     except (OSError, ValueError) as error:
-        raise UserError(f"got --tokenizer {name}, which does not load: {shown(str(error))}") from None
+        raise UserError(f"got --tokenizer {name}, which cannot be loaded: {shown(str(error))}") from None
 
 
 def parts_of(args, rows: list[dict], asked: list[bytes]) -> list[tuple[Path, str, list[int]]]:
@@ -136,17 +125,14 @@ def parts_of(args, rows: list[dict], asked: list[bytes]) -> list[tuple[Path, str
     name, size = split_size(args.split, len(rows))
     chosen = held_out_rows(asked, size, args.seed if args.seed is not None else args.shuffle or 0)
     if len(chosen) != size:
-        say(f"note: {len(chosen)} rows are held out, not {size}, as rows of one prompt stay together")
+        say(f"note: {len(chosen)} rows are held out instead of {size}, as the rows of a prompt stay together")
     held, rest = [i for i in order if i in chosen], [i for i in order if i not in chosen]
     return [(args.out, "train", rest), (args.out.with_suffix(f".{name}{args.out.suffix}"), name, held)]
 
 
 def write(args, rows: list[dict], rejected: list[dict]) -> list[dict]:
-    """Write every output beside its place, then put all in place; returns what the report says of each."""
     outputs = []
-    drop = {*args.drop} - {
-        item.split("=")[0] for item in args.map
-    }  # --map puts another column in a dropped one's place
+    drop = {*args.drop} - {item.split("=")[0] for item in args.map}  # --map may fill a dropped column's place
     asked = [digest(asked_words(row["prompt"])) for row in rows] if args.split else []
     with contextlib.ExitStack() as stack:
         for path, split, order in parts_of(args, rows, asked):
@@ -199,7 +185,7 @@ def statistics_of(rows: list[dict], files: list[str], tokenizer) -> dict:
         "fields": {name: {"rows": count, "types": sorted(types[name])} for name, count in fields.items()},
         "lengths": {name: percentiles(values) for name, values in lengths.items()},
         "duplicates": len(rows) - len(again),
-        "prompts_with_other_answers": sum(len(found) > 1 for found in golds.values()),
+        "prompts_with_other_answers": sum(len(answers) > 1 for answers in golds.values()),
         "overlap": dict(Counter(pairs)),
         "examples": [{name: shown(value) for name, value in row.items()} for row in rows[:3]],
     }
@@ -214,11 +200,10 @@ def collapsed(rows: list[dict]) -> str:
     if prompts > FEW_PROMPTS or count < max(5, 3 * prompts):
         return ""
     got = f"got {prompts} distinct prompts in {len(rows)} rows, and {count} distinct {name}"
-    return f"{got}; expected prompts that differ; try --map prompt={name}, with --drop for a column in its way"
+    return f"{got}; expected prompts that differ; try --map prompt={name}, with --drop for a conflicting column"
 
 
 def run_command(args) -> int:
-    """Do what the arguments ask for; returns the exit code."""
     from tqdm import tqdm
 
     rejected, rows, files = [], [], []
@@ -260,7 +245,6 @@ def run_command(args) -> int:
 
 
 def print_summary(report: dict) -> None:
-    """The report for people."""
     tell(f"{report['kind']}: {report['why']}")
     tell(", ".join(f"{count} {name}" for name, count in report["counts"].items()))
     for output in report["outputs"]:
@@ -271,14 +255,13 @@ def print_summary(report: dict) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Command line entry; returns the exit code."""
     args = parse_flags(make_command(), argv, removed=REMOVED)
     try:
         return run_command(args)
     except UserError as error:
         message, code = str(error), error.code
     except OSError as error:  # a full disk, a file that vanished
-        message, code = f"got {error}; expected files that can be read and written", 2
+        message, code = f"got {error}; expected readable inputs and a writable output", 2
     if args.json:
         none = {"kind": None, "why": "", "counts": {}, "outputs": [], "stats": {}}
         tell(json.dumps({**none, "errors": [{"message": message}]}))

@@ -1,30 +1,12 @@
 """Forms by name, and which one a row has."""
 
 import functools
-from collections.abc import Callable
 
 from parts.data.nested_rows import with_chats
 from parts.data.question_parts import CHOICE_KEYS, READ_FIRST, choice_columns, plain_name
 from parts.foundation.messages import need, suggest
 from programs.data_loader.bad_rows import KINDS, TEST_KEYS, BadRow, as_plain, shown
-from programs.data_loader.forms import (
-    NO_FACTS,
-    TEST_SOURCE,
-    FileFacts,
-    Shape,
-    as_choices,
-    as_code,
-    as_conversation,
-    as_math,
-    as_ours,
-    as_preferences,
-    as_prompts,
-    as_response,
-    as_verl,
-    as_worked,
-    marks_answer,
-    names_value,
-)
+from programs.data_loader.forms import FORMS, NO_FACTS, TEST_SOURCE, FileFacts, Shape, marks_answer, names_value
 from programs.data_loader.messages import (
     ANSWER_KEYS,
     CHAT_KEYS,
@@ -34,42 +16,27 @@ from programs.data_loader.messages import (
     RESPONSE_KEYS,
 )
 
-FORMS: dict[str, Callable[[Shape], None]] = {
-    "prompts": as_prompts,
-    "conversations": as_conversation,
-    "prompt_response": as_response,
-    "preferences": as_preferences,
-    "math": as_math,
-    "worked": as_worked,
-    "choices": as_choices,
-    "code": as_code,
-    "ours": as_ours,
-    "verl": as_verl,
-}
-
 
 def form_of(row: dict) -> str | None:
     """What a row is by the names of its fields: a kind, `ours`, `verl`, or None."""
-    names = tuple(name for name, value in row.items() if value is not None)
-    form = form_of_fields(names, isinstance(row.get("prompt"), list))
-    if form in (None, "prompts", "math") and choice_columns(row) and {*names} & {*CHOICE_PROMPT_KEYS}:
+    form = form_of_fields(present(row), isinstance(row.get("prompt"), list))
+    if form in (None, "prompts", "math") and choice_columns(row) and {*present(row)} & {*CHOICE_PROMPT_KEYS}:
         return "choices"
-    if form == "math" and holds_tests(row):
+    about = row.get("verification_info")  # PrimeIntellect's: tests, or an answer
+    if form == "math" and "test_cases" in (about if isinstance(about, dict) else str(about)[:200]):
         return "code"
     if form == "prompts" and repeats_prompt(row):
         return "conversations"  # UltraChat's
-    marked = any(marks_answer(row.get(name)) for name in ("answer", "solution"))
-    if form == "prompts" and (marked or names_value(row.get("solution"))):
-        return "math"
-    if form == "prompts" and isinstance(row.get("test"), str) and TEST_SOURCE.search(row["test"]):
-        return "code"  # HumanEval's without entry_point
+    if form == "prompts":
+        if any(marks_answer(row.get(name)) for name in ("answer", "solution")) or names_value(row.get("solution")):
+            return "math"
+        if isinstance(row.get("test"), str) and TEST_SOURCE.search(row["test"]):
+            return "code"  # HumanEval's without entry_point
     return form
 
 
-def holds_tests(row: dict) -> bool:
-    """Whether PrimeIntellect's verification_info holds tests and not an answer."""
-    about = row.get("verification_info")
-    return about is not None and "test_cases" in (about if isinstance(about, dict) else str(about)[:200])
+def present(row: dict) -> tuple[str, ...]:
+    return tuple(name for name, value in row.items() if value is not None)
 
 
 def repeats_prompt(row: dict) -> bool:
@@ -89,14 +56,14 @@ def form_of_fields(names: tuple, prompt_is_chat: bool) -> str | None:
         return "ours"
     if {"prompt", "data_source", "reward_model"} <= has:
         return "verl"
-    if has & {"chosen"} and has & {"rejected"}:
+    if {"chosen", "rejected"} <= has:
         return "preferences"
     asks = has & set(PROMPT_KEYS)
     if asks and (has & set(TEST_KEYS[:-1]) or {"test", "entry_point"} <= has):
         return "code"
     if has & set(CHAT_KEYS) and "prompt" not in has:
         return "conversations"
-    if asks and ({"completion"} <= has or {"response"} <= has or {"output"} <= has):
+    if asks and has & {"completion", "response", "output"}:
         return "prompt_response"
     golds = has & set(GOLD_KEYS) - ({"label"} if asks == {"text"} else set())  # a label of a text is a class
     if asks and golds - ({"answer"} if not has & {"question", "problem"} else set()):  # a solution may be a program
@@ -105,23 +72,16 @@ def form_of_fields(names: tuple, prompt_is_chat: bool) -> str | None:
 
 
 def kind_of(row: dict) -> str:
-    """The kind of a normalised row, by its fields."""
     marks = (("tests", "code"), ("chosen", "preferences"), ("completion", "prompt_response"), ("answer", "math"))
     return next((kind for name, kind in marks if name in row), "prompts")
 
 
 def normalise(row: dict, kind: str = "auto") -> dict:
-    """Return a raw row in the schema; the row itself is not changed.
-
-    Raises:
-        BadRow: a field is missing, or holds what it cannot.
-        UserError: no such kind.
-    """
+    """Return a raw row in the schema, or raise BadRow; the row itself is not changed."""
     check_kind(kind)
-    row = as_plain(row)
     if not isinstance(row, dict):
         raise BadRow("row", f"{type(row).__name__} {shown(row)}", "an object with named fields")
-    row = known_names(with_chats(row))
+    row = known_names(with_chats(as_plain(row)))
     return convert(row, form_of(row) or "prompts" if kind == "auto" else kind).out
 
 
@@ -141,14 +101,14 @@ def new_names(names: tuple[str, ...]) -> dict[str, str]:
     if {"prompt", "source", "id"} <= {*names} or {"data_source", "reward_model"} <= {*names}:
         return {}
     known = {*PROMPT_KEYS[:5], *ANSWER_KEYS, *READ_FIRST, *CHOICE_KEYS, *RESPONSE_KEYS, "correct", "answer_key"}
-    found = {plain_name(name): name for name in reversed(names)}
-    return {name: plain for plain, name in found.items() if plain in known and plain not in names}
+    plain_names = {plain_name(name): name for name in reversed(names)}
+    return {name: plain for plain, name in plain_names.items() if plain in known and plain not in names}
 
 
 def convert(row: dict, form: str, facts: FileFacts = NO_FACTS) -> Shape:
     """A plain row of a known form in the schema: `out` of what is returned."""
     if form in KINDS:  # files of this script and of verl may be given with any kind
-        named = form_of_fields(tuple(name for name, item in row.items() if item is not None), True)
+        named = form_of_fields(present(row), True)
         form = named if named in ("ours", "verl") and isinstance(row.get("prompt"), list) else form
     shape = Shape(dict(row), facts)
     FORMS[form](shape)
@@ -157,6 +117,5 @@ def convert(row: dict, form: str, facts: FileFacts = NO_FACTS) -> Shape:
 
 
 def check_kind(kind: str) -> None:
-    """Raise UserError for a kind that does not exist."""
     known = ["auto", *KINDS]
     need(kind in known, f"got kind {kind!r}; expected one of {', '.join(known)}{suggest(str(kind), known)}")

@@ -83,7 +83,7 @@ class Shape:
         name = self.name(names)
         if name is None:
             if empty := [name for name in names if name in self.row and name not in self.used]:
-                raise BadRow(empty[0], "null, or an empty cell", what)
+                raise BadRow(empty[0], "null or an empty cell", what)
             has = ", ".join(key for key, item in self.row.items() if item is not None) or "none"
             inner = any(isinstance(item, dict | list) for item in self.row.values())
             advice = f"--map {names[0]}=COLUMN" + ", or =COLUMN.FIELD for a field of an object" * inner
@@ -106,7 +106,7 @@ class Shape:
         elif name == "instruction":
             self.used.add("input")
         if name != "prompt" and isinstance(self.row.get("history"), list) and self.row["history"]:
-            raise BadRow("history", "earlier turns beside a prompt", "all turns in `messages`", "--drop history")
+            raise BadRow("history", "earlier turns apart from the prompt", "all turns in `messages`", "--drop history")
         system = self.name(["system", "system_prompt"])
         self.out["prompt"] = as_prompt(value, name, self.take([system], "")[1] if system else None)
         self.add_passages(isinstance(value, str) and "prompt" not in self.facts.mapped)
@@ -165,7 +165,7 @@ class Shape:
         """The normalised row: known fields first, then every field that was not used; null means absent."""
         row, out = self.row, self.out
         if check_media(row, out["prompt"]):
-            self.notes.append("prompts have a Markdown image, which a model of text does not see")
+            self.notes.append("prompts have a Markdown image, which a text model cannot see")
         for name in READERS:  # these names mean the same in rows of any kind
             if row.get(name) is not None and name not in self.used and name not in out:
                 out[name] = READERS[name](row[name], name, self)
@@ -220,11 +220,11 @@ def is_preamble(text, entry_point) -> bool:
 
 def as_prompts(shape: Shape) -> None:
     """A prompt, and an answer if there is one."""
-    row, advice = shape.row, "a file in that form, or --drop for the columns"
+    row, advice = shape.row, "a file in that form, or --drop for these columns"
     for names in MESSAGES_ALONE:
         if all(name in row for name in names):
             got = f"one message of a conversation ({', '.join(names)})"
-            raise BadRow(names[0], got, "whole conversations in `messages`", advice)
+            raise BadRow(names[0], got, "the whole conversation in `messages`", advice)
     pairs = {}
     for name in row:
         if (match := ONE_RESPONSE.fullmatch(name)) and row[name] is not None:
@@ -265,7 +265,7 @@ def as_choices(shape: Shape) -> None:
         raise BadRow("choices", "no choices", expected, "--map choices=COLUMN")
     name, place, is_open = right_choice(shape.row, shape.choices, shape.facts.first_number)
     if is_open and len(shape.choices.columns) == 1:
-        shape.notes.append(f"rows name the right choice by a number in {name}, which was read as counted from 0")
+        shape.notes.append(f"rows name the right choice by a number in {name}; it was read as counting from 0")
     shape.used.add(name)
     shape.out["answer"] = LETTERS[place]
 
@@ -290,7 +290,7 @@ def as_code(shape: Shape) -> None:
     shape.used.update(taken)
     shape.tests_name = name
     if isinstance(row.get("private_test_cases"), str) and "private_test_cases" not in taken:
-        shape.notes.append("rows have pickled private_test_cases, which are never opened: they get the public tests")
+        shape.notes.append("rows have pickled private_test_cases, which are never opened; only public tests are used")
     starter, message = row.get("starter_code"), shape.out["prompt"][-1]
     if isinstance(starter, str) and starter.strip() and starter.strip() not in message["content"]:
         message["content"] += f"\n\nBegin with this code:\n\n```python\n{starter.rstrip()}\n```"
@@ -307,7 +307,6 @@ def as_code(shape: Shape) -> None:
 
 
 def as_response(shape: Shape) -> None:
-    """A prompt and a completion."""
     if shape.name(CHAT_KEYS) and not shape.name(["prompt"]):
         as_conversation(shape)
         if "completion" not in shape.out:
@@ -347,9 +346,7 @@ def as_preferences(shape: Shape) -> None:
     elif shape.name(CHAT_KEYS):  # ShareGPT's: a conversation, and two messages that may follow
         as_conversation(shape)
         if shape.out.pop("completion", None):
-            raise BadRow(
-                "conversations", "an assistant at the end", "a conversation that chosen and rejected go on from"
-            )
+            raise BadRow("conversations", "a last assistant turn", "a conversation that chosen and rejected continue")
     else:
         shared, chosen, rejected = split_prompt(chosen, rejected)
         shape.out["prompt"] = as_prompt(shared, "chosen")
@@ -359,7 +356,7 @@ def as_preferences(shape: Shape) -> None:
     if replies[0] == replies[1]:
         raise BadRow("rejected", "the same as chosen", "a worse completion")
     if type(replies[0]) is not type(replies[1]):
-        raise BadRow("rejected", f"{type(replies[1]).__name__} beside {type(replies[0]).__name__}", "both of one form")
+        raise BadRow("rejected", f"{type(replies[1]).__name__} beside {type(replies[0]).__name__}", "both in one form")
     shape.out["chosen"], shape.out["rejected"] = replies
 
 
@@ -385,7 +382,7 @@ def check_paired_preference(row: dict) -> None:
     """Raise BadRow for a completion that a truth value calls good or bad, as KTO's data have it."""
     for name in ("label", "kto_tag"):
         if str(row.get(name)).lower() in ("true", "false"):
-            expected = "completions that are right, or pairs of chosen and rejected"
+            expected = "right completions only, or pairs of chosen and rejected"
             advice = f"TRL's KTOTrainer, which reads such rows as they are, or --drop {name} to take all as right"
             raise BadRow(name, f"{row[name]} beside a completion", expected, advice)
 
@@ -407,7 +404,7 @@ def as_verl(shape: Shape) -> None:
     if gold is None and not (isinstance(model, dict) and model.get("style") == "model"):
         raise BadRow("reward_model", shown(model), 'an object such as {"ground_truth": "42"}')
     if not isinstance(extra, dict | None):
-        raise BadRow("extra_info", shown(extra), "an object", "storing it as an object, not as text")
+        raise BadRow("extra_info", shown(extra), "an object", "storing it as an object instead of text")
     if gold not in (None, ""):
         out.update(ground_truth(gold, "reward_model.ground_truth", row))
     if extra and isinstance(extra.get("index"), int | str) and row.get("id") is None:
@@ -418,6 +415,11 @@ def as_verl(shape: Shape) -> None:
             shape.used.add(name)
 
 
+FORMS = {
+    **{"prompts": as_prompts, "conversations": as_conversation, "prompt_response": as_response},
+    **{"preferences": as_preferences, "math": as_math, "worked": as_worked, "choices": as_choices},
+    **{"code": as_code, "ours": as_ours, "verl": as_verl},
+}
 # columns of a row that is one message, as OpenAssistant's are
 MESSAGES_ALONE = (("parent_id", "role"), ("role", "content"), ("from", "value"))
 ONE_RESPONSE = re.compile(r"(?i)((?:\w+_)?(?:response|ref|reply|completion|output|summary))_?([ab]|[0-9])")

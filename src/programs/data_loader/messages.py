@@ -75,7 +75,7 @@ def read_message(raw, name: str) -> dict:
     known = ROLES.get(role) if isinstance(role, str) else None
     if known is None:
         got = f"role {shown(role)}" if said in raw else f"the keys {', '.join(raw) or 'none'}"
-        raise BadRow(name, got, f"a role of {', '.join(sorted(ROLES))}", "naming the speaker by one of these")
+        raise BadRow(name, got, f"one of {', '.join(sorted(ROLES))}", "renaming the role")
     content, calls = raw.get(text), raw.get("tool_calls") or raw.get("function_call")
     if isinstance(content, list):
         content = join_parts(content, name)
@@ -88,10 +88,10 @@ def read_message(raw, name: str) -> dict:
     if len(raw) == 2:
         return {"role": known, "content": content}
     if column := media_column(raw, content):
-        raise BadRow(f"{name}.{column}", shown(raw[column]), "text only", "leaving out rows with other media")
+        raise BadRow(f"{name}.{column}", shown(raw[column]), "text only", "leaving out rows with media")
     more = {key: item for key, item in raw.items() if key not in (said, text) and item is not None}
     if clash := {"role", "content"} & set(more):
-        raise BadRow(name, f"{', '.join(sorted(clash))} beside from and value", "one of the two forms")
+        raise BadRow(name, f"{', '.join(sorted(clash))} beside from and value", "one form of message")
     return {"role": known, "content": content, **more}
 
 
@@ -105,7 +105,7 @@ def join_parts(parts: list, name: str) -> str:
         kind = part.get("type") if isinstance(part, dict) else part
         text = part.get("text", part.get("value")) if isinstance(part, dict) and kind in TEXT_PARTS else None
         if not isinstance(text, str):
-            raise BadRow(name, f"a content part {shown(kind)}", "text parts only", "leaving out rows with other media")
+            raise BadRow(name, f"a content part {shown(kind)}", "text parts only", "leaving out rows with media")
         texts.append(text)
     return "".join(texts)
 
@@ -126,7 +126,7 @@ def check_order(messages: list[dict], name: str, before: str | None = None) -> N
         if before not in MAY_FOLLOW[role]:
             after = f"after {before}" if before else "at the beginning"
             wanted = [other for other, roles in MAY_FOLLOW.items() if before in roles]
-            raise BadRow(f"{name}[{number}]", f"role {role} {after}", " or ".join(wanted), "mending the order of turns")
+            raise BadRow(f"{name}[{number}]", f"role {role} {after}", " or ".join(wanted), "reordering the turns")
         before = role
 
 
@@ -136,7 +136,7 @@ def as_prompt(value, name: str, system=None) -> list[dict]:
         if not value.strip():
             raise BadRow(name, "an empty prompt", "text")
         if holds_answer(value):
-            raise BadRow(name, "a dialogue as one text, answers included", "a list of messages in `messages`")
+            raise BadRow(name, "a dialogue as one text, answers included", "a list of turns in `messages`")
         messages = [{"role": "user", "content": value}]
     elif isinstance(value, list) and value:
         messages = read_messages(without_placeholder(value), name)
@@ -149,12 +149,9 @@ def as_prompt(value, name: str, system=None) -> list[dict]:
             messages = [{"role": "system", "content": system}, *messages]
     check_order(messages, name)
     if messages[-1]["role"] not in ("user", "tool"):
-        got, advice = (
-            f"last role {messages[-1]['role']}",
-            "naming the field `messages`, moving the end to `completion`, or, where the model is to go on with it, "
-            "giving the file to the trainer as it is",
-        )
-        raise BadRow(name, got, "a prompt that ends with user or tool", advice)
+        advice = "renaming the field to `messages`, or moving the last turn to `completion`"
+        more = "; to have the model continue that turn, give the file to the trainer as it is"
+        raise BadRow(name, f"last role {messages[-1]['role']}", "a prompt that ends with user or tool", advice + more)
     return messages
 
 
@@ -173,7 +170,7 @@ def as_reply(value, name: str, prompt: list[dict]) -> str | list[dict]:
         messages = messages[len(prompt) :]
     check_order(messages, name, prompt[-1]["role"])
     if messages[-1]["role"] != "assistant":
-        raise BadRow(name, f"last role {messages[-1]['role']}", "assistant at the end")
+        raise BadRow(name, f"last role {messages[-1]['role']}", "assistant as the last role")
     return messages
 
 
@@ -189,10 +186,10 @@ def check_media(row: dict, prompt: list[dict]) -> bool:
     text = "\n".join(message["content"] for message in prompt)
     expected = "text only: images, video and audio are not read"
     if name := media_column(row, text):
-        advice = f"leaving out the row, or --drop {name} where the text stands alone"
+        advice = f"leaving out the row, or --drop {name} if the text does not need it"
         raise BadRow(name, shown(row[name]), expected, advice)
     if place := PLACED.search(text):
-        raise BadRow("prompt", f"the place of an image, {shown(place[0].strip())}", expected, "--on_bad skip")
+        raise BadRow("prompt", f"an image placeholder, {shown(place[0].strip())}", expected, "--on_bad skip")
     return PICTURE.search(text) is not None
 
 
@@ -212,12 +209,8 @@ def media_column(row: dict, text: str = "") -> str | None:
 
 
 def passages_before(row: dict, question: str, names: list[str], mapped: frozenset[str]) -> dict[str, str]:
-    """{column: text} of what goes before a question; a column that the question quotes already does not.
-
-    Raises:
-        BadRow: a column that --map names as a passage cannot be read as one.
-    """
-    found, asked = {}, squeezed(question)
+    """{column: text} of passages to put before a question, unless it quotes them; BadRow for an unreadable one."""
+    texts, asked = {}, squeezed(question)
     filled = [name for name in names if not is_empty(row[name])]
     passages = [name for name in READ_FIRST if name in filled]
     if "hint" in filled and "lecture" in row:  # ScienceQA's
@@ -231,8 +224,8 @@ def passages_before(row: dict, question: str, names: list[str], mapped: frozense
             expected = "text, texts, a table, or {title, text} with any of these"
             raise BadRow(name, shown(row[name]), expected, f"--map {name}=COLUMN.FIELD, or --drop COLUMN")
         if text and text.strip() and not all(squeezed(part) in asked for part in texts_in(row[name])):
-            found[name] = text
-    return found
+            texts[name] = text
+    return texts
 
 
 def passage(value, name: str) -> str | None:

@@ -30,7 +30,7 @@ def expand(sources, form: str | None = None) -> list[str]:
     files = []
     for source in map(str, [sources] if isinstance(sources, str | Path) else sources):
         path = Path(source)
-        gym = f"got {source}; expected a file; try writing it: json.dump of each row of reasoning_gym.create_dataset(…)"
+        gym = f"got {source}; expected a file; try writing one: json.dump each row of reasoning_gym.create_dataset(…)"
         need(not source.startswith("reasoning_gym:"), gym)
         if path.is_dir() or (any(mark in source for mark in "*?[") and not path.exists()):
             inside = sorted(map(str, path.rglob("*")) if path.is_dir() else glob.glob(source, recursive=True))
@@ -44,9 +44,9 @@ def expand(sources, form: str | None = None) -> list[str]:
         known = form or source == "-" or not path.exists() or format_of(source)
         need(known, f"got {source}; expected {expected}; try renaming it, or --input_format")
         there = source == "-" or path.exists() or (is_hub_id(source) and not format_of(source))
-        need(there, f"got {source}, which is no file, folder or glob; expected one, or a hub id: openai/gsm8k:main")
+        need(there, f"got {source}, which is not a file, folder or glob; expected one, or a hub id: openai/gsm8k:main")
         files.append(source)
-    need(files, "got no input; expected files, folders, globs, hub ids or `-`")
+    need(files, "got no input; expected files, folders, globs, hub ids or `-` for stdin")
     return files
 
 
@@ -103,7 +103,6 @@ class Settings:
 
 
 def reading_settings(kind: str, reading: dict) -> Settings:
-    """The settings that keyword arguments of load_rows mean."""
     known = [name for name in Settings.__dataclass_fields__ if name != "kind"]
     for name in reading:
         need(name in known, f"got the argument {name}; expected one of {', '.join(known)}{suggest(name, known)}")
@@ -141,10 +140,7 @@ def raw_names(row: dict) -> dict[str, str]:
 
 
 def remapped(row: dict, settings: Settings) -> dict:
-    """A row after --drop and --map, its columns under known names; the source of a mapping may be a dotted path.
-
-    Where a cell holds messages as JSON text, the row has the messages.
-    """
+    """A row after --drop and --map, its columns under known names, messages decoded where they are JSON text."""
     raw = raw_names(row)
     drop = {*settings.drop, *(raw.get(name, name) for name in settings.drop)}
     row = {name: value for name, value in row.items() if name not in drop}
@@ -157,7 +153,9 @@ def remapped(row: dict, settings: Settings) -> dict:
         row.pop(raw.get(source, source), None)
     paths = [source.split(".")[0] for source in settings.mapping.values()]
     if clash := [name for name in mapped if row.get(name) is not None and name not in paths]:
-        raise BadRow(clash[0], f"a column of that name beside --map {clash[0]}", "one of the two", f"--drop {clash[0]}")
+        raise BadRow(
+            clash[0], f"a column of that name beside --map {clash[0]}", "only one of them", f"--drop {clash[0]}"
+        )
     return known_names(with_chats({**mapped, **{name: value for name, value in row.items() if name not in mapped}}))
 
 
@@ -195,7 +193,6 @@ class RowReader:
         return itertools.islice(itertools.chain.from_iterable(map(self.rows_of, self.files)), self.settings.limit)
 
     def rows_of(self, file: str) -> Iterator[dict]:
-        """The good rows of one input."""
         name, before = self.names[file], self.counts["read"]
         label = "stdin" if file == "-" else file
         form, records = self.detect(label, records_of(file, self.settings))
@@ -216,7 +213,7 @@ class RowReader:
             self.counts["kept"] += 1
             yield row
         if self.counts["read"] == before:
-            say(f"warning: {label} holds no row")
+            say(f"warning: {label} has no rows")
 
     def repeats(self, row: dict) -> bool:
         """Whether a row with the same prompt, answer, tests and completions came before."""
@@ -226,7 +223,6 @@ class RowReader:
         return again
 
     def read(self, record: dict | RowFlaw, form: str) -> dict:
-        """One record normalised."""
         if isinstance(record, RowFlaw):
             raise record
         settings = self.settings
@@ -256,7 +252,7 @@ class RowReader:
         if own == form or only_asks or (own, form) in (("math", "prompts"), ("math", "worked")):
             return form  # a row that only asks lacks what this form needs, and the conversion says what
         got = f"a row of {own}, with the columns {', '.join(row)[:200]}"
-        raise BadRow("row", got, f"{form.replace('worked', 'math')}, as the other rows", "a file for each kind")
+        raise BadRow("row", got, f"{form.replace('worked', 'math')}, like the other rows", "one file per kind")
 
     def detect(self, label: str, records: Iterator) -> tuple[str, Iterator]:
         """(form, all records): what most of the first rows are, and why; a given kind is taken as it is."""
@@ -283,26 +279,23 @@ class RowReader:
             first_number=min(numbers - {None}, default=None),
         )
         # of equals the one with answers
-        found = max(forms, key=lambda form: (forms[form], form != "prompts")) if forms else "prompts"
-        form = found if settings.kind == "auto" else settings.kind
+        form = settings.kind
+        if form == "auto":
+            form = max(forms, key=lambda form: (forms[form], form != "prompts"), default="prompts")
         worked = form == "math" and 2 * marked > (forms[form] if settings.kind == "auto" else len(head))
         self.kinds.update((kinds or ["prompts"]) if form in ("ours", "verl") else [form])
         why = f"as {forms[form]} of the first {len(head)} rows have the fields {', '.join(fields.get(form, [])[:8])}"
         why = why if forms else "as no row has the fields of another kind"
         why = why if settings.kind == "auto" else "as asked for"
-        cut = (
-            "; answer is the final one, the text around it is in solution (--kind prompts leaves columns as they were)"
-        )
+        cut = "; answer has the final answer, solution the whole text (--kind prompts leaves columns as they were)"
         self.reasons.append(f"{label}: {form}, {why}{cut if worked else ''}")
         return "worked" if worked else form, itertools.chain(head, records)
 
     def need_rows(self, rejected: list[dict] = ()) -> None:
         """Raise UserError if no row at all could be used; of those that were rejected it shows the first."""
         inputs, bad = " ".join(self.files[:5]) + " …" * (len(self.files) > 5), self.counts["rejected"]
-        counts = f"{self.counts['read']} read" + (f", {bad} bad" if bad else "")
-        first = ""
-        if rejected:
-            first = f"; the first bad one: {rejected[0]['file']}:{rejected[0]['line']}: {flaw_of(rejected[0])}"
+        counts = f"{self.counts['read']} read" + f", {bad} bad" * bool(bad)
+        first = "".join(f"; the first bad one: {bad['file']}:{bad['line']}: {flaw_of(bad)}" for bad in rejected[:1])
         need(self.counts["kept"], f"got no usable row from {inputs} ({counts}); expected at least one{first}")
 
     def say_notes(self) -> None:
@@ -310,12 +303,12 @@ class RowReader:
         read = self.counts["read"]
         for name, count in self.unread.items():
             before = f"--map {shlex.quote(f'background={name}')} to put it before the question, or "
-            got = f"got the column {name}, which looks like a part of the question and is in no prompt"
+            got = f"got the column {name}, which looks like a part of the question but is in no prompt"
             use = "" if is_media(name) else before
             say(f"warning: {got} ({count} of {read} rows); try {use}--drop {shlex.quote(name)}")
         if self.untaken:
             got = f"{self.no_answer} of {read} rows have no answer, tests or completion"
-            say(f"note: {got}, beside the columns {', '.join(self.untaken)[:200]}; --map answer=COLUMN takes one")
+            say(f"note: {got}; --map answer=COLUMN takes one of the columns {', '.join(self.untaken)[:200]}")
         for text, count in self.notes.items():
             if count:
                 say(f"note: {count} {text}")

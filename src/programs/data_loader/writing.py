@@ -25,25 +25,19 @@ VERL_OBJECTS = ("reward_model", "tools_kwargs", "interaction_kwargs")  # never J
 LOOSE = (*MESSAGE_FIELDS, *VERL_OBJECTS)  # objects may differ in their keys: readers take null for absent
 
 
-def json_line(row: dict) -> str:
-    """A row as one line of JSON, on any reader's idea of lines."""
-    return ENCODER.encode(row).translate(LINE_ENDS) + "\n"
-
-
 def trl_row(row: dict) -> dict:
     """A row as TRL's trainers read it: completions are messages, as the prompt is."""
     clash = [name for name in TRL_ARGUMENTS if name in row]
     advice = f"try --map old_{clash[0]}={clash[0]}" if clash else ""
-    need(not clash, f"got the column {clash[:1]}, a name that TRL gives to rewards itself; expected another; {advice}")
+    need(not clash, f"got the column {clash[:1]}, a name that TRL itself passes to rewards; expected another; {advice}")
     texts = [name for name in ("completion", "chosen", "rejected") if isinstance(row.get(name), str)]
     return {**row, **{name: [{"role": "assistant", "content": row[name]}] for name in texts}}
 
 
 def verl_row(row: dict, index: int, split: str, data_source: str = "") -> dict:
-    """A row as verl's RLHFDataset reads it; all that verl has no column for goes into extra_info.
+    """A row as verl's RLHFDataset reads it; extra_info takes whatever verl has no column for, the row's own source too.
 
-    `data_source` is the row's own source where none is named; extra_info keeps that one in any case. A row with an
-    `extra_info` or `reward_model` of its own is in verl's form already, and keeps each key where verl reads it.
+    A row with an `extra_info` or `reward_model` is in verl's form already, and keeps each key where verl reads it.
     """
     if isinstance(row.get("extra_info"), dict) or isinstance(row.get("reward_model"), dict):
         return own_verl_row(row, index, split, data_source)
@@ -122,7 +116,7 @@ def fill_file(rows: list[dict], path: Path, suffix: str, target: str, split: str
         write_parquet(rows, path, target)
     else:
         with open(path, "w", encoding="utf-8", newline="\n") as f:
-            f.writelines(map(json_line, rows))
+            f.writelines(ENCODER.encode(row).translate(LINE_ENDS) + "\n" for row in rows)
         if target != "ours":
             warn_of_dates(rows)
     return warn_of_lacking(rows) if target == "verl" else 0
@@ -133,7 +127,7 @@ def warn_of_lacking(rows: list[dict]) -> int:
     models = [row.get("reward_model") or {} for row in rows]
     count = sum(model.get("ground_truth") in (None, "") and model.get("style") != "model" for model in models)
     if count:
-        got = f'{count} of {len(rows)} rows have no ground truth (neither answer nor tests), and verl gets "" there'
+        got = f'{count} of {len(rows)} rows have no ground truth: without answer and tests verl gets ""'
         say(f"warning: {got}; try --map answer=COLUMN")
     return count
 
@@ -147,18 +141,14 @@ def warn_of_dates(rows: list[dict]) -> None:
             if isinstance(value, str) and dates.get(name, True):
                 dates[name] = DATE_LIKE.fullmatch(value) is not None
     if names := ", ".join(name for name, all_dates in dates.items() if all_dates):
-        what = f"datasets reads {names} of a .jsonl as dates, as each value looks like one"
-        say(f"warning: {what}; try a .parquet output")
+        say(f"warning: datasets will read {names} as dates, as every value looks like one; try a .parquet output")
 
 
 def write_parquet(rows: list[dict], path: Path, target: str) -> None:
     """Write rows as parquet, verl's `extra_info` as an object of columns.
 
     A column of `extra_info` whose values parquet would change (objects of different keys, numbers beside text) is JSON
-    text, and its name stands in `json_columns`, where rewards look.
-
-    Raises:
-        UserError: that would have to happen to another column.
+    text, and is named in `json_columns`, where rewards look. UserError where another column would change.
     """
     import pyarrow
     import pyarrow.parquet
@@ -168,14 +158,14 @@ def write_parquet(rows: list[dict], path: Path, target: str) -> None:
     columns = {name: parquet_column(name, [row.get(name) for row in rows]) for name in names}
     for name, column in columns.items():
         got = f"got {name} with values that parquet would change"
-        need(column is not None, f"{got}; expected values alike; try an output in .jsonl")
+        need(column is not None, f"{got}; expected values of one type; try a .jsonl output")
     if any(inner):
         parts, coded = {}, []
         for name in dict.fromkeys(name for row in inner for name in row):
             values = [row.get(name) for row in inner]
             parts[name] = parquet_column(name, values)
             if parts[name] is None:
-                need(name not in VERL_OBJECTS, f"got {name} that parquet would change; try an output in .jsonl")
+                need(name not in VERL_OBJECTS, f"got {name} that parquet would change; try a .jsonl output")
                 coded.append(name)
                 texts = [None if value is None else ENCODER.encode(value) for value in values]
                 parts[name] = pyarrow.array(texts, pyarrow.string())
@@ -234,19 +224,15 @@ def split_size(text: str, count: int) -> tuple[str, int]:
 
 
 def held_out_rows(prompts: list[bytes], size: int, seed: int) -> set[int]:
-    """Rows to hold out, whole prompts at random: `size` of them, or as near below it as prompts of several rows allow.
+    """Rows to hold out, whole prompts at random: `size` of them, or fewer where prompts have several rows.
 
-    Args:
-        prompts: a digest of each row's `asked_words`.
-
-    Raises:
-        UserError: there is one prompt only.
+    `prompts` has a digest of each row's `asked_words`.
     """
     groups: dict[bytes, list[int]] = {}
     for row, prompt in enumerate(prompts):
         groups.setdefault(prompt, []).append(row)
     got = f"got --split of {len(prompts)} rows of one prompt"
-    need(len(groups) > 1, f"{got}; expected several prompts, as rows of one stay together")
+    need(len(groups) > 1, f"{got}; expected several prompts, as the rows of a prompt stay together")
     generator, owned = random.Random(seed), [*groups.values()]
     picked = generator.sample(range(len(owned)), min(size, len(owned)))
     rest = [*{*range(len(owned))}.difference(picked)]

@@ -141,9 +141,9 @@ class LocalModel:
         self.prefix_id = next(i for i in starts if i is not None)
         self.pad_id = next(i for i in (self.tokenizer.pad_token_id, *self.eos_ids, 0) if i is not None)
         if self.tokenizer.pad_token_id is None:
-            self.notes.append(f"no pad token: token {self.pad_id} fills batches, masked out")
+            self.notes.append(f"no pad token: batches are padded with token {self.pad_id}, which is masked")
         if not self.eos_ids:
-            self.notes.append("no end token: completions end at stop strings or max_new_tokens")
+            self.notes.append("no end token: completions end at a stop string or at max_new_tokens")
         if not self.tokenizer.chat_template:
             self.notes.append("no chat template: prompts are plain text")
         self.vocabulary, self.dtype = text.vocab_size, next(self.model.parameters()).dtype
@@ -224,8 +224,7 @@ class LocalModel:
     def generate(self, requests: list[Request], done, turns: TurnSampler | None = None, numbers=()) -> None:
         """Complete each request and call done(index, output) as its batch ends.
 
-        Args:
-            turns: samples requests that are one batch, the conversations with these `numbers`, from what it has kept.
+        `turns` samples requests that are one batch, the conversations with these `numbers`, from what it has kept.
         """
         config, engine, whole = self.config, self.engine, [r.ids for r in requests if not r.cut]
         engine.share(whole)  # prompts that lost their beginning share none with the others
@@ -244,7 +243,7 @@ class LocalModel:
                         turns.kept = KeptTexts()
                     outputs = engine.generate(prompts, noise)
             except DivergedError as error:
-                raise UserError(f"got logits that are no numbers; expected finite ones; {NOT_FINITE}") from error
+                raise UserError(f"got logits that are not finite; expected finite ones; {NOT_FINITE}") from error
             for row, (ids, _) in zip(rows, outputs, strict=True):
                 done(row, self.finished(requests[row], ids[: requests[row].limit]))
 

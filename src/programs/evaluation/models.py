@@ -54,14 +54,13 @@ class VllmModel(LocalModel):
             tokenizer = AutoTokenizer.from_pretrained(source)
             give_template(tokenizer, self.config.template_file)
         except Exception as error:
-            raise UserError(f"got --engine vllm, which does not start: {error}; try --engine hf") from error
+            raise UserError(f"got --engine vllm, which fails to start: {error}; try --engine hf") from error
         weights = [torch.empty(0, dtype=getattr(torch, kind))]  # what LocalModel reads of a model that lives elsewhere
         model = SimpleNamespace(config=shape, generation_config=generation_settings(source))
         model.parameters = lambda: iter(weights)
         return model, tokenizer, getattr(shape, "_commit_hash", None)
 
-    def turns(self):
-        """As LocalModel.turns; vLLM keeps what it has read by itself."""
+    def turns(self):  # vLLM keeps what it has read by itself
         return lambda requests, done, numbers: self.generate(requests, done)
 
     def generate(self, requests, done):

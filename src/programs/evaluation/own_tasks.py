@@ -42,11 +42,10 @@ class RewardTask(Task):
 
     def check(self):
         specs = [*self.targets, *self.config.reward]
-        need(specs, "got the task reward without functions; expected some; try --task reward:FILE.py:function")
+        need(specs, "got the task reward without functions; expected at least one; try --task reward:FILE.py:function")
         self.graders = Reward(specs, call_limits(self.config))
 
     def columns(self, row: dict) -> dict:
-        """A row as the Reward class takes it."""
         reserved = ("prompt", "prompts", "completions", "completion_ids")
         return {"prompt": self.question(row), "columns": {k: v for k, v in row.items() if k not in reserved}}
 
@@ -95,7 +94,6 @@ class Custom(Task):
         return self.call_user(f"target of {self.label}", self.user_task.target, row)
 
     def call_user(self, where: str, function, *given):
-        """What the user's code says."""
         try:
             return function(*given)
         except Exception as error:
@@ -176,7 +174,6 @@ class EnvironmentTask(Task):
         return [conversation_record(model, c, values, weights) for c, values in zip(conversations, scores, strict=True)]
 
     def values_of(self, records: list[list[dict]]) -> dict:
-        """Values of each metric over the rows."""
         values = mean_values(records, self.directions)
         del values["failures"]
         failed, calls = ([sum(r["metrics"][name] for r in row) for row in records] for name in ("failures", "calls"))
@@ -211,7 +208,6 @@ def answers_of(config: Config, model, examples: list[dict], cache: ResultCache):
 
 
 def conversation_record(model, conversation: Conversation, scores: dict, weights: dict) -> dict:
-    """A conversation for samples.jsonl, with its metrics."""
     answers = [conversation.response_ids[start:end] for start, end in conversation.spans]
     first = next(iter(scores.values()))
     metrics = {

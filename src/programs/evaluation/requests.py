@@ -1,5 +1,6 @@
 """What is asked of a model: worked examples, templates, token ids; and what was computed before."""
 
+import contextlib
 import hashlib
 import json
 import math
@@ -69,7 +70,7 @@ def render(tokenizer, prompt, **template) -> str:
     try:
         return chat_text(tokenizer, prompt, **template)
     except Exception as error:  # a template raises what it likes, such as "system role not supported"
-        raise UserError(f"got a prompt that the template refuses ({error}); try --chat_template off") from error
+        raise UserError(f"got a prompt that the chat template refuses ({error}); try --chat_template off") from error
 
 
 def encode_rendered(tokenizer, prompt, **template) -> list[int]:
@@ -112,7 +113,7 @@ def make_requests(config: Config, task: Task, model, rows: list[dict], shots: li
         templated = form is not None and form.holds(question)
         need(
             not templated or not (worked or config.system_prompt),
-            f"got prompt {question[:80]!r}, which is in the chat template's form already, with worked examples or a "
+            f"got prompt {question[:80]!r}, which already has the form of the chat template, with worked examples or a "
             "system prompt; expected chat messages or plain text; try without --fewshot and --system_prompt",
         )
         prompts.append(add_shots(question, worked, config.system_prompt, chat and not templated))
@@ -120,7 +121,7 @@ def make_requests(config: Config, task: Task, model, rows: list[dict], shots: li
             pairs = [encode_pair(model.tokenizer, prompts[-1], choice, **template) for choice in task.choices(row)[0]]
             cut += any(len(a) + len(b) > model.max_length + 1 for a, b in pairs)
             fits = all(0 < len(b) <= model.max_length for _, b in pairs)
-            need(fits, f"got a choice of no or more than {model.max_length} tokens: {str(task.choices(row)[0])[:200]}")
+            need(fits, f"got a choice of 0 or over {model.max_length} tokens: {str(task.choices(row)[0])[:200]}")
             requests.append([Request(a, b) for a, b in pairs])
         elif config.completion_column:
             requests.append([Request([], sample=i, given=t) for i, t in enumerate(given_texts(config, row))])
@@ -131,7 +132,6 @@ def make_requests(config: Config, task: Task, model, rows: list[dict], shots: li
 
 
 def completions_of(config: Config, task: Task, model, prompt, chat: bool) -> list[Request]:
-    """The requests for n completions of a prompt."""
     shared = {"stops": list(dict.fromkeys([*task.stops(chat), *config.stop])), "limit": task.max_new_tokens}
     if not model.tokenizer:
         return [Request([], sample=i, prompt=prompt, **shared) for i in range(config.n)]
@@ -171,20 +171,16 @@ class ResultCache:
         """Take in the whole lines of a cache file."""
         with path.open(encoding="utf-8", newline="\n") as f:
             for line in f:
-                try:
+                with contextlib.suppress(ValueError, KeyError, TypeError):
                     row = json.loads(line)
                     self.rows[row["key"]] = row["output"]
-                except (ValueError, KeyError, TypeError):
-                    continue
 
     def add(self, key: str, output: dict) -> None:
-        """Write one result."""
         if self.file:
             self.file.write(json.dumps({"key": key, "output": output}) + "\n")
             self.file.flush()
 
     def close(self) -> None:
-        """Close the file."""
         if self.file:
             self.file.close()
 

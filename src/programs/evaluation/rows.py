@@ -68,8 +68,8 @@ def task_rows(config, task) -> tuple[list[dict], list[dict]]:
         first += config.fewshot * same_rows
         rows = rows[config.fewshot :] if same_rows else [row for row in rows if row not in shots]
         if len(rows) < count:
-            say(f"{task.label}: {count - len(rows)} rows are worked examples and not evaluated")
-        need(rows, "got no rows but the worked examples; expected others; try another --fewshot_data")
+            say(f"{task.label}: {count - len(rows)} rows serve as worked examples and are not evaluated")
+        need(rows, "got no rows besides the worked examples; expected others; try another --fewshot_data")
     limit = task.settings["limit"] or config.limit
     rows = rows[:limit] if limit else rows
     for number, row in enumerate(rows, first):
@@ -128,9 +128,9 @@ def trained_tasks(source: str, with_columns: bool) -> set[tuple]:
                 say(f"note: cannot tell whether {source} was trained on these rows: {folder} names {file}: {error}")
                 continue
             columns = (settings.get("prompt_column"), *PROMPT_COLUMNS)
-            found = [task for row in rows if (task := asked(row, columns, with_columns))]
+            asking = [task for row in rows if (task := asked(row, columns, with_columns))]
             alike = bool(settings.get("environment")) == with_columns  # else the run told its tasks apart otherwise
-            tasks.update({*found} - drawn_tasks(found, (alike and settings.get("hold_out")) or 0))
+            tasks.update({*asking} - drawn_tasks(asking, (alike and settings.get("hold_out")) or 0))
     return tasks
 
 
@@ -157,8 +157,7 @@ def count_trained(source: str, tasks: list[tuple]) -> dict[str, int]:
             counts[task.label] = count
             shares.append(f"{task.label}: {count} of {len(rows)} rows")
     if shares:
-        text = f"{source} was trained on rows of this evaluation ({', '.join(shares)})"
-        say(f"warning: {text}; the figures are inflated")
+        say(f"warning: {source} was trained on rows of this evaluation ({', '.join(shares)}); the figures are inflated")
     return counts
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from parts.foundation.exit_codes import exit_code, quiet_environment
 from parts.foundation.messages import need, say, suggest, tell
+from parts.foundation.settings import parse_settings
 from parts.reading.evaluation_results import compare_reports, read_report
 from parts.reading.paired_tests import summarize
 from parts.running.output_folder import make_folder, versions, write_text
@@ -19,7 +20,7 @@ from programs.evaluation.own_tasks import Custom, EnvironmentTask, RewardTask
 from programs.evaluation.requests import compute, make_requests
 from programs.evaluation.rows import count_trained, ranks, task_rows, warn_of_trained
 from programs.evaluation.scored_tasks import MultipleChoice, Perplexity
-from programs.evaluation.settings import Config, check_choices, parse_config
+from programs.evaluation.settings import Config, check_choices
 from programs.evaluation.short_result import check_short, write_short
 from programs.evaluation.tasks import Code, Generation, Math, Task
 
@@ -28,7 +29,6 @@ TASKS = {kind.name: kind for kind in KINDS}
 
 
 def make_task(text: str, config: Config) -> Task:
-    """The task of a --task flag."""
     name = text.partition(":")[0]
     need(name in TASKS, f"got task {name!r}; expected one of {', '.join(TASKS)}{suggest(name, list(TASKS))}")
     return TASKS[name](text, config)
@@ -48,8 +48,7 @@ def run_task(config: Config, task: Task, model, rows: list[dict], shots: list[di
     else:
         prompts, nested, cut = make_requests(config, task, model, rows, shots)
         if cut:
-            text = f"{cut} of {len(rows)} prompts are longer than the context and lost their beginning"
-            say(f"warning: {task.label}: {text}")
+            say(f"warning: {task.label}: {cut} of {len(rows)} prompts exceed the context and lost their beginning")
         flat = [request for group in nested for request in group]
         if config.completion_column:
             outputs = [{"text": r.given, "ids": [], "tokens": None, "finish": "given"} for r in flat]
@@ -123,14 +122,13 @@ def in_short(metric: dict) -> list[str]:
 
 
 def print_metrics(report: dict) -> None:
-    """Print the metrics of a run as a table."""
     lines, notes = [["task", "metric", "value", "stderr", "95 % interval", "rows"]], [*report["model"]["notes"]]
     for task, result in report["tasks"].items():
         lines += [[task, name, *in_short(metric)] for name, metric in result["metrics"].items()]
         if result["prompts_cut"]:
             notes.append(f"{task}: {result['prompts_cut']} of {result['rows']} prompts were cut to fit the context")
         if result.get("rows_left_out"):
-            notes.append(f"{task}: {result['rows_left_out']} rows were left out, as their prompts are too long")
+            notes.append(f"{task}: {result['rows_left_out']} rows with too long prompts were left out")
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     tell(f"{report['model']['name']} ({report['model']['hash']})")
     for line in lines:
@@ -155,7 +153,6 @@ def print_comparison(before: dict, after: dict, config: Config) -> dict:
 
 
 def run(config: Config) -> int:
-    """Do what the settings say and return the exit code."""
     check_choices(config)
     check_short(config)
     need(config.task or config.compare, f"got no --task; expected one of {', '.join(TASKS)}; try --task math")
@@ -184,17 +181,15 @@ def run(config: Config) -> int:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Command line entry; returns the exit code."""
-
     def start() -> int:
-        config = parse_config(sys.argv[1:] if argv is None else argv)
+        config = parse_settings(sys.argv[1:] if argv is None else argv, Config, __doc__)
         quiet_environment(config.engine == "vllm")
         return run(config)
 
     return exit_code(
         start,
-        mend="mend it and run the same command",
-        stopped="stopped; what was computed is in the cache, the same command goes on",
+        mend="fix it and run the same command",
+        stopped="stopped; results so far are in the cache, the same command continues",
     )
 
 

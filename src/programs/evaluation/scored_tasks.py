@@ -45,7 +45,6 @@ class Perplexity(Task):
         self.definition = f"{start}; {windows}; words: re.split(r'\\s+'); bytes: UTF-8"
 
     def text(self, row: dict) -> str:
-        """The text of a row."""
         names = [self.settings["column"]] if self.settings["column"] else ["text", "page", "content", "completion"]
         text = self.require(row, names)
         need(isinstance(text, str) and text, f"got {str(text)[:60]!r}; expected a non-empty text")

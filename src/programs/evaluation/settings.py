@@ -9,7 +9,7 @@ from parts.data.chat import template_settings
 from parts.environments.play_setup import TURN_SETTINGS, check_idle, check_room
 from parts.foundation.bundle import EMBEDDED_MODEL
 from parts.foundation.messages import need
-from parts.foundation.settings import BaseConfig, check_numbers, parse_settings, setting
+from parts.foundation.settings import BaseConfig, check_numbers, setting
 from parts.networks.models import ATTENTION_KINDS
 
 
@@ -21,17 +21,17 @@ class Config(BaseConfig):
     task: list[str] = setting([], "NAME[:option=value,…], repeatable; see above")
     model: list[str] = setting([], f"folder, adapter folder or hub id; two are compared (default: {EMBEDDED_MODEL})")
     data: str = setting("", "rows to evaluate on: file, folder, or hub id[:config][@split]")
-    limit: int = setting(0, "only the first rows (0: all)")
+    limit: int = setting(0, "use only the first rows (0: all)")
     compare: list[str] = setting([], "BEFORE AFTER: results.json of two runs, for the paired tests alone", several=True)
     completion_column: str = setting("", "grade this column of the data instead of a model's completions")
     output_dir: str = setting("runs/evaluation", "folder for results.json, samples.jsonl and the cache")
     # prompt
-    fewshot: int = setting(0, "worked rows before each prompt")
-    fewshot_data: str = setting("", "where they come from, the first ones (default: --data, which loses them)")
+    fewshot: int = setting(0, "worked examples before each prompt")
+    fewshot_data: str = setting("", "file whose first rows they are (default: --data, which loses them)")
     chat_template: str = setting("auto", "auto: the model's where it has one; on, off, or a FILE with a template")
     chat_template_kwargs: str = setting("", 'JSON object for the chat template, such as {"enable_thinking": false}')
     system_prompt: str = setting("", "text, or a file that holds it")
-    reward: list[str] = setting([], "FILE.py:function[*weight] of the tasks reward and environment, repeatable")
+    reward: list[str] = setting([], "FILE.py:function[*weight] for the tasks reward and environment, repeatable")
     reward_timeout: float = setting(600.0, "seconds for one call of an async reward (0: no limit)")
     reward_concurrency: int = setting(32, "calls of async rewards at once, in each process", positive=True)
     reward_retries: int = setting(2, "further calls after a lost connection, a time limit or HTTP 408, 425, 429, 5xx")
@@ -44,8 +44,7 @@ class Config(BaseConfig):
     seed: int = setting(0, "seed of sampling and bootstrap")
     # conversations
     environment: str = setting(
-        "",
-        "FILE.py:Class, conversations of several turns: its methods are tools, or it replies; also {name: class}",
+        "", "FILE.py:Class, conversations of several turns: its methods are tools, or it replies; also {name: class}"
     )
     max_turns: int = setting(8, "answers in a conversation with an environment", positive=True)
     max_prompt_tokens: int = setting(512, "longer prompts of conversations are left out, and counted", positive=True)
@@ -62,7 +61,7 @@ class Config(BaseConfig):
     # engine
     engine: str = setting("hf", "who runs the model", ["hf", "vllm"])
     base_url: str = setting("", "OpenAI-compatible server, such as http://localhost:8000/v1 (key: OPENAI_API_KEY)")
-    base_model: str = setting("", "base of an adapter folder (default: the one it names)")
+    base_model: str = setting("", "base model of an adapter folder (default: the one it names)")
     concurrency: int = setting(16, "requests to --base_url at a time", positive=True)
     precision: str = setting("auto", "auto: bf16 where the CUDA GPU can, else fp32", ["auto", "fp32", "bf16", "fp16"])
     attn_implementation: str = setting(
@@ -76,27 +75,27 @@ class Config(BaseConfig):
         positive=True,
         auto="what memory holds, at most 32768",
     )
-    batch_size: int = setting(0, "most sequences per batch (0: as batch_tokens allow)")
+    batch_size: int = setting(0, "most sequences per batch (0: as many as batch_tokens allows)")
     max_length: int = setting(0, "context in tokens (0: the model's)")
     vllm_memory: float = setting(0.9, "share of GPU memory that vLLM may take")
     vllm_args: list[str] = setting([], "key=value …: any other argument of vLLM's engine", several=True)
-    cache: bool = setting(True, "take what was computed before from the cache, which also resumes a killed run")
+    cache: bool = setting(True, "reuse earlier results from the cache, which also resumes a killed run")
     cache_dir: str = setting("", "folder of the cache (default: OUTPUT_DIR/cache)")
     # report
     bootstrap: int = setting(2000, "bootstrap samples", positive=True)
     out_json: str = setting("", "file for one flat JSON object: the fields below, of one metric")
     fields: list[str] = setting(
         [],
-        "of --out_json: task, metric, model, n, accuracy, ci95, stderr; compared: no stderr, and model_before, "
+        "fields of --out_json: task, metric, model, n, accuracy, ci95, stderr; compared: no stderr, and model_before, "
         "accuracy_before, ci95_before, difference, difference_ci95, p_value, test, better, worse, rows_needed, "
         "verdict (default: all)",
         several=True,
     )
-    metric: str = setting("", "of --out_json (default: verified, accuracy, acc, pass@1, score, or the first)")
+    metric: str = setting("", "metric of --out_json (default: verified, accuracy, acc, pass@1, score, or the first)")
 
     # what the parts read and this program does not offer
     rollout_batch_size = 10**9
-    removed: ClassVar = {"fewshot_as_turns": "to leave it out: a chat template makes worked examples turns"}
+    removed: ClassVar = {"fewshot_as_turns": "to leave it out: with a chat template, worked examples are turns"}
 
     def __post_init__(self):
         if self.environment and "environment" not in [text.partition(":")[0] for text in self.task]:
@@ -104,7 +103,6 @@ class Config(BaseConfig):
 
     @property
     def conversation_tokens(self) -> int:
-        """Most tokens of a conversation."""
         return self.max_conversation_tokens or self.max_prompt_tokens + self.max_turns * self.max_new_tokens
 
     @property
@@ -123,12 +121,12 @@ def check_choices(config: Config) -> None:
     is_path = path.is_dir() or (len(text.split()) == 1 and path.suffix in (".txt", ".md", ".jinja"))
     several = int(os.environ.get("WORLD_SIZE", "1")) > 1
     wrong = {
-        f"chat_template {c.template_file!r}, which is no file; expected auto, on, off, or a file with a template": (
+        f"chat_template {c.template_file!r}, which is not a file; expected auto, on, off, or a template file": (
             c.template_file and not Path(c.template_file).is_file()
         ),
         "--chat_template FILE with --base_url; expected the server's own; try auto": c.template_file and url,
         f"top_p {c.top_p}; expected more than 0, at most 1; try 0.95": c.top_p > 1,
-        f"n {c.n} with temperature 0, so all alike; expected sampling; try --temperature 0.8": (
+        f"n {c.n} with temperature 0, which makes all alike; expected sampling; try --temperature 0.8": (
             c.n > 1 and not c.temperature and not c.completion_column
         ),
         f"{len(c.model)} models; expected one, or two to compare": len(c.model) > 2,
@@ -140,7 +138,7 @@ def check_choices(config: Config) -> None:
         f"base_url {url!r}; expected http:// or https:// before it; try http://HOST:PORT/v1": (
             url and not url.startswith(("http://", "https://"))
         ),
-        f"system_prompt {text!r}, which is no file; expected text, or a file that holds it; try the path from here": (
+        f"system_prompt {text!r}, which is not a file; expected text, or a file with it; try the path from here": (
             text and is_path and not path.is_file()
         ),
         "--attn_implementation without --engine hf, which alone reads it; try to leave it out": (
@@ -163,7 +161,7 @@ def check_environment(config: Config) -> None:
         return
     in_data = "expected the data's prompts as they are; try messages in the column prompt"
     refused = {
-        "--base_url": "which takes and gives text: encoded anew it is not the tokens that were sampled; expected a "
+        "--base_url": "which returns text, whose tokens may differ from those sampled when encoded again; expected a "
         "model that takes token ids; try its folder as --model, or --engine vllm",
         "--completion_column": "expected a model that plays; try --model",
         "--stop": "expected answers that end at the end token; try a lower --max_new_tokens",
@@ -175,8 +173,3 @@ def check_environment(config: Config) -> None:
     templated = c.chat_template != "off"
     need(templated, "got --environment with --chat_template off; expected turns; try --chat_template auto")
     check_room(c, c.max_prompt_tokens)
-
-
-def parse_config(argv: list[str], config_class=Config, description: str = __doc__):
-    """Return the settings of a command line: defaults, then --config, then flags; a later one wins."""
-    return parse_settings(argv, config_class, description)

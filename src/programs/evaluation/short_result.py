@@ -7,26 +7,11 @@ from parts.foundation.messages import need, suggest
 from parts.running.output_folder import write_text
 from programs.evaluation.settings import Config
 
-OF_ONE = {  # name: key of the metric in results.json
-    "n": "n",
-    "accuracy": "value",
-    "ci95": "ci95",
-    "stderr": "stderr",
-}
-OF_TWO = {  # name: key of the metric in comparison.json
-    "n": "rows",
-    "accuracy": "after",
-    "ci95": "after_ci95",
-    "accuracy_before": "before",
-    "ci95_before": "before_ci95",
-    "difference": "difference",
-    "difference_ci95": "ci95",
-    "p_value": "p",
-    "test": "test",
-    "better": "better",
-    "worse": "worse",
-    "rows_needed": "rows_needed",
-    "verdict": "verdict",
+OF_ONE = {"n": "n", "accuracy": "value", "ci95": "ci95", "stderr": "stderr"}  # name: its key in results.json
+OF_TWO = {  # name: its key in comparison.json
+    **{"n": "rows", "accuracy": "after", "ci95": "after_ci95", "accuracy_before": "before"},
+    **{"ci95_before": "before_ci95", "difference": "difference", "difference_ci95": "ci95", "p_value": "p"},
+    **{name: name for name in ("test", "better", "worse", "rows_needed", "verdict")},
 }
 NAMES = {False: ("task", "metric", "model"), True: ("task", "metric", "model", "model_before")}
 USUAL = ("verified", "accuracy", "acc", "pass@1", "score")  # metrics that are meant where none is named
@@ -51,20 +36,13 @@ def find_metric(tasks: dict[str, dict], name: str) -> tuple[str, str]:
     need(places, "got --out_json, but no metric that has rows; expected one")
     wanted = [name] if name else USUAL
     matches = [place for metric in wanted for place in places if place[1] == metric]
-    need(
-        matches or not name,
-        f"got --metric {name}; expected one of {known}; the same command takes completions from the cache",
-    )
+    again = "the same command takes completions from the cache"
+    need(matches or not name, f"got --metric {name}; expected one of {known}; {again}")
     return (matches or places)[0]
 
 
 def write_short(config: Config, reports: list[dict], compared: dict | None) -> None:
-    """Write the fields of one metric to --out_json.
-
-    Args:
-        reports: results.json of the model, or of both.
-        compared: {task: {metric: figures}} of comparison.json, where there are two.
-    """
+    """Write the fields of one metric to --out_json, from one or two results.json and, of two, `compared` of both."""
     if not config.out_json:
         return
     paired = compared is not None

@@ -1,5 +1,6 @@
 """What a task is; generation, mathematics, code."""
 
+import contextlib
 import json
 import math
 import re
@@ -48,14 +49,12 @@ def ngram_share(words: list[str], size: int) -> float | None:
 
 
 def has_format(text: str, name: str) -> bool:
-    """Whether a completion has one of FORMATS."""
-    if name == "json":
-        try:
-            json.loads(text)
-        except (ValueError, RecursionError):
-            return False
+    if name != "json":
+        return bool(FORMATS[name].fullmatch(text.strip()))
+    with contextlib.suppress(ValueError, RecursionError):
+        json.loads(text)
         return True
-    return bool(FORMATS[name].fullmatch(text.strip()))
+    return False
 
 
 FORMATS = {
@@ -112,7 +111,6 @@ class Task:
         """Raise UserError for what cannot work, and load what the task needs."""
 
     def stops(self, chat: bool) -> list[str]:
-        """Strings that end a completion."""
         return []
 
     def prompt(self, row: dict):
@@ -176,8 +174,7 @@ def read_ks(task: Task) -> list[int]:
 def mean_values(records: list[list[dict]], directions: dict | None = None) -> dict:
     """Values of each metric in the records: a row's is the mean over its samples that have one.
 
-    Args:
-        directions: whether higher is better, None for neither, of the metrics for which it is not so.
+    `directions` says whether higher is better, None for neither, of the metrics where that is not so.
     """
     values = {}
     for name in dict.fromkeys(n for outs in records for r in outs for n in r["metrics"]):
@@ -251,15 +248,15 @@ class Math(Task):
         grader.start_worker(patience_s=60)  # an evaluation waits for it rather than leave an answer out
         expected = gsm8k_form(str(gold))
         numeric = bool(re.fullmatch(r"-?[0-9.]+", expected))
-        found = {"strict": extract_strict(text), "flexible": extract_flexible(text)}
-        metrics = {name: float(gsm8k_form(x) == expected) if numeric else None for name, x in found.items()}
+        extracted = {"strict": extract_strict(text), "flexible": extract_flexible(text)}
+        metrics = {name: float(gsm8k_form(x) == expected) if numeric else None for name, x in extracted.items()}
         verified, answer = grader.math_score(text, gold), grader.final_answer(text)
         reason = "no final answer found" if answer is None else "right" if verified else "wrong answer"
         reason = reason if verified is not None else f"gold {str(gold)[:80]!r} cannot be graded"
         reason += " (cut off)" * (out["finish"] == "length")
         golds = [*map(grader.gold_answer, gold)] if isinstance(gold, list) else grader.gold_answer(gold)
         record = {"metrics": metrics | {"verified": verified}, "extracted": answer, "reason": reason, "gold": golds}
-        return record | found
+        return record | extracted
 
 
 class Code(Task):

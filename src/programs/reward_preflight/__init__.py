@@ -20,26 +20,26 @@ weights, as the trainers do. It is called in a process of its own, with a time l
     DeepSeekMath, section 4.1)
 
 --profile says what the reward pays for. `answer`, the default: as above. `format`: wrong answers in the right form may
-be paid. `judge`: gold needs no full marks, scores may vary. `--max_new_tokens N` says how long a completion of the run
-can be: probes are cut there, at 4 N characters; without it they go up to 40,000 characters.
+be paid. `judge`: gold needs no full marks, and scores may vary. `--max_new_tokens N` is the run's limit: probes are cut
+at 4 N characters, without it at 40,000.
 
 `--environment FILE.py:Class` is played by scripted policies, in a process of its own: gold, which should have full
 marks (95 % of 1), and policies that must not be paid like it: silence, nonsense, broken_calls, unknown_tools,
 wrong_arguments, endless, injection (control tokens, orders, code and 10 MB, as answers and arguments). Gold is the
 first of: --policy FILE.py:function, which gets (messages, tools, row) and returns a text, a call {"name", "arguments"}
 or several; the column `gold` with the answers of each turn, in these forms; a tool whose required arguments are
-columns with the answer; the reference completion, in the format that is paid best. A conversation is played alone; some
-are again, all at once turn by turn, and with an object that served another: what changes then is played in new
-processes, which tells chance from shared state. What reset, reply or get_reward raises is a fault with file, line and
-row.
+columns with the answer; the reference completion, in the format that is paid best. Each conversation is played alone.
+Some are played again: side by side, and with an object that served another one. Those that change are played in new
+processes, which separates chance from shared state. An exception in reset, reply or get_reward is reported with file,
+line and row.
 
 `--model M` samples completions from a model, as the run will (16 of each of 32 prompts), and says how often they pass
 (the first reward gives full marks, 1), the prompts by pass rate, and which share of groups of --group_size has both
 right and wrong ones; of *RL now, warm start, easier prompts, harder prompts* it names the one that fits.
 
-Deliberately left out, but for --model: a model, the tokenizer (`completion_ids` are stood in for by one id for every 4
-characters, of a conversation each text is one token) and, but for arguments of tools, lone surrogates, which no
-tokenizer decodes to. About 15 completions are scored per row.
+Deliberately left out, except with --model: a model and a tokenizer (`completion_ids` has one id per 4 characters; in a
+conversation each text is one token). Lone surrogates, which no tokenizer decodes to, occur only in arguments of tools.
+About 15 completions are scored per row.
 
     python scripts/reward_preflight.py --list
     python scripts/reward_preflight.py --score correctness_reward --data scored.jsonl   # prompt, completion, answer

@@ -26,7 +26,7 @@ from programs.reward_preflight.rows_and_gold import load_rows
 from programs.reward_preflight.scoring import TOKEN_CHARACTERS
 
 LIBRARY = str(Path(__file__).resolve().parent.parent / "examples" / "reward_functions_library.py")
-# flags that do nothing in other modes
+# flags that have no effect in other modes
 OF_MODES = {
     "environment": ("max_turns", "tool_timeout", "policy"),
     "model": (
@@ -38,7 +38,7 @@ NOT_OF_MODES = {
     "environment": ("profile", "group_size", "chat"),
     "model": ("answer_column", "gold_column", "gold_template", "profile", "allow", "timeout_s", "completion_column"),
 }
-RUN_FINDS = "leaving it out: the trainers check it before they start"
+RUN_CHECKS = "leaving it out: the trainers check it before they start"
 REMOVED = {  # flags of earlier versions, and what takes their place
     "samples": "--model M, or --score FUNCTION --data FILE for the scores of completions that you have",
     "max_zero_std": "--model M, whose verdict goes by the groups with signal",
@@ -46,14 +46,13 @@ REMOVED = {  # flags of earlier versions, and what takes their place
     "max_conversation_tokens": "--max_turns N and --max_new_tokens N, for a turn",
     "library": "FILE.py:function, or --list FILE.py",
     **dict.fromkeys(("full_share", "min_recall"), "--full_score SCORE, or other gold answers"),
-    **dict.fromkeys(("tokenizer", "tool_format"), RUN_FINDS),
+    **dict.fromkeys(("tokenizer", "tool_format"), RUN_CHECKS),
     "tool_characters": "leaving it out: results of tools are cut at 8,000 characters",
     **dict.fromkeys(("reward_timeout", "reward_concurrency", "reward_retries"), "--timeout_s S, for a call as a whole"),
 }
 
 
 def share_of(text: str) -> tuple[str, float]:
-    """Read NAME=SHARE of --allow."""
     name, _, value = text.partition("=")
     known = [*PROBES, *POLICIES]
     if name not in known or number_of(value) is None:
@@ -63,7 +62,6 @@ def share_of(text: str) -> tuple[str, float]:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The command line; flags work with `_` and `-`."""
     raw = argparse.RawDescriptionHelpFormatter
     usage = "%(prog)s [--flag value ...]    (--help has all flags)"
     parser = argparse.ArgumentParser(usage=usage, description=__doc__, formatter_class=raw, allow_abbrev=False)
@@ -81,8 +79,8 @@ def make_parser() -> argparse.ArgumentParser:
     flag("model", "sample a model, folder or hub id: how often it passes, and whether RL fits", "MODEL")
     flag("data", "rows: JSONL, JSON, CSV or parquet file, or hub id[:config][@split]", "FILE")
     flag("group_size", "completions per prompt in the run", "G", 8)
-    tokens = "tokens a completion of the run may have; probes are cut there, at 4 characters a token"
-    flag("max_new_tokens", f"{tokens} (TRL: max_completion_length)", "N", type=int)
+    tokens = "longest completion of the run (TRL: max_completion_length); probes are cut there, at 4 characters a token"
+    flag("max_new_tokens", tokens, "N", type=int)
     flag("prompt_column", "column with the prompt", "NAME", "prompt")
     flag("completion_column", "column that --score scores", "NAME", "completion")
     gold = "column with the reference completion, or a conversation's answers (default: usual names)"
@@ -93,7 +91,7 @@ def make_parser() -> argparse.ArgumentParser:
     flag("gold_template", template, "TEXT")
     full = "score of full marks (default: of the documented ranges, else the best of gold, 1 at least)"
     flag("full_score", full, "SCORE", type=float)
-    kind = "what the reward pays for: answer, format (a wrong answer may be paid) or judge (grades, that may vary)"
+    kind = "what the reward pays for: answer, format (a wrong answer may be paid) or judge (grades that may vary)"
     flag("profile", kind, None, "answer", choices=[*PROFILES])
     allow = "share of gold's score that a probe may get, NAME=SHARE, repeatable"
     flag("allow", allow, "NAME=SHARE", type=share_of, action="append")
@@ -101,15 +99,21 @@ def make_parser() -> argparse.ArgumentParser:
     flag("timeout_s", "longest time for one call of a reward", "S", 30.0)
     flag("max_turns", "answers in a conversation with an environment", "N", 8)
     flag("tool_timeout", "seconds for an answer's tool calls together, or for a reply", "S", 30.0)
-    says = "what gold says in a conversation, (messages, tools, row) -> text or call"
+    says = "gold's next answer in a conversation, (messages, tools, row) -> text or call"
     flag("policy", f"{says} (default: the column gold, or the answer)", "FILE.py:FN")
     flag("samples_per_prompt", "completions that --model samples of each prompt", "N", 16)
-    flag("temperature", "at which --model samples, as in the run", "T", 1.0)
+    flag("temperature", "temperature of --model's samples, as in the run", "T", 1.0)
     kinds = ["auto", "fp32", "bf16", "fp16"]
-    flag("precision", "of --model, as in the run; auto: bf16 where the CUDA GPU can", None, "auto", choices=kinds)
-    flag("max_prompt_tokens", "longer prompts are left out by --model", "N", 512)
-    flag("pass_low", "--model: pass rate below which RL finds too little", "SHARE", 0.1)
-    flag("pass_high", "--model: pass rate above which RL has little to do", "SHARE", 0.9)
+    flag(
+        "precision",
+        "precision of --model, as in the run; auto: bf16 if the GPU can",
+        None,
+        "auto",
+        choices=kinds,
+    )
+    flag("max_prompt_tokens", "--model leaves out longer prompts", "N", 512)
+    flag("pass_low", "--model: pass rate below which RL has too little to reinforce", "SHARE", 0.1)
+    flag("pass_high", "--model: pass rate above which RL has little left to learn", "SHARE", 0.9)
     flag("chat_template", "FILE with a chat template for --model, in place of its own", "FILE", "")
     kwargs = 'JSON object for the chat template of --model, such as {"enable_thinking": false}'
     flag("chat_template_kwargs", kwargs, "JSON", "")
@@ -127,7 +131,7 @@ def check_arguments(args) -> None:
     said = " and ".join(f"--{name}" for name in modes)
     known = "expected one of --list, --score, --reward, --environment, --model"
     need(len(modes) == 1, f"got {said or 'no mode'}; {known}")
-    need(args.reward or not args.model, "got --model without --reward; expected what its samples are scored by")
+    need(args.reward or not args.model, "got --model without --reward; expected a reward that scores its samples")
     need(args.list or args.data, f"got {said} without --data; expected rows; try --data FILE.jsonl")
     ranges = {"group_size": (2, 1e6), "limit": (0, 1e9), "timeout_s": (0.01, 1e6), "max_new_tokens": (1, 1e7)}
     ranges |= {"max_turns": (1, 1e4), "tool_timeout": (0.01, 1e6), "samples_per_prompt": (1, 1e6)}
@@ -141,7 +145,7 @@ def check_arguments(args) -> None:
         used = bool(getattr(args, mode))
         for name in NOT_OF_MODES[mode] if used else OF_MODES[mode]:
             idle = getattr(args, name) != getattr(usual, name)
-            got = f"got --{name} {'with' if used else 'without'} --{mode}, where it does nothing"
+            got = f"got --{name} {'with' if used else 'without'} --{mode}, where it has no effect"
             need(not idle, f"{got}; expected it left out" + ("" if used else f", or --{mode} too"))
     specs = args.reward or ([args.score] if args.score else [])
     args.reward = [full_spec(spec, LIBRARY) for spec in specs]
@@ -164,7 +168,6 @@ def preflight(args) -> int:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Command line entry; returns the exit code."""
     args = parse_flags(make_parser(), argv, removed=REMOVED)
     if args.serve is not None:
         serve(args.serve)

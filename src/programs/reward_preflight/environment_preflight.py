@@ -15,17 +15,17 @@ POLICY_ROWS = 8  # rows on which scripted policies play; gold plays all
 AGAIN_ROWS = 4  # of which as many are played again, and all at once
 OUTCOME = ("return", "turns", "calls", "failures", "ended_by", "turn_rewards")  # what has to be the same again
 CAUSES = {
-    "shared_state": "something outlives a conversation, such as an attribute of the class or a name of the module",
-    "not_deterministic": "chance, time or the outside has a part in it",
+    "shared_state": "something outlives a conversation, such as a class attribute or a module variable",
+    "not_deterministic": "it depends on chance, time or the outside world",
 }
 ENVIRONMENT_ADVICE = {
-    "fault": "bear whatever a model may say: bound it, catch what it makes raise, return a finite number",
-    "hung": "bound the work of reset, reply and get_reward; --timeout_s for more time",
-    "died": "never run in this process what a model wrote: use a process of its own, such as sandbox.py",
-    "hung_tool": "a limit within the tool; --tool_timeout for more time",
-    "reset": "set every attribute in reset: TRL uses objects again",
-    "shared_state": "make all state in reset, on self; share only what nothing writes to",
-    "not_deterministic": "draw nothing in the environment: let a column of the row say it",
+    "fault": "accept whatever a model may say: bound its length, catch exceptions, return a finite number",
+    "hung": "bound the work of reset, reply and get_reward; --timeout_s allows more time",
+    "died": "never run a model's code in this process: use another one, as sandbox.py does",
+    "hung_tool": "set a limit inside the tool; --tool_timeout allows more time",
+    "reset": "set every attribute in reset: TRL reuses objects",
+    "shared_state": "create all state in reset, on self; share only what is never written",
+    "not_deterministic": "draw no random values in the environment: take them from a column of the row",
 }
 
 
@@ -62,7 +62,6 @@ class EnvironmentPreflight:
         return self.report | self.findings.verdict()
 
     def find(self, check: str, message: str, play: Played | None = None, failed: bool = True, advice: str = "") -> None:
-        """Add a finding."""
         extra = {"row": play.row["number"], "policy": play.policy} if play else {}
         self.findings.add(check, message, failed, advice or ENVIRONMENT_ADVICE[check], extra)
 
@@ -88,7 +87,7 @@ class EnvironmentPreflight:
             for name in dict.fromkeys(play.outcome["hung"]):
                 self.lost += 1
                 limit = f"{self.args.tool_timeout:g} s"
-                text = f"tool {name} gave no answer in {limit}: each such call costs a step that time"
+                text = f"tool {name} did not answer within {limit}: each such call delays a step by that time"
                 self.find("hung_tool", text, play)
         return plays
 
@@ -104,7 +103,7 @@ class EnvironmentPreflight:
             chosen = [next((variants[name] for name in order if name in variants), None) for variants in scripts]
             pairs = [(row, script) for row, script in zip(self.rows, chosen, strict=True) if script]
         if not pairs:
-            message = "no row has gold answers, so what other policies are paid is compared with full marks"
+            message = "no row has gold answers, so other policies are compared with full marks"
             forms = "a text or a call {name, arguments}"
             advice = f"a column gold with the answers of each turn, {forms}; or --policy FILE.py:f"
             self.find("gold", message, failed=False, advice=advice)
@@ -139,15 +138,15 @@ class EnvironmentPreflight:
         self.report["gold"] = {"variant": variant, "rows": len(golds), "full_marks": full}
         low = full < MIN_RECALL
         if low:
-            text = f"of {len(golds)} gold conversations {full:.1%} have full marks, the share that eval/accuracy counts"
+            text = f"{full:.1%} of {len(golds)} gold conversations have full marks, which is what eval/accuracy counts"
             advice = "another gold: --gold_template, --gold_column, --policy"
             if paid and max(paid) > 0 and not full:
-                advice += f"; --full_score {max(paid):g} if more is not meant to be reached"
+                advice += f"; --full_score {max(paid):g} if that is the highest score intended"
             self.find("gold", text, advice=advice)
         for play in [play for play in ended if play.outcome["return"] < self.full()][:2]:
             outcome = play.outcome
             reason = next(iter(outcome["errors"]), f"it ended by {outcome['ended_by']}")
-            text = f"gold is paid {outcome['return']:g} after {outcome['turns']} turns: {reason}"
+            text = f"gold gets {outcome['return']:g} after {outcome['turns']} turns: {reason}"
             self.find("gold", text, play, low, "look at this row")
 
     # ---- the same again
@@ -158,9 +157,9 @@ class EnvironmentPreflight:
             self.compare(play, play_in(self.process, [play.job]), "when it is played again")
         reply = play_in(self.process, [play.job for play in plays]) if len(plays) > 1 else {"outcomes": []}
         if "outcomes" not in reply:  # one finding for a loss of all
-            self.compare(plays[0], reply, "beside others, turn by turn")
+            self.compare(plays[0], reply, "when it is played beside others")
         for play, outcome in zip(plays, reply.get("outcomes", []), strict=False):
-            self.compare(play, {"outcomes": [outcome]}, "beside others, turn by turn")
+            self.compare(play, {"outcomes": [outcome]}, "when it is played beside others")
         by_kind = {}
         for play in [] if self.causes else plays:
             by_kind.setdefault(self.kinds[play.job["row"]]["name"], []).append(play)
@@ -168,7 +167,7 @@ class EnvironmentPreflight:
             outcomes = play_in(self.process, [group[-1].job, group[0].job], reuse=True).get("outcomes")
             names = differs(group[0].outcome, outcomes[1]) if outcomes else ["raises"]
             if names:
-                text = f"an object's second conversation is not like its first ({', '.join(names)})"
+                text = f"an object's second conversation differs from its first ({', '.join(names)})"
                 self.find("reset", text, group[0], False)
 
     def compare(self, play: Played, reply: dict, how: str) -> None:
@@ -180,7 +179,7 @@ class EnvironmentPreflight:
             changes = ", ".join(f"{name} {play.outcome[name]} becomes {outcome[name]}" for name in names)
             self.name_cause(play, f"changes {how}: {changes}", True)
         elif outcome["said"] != play.outcome["said"]:
-            self.name_cause(play, f"says other words {how}", False)
+            self.name_cause(play, f"has other messages {how}", False)
         return None
 
     def name_cause(self, play: Played, message: str, failed: bool) -> None:
@@ -198,7 +197,6 @@ class EnvironmentPreflight:
     # ---- what is paid
 
     def line(self, name: str, plays: list[Played], golds: list[Played]) -> dict:
-        """One line of the table of policies, with its findings."""
         known = [play for play in plays if play.outcome]
         outcomes = [play.outcome for play in known]
         paid = [outcome["return"] for outcome in outcomes]
@@ -220,7 +218,7 @@ class EnvironmentPreflight:
             return line
         shares = [((value - floor) / (usual - floor), play) for value, play in zip(paid, known, strict=True)]
         line["share"] = (statistics.fmean(paid) - floor) / (usual - floor)
-        advice = "pay for what was asked alone"
+        advice = "pay for the task alone"
         return line | {"status": payment_status(self.find, line, shares, "return", advice)}
 
 

@@ -42,12 +42,10 @@ class TextTurns:
         self.tokenizer, self.texts, self.begun = self, [""], {}
 
     def encode(self, text: str) -> list[int]:
-        """The token of a text."""
         self.texts.append(text)
         return [len(self.texts) - 1]
 
     def decode(self, ids: list[int], skip_special_tokens: bool = False) -> str:
-        """The texts of tokens."""
         return "".join(self.texts[i] for i in ids)
 
     def render(self, messages: list[dict], tools: list[dict]) -> list[int]:
@@ -57,7 +55,6 @@ class TextTurns:
         return ids
 
     def between(self, last_id: int | None, replies: list[dict], tools: list[dict]) -> list[int]:
-        """The token of what an environment says."""
         return self.encode("\n".join(reply["content"] for reply in replies))
 
     def ends(self, ids: list[int]) -> bool:
@@ -78,8 +75,7 @@ def environment_process(args, rows: list[dict]) -> OwnProcess:
 def play_in(process: OwnProcess, jobs: list[dict], reuse: bool = False) -> dict:
     """Play conversations {"row": place, "script": answers or None for --policy} in one batch.
 
-    Args:
-        reuse: one object plays the conversations of its kind one after the other, as with TRL.
+    `reuse`: one object plays the conversations of its kind one after the other, as with TRL.
     """
     reply = process.call("reuse" if reuse else "play", {"jobs": jobs}, process.timeout_s * max(1, len(jobs) / 4))
     need("refused" not in reply, reply.get("refused", ""))
@@ -118,12 +114,11 @@ def load_environment_process(**given) -> tuple:
 
 
 def load_policy(spec: str):
-    """The function of --policy FILE.py:function."""
     file, _, name = spec.rpartition(":")
     need(file and os.path.isfile(file), f"got policy {spec!r}: no file {file!r}; expected FILE.py:function")
-    found = getattr(import_file("policy", spec, file), name, None)
-    need(callable(found), f"got policy {spec!r}: {file} has no function {name!r}; expected one")
-    return found
+    policy = getattr(import_file("policy", spec, file), name, None)
+    need(callable(policy), f"got policy {spec!r}: {file} has no function {name!r}; expected one")
+    return policy
 
 
 def same_objects(environments: Environments) -> Environments:
@@ -162,7 +157,6 @@ def played(setup: PlaySetup, rows: list[dict], jobs: list[dict], policy, reward)
 
 
 def policy_answer(policy, messages: list[dict], setup: PlaySetup, row: dict) -> str:
-    """What --policy says."""
     tools = setup.environments.kind_of(row["columns"]).tools
     given = copy.deepcopy((messages, tools, {"prompt": row["prompt"], **row["columns"]}))
     try:

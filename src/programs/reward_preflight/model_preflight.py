@@ -81,15 +81,14 @@ def pass_report(args, samples: list[dict]) -> dict:
 
 
 def print_pass_report(report: dict) -> None:
-    """The report for people."""
     tell(f"model    {report['model']}, temperature {report['temperature']:g}, seed {report['seed']}")
     tell(f"data     {report['data']}, {report['prompts']} prompts, {report['samples']} samples")
     shares = "  ".join(f"pass@{k} {value:.3f}" for k, value in report["pass_at_k"].items())
     tell(f"passed   {shares}; {report['ends']:.3f} end within {report['max_new_tokens']} tokens")
     tell("prompts  by pass rate   " + "  ".join(f"{name}: {n}" for name, n in report["prompts_by_pass_rate"].items()))
     tell(
-        f"groups   of {report['group_size']}: {report['groups_with_signal']:.3f} hold both right and wrong answers; "
-        f"{report['prompts_with_different_scores']:.3f} of the prompts have samples of different scores"
+        f"groups   of {report['group_size']}: {report['groups_with_signal']:.3f} have both right and wrong answers; "
+        f"{report['prompts_with_different_scores']:.3f} of the prompts have samples with different scores"
     )
     for example in report["examples"][:3]:
         prompt = example["prompt"] if isinstance(example["prompt"], str) else example["prompt"][-1]["content"]
@@ -106,7 +105,7 @@ def model_preflight(args) -> int:
     config = ModelSettings(**{name: getattr(args, name) for name in own})
     report = pass_report(args, model_samples(config, Reward(args.reward), args.samples_per_prompt, args.limit or 32))
     if report["prompts"] * args.samples_per_prompt < 200:
-        say(f"note: {report['samples']} samples are few; a few hundred tell pass rates of a per cent apart from 0")
+        say(f"note: {report['samples']} samples are few; to tell a pass rate of 1 % from 0 takes a few hundred")
     report["seconds"] = round(time.perf_counter() - started, 1)
     (print_json if args.json else print_pass_report)(report)
     return 0 if report["fits"] == "RL now" else 1

@@ -30,13 +30,11 @@ def call_text(name: str, arguments) -> str:
 
 
 def parameters_of(tool: dict) -> dict[str, str]:
-    """The parameters of a tool with their types."""
     properties = tool["function"]["parameters"]["properties"]
     return {name: kind if isinstance(kind := p.get("type"), str) else "string" for name, p in properties.items()}
 
 
 def call_of(tool: dict, values: dict) -> str:
-    """A call of a tool with a value for each type of parameter."""
     arguments = {name: values.get(kind) for name, kind in parameters_of(tool).items()}
     return call_text(tool["function"]["name"], arguments)
 
@@ -61,12 +59,8 @@ def broken_calls(row: dict, kind: dict, args) -> list[list[str]]:
     if not kind["tools"]:
         return []
     name = kind["tools"][0]["function"]["name"]
-    bodies = (
-        f'{{"name": "{name}", "arguments": {{',
-        f"{name}()",
-        f'["{name}"]',
-        f'{{"name": "{name}", "arguments": 1}}',
-    )
+    bodies = (f'{{"name": "{name}", "arguments": {{', f"{name}()", f'["{name}"]')
+    bodies += (f'{{"name": "{name}", "arguments": 1}}',)
     return [[f"<tool_call>\n{body}\n</tool_call>" for body in bodies]]
 
 
@@ -132,12 +126,9 @@ def answer_text(value, where: str) -> str:
     if isinstance(value, str):
         return value
     calls = [value] if isinstance(value, dict) else value
-    good = (
-        isinstance(calls, list) and calls and all(isinstance(c, dict) and isinstance(c.get("name"), str) for c in calls)
-    )
-    need(
-        good, f'{where}: got the answer {str(value)[:80]!r}; expected a text, a call {{"name", "arguments"}} or several'
-    )
+    got = f"{where}: got the answer {str(value)[:80]!r}"
+    named = isinstance(calls, list) and all(isinstance(c, dict) and isinstance(c.get("name"), str) for c in calls)
+    need(named and calls, f'{got}; expected a text, a call {{"name", "arguments"}} or several')
     return "".join(call_text(call["name"], call.get("arguments") or {}) for call in calls)
 
 

@@ -18,19 +18,19 @@ PROBE_ROWS = 32  # rows from which probes are made
 SLOW_S = 1.0  # a completion above this is a warning
 PASS_RATES = (0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
 ADVICE = {
-    "raised": "score such a completion with the lowest value; raise only for wrong columns",
-    "hung": "bound the work in a process that can be killed; --timeout_s for more time",
-    "died": "never end the process; run native or untrusted code in another",
+    "raised": "give such a completion the lowest score; raise only for wrong columns",
+    "hung": "run the work in a process that can be killed; --timeout_s allows more time",
+    "died": "never exit the process; run native or untrusted code in another one",
     "malformed": "return a list with one entry per completion",
     "not_finite": "return a finite number, or None where the function does not apply",
-    "changed": "copy what you change: other functions get the same lists",
+    "changed": "copy a list before changing it: other functions get the same lists",
     "batch": "score each completion by itself: batches differ with the number of processes and the order of the data",
-    "slow_batch": "--timeout_s for more time, or an async function",
-    "not_deterministic": "seed what is random; temperature 0 and a cache for a judge",
+    "slow_batch": "--timeout_s to allow more time, or an async function",
+    "not_deterministic": "seed random choices; give a judge temperature 0 and a cache",
     "signature": "add **kwargs",
     "latency": "bound the work per completion, or make it async",
     "long_gold": "a larger --max_new_tokens, or shorter references",
-    "chat": "--chat here and in the run, or chat messages; nothing for a base model",
+    "chat": "--chat here and in the run, or chat messages; a base model needs neither",
 }
 WARNINGS = {"slow_batch", "signature", "latency", "none", "long_gold", "chat"}  # findings that never fail
 
@@ -52,13 +52,12 @@ class Preflight:
     def find(
         self, check: str, message: str, graded: Graded | None = None, failed: bool = True, advice: str = ""
     ) -> None:
-        """Add a finding; the fourth and later of a check are only counted."""
         advice, extra = advice or ADVICE.get(check, ""), {}
         if graded:
             score = self.grader.total(graded)
             extra = {"row": graded.row["number"], "completion": excerpt(graded.text), "score": score}
             if len(graded.text) > LONGEST // 2 and not self.args.limit_characters:
-                advice += "; or say --max_new_tokens N, if completions of the run are shorter"
+                advice += "; or --max_new_tokens N, if completions of the run are shorter"
         varies = self.args.profile == "judge" and check in ("not_deterministic", "batch")
         self.findings.add(check, message, failed and not varies and check not in WARNINGS, advice, extra)
 
@@ -90,7 +89,6 @@ class Preflight:
         return tops
 
     def is_full(self, graded: Graded) -> bool:
-        """Whether a completion has full marks."""
         total, full = self.grader.total(graded), self.full(graded)
         return total is not None and total >= full * (FULL_SHARE if full > 0 else 1.0) - 1e-6
 
@@ -136,11 +134,12 @@ class Preflight:
         gold, best = self.report["gold"], max(self.grader.total(graded) or 0.0 for graded in results)
         failed = gold["full_marks"] < MIN_RECALL and self.args.profile != "judge"
         if failed:
-            message = "all get None" if gold["none"] == 1 else f"{gold['full_marks']:.1%} have full marks"
+            share = f"{gold['full_marks']:.1%} of {gold['rows']} gold completions have full marks"
+            message = f"all {gold['rows']} gold completions get None" if gold["none"] == 1 else share
             advice = "--gold_template or --gold_column for another format; check the columns that the function reads"
             if best > 0 and not gold["full_marks"]:
-                advice += f"; --full_score {best:g} if more is not meant to be reached"
-            self.find("gold", f"of {gold['rows']} gold completions {message}", advice=advice)
+                advice += f"; --full_score {best:g} if that is the highest score intended"
+            self.find("gold", message, advice=advice)
         for graded in [g for g in results if not self.is_full(g) and self.grader.total(g) is not None][:2]:
             parts = ", ".join(f"{name} {value}" for name, value in graded.parts.items())
             text = f"gold scores {self.grader.total(graded):g} of {self.full(graded):g} ({parts})"
@@ -176,11 +175,10 @@ class Preflight:
         slowest = max((seconds for g in tables["very_long"] for seconds in g.seconds.values()), default=0.0)
         if slowest > SLOW_S:
             size = max(len(graded.text) for graded in tables["very_long"])
-            message = "" if limit else "; try --max_new_tokens N, the run's limit, where completions are shorter"
+            message = "" if limit else "; if completions of the run are shorter, try --max_new_tokens N"
             self.find("latency", f"a completion of {size:,} characters takes {slowest:.1f} s{message}")
 
     def probe_line(self, name: str, results: list[Graded], gold: float, floor: float) -> dict:
-        """One line of the table of probes, with its findings."""
         usual, summary = PROFILES[self.args.profile].get(name, PROBES[name][0]), PROBES[name][1].__doc__
         allowed = self.args.allow.get(name, usual)
         line = {"name": name, "what": summary, "allowed": allowed, "completions": len(results), "paying_rows": 0}
@@ -204,15 +202,15 @@ class Preflight:
         pairs = [(graded.row, text) for graded, text in zip(golds, mixed, strict=False)]
         first = self.grader.grade(pairs)
         again, reverse = self.grader.grade(pairs), self.grader.grade(pairs[::-1])[::-1]
-        result = {"deterministic": self.agree(first, again, "not_deterministic", "the same batch again")}
+        result = {"deterministic": self.agree(first, again, "not_deterministic", "on the same batch")}
         if result["deterministic"]:
-            result["order_independent"] = self.agree(first, reverse, "batch", "the batch reversed")
+            result["order_independent"] = self.agree(first, reverse, "batch", "in reversed order")
             alone = self.grader.grade(pairs, alone=True)
-            result["batch_independent"] = self.agree(first, alone, "batch", "alone instead of in a batch")
+            result["batch_independent"] = self.agree(first, alone, "batch", "when scored alone")
         result["inputs_unchanged"] = not any(tally["changed"] for tally in self.grader.tallies.values())
         closed = [function["name"] for function in self.functions if not function["takes_any"]]
         for name in closed:
-            self.find("signature", f"{name} has no **kwargs: TRL passes it every column, which is a TypeError")
+            self.find("signature", f"{name} has no **kwargs: TRL passes every column, which raises a TypeError")
         self.report["contract"] = result | {"takes_any_column": not closed}
         strings = sum(isinstance(row["prompt"], str) for row in self.rows)
         self.report["string_prompts"] = strings
@@ -229,11 +227,10 @@ class Preflight:
                 u, v = x.parts[name], y.parts[name]
                 if u != v and (u is None or v is None or abs(u - v) > 1e-6):
                     same = False
-                    self.find(check, f"{name} scores {u}, then {v} for {how}", x)
+                    self.find(check, f"{name} scores {u}, then {v} {how}", x)
         return same
 
     def describe(self, golds: list[Graded]) -> None:
-        """Completions, failures, None and latency of each function."""
         lines = []
         for function in self.functions:
             name, tally = function["name"], self.grader.tallies[function["name"]]

@@ -27,17 +27,15 @@ def aligned(lines: list[list]) -> str:
 
 
 def columns_of(lines: list[dict], names: tuple[str, ...]) -> str:
-    """A table of these values of the lines."""
     heads = [name.replace("_", " ") for name in names]
     return aligned([heads, *([line[name] for name in names] for line in lines)]) + "\n"
 
 
 def print_report(report: dict) -> None:
-    """The report of a reward's preflight for people."""
     gold, groups = report["gold"], report["groups"]
+    share = f"{gold['full_marks']:.1%} full marks ({gold['full_score']:g})"
     tell(f"reward   {', '.join(report['reward'])}")
     tell(f"data     {report['data']}, {report['rows']} rows, seed {report['seed']}")
-    share = f"{gold['full_marks']:.1%} full marks ({gold['full_score']:g})"
     tell(f"profile  {report['profile']}")
     tell(f"gold     {share}, mean {gold['mean']:.4g}, none {gold['none']:.1%}, as {gold['variant']!r}\n")
     tell(columns_of(report["probes"], PROBE_COLUMNS))
@@ -48,7 +46,6 @@ def print_report(report: dict) -> None:
 
 
 def print_environment_report(report: dict) -> None:
-    """The report of an environment's preflight for people."""
     tell(f"environment  {report['environment']}")
     if report["reward"]:
         tell(f"reward       {', '.join(report['reward'])}")
@@ -70,7 +67,6 @@ def print_findings(report: dict, evidence: str) -> None:
 
 
 def print_json(value) -> None:
-    """One JSON object on stdout."""
     tell(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False))
 
 

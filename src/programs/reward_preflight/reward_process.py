@@ -105,8 +105,7 @@ def load_functions(specs: list[str], row: dict) -> tuple:
 def serve_calls(connection: Connection, trace: int, subject: str, load) -> None:
     """Loop of the process: load, then answer (name, arguments, limit) until the other side hangs up.
 
-    Args:
-        load: returns (description for the other side, function that answers a name and arguments).
+    `load` returns (description for the other side, function that answers a name and arguments).
     """
     sys.dont_write_bytecode = True  # no __pycache__ beside the user's file
     try:
@@ -115,7 +114,7 @@ def serve_calls(connection: Connection, trace: int, subject: str, load) -> None:
         connection.send(str(error))
         return
     except Exception as error:
-        connection.send(f"got {subject}: {type(error).__name__}: {error}; expected what can be loaded")
+        connection.send(f"got {subject}, which fails to load: {type(error).__name__}: {error}")
         return
     connection.send(description)
     while True:
@@ -133,10 +132,7 @@ def serve_calls(connection: Connection, trace: int, subject: str, load) -> None:
 class OwnProcess:
     """A process in which the user's code runs.
 
-    Args:
-        kind: rewards or environment, as `serve` knows them.
-        loaded: keyword arguments of the kind's loading function.
-        files: the user's files, in which faults are looked for.
+    `serve` knows `kind` and calls its loader with `loaded`; faults are looked for in `files`.
     """
 
     def __init__(self, kind: str, subject: str, loaded: dict, files: list[str], timeout_s: float):
@@ -156,7 +152,7 @@ class OwnProcess:
         self.connection.send((self.kind, inherited[1], self.subject, self.loaded))
         answer = self.receive(LOAD_LIMIT_S)
         if answer is None:
-            answer = f"got {self.subject}: importing it {self.end()}; expected an import that returns"
+            answer = f"got {self.subject}, whose import {self.end()}; expected an import that returns"
         if isinstance(answer, str):
             self.__exit__()
             raise UserError(answer)
@@ -222,5 +218,4 @@ def reward_process(args, rows: list[dict]) -> OwnProcess:
 
 
 def file_of(spec: str) -> str:
-    """The file of `FILE.py:function[*weight]`."""
     return spec.partition("*")[0].rpartition(":")[0]

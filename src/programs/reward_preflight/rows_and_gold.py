@@ -50,7 +50,6 @@ def marked_answer(text: str) -> tuple[str, str] | None:
 
 
 def answer_columns(args) -> tuple[str, ...]:
-    """The columns that may hold a final answer."""
     return (args.answer_column,) if args.answer_column else ANSWERS
 
 
@@ -127,5 +126,4 @@ def gold_variants(row: dict, args) -> dict[str, str]:
 
 
 def is_code(row: dict) -> bool:
-    """Whether a row is a programming task."""
     return bool(CODE_COLUMNS & set(row["columns"]))

@@ -15,13 +15,12 @@ PAYING_ROWS = 0.05  # share of a probe's rows that may be paid more than allowed
 
 
 class Findings:
-    """What was found; of each check three are kept, the others counted."""
+    """Findings of all checks; three of each check are kept, the others counted."""
 
     def __init__(self):
         self.kept, self.counts = [], Counter()
 
     def add(self, check: str, message: str, failed: bool, advice: str, extra: dict | None = None) -> None:
-        """Add a finding, which fails or warns."""
         self.counts[check] += 1
         entry = {"severity": "fail" if failed else "warning", "check": check, "message": message, "try": advice}
         if self.counts[check] <= 3:
@@ -40,17 +39,17 @@ def payment_status(find, line: dict, shares: list[tuple[float, object]], noun: s
 
     Args:
         find: `find(check, message, evidence, failed, advice)` adds a finding.
-        line: its name, what it says, the mean share of gold that it is paid and the share that is allowed.
+        line: its name, description, mean share of gold's payment, and allowed share.
         shares: (share of gold, evidence) of its rows.
     """
     allowed, summary = line["allowed"], line["what"]
     paying = sorted((pair for pair in shares if pair[0] > allowed + 1e-6), key=lambda pair: -pair[0])
     failed = bool(paying) and (line["share"] > allowed + 1e-6 or len(paying) > PAYING_ROWS * len(shares))
     for share, evidence in paying[:3]:
-        paid = f"pays {share:.0%} of gold's {noun}, {allowed:.0%} allowed"
+        paid = f"pays {share:.0%} of gold's {noun} ({allowed:.0%} allowed)"
         allow = f"--allow {line['name']}={math.ceil(100 * share) / 100:g}"
-        text = f"{paid}, for: {summary[0].lower()}{summary[1:-1]}"
-        find(line["name"], text, evidence, failed, f"{advice}, or {allow} if it is meant")
+        text = f"{paid} for: {summary[0].lower()}{summary[1:-1]}"
+        find(line["name"], text, evidence, failed, f"{advice}, or {allow} if that is intended")
     return "FAIL" if failed else "warning" if paying else "pass"
 
 
@@ -80,7 +79,6 @@ class Grader:
         self.singly = set()  # functions for which a batch took longer than the limit
 
     def grade(self, pairs: list[tuple[dict, str]], alone: bool = False) -> list[Graded]:
-        """Score (row, completion) pairs with every function."""
         results = [Graded(row, text) for row, text in pairs]
         for name in self.weights:
             size = 1 if alone or name in self.singly else BATCH
@@ -112,17 +110,15 @@ class Grader:
         for graded in piece:
             self.score(name, [graded])
         if not any(name in graded.problems for graded in piece):
-            message = f"{reply[kind]} on a batch of {len(piece)}, though on no completion alone"
+            message = f"{reply[kind]} on a batch of {len(piece)}, but on none of its completions alone"
             self.count("slow_batch" if kind == "hung" else "batch", name, message, piece[0])
             self.singly |= {name} if kind == "hung" else set()
 
     def count(self, kind: str, name: str, message: str, graded: Graded) -> None:
-        """Count a problem of a function and tell of it."""
         self.tallies[name][kind] += 1
         self.seen(kind, name, message, graded)
 
     def keep(self, name: str, piece: list[Graded], reply: dict) -> None:
-        """Store the scores of a batch."""
         self.tallies[name] += Counter(completions=len(piece), none=reply["values"].count(None) - len(reply["bad"]))
         for i, (graded, value) in enumerate(zip(piece, reply["values"], strict=True)):
             graded.parts[name] = value

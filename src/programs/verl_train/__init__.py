@@ -17,8 +17,8 @@ From one command line (or the same YAML) it writes a job folder, OUTPUT_DIR/job:
                                  YAML file selects it, and the environment's own file lies in environment/
     run.sh, job.sbatch           the command with its Hydra overrides, each with the setting that it comes from
 
-FIXED has the settings that verl cannot express (an error), IDLE_IN_VERL those that mean nothing to it, TODAY old keys
-and those that verl ignores, with what to write, TRAPS the overrides that would undo a setting or a guard.
+FIXED has the settings that verl cannot express (an error), IDLE_IN_VERL those that mean nothing to it, TODAY the keys
+that verl dropped or ignores, with their replacements, TRAPS the overrides that would undo a setting or a guard.
 
 Deliberately left out: Megatron, reward models, verl's own tools and asynchronous trainers (give their keys with
 --override), and installing anything on the nodes of a cluster: each needs verl and its rollout engine.
@@ -41,7 +41,6 @@ ROOMS = (
     "trl_trial",
     "from_trl",
     "hydra",
-    "known_names",
     "refusals",
     "data",
     "model_files",

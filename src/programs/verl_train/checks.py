@@ -11,9 +11,8 @@ from pathlib import Path
 from parts.data.chat import give_template, template_settings
 from parts.data.prompts import encode_prompt
 from parts.foundation.messages import UserError, need, say, tell
-from programs.verl_train.hydra import Override
+from programs.verl_train.hydra import Override, name_findings
 from programs.verl_train.job_folder import copied_environment, prepare_job
-from programs.verl_train.known_names import name_findings
 from programs.verl_train.memory import memory_plan, size_findings
 from programs.verl_train.model_files import parquet_length
 from programs.verl_train.overrides import cpus_needed
@@ -63,7 +62,6 @@ def compose_config(overrides: list[Override]):
 
 
 def missing_engine(name: str) -> bool:
-    """Whether a rollout engine that verl ships is not installed here."""
     return name in ("vllm", "sglang") and not importlib.util.find_spec(name)
 
 
@@ -93,17 +91,17 @@ def config_findings(composed) -> list[str]:
         validate_config(composed, need_reference_policy(composed), need_critic(composed))
     except Exception as error:  # assertions, and ValueError and TypeError of dataclasses
         if missing_engine(rollout.name) and "vllm version None" in str(error):
-            say("note: LoRA's rank is not held against vLLM, which is not installed here")
+            say("note: the LoRA rank is not checked against vLLM, which is not installed here")
         else:
             findings.append(f"validation: verl refuses the configuration: {type(error).__name__}: {error}")
     units, cpus = composed.transfer_queue.backend.SimpleStorage.num_data_storage_units, "ray_kwargs.ray_init.num_cpus"
     given, needed = composed.ray_kwargs.ray_init.num_cpus, cpus_needed(trainer.nnodes * trainer.n_gpus_per_node, units)
     if given is not None and given < needed:
-        hangs = "the run would wait for ever, without a word"
+        hangs = "with fewer, the run would hang without a message"
         findings.append(f"cpus: got {cpus}={given}; expected {needed}: {hangs}; try {cpus}={needed}")
     actor = composed.actor_rollout_ref.actor
     if actor.ppo_epochs == 1 and actor.ppo_mini_batch_size == composed.data.train_batch_size:
-        say("note: one update a batch, so the ratio is 1 and no clip acts; a smaller ppo_mini_batch_size makes more")
+        say("note: with one update per batch the ratio is 1 and no clip acts; a smaller ppo_mini_batch_size makes more")
     if trainer.save_freq <= 0:
         findings.append(f"checkpoint: got trainer.save_freq={trainer.save_freq}, so nothing is saved; try 25")
     return findings
@@ -132,7 +130,7 @@ def data_findings(composed, config: Config) -> tuple[dict, list[str]]:
         )["input_ids"]
         prompt = messages[0]["content"] if is_text and not config.chat else messages
         if [*verls] != [*encode_prompt(our_tokenizer, prompt, **template_settings(config))]:
-            got = f"prompt: verl gives row {rows[i]['index']} other token ids than our trainers"
+            got = f"prompt: verl gives row {rows[i]['index']} other token ids than our trainers do"
             return report, [f"{got}; try chat messages"]
     return report, []
 

@@ -36,7 +36,6 @@ def print_files(config: Config) -> int:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Command line entry; returns the exit code."""
     argv = sys.argv[1:] if argv is None else argv
     try:
         if argv[:1] == [RECORD]:

@@ -16,14 +16,9 @@ def verl_rows(
 ) -> tuple[list[dict], list[str]]:
     """Rows in verl's five columns, and the names of the columns that reward functions get.
 
-    `source` stands for the source of a row that has none; verl tells its validation metrics apart by it. Rows of
-    `conversations` begin with a user's turn, and name the columns that only other rows have.
-
-    A column that is not text, numbers or booleans throughout is JSON text, and named in `json_columns`. Rows in verl's
-    form that others wrote stay as they are: verl reads agent_name, tools_kwargs and others where they stand.
-
-    Raises:
-        UserError: a prompt or a column cannot be written.
+    `source` is for rows without one; verl groups its validation metrics by it. `conversations` begin with a user's turn
+    and note which columns their row lacks. A column that is not text, numbers or booleans throughout is JSON text, and
+    named in `json_columns`. Rows that others wrote in verl's form stay as they are, with agent_name, tools_kwargs, ….
     """
     foreign = False
     if rows and FOREIGN <= set(rows[0]) and isinstance(rows[0]["reward_model"], dict):
@@ -39,12 +34,10 @@ def verl_rows(
         need(
             messages[-1]["role"] != "assistant",
             f"{where}: got a prompt that ends in an assistant's turn, after which verl begins another; expected a "
-            "user's; try ppo_train.py or grpo_train.py, which go on with it",
+            "user's; try ppo_train.py or grpo_train.py, which continue it",
         )
         odd = sorted({key for message in messages for key in message} - {"role", "content"})
-        need(
-            not odd, f"{where}: got messages with {', '.join(odd)}; expected role and content only with verl's parquet"
-        )
+        need(not odd, f"{where}: got messages with {', '.join(odd)}; expected only role and content in verl's parquet")
         made = as_given[index] if foreign else parquet_row(row, index, (split, source), names, texts)
         written.append({**made, "prompt": messages, "extra_info": {**(made.get("extra_info") or {})}})
         if conversations:

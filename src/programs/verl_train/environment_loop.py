@@ -40,10 +40,9 @@ class LoopSettings:
 
 
 class Player:
-    """Plays conversations that come one at a time; what blocks runs in threads and never in the event loop.
+    """Plays conversations that come one at a time; what blocks runs in threads, never in the event loop.
 
-    What the environment's own methods and the reward functions are told comes together, as in our trainers: one thread
-    begins all conversations that wait, and one scores all that have ended.
+    As in our trainers, one thread begins all waiting conversations together, and one scores all that have ended.
     """
 
     def __init__(self, settings: LoopSettings, tokenizer, end_ids: list[int], template: dict | None = None):
@@ -140,7 +139,6 @@ def environment_loop(settings: LoopSettings):
 
         @rollout_trace_op
         async def run(self, sampling_params, priority: int = 0, **row):
-            """Play it, and score it."""
             try:
                 player = self.player()
                 request = {"request_id": uuid4().hex, "priority": int(priority)}

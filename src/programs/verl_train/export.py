@@ -16,9 +16,8 @@ from parts.rewards.extracts import bound_names, extract
 from parts.rewards.reward_forms import find_reward, is_per_sample, weight_of
 from programs.verl_train.data import parquet_rows, write_parquet_file
 from programs.verl_train.from_trl import TrlRun
-from programs.verl_train.hydra import Override
+from programs.verl_train.hydra import Override, name_findings
 from programs.verl_train.job_folder import prepare_job, reward_specs
-from programs.verl_train.known_names import name_findings
 from programs.verl_train.launch import script, write_script
 from programs.verl_train.names import ADVANTAGES, OWN_NAME
 from programs.verl_train.overrides import Layout
@@ -47,17 +46,17 @@ def check_exportable(config: Config) -> None:
     needs["advantage"] = (ADVANTAGES.get(config.advantage, OWN_NAME) or "").endswith("_ours")
     needs |= {"loss": is_own(config.loss), "nodes": config.nodes > 1}
     got = ", ".join(f"{name} {getattr(config, name)}" for name, value in needs.items() if value)
-    expected = "expected what verl has by itself, on one machine; try --print, whose folder takes this script along"
+    expected = "expected what verl has itself, on one machine; try --print, whose folder includes this script"
     need(not got, f"got --export with {got}; {expected}")
 
 
 def embedded_rewards(specs: list[str]) -> tuple[str, dict]:
     """Source with the reward functions and what they use, and {function: weight}; UserError where it is not enough."""
     files = {file_of(spec) for spec in specs}
-    need(len(files) == 1, f"got rewards of {len(files)} files; expected those of one with --export; try --print")
+    need(len(files) == 1, f"got rewards from {len(files)} files; expected one file with --export; try --print")
     file = files.pop()
     beside = [other.name for other in imported_files(file)[1:]]
-    alone = "expected a file that stands alone with --export; try --print, whose folder takes them along"
+    alone = "expected a file that stands alone with --export; try --print, whose folder includes them"
     need(not beside, f"got {file.name}, which imports {', '.join(beside)}; {alone}")
     weights = {}
     for spec in specs:
@@ -70,7 +69,7 @@ def embedded_rewards(specs: list[str]) -> tuple[str, dict]:
     source = extract(file.read_text(encoding="utf-8"), list(weights))
     names = set().union(*map(bound_names, ast.parse(source).body))
     taken = ", ".join(sorted(names & GENERATED))
-    need(not taken, f"got {file.name} with the names {taken}; expected others, as --export uses these; try --print")
+    need(not taken, f"got {file.name} with the names {taken}; expected others, as --export needs these; try --print")
     return source, weights
 
 
@@ -210,27 +209,23 @@ def standing_alone(config: Config, job: Layout, overrides: list[Override], count
 
 def need_new_folder(folder: str) -> None:
     there = ", ".join(name for name in FILES if folder and (Path(folder) / name).exists())
-    need(not there, f"got --export {folder}, which has {there}; expected none of them; try another folder")
+    need(not there, f"got --export {folder}, which has {there}; expected a folder without them; try another")
 
 
-def tried(found: dict, findings: list[str]) -> list[str]:
+def trial_sentences(trial: dict, findings: list[str]) -> list[str]:
     """What the trial of an exported reward has shown."""
     sentences = [*findings]
-    if found.get("raised"):
-        sentences.append(f"in a trial the reward raised at {found['raised']}; verl would drop such a row in silence")
-    if found.get("completions") and not findings:
-        seen = ", ".join(f"{score:g}" for score in found["scores"][:6])
-        rows = f"{found['completions']} completions of {found['rows']} rows"
+    if trial.get("raised"):
+        sentences.append(f"in a trial the reward raised at {trial['raised']}; verl would silently drop such a row")
+    if trial.get("completions") and not findings:
+        seen = ", ".join(f"{score:g}" for score in trial["scores"][:6])
+        rows = f"{trial['completions']} completions of {trial['rows']} rows"
         sentences.append(f"The reward was tried: {rows} have the functions' weighted sum as their score ({seen} seen)")
     return sentences
 
 
 def export_job(config: Config, run: TrlRun | None = None) -> int:
-    """--export: write run.sh, verl_reward.py, the data, and port.md of a TRL run; 3 where the reward raised in a trial.
-
-    Raises:
-        UserError: what cannot stand alone; a key that verl's configuration does not have, which is one of --override.
-    """
+    """--export: write run.sh, verl_reward.py, the data, and port.md of a TRL run; 3 where a trial reward raised."""
     check_exportable(config)
     need_new_folder(config.export)
     folder = Path(config.export).resolve()
@@ -251,8 +246,8 @@ def export_job(config: Config, run: TrlRun | None = None) -> int:
         for name, split in splits.items():
             write_parquet_file(split, folder / name)
         write_parquet_file(rows, place / "train.parquet")
-        findings, found = try_job(place, export=str(folder / "verl_reward.py"))
-    checked = ([KEYS_CHECKED] if wrong is not None else []) + tried(found, findings)
+        findings, trial = try_job(place, export=str(folder / "verl_reward.py"))
+    checked = ([KEYS_CHECKED] if wrong is not None else []) + trial_sentences(trial, findings)
     if trained := settings.get("eval/trained_rows"):
         shares = f"{trained} of {settings['held_out_rows']} evaluation prompts also occur in training"
         checked.append(f"{shares}: the accuracy that verl logs is inflated")
@@ -267,11 +262,11 @@ def export_job(config: Config, run: TrlRun | None = None) -> int:
             tell(folder / name)
     for sentence in checked:
         say(f"{'checked' if sentence.startswith(('Every', 'The')) else 'warning'}: {sentence}")
-    if found.get("raised"):
+    if trial.get("raised"):
         of_trl = run and "reward" not in run.overruled
         file = config.from_trl if of_trl else reward_specs(config)[0].rpartition(":")[0]
-        got = "error: got a reward that raised, as told above; expected a score or None for each completion"
-        say(f"{got}; the files are written; try mending it in {file}, and an export to another folder")
+        got = "error: got a reward that raised, as shown above; expected a score or None for each completion"
+        say(f"{got}; the files are written; try fixing it in {file}, then exporting to another folder")
         return 3
     say(f"start it in verl's environment: bash {folder / 'run.sh'}")
     return 0

@@ -140,11 +140,6 @@ def warmup(t: dict) -> int:
     return round(share * steps({**t})) if 0 < share < 1 else -(-int(share) // updates(t))
 
 
-def upper_bound(t: dict) -> float:
-    high = t["epsilon_high"]
-    return (t["epsilon"] if high is None else high) - (t.get("loss_type") == "cispo")
-
-
 def loss(t: dict) -> str:
     level = t["importance_sampling_level"]
     return "cispo" if t.get("loss_type") == "cispo" else "gspo" if level == "sequence" else "clip"
@@ -153,13 +148,13 @@ def loss(t: dict) -> str:
 def aggregation(t: dict) -> str:
     kind = t["loss_type"]
     known = kind in AGGREGATION_OF_TRL
-    need(known, f"got loss_type {kind!r}; expected one of {', '.join(AGGREGATION_OF_TRL)}: others have no equal here")
+    need(known, f"got loss_type {kind!r}; expected one of {', '.join(AGGREGATION_OF_TRL)}: verl has no others")
     return AGGREGATION_OF_TRL[kind]
 
 
 def advantage(t: dict) -> str:
     scale = {True: "group", False: "none"}.get(t["scale_rewards"], t["scale_rewards"])
-    need(scale in ("group", "none"), f"got scale_rewards {scale!r}; expected group or none, batch has no equal in verl")
+    need(scale in ("group", "none"), f"got scale_rewards {scale!r}; expected group or none, as verl has no batch")
     return "grpo" if scale == "group" else "mean"
 
 
@@ -221,7 +216,9 @@ SETTINGS = {
     "loss": loss,
     "aggregation": aggregation,
     "clip_eps_low": lambda t: t["epsilon"] if t.get("loss_type") != "cispo" else 1,
-    "clip_eps_high": upper_bound,
+    "clip_eps_high": lambda t: (  # of cispo the bound is on the ratio
+        (t["epsilon"] if t["epsilon_high"] is None else t["epsilon_high"]) - (t.get("loss_type") == "cispo")
+    ),
     "dual_clip": lambda t: t["delta"] or 0,
     "kl_coef": "beta",
     "kl_in": lambda t: "loss" if t["beta"] else None,
@@ -255,15 +252,13 @@ def other_meanings(t: dict) -> list[str]:
     """What is set in verl, and does not quite mean the same."""
     notes, kind, times = [], str(t["lr_scheduler_type"]), updates(t)
     if t["beta"] and t["use_bias_correction_kl"] and times > 1:
-        notes.append("beta: ratio x k3 with several updates a batch has no equal; k2 has its gradient on-policy")
+        notes.append("beta: verl lacks ratio x k3 with several updates per batch; on-policy, k2 has the same gradient")
     if advantage(t) == "grpo":
-        notes.append(
-            "the group's deviation: verl adds 1e-6, TRL 1e-4; scores are rounded by 1e-6, or equal ones would count"
-        )
+        notes.append("the group's deviation: verl adds 1e-6, TRL 1e-4; scores are rounded to keep equal ones equal")
     if t["loss_type"] == "bnpo":
         notes.append("loss_type bnpo: the mean over the tokens of each micro-batch; here over those of the batch")
     if kind not in ("constant", "constant_with_warmup", "cosine"):
-        notes.append(f"lr_scheduler_type {kind}: verl's FSDP has constant and cosine; cosine taken, also down to 0")
+        notes.append(f"lr_scheduler_type {kind}: verl's FSDP has constant and cosine; cosine is used, also down to 0")
     if t["max_steps"] <= 0 and not t.get("steps"):
         prompts = rollout_size(t) // t["num_generations"]
         epochs = f"num_train_epochs {t['num_train_epochs']:g}"
@@ -276,22 +271,18 @@ def other_meanings(t: dict) -> list[str]:
 
 
 class TrlFile:
-    """A Python file or notebook with one GRPOTrainer, read from its source.
-
-    Raises:
-        UserError: it cannot be read, or has no GRPOConfig, or several calls of one kind.
-    """
+    """A Python file or notebook with one GRPOTrainer, read from its source without running it."""
 
     def __init__(self, file: str):
         need(Path(file).is_file(), f"got --from_trl {file!r}; expected the Python file of a run with GRPOTrainer")
         self.file, self.source = file, PythonSource(file, Path(file).read_text(encoding="utf-8", errors="replace"))
         calls = {name: self.source.calls.get(name, []) for name in ("GRPOConfig", "GRPOTrainer", "LoraConfig")}
         need(calls["GRPOConfig"], f"got --from_trl {file}, which has no GRPOConfig(…); expected one")
-        for name, found in calls.items():
-            lines = ", ".join(str(call.lineno) for call in found)
+        for name, places in calls.items():
+            lines = ", ".join(str(call.lineno) for call in places)
             several = f"got {file} with several {name}(…), in lines {lines}; expected one; try a copy with one of them"
-            need(len(found) <= 1, several)
-        self.config, self.trainer, self.lora = (found[0] if found else None for found in calls.values())
+            need(len(places) <= 1, several)
+        self.config, self.trainer, self.lora = (places[0] if places else None for places in calls.values())
 
     def of_trainer(self, name: str) -> ast.expr | None:
         return self.source.argument(self.trainer, name, ARGUMENTS) if self.trainer else None
@@ -357,7 +348,7 @@ class TrlFile:
         """Raise UserError with the place of a data set that cannot be read off."""
         shown = self.source.resolved(self.of_trainer("train_dataset"))
         where = f", line {shown.lineno}: `{ast.unparse(shown)[:80]}`" if shown else ", no train_dataset"
-        got = f"got {self.file}{where}, without a data set that can be read off"
+        got = f"got {self.file}{where}, without a data set that can be read off the source"
         expected = "expected load_dataset(…) of a file or hub id, without .map and the like"
         way = "try --run_script, which runs the file up to GRPOTrainer(…); or there `DATASET.to_json('rows.jsonl')`"
         need(data, f"{got}; {expected}; {way}, then --data rows.jsonl here")
@@ -370,10 +361,7 @@ class TrlFile:
 
 
 def settings_of_trl(file: TrlFile, given, processes: int) -> tuple[Readings, set[str], dict[str, str]]:
-    """(settings of a TRL run as given or by default, names that are given, what the file has in the place of values).
-
-    `given`: flags that win.
-    """
+    """(settings of a TRL run, the names that it gives, the source of unread values). Flags in `given` win."""
     trial = trial_of(file.file, given.output_dir or Config.output_dir) if given.run_script else {}
     config = trial["config"] if trial else file.literals(file.config)
     lora = trial["lora"] if trial else file.literals(file.lora) if file.lora else None
@@ -424,7 +412,7 @@ def run_of_trl(name: str, given, processes: int) -> TrlRun:
     lost = [name for name in rest if usual.get(name) != t.get(name) and t.get(name) not in (None, {}, [], ())]
     notes = [*other_meanings({**t}), *(shown_setting(name, t.get(name)) for name in lost)]
     if "eval_dataset" in names and not (t.get("eval_dataset") or given.eval_data):
-        notes.append("eval_dataset cannot be read off, so nothing is evaluated; try --eval_data FILE, or --run_script")
+        notes.append("eval_dataset is not in the file, so nothing is evaluated; try --eval_data FILE, or --run_script")
     overruled = {name for name in SETTINGS if getattr(given, name) is not None}
     return TrlRun(settings, taken, {**t}, names, notes, lost, expressions, overruled)
 

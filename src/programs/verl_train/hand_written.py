@@ -12,8 +12,7 @@ from pathlib import Path
 from parts.data.verl_keys import ACTOR, CORRECTION, ROLLOUT, advice_today
 from parts.foundation.messages import UserError, need, say, suggest
 from programs.verl_train.checks import compose_config, config_findings, need_verl, report_findings, value_findings
-from programs.verl_train.hydra import Override
-from programs.verl_train.known_names import name_findings
+from programs.verl_train.hydra import Override, name_findings
 from programs.verl_train.model_files import parquet_length
 from programs.verl_train.settings import INSTALL, VERL, Config
 
@@ -38,11 +37,7 @@ class Written(Override):
 
 
 def read_overrides(file: str) -> list[Written]:
-    """The overrides of a file: KEY=VALUE or ~KEY a line, as Hydra takes them; `#` begins a comment.
-
-    Raises:
-        UserError: the file cannot be read, has none, or a line is none.
-    """
+    """The overrides of a file: KEY=VALUE or ~KEY per line, as Hydra takes them; `#` begins a comment."""
     try:
         lines = Path(file).read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError) as error:
@@ -54,16 +49,16 @@ def read_overrides(file: str) -> list[Written]:
         match = LINE.fullmatch(text)
         if text and (not match or SECOND.fullmatch(match[2] or "")):
             raise UserError(
-                f"{file}, line {number}: got {text!r}; expected one KEY=VALUE a line, or # and a comment; for a shell "
+                f"{file}, line {number}: got {text!r}; expected one KEY=VALUE per line, or a # comment; for a shell "
                 "script, try a copy with printf '%s\\n' in the place of `python3 -m verl.trainer.main_ppo`: `bash "
                 "COPY > overrides.txt` writes such lines"
             )
         if match:
             overrides.append(Written(match[1] or match[3], match[2], f"{file}, line {number}"))
-    need(overrides, f"got --overrides {file} without any; expected KEY=VALUE, one a line")
+    need(overrides, f"got --overrides {file} without overrides; expected KEY=VALUE, one per line")
     for override in overrides:
         if re.search(r"\$\w", str(override.value)):
-            say(f"note: {override.source}: {override.text()} has a variable of a shell, which verl takes as it stands")
+            say(f"note: {override.source}: {override.text()} has a shell variable, which verl does not expand")
     return overrides
 
 
@@ -108,7 +103,7 @@ def file_findings(composed) -> list[str]:
         return []
     got = f"steps: got {trainer.total_epochs} epochs of {steps} steps"
     wanted = f"trainer.total_training_steps={trainer.total_training_steps}"
-    return [f"{got}; expected {wanted}, or the run ends early, unsaved"]
+    return [f"{got}; expected {wanted}, or the run ends early without a checkpoint"]
 
 
 def reward_file_findings(file: str | None, function: str | None) -> list[str]:
@@ -119,7 +114,7 @@ def reward_file_findings(file: str | None, function: str | None) -> list[str]:
     try:
         body = ast.parse(path.read_text(encoding="utf-8")).body
     except (SyntaxError, ValueError) as error:
-        return [f"reward: got {path}, which is no Python ({error}); expected a file with {function}"]
+        return [f"reward: got {path}, which is not valid Python ({error}); expected a file with {function}"]
     names = [node.name for node in body if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
     others = [node for node in body if isinstance(node, (ast.Import, ast.ImportFrom, ast.Assign, ast.If, ast.Try))]
     if function in names or any(function in ast.unparse(node) or "*" in ast.unparse(node) for node in others):
@@ -133,7 +128,7 @@ def check_alone(config: Config) -> None:
     need(config.check, f"got --overrides {config.overrides} without --check; expected both: a run takes --override")
     usual = dataclasses.asdict(dataclasses.replace(Config(), check=True, overrides=config.overrides))
     flags = " ".join(f"--{name}" for name, value in dataclasses.asdict(config).items() if value != usual[name])
-    need(not flags, f"got {flags} with --overrides, which are all of the command; expected --check --overrides alone")
+    need(not flags, f"got {flags} with --overrides, a whole command by itself; expected --check --overrides alone")
 
 
 def check_written(config: Config) -> int:

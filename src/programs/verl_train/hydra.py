@@ -1,9 +1,12 @@
-"""One override in Hydra's grammar."""
+"""Overrides in Hydra's grammar, and those whose keys verl does not have, from assets/verl_keys.txt."""
 
 import re
 from dataclasses import dataclass
 
+from parts.data.verl_keys import NAMES_FILE, known_names
+from parts.foundation.messages import suggest
 from programs.verl_train.names import COMPUTE, KWARGS, OPTIM
+from programs.verl_train.settings import VERL
 
 # keys that verl reads and its configuration files leave out
 ADDED = {
@@ -47,3 +50,27 @@ def hydra_value(value) -> str:
         return value
     escaped = re.sub(r"(\\+)(?='|$)", r"\1\1", value)  # Hydra undoubles backslashes before a quote only
     return "'" + escaped.replace("'", "\\'") + "'"
+
+
+def name_findings(overrides: list[Override]) -> list[tuple[Override, str]] | None:
+    """Overrides of keys that verl's configuration does not have, or has where `+` adds; None for an unknown engine.
+
+    Hydra's KEY=VALUE and ~KEY need an existing key, +KEY=VALUE a new one (or a dictionary), ++KEY=VALUE takes either.
+    Values, choices of groups (with @ or /) and hydra.* are not checked.
+    """
+    engines = [str(o.value) for o in overrides if o.key == "model_engine"] or ["dp"]
+    known, findings = known_names(engines[-1]) if NAMES_FILE.is_file() else set(), []
+    if not known:
+        return None
+    for override in overrides:
+        key, _, value = override.text().partition("=")
+        bare = key.lstrip("+~")
+        if key.startswith("++") or bare.startswith("hydra.") or "@" in bare or "/" in bare:
+            continue
+        got = f"key: got {override.text()} ({override.source}), a key that verl {VERL}"
+        if key.startswith("+") and bare in known and not value.lstrip("'\"").startswith("{"):
+            findings.append((override, f"{got} has; expected it without the +"))
+        if not key.startswith("+") and bare not in known:
+            near = suggest(bare, sorted(known)) or "; expected a key of verl; a new key takes a +"
+            findings.append((override, f"{got} does not have{near}"))
+    return findings

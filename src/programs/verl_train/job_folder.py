@@ -92,7 +92,7 @@ def prepare_job(config: Config, remote: bool = False, folder: Path | None = None
     )
     need(
         job.parameters or config.lr,
-        f"got model {config.model!r} of unknown size; expected it for lr 0; try --lr 1e-6, or --parameters 7B",
+        f"got model {config.model!r} of unknown size, which lr 0 depends on; try --lr 1e-6, or --parameters 7B",
     )
     overrides = make_overrides(config, job)
     settings = {"settings": dataclasses.asdict(config), "overrides": [o.text() for o in overrides]}
@@ -147,7 +147,7 @@ def environment_setup(config: Config) -> PlaySetup:
     setup = make_play_setup(config, tokenizer, ends, environments)
     need(
         isinstance(setup.form, str),
-        "got a model whose tool calls are read by a response template, which the transformers of verl (5.10) has not; "
+        "got a model whose tool calls are read by a response template, which verl's transformers (5.10) lacks; "
         f"expected one of {', '.join(CALL_FORMATS)}; try --tool_format NAME",
     )
     check_fits(config, model_shape(config).get("max_position_embeddings"))

@@ -79,7 +79,7 @@ def script(
 def batch_file(config: Config, job: Layout) -> str:
     """job.sbatch, which starts Ray on the machines and then run.sh."""
     least = cpus_needed(config.gpus_per_node, 1)
-    got = f"got --cpus {config.cpus}; expected {least} on each machine, or Ray waits for ever"
+    got = f"got --cpus {config.cpus}; expected {least} on each machine, or Ray hangs"
     need(not config.cpus or config.cpus >= least, f"{got}; try to leave --cpus out")
     return with_values(
         SBATCH,
@@ -99,18 +99,14 @@ def write_script(path: Path, text: str) -> None:
 
 
 def follow(command: list[str], output: Path, action: str, stopped: str) -> int:
-    """Run a command; its output goes to the terminal and to verl.log of the output folder.
+    """Run a command and return 0, 1 on failure, 3 where a reward or an environment failed, 128 + n after signal n.
 
-    Args:
-        action: the flag that asked for it, which decides on the cluster, whatever the environment names.
-        stopped: what to say where a signal stopped it.
-
-    Returns:
-        0, 1 where it failed, 3 where a reward or an environment did, 128 + n where signal n stopped it.
+    Its output goes to the terminal and to verl.log of the output folder. The flag `action` decides on the cluster,
+    whatever the environment names; `stopped` is said after a signal.
     """
     signals, failed, log = [], "", output / "verl.log"
     for name in RAY_ADDRESSES & os.environ.keys():
-        say(f"note: {name} {os.environ[name]} is left aside for --{action}")
+        say(f"note: {name} {os.environ[name]} is ignored for --{action}")
     env = {name: value for name, value in os.environ.items() if name not in RAY_ADDRESSES}
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     child = subprocess.Popen(command, env=env, start_new_session=True, **pipes)
@@ -161,7 +157,7 @@ def run_local(config: Config) -> int:
     say_findings(config, job.parameters)
     need_sound_job(config, folder)
     write_script(folder / "run.sh", script(config, job, overrides, shlex.quote(sys.executable)))
-    stopped = "go on from the newest checkpoint with --resume"
+    stopped = "--resume continues from the newest checkpoint"
     return follow([str(folder / "run.sh")], output, "run", stopped) or finish(config, output)
 
 
@@ -195,7 +191,7 @@ def name_dtype(folder: Path) -> None:
 
 def fetch(address: str, path: str) -> dict:
     with urllib.request.urlopen(address.rstrip("/") + path, timeout=10) as answer:
-        return json.loads(answer.read())
+        return json.load(answer)
 
 
 def need_cluster(config: Config) -> None:
@@ -223,7 +219,7 @@ def need_cluster(config: Config) -> None:
     gpus = config.nodes * config.gpus_per_node
     for name, count in {"GPU": gpus, "CPU": cpus_needed(gpus, 1)}.items():
         total = usage.get(name, [0, 0])[1]
-        lacking = f"{got} with {total:g} {name}s; expected {count}, or Ray waits for ever"
+        lacking = f"{got} with {total:g} {name}s; expected {count}, or Ray hangs"
         need("CPU" not in usage or total >= count, f"{lacking}; try fewer --nodes or --gpus_per_node")
 
 
@@ -242,7 +238,7 @@ def submit_job(config: Config) -> int:
     runtime = {"excludes": ["__pycache__", "*.sbatch", "*.log"], "env_vars": variables}
     command = [sys.executable, "-m", "ray.scripts.scripts", "job", "submit", "--address", config.submit]
     command += ["--working-dir", str(folder), "--runtime-env-json", json.dumps(runtime), "--", "bash", "run.sh"]
-    stopped = f"the job goes on; to stop it: ray job stop --address {config.submit} and its name, as printed above"
+    stopped = f"the job continues; to stop it: ray job stop --address {config.submit} and its name, as printed above"
     code = follow(command, output, "submit", stopped)
     if not code:
         tell(json.dumps({"status": "SUCCEEDED", "output_dir": job.output}))
@@ -253,7 +249,7 @@ def say_what_is_sent(config: Config, folder: Path) -> None:
     """Tell which files of the user go to a cluster, and which folders of this machine its nodes have to see."""
     names = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
     users = [n for n in names if n.startswith(("rewards_", "environment/", "own_")) and "__pycache__" not in n]
-    say(f"note: your files that are sent: {', '.join(users)}")
+    say(f"note: these files of yours are sent: {', '.join(users)}")
     for name in ("model", "critic_model"):
         value = getattr(config, name)
         if value and Path(value).is_dir():
@@ -261,4 +257,4 @@ def say_what_is_sent(config: Config, folder: Path) -> None:
                 f"note: --{name} {Path(value).resolve()} is a folder of this machine and is not sent; every node needs "
                 "it at this path; try a hub id, or a file system that all share"
             )
-    say(f"note: checkpoints and logs go to {folder.parent} on the nodes; with several it has to be shared")
+    say(f"note: checkpoints and logs go to {folder.parent} on the nodes; several nodes must share it")

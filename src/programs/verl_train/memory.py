@@ -35,15 +35,8 @@ def memory_plan(config: Config, parameters: float | None) -> list[dict]:
     if shape:
         decoder, tokens = decoder_shape(shape), c.micro_batch_tokens  # verl multiplies by sequence_parallel, and splits
         # FSDP casts weights and what is between layers; without padding, a row of all tokens stands for any rows
-        run = PassShape(
-            rows=1,
-            length=tokens,
-            compute=width,
-            stream=width,
-            attention="flash",
-            checkpointing=c.gradient_checkpointing,
-            lora_rank=c.lora_rank,
-        )
+        sizes = {"rows": 1, "length": tokens, "compute": width, "stream": width, "lora_rank": c.lora_rank}
+        run = PassShape(**sizes, attention="flash", checkpointing=c.gradient_checkpointing)
         kept = "their inputs, one computed again" if c.gradient_checkpointing else "all that they keep"
         formula = f"{tokens} tokens x {decoder.layers} layers, {kept}, and its gradients"
         line("activations", formula, backward_peak(decoder, run, 0), "train")
@@ -81,7 +74,7 @@ def memory_findings(config: Config, plan: list[dict]) -> tuple[dict, list[str]]:
         findings.append(f"memory: training needs {sums['training']} {of}; try {advice}")
     if sums["sampling"] > room:
         advice = "a lower --vllm_memory, or --offload optimizer"
-        findings.append(f"memory: sampling leaves {sums['sampling']} {of} taken; try {advice}")
+        findings.append(f"memory: sampling needs {sums['sampling']} {of}; try {advice}")
     if sums["rollout weights"] > 0.9 * engine:
         got = f"memory: the sampler's weights take {sums['rollout weights']} GiB of vllm_memory's {engine:g}"
         findings.append(f"{got}; try a higher --vllm_memory or --rollout_tensor_parallel 2")

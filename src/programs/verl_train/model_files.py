@@ -90,7 +90,7 @@ def plain_text_template(model: str) -> str:
 def chat_template(model: str, rows: list[dict], chat: bool = False, file: str = "") -> str | None:
     """The chat template that gives verl our token ids: that of --chat_template, or where prompts are plain text."""
     is_text = {row["extra_info"].get("prompt_is_text", False) for row in rows}
-    need(chat or len(is_text) == 1, "got prompts of both kinds, text and chat messages; expected one kind with verl")
+    need(chat or len(is_text) == 1, "got both text prompts and chat messages; expected one kind with verl")
     has_template = file or own_template(model)
     has = f"got --chat, but {model!r} has no chat template; expected one; try --chat_template FILE"
     need(has_template or not chat, has)

@@ -72,27 +72,27 @@ FIXED = {
 # Settings that mean nothing to verl, or have a counterpart that is always on: why. They are told, and the job goes on.
 IDLE_IN_VERL = {
     "score_while_sampling": "verl decides when a reward is called",
-    "rollout_engine": "engine of one process; verl samples with --verl_rollout",
+    "rollout_engine": "it is the engine of a single process; verl samples with --verl_rollout",
     "rollout_batch_size": "the rollout engine forms its own batches",
     "reuse_prefill": "the rollout engine has a prefix cache of its own",
     "vllm_args": "try --override +actor_rollout_ref.rollout.engine_kwargs.vllm.KEY=VALUE",
-    "check_sync": "verl compares no weights; watch rollout_corr/kl with --mismatch",
+    "check_sync": "verl does not compare weights; watch rollout_corr/kl with --mismatch",
     "share_prompts": "verl has actor_rollout_ref.actor.use_prefix_grouper, with the package prefix_grouper",
     "logits_chunk": "verl has no such bound; memory follows --micro_batch_tokens",
     "max_bad_updates": "verl skips a non-finite update and goes on; watch actor/grad_norm",
     "plot_every": "verl draws no curves; metrics.jsonl has the figures",
     "threads": "verl's processes set their own",
     "save_dtype": "verl saves fp32 weights; its model merger writes the folder",
-    "stop_when": "verl's job judges nothing itself; ask scripts/diagnose.py of its folder",
+    "stop_when": "verl's job does not judge itself; run scripts/diagnose.py on its folder",
 }
 # Overrides that would undo what a setting or a guard of this script does: (why, what to write).
 TRAPS = {
     "custom_reward_function": ("is read by the old trainer only", "--reward FILE.py:function"),
     "reward_model": ("is read by the old trainer only", "--reward, or --override reward.reward_model.…"),
     "reward.custom_reward_function": ("is not read by the job's reward manager", "--reward FILE.py:function"),
-    "reward.reward_manager": ("takes away token ids, length penalties and the guard on rewards", "--reward"),
+    "reward.reward_manager": ("removes token ids, length penalties and the guard on rewards", "--reward"),
     f"{CORRECTION}.bypass_mode": ("makes the trainer leave out the correction", "--mismatch"),
-    SAMPLER: ("takes away the guard that ends the run when a reward raises", "leaving it out"),
+    SAMPLER: ("removes the guard that ends the run when a reward raises", "leaving it out"),
     KWARGS: ("belongs to the guard that ends the run when a reward raises", "--max_refills"),
     "trainer.v1.sampler.sync_refill_failed_groups": ("hides rollouts and rewards that fail", "leaving it out"),
     "trainer.v1.trainer_mode": ("uses another replay buffer, without the guard on rewards", "leaving it out"),

@@ -257,7 +257,7 @@ def trainer_rows(c: Config, job: Layout) -> Rows:
 
 
 def cpus_needed(gpus: int, storage_units: int) -> int:
-    """CPUs that Ray has to promise before a run begins: with fewer it waits for ever, without a word.
+    """CPUs that Ray has to promise before a run begins: with fewer it hangs without a message.
 
     The task runner and the queue's controller take one each, a storage unit one, and the place of a GPU three.
     """

@@ -20,19 +20,14 @@ def check_action(config) -> None:
     need(len(chosen) == 1, f"got {', '.join(chosen) or 'nothing to do'}; {expected}")
 
 
-def check_own(config: Config) -> None:
-    """Raise UserError for an estimator or loss of the user's own that cannot be called; one of groups needs them."""
-    if is_own(config.advantage) and "groups" in own_function("advantage", config.advantage).names:
-        GROUPED.add(config.advantage)
-    if is_own(config.loss):
-        own_function("loss", config.loss)
-
-
 def check_expressible(c: Config) -> None:
     """Raise UserError for settings that verl has no equal of."""
-    check_own(c)
+    if is_own(c.advantage) and "groups" in own_function("advantage", c.advantage).names:
+        GROUPED.add(c.advantage)
+    if is_own(c.loss):
+        own_function("loss", c.loss)  # refuses one that cannot be called
     for name in ("model", "critic_model"):
-        refuse_adapter(getattr(c, name), f"--{name}", "whose reference would be the bare base in verl")
+        refuse_adapter(getattr(c, name), f"--{name}", "whose reference in verl would be the base model")
     check_config(c)
     acts = {"advantage_std": "grpo", "advantage_eps": "grpo", "whiten_advantages": "gae"}
     for name, (allowed, why) in FIXED.items():
@@ -47,7 +42,7 @@ def check_expressible(c: Config) -> None:
     refused = {
         f"advantage {c.advantage}; expected one that verl's default trainer computes; try --algorithm grpo, or "
         "scripts/ppo_train.py": not ADVANTAGES.get(c.advantage, OWN_NAME),
-        "kl_estimator k3_ratio with several updates a batch; expected one, where verl's k3+ is the same; try k2": (
+        "kl_estimator k3_ratio with several updates per batch; expected one, where verl's k3+ is the same; try k2": (
             c.kl_estimator == "k3_ratio" and c.kl_coef and c.ppo_epochs * c.minibatches > 1
         ),
         f"lora_alpha {c.lora_alpha}; expected a whole number with verl; try {max(1, round(c.lora_alpha))}": (
@@ -59,11 +54,11 @@ def check_expressible(c: Config) -> None:
         f"loss {c.loss} with aggregation {c.aggregation}; expected {mean}, verl's only one": (
             c.loss in ("sapo", "gmpo") and c.aggregation != mean
         ),
-        f"backend {c.backend}; expected fsdp2, as Megatron takes overrides of your own; try --override "
+        f"backend {c.backend}; expected fsdp2, as Megatron needs overrides of your own; try --override "
         "model_engine=megatron": c.backend != "fsdp2",
         "lr_schedule linear; expected constant or cosine with verl's FSDP; try cosine": c.lr_schedule == "linear",
         f"batch_size {c.batch_size}, group_size {c.group_size}, minibatches {c.minibatches}; expected whole groups in "
-        f"a minibatch, as verl counts prompts; try --batch_size {whole}": prompts % c.minibatches,
+        f"each minibatch, as verl counts prompts; try --batch_size {whole}": prompts % c.minibatches,
     }
     for got, wrong in refused.items():
         need(not wrong, f"got {got}")
@@ -91,6 +86,6 @@ def say_notes(config: Config) -> None:
         if getattr(config, name) != getattr(usual, name):
             say(f"note: {name} {getattr(config, name)}: {IDLE_IN_VERL[name]}")
     if config.warmup_steps:
-        say("note: warmup_steps: verl's first update has learning rate 0, so its rates come one step after ours")
+        say("note: warmup_steps: verl's first update has learning rate 0, so its rates follow ours one step later")
     if config.loss in ("clip_cov", "kl_cov"):
         say(f"note: loss {config.loss}: verl chooses the tokens in each micro-batch, ours in the minibatch")

@@ -70,8 +70,8 @@ def copy_with_imports(path: Path, place: Path, ship: list[str]) -> None:
     if not place.is_dir():
         place.mkdir()
         for other in map(Path, ship):  # a user's own file of a name wins
-            got = f"got --ship {str(other)!r}, which is no file; expected a file that a reward or environment needs"
-            need(other.is_file(), got)
+            got = f"got --ship {str(other)!r}, which is not a file"
+            need(other.is_file(), f"{got}; expected a file that a reward or environment needs")
             shutil.copyfile(other, place / other.name)
     for other in imported_files(path):
         copy_to = place / other.relative_to(path.parent)
@@ -105,20 +105,11 @@ def write_module(path: Path, title: str, code: str) -> None:
     path.write_text(f"{with_values(MODULE, title=title)}{code}\n", encoding="utf-8")
 
 
-def write_reward_module(
-    folder: Path,
-    specs: list[str],
-    columns: list[str],
-    ship: list[str] = (),
-    error_file: str = "",
-    limits=(),
-    functions=None,
-):
+def write_reward_module(folder: Path, specs, columns: list[str], ship=(), error_file="", limits=(), functions=None):
     """Write verl_reward.py, verl_hooks.py, this file, and the reward files with what they need; returns the module.
 
     A reward file is copied with the files beside it that it imports, and with `ship`; nothing else leaves its folder.
-    The same for an estimator of advantages and a policy loss of the user's own, {kind: FILE.py:function}; for a loss
-    verl_own_loss.py, which verl imports in each worker.
+    So are the user's own estimator and policy loss, {kind: FILE.py:function}; verl imports the loss in each worker.
     """
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(__file__, folder / "verl_train.py")
@@ -163,8 +154,8 @@ def tried_scores(module: dict, file: Path, export: str = "") -> dict:
         export: a verl_reward.py of --export, which then scores them one by one.
 
     Returns:
-        {"rows", "completions", "scores" that were seen, "raised": the first error, "unlike": {function: [its scores of
-        a batch, those one by one]} where they differ}. A function that differs from itself on one batch tells nothing.
+        {"rows", "completions", "scores" seen, "raised": the first error, "unlike": {function: [scores of a batch, those
+        one by one]} where they differ}. A function that differs from itself on one batch shows nothing.
     """
     batcher = module["batcher"]
     batcher.reward.silent = True  # that nothing applies to any completion here is no news
@@ -212,13 +203,13 @@ def try_job(folder: Path, environment: str = "", export: str = "") -> tuple[list
     try:
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=JOB_TRIAL_SECONDS)
     except subprocess.TimeoutExpired:
-        say(f"note: a few completions took the reward over {JOB_TRIAL_SECONDS} s, so it was not tried one by one")
+        say(f"note: the reward took over {JOB_TRIAL_SECONDS} s for a few completions, so single ones were not tried")
         return [], {}
     lines = done.stdout.splitlines()
     if "LOADED" not in lines:
         what, last = "environment" if environment else "reward", (done.stderr.strip() or "no message").splitlines()[-1]
         got = f"{what}: its copy for the run does not load: {last}"
-        return [f"{got}; expected one that finds all it imports beside itself; try --ship FILE"], {}
+        return [f"{got}; expected every file that it imports beside it; try --ship FILE"], {}
     answers = [line for line in lines if line.startswith("TRIAL ")]
     found = json.loads(answers[-1].removeprefix("TRIAL ")) if answers else {}
     return [

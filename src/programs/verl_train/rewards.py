@@ -135,7 +135,6 @@ def token_reward_manager(file: Path):
             self.batcher = runpy.run_path(str(file))["batcher"]
 
         async def run_single(self, data) -> dict:
-            """Score one trajectory."""
             item = data[-1]
             width = item.batch["responses"].shape[-1]
             length = int(item.batch["attention_mask"][-width:].sum())

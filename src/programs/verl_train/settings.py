@@ -15,17 +15,14 @@ VERL = "0.9.1"
 INSTALL = "try `make setup-verl` and .venv-verl/bin/python, or pip install -r requirements-verl.txt elsewhere"
 
 
-GONE_SETTINGS = dict.fromkeys(
-    ("tensor_parallel", "pipeline_parallel"), "overrides of your own for Megatron: references/verl_training.md"
-)
-
-
 @in_order(advantage="group_size", hardware="dry_run")
 @dataclass
 class Config(PolicySettings):
     """All settings and their defaults: those of ppo_train.py, then verl's; each is a flag and a key of --config."""
 
-    removed = GONE_SETTINGS
+    removed = dict.fromkeys(
+        ("tensor_parallel", "pipeline_parallel"), "overrides of your own for Megatron: references/verl_training.md"
+    )
 
     # algorithm: choices
     advantage: str = setting(
@@ -45,31 +42,28 @@ class Config(PolicySettings):
     # precision and memory
     lora_rank: int = setting(0, "train LoRA adapters of this rank on policy and critic (0: all weights)")
     # machines
-    hardware: str = setting("", "ready settings for machines; other flags win over it", lambda: list(HARDWARE))
-    nodes: int = setting(1, "machines")
-    gpus_per_node: int = setting(1, "GPUs on each")
-    gpu_memory: float = setting(80.0, "GiB of each GPU, for the memory arithmetic")
+    hardware: str = setting("", "preset for machines; other flags win over it", lambda: list(HARDWARE))
+    nodes: int = setting(1, "number of machines")
+    gpus_per_node: int = setting(1, "GPUs per machine")
+    gpu_memory: float = setting(80.0, "GiB per GPU, for the memory arithmetic")
     cpus: int = setting(0, "CPUs of each node that Ray may count on (0: those of this machine)")
-    parameters: str = setting("", "size of the model, such as 7B, where the model folder is not here")
+    parameters: str = setting("", "model size, such as 7B, if the model folder is not on this machine")
     # engines
-    backend: str = setting("fsdp2", "who trains: FSDP 2 alone")
+    backend: str = setting("fsdp2", "training engine: only FSDP 2")
     verl_rollout: str = setting("vllm", "who samples", ["vllm", "sglang"])
     rollout_tensor_parallel: int = setting(1, "GPUs that share one sampler")
     sequence_parallel: int = setting(1, "GPUs that share a sequence (Ulysses)")
-    offload: str = setting("none", "what waits in CPU memory while it is not needed", ["none", "optimizer", "all"])
+    offload: str = setting("none", "what moves to CPU memory while it is not needed", ["none", "optimizer", "all"])
     override: list[str] = setting([], "Hydra override KEY=VALUE for verl, repeatable; wins over the settings")
     data_source: str = setting(
         "", "verl's data_source of all rows (default: their column source, else the file's name)"
     )
-    overrides: str = setting(
-        "",
-        "FILE of overrides by hand, KEY=VALUE a line: --check composes and validates it alone",
-    )
+    overrides: str = setting("", "FILE of hand-written overrides, KEY=VALUE per line, for --check to validate")
     from_trl: str = setting(
         "",
-        "FILE.py of a run with TRL's GRPOTrainer: its settings, rewards and data; flags win, what has no equal is said",
+        "FILE.py of a run with TRL's GRPOTrainer: its settings, rewards and data; flags win; losses are reported",
     )
-    trl_processes: int = setting(0, "processes of the TRL run, of its batch size (0: nodes x gpus_per_node)")
+    trl_processes: int = setting(0, "processes of the TRL run, which scale its batch size (0: nodes x gpus_per_node)")
     run_script: bool = setting(
         False, "run the file of --from_trl up to its trainer, in a process of its own, for data and values made there"
     )
@@ -80,23 +74,18 @@ class Config(PolicySettings):
         "", "write run.sh, verl_reward.py and data to this folder, which then needs neither this script nor its bundle"
     )
     check: bool = setting(False, "compose and load everything with the installed verl, and start nothing")
-    run: bool = setting(False, "train here, in a Ray of its own")
+    run: bool = setting(False, "train on this machine, in a Ray of its own")
     submit: str = setting("", "address of a Ray cluster, http://HEAD:8265: submit the job and follow its log")
     slurm: bool = setting(False, "print a batch file that starts Ray on the nodes, and write it to the job folder")
 
     def __post_init__(self):
         super().__post_init__()
         if self.precision == "auto":
-            self.precision = precision_of_machines(self.run)
+            self.precision = "bf16"  # which the GPUs of verl's machines have
+            if self.run:
+                import torch
 
-
-def precision_of_machines(local: bool) -> str:
-    """What `--precision auto` is: as this machine can with --run; bf16 elsewhere, as GPUs that verl runs on have it."""
-    if not local:
-        return "bf16"
-    import torch
-
-    return precision_on("auto", torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+                self.precision = precision_on("auto", torch.device("cuda" if torch.cuda.is_available() else "cpu"))
 
 
 # The flags that a machine stands for; a larger model needs other ones, as the memory arithmetic of --check shows.

@@ -25,11 +25,6 @@ class Recorded:
             raise AttributeError(name)
 
 
-def jsonable(value):
-    """A value that JSON has none for: a set as a list, all else as text."""
-    return sorted(value) if isinstance(value, set | frozenset) else str(value)
-
-
 def changed_settings(settings) -> dict:
     """The attributes of an object that are not those of its class by default."""
     usual = vars(type(settings)())
@@ -60,7 +55,8 @@ def recorder(folder: Path) -> type:
                 if rows is not None:
                     write_rows(rows, folder / f"trl_{name}.jsonl")
                     given[name] = str(folder / f"trl_{name}.jsonl")
-            (folder / "trl_trial.json").write_text(json.dumps(given, default=jsonable), encoding="utf-8")
+            text = json.dumps(given, default=lambda x: sorted(x) if isinstance(x, set | frozenset) else str(x))
+            (folder / "trl_trial.json").write_text(text, encoding="utf-8")
             os._exit(0)  # whatever the script would catch or do at its end
 
     return GRPOTrainer
@@ -79,18 +75,14 @@ def record(file: str, folder: str) -> int:
 
 
 def trial_of(file: str, folder: str) -> dict:
-    """What a script gives its trainer; its data sets are written to the folder.
-
-    Raises:
-        UserError: it fails, ends before the trainer, or takes too long.
-    """
+    """What a script passes to its trainer; its data sets are written to the folder."""
     script, out = Path(file).resolve(), Path(folder).resolve()
     out.mkdir(parents=True, exist_ok=True)
     say(f"note: running {script.name} in {script.parent} up to GRPOTrainer(…), for {TRIAL_SECONDS} s at most")
     command = [sys.executable, __file__, RECORD, str(script), str(out)]
     answer = out / "trl_trial.json"
     answer.unlink(missing_ok=True)
-    end = script_end(command, script.parent, TRIAL_SECONDS) or "it ended without a trainer"
+    end = script_end(command, script.parent, TRIAL_SECONDS) or "it ended before its trainer"
     expected = f"expected it to reach GRPOTrainer(…); try `python {script.name}` by hand, or --data FILE"
     need(answer.is_file(), f"got {file}, which failed: {end}; {expected}")
     given = json.loads(answer.read_text(encoding="utf-8"))

@@ -16,11 +16,11 @@ Where the solutions come from, three ways:
                    OpenAI-compatible server: http://HOST:PORT/v1#MODEL
 
 A solution is kept if the run's own reward passes it: the first --reward gives at least --pass_score, and the end token
-stands within --max_new_tokens; a sample also needs full marks from the first reward named …format…, if there is one.
-Of samples, a prompt keeps as many different ones as it had failures, one at least and --max_per_prompt at most: few of
-the easy, all of the hard. A round samples --prompts_per_round prompts, again and --max_draws times at most, until
---min_prompts of them have a solution, and trains the model as it came on the solutions of all rounds (STaR), for
---min_steps at least: what it learnt from a few it would go on to sample. With the data's own solutions a round goes on
+comes within --max_new_tokens; a sample also needs full marks from the first reward named …format…, if there is one.
+A prompt keeps as many different samples as it had failures, at least one and at most --max_per_prompt: few of the easy
+prompts, all of the hard ones. A round samples --prompts_per_round prompts, up to --max_draws times, until --min_prompts
+of them have a solution. It then trains the original model on the solutions of all rounds (STaR), for at least
+--min_steps, as a model trained on few solutions goes on sampling those. With the data's own solutions a round continues
 from the one before. The loss is the mean negative log-likelihood of the completion's tokens, its end token included,
 
     loss    -mean over t of log p(y_t | x, y_<t),   x = the prompt's ids as the RL trainers make them (checked)
@@ -30,8 +30,8 @@ and have the right format, and their entropy has not collapsed; with sampled sol
 the prompts are solved at least once, or a round adds little. Then final/ is written, and the command to go on with.
 Every file appears whole or not at all: after kill -9, --resume goes on, and samples nothing twice.
 
-Held-out prompts never train: a prompt of the data that is also held out, by its text or but for case, white space,
-Unicode form and system prompt, is refused, and the rows are compared again before each training.
+Held-out prompts are never trained on: a prompt that is also held out is refused, even if it differs in case, white
+space, Unicode form or system prompt. The rows are compared again before each training.
 
 Deliberately left out: several processes (torchrun), 4-bit weights, several turns, trackers.
 final/ of a LoRA run is merged: the trainers load it as any model.
@@ -42,15 +42,8 @@ final/ of a LoRA run is merged: the trainers load it as any model.
     python scripts/warm_start.py --teacher Qwen/Qwen2.5-7B-Instruct --chat --data train.jsonl --eval_data test.jsonl \\
         --reward my.py:reward --model Qwen/Qwen2.5-0.5B --lora_rank 16 --output_dir runs/taught
 
-Exit codes: 0 RL can begin, 1 it can not yet (--resume --rounds N goes on), 2 bad input, 3 a reward function failed,
+Exit codes: 0 RL can begin, 1 not yet (--resume --rounds N continues), 2 bad input, 3 a reward function failed,
 4 training diverged, 5 vLLM has other weights than the policy, 128 + n saved and stopped by signal n.
 """
 
-ROOMS = (
-    "settings",
-    "solutions",
-    "workshop",
-    "samples",
-    "supervise",
-    "run",
-)
+ROOMS = ("settings", "solutions", "workshop", "samples", "supervise", "run")

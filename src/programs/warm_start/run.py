@@ -14,6 +14,7 @@ from parts.foundation.bundle import BUNDLE, HERE
 from parts.foundation.exit_codes import exit_code, quiet_environment
 from parts.foundation.messages import need, say, tell
 from parts.foundation.processes import device_name, start_processes
+from parts.foundation.settings import parse_settings
 from parts.networks.models import check_context, settle_model, settle_precision, shaped_network
 from parts.rewards.text_servers import is_server
 from parts.running.checkpoints import export
@@ -31,19 +32,16 @@ from parts.running.fit import (
 from parts.running.memory import backward_peak, network_bytes, pass_of_rows, sampling_bytes, shape_of, trl_head
 from parts.running.output_folder import check_folder, make_folder, write_settings
 from programs.warm_start.samples import measure, obstacles, sampled_solutions, widens
-from programs.warm_start.settings import Config, check_warm_start, parse_config, settled_training
+from programs.warm_start.settings import Config, check_warm_start, settled_training
 from programs.warm_start.solutions import check_leaks, given_solutions, load_prompts_and_reward, without_solutions
 from programs.warm_start.supervise import enough_epochs, supervise
 from programs.warm_start.workshop import Stopped, Workshop, read_lines, write_json, write_lines
 
 
 def warm_start_memory(config: Config, model, teacher, prompt: int) -> dict[str, float]:
-    """Bytes: what stays, and the peaks of training and sampling.
+    """Bytes: what stays, and the peaks of training and sampling, with a longest prompt of `prompt` tokens.
 
-    Args:
-        model: the network on the meta device.
-        teacher: a local one, the same way, else None; the model is not in memory while it samples.
-        prompt: tokens of the longest prompt.
+    `model` and a local `teacher` are networks on the meta device; the model is not in memory while the teacher samples.
     """
     parameters, shape = sum(p.numel() for p in model.parameters()), shape_of(model)
     if not shape:
@@ -149,7 +147,6 @@ def play_round(shop: Workshop, rows: list[dict], number: int, before: dict) -> d
 
 
 def tell_round(figures: dict) -> None:
-    """One line about a round's held-out samples."""
     k, best = list(figures["pass_at_k"].items())[-1]
     shape = "" if figures["format"] is None else f", format {figures['format']:.3f}"
     say(
@@ -216,14 +213,13 @@ def hand_over(shop: Workshop, number: int) -> str:
 
 
 def advice(shop: Workshop, measures: list[dict], wrong: dict) -> str:
-    """What to try where RL cannot begin."""
     config = shop.config
     if "entropy" in wrong:
         return "try fewer --epochs, a lower --lr, or more different solutions, in a new --output_dir"
     if measures[-1]["pass_rate"] > measures[0]["pass_rate"]:
-        return f"it rises: try --resume --rounds {config.rounds + 5}"
+        return f"the pass rate rises: try --resume --rounds {config.rounds + 5}"
     if measures[-1]["round"] and not read_lines(shop.round_folder(measures[-1]["round"]) / "supervised.jsonl"):
-        return "no solution was found: try --data with solutions, a column completion in the form that the reward pays"
+        return "no solution was found: try --data with a column completion, in the form that the reward pays"
     if config.self:
         more = "more --prompts_per_round, --max_draws 10, --sample_temperature 1.3"
         return f"try {more}, a --teacher, or --data with solutions"
@@ -248,12 +244,11 @@ def conclude(shop: Workshop, measures: list[dict]) -> int:
     tell(f"held-out pass rate {rates} after {last['round']} rounds: {last['fits']} ({last['why']})")
     if not last["round"]:
         say("the model needs no warm start on these prompts; --min_rounds 1 trains anyway")
-    tell("go on with one of\n" + "\n".join(f"  {command}" for command in summary["commands"]))
+    tell("continue with one of\n" + "\n".join(f"  {command}" for command in summary["commands"]))
     return 0
 
 
 def train(config: Config) -> int:
-    """Run the rounds as configured and return the exit code."""
     import numpy as np
     import torch
 
@@ -275,15 +270,14 @@ def train(config: Config) -> int:
         check_context(config, shop.load(config.rounds), rows + held_out)
         return conclude(shop, run_rounds(shop, rows))
     except Stopped:
-        say(f"stopped by signal {shop.stop.signum}; go on with --resume")
+        say(f"stopped by signal {shop.stop.signum}; --resume continues")
         return 128 + shop.stop.signum
     finally:
         shop.stop.restore()
 
 
 def run(argv: list[str]) -> int:
-    """Do what a command line says and return the exit code."""
-    config = parse_config(argv)
+    config = parse_settings(argv, Config, __doc__)
     check_warm_start(config)
     quiet_environment(config.rollout_engine == "vllm")
     settle_model(config)
@@ -294,7 +288,6 @@ def run(argv: list[str]) -> int:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Command line entry; returns the exit code."""
     return exit_code(lambda: run(sys.argv[1:] if argv is None else argv))
 
 

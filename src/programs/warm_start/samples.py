@@ -20,11 +20,10 @@ HELD_OUT, TRAINING = 1, 2  # which draws: of the noise
 
 
 class Sampler:
-    """Draws samples of prompts into a folder; parts that are there are read, and no model is loaded for them.
+    """Draws samples of prompts into a folder; finished parts are read from it, and no model is loaded for them.
 
-    Args:
-        source: returns a function of rows and noise that samples and scores a completion of each, when asked.
-        kind: which noise is drawn, with the round's number.
+    `source` returns, when asked, a function of rows and noise that samples and scores a completion of each; `kind` and
+    `number` choose the noise.
     """
 
     def __init__(self, shop: Workshop, folder: Path, source, kind: int, number: int, count: int):
@@ -49,7 +48,6 @@ class Sampler:
         return samples
 
     def draw(self, rows: list[dict], numbers: list[int], part: int) -> list[dict]:
-        """Sample and score one part."""
         import numpy as np
 
         self.ready = self.ready or self.source()
@@ -83,7 +81,7 @@ def well_formed(sample: dict) -> bool:
 def prompts_sampled(shop: Workshop, number: int) -> int:
     """How many prompts of the stream an earlier round has used."""
     path = shop.round_folder(number) / "sampled.json"
-    need(path.exists(), f"got no {path}; expected that of an earlier round; try a new --output_dir")
+    need(path.exists(), f"got no {path}; expected the file of an earlier round; try a new --output_dir")
     return json.loads(path.read_text())["prompts"]
 
 
@@ -129,15 +127,17 @@ def in_policys_ids(shop: Workshop, number: int, kept: list[dict]) -> list[dict]:
                 encoded.append(one | {"ids": ids})
     if len(encoded) < len(kept):
         lost = len(kept) - len(encoded)
-        say(f"left out {lost} of them, longer than {config.max_new_tokens} of the policy's tokens or with an end token")
+        say(
+            f"left out {lost} of them: over {config.max_new_tokens} of the policy's tokens, or with an end token inside"
+        )
     return encoded
 
 
 def sampled_solutions(shop: Workshop, number: int) -> list[dict]:
     """Solutions of this round and of those before it, each text of a prompt once; a teacher's in the policy's ids.
 
-    Samples are drawn until enough prompts have a solution. What a policy learns from a few it goes on to sample:
-    trained on one answer it gives that answer, and the next round finds only prompts whose answer it is.
+    Samples are drawn until enough prompts have a solution: a policy trained on a few answers goes on to sample those,
+    and the next round then solves only prompts with these answers.
     """
     config, earlier = shop.config, read_lines(shop.round_folder(number - 1) / "supervised.jsonl")
     solved, kept, counts = {one["row"] for one in earlier}, [], {"prompts": 0, "samples": 0, "passed": 0}
@@ -154,7 +154,7 @@ def sampled_solutions(shop: Workshop, number: int) -> list[dict]:
         )
         if len(solved) >= least:
             break
-        few = "what these few show is narrow; " if solved else ""
+        few = "so few solutions teach little; " if solved else ""
         more = "sampling more" if draw < config.max_draws else f"{few}--max_draws allows more"
         say(f"that is below --min_prompts {config.min_prompts}: {more}")
     if config.teacher and kept:
@@ -219,11 +219,7 @@ def coverage(figures: dict) -> float:
 
 
 def widens(config: Config, measures: list[dict]) -> bool:
-    """Whether a further round of samples pays though RL could begin: few prompts are solved, and more each time.
-
-    Args:
-        measures: measures of the rounds so far.
-    """
+    """Whether a further round pays though RL could begin: few prompts are solved, and more after each round."""
     if not config.samples_solutions or len(measures) < 2 or coverage(measures[-1]) >= config.min_coverage:
         return False
     return coverage(measures[-1]) - coverage(measures[-2]) >= LEAST_GAIN

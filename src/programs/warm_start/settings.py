@@ -7,20 +7,14 @@ from typing import ClassVar
 
 from parts.data.rows import is_hub_id
 from parts.foundation.messages import need
-from parts.foundation.settings import check_numbers, in_order, parse_settings, setting
+from parts.foundation.settings import check_numbers, in_order, setting
 from parts.learning.optimizer import default_learning_rate
 from parts.learning.trainer_settings import RunSettings
 from parts.rewards.text_servers import is_server
 
 OF_SAMPLES = (
-    "samples",
-    "sample_temperature",
-    "prompts_per_round",
-    "max_per_prompt",
-    "min_prompts",
-    "max_draws",
-    "min_steps",
-    "min_coverage",
+    *("samples", "sample_temperature", "prompts_per_round", "max_per_prompt", "min_prompts", "max_draws"),
+    *("min_steps", "min_coverage"),
 )
 
 
@@ -37,32 +31,32 @@ class Config(RunSettings):
     # model and data
     completion_column: str = setting("completion", "column with the solutions, without --self and --teacher")
     output_dir: str = setting("runs/warm", "folder for samples, rounds and final/", free=True)
-    seed: int = setting(0, "seed of prompts, samples and the order of training")
+    seed: int = setting(0, "seed of prompts, samples and training order")
     # where solutions come from
-    self: bool = setting(False, "solutions are the model's own samples that pass")
-    teacher: str = setting("", "solutions are this model's: folder, hub id, or http://HOST:PORT/v1[#MODEL]")
-    samples: int = setting(16, "completions sampled of each prompt, with --self or --teacher", positive=True)
-    sample_temperature: float = setting(1.0, "temperature of these; higher finds what is rare", positive=True)
-    prompts_per_round: int = setting(256, "prompts sampled in a round, of an endless stream of the data", positive=True)
-    max_per_prompt: int = setting(4, "most solutions of a prompt among a round's samples that are kept", positive=True)
-    min_prompts: int = setting(16, "prompts with a solution, below which it samples more", positive=True, free=True)
-    max_draws: int = setting(4, "most times that a round samples prompts_per_round", positive=True, free=True)
+    self: bool = setting(False, "train on the model's own samples that pass")
+    teacher: str = setting("", "train on samples of this model: folder, hub id, or http://HOST:PORT/v1[#MODEL]")
+    samples: int = setting(16, "completions sampled per prompt, with --self or --teacher", positive=True)
+    sample_temperature: float = setting(1.0, "temperature of these; a higher one finds rare solutions", positive=True)
+    prompts_per_round: int = setting(256, "prompts sampled in a round; rounds continue through the data", positive=True)
+    max_per_prompt: int = setting(4, "most solutions kept per prompt in a round", positive=True)
+    min_prompts: int = setting(16, "sample more while fewer prompts have a solution", positive=True, free=True)
+    max_draws: int = setting(4, "most times that a round samples prompts_per_round prompts", positive=True, free=True)
     # when RL can take over
     rounds: int = setting(5, "most rounds of solutions and training", positive=True, free=True)
-    min_rounds: int = setting(0, "rounds that are run even if the model is within the bounds before", free=True)
-    pass_low: float = setting(0.1, "least pass rate on held-out prompts with which RL can begin")
-    pass_high: float = setting(0.9, "pass rate above which RL has little left to do")
-    pass_score: float = setting(1.0, "score of the first reward from which a completion passes", positive=True)
+    min_rounds: int = setting(0, "least rounds, even if the model is within the bounds before", free=True)
+    pass_low: float = setting(0.1, "least held-out pass rate at which RL can begin")
+    pass_high: float = setting(0.9, "pass rate above which RL has little left to learn")
+    pass_score: float = setting(1.0, "least score of the first reward with which a completion passes", positive=True)
     min_format: float = setting(0.8, "least share of completions that end, and pass a reward named …format…")
     min_entropy: float = setting(0.005, "least entropy of held-out samples, in nats per token")
-    min_coverage: float = setting(0.8, "share of prompts ever solved, below which rounds go on", free=True)
-    eval_prompts: int = setting(64, "held-out prompts that are sampled (0: all)")
+    min_coverage: float = setting(0.8, "continue rounds while a smaller share of prompts was ever solved", free=True)
+    eval_prompts: int = setting(64, "held-out prompts to sample (0: all)")
     eval_samples: int = setting(16, "completions of each", positive=True)
     group_size: int = setting(8, "completions per prompt in the RL run", positive=True)
     # sampling
     max_prompt_tokens: int = setting(512, "longer prompts are left out, and counted", positive=True)
     max_new_tokens: int = setting(256, "longest completion, as in the RL run", positive=True)
-    temperature: float = setting(1.0, "of the RL run, at which the pass rate is taken", positive=True)
+    temperature: float = setting(1.0, "temperature of the RL run, at which the pass rate is measured", positive=True)
     rollout_engine: str = setting("hf", "who samples", ["hf", "vllm"])
     rollout_batch_size: int = setting(128, "sequences sampled at once, and written to disk together", positive=True)
     vllm_memory: float = setting(0.3, "share of GPU memory that vLLM may take", free=True)
@@ -71,16 +65,16 @@ class Config(RunSettings):
     epochs: float = setting(2.0, "passes over the solutions in a round", positive=True)
     min_steps: int = setting(32, "least optimizer steps of a round on samples, by more passes", positive=True)
     batch_size: int = setting(16, "solutions per optimizer step", positive=True)
-    micro_batch_size: int = setting(0, "of these in a forward pass (0: all below 50M, else 1)", free=True)
+    micro_batch_size: int = setting(0, "solutions in a forward pass (0: all below 50M parameters, else 1)", free=True)
     lr: float = setting(0.0, "learning rate (0: 1e-3 below 50M parameters, 1e-4 with LoRA, else 1e-5)")
-    lr_schedule: str = setting("linear", "shape in a round", ["constant", "linear", "cosine"])
+    lr_schedule: str = setting("linear", "shape of the learning rate in a round", ["constant", "linear", "cosine"])
     warmup_steps: int = setting(0, "steps of a round over which the learning rate rises")
     max_grad_norm: float = setting(1.0, "gradient clipping", positive=True)
     device: str = setting("auto", "auto: a CUDA GPU, else the CPU", ["auto", "cpu", "cuda"], free=True)
     gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass", free=True)
     lora_rank: int = setting(0, "train LoRA adapters of this rank on all linear layers (0: all weights, or as --model)")
     save_every: int = setting(100, "optimizer steps between checkpoints within a round (0: none)", free=True)
-    resume: bool = setting(False, "go on in output_dir, with what is sampled and trained there", free=True)
+    resume: bool = setting(False, "continue in output_dir with what was sampled and trained there", free=True)
 
     removed: ClassVar[dict[str, str]] = {"packing": "to leave it out, and a higher --micro_batch_size"}
 
@@ -97,11 +91,6 @@ class Config(RunSettings):
         return bool(self_.self or self_.teacher)
 
 
-def parse_config(argv: list[str], config_class=Config, description: str = __doc__):
-    """Return the settings of a command line: defaults, then --config, then flags; a later one wins."""
-    return parse_settings(argv, config_class, description)
-
-
 def check_warm_start(config: Config) -> None:
     """Raise UserError for settings that are out of range or cannot work together."""
     check_numbers(config)
@@ -111,7 +100,7 @@ def check_warm_start(config: Config) -> None:
     need(not (c.self and c.teacher), "got --self and --teacher; expected one of them; try --teacher alone")
     for name in OF_SAMPLES if not c.samples_solutions else ("completion_column",):
         idle, where = getattr(c, name) != getattr(usual, name), "without" if not c.samples_solutions else "with"
-        need(not idle, f"got --{name} {where} --self or --teacher; expected the other way; try to leave it out")
+        need(not idle, f"got --{name} {where} --self or --teacher, where it has no effect; try to leave it out")
     need(
         c.pass_low <= c.pass_high <= 1,
         f"got pass_low {c.pass_low} and pass_high {c.pass_high}; expected 0 <= low <= high <= 1; try 0.1 and 0.9",

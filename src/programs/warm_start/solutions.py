@@ -19,18 +19,14 @@ def load_reward(config: Config) -> Reward:
 
 
 def check_leaks(rows: list[dict], held_out: list[dict], source: str) -> None:
-    """Raise UserError where a prompt that would train is held out too, but for case, white space or system prompt.
-
-    Args:
-        source: where `rows` come from, for the message.
-    """
+    """Raise UserError where a prompt of `source` is held out too, but for case, white space or system prompt."""
     alike = {asked_words(row["prompt"]) for row in held_out}
     leaks = [row["prompt"] for row in rows if asked_words(row["prompt"]) in alike]
     first = json.dumps(leaks[0], ensure_ascii=False)[:120] if leaks else ""
     need(
         not leaks,
-        f"{source}: got {len(leaks)} of {len(rows)} prompts that are held out too, such as {first}; expected none, or "
-        "the pass rate says nothing; try `python scripts/data_loader.py FILE --split 0.1 --out train.jsonl`",
+        f"{source}: got {len(leaks)} of {len(rows)} prompts that are held out too, such as {first}; expected none, as "
+        "they would inflate the pass rate; try `python scripts/data_loader.py FILE --split 0.1 --out train.jsonl`",
     )
 
 
@@ -90,8 +86,8 @@ def solution_ids(config: Config, models, row: dict, text: str) -> list[int]:
         ids = ids[:-1]
     need(
         ids and not {*ids} & {*ends},
-        f"got solution {text[:80]!r} with an end token inside, or nothing else; expected one at its end at most; try "
-        "to take it out of the text",
+        f"got solution {text[:80]!r}, which is empty or has an end token inside; expected text with at most one end "
+        "token, at its end; try to remove it from the text",
     )
     return [*ids, end]
 
@@ -113,15 +109,15 @@ def given_solutions(config: Config, models, reward: Reward, rows: list[dict]) ->
     repeated, failing = len(rows) - long - len(kept), len(kept) - len(passing)
     if long or repeated or failing:
         say(
-            f"{config.data}: left out {failing} solutions that the reward does not pass, {long} longer than "
-            f"{config.max_new_tokens} tokens and {repeated} repeated ones, of {len(rows)}"
+            f"{config.data}: left out {failing} of {len(rows)} solutions as the reward does not pass them, {long} over "
+            f"{config.max_new_tokens} tokens, {repeated} duplicates"
         )
     example = f"; the first that fails is {texts[0][-80:]!r}" if texts else "; try a higher --max_new_tokens"
     need(
         passing,
         f"{config.data}: got no solution of {len(rows)} that ends within {config.max_new_tokens} tokens and passes "
-        f"the first reward with {config.pass_score:g}{example}; expected solutions in the form that the reward pays: "
-        "the model will write as they do",
+        f"the first reward with {config.pass_score:g}{example}; expected solutions in the form that the reward pays, "
+        "as the model learns that form",
     )
     return passing
 
@@ -133,7 +129,7 @@ def load_prompts_and_reward(config: Config) -> tuple:
     reward = load_reward(config)
     need(
         held_out,
-        "got no --eval_data; expected held-out prompts, which tell when RL can begin; try `python "
+        "got no --eval_data; expected held-out prompts, which show when RL can begin; try `python "
         "scripts/data_loader.py FILE --split 0.1 --out train.jsonl`, which writes train.eval.jsonl too",
     )
     for row in rows if not config.samples_solutions else []:

@@ -1,5 +1,6 @@
 """A round's training: TRL's SFTTrainer on token ids that are made here."""
 
+import contextlib
 import json
 import math
 import shutil
@@ -23,7 +24,6 @@ def training_rows(shop: Workshop, solutions: list[dict]) -> list[dict]:
 
 
 def sft_settings(config: Config, folder: Path, parameters: int) -> dict:
-    """Arguments of TRL's SFTConfig."""
     import torch
 
     lr, micro = settled_training(config, parameters)
@@ -75,8 +75,8 @@ def check_ids(trainer, rows: list[dict], most: int = 256) -> None:
             real = mask.bool()
             need(
                 row == {"input_ids": ids[real].tolist(), "labels": labels[real].tolist()},
-                f"got from TRL a row of {int(real.sum())} tokens that is not the one made here; expected the ids that "
-                "RL will see; try TRL 1.16",
+                f"got from TRL a row of {int(real.sum())} tokens that differs from the one made here; expected the ids "
+                "that RL will see; try TRL 1.16",
             )
 
 
@@ -103,10 +103,8 @@ def newest_checkpoint(folder: Path) -> str | None:
     """The newest complete checkpoint of a round's training; trainer_state.json is written last."""
     checkpoints = {}
     for checkpoint in folder.glob("checkpoint-*"):
-        try:
+        with contextlib.suppress(OSError, ValueError, KeyError):
             checkpoints[json.loads((checkpoint / "trainer_state.json").read_text())["global_step"]] = checkpoint
-        except (OSError, ValueError, KeyError):
-            continue
     return str(checkpoints[max(checkpoints)]) if checkpoints else None
 
 
@@ -138,8 +136,8 @@ def make_sft_trainer(shop: Workshop, folder: Path, rows: list[dict], policy):
 def supervise(shop: Workshop, number: int, solutions: list[dict]) -> None:
     """Train on solutions and write the round's policy/ and training.json.
 
-    On sampled ones the model as it came is trained: they are those of all rounds, and what a round learnt from few is
-    left behind (as in STaR). On the data's own, the policy of the round before goes on.
+    Sampled solutions are those of all rounds and train the original model, so that nothing stays of a round with few of
+    them (as in STaR). The data's own solutions train the policy of the round before.
     """
     start = 0 if shop.config.samples_solutions else number - 1
     folder, rows, models = shop.round_folder(number), training_rows(shop, solutions), shop.load(start)

@@ -24,12 +24,10 @@ from programs.warm_start.settings import Config
 
 
 def write_json(path: Path, value) -> None:
-    """Write one JSON value."""
     write_text(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
 
 
 def write_lines(path: Path, rows: list[dict]) -> None:
-    """Write JSONL."""
     write_text(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
 
 
@@ -43,24 +41,12 @@ class Stopped(Exception):
 
 
 class Workshop:
-    """Loads policies as they are needed, and none that is not.
+    """Loads policies when they are needed; `rows` are prompts without solutions, `held_out` those that are measured.
 
-    Args:
-        rows: training prompts without solutions.
-        held_out: prompts that the pass rate is taken on.
-        at_once: completions that are sampled together; halved where memory runs out.
+    `at_once` completions are sampled together, half as many whenever memory runs out.
     """
 
-    def __init__(
-        self,
-        config: Config,
-        device,
-        tokenizer,
-        reward: Reward,
-        rows: list[dict],
-        held_out: list[dict],
-        at_once: int = 0,
-    ):
+    def __init__(self, config: Config, device, tokenizer, reward: Reward, rows, held_out, at_once: int = 0):
         self.config, self.device, self.tokenizer, self.reward = config, device, tokenizer, reward
         self.rows, self.held_out, self.stop = rows, held_out, StopRequest()
         self.models, self.source, self.vllm = None, None, None
@@ -76,12 +62,10 @@ class Workshop:
         return next((folder for folder in folders if folder.exists()), None)
 
     def check_stop(self) -> None:
-        """Raise Stopped once a signal has come."""
         if self.stop.signum:
             raise Stopped
 
     def release(self) -> None:
-        """Let go of the policy's memory."""
         import torch
 
         if self.models:
@@ -123,7 +107,6 @@ class Workshop:
     def sampler(self, number: int, temperature: float):
         """A function that samples and scores one completion of each row with the policy after a round."""
         engine = self.engine(number, temperature)
-
         return lambda rows, noise: self.samples(self.models, engine, self.reward, rows, noise)
 
     def samples(self, models: Models, engine, reward: Reward, rows: list[dict], noise) -> list[dict]:
@@ -160,7 +143,6 @@ class Teacher:
         return shop.samples(self.models, self.engine, shop.reward, asked, noise)
 
     def row(self, row: dict) -> dict:
-        """A row with the prompt as the teacher reads it."""
         sent, template = as_turns(row["prompt"], self.config.chat), template_settings(self.config)
         return row | {
             "prompt_ids": checked_ids(self.models.tokenizer, sent, f"--teacher {self.config.model}", **template)
