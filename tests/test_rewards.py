@@ -766,10 +766,13 @@ def test_the_names_that_older_code_knows():
     assert all(getattr(lib, f"{name}_reward") is getattr(lib, name) for name in [*LISTED, "llm_judge", "reward_model"])
     assert lib.no_repetition_penalty is lib.repetition_penalty
     for name in ("json_reward", "no_such_reward", "exact"):  # json is a module
-        with pytest.raises(AttributeError, match=f"got no reward '{name}'; try one of those"):
+        with pytest.raises(AttributeError, match=f"got no reward '{name}'; try one of "):
             getattr(lib, name)
     with pytest.raises(UserError, match=r"one of [^;]*correctness_reward, exact_match, [^;]*; try exact_match"):
         load_rewards(f"{LIBRARY}:exactmatch")
+    for spec in ("math_problem", f"{LIBRARY}:math_problem_reward"):
+        with pytest.raises(UserError, match=r"; try combine\(\[math_equivalence, soft_xml_format\]"):
+            load_rewards(spec)
     spec = f"{LIBRARY}:exact_match_reward*0.5"
     assert [(f.__name__, weight) for f, weight in load_rewards(spec)] == [("exact_match", 0.5)]
 

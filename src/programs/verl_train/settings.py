@@ -16,7 +16,8 @@ INSTALL = "try `make setup-verl` and .venv-verl/bin/python, or pip install -r re
 
 
 GONE_SETTINGS = dict.fromkeys(
-    ("tensor_parallel", "pipeline_parallel"), "overrides of your own for Megatron: references/verl_training.md"
+    ("backend", "tensor_parallel", "pipeline_parallel"),
+    "to leave it out for FSDP 2, --override model_engine=megatron for Megatron: references/verl_training.md",
 )
 
 
@@ -35,13 +36,6 @@ class Config(PolicySettings):
         None, "policy loss, or your own, FILE.py:function of logprobs, old_logprobs …", lambda: NamesOrFiles(LOSSES)
     )
     aggregation: str = setting(None, "how token losses become one number", lambda: list(AGGREGATIONS))
-    # algorithm: scores
-    keep_between: list[str] = setting(
-        [],
-        "LOW HIGH: with dynamic_sampling, groups whose pass rate (full marks from the first reward) is outside are "
-        "replaced too",
-        several=True,
-    )
     # precision and memory
     lora_rank: int = setting(0, "train LoRA adapters of this rank on policy and critic (0: all weights)")
     # machines
@@ -52,7 +46,6 @@ class Config(PolicySettings):
     cpus: int = setting(0, "CPUs of each node that Ray may count on (0: those of this machine)")
     parameters: str = setting("", "size of the model, such as 7B, where the model folder is not here")
     # engines
-    backend: str = setting("fsdp2", "who trains: FSDP 2 alone")
     verl_rollout: str = setting("vllm", "who samples", ["vllm", "sglang"])
     rollout_tensor_parallel: int = setting(1, "GPUs that share one sampler")
     sequence_parallel: int = setting(1, "GPUs that share a sequence (Ulysses)")
@@ -111,9 +104,9 @@ HARDWARE = {
 }
 
 
-def given_flags(words: list[str], description: str = __doc__) -> SimpleNamespace:
+def given_flags(words: list[str]) -> SimpleNamespace:
     """The settings that a command line has, None for the others; bad flags end the program at once."""
-    flags = parse_flags(build_parser(Config, description), words, removed=Config.removed)
+    flags = parse_flags(build_parser(Config, __doc__), words, removed=Config.removed)
     return SimpleNamespace(**dict.fromkeys(["config", *(f.name for f in dataclasses.fields(Config))]) | vars(flags))
 
 
