@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from conftest import ROOT, TINY_LM, load_module, script_env
@@ -743,6 +744,14 @@ def test_signature_shows_the_columns(name):
     assert parameters[-1].kind is inspect.Parameter.VAR_KEYWORD
     assert {p.name for p in parameters[2:-1]} <= {*COLUMNS, "reference", "answers", *lib._TESTS, "entry_point", "setup"}
     assert inspect.isfunction(FUNCTIONS[name])
+
+
+def test_threads_agree():
+    texts = [" ".join(STEPS[: n % 5]) + f"<answer>{n}</answer>" for n in range(20)]
+    names = sorted(set(FUNCTIONS) - EXECUTING)
+    alone = [call(FUNCTIONS[name], texts) for name in names]
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(lambda name: call(FUNCTIONS[name], texts), names * 2)) == alone * 2
 
 
 def test_everything_pickles():
