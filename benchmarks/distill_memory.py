@@ -43,7 +43,7 @@ def measure(args) -> dict:
         loss.backward()
         loss = loss.detach()
     else:
-        trainer.lm_logits, config = (lambda weight, h: h @ weight.T), trainer.Config()
+        trainer.all_logits, config = (lambda weight, h: h @ weight.T), trainer.Config()
         chunk = n if args.side == "whole" else max(1, config.logits_chunk // v)
         loss, scale = 0.0, torch.ones(())
         for part in (slice(at, at + chunk) for at in range(0, n, chunk)):

@@ -61,7 +61,7 @@ def test_verl_file_names_settings_and_all_that_only_verl_has():
     assert len(set(keys)) == len(keys) and set(keys) <= set(fields("verl_train"))
     beside = {"from_trl", "trl_processes", "run_script", "export"}  # in the place of such a file
     assert set(fields("verl_train")) - set(fields("ppo_train")) - beside <= set(keys)
-    assert {"hardware", "backend", "verl_rollout", "offload", "override", "ship"} <= set(keys)
+    assert {"hardware", "verl_rollout", "offload", "override", "ship"} <= set(keys)
 
 
 def test_verl_file_means_what_its_comments_say():
@@ -181,6 +181,7 @@ def test_small_numbers_are_floats(load, name):
         ("model: {a: 1}\nsteps: {b: 2}\n", "invalid int value"),
         ("gradient_checkpointing: perhaps\n", "got 'perhaps', expected true or false"),
         ("precision: fp64\n", "invalid choice: 'fp64'"),
+        ("config: other.yaml\n", "got unknown key 'config'"),
         ("steps: 3\ntemprature: 1\n", r"mine\.yaml: got unknown key 'temprature'.*try temperature"),
         ("steps:\n", "got no value for 'steps'"),
         ("- steps\n", "without 'key: value' lines"),
@@ -196,6 +197,7 @@ def test_flags_win_and_lists_repeat(load):
     config = load("steps: 3\nseed: 4\nchat: on\nreport_to: [wandb, trackio]\n", "--steps", "5")
     assert (config.steps, config.seed, config.chat, config.report_to) == (5, 4, True, ["wandb", "trackio"])
     assert load("report_to: [wandb]\n", "--report_to", "trackio").report_to == ["trackio"]
+    assert load("chat: on\n", "--chat=false").chat is False and load("chat: off\n", "--chat").chat is True
 
 
 def test_missing_file_is_refused(tmp_path):

@@ -66,6 +66,7 @@ NESTED = {
     "pandas.json": {"prompt": {"0": "2+2?", "1": "3+3?"}, "answer": {"0": "4", "1": "6"}},
     "pandas_table.json": {"schema": {"fields": [{"name": "prompt"}]}, "data": ROWS},
     "array.jsonl": ROWS,
+    "viewer.json": {"rows": [{"row_idx": i, "row": row, "truncated_cells": []} for i, row in enumerate(ROWS)]},
 }
 
 
@@ -97,10 +98,12 @@ def test_lists_of_a_row_are_no_rows(loader, tmp_path):
     assert loader.load_rows(path, mapping={"prompt": "q"}).rows[0]["prompt"][0]["content"] == "2+2?"
 
 
+QUESTIONS = [{"id": "1", "question": "2+2?", "answers": [{"text": "4"}]}, {"id": "2", "question": "3+3?"}]
 UNCLEAR = {  # what messages say, and how many rows the advised command leaves
     "prompt above": ({"instruction": "Answer.", "data": ROWS}, "holds 'data'", 2),
     "two_splits": ({"train": ROWS, "test": ROWS[:1]}, "'train' and 'test'", 2),
     "task": ({"description": "Add.", "examples": [{"input": "1 2", "output": "3"}]}, "'examples'", 1),
+    "squad": ({"data": [{"paragraphs": [{"context": "Sums.", "qas": QUESTIONS}]}]}, "SQuAD's articles", 2),
     "columns_of_splits": (
         {f"{name}": {"prompt": ["a", "b"], "answer": ["1", "2"]} for name in ("train", "dev")},
         "'dev'",
@@ -124,7 +127,7 @@ def test_json_that_leaves_the_rows_open_is_refused_with_a_command_that_works(pai
     ("value", "words"),
     [
         ({"prompt": ["2+2?", "3+3?"], "answer": ["4"]}, "prompt: 2, answer: 1"),
-        ({"rows": [{"row_idx": 0, "row": ROWS[0], "truncated_cells": ["prompt"]}]}, "row_idx, row|input"),
+        ({"rows": [{"row_idx": 0, "row": ROWS[0], "truncated_cells": ["prompt"]}]}, "with cut cells"),
         ({"columns": ["prompt", "answer"], "data": [["2+2?"]]}, "not clear which list"),
         ({"0": ROWS[0], "1": ROWS[1]}, "columns 0, 1|input"),
         ({"context": "Ann is 5.", "questions": ROWS}, "not clear which list"),
@@ -327,12 +330,14 @@ def test_the_mark_of_excel_is_named(pairs_of, tmp_path, mark):
         pairs_of(path)
 
 
-def test_a_broken_first_line_of_jsonl_is_one_bad_row(loader, tmp_path):
+@pytest.mark.parametrize("note", ["", "x" * 2**18], ids=["short", "longer than the head of a file"])
+def test_a_broken_line_of_jsonl_is_one_bad_row(loader, tmp_path, note):
     path = tmp_path / "set.jsonl"
-    path.write_text("\n".join(['{"prompt": "cut"', *map(json.dumps, ROWS)]))
+    lines = [json.dumps(row | {"note": note}) for row in ROWS]
+    path.write_text("\n".join([*lines, '{"prompt": "cut"'] if note else ['{"prompt": "cut"', *lines]))
     loaded = loader.load_rows(path, on_bad="skip")
     assert ([row["answer"] for row in loaded.rows], len(loaded.rejected)) == (["4", "6"], 1)
-    with pytest.raises(UserError, match=r"set\.jsonl:1: "):
+    with pytest.raises(UserError, match=rf"set\.jsonl:{3 if note else 1}: "):
         read_rows(str(path))
 
 

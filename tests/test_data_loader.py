@@ -511,6 +511,33 @@ def test_verl_columns_are_exact(loader, tmp_path):
     assert [row["extra_info"]["index"] for row in table.to_pylist()] == [0, 1, 2]
 
 
+@pytest.mark.parametrize("target", ["trl", "verl"])
+def test_dates_stay_text_in_parquet(loader, tmp_path, target):
+    datasets = pytest.importorskip("datasets")
+    loader.write_rows(loader.load_rows(FILES / "dates.jsonl").rows, tmp_path / "d.parquet", target=target)
+    row = datasets.load_dataset("parquet", data_files=str(tmp_path / "d.parquet"), cache_dir=str(tmp_path))["train"][0]
+    assert row["prompt"] == [user("2024-01-01")]
+    assert (row["answer"] if target == "trl" else row["reward_model"]["ground_truth"]) == "2024-12-31"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["alpaca.json", "openai.jsonl", "preferences.jsonl"])
+def test_other_trainers_of_trl_train_from_the_file(loader, tokenizer, tmp_path, name):
+    import datasets
+    import trl
+    from transformers import AutoModelForCausalLM
+
+    kind = "DPO" if name == "preferences.jsonl" else "SFT"
+    loader.write_rows(loader.load_rows(FILES / name).rows, tmp_path / "t.jsonl", target="trl")
+    data = datasets.load_dataset("json", data_files=str(tmp_path / "t.jsonl"), cache_dir=str(tmp_path))["train"]
+    settings = {"max_steps": 1, "report_to": "none", "logging_steps": 1, "save_strategy": "no", "use_cpu": True}
+    args = getattr(trl, f"{kind}Config")(str(tmp_path), **settings, bf16=False, gradient_checkpointing=False)
+    model = AutoModelForCausalLM.from_pretrained(TINY_LM)
+    trainer = getattr(trl, f"{kind}Trainer")(model, args=args, train_dataset=data, processing_class=tokenizer)
+    trainer.train()
+    assert 0 < trainer.state.log_history[0]["loss"] < 100
+
+
 def test_a_column_that_trl_takes_for_itself_is_refused(loader, tmp_path):
     rows = [loader.normalise({"prompt": "a", "completions": "b"}, "prompts")]
     with pytest.raises(loader.UserError, match="completions"):

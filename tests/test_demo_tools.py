@@ -14,7 +14,6 @@ from parts.environments.environments import load_environments
 from parts.environments.play import play
 from parts.environments.tool_calls import call_format
 from parts.environments.turn_bridge import turn_bridge
-from parts.running.summary import print_held_out
 
 MODEL = ASSETS / "tiny_tools_lm"
 EVAL, TRAIN = (ASSETS / "data" / f"products_{name}.jsonl" for name in ("eval", "train"))
@@ -199,24 +198,3 @@ def test_a_step_of_the_demo_prints_a_conversation_before_and_after(
         assert talk[3:5] == ["  tool       Submitted.", "  assistant  Done."]
     line = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1])
     assert line["tool/calls_mean"] >= 1 and line["reward/mean"] == line["reward/environment"]
-
-
-def test_a_conversation_is_printed_a_line_for_each_message(capsys):
-    call = {"type": "function", "function": {"name": "f", "arguments": {"x": "é"}}}
-    messages = [{"role": "user", "content": "a\nb"}, {"role": "assistant", "content": "so", "tool_calls": [call]}]
-    talk = {
-        "prompt": "a",
-        "completion": "c",
-        "score": 0.5,
-        "messages": [*messages, {"role": "tool", "content": "r" * 300}],
-    }
-    plain = {key: talk[key] for key in ("prompt", "completion", "score")}
-    summary = {"eval_before": {"examples": [talk, plain]}, "eval_after": {"examples": [talk, plain]}}
-    print_held_out({**summary, "accuracy_before": 0.25, "accuracy_after": 1.0})
-    own = ["  user       a b", '  assistant  so calls f {"x": "é"}', f"  tool       {'r' * 200}…"]
-    lines = ["held-out conversation before, score 0.5", *own, "held-out conversation after, score 0.5", *own]
-    assert capsys.readouterr().out.splitlines() == [*lines, "held-out accuracy 0.250 -> 1.000, "]
-    summary["eval_before"] = {"examples": [plain]}  # of a run that began before conversations were kept
-    summary["eval_after"]["examples"].pop()
-    print_held_out(summary)
-    assert capsys.readouterr().out.split() == ["'a'", "before", "'c'", "after", "'c'"]

@@ -8,7 +8,6 @@ The code of verl's pages is checked in verl's environment, by tests/with_verl.
 
 import ast
 import contextlib
-import dataclasses
 import functools
 import importlib
 import importlib.util
@@ -474,28 +473,6 @@ def test_each_metric_has_meaning_range_warning_and_source():
         if line.startswith("| `"):
             cells = [cell.strip() for cell in line.strip("|").split("|")]
             assert len(cells) == 5 and all(cells), line
-
-
-# ------------------------------------------------------------------------------------------------ training_config.yaml
-
-
-def test_annotated_settings_are_the_defaults_from_any_folder(tmp_path, monkeypatch):
-    ppo = load_script("ppo_train")
-    monkeypatch.chdir(tmp_path)
-    assert ppo.parse_config(["--config", str(CONFIG)]) == ppo.Config()
-    assert ppo.parse_config(["--config", str(CONFIG), "--steps", "7"]).steps == 7
-
-
-def test_annotated_settings_name_every_field_in_the_order_of_config():
-    keys = re.findall(r"^(?:# )?([a-z_0-9]+):(?: |$)", CONFIG.read_text(encoding="utf-8"), re.MULTILINE)
-    assert keys == [f.name for f in dataclasses.fields(load_script("ppo_train").Config)]
-
-
-@pytest.mark.long
-def test_annotated_settings_run_as_they_are(tmp_path):
-    done = run_script("ppo_train", "--config", CONFIG, "--steps", 1, "--output_dir", "run", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / "run" / "final" / "model.safetensors").exists()
 
 
 def test_what_an_old_trl_script_meets(tmp_path):

@@ -247,6 +247,12 @@ def test_conversations_are_those_of_trls_own_loop(both):
     assert len({*mine["advantages"].tolist()}) == 3  # totals 1, 11, 0, 1
 
 
+def test_an_answer_ends_where_trl_ends_it(both):
+    trainer = both[0]
+    config = grpo.parse_config(["--model", trainer.model.config.name_or_path])
+    assert grpo.end_ids_of(config, trainer._tokenizer) == sorted(trainer.eos_token_ids)
+
+
 def texts(trainer, output: dict) -> list[str]:
     """The texts of a rollout's completions."""
     kept = output["completion_mask"].bool()

@@ -630,6 +630,16 @@ def test_killed_and_resumed_equals_uninterrupted(ours, uninterrupted, tmp_path, 
 
 
 @pytest.mark.long
+def test_a_longer_run_begins_with_the_shorter(ours, task, tmp_path):
+    flags = [*[f for f in task if "save_steps" not in f], "--lr_scheduler_type=constant", "--save_steps=2"]
+    plain, parts = tmp_path / "plain", tmp_path / "parts"
+    for folder, more in ((plain, ["--steps=4"]), (parts, ["--steps=2"]), (parts, ["--steps=4", "--resume"])):
+        code, _, error = ours(*flags, f"--output_dir={folder}", *more)
+        assert code == 0, error
+    assert same(weights(parts, "final/model.safetensors"), weights(plain, "final/model.safetensors"))
+
+
+@pytest.mark.long
 def test_resuming_after_the_last_step_writes_final(ours, uninterrupted, tmp_path):
     import shutil
 

@@ -652,6 +652,20 @@ def test_a_server_that_cannot_teach_is_told(flags, server, capsys, fault, told):
     assert told in capsys.readouterr().err and not out.exists()
 
 
+def test_a_server_is_asked_for_no_more_of_the_vocabulary_than_it_takes(server):
+    tokenizer, rows = AutoTokenizer.from_pretrained(TINY_LM), [{"prompt_ids": list(range(40, 60))}]
+    for fault, longest in (("short", 31), ("", 300)):
+        url, asked = server(fault)
+        od.ServerTeacher(url, od.Config(kl_top_k=3)).check(tokenizer, rows, longest)
+        assert len(asked[0]["prompt"]) <= longest and {*asked[0]["prompt"]} >= {*range(40, 60)}
+        assert fault or {*asked[0]["prompt"]} >= {*range(len(tokenizer))}
+
+
+def test_a_missing_teacher_is_told(capsys, tmp_path):
+    assert od.main(["--output_dir", str(tmp_path / "x")]) == 2
+    assert "make_tiny_lm.py --teacher" in capsys.readouterr().err
+
+
 def test_a_server_that_is_gone_ends_the_run_with_the_steps_so_far(flags, server, capsys):
     command, out = flags("run", "--kl_top_k", 6, teacher=server("gone")[0])
     assert od.main(command) == 3

@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from conftest import ROOT, TINY_LM, load_module, script_env
@@ -745,6 +746,14 @@ def test_signature_shows_the_columns(name):
     assert inspect.isfunction(FUNCTIONS[name])
 
 
+def test_threads_agree():
+    texts = [" ".join(STEPS[: n % 5]) + f"<answer>{n}</answer>" for n in range(20)]
+    names = sorted(set(FUNCTIONS) - EXECUTING)
+    alone = [call(FUNCTIONS[name], texts) for name in names]
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(lambda name: call(FUNCTIONS[name], texts), names * 2)) == alone * 2
+
+
 def test_everything_pickles():
     brief = lib.max_length_penalty.configure(maximum=3, name="brief")
     adaptive = lib.AdaptiveReward([lib.exact_match, brief], [1, 0], [1, 1])
@@ -766,10 +775,13 @@ def test_the_names_that_older_code_knows():
     assert all(getattr(lib, f"{name}_reward") is getattr(lib, name) for name in [*LISTED, "llm_judge", "reward_model"])
     assert lib.no_repetition_penalty is lib.repetition_penalty
     for name in ("json_reward", "no_such_reward", "exact"):  # json is a module
-        with pytest.raises(AttributeError, match=f"got no reward '{name}'; try one of those"):
+        with pytest.raises(AttributeError, match=f"got no reward '{name}'; try one of "):
             getattr(lib, name)
     with pytest.raises(UserError, match=r"one of [^;]*correctness_reward, exact_match, [^;]*; try exact_match"):
         load_rewards(f"{LIBRARY}:exactmatch")
+    for spec in ("math_problem", f"{LIBRARY}:math_problem_reward"):
+        with pytest.raises(UserError, match=r"; try combine\(\[math_equivalence, soft_xml_format\]"):
+            load_rewards(spec)
     spec = f"{LIBRARY}:exact_match_reward*0.5"
     assert [(f.__name__, weight) for f, weight in load_rewards(spec)] == [("exact_match", 0.5)]
 

@@ -512,6 +512,13 @@ NO_TESTS = {
 }
 
 
+def test_a_removed_argument_names_what_to_use(sandbox):
+    removed = {"isolate_tests": "compare plain data", "endpoint": "sandbox_fusion", "other": "leave it out"}
+    for name, words in removed.items():
+        with pytest.raises(TypeError, match=f"{name}'; try .*{words}"):
+            sandbox.run_code("x = 1", "assert x == 1", **{name: False})
+
+
 def test_no_tests_never_pass(sandbox):
     for name, tests in NO_TESTS.items():
         verdict = sandbox.run_code("def f(x):\n    return x", tests, entry_point="f")
@@ -897,6 +904,23 @@ def test_a_message_shows_the_beginning_of_a_value(sandbox):
 
 
 # ------------------------------------------------------------------------------------------- limits
+
+
+def test_keys_of_correct_programs_may_share_hashes(sandbox):
+    grid = {(x, y): 0 for x in range(-60, 61) for y in range(-60, 61)}  # hash(-1) is hash(-2)
+    code = "def f(n):\n    return {(x, y): 0 for x in range(-n, n + 1) for y in range(-n, n + 1)}"
+    assert sandbox.run_code(code, [([60], grid)], entry_point="f").all_passed
+    powers = {2**n for n in range(600)}  # 61 hashes
+    assert sandbox.run_code(
+        "def f(n):\n    return {2**i for i in range(n)}", [([600], powers)], entry_point="f"
+    ).all_passed
+
+
+def test_a_batch_keeps_its_order_and_may_be_empty(sandbox):
+    jobs = [{"code": f"import time\ndef f():\n    time.sleep({s})\n    return {s}"} for s in (0.3, 0, 0.2, 0.1)]
+    same = {"tests": [([], 0), ([], 0.2)], "entry_point": "f"}
+    assert [verdict.passed for verdict in sandbox.run_many([job | same for job in jobs], workers=4)] == [0, 1, 1, 0]
+    assert sandbox.run_many([]) == []
 
 
 def test_a_result_of_two_megabytes_passes(sandbox):

@@ -205,6 +205,14 @@ PAGE_FAULTS = {
         True,
         EXPERIENCE + "    return made | {'old_logprobs': made['ref_logprobs']}\n",
     ),
+    "update with other old log-probs than those of the batch": (
+        ACTORS,
+        "first_update_ratio",
+        True,
+        "right = update\ndef update(config, models, optimizer, batch, step):\n"
+        "    other = {'old_logprobs': batch['old_logprobs'] - 0.1}\n"
+        "    return right(config, models, optimizer, batch | other, step)\n",
+    ),
     "reference is the policy": (
         ("ppo",),
         "reference_is_initial",
@@ -317,6 +325,12 @@ SCRIPT_FAULTS = {
 }
 # faults that only the named check sees
 ALONE = {
+    "loss with the reference as the old policy": (
+        "first_update_ratio",
+        "    per_token, measured = policy_terms(config, piece, logprobs)\n",
+        '    other = {"old_logprobs": piece["ref_logprobs"]} if "ref_logprobs" in piece else {}\n'
+        "    per_token, measured = policy_terms(config, piece | other, logprobs)\n",
+    ),
     "sequence means in each micro-batch": (
         "accumulation",
         "piece, _ = trimmed(batch, piece_rows)\n",

@@ -557,6 +557,15 @@ def test_a_sampler_that_is_not_the_trainer_stops_the_run(name, folder):
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("name", ALL)
+def test_minutes_end_a_run_with_everything_saved(name, folder):
+    done = run(name, folder, "--steps", "100000", "--minutes", "0.001", "--eval_data", "test.jsonl")
+    assert done.returncode == 0, done.stderr
+    assert [row["step"] for row in lines(folder / "out" / "metrics.jsonl")] == [0, 1, 1]  # one step is always made
+    AutoModelForCausalLM.from_pretrained(folder / "out")
+
+
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "number"), [*zip(ALL, (signal.SIGINT, signal.SIGTERM, signal.SIGINT, signal.SIGTERM), strict=True)]
 )

@@ -212,7 +212,6 @@ REFUSED = [
     ("--algorithm sapo --aggregation token_mean", "seq_mean_token_mean"),
     ("--algorithm gmpo --aggregation token_mean", "seq_mean_token_mean"),
     ("--lr_schedule linear", "lr_schedule linear"),
-    ("--backend megatron", "try --override model_engine=megatron"),
     ("--algorithm gdpo", "advantage gdpo"),
     ("--algorithm remax", "advantage remax"),
     ("--algorithm dapo --keep_between 0.1 0.9", "keep_between"),
@@ -229,6 +228,12 @@ def test_what_verl_cannot_express_is_an_error():
         with pytest.raises(verl.UserError, match=r"got .*expected") as caught:
             verl.check_expressible(config_of(*flags.split()))
         assert part in str(caught.value), flags
+
+
+def test_a_removed_flag_names_what_to_use(capsys):
+    with pytest.raises(SystemExit):
+        config_of("--backend", "megatron")
+    assert "--override model_engine=megatron" in capsys.readouterr().err
 
 
 def test_an_override_that_verl_ignores_is_refused():

@@ -216,6 +216,23 @@ def converse(tokenizer, *texts, room=64, turns=3, answer="5"):
     return asyncio.run(run()), server.asked
 
 
+def test_blur_moves_a_row_no_further_than_its_share():
+    order = example("curriculum_dataset").curriculum_order
+    assert (np.argsort(order(np.arange(1000)[::-1], 0.0)) == np.arange(1000)[::-1]).all()
+    # (1 - b) r + b u: two rows can only change places if their ranks differ by less than b / (1 - b)
+    place = order(np.arange(1000), 0.1)
+    assert 50 < (np.maximum.accumulate(place) - place).max() < 1000 / 9 + 1
+    assert abs(np.corrcoef(order(np.arange(1000), 1.0), np.arange(1000))[0, 1]) < 0.1
+
+
+def test_the_agents_tool_reads_numbers_and_special_tokens_but_for_the_end(tokenizer):
+    agent, ids = example("feedback_agent"), tokenizer.encode("5<|user|>6<|end|>")
+    seen = [agent.visible_text(tokenizer, part) for part in (ids, ids[:-1], [])]
+    assert seen == ["5<|user|>6", "5<|user|>6", ""]
+    texts = {"5": "right", "4 or 6": "too large", "-5": "too small", "": "no number", "<answer>05</answer>": "right"}
+    assert {text: agent.judge_number(text, "5") for text in texts} == texts
+
+
 def test_feedback_agent_masks_the_tool_and_scores_by_turn(tokenizer):
     out, asked = converse(tokenizer, "4", "<answer>5</answer>")
     said, tool, again = "4<|end|>", "<|user|>too small<|end|><|assistant|>", "<answer>5</answer><|end|>"

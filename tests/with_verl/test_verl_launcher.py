@@ -500,6 +500,17 @@ def queue(monkeypatch):
     return store, put, make
 
 
+def test_verls_own_buffer_trains_on_the_survivors(queue):
+    """The trap itself: what StrictReplayBuffer is there for."""
+    from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
+
+    _, put, _ = queue
+    put("a", [1.0, 0.0])
+    put("b", [1.0], status="failure")
+    batch, _ = ReplayBuffer("sync", {}, 8, "drop", {}, poll_interval=0.01).sample(1, "train", 2)
+    assert sorted(batch.keys) == ["a_0_0", "a_1_0", "b_0_0"]
+
+
 def test_a_failed_prompt_ends_the_run_with_the_rewards_own_words(queue, tmp_path):
     _, put, make = queue
     put("a", [1.0, 0.0])

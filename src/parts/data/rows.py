@@ -1,6 +1,7 @@
 """Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be."""
 
 import functools
+import itertools
 import json
 import re
 import ssl
@@ -9,7 +10,15 @@ import urllib.request
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from parts.data.data_files import MAX_BYTES, OTHER_ENCODING, flaw_of_bytes, open_text, refuse_no_data, table_rows
+from parts.data.data_files import (
+    MAX_BYTES,
+    OTHER_ENCODING,
+    begins_lines,
+    flaw_of_bytes,
+    open_text,
+    refuse_no_data,
+    table_rows,
+)
 from parts.data.nested_rows import rows_in, with_chats
 from parts.foundation.messages import RowFlaw, UserError, need, suggest
 
@@ -142,6 +151,7 @@ def file_records(
         need(source != "-", "got parquet on stdin; expected a file, as reading parquet needs random access")
         yield from parquet_records(source)
         return
+    asked = form
     stream, form = open_text(source, form, encoding, sure)
     try:
         with stream:
@@ -150,7 +160,11 @@ def file_records(
             elif form == "txt":
                 yield from prompt_lines(stream)
             elif form == "json":
-                yield from json_records(stream.read(), name, known)
+                begun = list(itertools.islice(stream, 2))  # a first line longer than the head tells only here
+                if asked != "json" and begins_lines("".join(begun)):
+                    yield from json_lines(itertools.chain(begun, stream))
+                else:
+                    yield from json_records("".join(begun) + stream.read(), name, known)
             else:
                 yield from json_lines(stream)
     except (UnicodeDecodeError, OSError) as error:

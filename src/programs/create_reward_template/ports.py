@@ -81,14 +81,17 @@ def ported(args) -> str:
     file, name, _ = parts_of(args.source)
     found, _ = find_reward(args.source)
     verl_form = callable(found) and {"solution_str", "ground_truth"} <= {*inspect.signature(found).parameters}
-    args.pairs = [(found, 1.0)] if verl_form else weighted(args, found)
     args.target = args.target or ("trl" if verl_form else "verl")
-    one = callable(found) and args.pairs[0][1] == 1.0 and (verl_form or is_per_sample(found))
+    kind = "a reward of TRL's contract" if callable(found) else f"a list of {len(found)} rewards"
     got = f"got --for {args.target} with --from {args.source!r}"
-    advice = "TRL takes lists by itself: reward_funcs=[...], reward_weights=[...]"
+    as_it_is = "expected --for verl; TRL takes it as it is, with reward_funcs=[...] and reward_weights=[...]"
     need(not verl_form or args.target == "trl", f"{got}, a compute_score; expected --for trl")
-    need(one or args.target == "verl", f"{got}; expected --for verl; {advice}")
+    for_trl = verl_form or (callable(found) and is_per_sample(found))
+    need(for_trl or args.target == "verl", f"{got}, {kind}; {as_it_is}")
     need(args.target != "both", f"{got}; expected trl or verl; try it twice, with two files")
+    args.pairs = [(found, 1.0)] if verl_form else weighted(args, found)
+    weight = args.pairs[0][1]
+    need(weight == 1.0 or args.target == "verl", f"{got}; expected no weight; try reward_weights=[{weight:g}] in TRL")
     required, names = columns_of_port(args, verl_form)
     usual = [name for name in GOLDS if name in names]
     golds = [*(n for n in usual if n in required), *required, *usual, "answer"]

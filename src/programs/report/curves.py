@@ -89,11 +89,11 @@ def series_of(run: LoggedRun) -> dict[str, dict]:
     return found
 
 
-def thinned(points: list[tuple[int, float]], most: int = POINTS) -> list[tuple[int, float]]:
-    """At most `most` points: of each stretch the lowest and the highest, in their order."""
-    if len(points) <= most:
+def thinned(points: list[tuple[int, float]]) -> list[tuple[int, float]]:
+    """At most POINTS points: of each stretch the lowest and the highest, in their order."""
+    if len(points) <= POINTS:
         return points
-    size, kept = math.ceil(2 * len(points) / most), []
+    size, kept = math.ceil(2 * len(points) / POINTS), []
     for start in range(0, len(points), size):
         stretch = points[start : start + size]
         ends = {min(stretch, key=lambda p: p[1]), max(stretch, key=lambda p: p[1])}

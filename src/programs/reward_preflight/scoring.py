@@ -53,9 +53,9 @@ def payment_status(find, line: dict, shares: list[tuple[float, object]], noun: s
     return "FAIL" if failed else "warning" if paying else "pass"
 
 
-def excerpt(text: str, width: int = 100) -> str:
+def excerpt(text: str) -> str:
     """The beginning of a text on one line."""
-    return repr(text if len(text) <= width else text[:width] + "…")[1:-1]
+    return repr(text if len(text) <= 100 else text[:100] + "…")[1:-1]
 
 
 @dataclass

@@ -8,7 +8,7 @@ from dataclasses import asdict
 
 from programs.sandbox.limits import BadTests, SandboxError
 from programs.sandbox.process import sandbox_report
-from programs.sandbox.run_code import run_many
+from programs.sandbox.run_code import REMOVED, run_many
 from programs.sandbox.server import serve
 
 
@@ -85,7 +85,7 @@ def print_lines(lines: list[str]) -> None:
 def run_command(args: argparse.Namespace) -> int:
     """Print the report, or the verdicts of the programs; return the exit code."""
     if args.endpoint:
-        raise BadTests("got --endpoint, which was removed; try verl's reward.sandbox_fusion.url for a service")
+        raise BadTests(f"got --endpoint, which was removed; try {REMOVED['endpoint']}")
     if args.report:
         print_lines([json.dumps(sandbox_report(), indent=2)])
         return 0

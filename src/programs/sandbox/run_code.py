@@ -61,6 +61,12 @@ class Verdict:
         return self.passed / self.total if self.total else 0.0
 
 
+REMOVED = {
+    "isolate_tests": "to leave it out, and to compare plain data: tests always run apart from the program",
+    "endpoint": "verl's reward.sandbox_fusion.url for a service",
+}
+
+
 def run_code(
     code: str,
     tests,
@@ -73,6 +79,7 @@ def run_code(
     output_mb: int = 8,
     strict: bool = False,
     sandbox: Sandbox | None = None,
+    **removed,
 ) -> Verdict:
     """Run a program against tests and return the verdict; whatever the program does, this returns in time.
 
@@ -107,6 +114,8 @@ def run_code(
     >>> run_code("def double(x):\\n    return 2 * x", "assert double(4) == 8", entry_point="double").all_passed
     True
     """
+    for name in removed:
+        raise TypeError(f"got the unknown argument {name!r}; try {REMOVED.get(name, 'to leave it out')}")
     started = time.monotonic()
     plan = read_tests(tests, entry_point)
     code = code or ""

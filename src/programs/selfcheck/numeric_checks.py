@@ -109,7 +109,7 @@ def reference_is_initial(s: Trainer):
 
 @check("make_experience")
 def first_update_ratio(s: Trainer):
-    """What an update begins with as the old policy is the current one, not the reference.
+    """At the first optimizer step of an update the old policy is the current one, not the reference.
 
     Try: compute old_logprobs with the policy itself, before the first optimizer step, dropout off, same temperature.
     """
@@ -120,6 +120,11 @@ def first_update_ratio(s: Trainer):
             return None, "the divergence from a teacher has no old policy"
         old = batch["old_logprobs"][responses(batch, s.probes)]
         peaks.append((s.response_logprobs(s.probes) - old).abs().max().item())
+        seen = s.first_loss({name: x.detach() for name, x in batch.items()}, models)
+        if seen == ():
+            return False, "update() never called the policy loss"
+        if seen:
+            peaks.append((seen[0] - seen[1]).abs().max().item())
     peak = largest(peaks)
     text = f"largest |log ratio| {peak:.1e}; policy and reference are {s.moved:.2g} nats apart"
     return peak <= s.limits[0] / 10, text

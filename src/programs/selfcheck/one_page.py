@@ -12,7 +12,7 @@ from parts.foundation.messages import UserError, need
 from parts.networks.batches import collate
 from programs.selfcheck.contract import lacking, lacking_fields
 from programs.selfcheck.scripted_talks import ANSWER_TOKENS, TURNS, Record, through_a_file
-from programs.selfcheck.trainer import NEW_TOKENS, PROBES, SAMPLED, Definition, Trainer
+from programs.selfcheck.trainer import NEW_TOKENS, PROBES, SAMPLED, Definition, Trainer, networks
 
 LOSSES_OF_PAPERS = (
     Definition("mean over tokens"),
@@ -178,6 +178,13 @@ class OnePage(Trainer):
         import torch
 
         self.module.accumulate_gradients(config, self.models, batch, torch.arange(PROBES, device=self.device))
+
+    def start_update(self, module, batch: dict, models) -> None:
+        import torch
+
+        groups = [{"params": [p for p in n.parameters() if p.requires_grad]} for n in networks(models)]
+        step = getattr(self.config, "critic_warmup_steps", 0) + 1
+        module.update(self.config, models, torch.optim.AdamW(groups, lr=0.0), batch, step)
 
     def definitions(self):
         if "teacher" not in self.fields:

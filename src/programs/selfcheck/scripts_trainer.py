@@ -143,6 +143,12 @@ class ScriptsTrainer(Trainer):
         scaler = torch.amp.GradScaler(self.models.device.type, enabled=False)
         self.module.accumulate_gradients(config, self.models, batch, list(range(PROBES)), scaler)
 
+    def start_update(self, module, batch: dict, models) -> None:
+        import torch
+
+        tools = module.make_optimizer(self.config, models), torch.amp.GradScaler(self.device.type, enabled=False)
+        module.update(self.config, models, *tools, batch, getattr(self.config, "critic_warmup_steps", 0))
+
     def definitions(self):
         config = self.config
         if getattr(config, "loss", "clip") == "clip_cov":

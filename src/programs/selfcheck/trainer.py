@@ -1,5 +1,6 @@
 """A trainer as the checks see it, and how figures are compared."""
 
+import contextlib
 import dataclasses
 import functools
 import math
@@ -27,6 +28,10 @@ class Definition:
     width: int | None = None  # logits that count
 
 
+class Seen(BaseException):
+    """Ends an update at its first loss."""
+
+
 class Trainer:
     """A module with the functions of the contract. A subclass calls them:
 
@@ -39,6 +44,7 @@ class Trainer:
     experience(samples, models, **settings) -> batch, by default of the probes; accumulate(config, batch) adds gradients
     per_pass(rows): settings for so many rows in a pass, and few of their tokens at the output layer, at once
     definitions() -> (losses of which the trainer's has to be one, why there is none)
+    start_update(module, batch, models) trains on the batch by the module's own `update`
     group_of(samples) -> (the group of each, why advantages of a group need not sum to 0)
     values_after(ids) -> values [T] of the text up to each token of ids [1, T] by the plain critic; None without one
     """
@@ -87,6 +93,31 @@ class Trainer:
         """Gradients of the probes by the trainer's own function, a vector for each network."""
         self.accumulate(dataclasses.replace(self.config, **settings), batch)
         return take_gradients(self.models)
+
+    def first_loss(self, batch: dict, models) -> tuple | None:
+        """(log-probs, old log-probs), [n, T], that `update` first gives to the policy loss: empty if it calls none.
+
+        None where the trainer has no functions of these names.
+        """
+        module = getattr(self.module, "page", self.module)  # not a stand-in's
+        table, name = getattr(module, "LOSSES", vars(module)), getattr(self.config, "loss", "policy_loss")
+        if not hasattr(module, "update") or name not in table:
+            return None
+        loss, seen = table[name], []
+
+        def watched(logprobs, old_logprobs, *args, **known):
+            seen.extend((logprobs, old_logprobs))
+            raise Seen
+
+        watched.__dict__.update(getattr(loss, "__dict__", {}))  # what an entry of a table says of itself
+        table[name] = watched
+        try:
+            with contextlib.suppress(Seen):
+                self.start_update(module, batch, models)
+        finally:
+            table[name] = loss
+            rest(models)
+        return tuple(seen)
 
     def settled(self) -> dict:
         """The trainer's batch without a graph and with current log-probs throughout: one fault fails one check."""

@@ -207,8 +207,8 @@ def engine_rows(c: Config, job: Layout) -> Rows:
         yield "weight_decay", f"{optimizer}.weight_decay", c.weight_decay
         yield "adam_beta2", f"{optimizer}.betas", [0.9, c.adam_beta2]
         yield "adam_eps", f"{optimizer}.override_optimizer_config", {"eps": c.adam_eps}
-    yield "backend", f"{ACTOR}.strategy", "fsdp2"
-    yield "backend", "critic.strategy", "fsdp2"
+    yield "gpus_per_node", f"{ACTOR}.strategy", "fsdp2"
+    yield "gpus_per_node", "critic.strategy", "fsdp2"
     for part in [*trained, f"{REF}.fsdp_config"]:
         yield "precision", f"{part}.{COMPUTE}", c.precision  # FSDP does not read its `dtype`
         yield "sequence_parallel", f"{part}.ulysses_sequence_parallel_size", c.sequence_parallel

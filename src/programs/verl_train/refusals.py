@@ -54,8 +54,6 @@ def check_expressible(c: Config) -> None:
         f"loss {c.loss} with aggregation {c.aggregation}; expected {mean}, verl's only one": (
             c.loss in ("sapo", "gmpo") and c.aggregation != mean
         ),
-        f"backend {c.backend}; expected fsdp2, as Megatron needs overrides of your own; try --override "
-        "model_engine=megatron": c.backend != "fsdp2",
         "lr_schedule linear; expected constant or cosine with verl's FSDP; try cosine": c.lr_schedule == "linear",
         f"batch_size {c.batch_size}, group_size {c.group_size}, minibatches {c.minibatches}; expected whole groups in "
         f"each minibatch, as verl counts prompts; try --batch_size {whole}": prompts % c.minibatches,

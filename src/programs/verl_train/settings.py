@@ -21,7 +21,8 @@ class Config(PolicySettings):
     """All settings and their defaults: those of ppo_train.py, then verl's; each is a flag and a key of --config."""
 
     removed = dict.fromkeys(
-        ("tensor_parallel", "pipeline_parallel"), "overrides of your own for Megatron: references/verl_training.md"
+        ("backend", "tensor_parallel", "pipeline_parallel"),
+        "--override model_engine=megatron for Megatron, nothing for FSDP 2: references/verl_training.md",
     )
 
     # algorithm: choices
@@ -32,13 +33,6 @@ class Config(PolicySettings):
         None, "policy loss, or your own, FILE.py:function of logprobs, old_logprobs …", lambda: NamesOrFiles(LOSSES)
     )
     aggregation: str = setting(None, "how token losses become one number", lambda: list(AGGREGATIONS))
-    # algorithm: scores
-    keep_between: list[str] = setting(
-        [],
-        "LOW HIGH: with dynamic_sampling, groups whose pass rate (full marks from the first reward) is outside are "
-        "replaced too",
-        several=True,
-    )
     # precision and memory
     lora_rank: int = setting(0, "train LoRA adapters of this rank on policy and critic (0: all weights)")
     # machines
@@ -49,7 +43,6 @@ class Config(PolicySettings):
     cpus: int = setting(0, "CPUs of each node that Ray may count on (0: those of this machine)")
     parameters: str = setting("", "model size, such as 7B, if the model folder is not on this machine")
     # engines
-    backend: str = setting("fsdp2", "training engine: only FSDP 2")
     verl_rollout: str = setting("vllm", "who samples", ["vllm", "sglang"])
     rollout_tensor_parallel: int = setting(1, "GPUs that share one sampler")
     sequence_parallel: int = setting(1, "GPUs that share a sequence (Ulysses)")
@@ -100,9 +93,9 @@ HARDWARE = {
 }
 
 
-def given_flags(words: list[str], description: str = __doc__) -> SimpleNamespace:
+def given_flags(words: list[str]) -> SimpleNamespace:
     """The settings that a command line has, None for the others; bad flags end the program at once."""
-    flags = parse_flags(build_parser(Config, description), words, removed=Config.removed)
+    flags = parse_flags(build_parser(Config, __doc__), words, removed=Config.removed)
     return SimpleNamespace(**dict.fromkeys(["config", *(f.name for f in dataclasses.fields(Config))]) | vars(flags))
 
 
