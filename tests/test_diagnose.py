@@ -250,7 +250,8 @@ FIGURES = {  # cause: (whether the run is flat, figures), and "log": without its
     ),
     "near_greedy_sampling, log": (True, {"reward/zero_std_frac": 1.0}),
     "other_eval_task, log": (True, learns(0.45, 0.8) | {"eval/accuracy": lambda n: None if n % 10 else 0.0}),
-    "constant_reward": (True, learns(0.3, 0.9) | {"reward/correct": 0.0, "reward/tags": lambda n: 0.3 + n / 70}),
+    "answer_form": (True, learns(0.3, 0.9) | {"reward/correct": 0.0, "reward/tags": lambda n: 0.3 + n / 70}),
+    "constant_reward": (True, learns(0.3, 0.9) | {"reward/correct": 0.5, "reward/tags": lambda n: 0.3 + n / 70}),
     "none, a critic near 0 in a run that learns, log": (
         True,
         learns(0.3, 0.6) | {"value/explained_variance": lambda n: 0.001 * (n % 3)},

@@ -14,21 +14,9 @@ from parts.reading.logged_run import LoggedRun
 from parts.reading.run_settings import printed_config, verl_settings
 
 TRL_STATE = ("max_steps", "num_train_epochs", "train_batch_size", "logging_steps", "eval_steps", "save_steps")
-FIGURES = {  # what --columns calls a figure, and TRL's name for it, under which it is read
-    "step": "step",
-    "reward": "reward",
-    "reward_std": "reward_std",
-    "accuracy": "eval_reward",
-    "length": "completions/mean_length",
-    "truncated": "completions/clipped_ratio",
-    "zero_std": "frac_reward_zero_std",
-    "kl": "kl",
-    "entropy": "entropy",
-    "loss": "loss",
-    "clip_frac": "clip_ratio/region_mean",
-    "lr": "learning_rate",
-    "grad_norm": "grad_norm",
-}
+KEPT = ("step", "length", "truncated", "zero_std", "kl", "entropy", "loss", "clip_frac", "lr", "grad_norm")
+# what --columns calls a figure, and its common name
+FIGURES = {"reward": "score", "reward_std": "score_std", "accuracy": "held_out"} | {name: name for name in KEPT}
 STEP_NAMES = ("step", "steps", "iter", "iteration", "global_step", "_step")
 COLOUR, NUMPY = re.compile(r"\x1b\[[0-9;]*m"), re.compile(r"\bnp\.\w+\(|\)")
 PAIR = re.compile(r"([A-Za-z_][\w/.@-]*)['\"]?\s*[=:]\s*(?=[-+.\d]|nan|inf)([-+\w.]+)", re.IGNORECASE)
@@ -83,7 +71,7 @@ class Table:
         self.columns, self.bad, self.restarts = {}, [], []
         self.rows = self.nested = self.step = self.before = 0
         step_name = columns.get("step", "step")
-        self.step_names = (step_name, short_name(step_name), "train/global_step")
+        self.step_names = (step_name, short_name(step_name), "train/global_step", "global_step/max_steps")
         self.trains = {short_name(column): True for column in columns.values()}  # whether a name is of training
 
     def add(self, row: dict) -> None:
@@ -115,8 +103,10 @@ class Table:
     def step_of(self, row: dict) -> int:
         """The step that a row names, or that of its place."""
         for name in self.step_names:
-            if is_finite(row.get(name)):
-                return int(as_number(row[name]))
+            value = row.get(name)
+            number = as_number(value.partition("/")[0] if isinstance(value, str) else value)  # ms-swift's "5/150"
+            if number is not None and math.isfinite(number):
+                return int(number)
         for key in row.keys() - self.trains.keys():
             self.trains[key] = not (common_name(key, "trl") or "held_out").startswith("held_out")
         return self.step + any(map(self.trains.get, row))
@@ -176,7 +166,8 @@ class Reader:
 
     def run(self, path: Path, columns: dict[str, str], whole: bool) -> LoggedRun:
         """The run of the dialect that has most; `whole` is whether the last line is."""
-        if self.json.rows * 2 >= self.lines > 0:
+        others = self.verl.rows or self.trl.rows or self.plain.rows
+        if self.json.rows * 2 >= self.lines > 0 or (self.json.rows and not others):
             run = run_of_rows(path, self.json, columns)
             if self.bad:
                 torn = self.bad == 1 and (self.first_bad == self.lines or not whole)
@@ -232,13 +223,12 @@ def state_rows(file, around: list[str]) -> Iterator[dict]:
 
 
 def csv_separator(head: str) -> str:
-    """What separates the cells of a CSV file (wandb's export is one); "" of another text."""
-    header, _, rest = head.lstrip("\ufeff\n").partition("\n")
-    separator = max(",;\t", key=header.count)
-    if separator not in header or header[0] in "{[" or PAIR.search(header):
-        return ""
-    rows = csv.reader(rest.splitlines()[:9], delimiter=separator)
-    return separator if any(CELL.fullmatch(cell) for row in rows for cell in row) else ""
+    """What separates the cells of a CSV file (wandb's export is one) or of a pasted table; "" of another text."""
+    header, _, rest = head.lstrip("\ufeff\n ").partition("\n")
+    separator = max((",", ";", "\t", "|", "  "), key=header.strip().count)
+    rows = [line.strip().split(separator) for line in rest.splitlines()[:9] if line.strip()]
+    other = separator not in header or header[0] in "{[" or PAIR.search(header)
+    return separator if not other and any(CELL.fullmatch(cell.strip(' "')) for row in rows for cell in row) else ""
 
 
 def head_of(path: Path) -> str:
@@ -267,15 +257,16 @@ def read_log(paths: list[Path], columns: dict[str, str]) -> LoggedRun:
         return read_state(path, table, columns)
     if separator:
         with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
-            for row in csv.DictReader(file, delimiter=separator):
+            lines = (re.sub(" {2,}", "\t", line.strip()) for line in file) if separator == "  " else file
+            for row in csv.DictReader(lines, delimiter=separator.replace("  ", "\t")):
                 table.add({short_name(name): cell for name, cell in row.items() if name})
         return run_of_rows(path, table, columns)
-    reader, line = Reader(columns), b"\n"
+    reader, line = Reader(columns), "\n"
     for start in paths:
-        with start.open("rb") as file:
+        with start.open(encoding="utf-8", errors="replace") as file:  # a progress bar's "\r" ends a line too
             for line in file:
-                reader.take(line.decode("utf-8", errors="replace"))
-    return reader.run(path, columns, line.endswith(b"\n"))
+                reader.take(line)
+    return reader.run(path, columns, line.endswith("\n"))
 
 
 def read_state(path: Path, table: Table, columns: dict[str, str]) -> LoggedRun:
@@ -302,7 +293,7 @@ def run_of_rows(path: Path, table: Table, columns: dict[str, str]) -> LoggedRun:
     keys = table.columns.keys() | {key for key, _, _ in table.bad}
     verl = len(keys & NAMES["verl"].keys()) >= max(1, len(keys & NAMES["trl"].keys()))
     if columns or not (table.nested or verl or keys & OURS.keys()):
-        return run_of(path, "named columns" if columns else "TRL log entries", "trl", table, columns)
+        return run_of(path, "named columns" if columns else "log entries", "trl", table, columns)
     if table.nested or not keys & OURS.keys():
         kind = "verl file log" if table.nested else "verl log entries"
         return drop_padded(run_of(path, kind, "verl", table, columns))
@@ -325,12 +316,13 @@ def run_of(path: Path | str, kind: str, trainer: str, table: Table, columns: dic
             f"got --columns {figure}={column}, which {path} does not have; expected one of its columns: "
             f"{', '.join(sorted(run.columns)[:20])}" + (f"; try {figure}={near[0]}" if near else ""),
         )
-    aside = {FIGURES[figure] for figure in given}
-    names = {column: common_name(FIGURES[figure], "trl") for figure, column in given.items()}
+    names = {column: FIGURES[figure] for figure, column in given.items() if figure != "step"}
     places = {name: place for place, name in enumerate(NAMES[run.dialect])}
     held_out: dict[int, list[float]] = {}
     for key in sorted(run.columns, key=lambda key: places.get(key.removeprefix("train/"), len(places))):
-        name = names.get(key) or (None if key in aside else common_name(key, run.dialect))
+        name = names.get(key) or common_name(key, run.dialect)
+        if key not in names and name in names.values():
+            continue
         if name == "held_out" and run.dialect == "verl":  # one key per data source: their mean
             for step, value in run.columns[key].items():
                 held_out.setdefault(step, []).append(value)

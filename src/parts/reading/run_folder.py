@@ -117,7 +117,7 @@ def load_run(
         run.remarks.append(f"{1 + len(later)} starts, to {later[-1].name}: steps run again count as run last")
     add_own_settings(run, path)
     folder = path.parent.parent if re.fullmatch(r"checkpoint-\d+", path.parent.name) else path.parent
-    add_settings(run, folder if Path(source).is_dir() or settings else Path(), settings)
+    add_settings(run, folder if Path(source).is_dir() else None, settings)
     if group_size:
         run.settings["group_size"] = group_size
     known = ", ".join(run.columns)

@@ -22,11 +22,6 @@ SAMPLE_NAMES = {  # of samples.jsonl: what others call it
 }
 
 
-def is_number(value) -> bool:
-    """Whether a value of a dump is a number."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
 def json_lines(path: Path) -> tuple[list[dict], list[int]]:
     """The objects of a JSONL file, and the numbers of its lines that are none."""
     rows, bad = [], []
@@ -57,9 +52,10 @@ def samples_beside(path: Path, run: LoggedRun) -> list[dict]:
 def verl_row(row: dict, kind: str) -> dict:
     """A line of verl's dump under the names of samples.jsonl."""
     parts = {key: value for key, value in row.items() if key not in (*VERL_KEYS, "gts", "uid", "request_id")}
+    rewards = {key: value for key, value in parts.items() if type(value) in (int, float)}
     sample = {"step": row["step"], "kind": kind, "prompt": row["input"], "completion": row["output"]}
-    sample |= {"score": row["score"], "rewards": {key: value for key, value in parts.items() if is_number(value)}}
-    sample |= {key: value for key, value in parts.items() if not is_number(value) and key not in sample}
+    sample |= {"score": row["score"], "rewards": rewards}
+    sample |= {key: value for key, value in parts.items() if key not in rewards and key not in sample}
     return sample | ({} if row.get("gts") is None else {"ground truth": row["gts"]})
 
 
@@ -93,7 +89,7 @@ def trl_row(row: dict, weights: dict[str, float] | None) -> dict:
     """A row of TRL's table under the names of samples.jsonl; its score is None where the weights are not known."""
     text, turns = turns_of(row.get("completion"))
     parts = {key: value for key, value in row.items() if key not in TRL_KEYS}
-    rewards = {key: value for key, value in parts.items() if value is None or is_number(value)}
+    rewards = {key: value for key, value in parts.items() if value is None or type(value) in (int, float)}
     applies = {key: x for key, x in rewards.items() if x is not None and math.isfinite(x) and key in (weights or {})}
     score = sum(weights[key] * value for key, value in applies.items()) if applies else None
     sample = {"step": row["step"], "kind": "train", "prompt": row["prompt"], "completion": text, "score": score}

@@ -4,7 +4,17 @@ import itertools
 import math
 
 from parts.reading.causes.cause import CERTAIN, LIKELY, STILL, TRY_MODEL, Evidence, Fact, cause, fact, shown
-from parts.reading.logged_run import EARLY, SOLVED, LoggedRun, first_part, first_series, gained, is_constant, is_solved
+from parts.reading.logged_run import (
+    EARLY,
+    SOLVED,
+    LoggedRun,
+    first_part,
+    first_series,
+    gained,
+    is_constant,
+    is_solved,
+    part_spread,
+)
 from parts.reading.paired_tests import wilson_interval
 from parts.reading.sample_texts import Text, holds, scores_by_answer
 from parts.reading.trends import forecast
@@ -96,7 +106,7 @@ def near_greedy_sampling(run: LoggedRun) -> Evidence | None:
 @cause(
     "the length limit is too short for an answer: completions are cut from the first step on",
     explains=f"{STILL} truncated length_fell answer_form gold_mismatch too_hard too_sparse constant_reward "
-    "nothing_moves no_group_variance part_bought critic_useless",
+    "no_group_variance part_bought critic_useless",
     change="raise {max_length} to what whole answers need, or ask for shorter ones",
     source="TRL completions/clipped_ratio; trl#5697; limit of a fifth: our heuristic",
 )
@@ -218,17 +228,20 @@ def no_group_variance(run: LoggedRun) -> Evidence | None:
         return Evidence(CERTAIN + 0.06, [shown(several[0], text)])
     equal = alike or [a == b for a, b in zip(run.early("advantage_max"), run.early("advantage_min"), strict=False)]
     share = sum(equal) / len(equal) if equal else 0.0
-    if is_constant(run) or is_solved(run) or share < 0.8 or len(equal) < 3:
+    if is_constant(run) or is_solved(run) or share < 0.8 or len(equal) < (1 if part_spread(run) else 3):
         return None
+    scores = run.early("score")
+    between = run.first("score_std") if min(run.early("score_std"), default=0) > 1e-6 else part_spread(run)
+    between = between or max(scores, default=0.0) - min(scores, default=0.0)
     if rate and 0.1 < rate[1] < 0.9:
         expected = forecast(rate[1], int(group or 8))
         if share < expected + 0.25:
             return None
         text = f"at a pass rate of {rate[1]:.2g}, where chance gives {expected:.0%}"
-    elif rate or not run.series.get("score_std") or min(run.early("score_std")) <= 1e-6:
+    elif rate or between <= 1e-6:
         return None
     else:
-        text = f"while scores differ by {run.first('score_std'):.3g} between prompts"
+        text = f"while scores differ by {between:.3g} between prompts"
     text = f"{share:.0%} of the groups score all alike {text}"
     return Evidence(CERTAIN + 0.02, [fact(run, "zero_std" if alike else "advantage_max", text, min(run.steps()))])
 

@@ -20,8 +20,6 @@ MISMATCH = (  # series, lowest and highest value that is fine, words
     ("probs_correlation", 0.9, math.inf, "correlation of the two probabilities {:.3g}; below 0.9 (our heuristic)"),
 )
 LEAST_GROWTH = {"mismatch_kl": 1e-3, "gap_mean": 1e-3, "gap_max": 0.05}  # least distance, in nats, that counts
-STRETCHES, STEPS_EACH = 6, 5  # of what is left of a run without its first tenth, in which memory still settles
-GROWN, UNEVEN = 0.1, 1 / 3  # of the first stretch's memory; of the growth, which is 0.2 each where it is even
 
 
 @cause(
@@ -188,23 +186,6 @@ def conversation_fails(run: LoggedRun) -> Evidence | None:
     return None
 
 
-def even_growth(values: list[float]) -> tuple[float, float] | None:
-    """Medians of the first and of the last stretch where each of six lies above the one before, none by most of it.
-
-    What settles gains most at first: of a logarithm's growth 0.37 lies between the first two stretches. None where
-    memory does not grow so, or by less than a tenth, or the log is short.
-    """
-    values = values[len(values) // 10 :]
-    size = len(values) // STRETCHES
-    if size < STEPS_EACH:
-        return None
-    middles = [statistics.median(values[i * size : (i + 1) * size]) for i in range(STRETCHES)]
-    gains = [after - before for before, after in itertools.pairwise(middles)]
-    grown = middles[-1] - middles[0]
-    even = min(gains) > 0 and max(gains) <= UNEVEN * grown and grown > GROWN * middles[0]
-    return (middles[0], middles[-1]) if even else None
-
-
 @cause(
     "memory grows without end: something keeps what each step made",
     explains="",
@@ -212,13 +193,17 @@ def even_growth(values: list[float]) -> tuple[float, float] | None:
     source="a tenth, in six even stretches: our heuristic; what settles gains most at first",
 )
 def memory_grows(run: LoggedRun) -> Evidence | None:
-    """Even growth of memory, of a GPU or of the process, at an even length."""
+    """Six even stretches behind the first tenth, each above the one before, at an even length of completions."""
     if any(run.trend(name) > 0 for name in ("length", "length_max", "turns")):
         return None
     for name in ("gpu_memory", "memory"):
-        growth = even_growth(run.values(name))
-        if growth:
-            text = f"{run.name(name)} rose evenly from {growth[0]:.3g} to {growth[1]:.3g} GiB"
+        values = run.values(name)[len(run.values(name)) // 10 :]
+        size = len(values) // 6
+        middles = [statistics.median(values[i * size : (i + 1) * size]) for i in range(6)] if size >= 5 else []
+        gains = [after - before for before, after in itertools.pairwise(middles)]
+        # of a logarithm's growth, which settles, 0.37 lies between the first two stretches
+        if gains and min(gains) > 0 and max(gains) <= sum(gains) / 3 and sum(gains) > 0.1 * middles[0]:
+            text = f"{run.name(name)} rose evenly from {middles[0]:.3g} to {middles[-1]:.3g} GiB"
             return Evidence(CERTAIN, [fact(run, name, text)])
     return None
 

@@ -8,7 +8,15 @@ import statistics
 from collections import Counter
 
 from parts.reading.causes.cause import CERTAIN, LIKELY, LOST, STILL, TRY_REWARD, Evidence, Fact, cause, fact, shown
-from parts.reading.logged_run import LoggedRun, first_part, first_series, held_out_gain, is_constant, is_solved
+from parts.reading.logged_run import (
+    LoggedRun,
+    first_part,
+    first_series,
+    held_out_gain,
+    is_constant,
+    is_solved,
+    part_spread,
+)
 from parts.reading.paired_tests import wilson_interval
 from parts.reading.sample_texts import (
     COMPLETIONS,
@@ -52,6 +60,15 @@ def marks_with_gold(texts: list[Text]) -> set[str]:
     return {mark for t in texts for mark, answer in marked_answers(t.completion) if holds(answer, t.gold)}
 
 
+def never_paid(run: LoggedRun) -> Fact | None:
+    """By the log alone: no completion was ever paid for its answer, mostly as its form or its gold is not read."""
+    name, means = first_part(run)
+    spreads = run.series.get("score_std") or run.series.get("zero_std")
+    if run.texts or run.reward_source or len(means) < 3 or max(map(abs, means)) > 0.01 or not spreads:
+        return None
+    return fact(run, first_series(run), f"{name} pays next to nothing at any step, and the log does not show why")
+
+
 @cause(
     "the reward expects another answer format, so right answers score nothing",
     explains=f"{STILL} {LOST} constant_reward too_hard too_sparse nothing_moves no_group_variance critic_useless "
@@ -65,6 +82,8 @@ def answer_form(run: LoggedRun) -> Evidence | None:
     reads, asks, unpaid = source_marks(run.reward_source), asked_marks(run.texts), unpaid_with_gold(run.texts)
     other = [Fact(f"prompts ask for {', '.join(sorted(asks))}, the reward reads {', '.join(sorted(reads))}", "reward")]
     other = other if reads and asks and not reads & asks else []
+    if never := never_paid(run):
+        return Evidence(LIKELY + 0.06, [never])
     if not unpaid:
         return Evidence(LIKELY, other) if other and run.values("score") and max(run.early("score")) <= 0.05 else None
     used = marks_with_gold(unpaid)
@@ -106,7 +125,7 @@ def unlike_held_out(run: LoggedRun) -> Fact | None:
     "answers are compared with the wrong gold: a number with a text, another row's gold, a wrong column",
     explains=f"{STILL} {LOST} constant_reward too_hard too_sparse nothing_moves no_group_variance critic_useless "
     "noisy_reward reward_ignores_answer part_bought other_eval_task inverted_reward memorised_prompts "
-    "updates_too_large answer_form",
+    "updates_too_large",
     change="compare texts with texts (str() on both sides) and print prompt, gold and extracted answer of ten rows",
     decide_with=TRY_REWARD,
     source="counting; held-out and training rewards are one function, so their pay at the start agrees",
@@ -125,7 +144,8 @@ def gold_mismatch(run: LoggedRun) -> Evidence | None:
         return Evidence(CERTAIN, [shown(train, f"{len(prompts)} prompts have the same gold answer, {min(golds)!r}")])
     unpaid, unlike = unpaid_with_gold(run.texts), unlike_held_out(run)
     if not unpaid:
-        return Evidence(LIKELY + 0.2, [unlike]) if unlike else None
+        never = never_paid(run)
+        return Evidence(LIKELY + 0.2, [unlike]) if unlike else Evidence(LIKELY + 0.05, [never]) if never else None
     reads = source_marks(run.reward_source)
     seen = bool(marks_with_gold(unpaid) & reads)
     text = f"{len(unpaid)} unpaid completions hold the gold answer{' where the reward looks' if seen else ''}"
@@ -166,9 +186,11 @@ def placeholder(source: str) -> str:
 def constant_reward(run: LoggedRun) -> Evidence | None:
     """No spread of scores, or of the part for correctness, at any step, for right and wrong completions alike."""
     name, means = first_part(run)
-    part = len(run.parts()) > 1 and len(means) >= 3 and max(means) - min(means) < 1e-9
+    seen = means + run.values(f"held_out_part:{name}")
+    part = len(run.parts()) > 1 and len(seen) >= 3 and max(seen) - min(seen) < 1e-9
     few = 0 < len(run.values("score")) < 3 and run.series.get("score_std") and max(run.values("score_std")) <= 1e-6
-    few = few and (run.last("score") or placeholder(run.reward_source))  # a few zeros may be wrong answers
+    # a few zeros may be wrong answers; a spread within groups of 0 is none between prompts
+    few = few and not part_spread(run) and (run.last("score") or placeholder(run.reward_source))
     solved = is_solved(run) and not (is_constant(run) and max(run.early("score_std", 3), default=1) <= 1e-6)
     if not (is_constant(run) or few or part) or solved:
         return None
@@ -184,7 +206,11 @@ def constant_reward(run: LoggedRun) -> Evidence | None:
     # neither "always wrong" nor, where wrong ones are among them, "always right"
     sure = abs(level) > 1e-9 and (abs(level - 1) > 1e-9 or (wrong and not part))
     always_wrong = abs(level) <= 1e-9 and not right and wrong
-    return Evidence(CERTAIN + 0.05 if sure else LIKELY - 0.15 if always_wrong else LIKELY + 0.02, facts)
+    # not one of many completions fails
+    perfect = abs(level - 1) <= 1e-9 and len(run.values("score")) * (run.number("batch") or 32) >= 256
+    return Evidence(
+        CERTAIN + 0.05 if sure else LIKELY - 0.15 if always_wrong else LIKELY + 0.02 + 0.12 * perfect, facts
+    )
 
 
 def separation(right: list[float], wrong: list[float]) -> tuple[float, float, str]:
