@@ -1,9 +1,11 @@
 """Reading a log of any dialect in one pass: ours, TRL's, verl's, CSV, lines of name=value."""
 
+import contextlib
 import csv
 import difflib
 import json
 import math
+import mmap
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +15,7 @@ from parts.reading.dialects import HELD_OUT, HELD_OUT_PARTS, NAMES, OURS, PARTS
 from parts.reading.logged_run import LoggedRun
 from parts.reading.run_settings import printed_config, verl_settings
 
-TRL_STATE = ("max_steps", "num_train_epochs", "train_batch_size", "logging_steps", "eval_steps", "save_steps")
+TRL_STATE = re.compile(rb'"(max_steps|num_train_epochs|train_batch_size|logging_steps|eval_steps)": ([\d.]+)')
 KEPT = ("step", "length", "truncated", "zero_std", "kl", "entropy", "loss", "clip_frac", "lr", "grad_norm")
 # what --columns calls a figure, and its common name
 FIGURES = {"reward": "score", "reward_std": "score_std", "accuracy": "held_out"} | {name: name for name in KEPT}
@@ -203,23 +205,13 @@ def console_dicts(line: str) -> Iterator[dict]:
             yield row
 
 
-def state_rows(file, around: list[str]) -> Iterator[dict]:
-    """The entries of a trainer_state.json's log_history one at a time; its other keys go to `around` as JSON."""
-    decoder, text, at = json.JSONDecoder(), file.read(1 << 20), 0
-    head, _, text = text.partition('"log_history"')
-    while True:
-        at = re.compile(r"[\s,:\[]*").match(text, at).end()
-        try:
-            row, at = decoder.raw_decode(text, at) if text[at : at + 1] == "{" else (None, at)
-        except ValueError:
-            row = None
-        if row is not None:
-            yield row
-        elif text[at : at + 1] not in ("", "{") or not (more := file.read(1 << 20)):
-            break
-        else:
-            text, at = text[at:] + more, 0
-    around.append(f'{head}"log_history": [{text[at:]}{file.read()}')
+def state_rows(text: mmap.mmap) -> Iterator[dict]:
+    """The entries of a trainer_state.json's log_history, which are flat objects, one at a time."""
+    for match in re.finditer(rb"\{[^{}]*\}", text):
+        with contextlib.suppress(ValueError):
+            row = json.loads(match[0])
+            if "step" in row:
+                yield row
 
 
 def csv_separator(head: str) -> str:
@@ -246,11 +238,7 @@ def head_of(path: Path) -> str:
 
 
 def read_log(paths: list[Path], columns: dict[str, str]) -> LoggedRun:
-    """Read the logs of a run's starts, one behind the other; `columns` are names of figures of FIGURES in them.
-
-    Raises:
-        UserError: it is no log, or has no such columns.
-    """
+    """Read the logs of a run's starts, one behind the other; `columns` are names of figures of FIGURES in them."""
     head, path = head_of(paths[0]), paths[0]
     table, separator = Table(columns), csv_separator(head)
     if head.lstrip().startswith("{") and '"log_history"' in head:
@@ -270,21 +258,17 @@ def read_log(paths: list[Path], columns: dict[str, str]) -> LoggedRun:
 
 
 def read_state(path: Path, table: Table, columns: dict[str, str]) -> LoggedRun:
-    """Read a trainer_state.json."""
-    around: list[str] = []
-    with path.open(encoding="utf-8", errors="replace") as file:
-        for row in state_rows(file, around):
+    """Read a trainer_state.json, whole or torn."""
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
+        for row in state_rows(text):
             table.add(row)
+        config = {name.decode(): float(value) for name, value in TRL_STATE.findall(text)}
     need(
         table.rows,
         f"got {path} without an entry in log_history; expected one with a step; try the run's console output",
     )
     run = run_of(path, "trainer_state.json", "trl", table, columns)
-    try:
-        state = json.loads(around[0])
-        run.config = {key: state[key] for key in TRL_STATE if state.get(key) is not None}
-    except (ValueError, RecursionError):
-        run.remarks.append("the end of trainer_state.json is torn")
+    run.config = config
     return run
 
 

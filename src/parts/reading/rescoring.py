@@ -77,14 +77,9 @@ def sandbox_scores(code: str, trials: list[dict]) -> list[list[float | None]]:
 
 
 def rescore(run: LoggedRun, spec: str, data: str) -> None:
-    """Put what the trials say into `run.trials`, for the causes that they decide.
+    """Put what the trials say into `run.trials`; `spec` is FILE.py:function, or "" for that of the run's settings.
 
-    Args:
-        spec: FILE.py:function of the reward; "": that of the run's settings.
-        data: file of the training data, for the rows' columns.
-
-    Raises:
-        UserError: no reward, no samples, or the reward fails.
+    Raises UserError without a reward or samples, or where the reward fails.
     """
     folder = Path(run.path).parent
     path, name = reward_file(spec, run, folder)

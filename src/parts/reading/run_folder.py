@@ -98,16 +98,9 @@ def load_run(
     reward: str = "",
     group_size: int = 0,
 ) -> LoggedRun:
-    """Read a run from a file or folder, with its settings and samples.
+    """Read a run from a file or folder, with its settings and samples, which `settings`, `samples`, … name elsewhere.
 
-    Args:
-        source: the file or folder.
-        columns: names in this log of figures of FIGURES.
-        settings, samples, data, reward: files that lie elsewhere.
-        group_size: completions of a prompt, where no settings say it.
-
-    Raises:
-        UserError: it is no log of RL, or a named file is not what it is named for.
+    Raises UserError where it is no log of RL, or a named file is not what it is named for.
     """
     path, later = Path(source), []
     if path.is_dir():

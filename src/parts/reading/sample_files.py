@@ -137,11 +137,7 @@ def trl_samples(folder: Path, run: LoggedRun) -> tuple[list[dict], list[str]]:
 
 
 def rows_of_samples(path: Path) -> list[dict]:
-    """The rows of a JSONL, JSON, CSV or parquet file, under the names of samples.jsonl.
-
-    Raises:
-        UserError: it has no rows.
-    """
+    """The rows of a JSONL, JSON, CSV or parquet file, under the names of samples.jsonl; UserError without rows."""
     rows, problem = [], "which has no rows"
     try:
         if path.suffix == ".parquet":

@@ -5,7 +5,7 @@ import itertools
 import math
 import statistics
 
-from parts.reading.causes.cause import CERTAIN, LIKELY, LOST, STILL, Evidence, Fact, cause, fact
+from parts.reading.causes.cause import CERTAIN, FLAT, LIKELY, LOST, STILL, Evidence, Fact, cause, fact
 from parts.reading.dialects import NAMES
 from parts.reading.logged_run import LoggedRun
 from parts.reading.trends import ends, noise, trend
@@ -24,7 +24,7 @@ LEAST_GROWTH = {"mismatch_kl": 1e-3, "gap_mean": 1e-3, "gap_max": 0.05}  # least
 
 @cause(
     "numbers overflow: an update too large, a log-prob of -inf, or fp16",
-    explains=f"{STILL} {LOST} nothing_moves updates_too_large constant_reward critic_useless too_hard",
+    explains=f"{FLAT} {LOST} updates_too_large",
     change="{precision}; keep {grad_clip} at 1; lower {lr}; continue from a checkpoint before this step",
     source="definition; unsloth#3006, verl#2505",
     breaks=True,
@@ -143,8 +143,7 @@ def sampler_mismatch(run: LoggedRun) -> Evidence | None:
 
 @cause(
     "the sampler keeps old weights, wholly or in part, while the trainer moves away from them",
-    explains=f"{STILL} {LOST} sampler_gap sampler_mismatch updates_too_large critic_useless part_bought "
-    "kl_holds_policy",
+    explains=f"{FLAT} {LOST} sampler_gap sampler_mismatch updates_too_large",
     change="copy all weights to the sampler after every step; --check_sync of our trainers names the tensors that "
     "differ",
     decide_with="--check_sync 1 for ten steps",

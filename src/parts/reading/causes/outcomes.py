@@ -4,7 +4,7 @@ import math
 import re
 import statistics
 
-from parts.reading.causes.cause import CERTAIN, LIKELY, LOST, STILL, TRY_REWARD, Evidence, Fact, cause, fact, shown
+from parts.reading.causes.cause import CERTAIN, FLAT, LIKELY, LOST, TRY_REWARD, Evidence, Fact, cause, fact, shown
 from parts.reading.logged_run import GAIN, SOLVED, LoggedRun, first_part, first_series, gained, held_out_gain
 from parts.reading.paired_tests import wilson_interval
 from parts.reading.sample_texts import FEATURES, payment_by_feature, right_gain, scores_by_answer
@@ -68,8 +68,7 @@ def paid_unfinished(run: LoggedRun) -> Fact | None:
 
 @cause(
     "the policy buys one part of the reward at the cost of the answer",
-    explains=f"{STILL} {LOST} limit_too_short no_group_variance critic_useless too_sparse memorised_prompts "
-    "updates_too_large kl_holds_policy",
+    explains=f"{FLAT} {LOST} limit_too_short memorised_prompts updates_too_large",
     change="pay that part only beside a right answer, or not at all; continue from the checkpoint with the best "
     "held-out figure",
     decide_with=TRY_REWARD,
@@ -153,8 +152,7 @@ def part_dies(run: LoggedRun) -> Evidence | None:
 
 @cause(
     "the policy memorises a few prompts: the training score rises, the held-out figure does not",
-    explains=f"{STILL} entropy_fell kl_high length_fell length_rose too_easy part_bought no_group_variance "
-    "other_eval_task critic_useless updates_too_large",
+    explains=f"{FLAT} entropy_fell kl_high length_fell length_rose too_easy other_eval_task updates_too_large",
     change="more distinct prompts, each seen a few times at most; keep the checkpoint with the best held-out figure",
     decide_with="python scripts/evaluation.py on the start and the end, on other prompts of the task",
     source="definition of a held-out set; gain held out below half of the gain in training",

@@ -7,7 +7,19 @@ import re
 import statistics
 from collections import Counter
 
-from parts.reading.causes.cause import CERTAIN, LIKELY, LOST, STILL, TRY_REWARD, Evidence, Fact, cause, fact, shown
+from parts.reading.causes.cause import (
+    CERTAIN,
+    FALSE,
+    LIKELY,
+    LOST,
+    STILL,
+    TRY_REWARD,
+    Evidence,
+    Fact,
+    cause,
+    fact,
+    shown,
+)
 from parts.reading.logged_run import (
     LoggedRun,
     first_part,
@@ -71,8 +83,7 @@ def never_paid(run: LoggedRun) -> Fact | None:
 
 @cause(
     "the reward expects another answer format, so right answers score nothing",
-    explains=f"{STILL} {LOST} constant_reward too_hard too_sparse nothing_moves no_group_variance critic_useless "
-    "part_bought reward_ignores_answer memorised_prompts updates_too_large",
+    explains=FALSE,
     change="ask for the reward's format in the prompt, or have the reward read the format of the completions",
     decide_with=TRY_REWARD,
     source="counting, against gold answers of other rows; open-r1#255, verl#2150",
@@ -123,9 +134,7 @@ def unlike_held_out(run: LoggedRun) -> Fact | None:
 
 @cause(
     "answers are compared with the wrong gold: a number with a text, another row's gold, a wrong column",
-    explains=f"{STILL} {LOST} constant_reward too_hard too_sparse nothing_moves no_group_variance critic_useless "
-    "noisy_reward reward_ignores_answer part_bought other_eval_task inverted_reward memorised_prompts "
-    "updates_too_large",
+    explains=f"{FALSE} noisy_reward other_eval_task inverted_reward",
     change="compare texts with texts (str() on both sides) and print prompt, gold and extracted answer of ten rows",
     decide_with=TRY_REWARD,
     source="counting; held-out and training rewards are one function, so their pay at the start agrees",
@@ -176,8 +185,7 @@ def placeholder(source: str) -> str:
 
 @cause(
     "every completion gets the same score: a placeholder reward, or an exception turned into a score",
-    explains=f"{STILL} {LOST} nothing_moves too_hard too_easy too_sparse no_group_variance critic_useless "
-    "reward_ignores_answer part_dies updates_too_large part_bought answer_form gold_mismatch kl_holds_policy",
+    explains=f"{FALSE} part_dies answer_form gold_mismatch",
     change="have {reward} read the completion, and let an exception end the run; score gold answers before training: "
     "python scripts/reward_preflight.py --reward FILE.py:{reward} --data DATA",
     decide_with=TRY_REWARD,
@@ -229,8 +237,7 @@ def best_paid_wrong(texts: list[Text]) -> list[Text]:
 
 @cause(
     "the reward is inverted: wrong answers score higher than right ones",
-    explains=f"{STILL} {LOST} updates_too_large part_bought part_dies reward_ignores_answer critic_useless "
-    "limit_too_short too_easy memorised_prompts gold_mismatch answer_form too_hard no_group_variance too_sparse",
+    explains=f"{FALSE} limit_too_short part_dies gold_mismatch answer_form",
     change="flip the sign of {reward}, then restart from the initial model",
     decide_with=TRY_REWARD,
     source="scores of right and wrong completions, Welch's t",
@@ -280,9 +287,7 @@ def reward_ignores_answer(run: LoggedRun) -> Evidence | None:
 
 @cause(
     "the reward is noise: the same completion of the same prompt gets different scores",
-    explains=f"{LOST} flat_score held_out_flat critic_explains_little reward_ignores_answer nothing_moves "
-    "kl_holds_policy critic_useless inverted_reward too_sparse updates_too_large part_bought too_hard "
-    "constant_reward answer_form gold_mismatch limit_too_short memorised_prompts no_group_variance",
+    explains=f"{FALSE} limit_too_short inverted_reward answer_form gold_mismatch",
     change="make {reward} deterministic: no random draw, a judge at temperature 0, no state kept between calls",
     decide_with=TRY_REWARD,
     source="definition: a reward is a function of prompt and completion",

@@ -4,7 +4,7 @@ import itertools
 import math
 import statistics
 
-from parts.reading.causes.cause import CERTAIN, LIKELY, LOST, STILL, Evidence, Fact, cause, fact, shown
+from parts.reading.causes.cause import CERTAIN, FLAT, LIKELY, LOST, STILL, Evidence, Fact, cause, fact, shown
 from parts.reading.logged_run import LoggedRun, collapse, gained, held_out_gain, is_constant, is_solved
 from parts.reading.trends import TREND_STEPS, ends, noise
 
@@ -47,8 +47,7 @@ def lost_at_once(run: LoggedRun) -> bool:
 
 @cause(
     "updates are too large: the policy leaves the region that its samples cover",
-    explains=f"{STILL} {LOST} sampler_gap part_dies part_bought critic_useless no_group_variance constant_reward "
-    "nothing_moves limit_too_short too_hard sampler_mismatch stale_weights too_sparse",
+    explains=f"{FLAT} {LOST} sampler_gap part_dies limit_too_short sampler_mismatch stale_weights",
     change="lower {lr} by 3 to 10 times, or fewer updates a rollout ({reuse}); continue from an earlier checkpoint",
     source="Spinning Up's PPO ends an update at KL 0.015; limits 0.1 nats, 0.3 of tokens, 0.5 nats in a step: our "
     "heuristic",
