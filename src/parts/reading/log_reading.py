@@ -128,7 +128,7 @@ class Reader:
     """Takes the lines of a log and keeps what each dialect has in them."""
 
     def __init__(self, columns: dict[str, str]):
-        self.json, self.verl, self.trl, self.plain = (Table(columns) for _ in range(4))
+        self.json, self.console, self.plain = (Table(columns) for _ in range(3))
         self.number = self.lines = self.bad = self.first_bad = 0  # lines, not empty ones, those not JSON, their first
         self.printed, self.config = [], {}  # verl's settings, over many lines
 
@@ -150,11 +150,10 @@ class Reader:
         self.take_config(line)
         if "step:" in line and (match := re.search(r"\bstep:(\d+) - (.+)", COLOUR.sub("", line))):
             pairs = [part.rpartition(":") for part in NUMPY.sub("", match[2]).strip().split(" - ")]
-            return self.verl.add({"step": match[1], **{key: value for key, _, value in pairs if key}})
-        rows = list(console_dicts(line)) if "{'" in line else []
-        for row in rows:
-            self.trl.add(row)
-        if not (rows or self.verl.rows or self.trl.rows):
+            return self.console.add({"step": match[1], **{key: value for key, _, value in pairs if key}})
+        for row in console_dicts(line) if "{'" in line else ():
+            self.console.add(row)
+        if not self.console.rows:
             pairs = {short_name(name): value for name, value in PAIR.findall(line)}
             if len(pairs) > 1:
                 self.plain.add(pairs)
@@ -167,29 +166,24 @@ class Reader:
             self.config = printed_config(self.printed) if line.rstrip().endswith("}}") else {}
 
     def run(self, path: Path, columns: dict[str, str], whole: bool) -> LoggedRun:
-        """The run of the dialect that has most; `whole` is whether the last line is."""
-        others = self.verl.rows or self.trl.rows or self.plain.rows
-        if self.json.rows * 2 >= self.lines > 0 or (self.json.rows and not others):
-            run = run_of_rows(path, self.json, columns)
-            if self.bad:
-                torn = self.bad == 1 and (self.first_bad == self.lines or not whole)
-                flaw = "the last line is torn" if torn else f"{self.bad} of {self.lines} lines are no JSON"
-                run.remarks.append(f"{flaw} (line {self.first_bad}); left out")
-            return run
-        if self.verl.rows:
-            run = run_of(path, "verl console", "verl", self.verl, columns)
-            run.config, run.settings = self.config, run.settings | verl_settings(self.config)
-            return drop_padded(run)
-        if self.trl.rows:
-            run = run_of(path, "TRL console", "trl", self.trl, columns)
-            run.remarks.append("the console shows no steps: they are counted entries")
-            return run
+        """The run of the lines that tell most; `whole` is whether the last line is."""
+        text = self.console if self.console.rows else self.plain
+        table = self.json if self.json.rows * 2 >= self.lines or not text.rows else text
         need(
-            self.plain.rows,
+            table.rows,
             f"got {path}, in none of the formats; expected metrics.jsonl, trainer_state.json, TRL's or verl's console "
             "output, verl's file log, a CSV file, or lines of name=value; try the run's folder",
         )
-        return run_of_rows(path, self.plain, columns)
+        run = run_of_rows(path, table, columns, "console" if table is self.console else "log entries")
+        if table is self.json and self.bad:
+            torn = self.bad == 1 and (self.first_bad == self.lines or not whole)
+            flaw = "the last line is torn" if torn else f"{self.bad} of {self.lines} lines are no JSON"
+            run.remarks.append(f"{flaw} (line {self.first_bad}); left out")
+        if run.trainer == "verl":
+            run.config, run.settings = self.config, run.settings | verl_settings(self.config)
+        elif table is self.console:
+            run.remarks.append("the console shows no steps: they are counted entries")
+        return run
 
 
 def console_dicts(line: str) -> Iterator[dict]:
@@ -272,15 +266,14 @@ def read_state(path: Path, table: Table, columns: dict[str, str]) -> LoggedRun:
     return run
 
 
-def run_of_rows(path: Path, table: Table, columns: dict[str, str]) -> LoggedRun:
-    """A run from rows: verl's file logger, our metrics.jsonl, or TRL entries."""
+def run_of_rows(path: Path, table: Table, columns: dict[str, str], kind: str = "log entries") -> LoggedRun:
+    """A run from rows: our metrics.jsonl, verl's or TRL's entries, or others' with named columns."""
     keys = table.columns.keys() | {key for key, _, _ in table.bad}
-    verl = len(keys & NAMES["verl"].keys()) >= max(1, len(keys & NAMES["trl"].keys()))
-    if columns or not (table.nested or verl or keys & OURS.keys()):
-        return run_of(path, "named columns" if columns else "log entries", "trl", table, columns)
+    verl = table.nested or len(keys & NAMES["verl"].keys()) >= max(1, len(keys & NAMES["trl"].keys()))
+    if columns or not (verl or keys & OURS.keys()):
+        return run_of(path, "named columns" if columns else kind, "trl", table, columns)
     if table.nested or not keys & OURS.keys():
-        kind = "verl file log" if table.nested else "verl log entries"
-        return drop_padded(run_of(path, kind, "verl", table, columns))
+        return run_of(path, f"verl {kind}", "verl", table, columns)
     trainer = "grpo_train" if "time/step" in keys else "ppo_train"
     trainer = trainer if "optim/lr" in keys else "one_page"  # whose rates never change
     return run_of(path, "metrics.jsonl", trainer, table, columns)
@@ -319,7 +312,7 @@ def run_of(path: Path | str, kind: str, trainer: str, table: Table, columns: dic
     return run
 
 
-def drop_padded(run: LoggedRun) -> LoggedRun:
+def drop_padded(run: LoggedRun) -> None:
     """Leave out verl's clip_ratio where the limit was not reached: its V1 trainer pads to the longest of the batch."""
     longest = run.series.get("length_max", {})
     limit = run.settings.get("max_length")
@@ -329,4 +322,3 @@ def drop_padded(run: LoggedRun) -> LoggedRun:
     for step, value in longest.items():
         if limit and value < limit and step in run.series.get("truncated", {}):
             run.series["truncated"][step] = 0.0
-    return run

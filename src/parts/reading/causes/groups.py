@@ -1,6 +1,5 @@
 """Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, without variance."""
 
-import itertools
 import math
 
 from parts.reading.causes.cause import CERTAIN, FLAT, LIKELY, STILL, TRY_MODEL, Evidence, Fact, cause, fact, shown
@@ -16,7 +15,7 @@ from parts.reading.logged_run import (
     part_spread,
 )
 from parts.reading.paired_tests import wilson_interval
-from parts.reading.sample_texts import Text, holds, scores_by_answer
+from parts.reading.sample_texts import Text, grouped, holds, scores_by_answer
 from parts.reading.trends import forecast
 
 # setting: (bound, whether a value below it is near greedy)
@@ -48,12 +47,7 @@ def sharp_settings(run: LoggedRun) -> list[Fact]:
 
 def groups_of_one_prompt(texts: list[Text]) -> list[list[Text]]:
     """Completions of the same training prompt at the same step."""
-
-    def key(t: Text) -> tuple:
-        return t.step, t.prompt
-
-    train = sorted((t for t in texts if t.kind == "train"), key=key)
-    return [list(group) for _, group in itertools.groupby(train, key=key)]
+    return grouped([t for t in texts if t.kind == "train"], lambda t: (t.step, t.prompt))
 
 
 def alike_at_pass_rate(run: LoggedRun, alike: list[float]) -> str:

@@ -83,11 +83,10 @@ def part_bought(run: LoggedRun) -> Evidence | None:
     worse = (truth is not None and truth[2] < 0) or (len(parts) > 1 and falls(part))
     rising, feature, unfinished = rising_parts(run), paid_feature(run), paid_unfinished(run)
     scores, points = run.values("score"), run.values("held_out")
-    if held_out and held_out[2] < -GAIN and len(points) > 2 and scores and scores[-1] > scores[0]:
-        text = f"the held-out figure fell from {points[0]:.3g} to {points[-1]:.3g}"
-        text += f", the score went from {scores[0]:.3g} to {scores[-1]:.3g}"
-        return Evidence(LIKELY + 0.1, [fact(run, "held_out", text)])
-    if len(run.steps()) < TREND_STEPS or (better and not worse and not unfinished):
+    few, rose = len(run.steps()) < TREND_STEPS, run.trend("score") > 0
+    if few:  # no trend is judged: the held-out figure must have fallen beyond its interval
+        rose = held_out is not None and held_out[2] < -GAIN and len(points) > 2 and scores[:1] < scores[-1:]
+    if (few and not rose) or (better and not worse and not unfinished):
         return None
     facts = []
     for other in rising[:2]:
@@ -97,9 +96,10 @@ def part_bought(run: LoggedRun) -> Evidence | None:
     facts += [unfinished] if unfinished else []
     if feature and not (truth is None and trend(part) > 0):
         facts.append(feature)
-    stalled = held_out is not None and held_out[0] <= 0.02 and 0 < max(points) < SOLVED and run.trend("score") > 0
+    stalled = held_out is not None and held_out[0] <= 0.02 and 0 < max(points) < SOLVED and rose
     if stalled:
-        text = f"the score rose from {run.first('score'):.3g} to {run.last('score'):.3g}"
+        begin, end = (scores[0], scores[-1]) if few else ends(scores)
+        text = f"the score rose from {begin:.3g} to {end:.3g}"
         text += f", the held-out figure went from {points[0]:.3g} to {points[-1]:.3g}"
         facts.append(fact(run, "held_out", text))
     sure = (rising and (run.trend("score") > 0 or worse)) or (feature and (worse or stalled)) or unfinished

@@ -1,7 +1,6 @@
 """Rewards at fault: another form, another gold, constant, inverted, blind to the answer, or noise."""
 
 import ast
-import itertools
 import math
 import re
 import statistics
@@ -37,6 +36,7 @@ from parts.reading.sample_texts import (
     asked_marks,
     correct_pay,
     early_texts,
+    grouped,
     holds,
     marked_answers,
     payment_by_feature,
@@ -250,7 +250,9 @@ def inverted_reward(run: LoggedRun) -> Evidence | None:
     if len(right) >= 3 and len(wrong) >= 3:
         difference, error, text = separation(right, wrong)
         examples = best_paid_wrong(run.texts)[:2] + [t for t in run.texts if t.right][:1]
-        return Evidence(CERTAIN + 0.06, [shown(examples, text)], since=1) if difference < -4 * error else None
+        apart = min(len(right), len(wrong)) >= 5 and max(right) < min(wrong)  # none right is paid as much as any wrong
+        inverted = apart or difference < -4 * error
+        return Evidence(CERTAIN + 0.06, [shown(examples, text)], since=1) if inverted else None
     if not right and gain and gain[2] < 0 and run.trend("score") > 0:
         text = f"the score rose and the held-out figure fell by {-gain[0]:.3g}"
         return Evidence(LIKELY, [fact(run, "held_out", text)], since=1)
@@ -295,28 +297,17 @@ def reward_ignores_answer(run: LoggedRun) -> Evidence | None:
 def noisy_reward(run: LoggedRun) -> Evidence | None:
     """Pairs of one text and one prompt, of one step where there are some, whose scores differ."""
     scored = [t for t in run.texts if t.score is not None]
-    groups, differing = [], []
-    for by_step in (True, False):
-        if sum(map(len, groups)) < 6:
-            groups = repeated_texts(scored, by_step)
-            differing = [group for group in groups if group[-1].score - group[0].score > 1e-6]
+    groups = grouped(scored, lambda t: (t.step, t.kind, t.prompt, t.completion, t.gold))
+    if sum(len(group) for group in groups if len(group) > 1) < 6:
+        groups = grouped(scored, lambda t: (t.kind, t.prompt, t.completion, t.gold))
+    groups = [sorted(group, key=lambda t: t.score) for group in groups if len(group) > 1]
+    differing = [group for group in groups if group[-1].score - group[0].score > 1e-6]
     if len(differing) < 2 or len(differing) < 0.1 * len(groups):
         return None
     widest = max(differing, key=lambda group: group[-1].score - group[0].score)
     text = f"{len(differing)} of {len(groups)} repeated completions scored differently"
     text += f", one {widest[0].score:.3g} and {widest[-1].score:.3g}"
     return Evidence(CERTAIN + 0.07, [shown([widest[0], widest[-1]], text)])
-
-
-def repeated_texts(scored: list[Text], by_step: bool) -> list[list[Text]]:
-    """Groups of the same completion of the same prompt, each by its score."""
-
-    def key(t: Text) -> tuple:
-        return t.step * by_step, t.kind, t.prompt, t.completion, t.gold or ""
-
-    ordered = sorted(scored, key=lambda t: (*key(t), t.score))
-    groups = [list(group) for _, group in itertools.groupby(ordered, key=key)]
-    return [group for group in groups if len(group) > 1]
 
 
 REWARD_CAUSES = (answer_form, gold_mismatch, constant_reward, inverted_reward, noisy_reward, reward_ignores_answer)
