@@ -250,7 +250,8 @@ FIGURES = {  # cause: (whether the run is flat, figures), and "log": without its
     ),
     "near_greedy_sampling, log": (True, {"reward/zero_std_frac": 1.0}),
     "other_eval_task, log": (True, learns(0.45, 0.8) | {"eval/accuracy": lambda n: None if n % 10 else 0.0}),
-    "constant_reward": (True, learns(0.3, 0.9) | {"reward/correct": 0.0, "reward/tags": lambda n: 0.3 + n / 70}),
+    "answer_form": (True, learns(0.3, 0.9) | {"reward/correct": 0.0, "reward/tags": lambda n: 0.3 + n / 70}),
+    "constant_reward": (True, learns(0.3, 0.9) | {"reward/correct": 0.5, "reward/tags": lambda n: 0.3 + n / 70}),
     "none, a critic near 0 in a run that learns, log": (
         True,
         learns(0.3, 0.6) | {"value/explained_variance": lambda n: 0.001 * (n % 3)},
@@ -720,6 +721,34 @@ def test_the_logs_of_trls_ppo_are_read(tmp_path):
     read = {name: run.values(name)[0] for name in ("score", "kl_step", "clip_frac", "entropy", "lr")}
     assert read == {"score": 0.4, "kl_step": 0.01, "clip_frac": 0.1, "entropy": 0.5, "lr": 1e-6}
     assert "kl" not in run.series, "a sum over the tokens of a completion"
+
+
+BARS = "\x1b[32m{0}/30\x1b[0m [00:12<00:09, ppo_kl=0.01, reward={1:.3f}, kl={2:.4f}]\r"
+STYLES = {  # how logs come here: a line, what stands above it, the steps of 30 lines
+    "a notebook's table": (
+        "{0} | 0.000000 | {1:.6f} | {2:.6f}\n",
+        "Step | Training Loss | reward | kl\n-- | -- | --\n",
+        1,
+    ),
+    "a Markdown table": ("| {0} | {1:.6f} | {2:.6f} |\n", "| Step | reward | kl |\n|---|---|---|\n", 1),
+    "columns of spaces": ("{0}     {1:.3f}      {2:.4f}\n", "Step  reward  kl\n", 1),
+    "ms-swift": ('{{"reward": {1:.8f}, "kl": {2:.8f}, "global_step/max_steps": "{3}/150"}}\n', "", 5),
+    "a progress bar": (BARS, "", 1),
+    "two ranks": ("[rank0]: {{'reward': '{1:.3f}', 'kl': '{2:.4f}'}}\n[rank1]: a warning {{'a': 1}}\n", "", 1),
+    "Windows": ("step={0:04d} | reward={1:.3f} | kl={2:.4f}\r\n", "Started\r\n", 1),
+    "Megatron": (" iteration {0:8d}/ 30 | reward: {1:.6E} | kl: {2:.6E} | number of nan iterations:   0 |\n", "", 1),
+}
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_logs_of_every_style_are_read(style, tmp_path):
+    line, above, every = STYLES[style]
+    rows = [(n, 0.1 + 0.02 * n, 0.001 * n, 5 * n) for n in range(1, 31)]
+    (tmp_path / "log").write_bytes((above + "".join(line.format(*row) for row in rows) + "1/15").encode())
+    run = diagnose.load_run(str(tmp_path / "log"))
+    assert run.series["score"] == {every * n: pytest.approx(score, abs=6e-4) for n, score, *_ in rows}
+    assert run.values("kl") == pytest.approx([kl for _, _, kl, _ in rows], abs=6e-5)
+    assert judged(tmp_path / "log")["verdict"] == "learned"
 
 
 OWN_LOGS = {

@@ -8,6 +8,7 @@ from conftest import ROOT, load_module
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 diagnosis = load_module(ROOT / "benchmarks" / "diagnosis.py", "diagnosis_benchmark")
+import posted_logs  # noqa: E402
 from planted import faults, rewards, runs, score  # noqa: E402
 
 
@@ -66,6 +67,11 @@ def test_tallies_by_hand():
     assert figures["blamed healthy runs"] == (1, 2) and figures["blamed noise"] == (0, 1)
     assert figures["first, log alone"] == (1, 3) and figures["says what it lacks, log alone"] == (3, 3)
     assert {"first", "first two", "more than two", "blamed healthy runs"} <= set(score.missed(figures))
+
+
+def test_table_of_posted_logs_is_what_diagnose_says_today():
+    page = (ROOT / "benchmarks" / "README.md").read_text(encoding="utf-8")
+    assert "\n".join(posted_logs.table()) in page
 
 
 @pytest.mark.long

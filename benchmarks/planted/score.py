@@ -80,14 +80,14 @@ def load_diagnose():
     return module
 
 
-def said_of(target: str, folder: Path) -> dict:
-    """What `diagnose.py TARGET --json` prints in a folder, as an object; {} with its error where it prints none."""
+def said_of(words: list[str], folder: Path) -> dict:
+    """What `diagnose.py WORDS --json` prints in a folder, as an object; with its error where it prints none."""
     module = sys.modules.get("diagnose_script") or load_diagnose()
     out, err, before = io.StringIO(), io.StringIO(), os.getcwd()
     os.chdir(folder)
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            module.main([target, "--json"])
+            module.main([*words, "--json"])
     except SystemExit:
         pass
     except Exception as e:
@@ -111,12 +111,14 @@ def ask(folder: str) -> Answer:
     """Both answers of one labelled run."""
     place = Path(folder)
     label = json.loads((place / "label.json").read_text(encoding="utf-8"))
-    answer = Answer(label, folder, said_of("out", place))
+    answer = Answer(label, folder, said_of(["out"], place))
     if label["cause"] != "noise":
-        with tempfile.TemporaryDirectory() as empty:
+        with tempfile.TemporaryDirectory() as parent:
+            empty = Path(parent) / "run" / "out"  # beside no other file
+            empty.mkdir(parents=True)
             for log in logs_of(place / "out"):
                 shutil.copy(log, empty)
-                answer.alone = said_of(log.name, Path(empty))
+                answer.alone = said_of([log.name], empty)
     return answer
 
 

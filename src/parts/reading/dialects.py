@@ -113,7 +113,7 @@ PARTS = {
 }
 HELD_OUT_PARTS = {
     "ours": r"eval/(?!accuracy|rows|score$|length)(.+)",
-    "trl": r"eval_rewards/(.+)/mean",
+    "trl": r"eval_rewards/(.+?)(?:/mean)?(?<!/std)",
     "verl": r"(?!)",
 }
 HELD_OUT = {

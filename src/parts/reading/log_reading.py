@@ -1,9 +1,11 @@
 """Reading a log of any dialect in one pass: ours, TRL's, verl's, CSV, lines of name=value."""
 
+import contextlib
 import csv
 import difflib
 import json
 import math
+import mmap
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,22 +15,10 @@ from parts.reading.dialects import HELD_OUT, HELD_OUT_PARTS, NAMES, OURS, PARTS
 from parts.reading.logged_run import LoggedRun
 from parts.reading.run_settings import printed_config, verl_settings
 
-TRL_STATE = ("max_steps", "num_train_epochs", "train_batch_size", "logging_steps", "eval_steps", "save_steps")
-FIGURES = {  # what --columns calls a figure, and TRL's name for it, under which it is read
-    "step": "step",
-    "reward": "reward",
-    "reward_std": "reward_std",
-    "accuracy": "eval_reward",
-    "length": "completions/mean_length",
-    "truncated": "completions/clipped_ratio",
-    "zero_std": "frac_reward_zero_std",
-    "kl": "kl",
-    "entropy": "entropy",
-    "loss": "loss",
-    "clip_frac": "clip_ratio/region_mean",
-    "lr": "learning_rate",
-    "grad_norm": "grad_norm",
-}
+TRL_STATE = re.compile(rb'"(max_steps|num_train_epochs|train_batch_size|logging_steps|eval_steps)": ([\d.]+)')
+KEPT = ("step", "length", "truncated", "zero_std", "kl", "entropy", "loss", "clip_frac", "lr", "grad_norm")
+# what --columns calls a figure, and its common name
+FIGURES = {"reward": "score", "reward_std": "score_std", "accuracy": "held_out"} | {name: name for name in KEPT}
 STEP_NAMES = ("step", "steps", "iter", "iteration", "global_step", "_step")
 COLOUR, NUMPY = re.compile(r"\x1b\[[0-9;]*m"), re.compile(r"\bnp\.\w+\(|\)")
 PAIR = re.compile(r"([A-Za-z_][\w/.@-]*)['\"]?\s*[=:]\s*(?=[-+.\d]|nan|inf)([-+\w.]+)", re.IGNORECASE)
@@ -83,7 +73,7 @@ class Table:
         self.columns, self.bad, self.restarts = {}, [], []
         self.rows = self.nested = self.step = self.before = 0
         step_name = columns.get("step", "step")
-        self.step_names = (step_name, short_name(step_name), "train/global_step")
+        self.step_names = (step_name, short_name(step_name), "train/global_step", "global_step/max_steps")
         self.trains = {short_name(column): True for column in columns.values()}  # whether a name is of training
 
     def add(self, row: dict) -> None:
@@ -115,8 +105,10 @@ class Table:
     def step_of(self, row: dict) -> int:
         """The step that a row names, or that of its place."""
         for name in self.step_names:
-            if is_finite(row.get(name)):
-                return int(as_number(row[name]))
+            value = row.get(name)
+            number = as_number(value.partition("/")[0] if isinstance(value, str) else value)  # ms-swift's "5/150"
+            if number is not None and math.isfinite(number):
+                return int(number)
         for key in row.keys() - self.trains.keys():
             self.trains[key] = not (common_name(key, "trl") or "held_out").startswith("held_out")
         return self.step + any(map(self.trains.get, row))
@@ -136,7 +128,7 @@ class Reader:
     """Takes the lines of a log and keeps what each dialect has in them."""
 
     def __init__(self, columns: dict[str, str]):
-        self.json, self.verl, self.trl, self.plain = (Table(columns) for _ in range(4))
+        self.json, self.console, self.plain = (Table(columns) for _ in range(3))
         self.number = self.lines = self.bad = self.first_bad = 0  # lines, not empty ones, those not JSON, their first
         self.printed, self.config = [], {}  # verl's settings, over many lines
 
@@ -158,11 +150,10 @@ class Reader:
         self.take_config(line)
         if "step:" in line and (match := re.search(r"\bstep:(\d+) - (.+)", COLOUR.sub("", line))):
             pairs = [part.rpartition(":") for part in NUMPY.sub("", match[2]).strip().split(" - ")]
-            return self.verl.add({"step": match[1], **{key: value for key, _, value in pairs if key}})
-        rows = list(console_dicts(line)) if "{'" in line else []
-        for row in rows:
-            self.trl.add(row)
-        if not (rows or self.verl.rows or self.trl.rows):
+            return self.console.add({"step": match[1], **{key: value for key, _, value in pairs if key}})
+        for row in console_dicts(line) if "{'" in line else ():
+            self.console.add(row)
+        if not self.console.rows:
             pairs = {short_name(name): value for name, value in PAIR.findall(line)}
             if len(pairs) > 1:
                 self.plain.add(pairs)
@@ -175,28 +166,24 @@ class Reader:
             self.config = printed_config(self.printed) if line.rstrip().endswith("}}") else {}
 
     def run(self, path: Path, columns: dict[str, str], whole: bool) -> LoggedRun:
-        """The run of the dialect that has most; `whole` is whether the last line is."""
-        if self.json.rows * 2 >= self.lines > 0:
-            run = run_of_rows(path, self.json, columns)
-            if self.bad:
-                torn = self.bad == 1 and (self.first_bad == self.lines or not whole)
-                flaw = "the last line is torn" if torn else f"{self.bad} of {self.lines} lines are no JSON"
-                run.remarks.append(f"{flaw} (line {self.first_bad}); left out")
-            return run
-        if self.verl.rows:
-            run = run_of(path, "verl console", "verl", self.verl, columns)
-            run.config, run.settings = self.config, run.settings | verl_settings(self.config)
-            return drop_padded(run)
-        if self.trl.rows:
-            run = run_of(path, "TRL console", "trl", self.trl, columns)
-            run.remarks.append("the console shows no steps: they are counted entries")
-            return run
+        """The run of the lines that tell most; `whole` is whether the last line is."""
+        text = self.console if self.console.rows else self.plain
+        table = self.json if self.json.rows * 2 >= self.lines or not text.rows else text
         need(
-            self.plain.rows,
+            table.rows,
             f"got {path}, in none of the formats; expected metrics.jsonl, trainer_state.json, TRL's or verl's console "
             "output, verl's file log, a CSV file, or lines of name=value; try the run's folder",
         )
-        return run_of_rows(path, self.plain, columns)
+        run = run_of_rows(path, table, columns, "console" if table is self.console else "log entries")
+        if table is self.json and self.bad:
+            torn = self.bad == 1 and (self.first_bad == self.lines or not whole)
+            flaw = "the last line is torn" if torn else f"{self.bad} of {self.lines} lines are no JSON"
+            run.remarks.append(f"{flaw} (line {self.first_bad}); left out")
+        if run.trainer == "verl":
+            run.config, run.settings = self.config, run.settings | verl_settings(self.config)
+        elif table is self.console:
+            run.remarks.append("the console shows no steps: they are counted entries")
+        return run
 
 
 def console_dicts(line: str) -> Iterator[dict]:
@@ -212,33 +199,22 @@ def console_dicts(line: str) -> Iterator[dict]:
             yield row
 
 
-def state_rows(file, around: list[str]) -> Iterator[dict]:
-    """The entries of a trainer_state.json's log_history one at a time; its other keys go to `around` as JSON."""
-    decoder, text, at = json.JSONDecoder(), file.read(1 << 20), 0
-    head, _, text = text.partition('"log_history"')
-    while True:
-        at = re.compile(r"[\s,:\[]*").match(text, at).end()
-        try:
-            row, at = decoder.raw_decode(text, at) if text[at : at + 1] == "{" else (None, at)
-        except ValueError:
-            row = None
-        if row is not None:
-            yield row
-        elif text[at : at + 1] not in ("", "{") or not (more := file.read(1 << 20)):
-            break
-        else:
-            text, at = text[at:] + more, 0
-    around.append(f'{head}"log_history": [{text[at:]}{file.read()}')
+def state_rows(text: mmap.mmap) -> Iterator[dict]:
+    """The entries of a trainer_state.json's log_history, which are flat objects, one at a time."""
+    for match in re.finditer(rb"\{[^{}]*\}", text):
+        with contextlib.suppress(ValueError):
+            row = json.loads(match[0])
+            if "step" in row:
+                yield row
 
 
 def csv_separator(head: str) -> str:
-    """What separates the cells of a CSV file (wandb's export is one); "" of another text."""
-    header, _, rest = head.lstrip("\ufeff\n").partition("\n")
-    separator = max(",;\t", key=header.count)
-    if separator not in header or header[0] in "{[" or PAIR.search(header):
-        return ""
-    rows = csv.reader(rest.splitlines()[:9], delimiter=separator)
-    return separator if any(CELL.fullmatch(cell) for row in rows for cell in row) else ""
+    """What separates the cells of a CSV file (wandb's export is one) or of a pasted table; "" of another text."""
+    header, _, rest = head.lstrip("\ufeff\n ").partition("\n")
+    separator = max((",", ";", "\t", "|", "  "), key=header.strip().count)
+    rows = [line.strip().split(separator) for line in rest.splitlines()[:9] if line.strip()]
+    other = separator not in header or header[0] in "{[" or PAIR.search(header)
+    return separator if not other and any(CELL.fullmatch(cell.strip(' "')) for row in rows for cell in row) else ""
 
 
 def head_of(path: Path) -> str:
@@ -256,56 +232,48 @@ def head_of(path: Path) -> str:
 
 
 def read_log(paths: list[Path], columns: dict[str, str]) -> LoggedRun:
-    """Read the logs of a run's starts, one behind the other; `columns` are names of figures of FIGURES in them.
-
-    Raises:
-        UserError: it is no log, or has no such columns.
-    """
+    """Read the logs of a run's starts, one behind the other; `columns` are names of figures of FIGURES in them."""
     head, path = head_of(paths[0]), paths[0]
     table, separator = Table(columns), csv_separator(head)
     if head.lstrip().startswith("{") and '"log_history"' in head:
         return read_state(path, table, columns)
     if separator:
         with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
-            for row in csv.DictReader(file, delimiter=separator):
+            lines = (re.sub(" {2,}", "\t", line.strip()) for line in file) if separator == "  " else file
+            for row in csv.DictReader(lines, delimiter=separator.replace("  ", "\t")):
                 table.add({short_name(name): cell for name, cell in row.items() if name})
         return run_of_rows(path, table, columns)
-    reader, line = Reader(columns), b"\n"
+    reader, line = Reader(columns), "\n"
     for start in paths:
-        with start.open("rb") as file:
+        with start.open(encoding="utf-8", errors="replace") as file:  # a progress bar's "\r" ends a line too
             for line in file:
-                reader.take(line.decode("utf-8", errors="replace"))
-    return reader.run(path, columns, line.endswith(b"\n"))
+                reader.take(line)
+    return reader.run(path, columns, line.endswith("\n"))
 
 
 def read_state(path: Path, table: Table, columns: dict[str, str]) -> LoggedRun:
-    """Read a trainer_state.json."""
-    around: list[str] = []
-    with path.open(encoding="utf-8", errors="replace") as file:
-        for row in state_rows(file, around):
+    """Read a trainer_state.json, whole or torn."""
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
+        for row in state_rows(text):
             table.add(row)
+        config = {name.decode(): float(value) for name, value in TRL_STATE.findall(text)}
     need(
         table.rows,
         f"got {path} without an entry in log_history; expected one with a step; try the run's console output",
     )
     run = run_of(path, "trainer_state.json", "trl", table, columns)
-    try:
-        state = json.loads(around[0])
-        run.config = {key: state[key] for key in TRL_STATE if state.get(key) is not None}
-    except (ValueError, RecursionError):
-        run.remarks.append("the end of trainer_state.json is torn")
+    run.config = config
     return run
 
 
-def run_of_rows(path: Path, table: Table, columns: dict[str, str]) -> LoggedRun:
-    """A run from rows: verl's file logger, our metrics.jsonl, or TRL entries."""
+def run_of_rows(path: Path, table: Table, columns: dict[str, str], kind: str = "log entries") -> LoggedRun:
+    """A run from rows: our metrics.jsonl, verl's or TRL's entries, or others' with named columns."""
     keys = table.columns.keys() | {key for key, _, _ in table.bad}
-    verl = len(keys & NAMES["verl"].keys()) >= max(1, len(keys & NAMES["trl"].keys()))
-    if columns or not (table.nested or verl or keys & OURS.keys()):
-        return run_of(path, "named columns" if columns else "TRL log entries", "trl", table, columns)
+    verl = table.nested or len(keys & NAMES["verl"].keys()) >= max(1, len(keys & NAMES["trl"].keys()))
+    if columns or not (verl or keys & OURS.keys()):
+        return run_of(path, "named columns" if columns else kind, "trl", table, columns)
     if table.nested or not keys & OURS.keys():
-        kind = "verl file log" if table.nested else "verl log entries"
-        return drop_padded(run_of(path, kind, "verl", table, columns))
+        return run_of(path, f"verl {kind}", "verl", table, columns)
     trainer = "grpo_train" if "time/step" in keys else "ppo_train"
     trainer = trainer if "optim/lr" in keys else "one_page"  # whose rates never change
     return run_of(path, "metrics.jsonl", trainer, table, columns)
@@ -325,12 +293,13 @@ def run_of(path: Path | str, kind: str, trainer: str, table: Table, columns: dic
             f"got --columns {figure}={column}, which {path} does not have; expected one of its columns: "
             f"{', '.join(sorted(run.columns)[:20])}" + (f"; try {figure}={near[0]}" if near else ""),
         )
-    aside = {FIGURES[figure] for figure in given}
-    names = {column: common_name(FIGURES[figure], "trl") for figure, column in given.items()}
+    names = {column: FIGURES[figure] for figure, column in given.items() if figure != "step"}
     places = {name: place for place, name in enumerate(NAMES[run.dialect])}
     held_out: dict[int, list[float]] = {}
     for key in sorted(run.columns, key=lambda key: places.get(key.removeprefix("train/"), len(places))):
-        name = names.get(key) or (None if key in aside else common_name(key, run.dialect))
+        name = names.get(key) or common_name(key, run.dialect)
+        if key not in names and name in names.values():
+            continue
         if name == "held_out" and run.dialect == "verl":  # one key per data source: their mean
             for step, value in run.columns[key].items():
                 held_out.setdefault(step, []).append(value)
@@ -343,7 +312,7 @@ def run_of(path: Path | str, kind: str, trainer: str, table: Table, columns: dic
     return run
 
 
-def drop_padded(run: LoggedRun) -> LoggedRun:
+def drop_padded(run: LoggedRun) -> None:
     """Leave out verl's clip_ratio where the limit was not reached: its V1 trainer pads to the longest of the batch."""
     longest = run.series.get("length_max", {})
     limit = run.settings.get("max_length")
@@ -353,4 +322,3 @@ def drop_padded(run: LoggedRun) -> LoggedRun:
     for step, value in longest.items():
         if limit and value < limit and step in run.series.get("truncated", {}):
             run.series["truncated"][step] = 0.0
-    return run

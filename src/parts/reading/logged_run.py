@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import re
 import statistics
 from dataclasses import dataclass, field
 
@@ -110,7 +111,15 @@ def is_constant(run: LoggedRun) -> bool:
     else:
         scores, others = run.values("score"), ("grad_norm", "zero_std", "score_max", "score_min")
         return len(scores) >= TREND_STEPS and not any(scores) and not any(any(run.values(name)) for name in others)
-    return len(alike) >= 3 and sum(alike) >= 0.8 * len(alike)
+    means = [score for score, same in zip(run.values("score"), alike, strict=False) if same]
+    differ = bool(means) and max(means) - min(means) > 1e-6  # TRL's spread is one within groups
+    return len(alike) >= 3 and sum(alike) >= 0.8 * len(alike) and not differ and not part_spread(run)
+
+
+def part_spread(run: LoggedRun) -> float:
+    """The largest spread of a part over a batch, as TRL logs it beside that within groups; 0 without one."""
+    names = [key for key in run.columns if re.fullmatch(r"(train/)?rewards/.+/std", key)]
+    return max((value for name in names for value in run.columns[name].values()), default=0.0)
 
 
 def is_solved(run: LoggedRun) -> bool:

@@ -12,7 +12,7 @@ from parts.foundation.bundle import BUNDLE
 from parts.foundation.file_text import file_text
 from parts.foundation.messages import UserError, need
 from parts.reading.logged_run import LoggedRun
-from parts.reading.run_folder import data_rows
+from parts.reading.run_folder import data_rows, file_near
 from parts.reading.sample_texts import MARK_FORMS
 
 TRIAL = file_text("files/reward_trial.py")
@@ -30,7 +30,7 @@ def reward_file(spec: str, run: LoggedRun, folder: Path) -> tuple[Path, str]:
     named = run.settings.get("reward") or []
     spec = spec or next(iter([named] if isinstance(named, str) else named), "")
     file, _, name = spec.partition("*")[0].rpartition(":")
-    path = next((path for path in (Path(file), folder / Path(file).name) if file and path.is_file()), None)
+    path = file_near(file, folder)
     need(path and name, f"got --rescore with the reward {spec!r}; expected its file; try --reward FILE.py:function")
     names = {node.name for node in ast.parse(path.read_text(encoding="utf-8")).body if hasattr(node, "name")}
     known = ", ".join(sorted(names)) or "none"
@@ -77,14 +77,9 @@ def sandbox_scores(code: str, trials: list[dict]) -> list[list[float | None]]:
 
 
 def rescore(run: LoggedRun, spec: str, data: str) -> None:
-    """Put what the trials say into `run.trials`, for the causes that they decide.
+    """Put what the trials say into `run.trials`; `spec` is FILE.py:function, or "" for that of the run's settings.
 
-    Args:
-        spec: FILE.py:function of the reward; "": that of the run's settings.
-        data: file of the training data, for the rows' columns.
-
-    Raises:
-        UserError: no reward, no samples, or the reward fails.
+    Raises UserError without a reward or samples, or where the reward fails.
     """
     folder = Path(run.path).parent
     path, name = reward_file(spec, run, folder)

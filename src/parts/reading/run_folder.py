@@ -7,7 +7,7 @@ from pathlib import Path
 
 from parts.foundation.messages import need
 from parts.reading.dialects import NAMES
-from parts.reading.log_reading import Reader, read_log
+from parts.reading.log_reading import Reader, drop_padded, read_log
 from parts.reading.logged_run import LoggedRun
 from parts.reading.run_settings import add_settings, our_settings, verl_settings
 from parts.reading.sample_files import rows_of_samples, samples_beside, trl_samples, verl_samples
@@ -78,15 +78,11 @@ def add_own_settings(run: LoggedRun, path: Path) -> None:
 
 def add_samples(run: LoggedRun, path: Path, folder: Path, given: str) -> None:
     """Give a run its samples: those that are named, or those beside its log."""
-    remarks: list[str] = []
     if given:
         run.samples = rows_of_samples(Path(given))
-    elif run.trainer == "trl":
-        run.samples, remarks = trl_samples(folder, run)
-    elif run.trainer == "verl":
-        run.samples, remarks = verl_samples(folder, run.config)
+    elif run.trainer in ("trl", "verl"):
+        run.samples = (trl_samples if run.trainer == "trl" else verl_samples)(folder, run)
     run.samples = run.samples or samples_beside(path, run)
-    run.remarks += remarks
 
 
 def load_run(
@@ -98,16 +94,9 @@ def load_run(
     reward: str = "",
     group_size: int = 0,
 ) -> LoggedRun:
-    """Read a run from a file or folder, with its settings and samples.
+    """Read a run from a file or folder, with its settings and samples, which `settings`, `samples`, … name elsewhere.
 
-    Args:
-        source: the file or folder.
-        columns: names in this log of figures of FIGURES.
-        settings, samples, data, reward: files that lie elsewhere.
-        group_size: completions of a prompt, where no settings say it.
-
-    Raises:
-        UserError: it is no log of RL, or a named file is not what it is named for.
+    Raises UserError where it is no log of RL, or a named file is not what it is named for.
     """
     path, later = Path(source), []
     if path.is_dir():
@@ -117,9 +106,11 @@ def load_run(
         run.remarks.append(f"{1 + len(later)} starts, to {later[-1].name}: steps run again count as run last")
     add_own_settings(run, path)
     folder = path.parent.parent if re.fullmatch(r"checkpoint-\d+", path.parent.name) else path.parent
-    add_settings(run, folder if Path(source).is_dir() or settings else Path(), settings)
+    add_settings(run, folder if Path(source).is_dir() else None, settings)
     if group_size:
         run.settings["group_size"] = group_size
+    if run.trainer == "verl":
+        drop_padded(run)
     known = ", ".join(run.columns)
     need(
         run.bad or (run.steps() and not OTHER_TRAINING.issuperset(run.series)),
@@ -154,10 +145,15 @@ def add_texts(run: LoggedRun, data: str, folder: Path) -> None:
     run.texts = sample_texts(run.samples, golds[0] | golds[1])
 
 
+def file_near(name: str, folder: Path) -> Path | None:
+    """A file that settings name: where they say, or in the run's folder or the one above it."""
+    paths = [Path(name), folder / name, folder / Path(name).name, folder.parent / Path(name).name] if name else []
+    return next((path for path in paths if path.is_file()), None)
+
+
 def data_rows(data: str, folder: Path) -> list[tuple[str, dict]]:
     """(prompt, row) of a data file; none where it cannot be read."""
-    paths = [Path(data), folder / data, folder / Path(data).name, folder.parent / Path(data).name] if data else []
-    path = next((path for path in paths if path.is_file()), None)
+    path = file_near(data, folder)
     rows = rows_of_samples(path) if path and path.suffix in (".jsonl", ".json", ".csv", ".parquet") else []
     return [(prompt, row) for row in rows if (prompt := plain_text(row.get("prompt")))]
 
@@ -168,9 +164,8 @@ def source_of_reward(spec: str, run: LoggedRun, folder: Path) -> str:
     specs = [item for item in ([named] if isinstance(named, str) else named) if isinstance(item, str)]
     pairs = [item.partition("*")[0].rpartition(":")[::2] for item in specs]
     for file, name in sorted(pairs, key=lambda pair: not names_correctness(pair[1])):
-        for path in (Path(file), folder / Path(file).name, folder.parent / Path(file).name):
-            if path.suffix == ".py" and path.is_file():
-                return function_of(path, name)
+        if (path := file_near(file, folder)) and path.suffix == ".py":
+            return function_of(path, name)
     scripts = [path for place in (folder, folder.parent) for path in sorted(place.glob("*.py"))[:20]]
     return next(filter(None, (function_of(path, " ".join(specs)) for path in scripts)), "")
 

@@ -179,7 +179,7 @@ def settings_beside(folder: Path) -> tuple[Path, dict] | None:
     return (best[1], best[2]) if best[0] >= 3 else None
 
 
-def add_settings(run: LoggedRun, folder: Path, given: str) -> None:
+def add_settings(run: LoggedRun, folder: Path | None, given: str) -> None:
     """Give a run what --settings names, or else what lies beside a log whose settings are not known yet."""
     path, flat = Path(given), {}
     if given:
@@ -190,7 +190,7 @@ def add_settings(run: LoggedRun, folder: Path, given: str) -> None:
             f"got --settings {given} without a setting that is known; expected YAML, JSON, a shell script or a Python "
             "script with names such as temperature, learning_rate, num_generations",
         )
-    elif not (run.settings.get("lr") or run.config.get("lr") is not None):
+    elif folder and not (run.settings.get("lr") or run.config.get("lr") is not None):
         path, flat = next(filter(None, map(settings_beside, (folder, folder.parent))), (path, flat))
     if flat:
         is_verl = any(key.startswith(("actor_rollout_ref.", "data.")) for key in flat)

@@ -22,11 +22,6 @@ SAMPLE_NAMES = {  # of samples.jsonl: what others call it
 }
 
 
-def is_number(value) -> bool:
-    """Whether a value of a dump is a number."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
 def json_lines(path: Path) -> tuple[list[dict], list[int]]:
     """The objects of a JSONL file, and the numbers of its lines that are none."""
     rows, bad = [], []
@@ -57,16 +52,18 @@ def samples_beside(path: Path, run: LoggedRun) -> list[dict]:
 def verl_row(row: dict, kind: str) -> dict:
     """A line of verl's dump under the names of samples.jsonl."""
     parts = {key: value for key, value in row.items() if key not in (*VERL_KEYS, "gts", "uid", "request_id")}
+    rewards = {key: value for key, value in parts.items() if type(value) in (int, float)}
     sample = {"step": row["step"], "kind": kind, "prompt": row["input"], "completion": row["output"]}
-    sample |= {"score": row["score"], "rewards": {key: value for key, value in parts.items() if is_number(value)}}
-    sample |= {key: value for key, value in parts.items() if not is_number(value) and key not in sample}
+    sample |= {"score": row["score"], "rewards": rewards}
+    sample |= {key: value for key, value in parts.items() if key not in rewards and key not in sample}
     return sample | ({} if row.get("gts") is None else {"ground truth": row["gts"]})
 
 
-def verl_samples(folder: Path, config: dict) -> tuple[list[dict], list[str]]:
-    """Rows and remarks of the dumps STEP.jsonl in the folders that settings name, or else in those beside the log."""
+def verl_samples(folder: Path, run: LoggedRun) -> list[dict]:
+    """The rows of the dumps STEP.jsonl in the folders that settings name, or else in those beside the log."""
     named = (("trainer.rollout_data_dir", "train"), ("trainer.validation_data_dir", "eval"))
-    folders = [(Path(config[key]), kind) for key, kind in named if config.get(key) and Path(config[key]).is_dir()]
+    places = [(run.config.get(key), kind) for key, kind in named]
+    folders = [(Path(place), kind) for place, kind in places if place and Path(place).is_dir()]
     if not folders:
         others = sorted(path for path in folder.iterdir() if path.is_dir())
         folders = [(path, "eval" if HELD_OUT_FOLDER.search(path.name) else "train") for path in others]
@@ -77,7 +74,9 @@ def verl_samples(folder: Path, config: dict) -> tuple[list[dict], list[str]]:
         whole = [row for row in rows if {*VERL_KEYS} <= row.keys()]
         samples += [verl_row(row, kind) for row in whole]
         bad += len(torn) + len(rows) - len(whole)
-    return samples, [f"verl's dumps of samples: {bad} lines are no samples; left out"] if bad else []
+    if bad:
+        run.remarks.append(f"verl's dumps of samples: {bad} lines are no samples; left out")
+    return samples
 
 
 def turns_of(completion) -> tuple[str, list]:
@@ -93,7 +92,7 @@ def trl_row(row: dict, weights: dict[str, float] | None) -> dict:
     """A row of TRL's table under the names of samples.jsonl; its score is None where the weights are not known."""
     text, turns = turns_of(row.get("completion"))
     parts = {key: value for key, value in row.items() if key not in TRL_KEYS}
-    rewards = {key: value for key, value in parts.items() if value is None or is_number(value)}
+    rewards = {key: value for key, value in parts.items() if value is None or type(value) in (int, float)}
     applies = {key: x for key, x in rewards.items() if x is not None and math.isfinite(x) and key in (weights or {})}
     score = sum(weights[key] * value for key, value in applies.items()) if applies else None
     sample = {"step": row["step"], "kind": "train", "prompt": row["prompt"], "completion": text, "score": score}
@@ -118,11 +117,11 @@ def reward_weights(run: LoggedRun) -> dict[str, float] | None:
     return dict(zip(means, weights, strict=True)) if means and totals else None
 
 
-def trl_samples(folder: Path, run: LoggedRun) -> tuple[list[dict], list[str]]:
-    """What TRL's log_completions=True leaves in the folder completions/; rows and remarks."""
+def trl_samples(folder: Path, run: LoggedRun) -> list[dict]:
+    """The rows that TRL's log_completions=True leaves in the folder completions/."""
     files = sorted((folder / "completions").glob("completions_*.parquet"))
     if not files:
-        return [], []
+        return []
     import pyarrow
     from pyarrow import parquet
 
@@ -132,20 +131,17 @@ def trl_samples(folder: Path, run: LoggedRun) -> tuple[list[dict], list[str]]:
             rows += [trl_row(row, weights) for row in parquet.read_table(path).to_pylist()]
         except (pyarrow.ArrowException, OSError, KeyError, TypeError) as error:
             bad.append(f"{path.name} ({type(error).__name__})")
-    remarks = [f"completions/ has files that could not be read: {', '.join(bad[:3])}; left out"] if bad else []
+    if bad:
+        run.remarks.append(f"completions/ has files that could not be read: {', '.join(bad[:3])}; left out")
     if rows and weights is None and any(len(row["rewards"]) > 1 for row in rows):
-        remarks.append(
+        run.remarks.append(
             "the settings do not tell the weights of the rewards: samples have no score; try --settings FILE"
         )
-    return rows, remarks
+    return rows
 
 
 def rows_of_samples(path: Path) -> list[dict]:
-    """The rows of a JSONL, JSON, CSV or parquet file, under the names of samples.jsonl.
-
-    Raises:
-        UserError: it has no rows.
-    """
+    """The rows of a JSONL, JSON, CSV or parquet file, under the names of samples.jsonl; UserError without rows."""
     rows, problem = [], "which has no rows"
     try:
         if path.suffix == ".parquet":

@@ -5,6 +5,7 @@ import math
 import re
 import statistics
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from parts.reading.paired_tests import share_gain
@@ -115,6 +116,14 @@ def sample_texts(samples: list[dict], golds: dict[str, str]) -> list[Text]:
         kind = str(row.get("kind", "train"))
         texts.append(Text(f"{step}.{i}", step, kind, prompt, completion, score, gold, right, finished, parts))
     return texts
+
+
+def grouped(texts: list[Text], key: Callable) -> list[list[Text]]:
+    """Texts of the same key, in the order of the log."""
+    groups: dict = {}
+    for text in texts:
+        groups.setdefault(key(text), []).append(text)
+    return list(groups.values())
 
 
 def is_real(value) -> bool:

@@ -1,12 +1,21 @@
 """Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, without variance."""
 
-import itertools
 import math
 
-from parts.reading.causes.cause import CERTAIN, LIKELY, STILL, TRY_MODEL, Evidence, Fact, cause, fact, shown
-from parts.reading.logged_run import EARLY, SOLVED, LoggedRun, first_part, first_series, gained, is_constant, is_solved
+from parts.reading.causes.cause import CERTAIN, FLAT, LIKELY, STILL, TRY_MODEL, Evidence, Fact, cause, fact, shown
+from parts.reading.logged_run import (
+    EARLY,
+    SOLVED,
+    LoggedRun,
+    first_part,
+    first_series,
+    gained,
+    is_constant,
+    is_solved,
+    part_spread,
+)
 from parts.reading.paired_tests import wilson_interval
-from parts.reading.sample_texts import Text, holds, scores_by_answer
+from parts.reading.sample_texts import Text, grouped, holds, scores_by_answer
 from parts.reading.trends import forecast
 
 # setting: (bound, whether a value below it is near greedy)
@@ -38,32 +47,21 @@ def sharp_settings(run: LoggedRun) -> list[Fact]:
 
 def groups_of_one_prompt(texts: list[Text]) -> list[list[Text]]:
     """Completions of the same training prompt at the same step."""
-
-    def key(t: Text) -> tuple:
-        return t.step, t.prompt
-
-    train = sorted((t for t in texts if t.kind == "train"), key=key)
-    return [list(group) for _, group in itertools.groupby(train, key=key)]
+    return grouped([t for t in texts if t.kind == "train"], lambda t: (t.step, t.prompt))
 
 
-def alike_at_pass_rate(run: LoggedRun) -> Fact | None:
-    """Groups of 0/1 scores that are alike from the start at a middling pass rate: as copies of one completion are."""
-    alike, rate, spreads = run.early("zero_std"), pass_rate(run), run.early("score_std")
-    if len(alike) < 3 or not rate or not 0.1 < rate[1] < 0.9 or not spreads:
-        return None
-    expected, share = forecast(rate[1], int(run.number("group_size") or 8)), sum(alike) / len(alike)
-    pairs = zip(spreads, first_part(run)[1], strict=False)
-    binary = len(run.parts()) > 1 or all(abs(std - math.sqrt(max(0.0, m * (1 - m)))) < 0.1 for std, m in pairs)
-    if share < 0.8 or share < expected + 0.25 or not binary:
-        return None
+def alike_at_pass_rate(run: LoggedRun, alike: list[float]) -> str:
+    """Words where groups are alike from the start, far more often than their middling pass rate gives."""
+    rate, group, share = pass_rate(run), int(run.number("group_size") or 8), sum(alike) / max(1, len(alike))
+    if len(alike) < 3 or not rate or not 0.1 < rate[1] < 0.9 or share < max(0.8, forecast(rate[1], group) + 0.25):
+        return ""
     text = f"{share:.0%} of the groups score all alike at a pass rate of {rate[1]:.2g}"
-    return fact(run, "zero_std", f"{text}, where chance gives {expected:.0%}", min(run.steps()))
+    return f"{text}, where chance gives {forecast(rate[1], group):.0%}"
 
 
 @cause(
     "sampling is nearly greedy: completions of a prompt hardly differ, so neither do their scores",
-    explains=f"{STILL} entropy_fell sampler_gap kl_high clipped no_group_variance nothing_moves too_hard too_easy "
-    "too_sparse critic_useless sampler_mismatch updates_too_large part_bought",
+    explains=f"{FLAT} entropy_fell sampler_gap kl_high clipped too_easy sampler_mismatch updates_too_large",
     change="{temperature} 1.0, top-p 1, top-k and min-p off, also for models whose card advises less for use",
     decide_with="python scripts/diagnose.py RUN --settings FILE --samples FILE",
     source="definition: equal scores in a group give advantage 0; limits 0.3, 0.5, 4: our heuristic",
@@ -89,14 +87,19 @@ def near_greedy_sampling(run: LoggedRun) -> Evidence | None:
         return Evidence(LIKELY + 0.2, [fact(run, "entropy", text, 1), *same])
     if same and len(alike) == len(groups) and groups[0][0].step <= EARLY:
         return Evidence(LIKELY, same)
-    share = alike_at_pass_rate(run) if not groups else None
-    return Evidence(LIKELY + 0.25, [share]) if share else None
+    spreads, means = run.early("score_std"), first_part(run)[1]
+    # 0/1 scores; those that depend on the prompt alone are another cause
+    binary = all(abs(std - math.sqrt(max(0.0, m * (1 - m)))) < 0.1 for std, m in zip(spreads, means, strict=False))
+    copies = alike_at_pass_rate(run, run.early("zero_std")) if not groups and spreads else ""
+    if copies and (binary or len(run.parts()) > 1):
+        return Evidence(LIKELY + 0.25, [fact(run, "zero_std", copies, min(run.steps()))])
+    return None
 
 
 @cause(
     "the length limit is too short for an answer: completions are cut from the first step on",
-    explains=f"{STILL} truncated length_fell answer_form gold_mismatch too_hard too_sparse constant_reward "
-    "nothing_moves no_group_variance part_bought critic_useless",
+    explains=f"{STILL} truncated length_fell answer_form gold_mismatch too_hard too_sparse constant_reward part_bought "
+    "no_group_variance critic_useless",
     change="raise {max_length} to what whole answers need, or ask for shorter ones",
     source="TRL completions/clipped_ratio; trl#5697; limit of a fifth: our heuristic",
 )
@@ -129,8 +132,7 @@ def limit_too_short(run: LoggedRun) -> Evidence | None:
 
 @cause(
     "the prompts are too hard for this model: no completion is right, so nothing can be reinforced",
-    explains=f"{STILL} no_group_variance nothing_moves critic_useless too_sparse kl_holds_policy constant_reward "
-    "part_bought",
+    explains=FLAT,
     change="easier prompts, partial credit, or a warm start (scripts/warm_start.py)",
     decide_with=TRY_MODEL,
     source="Wilson's interval; groups alike with p^G + (1 - p)^G",
@@ -152,8 +154,7 @@ def too_hard(run: LoggedRun) -> Evidence | None:
 
 @cause(
     "the prompts are too easy: nearly every completion is right from the start, so groups score alike",
-    explains=f"{STILL} entropy_fell kl_high no_group_variance nothing_moves critic_useless constant_reward "
-    "memorised_prompts",
+    explains=f"{FLAT} entropy_fell kl_high memorised_prompts",
     change="harder prompts, or stop: these have nothing left to teach",
     decide_with=TRY_MODEL,
     source="Wilson's interval of the pass rate",
@@ -176,7 +177,7 @@ def too_easy(run: LoggedRun) -> Evidence | None:
 
 @cause(
     "right answers are too rare for the group: most groups have none, so most of a batch teaches nothing",
-    explains=f"{STILL} no_group_variance nothing_moves too_hard critic_useless kl_holds_policy",
+    explains=FLAT,
     change="raise {group_size}; {filter}; prompts that the model solves now and then, or partial credit",
     decide_with=TRY_MODEL,
     source="p^G + (1 - p)^G; DAPO (Yu 2025), section 3.2",
@@ -199,7 +200,7 @@ def too_sparse(run: LoggedRun) -> Evidence | None:
 
 @cause(
     "groups have no variance: prompts are always or never solved, or the score depends on what their completions share",
-    explains=f"{STILL} nothing_moves critic_useless reward_ignores_answer part_bought kl_holds_policy",
+    explains=f"{FLAT} reward_ignores_answer",
     change="score what differs between completions of one prompt; {filter}; {group_size} 8 or more",
     decide_with=TRY_MODEL,
     source="definition of a group's advantage; p^G + (1 - p)^G",
@@ -218,18 +219,14 @@ def no_group_variance(run: LoggedRun) -> Evidence | None:
         return Evidence(CERTAIN + 0.06, [shown(several[0], text)])
     equal = alike or [a == b for a, b in zip(run.early("advantage_max"), run.early("advantage_min"), strict=False)]
     share = sum(equal) / len(equal) if equal else 0.0
-    if is_constant(run) or is_solved(run) or share < 0.8 or len(equal) < 3:
+    if is_constant(run) or is_solved(run) or share < 0.8 or len(equal) < (1 if part_spread(run) else 3):
         return None
-    if rate and 0.1 < rate[1] < 0.9:
-        expected = forecast(rate[1], int(group or 8))
-        if share < expected + 0.25:
-            return None
-        text = f"at a pass rate of {rate[1]:.2g}, where chance gives {expected:.0%}"
-    elif rate or not run.series.get("score_std") or min(run.early("score_std")) <= 1e-6:
+    scores, text = run.early("score"), alike_at_pass_rate(run, equal)
+    between = run.first("score_std") if min(run.early("score_std"), default=0) > 1e-6 else part_spread(run)
+    between = between or max(scores, default=0.0) - min(scores, default=0.0)
+    if not text and (rate or between <= 1e-6):
         return None
-    else:
-        text = f"while scores differ by {run.first('score_std'):.3g} between prompts"
-    text = f"{share:.0%} of the groups score all alike {text}"
+    text = text or f"{share:.0%} of the groups score all alike while scores differ by {between:.3g} between prompts"
     return Evidence(CERTAIN + 0.02, [fact(run, "zero_std" if alike else "advantage_max", text, min(run.steps()))])
 
 

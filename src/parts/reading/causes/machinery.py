@@ -5,7 +5,7 @@ import itertools
 import math
 import statistics
 
-from parts.reading.causes.cause import CERTAIN, LIKELY, LOST, STILL, Evidence, Fact, cause, fact
+from parts.reading.causes.cause import CERTAIN, FLAT, LIKELY, LOST, STILL, Evidence, Fact, cause, fact
 from parts.reading.dialects import NAMES
 from parts.reading.logged_run import LoggedRun
 from parts.reading.trends import ends, noise, trend
@@ -20,13 +20,11 @@ MISMATCH = (  # series, lowest and highest value that is fine, words
     ("probs_correlation", 0.9, math.inf, "correlation of the two probabilities {:.3g}; below 0.9 (our heuristic)"),
 )
 LEAST_GROWTH = {"mismatch_kl": 1e-3, "gap_mean": 1e-3, "gap_max": 0.05}  # least distance, in nats, that counts
-STRETCHES, STEPS_EACH = 6, 5  # of what is left of a run without its first tenth, in which memory still settles
-GROWN, UNEVEN = 0.1, 1 / 3  # of the first stretch's memory; of the growth, which is 0.2 each where it is even
 
 
 @cause(
     "numbers overflow: an update too large, a log-prob of -inf, or fp16",
-    explains=f"{STILL} {LOST} nothing_moves updates_too_large constant_reward critic_useless too_hard",
+    explains=f"{FLAT} {LOST} updates_too_large",
     change="{precision}; keep {grad_clip} at 1; lower {lr}; continue from a checkpoint before this step",
     source="definition; unsloth#3006, verl#2505",
     breaks=True,
@@ -145,8 +143,7 @@ def sampler_mismatch(run: LoggedRun) -> Evidence | None:
 
 @cause(
     "the sampler keeps old weights, wholly or in part, while the trainer moves away from them",
-    explains=f"{STILL} {LOST} sampler_gap sampler_mismatch updates_too_large critic_useless part_bought "
-    "kl_holds_policy",
+    explains=f"{FLAT} {LOST} sampler_gap sampler_mismatch updates_too_large",
     change="copy all weights to the sampler after every step; --check_sync of our trainers names the tensors that "
     "differ",
     decide_with="--check_sync 1 for ten steps",
@@ -188,23 +185,6 @@ def conversation_fails(run: LoggedRun) -> Evidence | None:
     return None
 
 
-def even_growth(values: list[float]) -> tuple[float, float] | None:
-    """Medians of the first and of the last stretch where each of six lies above the one before, none by most of it.
-
-    What settles gains most at first: of a logarithm's growth 0.37 lies between the first two stretches. None where
-    memory does not grow so, or by less than a tenth, or the log is short.
-    """
-    values = values[len(values) // 10 :]
-    size = len(values) // STRETCHES
-    if size < STEPS_EACH:
-        return None
-    middles = [statistics.median(values[i * size : (i + 1) * size]) for i in range(STRETCHES)]
-    gains = [after - before for before, after in itertools.pairwise(middles)]
-    grown = middles[-1] - middles[0]
-    even = min(gains) > 0 and max(gains) <= UNEVEN * grown and grown > GROWN * middles[0]
-    return (middles[0], middles[-1]) if even else None
-
-
 @cause(
     "memory grows without end: something keeps what each step made",
     explains="",
@@ -212,13 +192,17 @@ def even_growth(values: list[float]) -> tuple[float, float] | None:
     source="a tenth, in six even stretches: our heuristic; what settles gains most at first",
 )
 def memory_grows(run: LoggedRun) -> Evidence | None:
-    """Even growth of memory, of a GPU or of the process, at an even length."""
+    """Six even stretches behind the first tenth, each above the one before, at an even length of completions."""
     if any(run.trend(name) > 0 for name in ("length", "length_max", "turns")):
         return None
     for name in ("gpu_memory", "memory"):
-        growth = even_growth(run.values(name))
-        if growth:
-            text = f"{run.name(name)} rose evenly from {growth[0]:.3g} to {growth[1]:.3g} GiB"
+        values = run.values(name)[len(run.values(name)) // 10 :]
+        size = len(values) // 6
+        middles = [statistics.median(values[i * size : (i + 1) * size]) for i in range(6)] if size >= 5 else []
+        gains = [after - before for before, after in itertools.pairwise(middles)]
+        # of a logarithm's growth, which settles, 0.37 lies between the first two stretches
+        if gains and min(gains) > 0 and max(gains) <= sum(gains) / 3 and sum(gains) > 0.1 * middles[0]:
+            text = f"{run.name(name)} rose evenly from {middles[0]:.3g} to {middles[-1]:.3g} GiB"
             return Evidence(CERTAIN, [fact(run, name, text)])
     return None
 

@@ -4,7 +4,7 @@ import math
 import re
 import statistics
 
-from parts.reading.causes.cause import CERTAIN, LIKELY, LOST, STILL, TRY_REWARD, Evidence, Fact, cause, fact, shown
+from parts.reading.causes.cause import CERTAIN, FLAT, LIKELY, LOST, TRY_REWARD, Evidence, Fact, cause, fact, shown
 from parts.reading.logged_run import GAIN, SOLVED, LoggedRun, first_part, first_series, gained, held_out_gain
 from parts.reading.paired_tests import wilson_interval
 from parts.reading.sample_texts import FEATURES, payment_by_feature, right_gain, scores_by_answer
@@ -68,8 +68,7 @@ def paid_unfinished(run: LoggedRun) -> Fact | None:
 
 @cause(
     "the policy buys one part of the reward at the cost of the answer",
-    explains=f"{STILL} {LOST} limit_too_short no_group_variance critic_useless too_sparse memorised_prompts "
-    "updates_too_large kl_holds_policy",
+    explains=f"{FLAT} {LOST} limit_too_short memorised_prompts updates_too_large",
     change="pay that part only beside a right answer, or not at all; continue from the checkpoint with the best "
     "held-out figure",
     decide_with=TRY_REWARD,
@@ -83,7 +82,11 @@ def part_bought(run: LoggedRun) -> Evidence | None:
     better = truth is not None and truth[0] > GAIN and truth[1] > -GAIN
     worse = (truth is not None and truth[2] < 0) or (len(parts) > 1 and falls(part))
     rising, feature, unfinished = rising_parts(run), paid_feature(run), paid_unfinished(run)
-    if len(run.steps()) < TREND_STEPS or (better and not worse and not unfinished):
+    scores, points = run.values("score"), run.values("held_out")
+    few, rose = len(run.steps()) < TREND_STEPS, run.trend("score") > 0
+    if few:  # no trend is judged: the held-out figure must have fallen beyond its interval
+        rose = held_out is not None and held_out[2] < -GAIN and len(points) > 2 and scores[:1] < scores[-1:]
+    if (few and not rose) or (better and not worse and not unfinished):
         return None
     facts = []
     for other in rising[:2]:
@@ -93,10 +96,10 @@ def part_bought(run: LoggedRun) -> Evidence | None:
     facts += [unfinished] if unfinished else []
     if feature and not (truth is None and trend(part) > 0):
         facts.append(feature)
-    points = run.values("held_out")
-    stalled = held_out is not None and held_out[0] <= 0.02 and 0 < max(points) < SOLVED and run.trend("score") > 0
+    stalled = held_out is not None and held_out[0] <= 0.02 and 0 < max(points) < SOLVED and rose
     if stalled:
-        text = f"the score rose from {run.first('score'):.3g} to {run.last('score'):.3g}"
+        begin, end = (scores[0], scores[-1]) if few else ends(scores)
+        text = f"the score rose from {begin:.3g} to {end:.3g}"
         text += f", the held-out figure went from {points[0]:.3g} to {points[-1]:.3g}"
         facts.append(fact(run, "held_out", text))
     sure = (rising and (run.trend("score") > 0 or worse)) or (feature and (worse or stalled)) or unfinished
@@ -149,8 +152,7 @@ def part_dies(run: LoggedRun) -> Evidence | None:
 
 @cause(
     "the policy memorises a few prompts: the training score rises, the held-out figure does not",
-    explains=f"{STILL} entropy_fell kl_high length_fell length_rose too_easy part_bought no_group_variance "
-    "other_eval_task critic_useless updates_too_large",
+    explains=f"{FLAT} entropy_fell kl_high length_fell length_rose too_easy other_eval_task updates_too_large",
     change="more distinct prompts, each seen a few times at most; keep the checkpoint with the best held-out figure",
     decide_with="python scripts/evaluation.py on the start and the end, on other prompts of the task",
     source="definition of a held-out set; gain held out below half of the gain in training",

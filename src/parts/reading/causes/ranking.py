@@ -70,19 +70,21 @@ def judged_run(run: LoggedRun, causes: list[tuple[Cause, Evidence]], seen: dict[
 
 def what_was_read(run: LoggedRun) -> tuple[list[str], list[str]]:
     """What the run left, and what more would decide."""
-    settings, gold = bool(run.config or run.settings_file), any(t.gold for t in run.texts)
-    scored, held_out = any(t.score is not None for t in run.texts), len(run.values("held_out")) > 1
-    spread = bool(run.series.keys() & {"score_std", "zero_std", "score_max"})
+    texts, source = run.texts, run.settings_file or "beside the log"
     read = (  # whether it is there, what it is called then, what would give it
-        (bool(run.steps()), f"{run.format}, {len(run.steps())} steps", ""),
-        (bool(run.series.get("score")), "", "the score under a known name: --columns reward=NAME"),
-        (settings, f"settings ({run.settings_file or 'beside the log'})", "settings: --settings FILE"),
-        (bool(run.texts), f"{len(run.texts)} samples", f"samples with scores ({SAMPLES})"),
-        (scored or not run.texts, "", "scores of the samples, logged beside them"),
-        (gold or not run.texts, "gold answers" * gold, "gold answers of the samples: --data FILE"),
-        (bool(run.reward_source), "the reward's source", "the reward's source: --reward FILE.py:function"),
-        (held_out, "a held-out figure", "two held-out evaluations"),
-        (spread, "", "the spread of scores of a step"),
+        (run.steps(), f"{run.format}, {len(run.steps())} steps", ""),
+        (run.series.get("score"), "", "the score under a known name: --columns reward=NAME"),
+        (run.config or run.settings_file, f"settings ({source})", "settings: --settings FILE"),
+        (texts, f"{len(texts)} samples", f"samples with scores ({SAMPLES})"),
+        (not texts or any(t.score is not None for t in texts), "", "scores of the samples, logged beside them"),
+        (
+            not texts or any(t.gold for t in texts),
+            "gold answers" * bool(texts),
+            "gold answers of the samples: --data FILE",
+        ),
+        (run.reward_source, "the reward's source", "the reward's source: --reward FILE.py:function"),
+        (len(run.values("held_out")) > 1, "a held-out figure", "two held-out evaluations"),
+        (run.series.keys() & {"score_std", "zero_std", "score_max"}, "", "the spread of scores of a step"),
     )
     return [name for there, name, _ in read if there and name], [name for there, _, name in read if name and not there]
 

@@ -1,14 +1,33 @@
 """Rewards at fault: another form, another gold, constant, inverted, blind to the answer, or noise."""
 
 import ast
-import itertools
 import math
 import re
 import statistics
 from collections import Counter
 
-from parts.reading.causes.cause import CERTAIN, LIKELY, LOST, STILL, TRY_REWARD, Evidence, Fact, cause, fact, shown
-from parts.reading.logged_run import LoggedRun, first_part, first_series, held_out_gain, is_constant, is_solved
+from parts.reading.causes.cause import (
+    CERTAIN,
+    FALSE,
+    LIKELY,
+    LOST,
+    STILL,
+    TRY_REWARD,
+    Evidence,
+    Fact,
+    cause,
+    fact,
+    shown,
+)
+from parts.reading.logged_run import (
+    LoggedRun,
+    first_part,
+    first_series,
+    held_out_gain,
+    is_constant,
+    is_solved,
+    part_spread,
+)
 from parts.reading.paired_tests import wilson_interval
 from parts.reading.sample_texts import (
     COMPLETIONS,
@@ -17,6 +36,7 @@ from parts.reading.sample_texts import (
     asked_marks,
     correct_pay,
     early_texts,
+    grouped,
     holds,
     marked_answers,
     payment_by_feature,
@@ -52,10 +72,18 @@ def marks_with_gold(texts: list[Text]) -> set[str]:
     return {mark for t in texts for mark, answer in marked_answers(t.completion) if holds(answer, t.gold)}
 
 
+def never_paid(run: LoggedRun) -> Fact | None:
+    """By the log alone: no completion was ever paid for its answer, mostly as its form or its gold is not read."""
+    name, means = first_part(run)
+    spreads = run.series.get("score_std") or run.series.get("zero_std")
+    if run.texts or run.reward_source or len(means) < 3 or max(map(abs, means)) > 0.01 or not spreads:
+        return None
+    return fact(run, first_series(run), f"{name} pays next to nothing at any step, and the log does not show why")
+
+
 @cause(
     "the reward expects another answer format, so right answers score nothing",
-    explains=f"{STILL} {LOST} constant_reward too_hard too_sparse nothing_moves no_group_variance critic_useless "
-    "part_bought reward_ignores_answer memorised_prompts updates_too_large",
+    explains=FALSE,
     change="ask for the reward's format in the prompt, or have the reward read the format of the completions",
     decide_with=TRY_REWARD,
     source="counting, against gold answers of other rows; open-r1#255, verl#2150",
@@ -65,6 +93,8 @@ def answer_form(run: LoggedRun) -> Evidence | None:
     reads, asks, unpaid = source_marks(run.reward_source), asked_marks(run.texts), unpaid_with_gold(run.texts)
     other = [Fact(f"prompts ask for {', '.join(sorted(asks))}, the reward reads {', '.join(sorted(reads))}", "reward")]
     other = other if reads and asks and not reads & asks else []
+    if never := never_paid(run):
+        return Evidence(LIKELY + 0.06, [never])
     if not unpaid:
         return Evidence(LIKELY, other) if other and run.values("score") and max(run.early("score")) <= 0.05 else None
     used = marks_with_gold(unpaid)
@@ -104,9 +134,7 @@ def unlike_held_out(run: LoggedRun) -> Fact | None:
 
 @cause(
     "answers are compared with the wrong gold: a number with a text, another row's gold, a wrong column",
-    explains=f"{STILL} {LOST} constant_reward too_hard too_sparse nothing_moves no_group_variance critic_useless "
-    "noisy_reward reward_ignores_answer part_bought other_eval_task inverted_reward memorised_prompts "
-    "updates_too_large answer_form",
+    explains=f"{FALSE} noisy_reward other_eval_task inverted_reward",
     change="compare texts with texts (str() on both sides) and print prompt, gold and extracted answer of ten rows",
     decide_with=TRY_REWARD,
     source="counting; held-out and training rewards are one function, so their pay at the start agrees",
@@ -125,7 +153,8 @@ def gold_mismatch(run: LoggedRun) -> Evidence | None:
         return Evidence(CERTAIN, [shown(train, f"{len(prompts)} prompts have the same gold answer, {min(golds)!r}")])
     unpaid, unlike = unpaid_with_gold(run.texts), unlike_held_out(run)
     if not unpaid:
-        return Evidence(LIKELY + 0.2, [unlike]) if unlike else None
+        never = never_paid(run)
+        return Evidence(LIKELY + 0.2, [unlike]) if unlike else Evidence(LIKELY + 0.05, [never]) if never else None
     reads = source_marks(run.reward_source)
     seen = bool(marks_with_gold(unpaid) & reads)
     text = f"{len(unpaid)} unpaid completions hold the gold answer{' where the reward looks' if seen else ''}"
@@ -156,8 +185,7 @@ def placeholder(source: str) -> str:
 
 @cause(
     "every completion gets the same score: a placeholder reward, or an exception turned into a score",
-    explains=f"{STILL} {LOST} nothing_moves too_hard too_easy too_sparse no_group_variance critic_useless "
-    "reward_ignores_answer part_dies updates_too_large part_bought answer_form gold_mismatch kl_holds_policy",
+    explains=f"{FALSE} part_dies answer_form gold_mismatch",
     change="have {reward} read the completion, and let an exception end the run; score gold answers before training: "
     "python scripts/reward_preflight.py --reward FILE.py:{reward} --data DATA",
     decide_with=TRY_REWARD,
@@ -166,9 +194,11 @@ def placeholder(source: str) -> str:
 def constant_reward(run: LoggedRun) -> Evidence | None:
     """No spread of scores, or of the part for correctness, at any step, for right and wrong completions alike."""
     name, means = first_part(run)
-    part = len(run.parts()) > 1 and len(means) >= 3 and max(means) - min(means) < 1e-9
+    seen = means + run.values(f"held_out_part:{name}")
+    part = len(run.parts()) > 1 and len(seen) >= 3 and max(seen) - min(seen) < 1e-9
     few = 0 < len(run.values("score")) < 3 and run.series.get("score_std") and max(run.values("score_std")) <= 1e-6
-    few = few and (run.last("score") or placeholder(run.reward_source))  # a few zeros may be wrong answers
+    # a few zeros may be wrong answers; a spread within groups of 0 is none between prompts
+    few = few and not part_spread(run) and (run.last("score") or placeholder(run.reward_source))
     solved = is_solved(run) and not (is_constant(run) and max(run.early("score_std", 3), default=1) <= 1e-6)
     if not (is_constant(run) or few or part) or solved:
         return None
@@ -184,7 +214,11 @@ def constant_reward(run: LoggedRun) -> Evidence | None:
     # neither "always wrong" nor, where wrong ones are among them, "always right"
     sure = abs(level) > 1e-9 and (abs(level - 1) > 1e-9 or (wrong and not part))
     always_wrong = abs(level) <= 1e-9 and not right and wrong
-    return Evidence(CERTAIN + 0.05 if sure else LIKELY - 0.15 if always_wrong else LIKELY + 0.02, facts)
+    # not one of many completions fails
+    perfect = abs(level - 1) <= 1e-9 and len(run.values("score")) * (run.number("batch") or 32) >= 256
+    return Evidence(
+        CERTAIN + 0.05 if sure else LIKELY - 0.15 if always_wrong else LIKELY + 0.02 + 0.12 * perfect, facts
+    )
 
 
 def separation(right: list[float], wrong: list[float]) -> tuple[float, float, str]:
@@ -203,8 +237,7 @@ def best_paid_wrong(texts: list[Text]) -> list[Text]:
 
 @cause(
     "the reward is inverted: wrong answers score higher than right ones",
-    explains=f"{STILL} {LOST} updates_too_large part_bought part_dies reward_ignores_answer critic_useless "
-    "limit_too_short too_easy memorised_prompts gold_mismatch answer_form too_hard no_group_variance too_sparse",
+    explains=f"{FALSE} limit_too_short part_dies gold_mismatch answer_form",
     change="flip the sign of {reward}, then restart from the initial model",
     decide_with=TRY_REWARD,
     source="scores of right and wrong completions, Welch's t",
@@ -217,7 +250,9 @@ def inverted_reward(run: LoggedRun) -> Evidence | None:
     if len(right) >= 3 and len(wrong) >= 3:
         difference, error, text = separation(right, wrong)
         examples = best_paid_wrong(run.texts)[:2] + [t for t in run.texts if t.right][:1]
-        return Evidence(CERTAIN + 0.06, [shown(examples, text)], since=1) if difference < -4 * error else None
+        apart = min(len(right), len(wrong)) >= 5 and max(right) < min(wrong)  # none right is paid as much as any wrong
+        inverted = apart or difference < -4 * error
+        return Evidence(CERTAIN + 0.06, [shown(examples, text)], since=1) if inverted else None
     if not right and gain and gain[2] < 0 and run.trend("score") > 0:
         text = f"the score rose and the held-out figure fell by {-gain[0]:.3g}"
         return Evidence(LIKELY, [fact(run, "held_out", text)], since=1)
@@ -254,9 +289,7 @@ def reward_ignores_answer(run: LoggedRun) -> Evidence | None:
 
 @cause(
     "the reward is noise: the same completion of the same prompt gets different scores",
-    explains=f"{LOST} flat_score held_out_flat critic_explains_little reward_ignores_answer nothing_moves "
-    "kl_holds_policy critic_useless inverted_reward too_sparse updates_too_large part_bought too_hard "
-    "constant_reward answer_form gold_mismatch limit_too_short memorised_prompts no_group_variance",
+    explains=f"{FALSE} limit_too_short inverted_reward answer_form gold_mismatch",
     change="make {reward} deterministic: no random draw, a judge at temperature 0, no state kept between calls",
     decide_with=TRY_REWARD,
     source="definition: a reward is a function of prompt and completion",
@@ -264,28 +297,17 @@ def reward_ignores_answer(run: LoggedRun) -> Evidence | None:
 def noisy_reward(run: LoggedRun) -> Evidence | None:
     """Pairs of one text and one prompt, of one step where there are some, whose scores differ."""
     scored = [t for t in run.texts if t.score is not None]
-    groups, differing = [], []
-    for by_step in (True, False):
-        if sum(map(len, groups)) < 6:
-            groups = repeated_texts(scored, by_step)
-            differing = [group for group in groups if group[-1].score - group[0].score > 1e-6]
+    groups = grouped(scored, lambda t: (t.step, t.kind, t.prompt, t.completion, t.gold))
+    if sum(len(group) for group in groups if len(group) > 1) < 6:
+        groups = grouped(scored, lambda t: (t.kind, t.prompt, t.completion, t.gold))
+    groups = [sorted(group, key=lambda t: t.score) for group in groups if len(group) > 1]
+    differing = [group for group in groups if group[-1].score - group[0].score > 1e-6]
     if len(differing) < 2 or len(differing) < 0.1 * len(groups):
         return None
     widest = max(differing, key=lambda group: group[-1].score - group[0].score)
     text = f"{len(differing)} of {len(groups)} repeated completions scored differently"
     text += f", one {widest[0].score:.3g} and {widest[-1].score:.3g}"
     return Evidence(CERTAIN + 0.07, [shown([widest[0], widest[-1]], text)])
-
-
-def repeated_texts(scored: list[Text], by_step: bool) -> list[list[Text]]:
-    """Groups of the same completion of the same prompt, each by its score."""
-
-    def key(t: Text) -> tuple:
-        return t.step * by_step, t.kind, t.prompt, t.completion, t.gold or ""
-
-    ordered = sorted(scored, key=lambda t: (*key(t), t.score))
-    groups = [list(group) for _, group in itertools.groupby(ordered, key=key)]
-    return [group for group in groups if len(group) > 1]
 
 
 REWARD_CAUSES = (answer_form, gold_mismatch, constant_reward, inverted_reward, noisy_reward, reward_ignores_answer)

@@ -14,6 +14,14 @@ MOVES = (
     ("entropy_fell", "entropy", 0.2, 0.01),
     ("entropy_rose", "entropy", 2.0, 0.2),
 )
+LEVELS = (  # sign, series, what its last stretch lies above, words
+    ("equal_groups", "zero_std", 0.8 - 1e-9, "{:.0%} of the groups score all alike"),
+    ("truncated", "truncated", 0.2 - 1e-9, "{:.0%} of the completions are cut"),
+    ("kl_high", "kl", 0.3, "{name} is {:.3g} nats a token"),
+    ("clipped", "clip_frac", 0.3, "{:.0%} of the tokens are clipped"),
+    ("sampler_gap", "gap_mean", 0.049, "{name} is {:.3g}"),
+    ("sampler_gap", "mismatch_kl", 0.01, "{name} is {:.3g}"),
+)
 
 
 def moves(run: LoggedRun) -> Iterator[tuple[str, Fact]]:
@@ -30,23 +38,16 @@ def moves(run: LoggedRun) -> Iterator[tuple[str, Fact]]:
 
 def levels(run: LoggedRun) -> Iterator[tuple[str, Fact]]:
     """Figures that lie where they should not."""
-    late = {name: run.last(name) for name in ("zero_std", "truncated", "kl", "explained_variance", "clip_frac")}
-    if late["zero_std"] >= 0.8 and not is_solved(run):
-        yield "equal_groups", fact(run, "zero_std", f"{late['zero_std']:.0%} of the groups score all alike")
-    if late["truncated"] >= 0.2:
-        yield "truncated", fact(run, "truncated", f"{late['truncated']:.0%} of the completions are cut")
-    if late["kl"] > 0.3 and not gained(run):
-        yield "kl_high", fact(run, "kl", f"{run.name('kl')} is {late['kl']:.3g} nats a token")
-    if late["clip_frac"] > 0.3:
-        yield "clipped", fact(run, "clip_frac", f"{late['clip_frac']:.0%} of the tokens are clipped")
-    if late["explained_variance"] < 0.03 and len(run.steps()) >= TREND_STEPS:
-        text = f"the critic explains {late['explained_variance']:.2g} of the returns' variance"
+    for name, series, limit, words in LEVELS:
+        late = run.last(series)
+        fine = is_solved(run) if name == "equal_groups" else name == "kl_high" and gained(run)
+        if late > limit and not fine:
+            yield name, fact(run, series, words.format(late, name=run.name(series)))
+    if run.last("explained_variance") < 0.03 and len(run.steps()) >= TREND_STEPS:
+        text = f"the critic explains {run.last('explained_variance'):.2g} of the returns' variance"
         yield "critic_explains_little", fact(run, "explained_variance", text)
-    if run.series.get("grad_norm") and len(run.values("grad_norm")) >= 3 and run.last("grad_norm") == 0:
+    if len(run.values("grad_norm")) >= 3 and run.last("grad_norm") == 0:
         yield "zero_gradient", fact(run, "grad_norm", f"{run.name('grad_norm')} is 0")
-    gap = next((name for name, limit in (("mismatch_kl", 0.01), ("gap_mean", 0.049)) if run.last(name) > limit), "")
-    if gap:
-        yield "sampler_gap", fact(run, gap, f"{run.name(gap)} is {run.last(gap):.3g}")
 
 
 def signs(run: LoggedRun) -> dict[str, Fact]:

@@ -4,7 +4,7 @@ import itertools
 import math
 import statistics
 
-from parts.reading.causes.cause import CERTAIN, LIKELY, LOST, STILL, Evidence, Fact, cause, fact, shown
+from parts.reading.causes.cause import CERTAIN, FLAT, LIKELY, LOST, STILL, Evidence, Fact, cause, fact, shown
 from parts.reading.logged_run import LoggedRun, collapse, gained, held_out_gain, is_constant, is_solved
 from parts.reading.trends import TREND_STEPS, ends, noise
 
@@ -47,8 +47,7 @@ def lost_at_once(run: LoggedRun) -> bool:
 
 @cause(
     "updates are too large: the policy leaves the region that its samples cover",
-    explains=f"{STILL} {LOST} sampler_gap part_dies part_bought critic_useless no_group_variance constant_reward "
-    "nothing_moves limit_too_short too_hard sampler_mismatch stale_weights too_sparse",
+    explains=f"{FLAT} {LOST} sampler_gap part_dies limit_too_short sampler_mismatch stale_weights",
     change="lower {lr} by 3 to 10 times, or fewer updates a rollout ({reuse}); continue from an earlier checkpoint",
     source="Spinning Up's PPO ends an update at KL 0.015; limits 0.1 nats, 0.3 of tokens, 0.5 nats in a step: our "
     "heuristic",
@@ -88,46 +87,46 @@ def unchanged_texts(run: LoggedRun, start: int) -> Fact | None:
     return shown([last[prompt] for prompt in both], text)
 
 
-def rate_facts(run: LoggedRun) -> list[Fact]:
-    """A learning rate of 0, a warm-up as long as the run, a rate far below any in use."""
-    rates, facts = run.values("lr"), []
-    if len(rates) >= 2 and max(rates[: len(rates) // 2 + 2]) == 0:
-        facts.append(fact(run, "lr", "the learning rate is 0 in the first half of the run", min(run.series["lr"])))
-    warmup, steps = run.number("warmup"), max(run.steps(), default=0)
-    if warmup and warmup > 1 and warmup >= max(steps, run.number("steps") or 0):
-        facts.append(Fact(f"the warm-up takes {warmup:g} steps, the run {steps}", "warmup"))
-    if not facts and len(rates) >= 10 and max(rates) < 1e-6 and all(b > a for a, b in itertools.pairwise(rates)):
-        facts.append(fact(run, "lr", f"the learning rate still rises at the last step and is {rates[-1]:.3g} there"))
-    clip = run.number("grad_clip")
-    if clip is not None and 0 < clip < 1e-6:
-        facts.append(Fact(f"gradients are clipped to {clip:g}", "max_grad_norm"))
+def rate_fact(run: LoggedRun) -> Fact | None:
+    """A learning rate of 0, a warm-up as long as the run, a rate far below any in use, a clip that leaves nothing."""
+    rates, steps, warmup = run.values("lr"), max(run.steps(), default=0), run.number("warmup") or 0
     highest = max(rates, default=run.number("lr"))
-    if not facts and highest is not None and highest < 2e-8:
-        facts.append(fact(run, "lr", f"the highest learning rate is {highest:.3g}"))
-    rounded = "bf" in str(run.settings.get("precision", "")) and run.trainer != "ppo_train"
-    if not facts and rounded and highest is not None and highest <= 5e-6 and not run.config.get("bf16"):
-        facts.append(Fact(f"weights are kept in bfloat16 and the learning rate is {highest:.3g}", "dtype"))
-    return facts
+    rises = len(rates) >= 10 and all(b > a for a, b in itertools.pairwise(rates))
+    rounded = "bf" in str(run.settings.get("precision", "")) and not run.config.get("bf16")
+    if len(rates) >= 2 and max(rates[: len(rates) // 2 + 2]) == 0:
+        return fact(run, "lr", "the learning rate is 0 in the first half of the run", min(run.series["lr"]))
+    if warmup > 1 and warmup >= max(steps, run.number("steps") or 0):
+        return Fact(f"the warm-up takes {warmup:g} steps, the run {steps}", "warmup")
+    if rises and highest < 1e-6:
+        return fact(run, "lr", f"the learning rate still rises at the last step and is {highest:.3g} there")
+    if 0 < (run.number("grad_clip") or 1) < 1e-6:
+        return Fact(f"gradients are clipped to {run.number('grad_clip'):g}", "max_grad_norm")
+    if highest is not None and highest < 2e-8:
+        return fact(run, "lr", f"the highest learning rate is {highest:.3g}")
+    if rounded and run.trainer != "ppo_train" and highest is not None and highest <= 5e-6:
+        return Fact(f"weights are kept in bfloat16 and the learning rate is {highest:.3g}", "dtype")
+    return None
 
 
 def still_figures(run: LoggedRun, start: int) -> list[Fact]:
     """Figures that show that the policy is where it began, though scores differ."""
-    facts, steps = [], sum(step > start for step in run.steps())
-    kl, norms, moved, entropy = (
-        [value for step, value in run.points(name) if step > start]
-        for name in ("kl", "grad_norm", "kl_step", "entropy")
+    kl, moved, entropy = (
+        [value for step, value in run.points(name) if step > start] for name in ("kl", "kl_step", "entropy")
     )
-    if len(kl) >= 3 and max(map(abs, kl[1:])) < (1e-4 if len(kl) >= SLOW else 1e-7):
-        facts.append(fact(run, "kl", f"{run.name('kl')} stays below {max(map(abs, kl[1:])):.2g} nats a token"))
-    if len(norms) >= 2 and max(norms) < 1e-9:
-        facts.append(fact(run, "grad_norm", f"{run.name('grad_norm')} is {max(norms):.2g} although scores differ", 1))
-    if not kl and moved and (run.settings.get("updates") or 1) > 1 and max(map(abs, moved)) < 1e-7:
-        facts.append(fact(run, "kl_step", f"{run.name('kl_step')} stays below {max(map(abs, moved)):.2g}"))
-    if not kl and steps >= SLOW and entropy:
-        first, last = ends(entropy)
-        if abs(last - first) < 0.01 * abs(first):
-            facts.append(fact(run, "entropy", f"{run.name('entropy')} stays at {last:.3g}"))
-    return facts
+    alike, spread, scores = run.series.get("zero_std", {}), run.series.get("score_std", {}), run.values("score")
+    varied = max(scores, default=0.0) - min(scores, default=0.0)
+    # of several steps that are logged as one, the norm is the last one's: most groups must differ
+    differ = {step for step in run.steps() if alike.get(step, float(spread.get(step, varied) <= 1e-6)) < 0.7}
+    norms = [value for step, value in run.points("grad_norm") if step > start and step in differ]
+    slow, several = len(entropy) >= SLOW, (run.settings.get("updates") or 1) > 1
+    first, last = ends(entropy) if slow else (0.0, math.inf)
+    seen = (
+        ("kl", len(kl) >= 3 and max(map(abs, kl[1:])) < (1e-4 if len(kl) >= SLOW else 1e-7), "stays at 0"),
+        ("grad_norm", len(norms) >= 2 and max(norms) < 1e-9, "is 0 although scores differ"),
+        ("kl_step", not kl and several and moved and max(map(abs, moved)) < 1e-7, "stays at 0"),
+        ("entropy", not kl and abs(last - first) < 0.01 * abs(first), f"stays at {last:.3g}"),
+    )
+    return [fact(run, name, f"{run.name(name)} {words}") for name, holds, words in seen if holds]
 
 
 @cause(
@@ -145,18 +144,18 @@ def nothing_moves(run: LoggedRun) -> Evidence | None:
     if is_constant(run) or (gained(run) and run.trend("score") > 0):
         return None
     start = int(critic + max(run.number("warmup") or 0, 0))  # until then the policy is not meant to move
-    rates, still, texts = rate_facts(run), still_figures(run, start), unchanged_texts(run, start)
+    rate, still, texts = rate_fact(run), still_figures(run, start), unchanged_texts(run, start)
     held_out = run.values("held_out")
     if len(held_out) >= 2 and max(held_out) - min(held_out) > 0.02:
         texts = None
     elif len(held_out) >= 3 and max(held_out) == min(held_out) and not texts and 0.02 < held_out[0] < 0.98:
         texts = fact(run, "held_out", f"the held-out figure is {held_out[0]:.4g} at all {len(held_out)} evaluations")
-    facts = rates + still + ([texts] if texts else [])
+    facts = [item for item in (rate, *still, texts) if item]
     if not facts:
         return None
     decisive = any(f.figure == run.name("grad_norm") for f in still)
-    rounded = rates and all(f.figure == "dtype" for f in rates)
-    if (rates and not rounded) or decisive or (texts and (still or rounded)) or len(still) > 1:
+    rounded = rate is not None and rate.figure == "dtype"
+    if (rate and not rounded) or decisive or (texts and (still or rounded)) or len(still) > 1:
         return Evidence(CERTAIN + 0.03, facts)
     return Evidence(LIKELY + (0.25 if texts or run.series.get("kl") else 0.0), facts)
 
