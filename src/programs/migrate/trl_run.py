@@ -48,15 +48,14 @@ class TrlRun:
 
     def __post_init__(self):
         source, call = self.source, self.call
-        self.arguments: dict[str, Argument] = {}
+        self.arguments: list[Argument] = []
         self.unseen: list[ast.expr] = []
-        self.attributes: dict[str, ast.Assign] = {}
         self.nodes: dict[str, ast.expr] = {}  # what the script gives, by its names and by today's
         if call is not None:
             self.arguments, self.unseen = source.arguments(call)
-            self.attributes = source.attributes(call)
-        self.nodes |= {name: argument.value for name, argument in self.arguments.items()} | self.of_trainer
-        self.nodes |= {name: statement.value for name, statement in self.attributes.items()}
+            self.arguments = self.arguments + source.changes(call)
+        self.nodes |= {argument.name: argument.value for argument in self.arguments} | self.of_trainer
+        self.unsure = {argument.name for argument in self.arguments if not argument.is_sure}
         for name, node in [*self.nodes.items()]:
             new = gone_entry(self.config, name).get("renamed")
             if new and name != "warmup_ratio":
@@ -66,7 +65,7 @@ class TrlRun:
         return name in self.nodes
 
     def in_config(self, name: str) -> bool:
-        return name in self.arguments or name in self.attributes
+        return any(argument.name == name for argument in self.arguments)
 
     def value(self, name: str):
         """A literal, the version's default, None without one, or UNKNOWN for an expression."""
@@ -74,7 +73,7 @@ class TrlRun:
             default = default_at(self.config, name, self.version)
             return None if default is ABSENT else default
         try:
-            return self.source.value(self.nodes[name])
+            return UNKNOWN if name in self.unsure else self.source.value(self.nodes[name])
         except (ValueError, TypeError):
             return UNKNOWN
 
