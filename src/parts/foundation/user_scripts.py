@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -165,8 +166,15 @@ class PythonSource:
                 if any(node.id in bindings(x) for x in ast.iter_child_nodes(here)):
                     return None
             inner = here
-        values = [assigned_to(x, node.id) for x in self.nodes if not self.around(x, FUNCTIONS)]
-        return next(filter(None, values), None) if bindings(self.tree).count(node.id) == 1 else None
+        return self.constants.get(node.id)
+
+    @cached_property
+    def constants(self) -> dict[str, ast.expr]:
+        """Names of the module that one assignment binds."""
+        times = Counter(bindings(self.tree))
+        outside = [x for x in self.nodes if isinstance(x, ast.Assign | ast.AnnAssign) and not self.around(x, FUNCTIONS)]
+        pairs = [(name, assigned_to(x, name)) for x in outside for name in bindings(x)]
+        return {name: value for name, value in pairs if value is not None and times[name] == 1}
 
     def own(self, call: ast.Call) -> bool:
         """Whether a call names a function of this file, or a method of self."""
@@ -286,6 +294,7 @@ class PythonSource:
         """(Items of a dictionary: literal, dict(…), merged with | or **, set later; what of it is not seen)."""
         made = self.origin(node)
         changes, hidden = (self.changes(made), self.hidden_changes(made)) if isinstance(node, ast.Name) else ([], [])
+        changes = [change for change in changes if change.start < self.start(node)]
         if isinstance(made, ast.Call) and self.name_of(made) == "dict" and not made.args:
             items, unseen = self.arguments(made)
             return items + changes, unseen + hidden

@@ -9,6 +9,9 @@ from parts.foundation.messages import UserError
 
 TRL_CHANGES = file_text("trl_changes.json")
 VERL_CHANGES = file_text("verl_changes.json")
+# By hand: settings without an effect on the run, defaults that say nothing of it, what is gone and what to use instead.
+NAMES_TEXT = file_text("names.json")
+NAMES = json.loads(NAMES_TEXT)
 ABSENT = object()  # the default of a setting that a version does not have
 
 

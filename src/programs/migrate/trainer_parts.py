@@ -4,14 +4,8 @@ import ast
 
 from parts.foundation.user_scripts import FUNCTIONS, Argument, PythonSource
 from programs.migrate.edits import Change, Report, by_hand, edit_arguments, edit_call
-from programs.migrate.tables import numbers, transformers_of
+from programs.migrate.tables import NAMES, numbers, transformers_of
 
-# old argument of from_pretrained -> (new name, new value)
-RENAMED = {
-    "torch_dtype": ("dtype", "{}"),
-    "use_auth_token": ("token", "{}"),
-    "use_flash_attention_2": ("attn_implementation", '"flash_attention_2" if {} else "sdpa"'),
-}
 QUANTISED = ("load_in_4bit", "load_in_8bit")
 WITHOUT_UNSLOTH = (
     "leaving it out: AutoModelForCausalLM.from_pretrained(NAME, dtype=…, quantization_config="
@@ -31,8 +25,8 @@ def renamed(source: PythonSource, arguments: list[Argument], report: Report) -> 
     plan, since, effect = {}, "transformers 5.0", "ignored, or a TypeError"
     given = {argument.name: argument for argument in arguments}
     texts = {name: source.code(argument.value) for name, argument in given.items()}
-    for old in [old for old in RENAMED if old in given]:
-        new, form = RENAMED[old]
+    for old in [old for old in NAMES["of_loading"] if old in given]:
+        new, form = NAMES["of_loading"][old]
         if new in {*given, *(change.name for change in plan.values())}:
             report.refuse(source.place(given[old].start), old, "no longer an argument", f"all of it in {new}=…")
         else:

@@ -4,10 +4,10 @@ import ast
 import re
 from collections.abc import Iterator
 
-from parts.data.trl_names import trl_defaults, trl_today
+from parts.data.trl_names import trl_defaults
 from programs.migrate.edits import Change, Report, by_hand, rules_of
-from programs.migrate.tables import ABSENT, changes, default_at, gone_entry, newest, since_of
-from programs.migrate.trl_run import BESIDE_THE_RUN, LOSSLESS, SAMPLING, UNKNOWN, TrlRun
+from programs.migrate.tables import ABSENT, NAMES, changes, default_at, gone_entry, newest, since_of
+from programs.migrate.trl_run import SAMPLING, UNKNOWN, TrlRun
 
 Changes = Iterator[tuple[str, Change]]
 
@@ -162,15 +162,13 @@ def given_changes(run: TrlRun, report: Report) -> dict[str, Change]:
     plan = {}
     for name in [n for n in run.nodes if n not in ELSEWHERE and n not in run.of_trainer]:
         gone, place = gone_entry(run.config, name), run.source.place(run.source.start(run.nodes[name]))
-        if not gone and name not in trl_defaults(run.config) and run.config in trl_today("defaults"):
-            report.refuse(place, f"{name}={run.text(name)}", f"no {run.config} of TRL has it", "leaving it out")
         if not gone:
             continue
         since, new, text = since_of(run.config, name, run.version), gone.get("renamed"), run.text(name)
-        if new and not run.in_config(new) and name not in LOSSLESS:
+        if new and not run.in_config(new) and name not in NAMES["lossless"]:
             plan[name] = Change(new, text, since, f"the new name of {name}")
             continue
-        is_lost = not (name in LOSSLESS or new or run.value(name) in (None, False, ""))
+        is_lost = not (name in NAMES["lossless"] or new or run.value(name) in (None, False, ""))
         plan[name] = Change(name, None, since, f"{name} is gone{', and the run is the same' * (not is_lost)}")
         if is_lost:
             report.refuse(place, f"{name}={text}", f"gone since {since}", "leaving it out")
@@ -182,8 +180,8 @@ def default_changes(run: TrlRun) -> dict[str, Change]:
     tables, plan = changes("trl")["configs"], {}
     for name in dict.fromkeys([*tables.get(run.config, {}), *tables["TrainingArguments"]]):
         old, new = default_at(run.config, name, run.version), default_at(run.config, name, newest("trl"))
-        is_absent = old is ABSENT or new is ABSENT
-        if is_absent or run.has(name) or name in BESIDE_THE_RUN or is_same(name, old, new) or is_idle(run, name):
+        is_beside = ABSENT in (old, new) or name in NAMES["beside_the_run"]
+        if is_beside or run.has(name) or is_same(name, old, new) or is_idle(run, name):
             continue
         since = since_of(run.config, name, run.version)
         plan[name] = Change(name, python(old), since, "its default then", python(new))
