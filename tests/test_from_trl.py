@@ -38,7 +38,9 @@ def test_defaults_are_those_of_trl():
     from trl import GRPOConfig
 
     fields = {f.name: f.default for f in dataclasses.fields(GRPOConfig)}
-    assert {name: fields[name] for name in verl.TRL_DEFAULTS} == verl.TRL_DEFAULTS
+    assert {name: fields[name] for name in verl.READ} == {
+        name: verl.trl_defaults("GRPOConfig")[name] for name in verl.READ
+    }
     assert set(fields) >= verl.OF_THE_MACHINE
     assert {name: getattr(LoraConfig(), name) for name in verl.PEFT_DEFAULTS} == verl.PEFT_DEFAULTS
 
@@ -172,7 +174,7 @@ def test_what_a_data_set_is_called_here(before, data, expected, tmp_path):
     [
         ("rows = load_dataset('a/b')\nrows = rows.map(f)\n", "without a data set that can be read off"),
         ("config = GRPOConfig(max_steps=5)\nconfig.beta = 0.1\nrows = load_dataset('a/b')\n", "config, which changes"),
-        ("A = {'beta': 0.1}\nA['beta'] = 0.5\nconfig = GRPOConfig(**A)\nrows = load_dataset('a/b')\n", "**A"),
+        ("A = {'beta': 0.1}\nA.update(beta=0.5)\nconfig = GRPOConfig(**A)\nrows = load_dataset('a/b')\n", "**A"),
         ("lr = 1\nlr *= 2\nconfig = GRPOConfig(learning_rate=lr)\nrows = load_dataset('a/b')\n", "learning_rate=lr"),
         ("config = GRPOConfig(max_steps=5)\nother = GRPOConfig()\nrows = load_dataset('a/b')\n", "several GRPOConfig"),
     ],

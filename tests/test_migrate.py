@@ -184,7 +184,7 @@ def test_a_yaml_of_verl_keeps_its_sections(tmp_path, capsys):
 
 IMPOSSIBLE = {
     "ppo_0.11.py": ["PPOTrainer", "scripts/ppo_train.py --lr 1.41e-05 --kl_coef 0.1"],
-    "verl_0.3_variables.sh": ["$MICRO", "use_kl_loss=$USE_KL"],
+    "verl_0.3_variables.sh": ["use_kl_loss=$USE_KL"],
     "verl_0.4_recipe.sh": ["recipe.dapo.main_dapo"],
     "trl_0.14_recipe.yaml": ["max_prompt_length"],
 }
@@ -280,7 +280,7 @@ WITHOUT_EQUAL = {
         ["setattr(args, k, v)"],
     ),
     "item": (
-        GRPO + "d = dict(output_dir='o')\nd['beta'] = 1\nargs = GRPOConfig(**d)\n" + TRAINED,
+        GRPO + "d = dict(output_dir='o')\nd.update(x)\nargs = GRPOConfig(**d)\n" + TRAINED,
         ["one dictionary with all settings"],
     ),
     "overridden": (

@@ -12,6 +12,8 @@ The wheels of all minor versions are downloaded into a folder and parsed; nothin
   (the minor versions that a TRL version allows, up to the newest of its day). The entries of TrainingArguments count
   in versions of transformers; a field that a TRL config does not list is that of TrainingArguments.
 - `verl_changes.json`: the leaf keys of ppo_trainer.yaml that changed or are gone.
+- `parts/data/trl_names.json`: what the newest TRL has: "defaults" of its configs and of TrainingArguments, "trainers"
+  (names of their arguments), "modules" (names that stand in its modules).
 
 An entry is there from "since" on; "gone" names the first version without it. What never changed since its class
 appeared is left out. A default is a JSON value, or {"expr": source} where it is no literal.
@@ -38,6 +40,7 @@ from packaging.version import Version
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "src" / "programs" / "migrate"
+NAMES = ROOT / "src" / "parts" / "data" / "trl_names.json"
 PINNED = {"trl": "requirements.txt", "transformers": "requirements.txt", "verl": "requirements-verl.txt"}
 OLDEST = {"trl": "0.9", "transformers": "4.31", "verl": "0.2"}
 METHODS = (
@@ -342,6 +345,28 @@ def text_of(tables: dict) -> str:
     return "\n".join(lines).replace("\xa0", " ") + "\n"
 
 
+def trl_names(trl: Sources, transformers: Sources) -> dict:
+    """Content of trl_names.json."""
+    classes = Classes(trl, FOLDERS)
+    base = Classes(transformers, (r"transformers/training_args\.py",)).fields("TrainingArguments")
+    files = [name for name in trl.names if re.fullmatch(r"trl/(trainer/|models/|extras/|rewards/)?[a-z]\w+\.py", name)]
+    return {
+        "defaults": {"TrainingArguments": base}
+        | {name: classes.fields(name) for name in CONFIGS if classes.fields(name)},
+        "trainers": {name: [*classes.arguments(name)] for name in TRAINERS if classes.arguments(name)},
+        "modules": {name.removesuffix(".py").replace("/", "."): top_names(trl.text(name)) for name in sorted(files)},
+    }
+
+
+def top_names(text: str) -> list[str]:
+    """The public names that a module defines."""
+    nodes = ast.walk(ast.parse(text))
+    names = {node.name for node in nodes if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.col_offset == 0}
+    assigned = [node for node in ast.parse(text).body if isinstance(node, ast.Assign)]
+    names |= {node.targets[0].id for node in assigned if isinstance(node.targets[0], ast.Name)}
+    return sorted(name for name in names if not name.startswith("_") and name != "logger")
+
+
 def outdated() -> list[str]:
     """Entries of the tables whose last state is not what the installed packages have."""
     names = [package for package in OLDEST if find_spec(package)]
@@ -358,6 +383,9 @@ def outdated() -> list[str]:
         actual |= {name: classes.arguments(name) for name in TRAINERS} | {"TrainingArguments": base}
         if trl["exports"] != exports(installed["trl"]):
             return ["exports: the table is not what the installed trl has"]
+        names = trl_names(installed["trl"], installed["transformers"])
+        if json.loads(NAMES.read_text(encoding="utf-8")) != json.loads(json.dumps(names)):
+            return ["trl_names.json: the table is not what the installed trl has"]
     if "verl" in installed:
         tables["verl"] = json.loads((FOLDER / "verl_changes.json").read_text(encoding="utf-8"))["keys"]
         actual["verl"] = verl_keys(installed["verl"])
@@ -392,6 +420,8 @@ def main() -> int:
             "keys": {name: entries for name, entries in keys.items() if len(entries) > 1},
         },
     }
+    today = [[*packages[name].values()][-1] for name in ("trl", "transformers")]
+    NAMES.write_text(text_of(trl_names(*today)), encoding="utf-8")
     for name, content in tables.items():
         (FOLDER / name).write_text(text_of(content), encoding="utf-8")
     return 0

@@ -13,4 +13,5 @@ ROOMS = (
     "pass_rates",
     "verl_layout",
     "verl_keys",
+    "trl_names",
 )

@@ -24,6 +24,15 @@ TODAY = {
     f"{REF}.fsdp_config.param_offload": (IGNORED, "leaving it out: the reference always waits in CPU memory"),
     "custom_reward_function": (IGNORED, "reward.custom_reward_function"),
     "reward_model.custom_reward_function": (GONE, "reward.custom_reward_function"),
+    **dict.fromkeys(
+        ("custom_reward_function.overlong_buffer", "reward_model.overlong_buffer"),
+        (GONE, "+reward.reward_kwargs.overlong_buffer_cfg"),
+    ),
+    **dict.fromkeys(
+        (f"{ACTOR}.megatron.grad_offload", f"{REF}.megatron.grad_offload", "critic.megatron.grad_offload"),
+        (GONE, "leaving it out"),
+    ),
+    f"{ACTOR}.use_token_level_loss=true": (GONE, f"{ACTOR}.loss_agg_mode=token-mean"),
     "reward_model": (IGNORED, "the section reward"),
     "reward_model.reward_manager": (IGNORED, "reward.reward_manager.name"),
     "reward_model.enable": (IGNORED, "reward.reward_model.enable"),

@@ -12,8 +12,9 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 from parts.foundation.messages import UserError
@@ -26,13 +27,15 @@ ARITHMETIC = {ast.Mult: operator.mul, ast.Add: operator.add, ast.Sub: operator.s
 
 @dataclass(frozen=True)
 class Argument:
-    """An argument of a call as it stands in the file: `name=value`, or an item of a dictionary that is spread."""
+    """A setting as it stands in the file: of a call, an item of a dictionary that is spread, or a statement."""
 
     name: str
     value: ast.expr
     start: int
     end: int
-    quoted: bool = False  # an item "name": value
+    form: str = "{name}={text}"  # how the file writes it
+    is_statement: bool = False
+    is_sure: bool = True  # no `if` or loop around the statement
 
 
 def without_magics(cell: str) -> str:
@@ -138,55 +141,129 @@ class PythonSource:
         return {node.name: node for node in self.nodes if isinstance(node, kinds)}
 
     @cached_property
-    def assigned(self) -> dict[str, list[ast.expr]]:
-        """Name -> all that is assigned to it."""
-        values = {}
-        for node in self.nodes:
-            if isinstance(node, ast.Assign | ast.AnnAssign) and node.value:
-                target = node.targets[0] if isinstance(node, ast.Assign) else node.target
-                if isinstance(target, ast.Name):
-                    values.setdefault(target.id, []).append(node.value)
-        return values
+    def parents(self) -> dict[ast.AST, ast.AST]:
+        return {child: node for node in self.nodes for child in ast.iter_child_nodes(node)}
+
+    @cached_property
+    def changed(self) -> set[str]:
+        """Names whose object is changed: by an item, an attribute or a method."""
+        names = {name for node in self.nodes for name in names_changed_by(node)}
+        return names - {*self.imports, *self.definitions}
+
+    def bound(self, node: ast.Name) -> ast.expr | None:
+        """What a name stands for where it is read; None where that depends on what runs before."""
+        inner: ast.AST = node
+        while here := self.parents.get(inner):
+            body = next((x for _, x in ast.iter_fields(here) if isinstance(x, list) and inner in x), [inner])
+            for statement in reversed(body[: body.index(inner)]):
+                if node.id in bindings(statement):
+                    return assigned_to(statement, node.id)
+            if isinstance(here, ast.For | ast.While) and node.id in bindings(here):
+                return None
+            if isinstance(here, FUNCTIONS) and inner is not here.args:
+                if any(node.id == x.arg for x in ast.walk(here.args) if isinstance(x, ast.arg)):
+                    return self.passed(here, node.id)
+                if any(node.id in bindings(x) for x in ast.iter_child_nodes(here)):
+                    return None
+            inner = here
+        return self.constants.get(node.id)
 
     @cached_property
     def constants(self) -> dict[str, ast.expr]:
-        """Names that are bound once, and not changed by an item, an attribute or a method."""
-        bound = [name for node in self.nodes for name in names_bound_by(node)]
-        return {name: values[0] for name, values in self.assigned.items() if bound.count(name) == 1}
+        """Names of the module that one assignment binds."""
+        times = Counter(bindings(self.tree))
+        outside = [x for x in self.nodes if isinstance(x, ast.Assign | ast.AnnAssign) and not self.around(x, FUNCTIONS)]
+        pairs = [(name, assigned_to(x, name)) for x in outside for name in bindings(x)]
+        return {name: value for name, value in pairs if value is not None and times[name] == 1}
+
+    def own(self, call: ast.Call) -> bool:
+        """Whether a call names a function of this file, or a method of self."""
+        owner = getattr(call.func, "value", None)
+        return isinstance(call.func, ast.Name) or (isinstance(owner, ast.Name) and owner.id == "self")
+
+    def passed(self, function: ast.AST, name: str) -> ast.expr | None:
+        """What the only call of a function of this file gives for a parameter, or its default."""
+        calls = [call for call in self.calls.get(getattr(function, "name", ""), []) if self.own(call)]
+        if len(calls) != 1 or any(isinstance(x, ast.Starred) for x in calls[0].args):
+            return None
+        given, defaults = function.args, {}
+        names = [x.arg for x in [*given.posonlyargs, *given.args]]
+        defaults |= dict(zip(reversed(names), reversed(given.defaults), strict=False))
+        defaults |= {x.arg: d for x, d in zip(given.kwonlyargs, given.kw_defaults, strict=True)}
+        keywords = {keyword.arg: keyword.value for keyword in calls[0].keywords}
+        keywords |= dict(zip(names[names[:1] == ["self"] :], calls[0].args, strict=False))
+        return keywords.get(name) or (None if None in keywords else defaults.get(name))
+
+    def origin(self, node: ast.expr | None, whole: bool = False) -> ast.expr | None:
+        """What makes an object: through names, parameters, `self.name`, and functions of this file that return it.
+
+        `whole`: not through a name whose object is changed later.
+        """
+        for _ in range(8):
+            made = None
+            if isinstance(node, ast.Name) and not (whole and node.id in self.changed):
+                made = self.bound(node)
+            elif isinstance(node, ast.Attribute) and not whole:
+                stored = [x for x in self.nodes if isinstance(x, ast.Assign) and same(x.targets[0], node)]
+                made = stored[0].value if len(stored) == 1 else None
+            elif isinstance(node, ast.Call) and self.own(node):
+                maker = self.definitions.get(self.name_of(node), ast.Pass())
+                returned = [x.value for x in ast.walk(maker) if isinstance(x, ast.Return) and x.value]
+                made = returned[0] if len(returned) == 1 else None
+            if made is None:
+                return node
+            node = made
+        return node
 
     def around(self, node: ast.AST, kinds: type) -> ast.AST | None:
         """The innermost node of some kinds around a node."""
-        start, end = self.span(node)
-        spans = [(self.span(n), n) for n in self.nodes if isinstance(n, kinds) and n is not node]
-        return max(((s, n) for (s, e), n in spans if s <= start and end <= e), key=lambda x: x[0], default=(0, None))[1]
+        while (node := self.parents.get(node)) and not isinstance(node, kinds):
+            pass
+        return node
 
-    def names_of(self, call: ast.Call) -> set[str]:
-        """The names of the object that a call makes."""
-        return {name for name, values in self.assigned.items() if call in values}
+    def names_of(self, made: ast.expr) -> set[str]:
+        """The names, and attributes of self, of the object that an expression makes."""
+        assigned = [x for x in self.nodes if isinstance(x, ast.Assign | ast.AnnAssign)]
+        targets = [
+            x.targets[0] if isinstance(x, ast.Assign) else x.target for x in assigned if self.origin(x.value) is made
+        ]
+        return {self.code(target) for target in targets if isinstance(target, ast.Name | ast.Attribute)}
 
-    def attributes(self, call: ast.Call) -> dict[str, ast.Assign]:
-        """Assignments `config.name = value` to the object that a call makes."""
-        names = self.names_of(call)
-        return {
-            target.attr: node
-            for node in self.nodes
-            if isinstance(node, ast.Assign) and isinstance(target := node.targets[0], ast.Attribute)
-            if isinstance(target.value, ast.Name) and target.value.id in names
-        }
+    def changes(self, made: ast.expr) -> list[Argument]:
+        """Assignments `config.name = value` and `d["name"] = value` to the object that an expression makes."""
+        names, found = self.names_of(made), []
+        for node in [x for x in self.nodes if isinstance(x, ast.Assign)]:
+            target = node.targets[0]
+            if not isinstance(target, ast.Attribute | ast.Subscript) or self.code(target.value) not in names:
+                continue
+            owner, form = self.code(target.value), "{owner}.{name} = {text}"
+            name = target.attr if isinstance(target, ast.Attribute) else getattr(target.slice, "value", None)
+            if isinstance(target, ast.Subscript):
+                form = '{owner}["{name}"] = {text}'
+            is_sure = isinstance(self.parents[node], ast.Module | FUNCTIONS)
+            if isinstance(name, str):
+                form = form.replace("{owner}", owner.replace("{", "{{").replace("}", "}}"))
+                found.append(Argument(name, node.value, *self.span(node), form, is_statement=True, is_sure=is_sure))
+        return found
 
-    def hidden_changes(self, call: ast.Call) -> list[ast.Call]:
-        """Calls `setattr(config, …)` and `vars(config).update(…)` on the object that a call makes."""
-        names = self.names_of(call)
+    def hidden_changes(self, made: ast.expr) -> list[ast.expr]:
+        """`setattr(config, …)`, `vars(config).update(…)`, `d.pop(…)`, `d[key] = …` on the object that is made."""
+        names = self.names_of(made)
         objects = [(change, change.args[0]) for change in self.calls.get("setattr", []) if change.args]
-        objects += [(change, change.func) for change in self.calls.get("update", [])]
-        return [c for c, node in objects if any(getattr(n, "id", "") in names for n in ast.walk(node))]
+        objects += [(change, change.func) for name in CHANGING for change in self.calls.get(name, [])]
+        objects += [
+            (node, node.value)
+            for node in self.nodes
+            if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store | ast.Del)
+            if not isinstance(node.slice, ast.Constant) or isinstance(node.ctx, ast.Del)
+        ]
+        return [
+            c for c, node in objects if any(self.code(n) in names for n in ast.walk(node) if isinstance(n, ast.expr))
+        ]
 
     def resolved(self, node):
         """An expression, or that which the name of a constant stands for."""
-        for _ in range(4):
-            if isinstance(node, ast.Name) and node.id in self.constants:
-                node = self.constants[node.id]
-        return node
+        return self.origin(node, whole=True)
 
     def value(self, node):
         """The literal of an expression or of sums and products of constants; ValueError for another thing."""
@@ -197,52 +274,80 @@ class PythonSource:
                 return ARITHMETIC[type(node.op)](left, right)
         return ast.literal_eval(node)
 
-    def arguments(self, call: ast.Call) -> tuple[dict[str, Argument], list[ast.expr]]:
+    def arguments(self, call: ast.Call) -> tuple[list[Argument], list[ast.expr]]:
         """(Arguments by keyword, those of a dictionary `**name` of this file too; what is spread and not seen)."""
-        arguments, unseen = {}, []
+        arguments, unseen = [], []
         for keyword in call.keywords:
             if keyword.arg:
-                arguments[keyword.arg] = Argument(keyword.arg, keyword.value, *self.span(keyword))
+                arguments.append(Argument(keyword.arg, keyword.value, *self.span(keyword)))
             else:
                 inside, hidden = self.items(keyword.value)
-                arguments, unseen = arguments | inside, unseen + hidden
+                arguments, unseen = arguments + inside, unseen + hidden
         return arguments, unseen
 
     def argument(self, call: ast.Call, name: str, places: tuple[str, ...] = ()) -> ast.expr | None:
         """What a call gives for a parameter, by keyword or by its place."""
-        given = self.arguments(call)[0]
-        return given[name].value if name in given else dict(zip(places, call.args, strict=False)).get(name)
+        given = {argument.name: argument.value for argument in self.arguments(call)[0]}
+        return given[name] if name in given else dict(zip(places, call.args, strict=False)).get(name)
 
-    def items(self, node: ast.expr) -> tuple[dict[str, Argument], list[ast.expr]]:
-        """(Items of a dictionary: literal, dict(…), merged with | or **; what of it is not seen)."""
-        spread = self.resolved(node)
-        if isinstance(spread, ast.Call) and self.name_of(spread) == "dict" and not spread.args:
-            return self.arguments(spread)
-        if isinstance(spread, ast.BinOp) and isinstance(spread.op, ast.BitOr):
-            parts = [(None, spread.left), (None, spread.right)]
-        elif isinstance(spread, ast.Dict) and all(key is None or isinstance(key, ast.Constant) for key in spread.keys):
-            parts = [*zip(spread.keys, spread.values, strict=True)]
+    def items(self, node: ast.expr) -> tuple[list[Argument], list[ast.expr]]:
+        """(Items of a dictionary: literal, dict(…), merged with | or **, set later; what of it is not seen)."""
+        made = self.origin(node)
+        changes, hidden = (self.changes(made), self.hidden_changes(made)) if isinstance(node, ast.Name) else ([], [])
+        changes = [change for change in changes if change.start < self.start(node)]
+        if isinstance(made, ast.Call) and self.name_of(made) == "dict" and not made.args:
+            items, unseen = self.arguments(made)
+            return items + changes, unseen + hidden
+        if isinstance(made, ast.BinOp) and isinstance(made.op, ast.BitOr):
+            parts = [(None, made.left), (None, made.right)]
+        elif isinstance(made, ast.Dict) and all(key is None or isinstance(key, ast.Constant) for key in made.keys):
+            parts = [*zip(made.keys, made.values, strict=True)]
         else:
-            return {}, [node]
-        items, unseen = {}, []
+            return [], [node]
+        items, unseen = [], []
         for key, value in parts:
             if key is None:
-                inside, hidden = self.items(value)
-                items, unseen = items | inside, unseen + hidden
+                inside, missing = self.items(value)
+                items, unseen = items + inside, unseen + missing
             else:
-                name = str(key.value)
-                items[name] = Argument(name, value, self.start(key), self.span(value)[1], quoted=True)
-        return items, unseen
+                place = self.start(key), self.span(value)[1]
+                items.append(Argument(str(key.value), value, *place, form='"{name}": {text}'))
+        return items + changes, unseen + hidden
+
+
+def same(one: ast.AST, other: ast.AST) -> bool:
+    return isinstance(one, ast.Attribute) and ast.unparse(one) == ast.unparse(other)
+
+
+@cache
+def bindings(node: ast.AST) -> list[str]:
+    """The names that a node binds, as often as it does, without those inside of functions and classes."""
+    names = names_bound_by(node)
+    if not isinstance(node, FUNCTIONS | ast.ClassDef):
+        names += [name for child in ast.iter_child_nodes(node) for name in bindings(child)]
+    return names
+
+
+def assigned_to(node: ast.AST, name: str) -> ast.expr | None:
+    """The value of an assignment to a name alone."""
+    target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
+    is_plain = isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(target, ast.Name) and target.id == name
+    return node.value if is_plain else None
 
 
 def names_bound_by(node: ast.AST) -> list[str]:
-    """The names that a node binds, or changes by an attribute, an item or a method."""
+    """The names that a node binds."""
     if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store | ast.Del):
         return [node.id]
     if isinstance(node, ast.arg):
         return [node.arg]
-    if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
-        return [node.target.id]
+    if isinstance(node, ast.ImportFrom | ast.Import):
+        return [(x.asname or x.name).partition(".")[0] for x in node.names]
+    return [node.name] if isinstance(node, FUNCTIONS | ast.ClassDef) and not isinstance(node, ast.Lambda) else []
+
+
+def names_changed_by(node: ast.AST) -> list[str]:
+    """The name whose object a node changes by an attribute, an item or a method."""
     place = node
     if isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) in CHANGING:
         place = node.func

@@ -19,7 +19,7 @@ from programs.migrate.verl_run import VerlMigration, composed
 from programs.migrate.versions import chosen_version, uses
 
 MIGRATED = re.compile(r"^# Migrated from (trl|verl)==([\d.]+) to \1==([\d.]+) by migrate\.py\.?$", re.M)
-ACCELERATE = {"compute_environment", "distributed_type", "num_processes", "num_machines"}  # keys of its files
+ACCELERATE = {"compute_environment", "distributed_type"}  # keys of its files
 NOT_SAME = 3
 
 

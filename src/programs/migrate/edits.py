@@ -103,15 +103,17 @@ def edited_source(source: PythonSource, edits: list[Edit]) -> str:
     return json.dumps(source.notebook, ensure_ascii=False, indent=len(indent[1]) if indent else None) + ending
 
 
-def edit_arguments(source: PythonSource, given: dict[str, Argument], plan: dict[str, Change], report: Report) -> None:
-    """Rename, replace or cut the arguments that a plan names."""
-    for name, change in plan.items():
-        argument = given.get(name)
-        if argument and change.text is None:
-            report.edit(*removal(source.text, argument), "", change)
-        elif argument:
-            text = f'"{change.name}": {change.text}' if argument.quoted else change.setting
-            report.edit(argument.start, argument.end, text, change)
+def edit_arguments(source: PythonSource, given: list[Argument], plan: dict[str, Change], report: Report) -> None:
+    """Rename, replace or cut the arguments that a plan names, wherever they stand."""
+    last = {argument.name: source.code(argument.value) for argument in given}
+    for argument in [argument for argument in given if argument.name in plan]:
+        change = plan[argument.name]
+        value = source.code(argument.value) if change.text == last[argument.name] else change.text or ""
+        place, text = (argument.start, argument.end), argument.form.format(name=change.name, text=value)
+        if change.text is None:
+            place = place if argument.is_statement else removal(source.text, argument)
+            text = f"pass  # {argument.name} is gone" * argument.is_statement
+        report.edit(*place, text, change)
 
 
 def removal(text: str, argument: Argument) -> tuple[int, int]:
@@ -149,9 +151,10 @@ def add_arguments(source: PythonSource, call, added: list[Change], removed: set[
 
 def edit_call(source: PythonSource, call, plan: dict[str, Change], report: Report) -> None:
     """Edit the arguments that a call has, and add the others of a plan."""
-    given = source.arguments(call)[0]
+    given = source.arguments(call)[0] + source.changes(call)
     edit_arguments(source, given, plan, report)
-    added = [change for name, change in plan.items() if name not in given and change.text is not None]
-    removed = {given[name].start for name, change in plan.items() if name in given and change.text is None}
+    names = {argument.name for argument in given}
+    added = [change for name, change in plan.items() if name not in names and change.text is not None]
+    removed = {x.start for x in given if x.name in plan and plan[x.name].text is None}
     if added:
         add_arguments(source, call, added, removed, report)

@@ -14,6 +14,7 @@ PART = r"""\\.|\$\(\([^\n]*?\)\)|\$\([^)\n]*\)|\$\{[^}\n]*\}|"(?:\\.|[^"\\])*"|'
 WORD = re.compile(
     rf"(?<![^\s(\"'=])(?P<sign>\+\+|\+|~)?(?P<key>(?:{'|'.join(SECTIONS)})(?:\.[\w@/-]+)+)(?:=(?P<value>(?:{PART})*))?"
 )
+OTHER = re.compile(rf"(?<=\s)(?P<sign>\+*)(?P<key>[a-z_]+(?:\.\w+)*)=(?P<value>(?:{PART})*)")
 MAIN = re.compile(r"-m\s+([\w.]+)|(\S*/?\w*main_\w+\.py)\b")
 
 
@@ -70,6 +71,10 @@ class ShellJob(JobFile):
         self.words = [self.word(match) for match in matches if match["value"] is not None or match["sign"] == "~"]
         mains = [match for match in MAIN.finditer(text) if not self.in_comment(match.start())]
         self.mains = [(m[1] or m[2], m.start(), m.end()) for m in mains if re.search("main|sft", m[1] or m[2])]
+        for _, _, end in self.mains:  # settings of other sections: words up to the end of the command
+            command = re.compile(r"(?:[^\n\\|;&>]|\\.|\\\n|\d>)*").match(text, end)
+            found = [m for m in OTHER.finditer(text, end, command.end()) if m["key"].split(".")[0] not in SECTIONS]
+            self.words += [self.word(match) for match in found if match["key"].split(".")[0] != "hydra"]
 
     def word(self, match: re.Match) -> Word:
         value, end = match["value"], match.end()

@@ -3,18 +3,15 @@
 import functools
 import json
 
+from parts.data.trl_names import trl_defaults
 from parts.foundation.file_text import file_text
 from parts.foundation.messages import UserError
 
 TRL_CHANGES = file_text("trl_changes.json")
 VERL_CHANGES = file_text("verl_changes.json")
-# Defaults that a TRL config inherits from transformers and that no version changed.
-INHERITED = (
-    {"bf16": False, "fp16": False, "remove_unused_columns": True, "lr_scheduler_type": "linear", "seed": 42}
-    | {"learning_rate": 5e-5, "weight_decay": 0.0, "max_grad_norm": 1.0, "max_steps": -1, "num_train_epochs": 3.0}
-    | {"gradient_accumulation_steps": 1, "per_device_train_batch_size": 8, "per_device_eval_batch_size": 8}
-    | {"gradient_checkpointing": False, "use_liger_kernel": False, "logging_steps": 500, "num_generations": 8}
-)
+# By hand: settings without an effect on the run, defaults that say nothing of it, what is gone and what to use instead.
+NAMES_TEXT = file_text("names.json")
+NAMES = json.loads(NAMES_TEXT)
 ABSENT = object()  # the default of a setting that a version does not have
 
 
@@ -72,7 +69,7 @@ def default_at(config: str, name: str, version: str):
     if base:
         there = is_there(base, transformers_of(version))
         return entry_at(base, transformers_of(version))["default"] if there else ABSENT
-    return INHERITED.get(name, ABSENT)
+    return trl_defaults("" if own else config).get(name, ABSENT)
 
 
 def gone_entry(config: str, name: str) -> dict:
@@ -80,7 +77,7 @@ def gone_entry(config: str, name: str) -> dict:
     own, base = entries_of(config, name)
     if is_there(own, newest("trl")):
         return {}
-    last = base[-1] if base else own[-1] if own and name not in INHERITED else {}
+    last = base[-1] if base else own[-1] if own and name not in trl_defaults("") else {}
     return last if last.get("gone") else {}
 
 

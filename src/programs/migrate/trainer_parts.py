@@ -2,18 +2,10 @@
 
 import ast
 
-from parts.foundation.user_scripts import FUNCTIONS, PythonSource
+from parts.foundation.user_scripts import FUNCTIONS, Argument, PythonSource
 from programs.migrate.edits import Change, Report, by_hand, edit_arguments, edit_call
-from programs.migrate.tables import numbers, transformers_of
+from programs.migrate.tables import NAMES, numbers, transformers_of
 
-# old argument of from_pretrained -> (new name, new value)
-RENAMED = {
-    "torch_dtype": ("dtype", "{}"),
-    "use_auth_token": ("token", "{}"),
-    "use_flash_attention_2": ("attn_implementation", '"flash_attention_2" if {} else "sdpa"'),
-    "load_in_4bit": ("quantization_config", "BitsAndBytesConfig(load_in_4bit={})"),
-    "load_in_8bit": ("quantization_config", "BitsAndBytesConfig(load_in_8bit={})"),
-}
 QUANTISED = ("load_in_4bit", "load_in_8bit")
 WITHOUT_UNSLOTH = (
     "leaving it out: AutoModelForCausalLM.from_pretrained(NAME, dtype=…, quantization_config="
@@ -28,39 +20,46 @@ def is_model(source: PythonSource, call: ast.Call) -> bool:
     return name.startswith("AutoModel") or name.endswith(("ForCausalLM", "ForSequenceClassification"))
 
 
-def renamed(source: PythonSource, arguments: dict, report: Report) -> dict[str, Change]:
-    """What becomes of old arguments; two that come to one are named."""
-    plan = {}
-    for old in [old for old in RENAMED if old in arguments]:
-        new, form = RENAMED[old]
-        if new in {*arguments, *(change.name for change in plan.values())}:
-            report.refuse(source.place(arguments[old].start), old, "no longer an argument", f"all of it in {new}=…")
-            continue
-        text = form.format(source.code(arguments[old].value))
-        plan[old] = Change(new, text, "transformers 5.0", f"the new name of {old}", "ignored, or a TypeError")
+def renamed(source: PythonSource, arguments: list[Argument], report: Report) -> dict[str, Change]:
+    """What becomes of old arguments of from_pretrained; two that come to one are named."""
+    plan, since, effect = {}, "transformers 5.0", "ignored, or a TypeError"
+    given = {argument.name: argument for argument in arguments}
+    texts = {name: source.code(argument.value) for name, argument in given.items()}
+    for old in [old for old in NAMES["of_loading"] if old in given]:
+        new, form = NAMES["of_loading"][old]
+        if new in {*given, *(change.name for change in plan.values())}:
+            report.refuse(source.place(given[old].start), old, "no longer an argument", f"all of it in {new}=…")
+        else:
+            plan[old] = Change(new, form.format(texts[old]), since, f"the new name of {old}", effect)
+    parts = [name for name in given if name in QUANTISED or name.startswith(("bnb_4bit_", "llm_int8_"))]
+    if any(name in QUANTISED for name in parts):
+        plan |= {name: Change(name, None, since, "part of quantization_config", effect) for name in parts}
+        if any(texts.get(name, "False") != "False" for name in QUANTISED):
+            text = f"BitsAndBytesConfig({', '.join(f'{name}={texts[name]}' for name in parts)})"
+            plan[parts[0]] = Change("quantization_config", text, since, f"the new form of {parts[0]}", effect)
     return plan
 
 
 def mend_loading(source: PythonSource, version: str, report: Report) -> bool:
     """Edit calls of from_pretrained, and dictionaries of its arguments; whether BitsAndBytesConfig is used now."""
-    is_old, is_used = numbers(transformers_of(version)) < (5, 0), False
+    is_old, plans = numbers(transformers_of(version)) < (5, 0), []
     for call in filter(lambda call: is_model(source, call), source.calls.get("from_pretrained", [])):
         arguments, unseen = source.arguments(call)
-        plan = renamed(source, arguments, report)
-        if is_old and not unseen and not {"torch_dtype", "dtype"} & {*arguments}:
-            is_quantised = {*QUANTISED, "quantization_config"} & {*arguments}
+        names, plan = {argument.name for argument in arguments}, renamed(source, arguments, report)
+        plans.append(plan)
+        if is_old and not unseen and not {"torch_dtype", "dtype"} & names:
+            is_quantised = "quantization_config" in {*names, *(change.name for change in plan.values())}
             plan["dtype"] = by_hand("dtype", '"float16"' if is_quantised else '"float32"', "precision")
         edit_call(source, call, plan, report)
-        is_used = is_used or bool({*QUANTISED} & {*plan})
     keywords = [keyword for calls in source.calls.values() for call in calls for keyword in call.keywords]
     given = [keyword.value for keyword in keywords if str(keyword.arg).endswith("model_init_kwargs")]
     statements = [node for node in source.nodes if isinstance(node, ast.Assign)]
     given += [n.value for n in statements if getattr(n.targets[0], "attr", "").endswith("model_init_kwargs")]
     for node in given:
         items, _ = source.items(node)
-        plan = renamed(source, items, report)
-        edit_arguments(source, items, {name: plan[name] for name in plan if name not in QUANTISED}, report)
-    return is_used
+        plans.append(renamed(source, items, report))
+        edit_arguments(source, items, plans[-1], report)
+    return any(change.name == "quantization_config" for plan in plans for change in plan.values())
 
 
 def name_unsloth(source: PythonSource, report: Report) -> None:

@@ -9,30 +9,6 @@ from programs.migrate.tables import ABSENT, default_at, gone_entry, numbers
 METHODS = "GRPO RLOO SFT DPO Reward KTO GKD OnlineDPO ORPO CPO PPO PPOv2".split()
 CONFIGS = {f"{method}Trainer": f"{method}Config" for method in METHODS}
 SAMPLING = ("GRPOConfig", "RLOOConfig")
-PLACES = {  # the first arguments of a trainer by their places, as far as they are those of all versions
-    "GRPOTrainer": ("model", "reward_funcs", "args", "train_dataset", "eval_dataset", "processing_class"),
-    "RLOOTrainer": ("model", "reward_funcs", "args", "train_dataset", "eval_dataset", "processing_class"),
-    "SFTTrainer": ("model", "args", "data_collator", "train_dataset", "eval_dataset"),
-    "DPOTrainer": ("model", "ref_model", "args", "data_collator", "train_dataset", "eval_dataset"),
-    "KTOTrainer": ("model", "ref_model", "args"),
-    "OnlineDPOTrainer": ("model", "ref_model", "reward_funcs"),
-    "RewardTrainer": ("model", "args", "data_collator", "train_dataset", "eval_dataset"),
-}
-# Of the machine, the log or a format: gone, and the run is the same without them.
-LOSSLESS = set(
-    "base_model_attribute_name chars_per_token dataset_batch_size dataset_num_proc exp_name fp16_backend "
-    "fp16_opt_level fsdp_min_num_params generate_during_eval half_precision_backend include_inputs_for_metrics "
-    "include_tokens_per_second infinite is_encoder_decoder jit_mode_eval label_pad_token_id local_rank logging_dir "
-    "mp_parameters num_of_sequences overwrite_output_dir padding_value past_index push_to_hub_organization ray_scope "
-    "save_safetensors sharded_ddp tpu_metrics_debug tpu_num_cores use_ipex use_legacy_prediction_loop "
-    "use_logits_to_keep use_mps_device use_num_logits_to_keep vllm_device vllm_dtype vllm_enable_prefix_caching".split()
-)
-# Defaults that changed and say nothing of the objective, the sampling, the batch, the prompts or the schedule.
-BESIDE_THE_RUN = set(
-    "average_tokens_across_devices dataloader_prefetch_factor f_divergence_type fsdp hub_private_repo "
-    "include_num_input_tokens_seen lr_scheduler_kwargs output_dir pad_to_multiple_of report_to router_aux_loss_coef "
-    "trackio_space_id vllm_gpu_memory_utilization vllm_server_timeout".split()
-)
 UNKNOWN = object()  # the value of an argument that is not a literal
 
 
@@ -48,15 +24,14 @@ class TrlRun:
 
     def __post_init__(self):
         source, call = self.source, self.call
-        self.arguments: dict[str, Argument] = {}
+        self.arguments: list[Argument] = []
         self.unseen: list[ast.expr] = []
-        self.attributes: dict[str, ast.Assign] = {}
         self.nodes: dict[str, ast.expr] = {}  # what the script gives, by its names and by today's
         if call is not None:
             self.arguments, self.unseen = source.arguments(call)
-            self.attributes = source.attributes(call)
-        self.nodes |= {name: argument.value for name, argument in self.arguments.items()} | self.of_trainer
-        self.nodes |= {name: statement.value for name, statement in self.attributes.items()}
+            self.arguments = self.arguments + source.changes(call)
+        self.nodes |= {argument.name: argument.value for argument in self.arguments} | self.of_trainer
+        self.unsure = {argument.name for argument in self.arguments if not argument.is_sure}
         for name, node in [*self.nodes.items()]:
             new = gone_entry(self.config, name).get("renamed")
             if new and name != "warmup_ratio":
@@ -66,7 +41,7 @@ class TrlRun:
         return name in self.nodes
 
     def in_config(self, name: str) -> bool:
-        return name in self.arguments or name in self.attributes
+        return any(argument.name == name for argument in self.arguments)
 
     def value(self, name: str):
         """A literal, the version's default, None without one, or UNKNOWN for an expression."""
@@ -74,7 +49,7 @@ class TrlRun:
             default = default_at(self.config, name, self.version)
             return None if default is ABSENT else default
         try:
-            return self.source.value(self.nodes[name])
+            return UNKNOWN if name in self.unsure else self.source.value(self.nodes[name])
         except (ValueError, TypeError):
             return UNKNOWN
 

@@ -1,40 +1,19 @@
 """A script that trains with TRL: its trainers, their configs and their imports."""
 
 import ast
+import builtins
 import re
 import textwrap
 
-from parts.foundation.user_scripts import FUNCTIONS, PythonSource
+from parts.data.trl_names import trl_defaults, trl_today
+from parts.foundation.user_scripts import FUNCTIONS, Argument, PythonSource
 from programs.migrate.edits import Change, Report, by_hand, edit_call
-from programs.migrate.tables import changes, entry_at, is_there, newest, numbers
+from programs.migrate.tables import NAMES, changes, entry_at, gone_entry, is_there, newest, numbers
 from programs.migrate.trainer_parts import mend_loading, mend_rewards, name_unsloth
-from programs.migrate.trl_run import CONFIGS, LOSSLESS, PLACES, SAMPLING, UNKNOWN, TrlRun
+from programs.migrate.trl_run import CONFIGS, SAMPLING, UNKNOWN, TrlRun
 from programs.migrate.trl_settings import CLASS, MEANINGS, default_changes, old_trainer, planned, prompt_limit
 
 OFFER = "its YAML file: migrate.py FILE.yaml --config_class"
-# Arguments of a trainer that moved into no config, with what to use.
-WITHOUT_EQUAL = {"judge": "a reward function that asks the judge", "model_init": "model="}
-# Names that `trl` no longer has, with what to use.
-GONE_NAMES = {
-    "DataCollatorForCompletionOnlyLM": "rows with the columns prompt and completion, and completion_only_loss=True",
-    "setup_chat_format": "clone_chat_template, or chat_template_path in SFTConfig",
-    "AutoModelForCausalLMWithValueHead": "scripts/ppo_train.py, which has its own value head",
-    "ConstantLengthDataset": "packing=True with packing_strategy='wrapped'",
-    "DPODataCollatorWithPadding": "leaving data_collator out",
-    "RewardDataCollatorWithPadding": "leaving data_collator out",
-    "BestOfNSampler": "generate with num_return_sequences",
-    "LengthSampler": "random.randint",
-    "SFTScriptArguments": "ScriptArguments",
-    "DPOScriptArguments": "ScriptArguments",
-    "get_kbit_device_map": "accelerate's PartialState().local_process_index",
-}
-# Settings of scripts/ppo_train.py -> what a trainer that is gone called them.
-CARRIED = (
-    {"lr": ["learning_rate"], "kl_coef": ["kl_coef", "init_kl_coef"], "ppo_epochs": ["num_ppo_epochs", "ppo_epochs"]}
-    | {"minibatches": ["num_mini_batches"], "clip_eps_low": ["cliprange"], "clip_eps_high": ["cliprange"]}
-    | {"vf_coef": ["vf_coef"], "gamma": ["gamma"], "gae_lambda": ["lam"], "max_new_tokens": ["response_length"]}
-    | {"temperature": ["temperature"], "seed": ["seed"], "batch_size": ["batch_size", "per_device_train_batch_size"]}
-)
 MOVED = {"neftune_noise_alpha", "max_prompt_length", "max_target_length"}  # into the config, beside those of the table
 
 
@@ -46,7 +25,17 @@ def trainer_calls(source: PythonSource) -> list[tuple[str, ast.Call]]:
             if base in CONFIGS:
                 names[name] = base
     calls = [(trainer, call) for name, trainer in names.items() for call in source.calls.get(name, [])]
+    variables = {*source.calls} - {*names, *source.imports, *source.definitions, *vars(builtins)}
+    for call in [x for name in variables for x in source.calls[name] if isinstance(x.func, ast.Name)]:
+        made = source.origin(call.func)  # a class by another name
+        found = [made.body, made.orelse] if isinstance(made, ast.IfExp) else [made]
+        calls += [(names[name], call) for name in map(source.name_of, found) if name in names][:1]
     return sorted(calls, key=lambda pair: source.start(pair[1]))
+
+
+def texts(source: PythonSource) -> list[str]:
+    """The literal texts of a script."""
+    return [node.value for node in source.nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
 
 
 def is_config(source: PythonSource, call: ast.expr | None) -> bool:
@@ -55,11 +44,8 @@ def is_config(source: PythonSource, call: ast.expr | None) -> bool:
 
 def config_call(source: PythonSource, trainer: str, call: ast.Call) -> tuple[ast.Call | None, ast.expr | None]:
     """(The call that makes the trainer's args, what stands there)."""
-    node = source.argument(call, "config") or source.argument(call, "args", PLACES.get(trainer, ()))
-    made = source.resolved(node)
-    if isinstance(made, ast.Name):  # changed behind its call
-        makers = source.assigned.get(made.id, [])
-        made = makers[0] if len(makers) == 1 else made
+    node = source.argument(call, "config") or source.argument(call, "args", NAMES["places"].get(trainer, ()))
+    made = source.origin(node)
     return (made if is_config(source, made) else None), node
 
 
@@ -96,8 +82,9 @@ class TrlMigration:
         source, report, config = self.source, self.report, CONFIGS[trainer]
         made, node = config_call(source, trainer, call)
         arguments, unseen = source.arguments(call)
-        plan, moved = self.own_arguments(trainer, arguments)
-        of_trainer = {name: argument.value for name, argument in arguments.items() if name in moved or name in MOVED}
+        plan, moved = self.own_arguments(trainer, call, arguments)
+        given = {argument.name: argument.value for argument in arguments}
+        of_trainer = {name: value for name, value in given.items() if name in moved or name in MOVED}
         of_trainer |= {change.name: of_trainer[name] for name, change in moved.items()}
         run = TrlRun(source, config, self.version, made, of_trainer)
         settings = planned(run, report) | {change.name: change for change in moved.values()}
@@ -106,37 +93,44 @@ class TrlMigration:
         elif node is None and not unseen:
             plan |= self.new_config(run, trainer, call, settings)
         else:
-            self.unseen_config(run, call, node or unseen[0], old_trainer(run, False))
-        if trainer == "SFTTrainer" and "formatting_func" in arguments and run.before("0.17"):
-            plan |= self.format_rows(run, arguments["formatting_func"].value)
+            self.unseen_config(run, call, node or unseen[0], settings, old_trainer(run, False))
+        if trainer == "SFTTrainer" and "formatting_func" in given and run.before("0.17"):
+            plan |= self.format_rows(run, given["formatting_func"])
         edit_call(source, call, plan, report)
-        takes_text = run.has("dataset_text_field") or "formatting_func" in arguments
-        if old := old_trainer(run, takes_text):
+        takes_text = {"dataset_text_field", "formatting_func"} & {*run.nodes, *given}
+        takes_text = takes_text or run.value("dataset_text_field") in texts(source)
+        if old := old_trainer(run, bool(takes_text)):
             self.insert_class(run, call, *old)
         self.say_differences(run, trainer, call)
         if config in (*SAMPLING, "OnlineDPOConfig"):
-            rewards = source.resolved(source.argument(call, "reward_funcs", PLACES.get(trainer, ())))
-            mend_rewards(source, rewards, report)
+            rewards = source.resolved(source.argument(call, "reward_funcs", NAMES["places"].get(trainer, ())))
+            mend_rewards(source, rewards if run.before("0.18") else None, report)
 
-    def own_arguments(self, trainer: str, arguments: dict) -> tuple[dict[str, Change], dict[str, Change]]:
+    def own_arguments(self, trainer: str, call: ast.Call, arguments: list[Argument]) -> tuple[dict, dict]:
         """(What becomes of a trainer's own arguments, those that are the config's today, which won over it)."""
+        is_own = self.source.code(call.func) in self.source.definitions  # it may take more
         table, plan, moved = changes("trl")["trainers"].get(trainer, {}), {}, {}
-        for name, argument in arguments.items():
-            entry, text = entry_at(table.get(name, []), newest("trl")), self.source.code(argument.value)
+        names = {argument.name for argument in arguments}
+        for argument in arguments:
+            name, text = argument.name, self.source.code(argument.value)
+            entry = entry_at(table.get(name, []), newest("trl"))
             if name == "tokenizer":  # gone from all trainers, with a warning before
                 entry = {"since": "0.12", "gone": True, "renamed": "processing_class"}
             if not entry.get("gone"):
+                if not is_own and name not in trl_today("trainers").get(trainer, [name]):
+                    place, why = self.source.place(argument.start), f"no {trainer} of TRL has it"
+                    self.report.refuse(place, f"{name}={text}", why, "leaving it out")
                 continue
             since, new = entry["since"], entry.get("renamed") or ""
-            is_moved = (new.startswith("args.") or name in MOVED) and name not in LOSSLESS
+            is_moved = (new.startswith("args.") or name in MOVED) and name not in NAMES["lossless"]
             new = new.removeprefix("args.") or name
             plan[name] = Change(name, None, since, f"{name} is no argument of {trainer}")
             if is_moved and not new.startswith(("max_prompt", "max_target")):  # a class cuts prompts
                 moved[name] = Change(new, text, since, "an argument of the config now")
-            elif not is_moved and new != name and new not in arguments:
+            elif not is_moved and new != name and new not in names:
                 plan[name] = Change(new, text, since, f"the new name of {name}")
-            elif not is_moved and new == name and name not in LOSSLESS and text not in ("None", "False"):
-                place, nearest = self.source.place(argument.start), WITHOUT_EQUAL.get(name, "leaving it out")
+            elif not is_moved and new == name and name not in NAMES["lossless"] and text not in ("None", "False"):
+                place, nearest = self.source.place(argument.start), NAMES["gone_arguments"].get(name, "leaving it out")
                 self.report.refuse(place, f"{name}={text}", f"gone since {since}", nearest)
         return plan, moved
 
@@ -150,16 +144,23 @@ class TrlMigration:
         for change in source.hidden_changes(run.call):
             nearest = f"arguments of {run.config}(…)"
             report.refuse(self.place(change), source.code(change), "settings that cannot be seen here", nearest)
-        for name in [n for n in run.attributes if n in plan]:
-            change, statement = plan.pop(name), run.attributes[name]
-            text = f"pass  # {name} is gone"
-            if change.text is not None:
-                text = f"{source.code(statement.targets[0].value)}.{change.name} = {change.text}"
-            report.edit(*source.span(statement), text, change)
-        added = [name for name, change in plan.items() if name not in run.arguments and change.text is not None]
-        if run.unseen and added:
-            why = f"made at run time: nothing says whether it has {', '.join(added)}, whose defaults changed"
+        for argument in run.arguments if run.config in trl_today("defaults") else []:
+            if argument.name not in trl_defaults(run.config) and not gone_entry(run.config, argument.name):
+                place, text = source.place(argument.start), f"{argument.name}={source.code(argument.value)}"
+                report.refuse(place, text, f"no {run.config} of TRL has it", "leaving it out")
+        added = [name for name, change in plan.items() if not run.in_config(name) and change.text is not None]
+        spread = [k.value for k in run.call.keywords if not k.arg and source.items(k.value)[1]]
+        if run.unseen:
             shown = ", ".join(f"**{source.code(node)}" for node in run.unseen)
+            why = "made at run time: no name in it is renamed"
+            if len(spread) == 1:  # what it gives wins over the defaults then
+                start, end = source.span(spread[0])
+                for name in added:
+                    report.edit(start, start, f'{"{" * (name == added[0])}"{name}": {plan[name].text}, ', plan[name])
+                report.edit(start, start, "**" * bool(added))
+                report.edit(end, end, "}" * bool(added))
+            elif added:
+                why += f", and nothing says whether it has {', '.join(added)}, whose defaults changed"
             nearest = f"one dictionary with all settings, which nothing changes later, or {OFFER} {run.config}"
             report.refuse(self.place(run.call), shown, why, nearest)
             plan = {name: change for name, change in plan.items() if name not in added}
@@ -190,11 +191,23 @@ class TrlMigration:
         text, why = f"{run.config}({arguments})", "the defaults then, as none were given"
         return {"args": Change("args", text, newest("trl"), why, "today's")}
 
-    def unseen_config(self, run: TrlRun, call: ast.Call, node: ast.expr, old: tuple | None) -> None:
-        """Say that the settings of a trainer cannot be seen, and where to look for them."""
+    def unseen_config(self, run: TrlRun, call: ast.Call, node: ast.expr, settings: dict, old: tuple | None) -> None:
+        """Say that the settings of a trainer cannot be seen, and where to look; defaults go into a parser."""
         source, report, place = self.source, self.report, self.place(call)
         nearest = f"one call {run.config}(…) with all settings, or {OFFER} {run.config}"
         why = "made at run time: its settings cannot be seen"
+        parsers = [x for name in ("HfArgumentParser", "TrlParser") for x in source.calls.get(name, [])]
+        for parser in [x for x in parsers if run.config in {source.name_of(n) for n in ast.walk(x)}]:
+            statement, name = source.around(parser, ast.stmt), next(iter(source.names_of(parser)), None)
+            added = {n: change for n, change in settings.items() if change.text is not None}
+            if name and added and id(parser) not in self.done:
+                self.done.add(id(parser))
+                why = "settings of the command line: the defaults then are set, flags that are gone are not renamed"
+                start, indent = source.span(statement)[1], " " * statement.col_offset
+                text = ", ".join(change.setting for change in added.values())
+                report.edit(start, start, f"\n{indent}{name}.set_defaults({text})")
+                for change in added.values():
+                    report.edit(start, start, "", change)
         report.refuse(place, f"args={source.code(node)}", why, nearest)
         limit, _ = prompt_limit(run)
         if old and limit:
@@ -222,7 +235,7 @@ class TrlMigration:
     def say_differences(self, run: TrlRun, trainer: str, call: ast.Call) -> None:
         """What no edit brings back: places of arguments, methods that are replaced."""
         source, report, place = self.source, self.report, self.place(call)
-        first = PLACES.get(trainer, ())[: 2 if trainer == "DPOTrainer" and run.before("0.13") else None]
+        first = NAMES["places"].get(trainer, ())[: 2 if trainer == "DPOTrainer" and run.before("0.13") else None]
         if len(call.args) > len(first):
             why = f"{trainer}'s arguments have other places today"
             report.refuse(place, source.code(call.args[len(first)]), why, "NAME=VALUE for each argument")
@@ -253,7 +266,7 @@ class TrlMigration:
         config = CONFIGS[trainer]
         calls = self.source.calls.get(config, [])
         run, flags = TrlRun(self.source, config, self.version, calls[0] if calls else None), []
-        for flag, names in CARRIED.items():
+        for flag, names in NAMES["carried"].items():
             name = next((n for n in names if run.has(n)), None)
             if name and run.value(name) is not UNKNOWN:
                 flags.append(f"--{flag} {run.value(name)}")
@@ -272,17 +285,18 @@ class TrlMigration:
             if not isinstance(node, ast.ImportFrom) or (node.module or "").split(".")[0] != "trl":
                 continue
             moved: dict[str, list[str]] = {}
-            kept, since = [], ""
+            kept, since, names = [], "", trl_today("modules").get(node.module, [])
             for alias in node.names:
                 name, text = alias.name, self.source.code(alias)
-                entry = entry_at(table.get(name, []), newest("trl"))
+                entry, place = entry_at(table.get(name, []), newest("trl")), self.place(node)
                 is_gone = not is_there(table.get(name, []), newest("trl"))
-                place = self.place(node)
-                if is_gone and (name in GONE_NAMES or (name not in today and node.module in ("trl", "trl.trainer"))):
-                    nearest = GONE_NAMES.get(name, "its copy in the script, or trl.experimental, which has some")
-                    self.report.refuse(place, name, "no longer in trl", nearest)
-                is_moved = not is_gone and entry["at"] != node.module
-                if is_moved and ("experimental" in entry["at"] or "experimental" in node.module):
+                is_gone_here = name not in (today if node.module in ("trl", "trl.trainer") else [*names, "*"])
+                if is_gone and "experimental" not in node.module and (name in NAMES["gone_names"] or is_gone_here):
+                    copy = "its copy in the script, or trl.experimental, which has some"
+                    nearest = NAMES["gone_names"].get(name, copy)
+                    self.report.refuse(place, name, f"no longer in {node.module}", nearest)
+                is_moved = not is_gone and entry["at"] != node.module and name not in names
+                if is_moved and ("experimental" in f"{entry['at']} {node.module}" or node.module.count(".") > 1):
                     moved.setdefault(entry["at"], []).append(text)
                     since = entry["since"]
                 else:

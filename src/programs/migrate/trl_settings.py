@@ -4,9 +4,10 @@ import ast
 import re
 from collections.abc import Iterator
 
+from parts.data.trl_names import trl_defaults
 from programs.migrate.edits import Change, Report, by_hand, rules_of
-from programs.migrate.tables import ABSENT, changes, default_at, gone_entry, newest, since_of
-from programs.migrate.trl_run import BESIDE_THE_RUN, LOSSLESS, SAMPLING, UNKNOWN, TrlRun
+from programs.migrate.tables import ABSENT, NAMES, changes, default_at, gone_entry, newest, since_of
+from programs.migrate.trl_run import SAMPLING, UNKNOWN, TrlRun
 
 Changes = Iterator[tuple[str, Change]]
 
@@ -85,12 +86,16 @@ def schedule(run: TrlRun, report: Report) -> Changes:
 
 def preferences(run: TrlRun, report: Report) -> Changes:
     """DPO: the SFT term by its new name, a loss that is gone."""
-    kinds = run.text("loss_type") if run.has("loss_type") else '"sigmoid"'
+    kinds, shown, why = run.value("loss_type"), run.text("loss_type"), "rpo_alpha weighed the SFT term"
     if run.config == "DPOConfig" and run.has("rpo_alpha") and run.value("rpo_alpha") is not None:
-        why = "rpo_alpha weighed the SFT term"
-        yield "rpo_alpha", Change("loss_weights", f"[1.0, {run.text('rpo_alpha')}]", "0.29", why)
-        yield "loss_type", Change("loss_type", f'[{kinds}, "sft"]', "0.29", why)
-    if run.config == "DPOConfig" and "kto_pair" in kinds:
+        weights = ", ".join(["1.0"] * (len(kinds) if isinstance(kinds, list) else 1))
+        weights = run.text("loss_weights")[1:-1] if run.has("loss_weights") else weights
+        shown = shown[1:-1] if isinstance(kinds, list) else shown
+        yield "rpo_alpha", Change("loss_weights", f"[{weights}, {run.text('rpo_alpha')}]", "0.29", why)
+        yield "loss_type", Change("loss_type", f'[{shown}, "sft"]', "0.29", why)
+        if run.has("loss_weights"):
+            yield "loss_weights", Change("loss_weights", None, "0.29", "its weights stand before that of the SFT term")
+    if run.config == "DPOConfig" and "kto_pair" in str(kinds):
         report.refuse("", 'loss_type="kto_pair"', "DPOTrainer no longer has it", "KTOTrainer, on unpaired rows")
 
 
@@ -109,7 +114,8 @@ def supervised(run: TrlRun, report: Report) -> Changes:
 MEANINGS = (by_rules, batch, sampling, schedule, preferences, supervised)
 
 
-ELSEWHERE = {"warmup_ratio", "group_by_length", "adafactor", "rpo_alpha", "max_prompt_length", "max_target_length"}
+CUT = ("max_prompt_length", "max_target_length", "max_completion_length")  # by a class, where no config has it
+ELSEWHERE = {"warmup_ratio", "group_by_length", "adafactor", "rpo_alpha", *CUT}
 SAME = ([None, 0, -1], [True, "group"], [False, "none"])  # values of top_k and scale_rewards that are one setting
 CLASS = '''
 class {name}({base}):
@@ -155,17 +161,16 @@ def given_changes(run: TrlRun, report: Report) -> dict[str, Change]:
     """What becomes of the arguments that the script gives and that are gone."""
     plan = {}
     for name in [n for n in run.nodes if n not in ELSEWHERE and n not in run.of_trainer]:
-        gone = gone_entry(run.config, name)
+        gone, place = gone_entry(run.config, name), run.source.place(run.source.start(run.nodes[name]))
         if not gone:
             continue
         since, new, text = since_of(run.config, name, run.version), gone.get("renamed"), run.text(name)
-        if new and new not in run.arguments and name not in LOSSLESS:
+        if new and not run.in_config(new) and name not in NAMES["lossless"]:
             plan[name] = Change(new, text, since, f"the new name of {name}")
             continue
-        is_lost = not (name in LOSSLESS or new or run.value(name) in (None, False, ""))
+        is_lost = not (name in NAMES["lossless"] or new or run.value(name) in (None, False, ""))
         plan[name] = Change(name, None, since, f"{name} is gone{', and the run is the same' * (not is_lost)}")
         if is_lost:
-            place = run.source.place(run.source.start(run.nodes[name]))
             report.refuse(place, f"{name}={text}", f"gone since {since}", "leaving it out")
     return plan
 
@@ -175,8 +180,8 @@ def default_changes(run: TrlRun) -> dict[str, Change]:
     tables, plan = changes("trl")["configs"], {}
     for name in dict.fromkeys([*tables.get(run.config, {}), *tables["TrainingArguments"]]):
         old, new = default_at(run.config, name, run.version), default_at(run.config, name, newest("trl"))
-        is_absent = old is ABSENT or new is ABSENT
-        if is_absent or run.has(name) or name in BESIDE_THE_RUN or is_same(name, old, new) or is_idle(run, name):
+        is_beside = ABSENT in (old, new) or name in NAMES["beside_the_run"]
+        if is_beside or run.has(name) or is_same(name, old, new) or is_idle(run, name):
             continue
         since = since_of(run.config, name, run.version)
         plan[name] = Change(name, python(old), since, "its default then", python(new))
@@ -201,8 +206,8 @@ def planned(run: TrlRun, report: Report) -> dict[str, Change]:
     plan = given_changes(run, report) | default_changes(run)
     for meaning in MEANINGS:
         plan |= dict(meaning(run, report))
-    for name in ("max_prompt_length", "max_target_length"):
-        if run.in_config(name):
+    for name in CUT:
+        if run.in_config(name) and name not in trl_defaults(run.config):
             plan[name] = Change(name, None, "0.28", f"no trainer has {name}")
     return plan
 

@@ -7,19 +7,14 @@ from dataclasses import replace
 from parts.foundation.user_scripts import PythonSource
 from programs.migrate.edits import Change, Report, by_hand
 from programs.migrate.job_files import YamlJob
+from programs.migrate.tables import NAMES
 from programs.migrate.trl_run import TrlRun
 from programs.migrate.trl_settings import old_trainer, planned
-
-SIGNS = {"num_generations": "GRPOConfig", "max_completion_length": "GRPOConfig", "max_seq_length": "SFTConfig"} | {
-    "packing": "SFTConfig",
-    "precompute_ref_log_probs": "DPOConfig",
-    "rpo_alpha": "DPOConfig",
-}
 
 
 def config_of(job: YamlJob) -> str:
     """The config class that the keys of a file belong to; "" for none."""
-    return next((config for key, config in SIGNS.items() if any(w.key == key for w in job.words)), "")
+    return next((config for key, config in NAMES["signs"].items() if any(w.key == key for w in job.words)), "")
 
 
 def run_of(job: YamlJob, config: str, version: str) -> TrlRun:

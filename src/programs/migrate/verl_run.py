@@ -2,30 +2,23 @@
 
 import importlib.util
 import re
+from dataclasses import replace
 from pathlib import Path
 
-from parts.data.verl_keys import ACTOR, REF, ROLLOUT, advice_today, known_names
+from parts.data.verl_keys import ACTOR, GONE, ROLLOUT, advice_today, known_names
 from parts.foundation.messages import suggest
 from programs.migrate.edits import Change, Report, by_hand, rules_of
 from programs.migrate.job_files import ShellJob, Word, YamlJob
-from programs.migrate.tables import changes, entry_at, is_there, newest, numbers
+from programs.migrate.tables import NAMES, changes, entry_at, is_there, newest, numbers
 
-PER_JOB = {  # sizes that counted the whole job -> the part with the sequence parallelism that shares them
-    f"{ACTOR}.ppo_micro_batch_size": ACTOR,
-    f"{REF}.log_prob_micro_batch_size": REF,
-    f"{ROLLOUT}.log_prob_micro_batch_size": ACTOR,
-    "critic.ppo_micro_batch_size": "critic",
-    "critic.forward_micro_batch_size": "critic",
-}
-# Defaults that changed and say nothing of the run: the engine's room, names of old keys, validation.
-NOT_WRITTEN = {
-    *(f"{ACTOR}.optim.{name}" for name in ("warmup_style", "min_lr_ratio")),
-    *(f"{ROLLOUT}.{name}" for name in ("enforce_eager", "load_format", "max_num_seqs", "mode", "calculate_log_probs")),
-    f"{REF}.fsdp_config.forward_only",
-    *("critic.optim.min_lr_ratio", "critic.optim.warmup_style", "data.return_raw_chat", "data.val_batch_size"),
-    "trainer.resume_from_path",
-}
 OLD_SECTIONS = ("reward_model.", "custom_reward_function.", "sandbox_fusion.", "ray_init.")
+FREE = ("reward.reward_kwargs.", "reward.custom_reward_function.reward_kwargs.", "ray_kwargs.")  # any name below
+MANAGERS = ("naive", "dapo", "gdpo", "remote", "rate_limited")
+# Settings of the old reward model that only place it on the machine.
+OF_THE_MACHINE = re.compile(
+    r"reward_model\.(micro_batch_size\w*|forward_\w+|use_dynamic_bsz|ulysses_\w+|prime_\w+|strategy"
+    r"|model\.(fsdp_config\.\w+|use_remove_padding))"
+)
 UNSET = ("False", "false", "null", "None", "0")
 
 
@@ -45,11 +38,16 @@ class VerlMigration:
         others = [m for m in job.mains if m[0].split("/")[-1] not in ("verl.trainer.main_ppo", "main_ppo.py")]
         for name, start, _ in others:
             nearest = "its authors' newest version; this script migrates jobs of verl.trainer.main_ppo"
+            nearest = NAMES["successors"].get(name.split(".")[-1], nearest) if name.startswith("verl.") else nearest
             report.refuse(job.place(start), name, "a main module of its own", nearest)
         if others:
             return report
         for word in job.words:
             plan |= self.word(word)
+        if fork := [
+            word.key for word in job.words if word.sign == "+" and word.key not in plan and not self.read(word)
+        ]:
+            report.note(f"verl reads nothing of +{', +'.join(fork)}: settings of a fork, or of code of your own")
         own = re.search(r"--config-name[= ]+['\"]?([\w./-]+)", job.text)
         if own and own[1].removesuffix(".yaml") not in ("ppo_trainer", "ppo_megatron_trainer"):
             why = "settings of that file cannot be seen here: defaults that changed are not written"
@@ -65,10 +63,30 @@ class VerlMigration:
     def refuse(self, word: Word, setting: str, why: str, nearest: str) -> None:
         self.report.refuse(self.job.place(word.start), setting, why, nearest)
 
+    def read(self, word: Word) -> bool:
+        """Whether verl has a key, or a dictionary of free names that it stands in."""
+        parts = word.key.lstrip("+").split(".")
+        above = [".".join(parts[:end]) for end in range(2, len(parts))]
+        is_free = any(x in self.known and not any(k.startswith(f"{x}.") for k in self.known) for x in above)
+        is_free = is_free or word.key.lstrip("+").startswith(FREE) or ".override_" in word.key
+        return word.key.lstrip("+") in self.known or (is_free and (word.sign != "" or isinstance(self.job, YamlJob)))
+
+    def manager(self, word: Word, target: str) -> dict[str, Change]:
+        """The reward manager: prime scored each row, as naive does; others have another form today."""
+        name = "naive" if word.plain == "prime" else word.value
+        if word.is_fixed and word.plain not in (*MANAGERS, "prime"):
+            nearest = "naive, with a function of one row"
+            if word.plain != "batch":
+                nearest = (
+                    f"a class of RewardManagerBase: {target.rpartition('.')[0]}.source=importlib, name and module.path"
+                )
+            self.refuse(word, f"{word.key}={word.value}", "verl no longer has this manager", nearest)
+        return {word.key: Change(target, name, self.since(word.key), "its new name", "ignored")}
+
     def word(self, word: Word) -> dict[str, Change]:
         """What becomes of a setting that is given."""
         key, newest_verl = word.key, newest("verl")
-        if key in PER_JOB and word.plain not in ("null", "None"):
+        if key in NAMES["per_job"] and word.plain not in ("null", "None"):
             return self.per_gpu(word)
         if key == f"{ACTOR}.clip_ratio":
             return self.both_sides(word)
@@ -76,15 +94,29 @@ class VerlMigration:
             return {key: Change(key, "dummy", self.since(key), "its new name", "an error")}
         if entry := self.moved(word):
             target, why, otherwise = entry
+            if target == "reward.reward_manager.name":
+                return self.manager(word, target)
+            to = (target or "").partition("=")[0]
+            if target and not self.read(replace(word, key=to, sign=to[: to.startswith("+")])):
+                near = suggest(target, sorted(self.known)).removeprefix("; try ") or "leaving it out"
+                self.refuse(word, f"{key}={word.value}", f"verl has neither it nor {target}", near)
+                return {}
             if target is not None and target.lstrip("+") not in self.given:
-                return {key: Change(target, word.value, self.since(key), why, otherwise)}
+                target, _, value = target.partition("=")
+                return {key: Change(target, value or word.value, self.since(key), why, otherwise)}
             why = why if target is None else f"{target} is given too"
             return {key: Change(key, None, self.since(key), f"{key}: {why}", otherwise)}
         if word.sign == "+" and key in self.known and not word.plain.startswith("{"):
             return {key: Change(key, word.value, newest_verl, "a key of its own today: no +", "an error of Hydra")}
-        if not word.sign and self.known and key not in self.known:
+        if not word.sign and self.known and not self.read(word):
             near = suggest(key, sorted(self.known)).removeprefix("; try ") or "leaving it out"
-            self.refuse(word, key, f"verl {newest_verl} does not have it", near)
+            is_forks = ".megatron." not in key and key not in changes("verl")["keys"]
+            why = (
+                "in no release's ppo_trainer.yaml: a fork's, or of another trainer"
+                if is_forks
+                else f"verl {newest_verl} does not have it"
+            )
+            self.refuse(word, key, why, near)
         return {}
 
     def since(self, key: str) -> str:
@@ -102,7 +134,12 @@ class VerlMigration:
             effect, instead = advice
             if re.fullmatch(r"\+?[\w.]+", instead):
                 return instead[instead[1:] in self.known :], "its new name", f"verl {effect}"
-            if word.plain not in UNSET and not instead.startswith(("leaving it out", "data.filter_overlong")):
+            other, _, value = instead.partition("=")
+            is_same = instead.startswith("leaving it out") or OF_THE_MACHINE.fullmatch(key) or other in self.given
+            is_same = is_same or (key == "data.truncation" and word.plain in ("left", "error"))
+            if effect == GONE and re.fullmatch(r"[\w-]+", value):
+                return f"{other}={value}", "its new form", f"verl {effect}"
+            if word.plain not in UNSET and not is_same:
                 self.refuse(word, f"{key}={word.value}", f"verl {effect}", instead)
             return None, "gone, and the run is the same", f"verl {effect}"
         if entry.get("gone"):
@@ -111,24 +148,27 @@ class VerlMigration:
             return None, "gone", "an error of Hydra"
         return None
 
-    def number(self, key: str, default: int) -> int | None:
-        """A whole number that the job gives, or the default; None for a variable."""
-        plain = self.given[key].plain if key in self.given else str(default)
-        return int(plain) if plain.isdigit() else None
-
     def per_gpu(self, word: Word) -> dict[str, Change]:
         """A micro batch of the whole job as one of each GPU."""
-        new, why = f"{word.key}_per_gpu", by_hand("", "", "micro_batch").why
-        gpus, nodes = self.number("trainer.n_gpus_per_node", 8), self.number("trainer.nnodes", 1)
-        parallel = self.number(f"{PER_JOB[word.key]}.ulysses_sequence_parallel_size", 1)
-        size = self.number(word.key, 0)
+        new = f"{word.key}_per_gpu"
+        keys = ("trainer.n_gpus_per_node", 8), ("trainer.nnodes", 1)
+        keys += ((f"{NAMES['per_job'][word.key]}.ulysses_sequence_parallel_size", 1),)
+        texts = [self.given[key].plain if key in self.given else str(default) for key, default in keys]
         if new in self.given:
             return {word.key: Change(word.key, None, "0.2", f"{new} is given too", "an error")}
-        if None in (gpus, nodes, parallel, size) or not size // max(1, gpus * nodes // parallel):
-            nearest = f"{new}={word.value} / (nnodes x n_gpus_per_node)"
-            self.refuse(word, f"{word.key}={word.value}", f"{why}; a number is a variable here", nearest)
+        if all(text.isdigit() for text in (*texts, word.plain)):
+            gpus, nodes, parallel = map(int, texts)
+            value = str(int(word.plain) // max(1, gpus * nodes // parallel))
+        elif isinstance(self.job, ShellJob) and all(
+            re.fullmatch(r"\d+|\$\w+|\$\{.*\}", x) for x in (*texts, word.plain)
+        ):
+            value = "$(({} / ({} * {} / {})))".format(word.plain, *texts)  # as the old version, by the shell
+        else:
+            value = "0"
+        if value == "0":
+            why = f"{by_hand('', '', 'micro_batch').why}: less than one row, or not known here"
+            self.refuse(word, f"{word.key}={word.value}", why, f"{new}={word.value} / (nnodes x n_gpus_per_node)")
             return {}
-        value = str(size // max(1, gpus * nodes // parallel))
         return {word.key: by_hand(new, value, "micro_batch")}
 
     def both_sides(self, word: Word) -> dict[str, Change]:
@@ -140,10 +180,13 @@ class VerlMigration:
 
     def silent(self) -> dict[str, Change]:
         """Settings that the old version had by default, or by its code, and that the job does not give."""
-        plan = {}
+        plan, estimator = {}, self.given.get("algorithm.adv_estimator")
+        has_critic = not estimator or not estimator.is_fixed or estimator.plain == "gae"
         for key, entries in changes("verl")["keys"].items():
+            if key.startswith("critic.") and not has_critic:
+                continue
             is_here = is_there(entries, self.version) and not entries[-1].get("gone")
-            if not is_here or key in NOT_WRITTEN or key.startswith(OLD_SECTIONS):
+            if not is_here or key in NAMES["not_written"] or key.startswith(OLD_SECTIONS):
                 continue
             old, new = entry_at(entries, self.version)["default"], entries[-1]["default"]
             if not is_equal(old, new) and "$" not in f"{old}{new}":

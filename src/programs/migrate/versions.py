@@ -5,9 +5,10 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+from parts.data.trl_names import trl_defaults
 from parts.foundation.messages import UserError
 from parts.foundation.user_scripts import PythonSource
-from programs.migrate.tables import INHERITED, changes, entries_of, entry_at, is_there, known_version
+from programs.migrate.tables import changes, entries_of, entry_at, is_there, known_version
 from programs.migrate.trl_run import CONFIGS
 from programs.migrate.trl_script import config_call, trainer_calls
 
@@ -20,14 +21,15 @@ def uses(source: PythonSource) -> list[Use]:
     configs = [(config, call) for config in CONFIGS.values() for call in source.calls.get(config, [])]
     for trainer, call in trainer_calls(source):
         table, place = tables["trainers"].get(trainer, {}), source.place(source.start(call))
-        named += [(f"{trainer}({n}=…)", place, table[n]) for n in source.arguments(call)[0] if n in table]
+        names = [argument.name for argument in source.arguments(call)[0]]
+        named += [(f"{trainer}({n}=…)", place, table[n]) for n in names if n in table]
         made, _ = config_call(source, trainer, call)
         configs += [(CONFIGS[trainer], made)] if made else []
     for config, call in configs:
         place = source.place(source.start(call))
-        for name in (*source.arguments(call)[0], *source.attributes(call)):
+        for name in [argument.name for argument in source.arguments(call)[0] + source.changes(call)]:
             own, base = entries_of(config, name)
-            if own and not base and name not in (*INHERITED, "lr_scheduler_kwargs", "neftune_noise_alpha"):
+            if own and not base and name not in trl_defaults(""):
                 named.append((f"{config}({name}=…)", place, own))
     for name, (module, original, node) in source.imports.items():
         if (module == "trl" or "experimental" in module) and original in tables["modules"]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from parts.data.rows import read_rows
+from parts.data.trl_names import trl_defaults
 from parts.data.verl_keys import MODEL
 from parts.foundation.dialect import flag_values
 from parts.foundation.messages import need, say
@@ -15,46 +16,15 @@ from parts.rewards.extracts import bound_names, extract
 from programs.verl_train.settings import Config, given_flags
 from programs.verl_train.trl_trial import trial_of
 
-# what GRPOConfig of TRL 1.16 has where the file says nothing
-TRL_DEFAULTS = {
-    "adam_beta2": 0.999,
-    "adam_epsilon": 1e-8,
-    "beta": 0.0,
-    "delta": None,
-    "entropy_coef": 0.0,
-    "epsilon": 0.2,
-    "epsilon_high": None,
-    "generation_batch_size": None,
-    "gradient_accumulation_steps": 1,
-    "importance_sampling_level": "token",
-    "learning_rate": 1e-6,
-    "loss_type": "dapo",
-    "lr_scheduler_type": "linear",
-    "mask_truncated_completions": False,
-    "max_completion_length": 512,
-    "max_grad_norm": 1.0,
-    "max_steps": -1,
-    "min_p": None,
-    "num_generations": 8,
-    "num_iterations": 1,
-    "num_train_epochs": 3.0,
-    "per_device_train_batch_size": 8,
-    "repetition_penalty": 1.0,
-    "reward_weights": None,
-    "save_steps": 500,
-    "scale_rewards": "group",
-    "seed": 42,
-    "steps_per_generation": None,
-    "sync_ref_model": False,
-    "temperature": 1.0,
-    "top_entropy_quantile": 1.0,
-    "top_k": 0,
-    "top_p": 1.0,
-    "use_bias_correction_kl": True,
-    "vllm_importance_sampling_correction": True,
-    "warmup_steps": 0,
-    "weight_decay": 0.0,
-}
+# settings of GRPOConfig whose defaults count where the file says nothing
+READ = (
+    "adam_beta2 adam_epsilon beta delta entropy_coef epsilon epsilon_high generation_batch_size "
+    "gradient_accumulation_steps importance_sampling_level learning_rate loss_type lr_scheduler_type "
+    "mask_truncated_completions max_completion_length max_grad_norm max_steps min_p num_generations num_iterations "
+    "num_train_epochs per_device_train_batch_size repetition_penalty reward_weights save_steps scale_rewards seed "
+    "steps_per_generation sync_ref_model temperature top_entropy_quantile top_k top_p use_bias_correction_kl "
+    "vllm_importance_sampling_correction warmup_steps weight_decay"
+).split()
 PEFT_DEFAULTS = {"r": 8, "lora_alpha": 8, "lora_dropout": 0.0, "bias": "none", "use_rslora": False, "use_dora": False}
 ARGUMENTS = ("model", "reward_funcs", "args", "train_dataset", "eval_dataset")  # of GRPOTrainer, by their places
 AGGREGATION_OF_TRL = {
@@ -292,12 +262,12 @@ class TrlFile:
         source, values = self.source, {}
         arguments, spread = source.arguments(call)
         unknown = [f"**{source.code(node)} in line {node.lineno}" for node in spread]
-        for name, argument in arguments.items():
+        for argument in arguments:
             try:
-                values[name] = source.value(argument.value)
+                values[argument.name] = source.value(argument.value if argument.is_sure else ast.Pass())
             except (ValueError, TypeError):
-                unknown.append(f"{name}={source.code(argument.value)} in line {argument.value.lineno}")
-        if source.attributes(call) or source.hidden_changes(call) or source.names_of(call) - {*source.constants}:
+                unknown.append(f"{argument.name}={source.code(argument.value)} in line {argument.value.lineno}")
+        if source.changes(call) or source.hidden_changes(call):
             unknown += [f"{name}, which changes after line {call.lineno}" for name in source.names_of(call)]
         got = f"got {', '.join(unknown)} in {source.name_of(call)}(…) of {self.file}"
         need(not unknown, f"{got}; expected literals; try --run_script, or a copy with its values")
@@ -326,7 +296,7 @@ class TrlFile:
         if not isinstance(node, ast.Call) or source.name_of(node) != "load_dataset" or len(node.args) > 2:
             return ""  # with calls around it, such as .map(…), its rows are others
         arguments, unseen = source.arguments(node)
-        nodes = {key: argument.value for key, argument in arguments.items()}
+        nodes = {argument.name: argument.value for argument in arguments}
         nodes |= dict(zip(("path", "name"), node.args, strict=False))
         try:
             given = {key: source.value(value) for key, value in nodes.items()}
@@ -365,14 +335,14 @@ def settings_of_trl(file: TrlFile, given, processes: int) -> tuple[Readings, set
     trial = trial_of(file.file, given.output_dir or Config.output_dir) if given.run_script else {}
     config = trial["config"] if trial else file.literals(file.config)
     lora = trial["lora"] if trial else file.literals(file.lora) if file.lora else None
-    values, names = {**TRL_DEFAULTS, **config}, {*config}
+    values, names = {name: trl_defaults("GRPOConfig")[name] for name in READ} | config, {*config}
     if lora is not None:
         values |= {f"LoraConfig.{name}": x for name, x in ({"r": 8, "lora_alpha": 8} | lora).items()}
         names |= {f"LoraConfig.{name}" for name in lora}
-    for name, argument in (file.source.arguments(file.trainer)[0] if file.trainer else {}).items():
-        if name not in (*ARGUMENTS, "peft_config"):
-            values[f"GRPOTrainer.{name}"] = ast.unparse(argument.value)[:60]
-            names.add(f"GRPOTrainer.{name}")
+    for argument in file.source.arguments(file.trainer)[0] if file.trainer else []:
+        if argument.name not in (*ARGUMENTS, "peft_config"):
+            values[f"GRPOTrainer.{argument.name}"] = ast.unparse(argument.value)[:60]
+            names.add(f"GRPOTrainer.{argument.name}")
     values["model"] = trial.get("model") if trial else file.model()
     named = isinstance(values["model"], str) or given.model
     need(named, f"got a model in {file.file} whose name cannot be read; expected a text; try --model M")
@@ -406,7 +376,7 @@ def run_of_trl(name: str, given, processes: int) -> TrlRun:
         rewards.write_text(extract(file.source.runnable, t["reward_funcs"]), encoding="utf-8")
         settings["reward"] = [f"{rewards}:{spec}" for spec in settings["reward"]]
     settings |= {name: getattr(given, name) for name in ("model", "data") if getattr(given, name)}
-    usual = {**TRL_DEFAULTS, **{f"LoraConfig.{name}": x for name, x in PEFT_DEFAULTS.items()}}
+    usual = trl_defaults("GRPOConfig") | {f"LoraConfig.{name}": x for name, x in PEFT_DEFAULTS.items()}
     read = {name for reads in taken.values() for name in reads}
     rest = [name for name in t if name in names and name not in read | OF_THE_MACHINE | BESIDE]
     lost = [name for name in rest if usual.get(name) != t.get(name) and t.get(name) not in (None, {}, [], ())]

@@ -1,0 +1,19 @@
+"""What today's TRL has: its configs with their defaults, the arguments of its trainers, the names in its modules."""
+
+import functools
+import json
+
+from parts.foundation.file_text import file_text
+
+TRL_NAMES = file_text("trl_names.json")
+
+
+@functools.cache
+def trl_today(kind: str) -> dict:
+    """The table `defaults` by config, `trainers` or `modules`."""
+    return json.loads(TRL_NAMES)[kind]
+
+
+def trl_defaults(config: str) -> dict:
+    """{setting: default} of a config, with those of transformers."""
+    return trl_today("defaults")["TrainingArguments"] | trl_today("defaults").get(config, {})
