@@ -7,9 +7,11 @@ answers and, after the wrong ones, on second answers of which a quarter is right
 the same held-out conversations: a sum, a wrong first answer that the start model once sampled, "Wrong. Try again.";
 `second` is the share of right answers among 8 drawn at temperature 1 for each, `first` that of greedy first answers.
 The arm `retry` mixes in rows whose prompt is such a conversation (of training sums), with a group and a baseline of
-their own.
+their own. `turn_tokens` is `turn` with the mean over tokens; the arms `page…` are templates/multi_turn.py with its
+changes, the others scripts/ppo_train.py.
 
-    python benchmarks/second_attempts.py --seeds 0 1 --arms conversation turn critic retry
+    python benchmarks/second_attempts.py --seeds 0 1 2 3 4 --arms conversation turn turn_tokens page page_turn_tokens
+    python benchmarks/second_attempts.py --seeds 0 --arms page_turn_tokens --steps 2 --start_steps 20    # a trial
 """
 
 import argparse
@@ -32,8 +34,23 @@ SAID, DRAWS = "Wrong. Try again.", 8
 ARMS = {
     "conversation": ["--algorithm", "grpo", "--kl_coef", "0.04"],
     "turn": ["--algorithm", "grpo", "--kl_coef", "0.04", "--turn_baseline", "turn"],
+    "turn_tokens": [
+        "--algorithm",
+        "grpo",
+        "--kl_coef",
+        "0.04",
+        "--turn_baseline",
+        "turn",
+        "--aggregation",
+        "token_mean",
+    ],
     "critic": ["--algorithm", "ppo"],
     "retry": ["--algorithm", "grpo", "--kl_coef", "0.04"],
+}
+PAGE_ARMS = {  # with changes of new_trainer.py
+    "page": [],
+    "page_turn": ["--turn_baseline", "turn"],
+    "page_turn_tokens": ["--turn_baseline", "turn", "--change", "token_mean"],
 }
 MIXED = '''
 import sys
@@ -85,7 +102,7 @@ def first_answers(rows: list[dict], draws: int) -> list[tuple[dict, str]]:
     return list(zip(again, answers(model, tokenizer, [row["prompt"] for row in again], sample=True), strict=True))
 
 
-def make_start(folder: Path, steps: int = 300) -> None:
+def make_start(folder: Path, steps: int) -> None:
     """Teach the embedded model second answers, a quarter of them right, and keep its first answers as they are."""
     model, tokenizer = load(EMBEDDED)
     draw, rows = random.Random(0), []
@@ -142,8 +159,22 @@ def probe(path: Path, rows: list[dict], conversations: list) -> tuple[float, flo
     return right, sum(is_right(text, row) for text, (row, _) in zip(second, again, strict=True)) / len(second)
 
 
-def train(arm: str, seed: int, steps: int, start: Path, folder: Path) -> dict:
-    """Run an arm; return its summary."""
+def train_page(arm: str, seed: int, steps: int, start: Path, folder: Path) -> Path:
+    """Write the page with the arm's changes and train with it; return the trained model's folder."""
+    page, settings = str(folder / "page.py"), ["--max_turns", "2", "--max_new_tokens", "32"]
+    flags = ["--environment", "examples/environments.py:SecondAttempt", "--data", str(DATA / "arithmetic_train.jsonl")]
+    flags += ["--model", str(start), "--steps", str(steps), "--seed", str(seed), "--out", f"{folder}/run"]
+    about = {"check": True, "capture_output": True, "cwd": ROOT, "env": {"OMP_NUM_THREADS": "1", **os.environ}}
+    command = [sys.executable, "scripts/new_trainer.py", "multi_turn", page, *settings, *PAGE_ARMS[arm]]
+    subprocess.run(command, **about)
+    subprocess.run([sys.executable, page, *flags], **about)
+    return folder / "run"
+
+
+def train(arm: str, seed: int, steps: int, start: Path, folder: Path) -> Path:
+    """Run an arm; return the trained model's folder."""
+    if arm in PAGE_ARMS:
+        return train_page(arm, seed, steps, start, folder)
     flags = ["--environment", "examples/environments.py:SecondAttempt", "--data", str(DATA / "arithmetic_train.jsonl")]
     if arm == "retry":
         rows = read("arithmetic_train.jsonl")
@@ -170,21 +201,22 @@ def train(arm: str, seed: int, steps: int, start: Path, folder: Path) -> dict:
     ]
     command += ["--steps", str(steps), "--seed", str(seed), "--output_dir", f"{folder}/run"]
     subprocess.run(command, check=True, capture_output=True, cwd=ROOT, env={"OMP_NUM_THREADS": "1", **os.environ})
-    return json.loads((folder / "run" / "summary.json").read_text())
+    return folder / "run" / "final"
 
 
 def main() -> None:
     """Train and probe every arm."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
-    parser.add_argument("--arms", nargs="+", default=[*ARMS], choices=[*ARMS])
+    parser.add_argument("--arms", nargs="+", default=[*ARMS, *PAGE_ARMS], choices=[*ARMS, *PAGE_ARMS])
     parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--start_steps", type=int, default=300, help="supervised steps that make the start")
     args = parser.parse_args()
     torch.set_num_threads(1)
     rows = read("arithmetic_eval.jsonl")
     with tempfile.TemporaryDirectory() as name:
         start = Path(name, "start")
-        make_start(start)
+        make_start(start, args.start_steps)
         conversations = failed(rows, start)
         print(f"{len(conversations)} held-out conversations after a wrong answer\n")
         print("| arm | seed | first | second |\n|---|---|---|---|")
@@ -193,8 +225,7 @@ def main() -> None:
         for arm, seed in itertools.product(args.arms, args.seeds):
             folder = Path(name, f"{arm}_{seed}")
             folder.mkdir()
-            train(arm, seed, args.steps, start, folder)
-            first, second = probe(folder / "run" / "final", rows, conversations)
+            first, second = probe(train(arm, seed, args.steps, start, folder), rows, conversations)
             print(f"| {arm} | {seed} | {first:.3f} | {second:.3f} |", flush=True)
 
 

@@ -474,7 +474,7 @@ def test_the_baseline_for_each_turn_is_that_of_who_came_to_it(folder, models, mo
     batch = {"input_ids": attention * 9, "attention_mask": attention, "response_mask": mask}
     batch["rollout_logprobs"] = mine.token_logprobs(settings(), models.policy, batch)[0].detach()
     batch["scores"] = torch.tensor([0.5, 1.0, 0.0, 1.0])
-    got = mine.make_experience(settings(group_size=4), models, batch)["advantages"]
+    got = mine.make_experience(mine.Config(**vars(settings(group_size=4))), models, batch)["advantages"]
     # first answers: mean of all, 0.625; second ones: of rows 0 and 2, 0.25
     expected = [
         [0, -0.125, -0.125, 0, 0.25],
@@ -483,6 +483,9 @@ def test_the_baseline_for_each_turn_is_that_of_who_came_to_it(folder, models, mo
         [0, 0.375, 0.375, 0, 0],
     ]
     torch.testing.assert_close(got, torch.tensor(expected))
+    config = mine.Config(**vars(settings(group_size=4)), turn_baseline="conversation")
+    got = mine.make_experience(config, models, batch)["advantages"]
+    torch.testing.assert_close(got, (batch["scores"] - 0.625)[:, None] * mask)
 
 
 ADDER = '''class Adder:

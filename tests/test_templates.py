@@ -594,7 +594,7 @@ def test_the_reference_shows_the_changes_as_they_are():
     for name, block in re.findall(r"^```diff (\w+)\n(.*?)```", text, re.MULTILINE | re.DOTALL):
         shown.setdefault(name, []).append(block)
     for path in (ROOT / "templates" / "changes").iterdir():
-        files[path.stem] = path.read_text(encoding="utf-8").split("@@\n")[1:]
+        files[path.stem] = re.split(r"^@@.*\n", path.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
     assert shown == files
 
 

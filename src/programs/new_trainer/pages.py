@@ -39,16 +39,18 @@ def page_text(kind: str) -> str:
 def changes_of(kind: str) -> dict[str, dict]:
     """{name: {"what": sentence, "edits": [(old lines, new lines), ...]}} of templates/changes/NAME.diff for a page.
 
-    A file's first line names its pages, its second says what it changes; each `@@` begins an edit.
+    A file's first line names its pages, its second says what it changes; each `@@` begins an edit, `@@ grpo` one of
+    that page alone.
     """
     changes = {}
     for path in sorted((BUNDLE / "templates" / "changes").glob("*.diff")):
-        head, *hunks = re.split(r"^@@\n", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+        head, *hunks = re.split(r"^@@ ?(.*)\n", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
         pages, summary = head.splitlines()
         if kind in pages.removeprefix("Pages: ").split(", "):
             edits = [
                 tuple("".join(f"{line[1:]}\n" for line in hunk.splitlines() if line[0] == sign) for sign in "-+")
-                for hunk in hunks
+                for page, hunk in zip(hunks[::2], hunks[1::2], strict=True)
+                if page in ("", kind)
             ]
             changes[path.stem] = {"what": summary, "edits": edits}
     return changes
