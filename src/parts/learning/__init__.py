@@ -8,4 +8,5 @@ ROOMS = (
     "trainer_settings",
     "own_functions",
     "optimizer",
+    "oracles",
 )

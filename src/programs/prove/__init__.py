@@ -38,5 +38,9 @@ ROOMS = (
     "run_proof",
     "evaluation_proof",
     "reward_proof",
+    "formulas",
+    "recognition",
+    "function_calls",
+    "function_proof",
     "command",
 )
