@@ -37,6 +37,7 @@ ROOMS = (
     "run_settings",
     "run_proof",
     "evaluation_proof",
+    "attack_proof",
     "reward_proof",
     "formulas",
     "recognition",
