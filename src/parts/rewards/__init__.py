@@ -1,3 +1,12 @@
 """Rewards: loading and calling a user's functions, and the answers that texts state."""
 
-ROOMS = ("extracts", "stated_answers", "text_servers", "user_code", "schema_examples", "reward_forms", "rewards")
+ROOMS = (
+    "attacks",
+    "extracts",
+    "stated_answers",
+    "text_servers",
+    "user_code",
+    "schema_examples",
+    "reward_forms",
+    "rewards",
+)

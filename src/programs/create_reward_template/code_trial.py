@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -10,10 +9,8 @@ from pathlib import Path
 
 from parts.foundation.file_text import file_text
 from parts.foundation.messages import UserError
+from parts.rewards.attacks import attack_programs
 
-# What is tried with the test `assert f(2) == 4`. A hostile program pays only where what it tries succeeds: @MARK@ is a
-# file that it must not touch, @PORT@ a server that it must not reach.
-PROGRAMS = file_text("files/programs.txt")
 TRIAL = file_text("files/trial.py")
 TRIAL_S = 120  # seconds that a trial may take: 4 are usual, nearly all of them for the endless loop
 # what the attacks of the sandbox's own tests say
@@ -38,8 +35,7 @@ def tried_on_programs(args) -> dict:
     Raises:
         UserError: it raised, as it does where nothing isolates programs.
     """
-    found = re.split(r"^# (right|hostile): (.*)\n", PROGRAMS, flags=re.MULTILINE)[1:]
-    kinds, names, codes = found[::3], found[1::3], [code.strip() for code in found[2::3]]
+    kinds, names, codes = map(list, zip(*attack_programs(), strict=True))
     given = json.dumps([str(args.output.resolve()), args.name, args.gold_column or "tests", codes])
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o777)  # what keeps a program of another user out shall be the sandbox alone

@@ -37,6 +37,11 @@ ROOMS = (
     "run_settings",
     "run_proof",
     "evaluation_proof",
+    "attack_proof",
     "reward_proof",
+    "formulas",
+    "recognition",
+    "function_calls",
+    "function_proof",
     "command",
 )

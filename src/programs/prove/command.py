@@ -12,6 +12,7 @@ from parts.foundation.messages import need, say, tell
 from parts.foundation.processes import CpuThreads
 from parts.foundation.settings import parse_flags
 from programs.prove.evaluation_proof import prove_evaluation, results_files
+from programs.prove.function_proof import prove_functions
 from programs.prove.proof import Proof
 from programs.prove.reward_proof import prove_reward
 from programs.prove.run_proof import prove_run
@@ -26,6 +27,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("thing", help="a run's folder, results.json or its folder, FILE.py:function", metavar="THING")
     parser.add_argument("--data", default="", metavar="FILE", help="rows for a reward")
+    parser.add_argument("--as", default="", dest="formulas", metavar="NAMES", help="formulas of functions")
     parser.add_argument("--minutes", type=float, default=1.0, metavar="M", help="time for all (default: 1)")
     parser.add_argument("--rows", type=int, default=256, metavar="N", help="most held-out rows of a run (default: 256)")
     return parser
@@ -40,6 +42,8 @@ def proof_of(args) -> Proof:
         need(file.is_file(), f"got {args.thing}: no file {file}; {ACCEPTED}")
         need(args.data, f"got {args.thing} without --data; expected rows to try it on; try --data FILE.jsonl")
         return prove_reward(args.thing, args.data, 0.9 * seconds)
+    if path.suffix == ".py" or (path.is_dir() and not results_files(path) and [*path.glob("*.py")]):
+        return prove_functions(path, "", args.formulas)
     need(not args.data, f"got --data with {args.thing}; expected it with FILE.py:function alone; {ACCEPTED}")
     need(path.exists(), f"got {args.thing}, which does not exist; {ACCEPTED}")
     if results_files(path):

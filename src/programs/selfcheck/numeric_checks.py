@@ -1,6 +1,7 @@
 """Checks of critic, advantages, log-probs, padding and the policy's gradient."""
 
-from programs.selfcheck.oracle import own_gae, own_logprobs, own_policy_gradients, own_value_gradients, own_values
+from parts.learning.oracles import own_gae
+from programs.selfcheck.oracle import own_logprobs, own_policy_gradients, own_value_gradients, own_values
 from programs.selfcheck.trainer import ALL_ROWS, PROBES, Trainer, agree, apart, check, largest, responses
 
 GAMMA, LAMBDA = 0.9, 0.8

@@ -1,0 +1,148 @@
+"""Losses and advantages from their papers, as loops over tokens and rows in float64: what functions are held to."""
+
+import statistics
+from dataclasses import dataclass
+
+DEVIATION_EPS = (0.0, 1e-6, 1e-5, 1e-4)  # what implementations add to a standard deviation
+
+
+@dataclass(frozen=True)
+class Formula:
+    """A published formula: its kind (loss, kl, value, advantage, gae or mean), where it stands, its aggregations."""
+
+    kind: str
+    source: str
+    aggregations: str = ""  # the beginnings of those that are published with it, "" for all
+
+
+FORMULAS = {
+    "ppo": Formula("loss", "Schulman 2017, eq. 7"),
+    "grpo": Formula("loss", "arXiv 2402.03300, eq. 3"),
+    "dapo": Formula("loss", "arXiv 2503.14476, eq. 8", "sum over tokens / their number"),
+    "dr_grpo": Formula("loss", "arXiv 2503.20783, section 3.2", "token sum"),
+    "gspo": Formula("loss", "arXiv 2507.18071, eq. 5", "mean over sequences of token means"),
+    "cispo": Formula("loss", "arXiv 2506.13585, eq. 4"),
+    "sapo": Formula("loss", "arXiv 2511.20347"),
+    "gmpo": Formula("loss", "arXiv 2507.20673, eq. 3", "mean over sequences of token means"),
+    "reinforce": Formula("loss", "Williams 1992"),
+    "k1": Formula("kl", "Schulman 2020, k1"),
+    "k2": Formula("kl", "Schulman 2020, k2"),
+    "k3": Formula("kl", "Schulman 2020, k3"),
+    "kl": Formula("kl", "Schulman 2020, k1, k2 or k3"),
+    "value_loss": Formula("value", "Schulman 2017, eq. 9, with clipped values"),
+    "grpo_advantage": Formula("advantage", "arXiv 2402.03300, section 4.1.2"),
+    "dr_grpo_advantage": Formula("advantage", "arXiv 2503.20783, section 3.2"),
+    "rloo": Formula("advantage", "arXiv 2402.14740"),
+    "maxrl": Formula("advantage", "arXiv 2602.02710"),
+    "gae": Formula("gae", "Schulman 2016, eq. 16"),
+    "masked_mean": Formula("mean", "sum of masked entries / their number"),
+}
+
+
+def clamp(x, low: float, high: float):
+    """x between two bounds, with the gradient of what it is."""
+    return x * 0 + low if x < low else x * 0 + high if x > high else x
+
+
+def policy_token(name: str, c: dict, i: int, t: int, places: list[int]):
+    """The loss of token t of row i, a scalar; `places` are the row's masked tokens."""
+    logp, a, steps = c["logprobs"][i, t], c["advantages"][i, t], c["logprobs"][i] - c["old_logprobs"][i]
+    d, steps = steps[t], [steps[k] for k in places]
+    if name == "reinforce":
+        return -a * logp
+    if name == "gmpo":
+        bounded = [clamp(x, -c["low"], c["high"]) for x in steps]
+        least = [min(x, y) if a > 0 else max(x, y) for x, y in zip(steps, bounded, strict=True)]
+        return -a * (sum(least) / len(places)).exp()
+    if name.startswith("gspo"):
+        d = sum(steps) / len(places)
+        d = d if name == "gspo" else d.detach() + logp - logp.detach()
+    ratio = d.exp()
+    bounded = clamp(ratio, 1 - c["low"], 1 + c["high"])
+    if name == "cispo":
+        return -bounded.detach() * a * logp
+    if name == "sapo":
+        tau = c["tau_pos"] if a > 0 else c["tau_neg"]
+        return -a * 4 / tau / (1 + (-tau * (ratio - 1)).exp())
+    loss = max(-a * ratio, -a * bounded)
+    return min(loss, -a * c["dual_clip"]) if c["dual_clip"] and a < 0 else loss
+
+
+def kl_token(name: str, c: dict, i: int, t: int):
+    """k1, k2 or k3 of one token: KL(policy || reference) from the policy's sample, or from the old policy's."""
+    logp = c["logprobs"][i, t]
+    d = logp - c["ref_logprobs"][i, t]
+    value = {"k1": d, "k2": d * d / 2, "k3": (-d).exp() - 1 + d}[name[:2]]
+    return value * (logp - c["old_logprobs"][i, t]).exp() if "ratio" in name else value
+
+
+def value_token(name: str, c: dict, i: int, t: int):
+    """The squared error of a value, clipped or not, halved or not."""
+    v, old, goal = c["values"][i, t], c["old_values"][i, t], c["returns"][i, t]
+    loss = (v - goal) ** 2
+    if "clipped" in name:
+        loss = max(loss, (old + clamp(v - old, -c["value_clip"], c["value_clip"]) - goal) ** 2)
+    return loss / 2 if "half" in name else loss
+
+
+def ways_of(formula: str, takes: set[str]) -> list[str]:
+    """The published ways in which a formula is written, for a function that takes these inputs."""
+    kind = FORMULAS[formula].kind
+    if kind == "kl":
+        names = ["k1", "k2", "k3"] if formula == "kl" else [formula]
+        return names + [f"{name} times the ratio" for name in names if "old_logprobs" in takes]
+    if kind == "value":
+        clip = "clipped " if {"old_values", "value_clip"} <= takes else ""
+        return [f"{clip}half squared error", f"{clip}squared error"]
+    names = ["gspo", "gspo of each token"] if formula == "gspo" else [formula]
+    terms = ("k3", "k1", "k2", "k3 times the ratio") if {"ref_logprobs", "beta"} <= takes else ()
+    return [f"{name} with {kl}" for name in names for kl in terms] or names
+
+
+def token_losses(way: str, kind: str, c: dict):
+    """Losses [B, T] in one way of writing them, 0 outside the mask."""
+    import torch
+
+    losses, (name, _, kl) = [], way.partition(" with ")
+    for i, mask in enumerate(c["mask"]):
+        row, places = [c["mask"].new_zeros(())] * len(mask), mask.nonzero().flatten().tolist()
+        for t in places:
+            if kind == "loss":
+                row[t] = policy_token(name, c, i, t, places) + (c["beta"] * kl_token(kl, c, i, t) if kl else 0)
+            else:
+                row[t] = {"kl": kl_token, "value": value_token}[kind](way, c, i, t) if kind != "mean" else c["x"][i, t]
+        losses.append(torch.stack(row))
+    return torch.stack(losses)
+
+
+def aggregated(losses, c: dict, dims: int) -> dict:
+    """{aggregation: result} of losses [B, T], with so many dimensions."""
+    sums, counts, n = losses.sum(1), c["mask"].sum(1), c["length"]
+    means = sums / counts.clamp(min=1)
+    if dims:
+        by_row = {"token mean of each row": means, "token sum of each row": sums, "token sum / N": sums / n}
+        return {"each token": losses} if dims == 2 else by_row
+    found = {"sum over tokens / their number": sums.sum() / counts.sum(), "sum over tokens": sums.sum()}
+    for rows, words in ((len(counts), ""), (int((counts > 0).sum()), ", empty rows left out")):
+        found[f"mean over sequences of token means{words}"] = means.sum() / rows
+        found[f"token sum, mean over sequences{words}"] = sums.sum() / rows
+        found[f"token sum / N, mean over sequences{words}"] = sums.sum() / rows / n
+        found[f"token sum / width, mean over sequences{words}"] = sums.sum() / rows / losses.shape[1]
+    return found | {"token sum / N": sums.sum() / n}
+
+
+def group_advantages(formula: str, c: dict) -> dict:
+    """{way: advantages, a list} of the scores, by the ids of groups."""
+    scores, ids, mean = c["scores"].flatten().tolist(), c["groups"], statistics.fmean
+    groups = {name: [x for x, other in zip(scores, ids, strict=True) if other == name] for name in ids}
+    pairs = [(x, groups[name]) for x, name in zip(scores, ids, strict=True)]
+    if formula == "dr_grpo_advantage":
+        return {"R - mean": [x - mean(group) for x, group in pairs]}
+    if formula == "rloo":
+        return {"R - mean of the others": [x - (sum(group) - x) / (len(group) - 1) for x, group in pairs]}
+    ways = {}
+    for eps in dict.fromkeys((c["std_eps"], *DEVIATION_EPS)):
+        divisors = {"unbiased deviation": statistics.stdev, "population deviation": statistics.pstdev}
+        for name, divisor in ({"mean": mean} if formula == "maxrl" else divisors).items():
+            ways[f"{name}, eps {eps:g}"] = [(x - mean(group)) / (divisor(group) + eps) for x, group in pairs]
+    return ways

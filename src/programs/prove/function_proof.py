@@ -1,0 +1,231 @@
+"""Functions of losses and advantages: value and gradient by the formula, and what stands beneath the mask."""
+
+import ast
+import contextlib
+import math
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from parts.foundation.messages import UserError, need, suggest
+from parts.learning.oracles import own_gae
+from parts.rewards.reward_forms import import_file
+from programs.prove.formulas import FORMULAS, aggregated, group_advantages, token_losses, ways_of
+from programs.prove.function_calls import BY_TOKEN, Tried, input_forms, inputs, near
+from programs.prove.proof import Proof
+from programs.prove.recognition import Candidate, recognised
+
+FAULTS = {  # what is changed in the inputs of the formula, and the sign of its result
+    "the formula with its sign flipped": lambda c: {"sign": -1},
+    "the formula without the mask": lambda c: {"mask": c["mask"] * 0 + 1},
+    "the formula with its bound on the wrong side": lambda c: {"all": -c["all"], "sign": -1},
+    "the formula without a bound": lambda c: {"low": math.inf, "high": math.inf, "value_clip": math.inf},
+    "the formula with its two bounds exchanged": lambda c: {"low": c["high"], "high": c["low"]},
+    "the formula with the ratio upside down": lambda c: {"logprobs": c["old_logprobs"], "old_logprobs": c["logprobs"]},
+    "the formula without the old log-probs, the ratio always 1": lambda c: {"old_logprobs": c["logprobs"].detach()},
+    "the formula without the KL term": lambda c: {"beta": 0.0},
+    "the formula over the whole batch as one group": lambda c: {"groups": [0] * len(c["groups"])},
+    "the formula over neighbours as groups": lambda c: {"groups": [i // 4 for i in range(len(c["groups"]))]},
+    "the formula with gamma and lambda exchanged": lambda c: {"gamma": c["gae_lambda"], "gae_lambda": c["gamma"]},
+}
+ROUNDING = 1e-6  # relative, of value and gradient in float64: implementations add 1e-8 here and there
+PADDED = " / width"  # an aggregation that divides by all places, padding included: Dr. GRPO's alone
+
+
+def references(formula: str, tried: Tried, c: dict, shape) -> dict:
+    """{way of writing the formula: (result of this shape, the leaf that a gradient is taken of or None)}."""
+    import torch
+
+    if tried.kind in ("advantage", "gae"):
+        names = ("token_rewards", "values", "mask", "gamma", "gae_lambda")
+        made = {} if tried.kind == "gae" else group_advantages(formula, c)
+        found = {way: torch.tensor(x, dtype=torch.float64) for way, x in made.items()}
+        found = {way: x[:, None] * c["mask"] if shape == c["mask"].shape else x for way, x in found.items()}
+        if tried.kind == "gae":
+            plain = own_gae(*(c[name] for name in names))
+            inside, found = plain[c["mask"].bool()], {"not whitened": plain}
+            for i, how in enumerate(("population deviation", "unbiased deviation")):
+                found[f"whitened, {how}"] = (plain - inside.mean()) / inside.std(correction=i)
+        return {way: (c["sign"] * x.reshape(shape), None) for way, x in found.items() if x.numel() == math.prod(shape)}
+    leaf = c[tried.leaf].detach().clone().requires_grad_(True)
+    c, found = c | {tried.leaf: leaf, "advantages": c["all"]}, {}
+    for way in ways_of(formula, tried.takes):
+        for how, value in aggregated(token_losses(way, tried.kind, c), c, len(shape)).items():
+            found[f"{way}, {how}"] = (c["sign"] * value, leaf)
+    return {way: pair for way, pair in found.items() if pair[0].shape == shape}
+
+
+@dataclass
+class Verdict:
+    """What was found of a recognised function: how it is written, or what is wrong, or why it was not called."""
+
+    written_as: str = ""
+    findings: list = field(default_factory=list)
+    not_called: str = ""
+
+
+def judge(candidate: Candidate, function) -> Verdict:
+    """Compare a function with its formula, in the form of inputs that it takes."""
+    tried, verdict, nearest = Tried(function, candidate), Verdict(), []
+    c = inputs(tried.kind, tried.takes)
+    for form in input_forms(candidate.formula, tried.kind, tried.takes, c):
+        try:
+            result, gradient = tried.with_gradient(c | form)
+            found = references(candidate.formula, tried, c | form, result.shape)
+            weights = tried.weights(c, result)
+            gaps = {way: compared(result, gradient, *pair, weights) for way, pair in found.items()}
+            ranks = {way: (*(x * (x > ROUNDING) for x in gap), PADDED in way, *gap, way) for way, gap in gaps.items()}
+            nearest += [(rank, c | form, result) for rank in ranks.values()]
+            problem = f"it returns a tensor {[*result.shape]}"
+        except Exception as error:  # a form that it does not take, or the function itself
+            problem = f"{type(error).__name__}: {str(error)[:160]}"
+        verdict.not_called = verdict.not_called or problem
+    if not nearest:
+        return verdict
+    (value, gradient, *_, way), given, result = min(nearest, key=lambda x: x[0])
+    verdict.not_called, verdict.written_as = "", way
+    if value or gradient:
+        verdict.findings.append(named_fault(candidate, tried, given, result, value, gradient, way))
+        return verdict
+    look_at_way(candidate, way, verdict)
+    if "mask" in tried.takes:
+        look_beneath(tried, given, verdict)
+    if tried.kind == "advantage":
+        equal = tried(given | {"scores": given["scores"] * 0, "token_rewards": given["token_rewards"] * 0}).flatten()
+        if not bool((equal.abs() <= ROUNDING).all()):
+            verdict.findings.append(f"groups of equal scores get {equal[0].item():g}; expected 0")
+    return verdict
+
+
+def compared(result, gradient, reference, leaf, weights) -> tuple[float, float]:
+    """(Difference of value, of gradient), relative; the second is 0 where there is none to take."""
+    import torch
+
+    value = near(result, reference.detach(), weights)
+    if leaf is None or value > ROUNDING:
+        return value, 0.0
+    (own,) = torch.autograd.grad((reference * weights).sum(), leaf, retain_graph=True)
+    got = torch.zeros_like(own) if gradient is None else gradient
+    return value, near(got, own, torch.ones_like(own))
+
+
+def named_fault(candidate: Candidate, tried: Tried, c: dict, result, value: float, gradient: float, way: str) -> str:
+    """What a function computes instead of its formula."""
+    import torch
+
+    formula, weights = candidate.formula, tried.weights(c, result)
+    about = f"{formula} ({FORMULAS[formula].source})"
+    if not value:
+        return f"its value is that of {about}, {way}, its gradient is not (relative difference {gradient:.2g})"
+    if not torch.where(weights != 0, result, torch.zeros_like(result)).isfinite().all():
+        return f"it returns nan or infinity on ragged rows, a hole and an empty row; {about} is finite there"
+    for text, change in FAULTS.items():
+        others = references(formula, tried, c | change(c), result.shape).values()
+        if any(near(result, other.detach(), weights) <= ROUNDING for other, _ in others):
+            return f"it computes {text}; expected {about}"
+    return f"it is none of the published ways of {about}: the nearest, {way}, differs by {value:.2g} (relative)"
+
+
+def look_at_way(candidate: Candidate, way: str, verdict: Verdict) -> None:
+    """Add a finding about an aggregation that is another formula's."""
+    wanted, how = FORMULAS[candidate.formula].aggregations, way.partition(", ")[2]
+    if PADDED in how and candidate.formula != "dr_grpo":
+        verdict.findings.append("it divides by all places, padding included; expected the masked tokens alone")
+    elif wanted and not how.startswith(("each token", "token mean of each row", wanted)):
+        verdict.findings.append(f"it aggregates by {how}; expected {wanted} for {candidate.formula}")
+
+
+def look_beneath(tried: Tried, c: dict, verdict: Verdict) -> None:
+    """Add a finding where nan beneath the mask changes a value or a gradient."""
+    import torch
+
+    hidden, nan = c["mask"] == 0, c["mask"] * math.nan
+    names = {*BY_TOKEN, "advantages"} - {"token_rewards"}  # which no network computes
+    spoilt = {n: torch.where(hidden, nan, c[n]) for n in names if getattr(c.get(n), "shape", None) == hidden.shape}
+    usual, gradient = tried.with_gradient(c)
+    try:
+        result, other = tried.with_gradient(c | spoilt)
+    except Exception as error:
+        verdict.findings.append(f"with nan beneath the mask it raises {type(error).__name__}: {str(error)[:120]}")
+        return
+    in_value = near(result, usual.double(), tried.weights(c, result)) > ROUNDING
+    if in_value or (gradient is not None and near(other, gradient.double(), nan.isnan()) > ROUNDING):
+        part = "value" if in_value else "gradient"
+        advice = "try torch.where(mask, x, 0) before arithmetic"
+        verdict.findings.append(f"nan beneath the mask gets into its {part}; {advice}")
+
+
+def functions_of(path: Path) -> dict[Path, list[ast.FunctionDef]]:
+    """{file: its public functions} of a file or folder, parsed and not run."""
+    found = {}
+    for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+        try:
+            nodes = ast.parse(file.read_text(encoding="utf-8")).body
+        except (OSError, ValueError, SyntaxError) as error:
+            raise UserError(f"got {file}, which cannot be read ({error}); expected Python in UTF-8") from None
+        found[file] = [n for n in nodes if isinstance(n, ast.FunctionDef) and not n.name.startswith("_")]
+    return found
+
+
+def named_formulas(given: str, names: list[str]) -> dict[str, str]:
+    """{function: formula} of --as: `my_loss=grpo,…`, or a formula for each function in their order."""
+    pairs = [word.strip().rpartition("=")[::2] for word in given.split(",") if word.strip()]
+    if any(not name for name, _ in pairs):
+        fits = len(pairs) == len(names)
+        need(fits, f"got --as {given} for {len(names)} functions; expected one for each, or NAME=FORMULA pairs")
+        pairs = [(name, formula) for name, (_, formula) in zip(names, pairs, strict=True)]
+    for name, formula in pairs:
+        known = f"expected one of {', '.join(FORMULAS)}{suggest(formula, FORMULAS)}"
+        need(formula in FORMULAS, f"got --as {formula}; {known}")
+        need(name in names, f"got --as {name}={formula}; expected a function among {', '.join(names)}")
+    return dict(pairs)
+
+
+def prove_functions(path: Path, only: str, given: str) -> Proof:
+    """Compare the functions of a file or folder, or a single one, with their formulas."""
+    proof, verdicts, unknown = Proof("functions", f"{path}:{only}" if only else str(path)), {}, []
+    nodes = [(f, n) for f, found in functions_of(path).items() for n in found if n.name == (only or n.name)]
+    need(nodes, f"got {path} without {only or 'a public function'}; expected functions of losses or advantages")
+    formulas = named_formulas(given, [node.name for _, node in nodes])
+    for file, node in nodes:
+        with contextlib.redirect_stdout(sys.stderr):
+            function = getattr(import_file("functions", str(file), str(file)), node.name)
+        where = f"{node.name} ({file}, line {node.lineno})"
+        candidate = recognised(node.name, function, where, formulas.get(node.name, ""))
+        verdict = Verdict() if candidate.why else judge(candidate, function)
+        if why := candidate.why or verdict.not_called:
+            proof.not_measured.append(f"{where}: {why}")
+            unknown.append(node.name)
+            continue
+        verdicts[node.name] = (candidate, verdict)
+        proof.findings += [f"{where}: {finding}" for finding in verdict.findings]
+        about = {"formula": candidate.formula, "source": FORMULAS[candidate.formula].source}
+        about |= {"written_as": verdict.written_as, "left_at_default": [*candidate.left]}
+        proof.figures[node.name] = about | {"agrees": not verdict.findings}
+    accepted = f"expected losses or advantages of known names; try --as NAME=FORMULA, one of {', '.join(FORMULAS)}"
+    need(verdicts, f"got {proof.thing} with {first(unknown)}; {accepted}")
+    describe(proof, verdicts)
+    if unknown:
+        proof.say(f"Not recognised, and so not checked: {first(unknown)}.")
+    return proof
+
+
+def first(names: list[str], most: int = 12) -> str:
+    """The first names, and how many more."""
+    return ", ".join(names if len(names) <= most else [*names[:most], f"{len(names) - most} more"])
+
+
+def describe(proof: Proof, verdicts: dict) -> None:
+    """Add the sentences of what was recognised and how it agrees."""
+    right = {name: verdict.written_as for name, (_, verdict) in verdicts.items() if not verdict.findings}
+    known = [f"{name} as {c.formula}" for name, (c, _) in verdicts.items()]
+    proof.say(f"{len(verdicts)} functions of {proof.thing} were recognised: {first(known)}.")
+    ways = f" ({first([f'{name}: {way}' for name, way in right.items()], 8)})" if right else ""
+    proof.say(
+        f"{len(right)} of {len(verdicts)} have the value and gradient of their published formula, by prove.py's own "
+        f"float64 loops over single tokens, within 1e-6 (3e-5 in float32){ways}."
+    )
+    masked = sum("mask" in verdicts[name][0].roles.values() for name in right)
+    tried = "ragged rows, pads on either side, a hole, an empty row and nan beneath the mask change nothing"
+    if masked:
+        proof.say(f"{masked} of these take a mask: {tried}.")
