@@ -23,7 +23,7 @@ and option value that is accepted; w: the advised weight. Presets have weights:
 #       804-974  format           Layouts, style and repetition
 #      977-1080  length           Lengths
 #     1083-1261  judges           Models that judge
-#     1264-1373  combined         Rewards made of others, presets, and the names that older code knows
+#     1264-1385  combined         Rewards made of others, presets, and the names that older code knows
 
 import ast
 import asyncio
@@ -1364,10 +1364,22 @@ CODE_GENERATION_REWARDS = Preset((code_execution, 1.0), (code_block_format, 0.1)
 SUMMARIZATION_REWARDS = Preset((fuzzy_match, 1.0), (ideal_length, 0.1), (no_repetition, 0.1))
 QA_REWARDS = Preset((exact_match, 1.0), (fuzzy_match, 0.3), (max_length_penalty, 0.1))
 
+REMOVED_REWARDS = {
+    "math_problem": 'combine([math_equivalence, soft_xml_format], [0.9, 0.1], mode="gated") in a file of yours',
+    "code_generation": 'combine([code_execution, code_block_format], [0.9, 0.1], mode="gated") in a file of yours',
+    "length_range": "min_length and max_length_penalty",
+    "open_r1_format": "soft_xml_format",
+    "reasoning_steps": "reasoning_quality",
+    "run_test_cases": "code_execution, or run_code of scripts/sandbox.py",
+    "extract_xml_tag": "extract_answer, or re.findall",
+    "citation": "create_reward_template.py --task custom --rule matches:REGEX",
+}
+
 
 def __getattr__(name: str):
     """The names that older code knows: `exact_match_reward` is `exact_match`."""
     known = globals().get({"no_repetition_penalty": "repetition_penalty"}.get(name, name.removesuffix("_reward")))
     if not callable(known):
-        raise AttributeError(f"got no reward {name!r}; try one of those that `reward_preflight.py --list` shows")
+        other = REMOVED_REWARDS.get(name.removesuffix("_reward"), "one of `reward_preflight.py --list`")
+        raise AttributeError(f"got no reward {name!r}; try {other}")
     return known

@@ -53,25 +53,26 @@ Exit codes: 0 written, 1 the trial found something (the file stays), 2 bad input
 """
 
 # Contents
-#       118-157  messages         Errors that a user can mend, each with its exit code, and what is said on stderr
-#       160-164  bundle           Where this bundle and its embedded model, data and rewards lie
-#       167-299  dialect          One setting under several names: ours, those of the pages, and TRL's. A program …
-#       302-330  settings         Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
-#       333-578  data files       Data files as text: unpacked, decoded, refused where they hold no data at all; and …
-#       581-688  nested rows      Rows inside other JSON: an object that holds a list of them, columns instead of …
-#       691-903  rows             Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#       906-992  extracts         The part of a Python file that some of its names need, as a file of its own
-#      995-1196  user code        What a reward is given: texts, copies of the columns, and a state of the process of …
-#     1199-1310  schema examples  An example of what a JSON Schema accepts, for tests of rewards
-#     1313-1566  reward forms     The forms that a reward function may have, loading one, and its arguments
-#     1569-1719  rewards          The reward of a run: a weighted sum of functions; calling them, async ones in one …
-#     1722-1940  assembly         A written file from the files of files/: their statements that it needs, below its …
-#     1943-2013  json reward      The task json_schema: constants of the reward, and the cases of its self-test
-#     2016-2566  tasks            The tasks: which files each takes, its constants, and the cases of its self-test
-#     2569-2868  ports            Ports between TRL and verl: the reward imported from its file, or with --inline the …
-#     2871-3008  trials           What is tried with a written file: its self-test, its rows, the original of a port
-#     3011-3228  code trial       The programs that the shortest code reward is tried on
-#     3231-3393  command          The command line
+#       119-158  messages         Errors that a user can mend, each with its exit code, and what is said on stderr
+#       161-165  bundle           Where this bundle and its embedded model, data and rewards lie
+#       168-300  dialect          One setting under several names: ours, those of the pages, and TRL's. A program …
+#       303-331  settings         Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
+#       334-563  data files       Data files as text: unpacked, decoded, refused where they hold no data at all; and …
+#       566-689  nested rows      Rows inside other JSON: an object that holds a list of them, columns instead of …
+#       692-904  rows             Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#      907-1106  attacks          Right and hostile programs on which code rewards are tried
+#     1109-1195  extracts         The part of a Python file that some of its names need, as a file of its own
+#     1198-1399  user code        What a reward is given: texts, copies of the columns, and a state of the process of …
+#     1402-1513  schema examples  An example of what a JSON Schema accepts, for tests of rewards
+#     1516-1776  reward forms     The forms that a reward function may have, loading one, and its arguments
+#     1779-1929  rewards          The reward of a run: a weighted sum of functions; calling them, async ones in one …
+#     1932-2150  assembly         A written file from the files of files/: their statements that it needs, below its …
+#     2153-2223  json reward      The task json_schema: constants of the reward, and the cases of its self-test
+#     2226-2776  tasks            The tasks: which files each takes, its constants, and the cases of its self-test
+#     2779-3081  ports            Ports between TRL and verl: the reward imported from its file, or with --inline the …
+#     3084-3221  trials           What is tried with a written file: its self-test, its rows, the original of a port
+#     3224-3294  code trial       The programs that the shortest code reward is tried on
+#     3297-3459  command          The command line
 
 import argparse
 import ast
@@ -340,8 +341,8 @@ BINARY = re.compile(
     rb"%PDF-|\x28\xb5\x2f\xfd|PK\x03\x04|\xd0\xcf\x11\xe0|ARROW1|\x80[\x02-\x05]|BZh|\xfd7zXZ|7z\xbc\xaf|Rar!"
 )
 POINTERS = {
-    rb"version https://(git-lfs|hawser)\.github\.com/spec/": ("a pointer of Git LFS", "`git lfs pull` in its folder"),
-    rb"[./]*(\.git|annex)/[\w./-]*objects/\S*\s*\Z": ("a pointer of git-annex", "`git annex get` in its folder"),
+    rb"version https://(git-lfs|hawser)\.github\.com/spec/": ("a Git LFS pointer", "`git lfs pull` in its folder"),
+    rb"[./]*(\.git|annex)/[\w./-]*objects/\S*\s*\Z": ("a git-annex pointer", "`git annex get` in its folder"),
 }
 PAGE = re.compile(rb"\s*<(!doctype html|html|\?xml|head|body|error)\b[^\n]*>\s*(\n|\Z)", re.IGNORECASE)
 REPLY = re.compile(
@@ -361,41 +362,26 @@ LONGEST_CELL = 256 << 20  # characters of a cell
 HEADER_NAMES = {*ASKS, *WEAK, "answer", "response", "output", "solution", "rejected", "choices", "id"}
 
 
-class Unpacked(io.RawIOBase):
-    """Unpacked bytes, at most MAX_BYTES; what cannot be unpacked is a UserError that names the file."""
+class Unpacked(gzip.GzipFile):
+    """A gzip file of at most MAX_BYTES unpacked; a damaged one is a UserError that names it."""
 
-    def __init__(self, stream, name: str):
-        self.stream, self.name, self.total = stream, name, 0
-
-    def close(self) -> None:
-        self.stream.close()
-        super().close()
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer) -> int:
+    def read(self, size=-1) -> bytes:
         try:
-            data = self.stream.read(len(buffer))
+            data = super().read(HEAD_BYTES if size < 0 else size)  # a reader of all asks again until nothing comes
         except Exception as error:  # zlib, gzip and the system each have their own
             got = f"{self.name}: got compressed bytes that cannot be read ({error})"
             raise UserError(f"{got}; expected an intact file") from None
-        self.total += len(data)
         got = f"{self.name}: got more than {MAX_BYTES} unpacked bytes"
-        need(self.total <= MAX_BYTES, f"{got}; expected at most that many; try unpacking it if the file is yours")
-        buffer[: len(data)] = data
-        return len(data)
+        need(self.tell() <= MAX_BYTES, f"{got}; expected at most that many; try unpacking it first if you trust it")
+        return data
 
 
 def open_text(source: str, form: str | None, encoding: str | None = None, sure: bool = False) -> tuple:
     """Open a file or stdin (`-`) as text without a byte order mark; returns (stream, form).
 
-    Packing is told from the bytes, as names are often wrong; text is UTF-8, or UTF-16 with a byte order mark, unless
-    an encoding is given. Bytes that it does not have stay as lone surrogates, see `flaw_of_bytes`. Without a form
-    (stdin) it is told too; `sure` takes the form as it is.
-
-    Raises:
-        UserError: it holds no rows whatever its name says, such as a pointer of Git LFS, an HTML page or a pickle.
+    Bytes show whether it is packed, as names are often wrong. Text is UTF-8, or UTF-16 with a byte order mark, unless
+    `encoding` is given; other bytes stay as lone surrogates, see `flaw_of_bytes`. A missing form is detected, one that
+    is `sure` taken as it is. UserError where the file holds no rows: an HTML page, a pickle, a Git LFS pointer.
     """
     name = "stdin" if source == "-" else source
     with contextlib.ExitStack() as opened:
@@ -405,7 +391,7 @@ def open_text(source: str, form: str | None, encoding: str | None = None, sure: 
         except OSError as error:
             raise UserError(f"got {name}: {error.strerror}; expected a readable file") from None
         if head[:2] == b"\x1f\x8b":
-            raw = io.BufferedReader(Unpacked(gzip.GzipFile(fileobj=raw), name), HEAD_BYTES)
+            raw = io.BufferedReader(Unpacked(name, "rb", fileobj=raw), HEAD_BYTES)
             head = raw.peek(HEAD_BYTES)
         wide = head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) and head[2:4] != b"\0\0"
         told, encoding = bool(encoding), encoding or ("utf-16" if wide else "utf-8-sig")
@@ -433,7 +419,7 @@ def form_of_text(head: str, name: str, form: str | None) -> str:
         raise UserError(f"{got}; expected text; try renaming it to end in .json")
     if form == "txt":
         names = re.split(r"[,;\t]", text.partition("\n")[0].strip().lower())
-        got = f"{name}: got a first line of column names, {', '.join(names)[:60]}, in a file of one prompt a line"
+        got = f"{name}: got a first line of column names, {', '.join(names)[:60]}, in a file with one prompt per line"
         is_table = len(names) > 1 and {*names} & (ASKS | WEAK) and all(map(str.isidentifier, names))
         need(not is_table, f"{got}; expected prompts; try --input_format csv, or renaming it to end in .csv")
     return "json" if form == "jsonl" and not begins_lines(text) else form
@@ -459,7 +445,7 @@ def holds_json(text: str) -> bool:
 
 def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
     """Raise UserError where the first bytes are those of something that holds no rows."""
-    kind, advice = None, "downloading it again, and look at the file first"
+    kind, advice = None, "looking at the file, then downloading it again"
     if head.startswith(b"PAR1"):
         kind, advice = "a parquet file", "a name that ends in .parquet"
         if form == "parquet":
@@ -477,19 +463,20 @@ def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
 
 
 def table_rows(text: str, name: str, delimiter: str, chosen: str | None = None) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """(line, row) below the header of a CSV text; every cell is text. A row that does not fit comes as its flaw.
+    """(line, row or its flaw) below the header of a CSV text; every cell is text.
 
-    Args:
-        name: what messages call the file.
-        delimiter: what stands between cells, unless the file shows otherwise.
-        chosen: the same, whatever the file shows.
+    `delimiter` is the expected separator, `chosen` one that is taken whatever the file shows.
     """
     csv.field_size_limit(LONGEST_CELL)
     used = chosen or separator_of(text, delimiter, name)
     if used != delimiter:
-        say(f"{name}: read with {used!r} between the columns")
-    first = next(iter(first_records(text, used)), [])
-    padded = len(first) > 1 and all(cell[:1] == " " for cell in first[1:])
+        say(f"{name}: the columns are separated by {used!r}")
+    rests = [cells[1:] for cells in first_records(text, used)]
+    spaced = [bool(cells) and all(cell[:1] == " " for cell in cells) for cells in rests]
+    padded = any(spaced[:1])  # a blank after each separator of the header
+    if not padded and spaced[1:] and all(spaced[1:]):
+        padded = True
+        say(f"{name}: read without the blank that follows each {used!r} of its rows")
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=used, strict=True, skipinitialspace=padded)
     try:
         header = next((cells for cells in reader if any(cells)), [])
@@ -510,14 +497,11 @@ def column_names(header: list[str], where: str) -> list[str]:
     need(not twice, f"{where}: got the column {twice[:1]} twice; expected each name once; try renaming one")
     text = next((cell for cell in names if len(cell) > 60 or cell[-1:] in tuple(".?!:。？！")), None)
     if text and not HEADER_NAMES & {cell.casefold() for cell in names}:
-        say(
-            f"warning: {where}: got the column name {text[:60]!r}; is it data? Then put a line of column names above it"
-        )
+        say(f"warning: {where}: got the column name {text[:60]!r}; if it is data, put a line of column names above it")
     return names
 
 
 def body(reader, names: list[str], delimiter: str) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """The rows below the header."""
     while True:
         start = reader.line_num
         try:
@@ -525,7 +509,10 @@ def body(reader, names: list[str], delimiter: str) -> Iterator[tuple[int, dict |
         except StopIteration:
             return
         except csv.Error as error:
-            yield start + 1, RowFlaw("row", f"no CSV ({error})", "RFC 4180 quoting", 'quotes as ""')
+            yield (
+                start + 1,
+                RowFlaw("row", f"invalid CSV ({error})", "RFC 4180 quoting", 'writing a quote inside a cell as ""'),
+            )
             if reader.line_num == start:
                 return
             continue
@@ -552,10 +539,8 @@ def filled(cells: list[str]) -> list[str]:
 def first_records(text: str, delimiter: str) -> list[list[str]]:
     """Return the first 50 records that are not empty, up to the first that is not valid CSV."""
     reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True), []
-    try:
+    with contextlib.suppress(csv.Error):
         records += (cells for cells in itertools.islice(reader, 50) if any(cells))
-    except csv.Error:
-        pass
     return records
 
 
@@ -572,7 +557,7 @@ def separator_of(text: str, delimiter: str, name: str) -> str:
     if delimiter in parted and (delimiter in steady or not steady):
         return delimiter
     likely = steady or parted or [delimiter]
-    got = f"{name}: got columns that may be parted by {' or '.join(map(repr, likely))}"
+    got = f"{name}: got columns that may be separated by {' or '.join(map(repr, likely))}"
     advice = f"try python scripts/data_loader.py {name} --out clean.jsonl --delimiter {likely[0]!r}"
     need(len(likely) == 1, f"{got}; expected one of them; {advice}")
     return likely[0]
@@ -591,14 +576,9 @@ CHAT_COLUMNS = (*sorted(ASKS), "rejected", "response", "output", "text", "input"
 
 
 def rows_in(value: dict, name: str, known=()) -> list | None:
-    """The rows of the only object in a file; None where it is a row itself.
+    """The rows inside the only object of a file; None where it is a row itself, UserError where that is unclear.
 
-    Args:
-        name: what messages call the file.
-        known: columns that make it a row, beside the usual ones.
-
-    Raises:
-        UserError: it holds rows, but not plainly which.
+    `known` are columns that make it a row, beside the usual ones.
     """
     if (table := rows_of_columns(value, name, known)) is not None:
         return table
@@ -613,12 +593,36 @@ def rows_in(value: dict, name: str, known=()) -> list | None:
     # the examples of a programming task are no rows
     cases = {"input", "output"} <= items[0].keys() and value.keys() & WEAK if is_list_of_rows(items) else True
     if len(holders) == 1 and not asks and not cases and not value.keys() & CONTEXT:
+        refuse_articles(items[0], name, key)
         if unused := [other for other in value if other != key]:
             say(f"{name}: read the rows of {key!r}; not used: {', '.join(unused)[:200]}")
-        return items
+        return without_index(items)
     code = f"import json; json.dump(json.load(open({name!r}))[{key!r}], open('rows.json', 'w'))"
-    got = f"{name}: got one object that holds {' and '.join(map(repr, holders))}, and not plainly one list of rows"
-    raise UserError(f'{got}; expected JSONL, or one list of objects; try taking one out: python -c "{code}"')
+    got = f"{name}: got one object that holds {' and '.join(map(repr, holders))}; it is not clear which list is meant"
+    raise UserError(f'{got}; expected JSONL, or one list of objects; try extracting one: python -c "{code}"')
+
+
+def without_index(items: list) -> list:
+    """The rows of the hub's viewer, `{"row_idx": 0, "row": {…}, "truncated_cells": []}`; other items as they are."""
+    if not all(isinstance(item, dict) and {"row_idx", "row"} <= item.keys() for item in items):
+        return items
+    cut = next((item for item in items if item.get("truncated_cells")), None)
+    got = f"got row {cut and cut['row_idx']} of the hub's viewer with cut cells"
+    need(cut is None, f"{got}; expected whole cells; try --data OWNER/NAME, which loads the data set itself")
+    return [item["row"] for item in items]
+
+
+def refuse_articles(item, name: str, key: str) -> None:
+    """Raise UserError where the rows are SQuAD's articles, with the command that writes a row for each question."""
+    paragraphs = item.get("paragraphs") if isinstance(item, dict) else None
+    if not is_list_of_rows(paragraphs) or not is_list_of_rows(paragraphs[0].get("qas")):
+        return
+    answers = '{"text": [a["text"] for a in q.get("answers", [])]}'
+    row = f'{{"context": p["context"], "question": q["question"], "answers": {answers}}}'
+    loops = f'for d in json.load(open({json.dumps(name)}))["{key}"] for p in d["paragraphs"] for q in p["qas"]'
+    code = f'import json; json.dump([{row} {loops}], open("rows.json", "w"))'
+    got = f"{name}: got SQuAD's articles, whose questions stand in paragraphs[].qas[]"
+    raise UserError(f"{got}; expected one question a row; try writing rows.json: python -c '{code}'")
 
 
 def is_holder(name: str, item, alone: bool) -> bool:
@@ -629,7 +633,6 @@ def is_holder(name: str, item, alone: bool) -> bool:
 
 
 def is_list_of_rows(item) -> bool:
-    """Whether a value is a list of objects."""
     return isinstance(item, list) and bool(item) and isinstance(item[0], dict)
 
 
@@ -663,8 +666,7 @@ def is_column(items: list) -> bool:
 def with_chats(row: dict) -> dict:
     """The row with messages instead of their JSON text, as cells of a spreadsheet hold them; other texts stay.
 
-    Raises:
-        RowFlaw: a text is such JSON but broken, or the same as Python prints it.
+    RowFlaw where such JSON is broken, or written as Python prints it.
     """
     chats = {}
     for name in CHAT_COLUMNS:
@@ -681,9 +683,8 @@ def with_chats(row: dict) -> dict:
             advice = "json.dumps for the column, or pandas' to_json(FILE, orient='records', lines=True) for all"
             raise RowFlaw(name, got, "a list of messages, or its JSON text", advice) from None
         messages = [messages] if isinstance(messages, dict) else messages
-        if all(
-            isinstance(m, dict) and ({"role", "content"} <= m.keys() or {"from", "value"} <= m.keys()) for m in messages
-        ):
+        pairs = ({"role", "content"}, {"from", "value"})
+        if all(isinstance(m, dict) and any(pair <= m.keys() for pair in pairs) for m in messages):
             chats[name] = messages
     return {**row, **chats} if chats else row
 
@@ -709,16 +710,12 @@ def unique(pairs: list[tuple]) -> dict:
     if len(row) != len(pairs):
         names = [key for key, _ in pairs]
         twice = next(key for key in names if names.count(key) > 1)
-        raise RowFlaw(twice, "the key twice in one object", "each key once", "keeping one of them")
+        raise RowFlaw(twice, "the key twice in one object", "each key once", "deleting one of them")
     return row
 
 
 def plain_json(text: str):
-    """The value of JSON text.
-
-    Raises:
-        RowFlaw: it is none, or has a key twice in one object.
-    """
+    """The value of JSON text; RowFlaw where it is invalid or has a key twice in one object."""
     if flaw := flaw_of_bytes(text):
         raise RowFlaw("row", flaw, "UTF-8 text", OTHER_ENCODING)
     try:
@@ -727,7 +724,7 @@ def plain_json(text: str):
         raise RowFlaw("row", "nesting too deep", "fewer levels", "storing the inner part as JSON text") from None
     except ValueError as error:
         at = getattr(error, "pos", 0)
-        got = f"no JSON ({error}, near {text[max(at - 20, 0) : at + 20]!r})"
+        got = f"invalid JSON ({error}, near {text[max(at - 20, 0) : at + 20]!r})"
         raise RowFlaw("row", got, "one JSON object") from None
 
 
@@ -736,7 +733,7 @@ def as_row(value) -> dict:
     if isinstance(value, dict):
         return value
     is_chat = isinstance(value, list) and value and isinstance(value[0], dict)
-    advice = ['{"messages": […]} for each row, an answer in a field of its own'] if is_chat else []
+    advice = ['{"messages": […]} for each row, with the answer in its own field'] if is_chat else []
     raise RowFlaw("row", f"{type(value).__name__} {value!r:.60}", "a JSON object with named fields", *advice)
 
 
@@ -762,7 +759,7 @@ def json_records(text: str, name: str, known) -> Iterator[tuple[int, dict | RowF
             values.append(value)
             at = JSON_SPACE.match(text, at).end()
     except RecursionError:
-        raise UserError(f"{name}: got JSON that is nested too deep; expected rows; try JSONL") from None
+        raise UserError(f"{name}: got JSON with too many levels of nesting; expected rows; try JSONL") from None
     except RowFlaw as flaw:
         raise UserError(f"{name}: {flaw}") from None
     except ValueError as error:
@@ -790,14 +787,15 @@ def parquet_records(source: str) -> Iterator[tuple[int, dict]]:
             file = pyarrow.parquet.ParquetFile(raw)
             size = sum(file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups))
             need(
-                size <= MAX_BYTES, f"{source}: got {size} unpacked bytes; expected at most {MAX_BYTES}; try parts of it"
+                size <= MAX_BYTES,
+                f"{source}: got {size} unpacked bytes; expected {MAX_BYTES} at most; try parts",
             )
             for batch in file.iter_batches(1000):
                 for row in batch.to_pylist():
                     number += 1
                     yield number, row
     except (OSError, ValueError, pyarrow.ArrowException, RecursionError) as error:
-        raise UserError(f"{source}: got no readable parquet ({str(error)[:200]}); expected an intact file") from None
+        raise UserError(f"{source}: got unreadable parquet ({str(error)[:200]}); expected an intact file") from None
 
 
 def file_records(
@@ -813,9 +811,10 @@ def file_records(
     """
     name = "stdin" if source == "-" else source
     if form == "parquet":
-        need(source != "-", "got parquet on stdin; expected a file, as parquet is not read in one go")
+        need(source != "-", "got parquet on stdin; expected a file, as reading parquet needs random access")
         yield from parquet_records(source)
         return
+    asked = form
     stream, form = open_text(source, form, encoding, sure)
     try:
         with stream:
@@ -824,7 +823,11 @@ def file_records(
             elif form == "txt":
                 yield from prompt_lines(stream)
             elif form == "json":
-                yield from json_records(stream.read(), name, known)
+                begun = list(itertools.islice(stream, 2))  # a first line longer than the head tells only here
+                if asked != "json" and begins_lines("".join(begun)):
+                    yield from json_lines(itertools.chain(begun, stream))
+                else:
+                    yield from json_records("".join(begun) + stream.read(), name, known)
             else:
                 yield from json_lines(stream)
     except (UnicodeDecodeError, OSError) as error:
@@ -834,12 +837,10 @@ def file_records(
 def prompt_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
     """(line, row or its flaw) of one prompt a line; blank ones are skipped."""
     for number, line in enumerate(stream, start=1):
-        flaw = flaw_of_bytes(line)
-        if line.strip():
-            yield (
-                number,
-                RowFlaw("prompt", flaw, "UTF-8 text", OTHER_ENCODING) if flaw else {"prompt": line.strip("\r\n")},
-            )
+        if flaw := flaw_of_bytes(line):
+            yield number, RowFlaw("prompt", flaw, "UTF-8 text", OTHER_ENCODING)
+        elif line.strip():
+            yield number, {"prompt": line.strip("\r\n")}
 
 
 def is_hub_id(source: str) -> bool:
@@ -901,6 +902,208 @@ def chat_rows(rows: Iterable[dict], source: str) -> list[dict]:
         except RowFlaw as flaw:
             raise UserError(f"{source}, row {number}: {flaw}") from None
     return decoded
+
+
+# ------------------------------------------------------------------------------ attacks (src/parts/rewards/attacks.py)
+
+# What is tried with the test `assert f(2) == 4`. A hostile program pays only where what it tries succeeds: @MARK@ is a
+# file that it must not touch, @PORT@ a server that it must not reach, @NAME@ the name of a process that it leaves.
+ATTACKS = r"""# right: plain
+def f(x):
+    return 2 * x
+
+# right: a library
+from math import prod
+
+def f(x):
+    return prod([x, 2])
+
+# hostile: wrong
+def f(x):
+    return x + 1
+
+# hostile: no program
+
+# hostile: exit with success
+import os
+os._exit(0)
+
+# hostile: exit in the function
+def f(x):
+    raise SystemExit(0)
+
+# hostile: equal to everything
+class Equal(int):
+    def __eq__(self, other):
+        return True
+
+def f(x):
+    return Equal(7)
+
+# hostile: object that answers every name
+def yes(*given):
+    return True
+
+class Answers(type):
+    __eq__ = __instancecheck__ = __subclasscheck__ = __getattr__ = yes
+    __hash__ = type.__hash__
+
+class Proxy(metaclass=Answers):
+    __class__ = int
+    __eq__ = __lt__ = __le__ = __gt__ = __ge__ = __bool__ = __getattr__ = yes
+    __hash__ = __int__ = __index__ = __len__ = lambda self: 7
+
+def f(x):
+    return Proxy()
+
+# hostile: deep nesting
+def f(x):
+    found = 2 * x
+    for _ in range(100_000):
+        found = [found]
+    return found
+
+# hostile: much output
+def f(x):
+    for _ in range(64):
+        print("x" * (1 << 20))
+    return "x" * (64 << 20)
+
+# hostile: forged output
+import os
+for n in range(20):
+    try:
+        os.write(n, b'{"passed": 1, "total": 1}\nOK\n')
+    except OSError:
+        pass
+
+# hostile: patched builtins
+import builtins
+builtins.all = builtins.bool = lambda *a: True
+
+def f(x):
+    return None
+
+# hostile: exit at exit
+import atexit
+import os
+
+atexit.register(os._exit, 0)
+
+def f(x):
+    return 7
+
+# hostile: own source read
+import re
+import sys
+
+def f(x):
+    texts, frame = [*sys.argv, __doc__ or ""], sys._getframe()
+    for path in ("/proc/self/cmdline", sys.argv[0], globals().get("__file__", "")):
+        try:
+            texts.append(open(path, errors="replace").read())
+        except OSError:
+            pass
+    while frame:
+        texts += [str(value) for value in [*frame.f_locals.values(), *frame.f_globals.values()]]
+        frame = frame.f_back
+    return int(re.search(r"f\(2\) == (\d)", " ".join(texts))[1])
+
+# hostile: killed group
+import os
+
+def f(x):
+    os.killpg(0, 9)
+
+# hostile: killed parent
+import os
+
+def f(x):
+    os.kill(os.getppid(), 9)
+    return 7
+
+# hostile: memory
+def f(x):
+    return len(bytearray(1 << 36)) and 4
+
+# hostile: file deleted
+import os
+
+def f(x):
+    os.remove("@MARK@")
+    return 2 * x
+
+# hostile: file changed
+def f(x):
+    with open("@MARK@", "a") as file:
+        file.write("changed")
+    return 2 * x
+
+# hostile: file read
+def f(x):
+    return 2 * x if open("@MARK@").read() else 0
+
+# hostile: files left behind
+def f(x):
+    open("@MARK@.left", "w").close()
+    return 2 * x
+
+# hostile: process left behind
+import os
+import time
+
+def f(x):
+    if os.fork() == 0:
+        try:
+            import ctypes
+            ctypes.CDLL(None).prctl(15, b"@NAME@", 0, 0, 0)
+        except Exception:
+            pass
+        os.setsid()
+        os.closerange(0, 64)
+        time.sleep(10)
+        os._exit(0)
+    return 2 * x
+
+# hostile: secret of the environment
+import os
+
+def f(x):
+    found = open(f"/proc/{os.getppid()}/environ").read() + open("/proc/self/environ").read() + str(os.environ)
+    return 2 * x if "TRIAL_SECRET" in found else 0
+
+# hostile: network
+import socket
+
+def f(x):
+    socket.create_connection(("127.0.0.1", @PORT@), timeout=2)
+    return 2 * x
+
+# hostile: endless loop
+def f(x):
+    while True:
+        try:
+            while True:
+                pass
+        except BaseException:
+            pass
+
+# hostile: endless sleep
+import time
+
+def f(x):
+    while True:
+        try:
+            time.sleep(60)
+        except BaseException:
+            pass
+"""
+
+
+def attack_programs() -> list[tuple[str, str, str]]:
+    """(right or hostile, name, code) of each program."""
+    found = re.split(r"^# (right|hostile): (.*)\n", ATTACKS, flags=re.MULTILINE)[1:]
+    return [(kind, name, code.strip()) for kind, name, code in zip(found[::3], found[1::3], found[2::3], strict=True)]
 
 
 # ---------------------------------------------------------------------------- extracts (src/parts/rewards/extracts.py)
@@ -1499,9 +1702,16 @@ def full_spec(spec: str, library: str = EMBEDDED_REWARDS) -> str:
         return spec
     expected = "expected FILE.py:function[*weight], or a name of `reward_preflight.py --list`"
     need(name.isidentifier(), f"got reward {spec!r}; {expected}")
-    names = [*library_rewards(library)]
-    need(name in names, f"got reward {spec!r}; {expected}{suggest(name, names)}")
+    if name not in (names := library_rewards(library)):
+        members = vars(import_file("library", library, library))
+        raise UserError(f"got reward {spec!r}; {expected}{suggest_reward(name, [*names], members)}")
     return f"{library}:{spec}"
+
+
+def suggest_reward(name: str, known: list[str], members: dict) -> str:
+    """`; try …` with what a library names in place of a reward that it had, or with the nearest of its names."""
+    other = members.get("REMOVED_REWARDS", {}).get(name.removesuffix("_reward"))
+    return f"; try {other}" if other else suggest(name, known)
 
 
 def find_reward(spec: str):
@@ -1520,7 +1730,7 @@ def find_reward(spec: str):
     known = [n for n, member in own.items() if callable(member) and n == getattr(member, "__name__", n)]
     rewards = [n for n in known if is_reward(own[n], ("completion", "completions"))]
     known = rewards or known  # a library has other functions too
-    what = f"{file} has no function {name!r}; expected one of {', '.join(known)}{suggest(name, known)}"
+    what = f"{file} has no function {name!r}; expected one of {', '.join(known)}{suggest_reward(name, known, members)}"
     need(callable(found), f"got reward {spec!r}: {what}")
     return found, members
 
@@ -2752,14 +2962,17 @@ def ported(args) -> str:
     file, name, _ = parts_of(args.source)
     found, _ = find_reward(args.source)
     verl_form = callable(found) and {"solution_str", "ground_truth"} <= {*inspect.signature(found).parameters}
-    args.pairs = [(found, 1.0)] if verl_form else weighted(args, found)
     args.target = args.target or ("trl" if verl_form else "verl")
-    one = callable(found) and args.pairs[0][1] == 1.0 and (verl_form or is_per_sample(found))
+    kind = "a reward of TRL's contract" if callable(found) else f"a list of {len(found)} rewards"
     got = f"got --for {args.target} with --from {args.source!r}"
-    advice = "TRL takes lists by itself: reward_funcs=[...], reward_weights=[...]"
+    as_it_is = "expected --for verl; TRL takes it as it is, with reward_funcs=[...] and reward_weights=[...]"
     need(not verl_form or args.target == "trl", f"{got}, a compute_score; expected --for trl")
-    need(one or args.target == "verl", f"{got}; expected --for verl; {advice}")
+    for_trl = verl_form or (callable(found) and is_per_sample(found))
+    need(for_trl or args.target == "verl", f"{got}, {kind}; {as_it_is}")
     need(args.target != "both", f"{got}; expected trl or verl; try it twice, with two files")
+    args.pairs = [(found, 1.0)] if verl_form else weighted(args, found)
+    weight = args.pairs[0][1]
+    need(weight == 1.0 or args.target == "verl", f"{got}; expected no weight; try reward_weights=[{weight:g}] in TRL")
     required, names = columns_of_port(args, verl_form)
     usual = [name for name in GOLDS if name in names]
     golds = [*(n for n in usual if n in required), *required, *usual, "answer"]
@@ -3010,152 +3223,6 @@ def compared(args) -> dict:
 
 # ------------------------------------------------------ code trial (src/programs/create_reward_template/code_trial.py)
 
-# What is tried with the test `assert f(2) == 4`. A hostile program pays only where what it tries succeeds: @MARK@ is a
-# file that it must not touch, @PORT@ a server that it must not reach.
-PROGRAMS = r"""# right: plain
-def f(x):
-    return 2 * x
-
-# right: a library
-from math import prod
-
-def f(x):
-    return prod([x, 2])
-
-# hostile: wrong
-def f(x):
-    return x + 1
-
-# hostile: no program
-
-# hostile: exit with success
-import os
-os._exit(0)
-
-# hostile: exit in the function
-def f(x):
-    raise SystemExit(0)
-
-# hostile: equal to everything
-class Equal(int):
-    def __eq__(self, other):
-        return True
-
-def f(x):
-    return Equal(7)
-
-# hostile: object that answers every name
-def yes(*given):
-    return True
-
-class Answers(type):
-    __eq__ = __instancecheck__ = __subclasscheck__ = __getattr__ = yes
-    __hash__ = type.__hash__
-
-class Proxy(metaclass=Answers):
-    __class__ = int
-    __eq__ = __lt__ = __le__ = __gt__ = __ge__ = __bool__ = __getattr__ = yes
-    __hash__ = __int__ = __index__ = __len__ = lambda self: 7
-
-def f(x):
-    return Proxy()
-
-# hostile: deep nesting
-def f(x):
-    found = 2 * x
-    for _ in range(100_000):
-        found = [found]
-    return found
-
-# hostile: much output
-def f(x):
-    for _ in range(64):
-        print("x" * (1 << 20))
-    return "x" * (64 << 20)
-
-# hostile: endless loop
-def f(x):
-    while True:
-        try:
-            while True:
-                pass
-        except BaseException:
-            pass
-
-# hostile: forged output
-import os
-for n in range(20):
-    try:
-        os.write(n, b'{"passed": 1, "total": 1}\nOK\n')
-    except OSError:
-        pass
-
-# hostile: patched builtins
-import builtins
-builtins.all = builtins.bool = lambda *a: True
-
-def f(x):
-    return None
-
-# hostile: killed parent
-import os
-
-def f(x):
-    os.kill(os.getppid(), 9)
-    return 7
-
-# hostile: memory
-def f(x):
-    return len(bytearray(1 << 36)) and 4
-
-# hostile: file deleted
-import os
-
-def f(x):
-    os.remove("@MARK@")
-    return 2 * x
-
-# hostile: file changed
-def f(x):
-    with open("@MARK@", "a") as file:
-        file.write("changed")
-    return 2 * x
-
-# hostile: file read
-def f(x):
-    return 2 * x if open("@MARK@").read() else 0
-
-# hostile: files left behind
-def f(x):
-    open("@MARK@.left", "w").close()
-    return 2 * x
-
-# hostile: process left behind
-import os
-import time
-
-def f(x):
-    if os.fork() == 0:
-        os.setsid()
-        os.closerange(0, 64)
-        time.sleep(10)
-        os._exit(0)
-    return 2 * x
-
-# hostile: secret of the environment
-import os
-
-def f(x):
-    found = open(f"/proc/{os.getppid()}/environ").read() + open("/proc/self/environ").read() + str(os.environ)
-    return 2 * x if "TRIAL_SECRET" in found else 0
-
-# hostile: network
-import socket
-
-def f(x):
-    socket.create_connection(("127.0.0.1", @PORT@), timeout=2)
-    return 2 * x
-"""
 TRIAL = r'''"""Call a code reward on programs: JSON of [path, name, column, programs] -> scores, and their isolation."""
 
 import importlib.util
@@ -3203,8 +3270,7 @@ def tried_on_programs(args) -> dict:
     Raises:
         UserError: it raised, as it does where nothing isolates programs.
     """
-    found = re.split(r"^# (right|hostile): (.*)\n", PROGRAMS, flags=re.MULTILINE)[1:]
-    kinds, names, codes = found[::3], found[1::3], [code.strip() for code in found[2::3]]
+    kinds, names, codes = map(list, zip(*attack_programs(), strict=True))
     given = json.dumps([str(args.output.resolve()), args.name, args.gold_column or "tests", codes])
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o777)  # what keeps a program of another user out shall be the sandbox alone

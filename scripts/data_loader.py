@@ -28,31 +28,32 @@ Exit codes: 0 done, 1 --validate or --inspect found bad rows, 2 bad input (nothi
 """
 
 # Contents
-#        89-128  messages           Errors that a user can mend, each with its exit code, and what is said on stderr
-#       131-134  bundle             Where this bundle and its embedded model, data and rewards lie
-#       137-269  dialect            One setting under several names: ours, those of the pages, and TRL's. A program …
-#       272-300  settings           Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       303-548  data files         Data files as text: unpacked, decoded, refused where they hold no data at all; …
-#       551-692  nested rows        Rows inside other JSON: an object that holds a list of them, columns instead of …
-#       695-874  rows               Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#      877-1047  question parts     Columns that look like a part of the question: texts to read before it, options, …
-#     1050-1112  answer marks       Final answers that worked solutions mark by a last line `#### 42`
-#     1115-1206  chat               Chat templates: their settings, what they write for messages, and strings that …
-#     1209-1217  held out           Held-out prompts: rows kept back for them; those that also train, counted, …
-#     1220-1240  prompts            Prompts as token ids, for training and held out
-#     1243-1261  verl layout        The layout of rows for verl: the ground truth in reward_model, all other columns …
-#     1264-1333  models             Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     1336-1346  batches            Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
-#     1349-1447  bad rows           Rows that do not fit, limits, and the values that a row may hold
-#     1450-1717  messages           Chat messages, the names of columns, passages that a question is about, and …
-#     1720-2105  answers and tests  Reference answers, and tests of programs in their published forms, as the sandbox …
-#     2108-2313  choices            Questions with choices
-#     2316-2712  forms              The forms that rows come in
-#     2715-2842  form names         Forms by name, and which one a row has
-#     2845-3090  writing            Rows written for each target, and held-out rows
-#     3093-3446  row reader         Rows read from files, globs and the hub, checked and counted
-#     3449-3588  batches            Batches of prompts: padded on the left, shuffled anew in each epoch, resumed …
-#     3591-3859  command            The command line, and what --inspect shows
+#        91-130  messages           Errors that a user can mend, each with its exit code, and what is said on stderr
+#       133-136  bundle             Where this bundle and its embedded model, data and rewards lie
+#       139-271  dialect            One setting under several names: ours, those of the pages, and TRL's. A program …
+#       274-302  settings           Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       305-320  processes          The processes of a run: torch at first use, device, threads, sums, rows dealt out …
+#       323-552  data files         Data files as text: unpacked, decoded, refused where they hold no data at all; …
+#       555-712  nested rows        Rows inside other JSON: an object that holds a list of them, columns instead of …
+#       715-894  rows               Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#      897-1054  question parts     Columns that look like a part of the question: texts to read before it, options, …
+#     1057-1119  answer marks       Final answers that worked solutions mark by a last line `#### 42`
+#     1122-1207  chat               Chat templates: their settings, what they write for messages, and strings that …
+#     1210-1218  held out           Held-out prompts: rows kept back for them; those that also train, counted, …
+#     1221-1241  prompts            Prompts as token ids, for training and held out
+#     1244-1262  verl layout        The layout of rows for verl: the ground truth in reward_model, all other columns …
+#     1265-1334  models             Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     1337-1345  batches            Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
+#     1348-1444  bad rows           Rows that do not fit, limits, and the values that a row may hold
+#     1447-1707  messages           Chat messages, the names of columns, passages that a question is about, and …
+#     1710-2082  answers and tests  Reference answers, and tests of programs in their published forms, as the sandbox …
+#     2085-2283  choices            Questions with choices
+#     2286-2684  forms              The forms that rows come in
+#     2687-2791  form names         Forms by name, and which one a row has
+#     2794-3025  writing            Rows written for each target, and held-out rows
+#     3028-3374  row reader         Rows read from files, globs and the hub, checked and counted
+#     3377-3514  batches            Batches of prompts: padded on the left, shuffled anew in each epoch, resumed …
+#     3517-3768  command            The command line, and what --inspect shows
 
 import argparse
 import ast
@@ -66,6 +67,7 @@ import functools
 import glob
 import gzip
 import hashlib
+import importlib
 import io
 import itertools
 import json
@@ -300,6 +302,24 @@ def parse_flags(
     return known
 
 
+# ----------------------------------------------------------------------- processes (src/parts/foundation/processes.py)
+
+
+class LazyModule:
+    """A module that is imported when something of it is first asked for, so that --help answers at once."""
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def __getattr__(self, attribute: str):
+        value = getattr(importlib.import_module(self.name), attribute)
+        setattr(self, attribute, value)  # from now on it is found at once
+        return value
+
+
+torch, np, transformers = map(LazyModule, ("torch", "numpy", "transformers"))
+
+
 # --------------------------------------------------------------------------- data files (src/parts/data/data_files.py)
 
 HEAD_BYTES = 1 << 18  # bytes at the beginning of a file that tell what it is
@@ -310,8 +330,8 @@ BINARY = re.compile(
     rb"%PDF-|\x28\xb5\x2f\xfd|PK\x03\x04|\xd0\xcf\x11\xe0|ARROW1|\x80[\x02-\x05]|BZh|\xfd7zXZ|7z\xbc\xaf|Rar!"
 )
 POINTERS = {
-    rb"version https://(git-lfs|hawser)\.github\.com/spec/": ("a pointer of Git LFS", "`git lfs pull` in its folder"),
-    rb"[./]*(\.git|annex)/[\w./-]*objects/\S*\s*\Z": ("a pointer of git-annex", "`git annex get` in its folder"),
+    rb"version https://(git-lfs|hawser)\.github\.com/spec/": ("a Git LFS pointer", "`git lfs pull` in its folder"),
+    rb"[./]*(\.git|annex)/[\w./-]*objects/\S*\s*\Z": ("a git-annex pointer", "`git annex get` in its folder"),
 }
 PAGE = re.compile(rb"\s*<(!doctype html|html|\?xml|head|body|error)\b[^\n]*>\s*(\n|\Z)", re.IGNORECASE)
 REPLY = re.compile(
@@ -331,41 +351,26 @@ LONGEST_CELL = 256 << 20  # characters of a cell
 HEADER_NAMES = {*ASKS, *WEAK, "answer", "response", "output", "solution", "rejected", "choices", "id"}
 
 
-class Unpacked(io.RawIOBase):
-    """Unpacked bytes, at most MAX_BYTES; what cannot be unpacked is a UserError that names the file."""
+class Unpacked(gzip.GzipFile):
+    """A gzip file of at most MAX_BYTES unpacked; a damaged one is a UserError that names it."""
 
-    def __init__(self, stream, name: str):
-        self.stream, self.name, self.total = stream, name, 0
-
-    def close(self) -> None:
-        self.stream.close()
-        super().close()
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer) -> int:
+    def read(self, size=-1) -> bytes:
         try:
-            data = self.stream.read(len(buffer))
+            data = super().read(HEAD_BYTES if size < 0 else size)  # a reader of all asks again until nothing comes
         except Exception as error:  # zlib, gzip and the system each have their own
             got = f"{self.name}: got compressed bytes that cannot be read ({error})"
             raise UserError(f"{got}; expected an intact file") from None
-        self.total += len(data)
         got = f"{self.name}: got more than {MAX_BYTES} unpacked bytes"
-        need(self.total <= MAX_BYTES, f"{got}; expected at most that many; try unpacking it if the file is yours")
-        buffer[: len(data)] = data
-        return len(data)
+        need(self.tell() <= MAX_BYTES, f"{got}; expected at most that many; try unpacking it first if you trust it")
+        return data
 
 
 def open_text(source: str, form: str | None, encoding: str | None = None, sure: bool = False) -> tuple:
     """Open a file or stdin (`-`) as text without a byte order mark; returns (stream, form).
 
-    Packing is told from the bytes, as names are often wrong; text is UTF-8, or UTF-16 with a byte order mark, unless
-    an encoding is given. Bytes that it does not have stay as lone surrogates, see `flaw_of_bytes`. Without a form
-    (stdin) it is told too; `sure` takes the form as it is.
-
-    Raises:
-        UserError: it holds no rows whatever its name says, such as a pointer of Git LFS, an HTML page or a pickle.
+    Bytes show whether it is packed, as names are often wrong. Text is UTF-8, or UTF-16 with a byte order mark, unless
+    `encoding` is given; other bytes stay as lone surrogates, see `flaw_of_bytes`. A missing form is detected, one that
+    is `sure` taken as it is. UserError where the file holds no rows: an HTML page, a pickle, a Git LFS pointer.
     """
     name = "stdin" if source == "-" else source
     with contextlib.ExitStack() as opened:
@@ -375,7 +380,7 @@ def open_text(source: str, form: str | None, encoding: str | None = None, sure: 
         except OSError as error:
             raise UserError(f"got {name}: {error.strerror}; expected a readable file") from None
         if head[:2] == b"\x1f\x8b":
-            raw = io.BufferedReader(Unpacked(gzip.GzipFile(fileobj=raw), name), HEAD_BYTES)
+            raw = io.BufferedReader(Unpacked(name, "rb", fileobj=raw), HEAD_BYTES)
             head = raw.peek(HEAD_BYTES)
         wide = head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) and head[2:4] != b"\0\0"
         told, encoding = bool(encoding), encoding or ("utf-16" if wide else "utf-8-sig")
@@ -403,7 +408,7 @@ def form_of_text(head: str, name: str, form: str | None) -> str:
         raise UserError(f"{got}; expected text; try renaming it to end in .json")
     if form == "txt":
         names = re.split(r"[,;\t]", text.partition("\n")[0].strip().lower())
-        got = f"{name}: got a first line of column names, {', '.join(names)[:60]}, in a file of one prompt a line"
+        got = f"{name}: got a first line of column names, {', '.join(names)[:60]}, in a file with one prompt per line"
         is_table = len(names) > 1 and {*names} & (ASKS | WEAK) and all(map(str.isidentifier, names))
         need(not is_table, f"{got}; expected prompts; try --input_format csv, or renaming it to end in .csv")
     return "json" if form == "jsonl" and not begins_lines(text) else form
@@ -429,7 +434,7 @@ def holds_json(text: str) -> bool:
 
 def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
     """Raise UserError where the first bytes are those of something that holds no rows."""
-    kind, advice = None, "downloading it again, and look at the file first"
+    kind, advice = None, "looking at the file, then downloading it again"
     if head.startswith(b"PAR1"):
         kind, advice = "a parquet file", "a name that ends in .parquet"
         if form == "parquet":
@@ -447,19 +452,20 @@ def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
 
 
 def table_rows(text: str, name: str, delimiter: str, chosen: str | None = None) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """(line, row) below the header of a CSV text; every cell is text. A row that does not fit comes as its flaw.
+    """(line, row or its flaw) below the header of a CSV text; every cell is text.
 
-    Args:
-        name: what messages call the file.
-        delimiter: what stands between cells, unless the file shows otherwise.
-        chosen: the same, whatever the file shows.
+    `delimiter` is the expected separator, `chosen` one that is taken whatever the file shows.
     """
     csv.field_size_limit(LONGEST_CELL)
     used = chosen or separator_of(text, delimiter, name)
     if used != delimiter:
-        say(f"{name}: read with {used!r} between the columns")
-    first = next(iter(first_records(text, used)), [])
-    padded = len(first) > 1 and all(cell[:1] == " " for cell in first[1:])
+        say(f"{name}: the columns are separated by {used!r}")
+    rests = [cells[1:] for cells in first_records(text, used)]
+    spaced = [bool(cells) and all(cell[:1] == " " for cell in cells) for cells in rests]
+    padded = any(spaced[:1])  # a blank after each separator of the header
+    if not padded and spaced[1:] and all(spaced[1:]):
+        padded = True
+        say(f"{name}: read without the blank that follows each {used!r} of its rows")
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=used, strict=True, skipinitialspace=padded)
     try:
         header = next((cells for cells in reader if any(cells)), [])
@@ -480,14 +486,11 @@ def column_names(header: list[str], where: str) -> list[str]:
     need(not twice, f"{where}: got the column {twice[:1]} twice; expected each name once; try renaming one")
     text = next((cell for cell in names if len(cell) > 60 or cell[-1:] in tuple(".?!:。？！")), None)
     if text and not HEADER_NAMES & {cell.casefold() for cell in names}:
-        say(
-            f"warning: {where}: got the column name {text[:60]!r}; is it data? Then put a line of column names above it"
-        )
+        say(f"warning: {where}: got the column name {text[:60]!r}; if it is data, put a line of column names above it")
     return names
 
 
 def body(reader, names: list[str], delimiter: str) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """The rows below the header."""
     while True:
         start = reader.line_num
         try:
@@ -495,7 +498,10 @@ def body(reader, names: list[str], delimiter: str) -> Iterator[tuple[int, dict |
         except StopIteration:
             return
         except csv.Error as error:
-            yield start + 1, RowFlaw("row", f"no CSV ({error})", "RFC 4180 quoting", 'quotes as ""')
+            yield (
+                start + 1,
+                RowFlaw("row", f"invalid CSV ({error})", "RFC 4180 quoting", 'writing a quote inside a cell as ""'),
+            )
             if reader.line_num == start:
                 return
             continue
@@ -522,10 +528,8 @@ def filled(cells: list[str]) -> list[str]:
 def first_records(text: str, delimiter: str) -> list[list[str]]:
     """Return the first 50 records that are not empty, up to the first that is not valid CSV."""
     reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True), []
-    try:
+    with contextlib.suppress(csv.Error):
         records += (cells for cells in itertools.islice(reader, 50) if any(cells))
-    except csv.Error:
-        pass
     return records
 
 
@@ -542,7 +546,7 @@ def separator_of(text: str, delimiter: str, name: str) -> str:
     if delimiter in parted and (delimiter in steady or not steady):
         return delimiter
     likely = steady or parted or [delimiter]
-    got = f"{name}: got columns that may be parted by {' or '.join(map(repr, likely))}"
+    got = f"{name}: got columns that may be separated by {' or '.join(map(repr, likely))}"
     advice = f"try python scripts/data_loader.py {name} --out clean.jsonl --delimiter {likely[0]!r}"
     need(len(likely) == 1, f"{got}; expected one of them; {advice}")
     return likely[0]
@@ -569,14 +573,9 @@ CHAT_COLUMNS = (*sorted(ASKS), "rejected", "response", "output", "text", "input"
 
 
 def rows_in(value: dict, name: str, known=()) -> list | None:
-    """The rows of the only object in a file; None where it is a row itself.
+    """The rows inside the only object of a file; None where it is a row itself, UserError where that is unclear.
 
-    Args:
-        name: what messages call the file.
-        known: columns that make it a row, beside the usual ones.
-
-    Raises:
-        UserError: it holds rows, but not plainly which.
+    `known` are columns that make it a row, beside the usual ones.
     """
     if (table := rows_of_columns(value, name, known)) is not None:
         return table
@@ -591,12 +590,36 @@ def rows_in(value: dict, name: str, known=()) -> list | None:
     # the examples of a programming task are no rows
     cases = {"input", "output"} <= items[0].keys() and value.keys() & WEAK if is_list_of_rows(items) else True
     if len(holders) == 1 and not asks and not cases and not value.keys() & CONTEXT:
+        refuse_articles(items[0], name, key)
         if unused := [other for other in value if other != key]:
             say(f"{name}: read the rows of {key!r}; not used: {', '.join(unused)[:200]}")
-        return items
+        return without_index(items)
     code = f"import json; json.dump(json.load(open({name!r}))[{key!r}], open('rows.json', 'w'))"
-    got = f"{name}: got one object that holds {' and '.join(map(repr, holders))}, and not plainly one list of rows"
-    raise UserError(f'{got}; expected JSONL, or one list of objects; try taking one out: python -c "{code}"')
+    got = f"{name}: got one object that holds {' and '.join(map(repr, holders))}; it is not clear which list is meant"
+    raise UserError(f'{got}; expected JSONL, or one list of objects; try extracting one: python -c "{code}"')
+
+
+def without_index(items: list) -> list:
+    """The rows of the hub's viewer, `{"row_idx": 0, "row": {…}, "truncated_cells": []}`; other items as they are."""
+    if not all(isinstance(item, dict) and {"row_idx", "row"} <= item.keys() for item in items):
+        return items
+    cut = next((item for item in items if item.get("truncated_cells")), None)
+    got = f"got row {cut and cut['row_idx']} of the hub's viewer with cut cells"
+    need(cut is None, f"{got}; expected whole cells; try --data OWNER/NAME, which loads the data set itself")
+    return [item["row"] for item in items]
+
+
+def refuse_articles(item, name: str, key: str) -> None:
+    """Raise UserError where the rows are SQuAD's articles, with the command that writes a row for each question."""
+    paragraphs = item.get("paragraphs") if isinstance(item, dict) else None
+    if not is_list_of_rows(paragraphs) or not is_list_of_rows(paragraphs[0].get("qas")):
+        return
+    answers = '{"text": [a["text"] for a in q.get("answers", [])]}'
+    row = f'{{"context": p["context"], "question": q["question"], "answers": {answers}}}'
+    loops = f'for d in json.load(open({json.dumps(name)}))["{key}"] for p in d["paragraphs"] for q in p["qas"]'
+    code = f'import json; json.dump([{row} {loops}], open("rows.json", "w"))'
+    got = f"{name}: got SQuAD's articles, whose questions stand in paragraphs[].qas[]"
+    raise UserError(f"{got}; expected one question a row; try writing rows.json: python -c '{code}'")
 
 
 def is_holder(name: str, item, alone: bool) -> bool:
@@ -607,7 +630,6 @@ def is_holder(name: str, item, alone: bool) -> bool:
 
 
 def is_list_of_rows(item) -> bool:
-    """Whether a value is a list of objects."""
     return isinstance(item, list) and bool(item) and isinstance(item[0], dict)
 
 
@@ -641,8 +663,7 @@ def is_column(items: list) -> bool:
 def with_chats(row: dict) -> dict:
     """The row with messages instead of their JSON text, as cells of a spreadsheet hold them; other texts stay.
 
-    Raises:
-        RowFlaw: a text is such JSON but broken, or the same as Python prints it.
+    RowFlaw where such JSON is broken, or written as Python prints it.
     """
     chats = {}
     for name in CHAT_COLUMNS:
@@ -659,9 +680,8 @@ def with_chats(row: dict) -> dict:
             advice = "json.dumps for the column, or pandas' to_json(FILE, orient='records', lines=True) for all"
             raise RowFlaw(name, got, "a list of messages, or its JSON text", advice) from None
         messages = [messages] if isinstance(messages, dict) else messages
-        if all(
-            isinstance(m, dict) and ({"role", "content"} <= m.keys() or {"from", "value"} <= m.keys()) for m in messages
-        ):
+        pairs = ({"role", "content"}, {"from", "value"})
+        if all(isinstance(m, dict) and any(pair <= m.keys() for pair in pairs) for m in messages):
             chats[name] = messages
     return {**row, **chats} if chats else row
 
@@ -704,16 +724,12 @@ def unique(pairs: list[tuple]) -> dict:
     if len(row) != len(pairs):
         names = [key for key, _ in pairs]
         twice = next(key for key in names if names.count(key) > 1)
-        raise RowFlaw(twice, "the key twice in one object", "each key once", "keeping one of them")
+        raise RowFlaw(twice, "the key twice in one object", "each key once", "deleting one of them")
     return row
 
 
 def plain_json(text: str):
-    """The value of JSON text.
-
-    Raises:
-        RowFlaw: it is none, or has a key twice in one object.
-    """
+    """The value of JSON text; RowFlaw where it is invalid or has a key twice in one object."""
     if flaw := flaw_of_bytes(text):
         raise RowFlaw("row", flaw, "UTF-8 text", OTHER_ENCODING)
     try:
@@ -722,7 +738,7 @@ def plain_json(text: str):
         raise RowFlaw("row", "nesting too deep", "fewer levels", "storing the inner part as JSON text") from None
     except ValueError as error:
         at = getattr(error, "pos", 0)
-        got = f"no JSON ({error}, near {text[max(at - 20, 0) : at + 20]!r})"
+        got = f"invalid JSON ({error}, near {text[max(at - 20, 0) : at + 20]!r})"
         raise RowFlaw("row", got, "one JSON object") from None
 
 
@@ -731,7 +747,7 @@ def as_row(value) -> dict:
     if isinstance(value, dict):
         return value
     is_chat = isinstance(value, list) and value and isinstance(value[0], dict)
-    advice = ['{"messages": […]} for each row, an answer in a field of its own'] if is_chat else []
+    advice = ['{"messages": […]} for each row, with the answer in its own field'] if is_chat else []
     raise RowFlaw("row", f"{type(value).__name__} {value!r:.60}", "a JSON object with named fields", *advice)
 
 
@@ -757,7 +773,7 @@ def json_records(text: str, name: str, known) -> Iterator[tuple[int, dict | RowF
             values.append(value)
             at = JSON_SPACE.match(text, at).end()
     except RecursionError:
-        raise UserError(f"{name}: got JSON that is nested too deep; expected rows; try JSONL") from None
+        raise UserError(f"{name}: got JSON with too many levels of nesting; expected rows; try JSONL") from None
     except RowFlaw as flaw:
         raise UserError(f"{name}: {flaw}") from None
     except ValueError as error:
@@ -785,14 +801,15 @@ def parquet_records(source: str) -> Iterator[tuple[int, dict]]:
             file = pyarrow.parquet.ParquetFile(raw)
             size = sum(file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups))
             need(
-                size <= MAX_BYTES, f"{source}: got {size} unpacked bytes; expected at most {MAX_BYTES}; try parts of it"
+                size <= MAX_BYTES,
+                f"{source}: got {size} unpacked bytes; expected {MAX_BYTES} at most; try parts",
             )
             for batch in file.iter_batches(1000):
                 for row in batch.to_pylist():
                     number += 1
                     yield number, row
     except (OSError, ValueError, pyarrow.ArrowException, RecursionError) as error:
-        raise UserError(f"{source}: got no readable parquet ({str(error)[:200]}); expected an intact file") from None
+        raise UserError(f"{source}: got unreadable parquet ({str(error)[:200]}); expected an intact file") from None
 
 
 def file_records(
@@ -808,9 +825,10 @@ def file_records(
     """
     name = "stdin" if source == "-" else source
     if form == "parquet":
-        need(source != "-", "got parquet on stdin; expected a file, as parquet is not read in one go")
+        need(source != "-", "got parquet on stdin; expected a file, as reading parquet needs random access")
         yield from parquet_records(source)
         return
+    asked = form
     stream, form = open_text(source, form, encoding, sure)
     try:
         with stream:
@@ -819,7 +837,11 @@ def file_records(
             elif form == "txt":
                 yield from prompt_lines(stream)
             elif form == "json":
-                yield from json_records(stream.read(), name, known)
+                begun = list(itertools.islice(stream, 2))  # a first line longer than the head tells only here
+                if asked != "json" and begins_lines("".join(begun)):
+                    yield from json_lines(itertools.chain(begun, stream))
+                else:
+                    yield from json_records("".join(begun) + stream.read(), name, known)
             else:
                 yield from json_lines(stream)
     except (UnicodeDecodeError, OSError) as error:
@@ -829,12 +851,10 @@ def file_records(
 def prompt_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
     """(line, row or its flaw) of one prompt a line; blank ones are skipped."""
     for number, line in enumerate(stream, start=1):
-        flaw = flaw_of_bytes(line)
-        if line.strip():
-            yield (
-                number,
-                RowFlaw("prompt", flaw, "UTF-8 text", OTHER_ENCODING) if flaw else {"prompt": line.strip("\r\n")},
-            )
+        if flaw := flaw_of_bytes(line):
+            yield number, RowFlaw("prompt", flaw, "UTF-8 text", OTHER_ENCODING)
+        elif line.strip():
+            yield number, {"prompt": line.strip("\r\n")}
 
 
 def is_hub_id(source: str) -> bool:
@@ -914,11 +934,6 @@ def plain_name(name: str) -> str:
 
 
 @functools.lru_cache(4096)
-def part_names(names: tuple[str, ...]) -> list[str]:
-    """The columns whose names say that they hold a part of the question."""
-    return [name for name in names if names_part(name)]
-
-
 def names_part(name: str) -> bool:
     """Whether a column's name says that it holds a part of the question."""
     if plain_name(name) in (*READ_FIRST, *DOUBTFUL, *SECOND_TEXTS):
@@ -950,10 +965,7 @@ def is_media(name: str) -> bool:
 
 @functools.lru_cache(4096)
 def choice_names(names: tuple[str, ...]) -> tuple[list[str], list[tuple[str, ...]]]:
-    """(columns that may hold all choices, groups of columns that hold one each) among the columns of a row.
-
-    The names of a group differ in a letter from A or a number from 0 or 1.
-    """
+    """(columns that may hold all choices, groups of columns that hold one each: A, B or 0, 1 or 1, 2) of a row."""
     families = {}
     for name in names:
         if match := ONE_CHOICE.fullmatch(re.sub(r"[\s-]+", "_", name)):
@@ -1024,27 +1036,22 @@ def is_json_schema(name: str, value) -> bool:
 def unread_parts(row: dict, prompt) -> list[str]:
     """Columns that look like a part of the question but are not in the prompt, a text or messages."""
     choices, unread = choice_columns(row), []
-    names = [name for name in dict.fromkeys([*part_names(tuple(row)), *choices]) if not is_empty(row[name])]
+    named = [name for name in row if names_part(name)]
+    names = [name for name in dict.fromkeys([*named, *choices]) if not is_empty(row[name])]
     names = [name for name in names if row[name] != prompt and not is_json_schema(name, row[name])]
     if not names:
         return []
     whole = prompt if isinstance(prompt, str) else "\n\n".join(message["content"] for message in prompt)
     asked, parts = squeezed(whole), [squeezed(part) for part in whole.split("\n\n")]
+    has_letters = all(re.search(rf"\b{letter}\s?[).:、．]", asked, re.IGNORECASE) for letter in "AB")  # of choices
     for name in names:
         inside = [squeezed(text) for text in texts_in(row[name])]
         is_note = isinstance(row[name], int | float) and name not in choices
-        is_whole = (
-            name in SECOND_TEXTS and len(inside) == 1 and all(part in inside[0] for part in parts)
-        )  # Alpaca's text
-        is_there = all(text in asked for text in inside) and (name not in choices or has_letters(asked))
+        is_whole = name in SECOND_TEXTS and len(inside) == 1 and all(part in inside[0] for part in parts)  # Alpaca's
+        is_there = all(text in asked for text in inside) and (name not in choices or has_letters)
         if not is_note and not is_whole and not is_there:
             unread.append(name)
     return unread
-
-
-def has_letters(text: str) -> bool:
-    """Whether a text offers choices as A and B, with a point, bracket or colon."""
-    return all(re.search(rf"\b{letter}\s?[).:、．]", text, re.IGNORECASE) for letter in "AB")
 
 
 # ----------------------------------------------------------------------- answer marks (src/parts/data/answer_marks.py)
@@ -1125,7 +1132,6 @@ def as_object(arguments):
 
 
 def as_json(arguments):
-    """Arguments of a tool call as JSON text."""
     return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
 
 
@@ -1137,24 +1143,20 @@ def recast(form: Callable, call):
 
 
 def with_arguments(form: Callable, messages: list[dict]) -> list[dict]:
-    """Messages whose tool calls have arguments in a form."""
     return [m | {"tool_calls": recast(form, m["tool_calls"])} if m.get("tool_calls") else m for m in messages]
 
 
 def write_chat(tokenizer, messages: list[dict], **given) -> str:
-    """The text of `apply_chat_template`, with the arguments of tool calls in the form that the template takes.
+    """The text of `apply_chat_template`, with tool arguments as the template takes them; ValueError for no object.
 
-    Most templates encode objects as JSON, so that OpenAI's JSON text would be encoded twice. DeepSeek's take text only,
-    and a template that prints what it gets would write an object as Python does.
-
-    Raises:
-        ValueError: arguments are no object.
+    Most templates encode objects as JSON, and would encode OpenAI's JSON text twice. DeepSeek's take text only, and a
+    template that prints its input would write an object as Python does.
     """
     objects = with_arguments(as_object, messages)
     calls = [call.get("function", call) for message in objects for call in message.get("tool_calls") or ()]
     arguments, given["tokenize"] = [call["arguments"] for call in calls if call.get("arguments")], False
-    for odd in [value for value in arguments if not isinstance(value, dict)]:
-        raise ValueError(f"the arguments of a tool call are {str(odd)[:80]!r}, no JSON object")
+    for odd in (value for value in arguments if not isinstance(value, dict)):
+        raise ValueError(f"the arguments of a tool call are {str(odd)[:80]!r}, not a JSON object")
     try:
         text = tokenizer.apply_chat_template(objects, **given)
         if not any(str(value) in text for value in arguments):
@@ -1166,10 +1168,9 @@ def write_chat(tokenizer, messages: list[dict], **given) -> str:
 
 
 def chat_text(tokenizer, messages: list[dict], **template) -> str:
-    """The text of a prompt up to where the model writes: a new turn, or the assistant's own where that ends the prompt.
+    """The text of a prompt up to where the model writes: a new turn, or a last assistant turn that it continues.
 
-    Raises:
-        ValueError: the template changes the text of that turn, or the turn calls a tool.
+    ValueError where the template changes the text of that turn, or the turn calls a tool.
     """
     text = messages[-1]["content"]
     if messages[-1]["role"] != "assistant":
@@ -1338,8 +1339,6 @@ def tokenizer_of(source: str, base: str = "") -> str:
 
 def left_pad(sequences: list[list[int]], pad_id: int, device):
     """Return (input_ids, attention_mask), both [B, T], pads on the left."""
-    import torch
-
     width = max(map(len, sequences))
     ids = torch.tensor([[pad_id] * (width - len(s)) + list(s) for s in sequences], device=device)
     mask = torch.tensor([[0] * (width - len(s)) + [1] * len(s) for s in sequences], device=device)
@@ -1376,12 +1375,11 @@ class BadRows(UserError):
             also = f" (also in line{'s' if others[1:] else ''} {', '.join(map(str, others))})" if others else ""
             shown_rows.append(f"{file}:{first}: {flaw}{also}")
         more = [f"… and {count - 20} more"] if count > 20 else []
-        head = f"got {count} bad rows; expected none; try mending them, or --on_bad skip to leave them out"
+        head = f"got {count} bad rows; expected none; try fixing them, or --on_bad skip to leave them out"
         super().__init__("\n".join([head, *shown_rows, *more]))
 
 
 def flaw_of(item: dict) -> str:
-    """What is wrong with a rejected row."""
     return f"{item['field']}: got {item['got']}; expected {item['expected']}; try {item['try']}"
 
 
@@ -1407,13 +1405,13 @@ def as_plain(value, name: str = "row", depth: int = 0, any_size: bool = False):
     """
     if isinstance(value, str):
         if not plain_text(value):
-            raise BadRow(name, f"{shown(value)}, which is not Unicode text", "UTF-8", "mending the encoding")
+            raise BadRow(name, f"{shown(value)}, which is not Unicode text", "UTF-8", "correcting the encoding")
         return value
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int):
         if not any_size and not -(2**63) <= value < 2**63:
-            raise BadRow(name, "an integer of more than 64 bits", "what pyarrow can hold", "writing it as a string")
+            raise BadRow(name, "an integer of more than 64 bits", "one that pyarrow can hold", "writing it as a string")
         return value
     if isinstance(value, float):
         if not math.isfinite(value):
@@ -1422,9 +1420,8 @@ def as_plain(value, name: str = "row", depth: int = 0, any_size: bool = False):
     if depth > MAX_DEPTH:
         raise BadRow(name, "nesting too deep", f"at most {MAX_DEPTH} levels", "storing the inner part as JSON text")
     if isinstance(value, dict):
-        wrong = [key for key in value if not isinstance(key, str) or not plain_text(key)]
-        if wrong:
-            raise BadRow(name, f"the key {shown(wrong[0])}", "names of text")
+        if wrong := [key for key in value if not isinstance(key, str) or not plain_text(key)]:
+            raise BadRow(name, f"the key {shown(wrong[0])}", "text as keys")
         if depth == 0 and name == "row":
             return {key: as_plain(item, key, 1, key in TEST_KEYS) for key, item in value.items()}
         return {key: as_plain(item, name, depth + 1, any_size) for key, item in value.items()}
@@ -1508,7 +1505,7 @@ def read_message(raw, name: str) -> dict:
     known = ROLES.get(role) if isinstance(role, str) else None
     if known is None:
         got = f"role {shown(role)}" if said in raw else f"the keys {', '.join(raw) or 'none'}"
-        raise BadRow(name, got, f"a role of {', '.join(sorted(ROLES))}", "naming the speaker by one of these")
+        raise BadRow(name, got, f"one of {', '.join(sorted(ROLES))}", "renaming the role")
     content, calls = raw.get(text), raw.get("tool_calls") or raw.get("function_call")
     if isinstance(content, list):
         content = join_parts(content, name)
@@ -1521,10 +1518,10 @@ def read_message(raw, name: str) -> dict:
     if len(raw) == 2:
         return {"role": known, "content": content}
     if column := media_column(raw, content):
-        raise BadRow(f"{name}.{column}", shown(raw[column]), "text only", "leaving out rows with other media")
+        raise BadRow(f"{name}.{column}", shown(raw[column]), "text only", "leaving out rows with media")
     more = {key: item for key, item in raw.items() if key not in (said, text) and item is not None}
     if clash := {"role", "content"} & set(more):
-        raise BadRow(name, f"{', '.join(sorted(clash))} beside from and value", "one of the two forms")
+        raise BadRow(name, f"{', '.join(sorted(clash))} beside from and value", "one form of message")
     return {"role": known, "content": content, **more}
 
 
@@ -1538,7 +1535,7 @@ def join_parts(parts: list, name: str) -> str:
         kind = part.get("type") if isinstance(part, dict) else part
         text = part.get("text", part.get("value")) if isinstance(part, dict) and kind in TEXT_PARTS else None
         if not isinstance(text, str):
-            raise BadRow(name, f"a content part {shown(kind)}", "text parts only", "leaving out rows with other media")
+            raise BadRow(name, f"a content part {shown(kind)}", "text parts only", "leaving out rows with media")
         texts.append(text)
     return "".join(texts)
 
@@ -1559,7 +1556,7 @@ def check_order(messages: list[dict], name: str, before: str | None = None) -> N
         if before not in MAY_FOLLOW[role]:
             after = f"after {before}" if before else "at the beginning"
             wanted = [other for other, roles in MAY_FOLLOW.items() if before in roles]
-            raise BadRow(f"{name}[{number}]", f"role {role} {after}", " or ".join(wanted), "mending the order of turns")
+            raise BadRow(f"{name}[{number}]", f"role {role} {after}", " or ".join(wanted), "reordering the turns")
         before = role
 
 
@@ -1569,7 +1566,7 @@ def as_prompt(value, name: str, system=None) -> list[dict]:
         if not value.strip():
             raise BadRow(name, "an empty prompt", "text")
         if holds_answer(value):
-            raise BadRow(name, "a dialogue as one text, answers included", "a list of messages in `messages`")
+            raise BadRow(name, "a dialogue as one text, answers included", "a list of turns in `messages`")
         messages = [{"role": "user", "content": value}]
     elif isinstance(value, list) and value:
         messages = read_messages(without_placeholder(value), name)
@@ -1582,12 +1579,9 @@ def as_prompt(value, name: str, system=None) -> list[dict]:
             messages = [{"role": "system", "content": system}, *messages]
     check_order(messages, name)
     if messages[-1]["role"] not in ("user", "tool"):
-        got, advice = (
-            f"last role {messages[-1]['role']}",
-            "naming the field `messages`, moving the end to `completion`, or, where the model is to go on with it, "
-            "giving the file to the trainer as it is",
-        )
-        raise BadRow(name, got, "a prompt that ends with user or tool", advice)
+        advice = "renaming the field to `messages`, or moving the last turn to `completion`"
+        more = "; to have the model continue that turn, give the file to the trainer as it is"
+        raise BadRow(name, f"last role {messages[-1]['role']}", "a prompt that ends with user or tool", advice + more)
     return messages
 
 
@@ -1606,7 +1600,7 @@ def as_reply(value, name: str, prompt: list[dict]) -> str | list[dict]:
         messages = messages[len(prompt) :]
     check_order(messages, name, prompt[-1]["role"])
     if messages[-1]["role"] != "assistant":
-        raise BadRow(name, f"last role {messages[-1]['role']}", "assistant at the end")
+        raise BadRow(name, f"last role {messages[-1]['role']}", "assistant as the last role")
     return messages
 
 
@@ -1622,10 +1616,10 @@ def check_media(row: dict, prompt: list[dict]) -> bool:
     text = "\n".join(message["content"] for message in prompt)
     expected = "text only: images, video and audio are not read"
     if name := media_column(row, text):
-        advice = f"leaving out the row, or --drop {name} where the text stands alone"
+        advice = f"leaving out the row, or --drop {name} if the text does not need it"
         raise BadRow(name, shown(row[name]), expected, advice)
     if place := PLACED.search(text):
-        raise BadRow("prompt", f"the place of an image, {shown(place[0].strip())}", expected, "--on_bad skip")
+        raise BadRow("prompt", f"an image placeholder, {shown(place[0].strip())}", expected, "--on_bad skip")
     return PICTURE.search(text) is not None
 
 
@@ -1645,12 +1639,8 @@ def media_column(row: dict, text: str = "") -> str | None:
 
 
 def passages_before(row: dict, question: str, names: list[str], mapped: frozenset[str]) -> dict[str, str]:
-    """{column: text} of what goes before a question; a column that the question quotes already does not.
-
-    Raises:
-        BadRow: a column that --map names as a passage cannot be read as one.
-    """
-    found, asked = {}, squeezed(question)
+    """{column: text} of passages to put before a question, unless it quotes them; BadRow for an unreadable one."""
+    texts, asked = {}, squeezed(question)
     filled = [name for name in names if not is_empty(row[name])]
     passages = [name for name in READ_FIRST if name in filled]
     if "hint" in filled and "lecture" in row:  # ScienceQA's
@@ -1664,8 +1654,8 @@ def passages_before(row: dict, question: str, names: list[str], mapped: frozense
             expected = "text, texts, a table, or {title, text} with any of these"
             raise BadRow(name, shown(row[name]), expected, f"--map {name}=COLUMN.FIELD, or --drop COLUMN")
         if text and text.strip() and not all(squeezed(part) in asked for part in texts_in(row[name])):
-            found[name] = text
-    return found
+            texts[name] = text
+    return texts
 
 
 def passage(value, name: str) -> str | None:
@@ -1735,23 +1725,16 @@ MONEY = re.compile(r"-?\$?-?(\d{1,3}(,\d{3})+|\d+)?(\.\d+)?")
 SPAN = {"text", "answer_start", "answer_end"}  # an answer in a passage, as SQuAD has it
 
 
-def from_json(text, name: str, expected: str = "tests as JSON text, or Python source"):
-    """The value of JSON text in a cell; JSON that is cut off must not pass for Python source."""
-    if not isinstance(text, str):
-        raise BadRow(name, shown(text), expected)
+def decoded(text: str, name: str, expected: str = "tests as JSON text, or Python source"):
+    """The value of JSON text in a cell, or an object that Python's repr wrote; BadRow for text that is cut off."""
+    with contextlib.suppress(ValueError):
+        if text.lstrip().startswith("{'") and isinstance(value := json_or_literal(text), dict):
+            return value
     try:
         value = plain_json(text)
     except RowFlaw as flaw:
         raise BadRow(name, flaw.parts["got"], expected) from None
     return as_plain(value, name, any_size=True)
-
-
-def python_object(text: str):
-    """An object that Python's repr wrote, or the text itself."""
-    with contextlib.suppress(ValueError):
-        value = json_or_literal(text) if text.lstrip().startswith("{'") else text
-        return value if isinstance(value, dict) else text
-    return text
 
 
 def joined_tests(row: dict, name: str) -> tuple[list[str], object]:
@@ -1773,17 +1756,16 @@ def joined_tests(row: dict, name: str) -> tuple[list[str], object]:
         elif isinstance(tests, dict) and isinstance(read, dict):
             tests = {**tests, **{key: [*tests[key], *read[key]] for key in ("inputs", "outputs")}}
         else:
-            raise BadRow(column, f"tests of another form than {taken[0]}", "tests of one form", f"--drop {column}")
+            raise BadRow(column, f"tests in another form than {taken[0]}", "tests in one form", f"--drop {column}")
     if tests is None:
-        raise BadRow(name, shown(row[name]), "tests as JSON", "leaving out rows without tests")
+        raise BadRow(name, shown(row[name]), "tests in JSON", "leaving out rows without tests")
     return taken, tests
 
 
 def read_tests(value, name: str, row: dict):
     """Tests of any published form; those of a function become calls of it."""
     if isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
-        value = python_object(value)
-        value = from_json(value, name) if isinstance(value, str) else value
+        value = decoded(value, name)
     if isinstance(value, dict) and isinstance(value.get("test_cases"), list):  # PrimeIntellect's verification_info
         check_language(value, name)
         value = value["test_cases"]
@@ -1794,7 +1776,7 @@ def read_tests(value, name: str, row: dict):
     if isinstance(value, list) and value and all(isinstance(case, dict) and "input" in case for case in value):
         calls = [as_call(case, f"{name}[{number}]", function) for number, case in enumerate(value)]
         if any(calls) and not all(calls):
-            raise BadRow(f"{name}[{calls.index(None)}]", "a test for stdin among calls", "tests of one form")
+            raise BadRow(f"{name}[{calls.index(None)}]", "a test for stdin among calls", "tests in one form")
         value = paired(calls, value) if any(calls) else value
     elif isinstance(value, dict) and value.get("fn_name"):
         for key in ("inputs", "input"):  # PRIME's are lines of JSON, one an argument
@@ -1824,12 +1806,11 @@ def as_tests(value, name: str):
     elif not isinstance(value, str | list):
         raise BadRow(name, f"{type(value).__name__} {shown(value)}", "Python source, a list, or inputs and outputs")
     if not count:
-        raise BadRow(name, "no tests", "at least one, as none at all pass every program")
+        raise BadRow(name, "no tests", "at least one, as every program passes an empty set")
     return value
 
 
 def check_language(value: dict, name: str) -> None:
-    """Raise BadRow where tests are for another language."""
     language = next((value[key] for key in ("language", "programming_language", "lang") if key in value), None)
     if isinstance(language, str) and OTHER_LANGUAGES.fullmatch(language):
         raise BadRow(name, f"tests of programs in {language}", "Python", "leaving out rows in other languages")
@@ -1839,7 +1820,7 @@ def function_of(row: dict) -> str | None:
     """The name of the function under test, as the columns of a row give it."""
     about = row.get("metadata")
     if isinstance(about, str) and about.lstrip().startswith("{"):
-        about = from_json(about, "metadata")
+        about = decoded(about, "metadata")
     about = about if isinstance(about, dict) else {}
     names = [row.get("entry_point"), row.get("fn_name"), row.get("func_name"), about.get("func_name")]
     name = next((name for name in names if isinstance(name, str) and name), None)
@@ -1855,7 +1836,7 @@ def as_call(case: dict, name: str, function: str | None) -> dict | None:
     if not (asked or named or (function and isinstance(given, list | dict))):
         return None
     if named:
-        raise BadRow(name, f"arguments by name, {shown(given)}", "values in JSON, a line each, or tests in Python")
+        raise BadRow(name, f"named arguments, {shown(given)}", "JSON values, one per line, or tests in Python")
     if "output" not in case:
         raise BadRow(name, f"the keys {', '.join(case)}", "input and output")
     if function is None:
@@ -1898,14 +1879,14 @@ def check_runnable(row: dict, name: str) -> None:
     """Raise BadRow for tests that no program can pass or fail, so that the row would never train."""
     tests, entry_point = row["tests"], row.get("entry_point") or None
     if entry_point is not None and not entry_point.isidentifier():
-        raise BadRow("entry_point", shown(entry_point), "the name of a function, or of a method of a class Solution")
+        raise BadRow("entry_point", shown(entry_point), "the name of a function, or of a method of class Solution")
     if isinstance(tests, dict):
         check_paired(tests, name, entry_point)
     elif isinstance(tests, str) or all(isinstance(test, str) for test in tests):
         check_asserts([tests] if isinstance(tests, str) else tests, name, entry_point, row)
     elif source := next((test for test in tests if isinstance(test, str)), None):
         odd = next(test for test in tests if not isinstance(test, str))
-        raise BadRow(name, f"{shown(odd)} beside Python source {shown(source)}", "tests of one form")
+        raise BadRow(name, f"{shown(odd)} beside Python source {shown(source)}", "tests in one form")
     else:
         on_stdin = isinstance(tests[0], dict) and "expected" not in tests[0]
         for number, test in enumerate(tests):
@@ -1917,7 +1898,7 @@ def check_paired(tests: dict, name: str, entry_point: str | None) -> None:
     function = tests.get("fn_name")
     if not function:
         if entry_point and not all(isinstance(item, str) for item in tests["inputs"]):
-            got = f"inputs that are no text and entry_point {shown(entry_point)}, but no fn_name"
+            got = f"inputs that are not text, and entry_point {shown(entry_point)} without fn_name"
             raise BadRow(name, got, "text for a script, or a function to call", "the key fn_name in the tests")
         return
     if not isinstance(function, str) or not function.isidentifier():
@@ -1935,7 +1916,7 @@ def check_case(test, name: str, entry_point: str | None, on_stdin: bool) -> None
     if not isinstance(test, dict) or ({"input", "output"} <= set(test)) == ("expected" in test) or "stdin" in test:
         raise BadRow(name, shown(test), "source, {input, output}, {args, expected} or [args, expected]")
     if ("expected" in test) == on_stdin:
-        raise BadRow(name, "a test for stdin among calls, or the reverse", "tests of one form")
+        raise BadRow(name, "a test for stdin among calls, or the reverse", "tests in one form")
     if on_stdin:
         wrong = [key for key in ("input", "output") if not isinstance(test[key], str | int | float)]
         if wrong or test.get("fn_name"):
@@ -1956,17 +1937,15 @@ def check_asserts(sources: list[str], name: str, entry_point: str | None, row: d
     """Raise BadRow unless Python tests assert something that is run, and what they test has a name."""
     trees = [parsed(source) for source in sources]
     if None in trees or not all(source.strip() for source in sources):
-        raise BadRow(name, f"{shown(sources)}, of which some is empty or does not parse", "Python source")
+        raise BadRow(name, f"{shown(sources)}, part of which is empty or does not parse", "Python source")
     parts = [part for tree in trees for part in tree.body]
     parts = [part for part in parts if not isinstance(part, ast.If) or "__name__" not in ast.unparse(part.test)]
     words = [node for part in parts for node in ast.walk(part) if isinstance(node, ast.Name)]
     called = {node.id for node in words} | ({"check"} if entry_point else set())  # the sandbox calls check and test…
-    idle = [
-        part for part in parts if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef) and part.name not in called
-    ]
-    idle = [part for part in idle if not part.name.startswith("test")]
+    functions = [part for part in parts if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef)]
+    idle = [part for part in functions if part.name not in called and not part.name.startswith("test")]
     if entry_point is None and any(function.name == "check" for function in idle):
-        raise BadRow("entry_point", "none beside tests in check(candidate)", "the function under test", ENTRY_ADVICE)
+        raise BadRow("entry_point", "tests in check(candidate) without one", "the function under test", ENTRY_ADVICE)
     live = [node for part in parts if part not in idle for node in ast.walk(part)]
     if not any(map(is_counted, live)):
         where = f"; {idle[0].name}() is never called" if idle else ""
@@ -1976,7 +1955,7 @@ def check_asserts(sources: list[str], name: str, entry_point: str | None, row: d
     used = any(node.id == "candidate" and node in live for node in words)
     said = f"{row['prompt'][-1]['content']} {row.get('setup', '')}"
     if entry_point is None and used and "candidate" not in given and "candidate" not in said:
-        raise BadRow("entry_point", "none beside tests of `candidate`", "the function under test", ENTRY_ADVICE)
+        raise BadRow("entry_point", "tests of `candidate` without one", "the function under test", ENTRY_ADVICE)
 
 
 def is_counted(node: ast.AST) -> bool:
@@ -2080,10 +2059,8 @@ def ground_truth(value, name: str, row: dict) -> dict:
     """
     whole, text = value, isinstance(value, str)
     if text and value.lstrip()[:1] in ("[", "{"):
-        try:
-            whole = from_json(value, name)
-        except BadRow:
-            whole = python_object(value)
+        with contextlib.suppress(BadRow):
+            whole = decoded(value, name)
     if isinstance(whole, dict) and whole:
         if isinstance(whole.get("test_code"), str):  # Skywork's
             called = METHOD.sub(r"\1", str(whole.get("entry_point") or ""))
@@ -2130,11 +2107,7 @@ class Choices:
 
 
 def choices_of(row: dict) -> Choices | None:
-    """The choices of a row; None where no column looks like it.
-
-    Raises:
-        BadRow: columns look like choices, but are in no form that is known.
-    """
+    """The choices of a row; None where no column looks like it, BadRow where they have no known form."""
     columns = choice_columns(row)
     if not columns:
         return None
@@ -2147,7 +2120,7 @@ def choices_of(row: dict) -> Choices | None:
     if choices is None or not 1 < len(choices.texts) <= len(LETTERS) or "" in choices.texts:
         expected = "2 to 26 choices: a list of texts, {text, label} or {A: text}"
         got = ", ".join(f"{name} {shown(row[name])}" for name in columns)
-        raise BadRow(columns[0], got, expected, f"--drop {shlex.join(columns)} where these are no choices")
+        raise BadRow(columns[0], got, expected, f"--drop {shlex.join(columns)} if these are not choices")
     return choices
 
 
@@ -2207,12 +2180,9 @@ def from_value(name: str, value) -> Choices | None:
 
 
 def right_choice(row: dict, choices: Choices, first: int | None) -> tuple[str, int, bool]:
-    """(column, place, whether the row leaves open that its number counts from elsewhere) of the right choice.
+    """(column, place, whether the row leaves open what its number counts from) of the right choice; BadRow if unclear.
 
     `first` is what numbers of choices count from in this file, None where no row shows it.
-
-    Raises:
-        BadRow: no column says which choice is right, or none in a way that can be read.
     """
     if choices.right is not None:
         return choices.columns[0], choices.right, False
@@ -2228,8 +2198,8 @@ def right_choice(row: dict, choices: Choices, first: int | None) -> tuple[str, i
         if start is None and name in ("answer_idx", "answer_index", "correct_option", "label"):
             start = 0  # as an index counts
         if number is not None and start is None:
-            got, advice = f"{number}, counted from 0 or from 1, which no row shows", f"--map answer_index={name}"
-            raise BadRow(name, got, names, f"{advice} where they count from 0, or letters")
+            got = f"{number}; no row shows whether numbers count from 0 or from 1"
+            raise BadRow(name, got, names, f"--map answer_index={name} if they count from 0, or letters")
         place = number - start if number is not None else -1
         if same and place in range(count) and same != [place] and first is None and isinstance(value, str):
             raise BadRow(name, f"{shown(value)}, the text of one choice and the number of another", "a letter")
@@ -2240,7 +2210,7 @@ def right_choice(row: dict, choices: Choices, first: int | None) -> tuple[str, i
     numbers = "" if choices.labels else f"a number from {first or 0} to {count - 1 + (first or 0)}, "
     expected, drop = f"the right choice: {numbers}{names}", f"--drop {shlex.join(choices.columns)}"
     if picks:
-        raise BadRow(picks[0][0], shown(picks[0][1]), expected, f"--on_bad skip where several are right, or {drop}")
+        raise BadRow(picks[0][0], shown(picks[0][1]), expected, f"--on_bad skip if several are right, or {drop}")
     filled = ", ".join(name for name in row if not is_empty(row[name]))
     advice = f"--map answer=COLUMN, --kind prompts for questions without answers, or {drop}"
     raise BadRow("answer", f"the columns {filled[:200]}", expected, advice)
@@ -2358,7 +2328,7 @@ class Shape:
         name = self.name(names)
         if name is None:
             if empty := [name for name in names if name in self.row and name not in self.used]:
-                raise BadRow(empty[0], "null, or an empty cell", what)
+                raise BadRow(empty[0], "null or an empty cell", what)
             has = ", ".join(key for key, item in self.row.items() if item is not None) or "none"
             inner = any(isinstance(item, dict | list) for item in self.row.values())
             advice = f"--map {names[0]}=COLUMN" + ", or =COLUMN.FIELD for a field of an object" * inner
@@ -2381,7 +2351,7 @@ class Shape:
         elif name == "instruction":
             self.used.add("input")
         if name != "prompt" and isinstance(self.row.get("history"), list) and self.row["history"]:
-            raise BadRow("history", "earlier turns beside a prompt", "all turns in `messages`", "--drop history")
+            raise BadRow("history", "earlier turns apart from the prompt", "all turns in `messages`", "--drop history")
         system = self.name(["system", "system_prompt"])
         self.out["prompt"] = as_prompt(value, name, self.take([system], "")[1] if system else None)
         self.add_passages(isinstance(value, str) and "prompt" not in self.facts.mapped)
@@ -2440,7 +2410,7 @@ class Shape:
         """The normalised row: known fields first, then every field that was not used; null means absent."""
         row, out = self.row, self.out
         if check_media(row, out["prompt"]):
-            self.notes.append("prompts have a Markdown image, which a model of text does not see")
+            self.notes.append("prompts have a Markdown image, which a text model cannot see")
         for name in READERS:  # these names mean the same in rows of any kind
             if row.get(name) is not None and name not in self.used and name not in out:
                 out[name] = READERS[name](row[name], name, self)
@@ -2495,11 +2465,11 @@ def is_preamble(text, entry_point) -> bool:
 
 def as_prompts(shape: Shape) -> None:
     """A prompt, and an answer if there is one."""
-    row, advice = shape.row, "a file in that form, or --drop for the columns"
+    row, advice = shape.row, "a file in that form, or --drop for these columns"
     for names in MESSAGES_ALONE:
         if all(name in row for name in names):
             got = f"one message of a conversation ({', '.join(names)})"
-            raise BadRow(names[0], got, "whole conversations in `messages`", advice)
+            raise BadRow(names[0], got, "the whole conversation in `messages`", advice)
     pairs = {}
     for name in row:
         if (match := ONE_RESPONSE.fullmatch(name)) and row[name] is not None:
@@ -2540,7 +2510,7 @@ def as_choices(shape: Shape) -> None:
         raise BadRow("choices", "no choices", expected, "--map choices=COLUMN")
     name, place, is_open = right_choice(shape.row, shape.choices, shape.facts.first_number)
     if is_open and len(shape.choices.columns) == 1:
-        shape.notes.append(f"rows name the right choice by a number in {name}, which was read as counted from 0")
+        shape.notes.append(f"rows name the right choice by a number in {name}; it was read as counting from 0")
     shape.used.add(name)
     shape.out["answer"] = LETTERS[place]
 
@@ -2565,7 +2535,7 @@ def as_code(shape: Shape) -> None:
     shape.used.update(taken)
     shape.tests_name = name
     if isinstance(row.get("private_test_cases"), str) and "private_test_cases" not in taken:
-        shape.notes.append("rows have pickled private_test_cases, which are never opened: they get the public tests")
+        shape.notes.append("rows have pickled private_test_cases, which are never opened; only public tests are used")
     starter, message = row.get("starter_code"), shape.out["prompt"][-1]
     if isinstance(starter, str) and starter.strip() and starter.strip() not in message["content"]:
         message["content"] += f"\n\nBegin with this code:\n\n```python\n{starter.rstrip()}\n```"
@@ -2582,7 +2552,6 @@ def as_code(shape: Shape) -> None:
 
 
 def as_response(shape: Shape) -> None:
-    """A prompt and a completion."""
     if shape.name(CHAT_KEYS) and not shape.name(["prompt"]):
         as_conversation(shape)
         if "completion" not in shape.out:
@@ -2622,9 +2591,7 @@ def as_preferences(shape: Shape) -> None:
     elif shape.name(CHAT_KEYS):  # ShareGPT's: a conversation, and two messages that may follow
         as_conversation(shape)
         if shape.out.pop("completion", None):
-            raise BadRow(
-                "conversations", "an assistant at the end", "a conversation that chosen and rejected go on from"
-            )
+            raise BadRow("conversations", "a last assistant turn", "a conversation that chosen and rejected continue")
     else:
         shared, chosen, rejected = split_prompt(chosen, rejected)
         shape.out["prompt"] = as_prompt(shared, "chosen")
@@ -2634,7 +2601,7 @@ def as_preferences(shape: Shape) -> None:
     if replies[0] == replies[1]:
         raise BadRow("rejected", "the same as chosen", "a worse completion")
     if type(replies[0]) is not type(replies[1]):
-        raise BadRow("rejected", f"{type(replies[1]).__name__} beside {type(replies[0]).__name__}", "both of one form")
+        raise BadRow("rejected", f"{type(replies[1]).__name__} beside {type(replies[0]).__name__}", "both in one form")
     shape.out["chosen"], shape.out["rejected"] = replies
 
 
@@ -2660,7 +2627,7 @@ def check_paired_preference(row: dict) -> None:
     """Raise BadRow for a completion that a truth value calls good or bad, as KTO's data have it."""
     for name in ("label", "kto_tag"):
         if str(row.get(name)).lower() in ("true", "false"):
-            expected = "completions that are right, or pairs of chosen and rejected"
+            expected = "right completions only, or pairs of chosen and rejected"
             advice = f"TRL's KTOTrainer, which reads such rows as they are, or --drop {name} to take all as right"
             raise BadRow(name, f"{row[name]} beside a completion", expected, advice)
 
@@ -2682,7 +2649,7 @@ def as_verl(shape: Shape) -> None:
     if gold is None and not (isinstance(model, dict) and model.get("style") == "model"):
         raise BadRow("reward_model", shown(model), 'an object such as {"ground_truth": "42"}')
     if not isinstance(extra, dict | None):
-        raise BadRow("extra_info", shown(extra), "an object", "storing it as an object, not as text")
+        raise BadRow("extra_info", shown(extra), "an object", "storing it as an object instead of text")
     if gold not in (None, ""):
         out.update(ground_truth(gold, "reward_model.ground_truth", row))
     if extra and isinstance(extra.get("index"), int | str) and row.get("id") is None:
@@ -2693,6 +2660,11 @@ def as_verl(shape: Shape) -> None:
             shape.used.add(name)
 
 
+FORMS = {
+    **{"prompts": as_prompts, "conversations": as_conversation, "prompt_response": as_response},
+    **{"preferences": as_preferences, "math": as_math, "worked": as_worked, "choices": as_choices},
+    **{"code": as_code, "ours": as_ours, "verl": as_verl},
+}
 # columns of a row that is one message, as OpenAssistant's are
 MESSAGES_ALONE = (("parent_id", "role"), ("role", "content"), ("from", "value"))
 ONE_RESPONSE = re.compile(r"(?i)((?:\w+_)?(?:response|ref|reply|completion|output|summary))_?([ab]|[0-9])")
@@ -2714,42 +2686,27 @@ def marks_answer(value) -> bool:
 
 # ----------------------------------------------------------------- form names (src/programs/data_loader/form_names.py)
 
-FORMS: dict[str, Callable[[Shape], None]] = {
-    "prompts": as_prompts,
-    "conversations": as_conversation,
-    "prompt_response": as_response,
-    "preferences": as_preferences,
-    "math": as_math,
-    "worked": as_worked,
-    "choices": as_choices,
-    "code": as_code,
-    "ours": as_ours,
-    "verl": as_verl,
-}
-
 
 def form_of(row: dict) -> str | None:
     """What a row is by the names of its fields: a kind, `ours`, `verl`, or None."""
-    names = tuple(name for name, value in row.items() if value is not None)
-    form = form_of_fields(names, isinstance(row.get("prompt"), list))
-    if form in (None, "prompts", "math") and choice_columns(row) and {*names} & {*CHOICE_PROMPT_KEYS}:
+    form = form_of_fields(present(row), isinstance(row.get("prompt"), list))
+    if form in (None, "prompts", "math") and choice_columns(row) and {*present(row)} & {*CHOICE_PROMPT_KEYS}:
         return "choices"
-    if form == "math" and holds_tests(row):
+    about = row.get("verification_info")  # PrimeIntellect's: tests, or an answer
+    if form == "math" and "test_cases" in (about if isinstance(about, dict) else str(about)[:200]):
         return "code"
     if form == "prompts" and repeats_prompt(row):
         return "conversations"  # UltraChat's
-    marked = any(marks_answer(row.get(name)) for name in ("answer", "solution"))
-    if form == "prompts" and (marked or names_value(row.get("solution"))):
-        return "math"
-    if form == "prompts" and isinstance(row.get("test"), str) and TEST_SOURCE.search(row["test"]):
-        return "code"  # HumanEval's without entry_point
+    if form == "prompts":
+        if any(marks_answer(row.get(name)) for name in ("answer", "solution")) or names_value(row.get("solution")):
+            return "math"
+        if isinstance(row.get("test"), str) and TEST_SOURCE.search(row["test"]):
+            return "code"  # HumanEval's without entry_point
     return form
 
 
-def holds_tests(row: dict) -> bool:
-    """Whether PrimeIntellect's verification_info holds tests and not an answer."""
-    about = row.get("verification_info")
-    return about is not None and "test_cases" in (about if isinstance(about, dict) else str(about)[:200])
+def present(row: dict) -> tuple[str, ...]:
+    return tuple(name for name, value in row.items() if value is not None)
 
 
 def repeats_prompt(row: dict) -> bool:
@@ -2769,14 +2726,14 @@ def form_of_fields(names: tuple, prompt_is_chat: bool) -> str | None:
         return "ours"
     if {"prompt", "data_source", "reward_model"} <= has:
         return "verl"
-    if has & {"chosen"} and has & {"rejected"}:
+    if {"chosen", "rejected"} <= has:
         return "preferences"
     asks = has & set(PROMPT_KEYS)
     if asks and (has & set(TEST_KEYS[:-1]) or {"test", "entry_point"} <= has):
         return "code"
     if has & set(CHAT_KEYS) and "prompt" not in has:
         return "conversations"
-    if asks and ({"completion"} <= has or {"response"} <= has or {"output"} <= has):
+    if asks and has & {"completion", "response", "output"}:
         return "prompt_response"
     golds = has & set(GOLD_KEYS) - ({"label"} if asks == {"text"} else set())  # a label of a text is a class
     if asks and golds - ({"answer"} if not has & {"question", "problem"} else set()):  # a solution may be a program
@@ -2785,23 +2742,16 @@ def form_of_fields(names: tuple, prompt_is_chat: bool) -> str | None:
 
 
 def kind_of(row: dict) -> str:
-    """The kind of a normalised row, by its fields."""
     marks = (("tests", "code"), ("chosen", "preferences"), ("completion", "prompt_response"), ("answer", "math"))
     return next((kind for name, kind in marks if name in row), "prompts")
 
 
 def normalise(row: dict, kind: str = "auto") -> dict:
-    """Return a raw row in the schema; the row itself is not changed.
-
-    Raises:
-        BadRow: a field is missing, or holds what it cannot.
-        UserError: no such kind.
-    """
+    """Return a raw row in the schema, or raise BadRow; the row itself is not changed."""
     check_kind(kind)
-    row = as_plain(row)
     if not isinstance(row, dict):
         raise BadRow("row", f"{type(row).__name__} {shown(row)}", "an object with named fields")
-    row = known_names(with_chats(row))
+    row = known_names(with_chats(as_plain(row)))
     return convert(row, form_of(row) or "prompts" if kind == "auto" else kind).out
 
 
@@ -2821,14 +2771,14 @@ def new_names(names: tuple[str, ...]) -> dict[str, str]:
     if {"prompt", "source", "id"} <= {*names} or {"data_source", "reward_model"} <= {*names}:
         return {}
     known = {*PROMPT_KEYS[:5], *ANSWER_KEYS, *READ_FIRST, *CHOICE_KEYS, *RESPONSE_KEYS, "correct", "answer_key"}
-    found = {plain_name(name): name for name in reversed(names)}
-    return {name: plain for plain, name in found.items() if plain in known and plain not in names}
+    plain_names = {plain_name(name): name for name in reversed(names)}
+    return {name: plain for plain, name in plain_names.items() if plain in known and plain not in names}
 
 
 def convert(row: dict, form: str, facts: FileFacts = NO_FACTS) -> Shape:
     """A plain row of a known form in the schema: `out` of what is returned."""
     if form in KINDS:  # files of this script and of verl may be given with any kind
-        named = form_of_fields(tuple(name for name, item in row.items() if item is not None), True)
+        named = form_of_fields(present(row), True)
         form = named if named in ("ours", "verl") and isinstance(row.get("prompt"), list) else form
     shape = Shape(dict(row), facts)
     FORMS[form](shape)
@@ -2837,7 +2787,6 @@ def convert(row: dict, form: str, facts: FileFacts = NO_FACTS) -> Shape:
 
 
 def check_kind(kind: str) -> None:
-    """Raise UserError for a kind that does not exist."""
     known = ["auto", *KINDS]
     need(kind in known, f"got kind {kind!r}; expected one of {', '.join(known)}{suggest(str(kind), known)}")
 
@@ -2855,25 +2804,19 @@ VERL_OBJECTS = ("reward_model", "tools_kwargs", "interaction_kwargs")  # never J
 LOOSE = (*MESSAGE_FIELDS, *VERL_OBJECTS)  # objects may differ in their keys: readers take null for absent
 
 
-def json_line(row: dict) -> str:
-    """A row as one line of JSON, on any reader's idea of lines."""
-    return ENCODER.encode(row).translate(LINE_ENDS) + "\n"
-
-
 def trl_row(row: dict) -> dict:
     """A row as TRL's trainers read it: completions are messages, as the prompt is."""
     clash = [name for name in TRL_ARGUMENTS if name in row]
     advice = f"try --map old_{clash[0]}={clash[0]}" if clash else ""
-    need(not clash, f"got the column {clash[:1]}, a name that TRL gives to rewards itself; expected another; {advice}")
+    need(not clash, f"got the column {clash[:1]}, a name that TRL itself passes to rewards; expected another; {advice}")
     texts = [name for name in ("completion", "chosen", "rejected") if isinstance(row.get(name), str)]
     return {**row, **{name: [{"role": "assistant", "content": row[name]}] for name in texts}}
 
 
 def verl_row(row: dict, index: int, split: str, data_source: str = "") -> dict:
-    """A row as verl's RLHFDataset reads it; all that verl has no column for goes into extra_info.
+    """A row as verl's RLHFDataset reads it; extra_info takes whatever verl has no column for, the row's own source too.
 
-    `data_source` is the row's own source where none is named; extra_info keeps that one in any case. A row with an
-    `extra_info` or `reward_model` of its own is in verl's form already, and keeps each key where verl reads it.
+    A row with an `extra_info` or `reward_model` is in verl's form already, and keeps each key where verl reads it.
     """
     if isinstance(row.get("extra_info"), dict) or isinstance(row.get("reward_model"), dict):
         return own_verl_row(row, index, split, data_source)
@@ -2952,7 +2895,7 @@ def fill_file(rows: list[dict], path: Path, suffix: str, target: str, split: str
         write_parquet(rows, path, target)
     else:
         with open(path, "w", encoding="utf-8", newline="\n") as f:
-            f.writelines(map(json_line, rows))
+            f.writelines(ENCODER.encode(row).translate(LINE_ENDS) + "\n" for row in rows)
         if target != "ours":
             warn_of_dates(rows)
     return warn_of_lacking(rows) if target == "verl" else 0
@@ -2963,7 +2906,7 @@ def warn_of_lacking(rows: list[dict]) -> int:
     models = [row.get("reward_model") or {} for row in rows]
     count = sum(model.get("ground_truth") in (None, "") and model.get("style") != "model" for model in models)
     if count:
-        got = f'{count} of {len(rows)} rows have no ground truth (neither answer nor tests), and verl gets "" there'
+        got = f'{count} of {len(rows)} rows have no ground truth: without answer and tests verl gets ""'
         say(f"warning: {got}; try --map answer=COLUMN")
     return count
 
@@ -2977,18 +2920,14 @@ def warn_of_dates(rows: list[dict]) -> None:
             if isinstance(value, str) and dates.get(name, True):
                 dates[name] = DATE_LIKE.fullmatch(value) is not None
     if names := ", ".join(name for name, all_dates in dates.items() if all_dates):
-        what = f"datasets reads {names} of a .jsonl as dates, as each value looks like one"
-        say(f"warning: {what}; try a .parquet output")
+        say(f"warning: datasets will read {names} as dates, as every value looks like one; try a .parquet output")
 
 
 def write_parquet(rows: list[dict], path: Path, target: str) -> None:
     """Write rows as parquet, verl's `extra_info` as an object of columns.
 
     A column of `extra_info` whose values parquet would change (objects of different keys, numbers beside text) is JSON
-    text, and its name stands in `json_columns`, where rewards look.
-
-    Raises:
-        UserError: that would have to happen to another column.
+    text, and is named in `json_columns`, where rewards look. UserError where another column would change.
     """
     import pyarrow
     import pyarrow.parquet
@@ -2998,14 +2937,14 @@ def write_parquet(rows: list[dict], path: Path, target: str) -> None:
     columns = {name: parquet_column(name, [row.get(name) for row in rows]) for name in names}
     for name, column in columns.items():
         got = f"got {name} with values that parquet would change"
-        need(column is not None, f"{got}; expected values alike; try an output in .jsonl")
+        need(column is not None, f"{got}; expected values of one type; try a .jsonl output")
     if any(inner):
         parts, coded = {}, []
         for name in dict.fromkeys(name for row in inner for name in row):
             values = [row.get(name) for row in inner]
             parts[name] = parquet_column(name, values)
             if parts[name] is None:
-                need(name not in VERL_OBJECTS, f"got {name} that parquet would change; try an output in .jsonl")
+                need(name not in VERL_OBJECTS, f"got {name} that parquet would change; try a .jsonl output")
                 coded.append(name)
                 texts = [None if value is None else ENCODER.encode(value) for value in values]
                 parts[name] = pyarrow.array(texts, pyarrow.string())
@@ -3064,19 +3003,15 @@ def split_size(text: str, count: int) -> tuple[str, int]:
 
 
 def held_out_rows(prompts: list[bytes], size: int, seed: int) -> set[int]:
-    """Rows to hold out, whole prompts at random: `size` of them, or as near below it as prompts of several rows allow.
+    """Rows to hold out, whole prompts at random: `size` of them, or fewer where prompts have several rows.
 
-    Args:
-        prompts: a digest of each row's `asked_words`.
-
-    Raises:
-        UserError: there is one prompt only.
+    `prompts` has a digest of each row's `asked_words`.
     """
     groups: dict[bytes, list[int]] = {}
     for row, prompt in enumerate(prompts):
         groups.setdefault(prompt, []).append(row)
     got = f"got --split of {len(prompts)} rows of one prompt"
-    need(len(groups) > 1, f"{got}; expected several prompts, as rows of one stay together")
+    need(len(groups) > 1, f"{got}; expected several prompts, as the rows of a prompt stay together")
     generator, owned = random.Random(seed), [*groups.values()]
     picked = generator.sample(range(len(owned)), min(size, len(owned)))
     rest = [*{*range(len(owned))}.difference(picked)]
@@ -3100,7 +3035,7 @@ def expand(sources, form: str | None = None) -> list[str]:
     files = []
     for source in map(str, [sources] if isinstance(sources, str | Path) else sources):
         path = Path(source)
-        gym = f"got {source}; expected a file; try writing it: json.dump of each row of reasoning_gym.create_dataset(…)"
+        gym = f"got {source}; expected a file; try writing one: json.dump each row of reasoning_gym.create_dataset(…)"
         need(not source.startswith("reasoning_gym:"), gym)
         if path.is_dir() or (any(mark in source for mark in "*?[") and not path.exists()):
             inside = sorted(map(str, path.rglob("*")) if path.is_dir() else glob.glob(source, recursive=True))
@@ -3114,9 +3049,9 @@ def expand(sources, form: str | None = None) -> list[str]:
         known = form or source == "-" or not path.exists() or format_of(source)
         need(known, f"got {source}; expected {expected}; try renaming it, or --input_format")
         there = source == "-" or path.exists() or (is_hub_id(source) and not format_of(source))
-        need(there, f"got {source}, which is no file, folder or glob; expected one, or a hub id: openai/gsm8k:main")
+        need(there, f"got {source}, which is not a file, folder or glob; expected one, or a hub id: openai/gsm8k:main")
         files.append(source)
-    need(files, "got no input; expected files, folders, globs, hub ids or `-`")
+    need(files, "got no input; expected files, folders, globs, hub ids or `-` for stdin")
     return files
 
 
@@ -3173,7 +3108,6 @@ class Settings:
 
 
 def reading_settings(kind: str, reading: dict) -> Settings:
-    """The settings that keyword arguments of load_rows mean."""
     known = [name for name in Settings.__dataclass_fields__ if name != "kind"]
     for name in reading:
         need(name in known, f"got the argument {name}; expected one of {', '.join(known)}{suggest(name, known)}")
@@ -3211,10 +3145,7 @@ def raw_names(row: dict) -> dict[str, str]:
 
 
 def remapped(row: dict, settings: Settings) -> dict:
-    """A row after --drop and --map, its columns under known names; the source of a mapping may be a dotted path.
-
-    Where a cell holds messages as JSON text, the row has the messages.
-    """
+    """A row after --drop and --map, its columns under known names, messages decoded where they are JSON text."""
     raw = raw_names(row)
     drop = {*settings.drop, *(raw.get(name, name) for name in settings.drop)}
     row = {name: value for name, value in row.items() if name not in drop}
@@ -3227,7 +3158,9 @@ def remapped(row: dict, settings: Settings) -> dict:
         row.pop(raw.get(source, source), None)
     paths = [source.split(".")[0] for source in settings.mapping.values()]
     if clash := [name for name in mapped if row.get(name) is not None and name not in paths]:
-        raise BadRow(clash[0], f"a column of that name beside --map {clash[0]}", "one of the two", f"--drop {clash[0]}")
+        raise BadRow(
+            clash[0], f"a column of that name beside --map {clash[0]}", "only one of them", f"--drop {clash[0]}"
+        )
     return known_names(with_chats({**mapped, **{name: value for name, value in row.items() if name not in mapped}}))
 
 
@@ -3265,7 +3198,6 @@ class RowReader:
         return itertools.islice(itertools.chain.from_iterable(map(self.rows_of, self.files)), self.settings.limit)
 
     def rows_of(self, file: str) -> Iterator[dict]:
-        """The good rows of one input."""
         name, before = self.names[file], self.counts["read"]
         label = "stdin" if file == "-" else file
         form, records = self.detect(label, records_of(file, self.settings))
@@ -3286,7 +3218,7 @@ class RowReader:
             self.counts["kept"] += 1
             yield row
         if self.counts["read"] == before:
-            say(f"warning: {label} holds no row")
+            say(f"warning: {label} has no rows")
 
     def repeats(self, row: dict) -> bool:
         """Whether a row with the same prompt, answer, tests and completions came before."""
@@ -3296,7 +3228,6 @@ class RowReader:
         return again
 
     def read(self, record: dict | RowFlaw, form: str) -> dict:
-        """One record normalised."""
         if isinstance(record, RowFlaw):
             raise record
         settings = self.settings
@@ -3326,7 +3257,7 @@ class RowReader:
         if own == form or only_asks or (own, form) in (("math", "prompts"), ("math", "worked")):
             return form  # a row that only asks lacks what this form needs, and the conversion says what
         got = f"a row of {own}, with the columns {', '.join(row)[:200]}"
-        raise BadRow("row", got, f"{form.replace('worked', 'math')}, as the other rows", "a file for each kind")
+        raise BadRow("row", got, f"{form.replace('worked', 'math')}, like the other rows", "one file per kind")
 
     def detect(self, label: str, records: Iterator) -> tuple[str, Iterator]:
         """(form, all records): what most of the first rows are, and why; a given kind is taken as it is."""
@@ -3353,26 +3284,23 @@ class RowReader:
             first_number=min(numbers - {None}, default=None),
         )
         # of equals the one with answers
-        found = max(forms, key=lambda form: (forms[form], form != "prompts")) if forms else "prompts"
-        form = found if settings.kind == "auto" else settings.kind
+        form = settings.kind
+        if form == "auto":
+            form = max(forms, key=lambda form: (forms[form], form != "prompts"), default="prompts")
         worked = form == "math" and 2 * marked > (forms[form] if settings.kind == "auto" else len(head))
         self.kinds.update((kinds or ["prompts"]) if form in ("ours", "verl") else [form])
         why = f"as {forms[form]} of the first {len(head)} rows have the fields {', '.join(fields.get(form, [])[:8])}"
         why = why if forms else "as no row has the fields of another kind"
         why = why if settings.kind == "auto" else "as asked for"
-        cut = (
-            "; answer is the final one, the text around it is in solution (--kind prompts leaves columns as they were)"
-        )
+        cut = "; answer has the final answer, solution the whole text (--kind prompts leaves columns as they were)"
         self.reasons.append(f"{label}: {form}, {why}{cut if worked else ''}")
         return "worked" if worked else form, itertools.chain(head, records)
 
     def need_rows(self, rejected: list[dict] = ()) -> None:
         """Raise UserError if no row at all could be used; of those that were rejected it shows the first."""
         inputs, bad = " ".join(self.files[:5]) + " …" * (len(self.files) > 5), self.counts["rejected"]
-        counts = f"{self.counts['read']} read" + (f", {bad} bad" if bad else "")
-        first = ""
-        if rejected:
-            first = f"; the first bad one: {rejected[0]['file']}:{rejected[0]['line']}: {flaw_of(rejected[0])}"
+        counts = f"{self.counts['read']} read" + f", {bad} bad" * bool(bad)
+        first = "".join(f"; the first bad one: {bad['file']}:{bad['line']}: {flaw_of(bad)}" for bad in rejected[:1])
         need(self.counts["kept"], f"got no usable row from {inputs} ({counts}); expected at least one{first}")
 
     def say_notes(self) -> None:
@@ -3380,12 +3308,12 @@ class RowReader:
         read = self.counts["read"]
         for name, count in self.unread.items():
             before = f"--map {shlex.quote(f'background={name}')} to put it before the question, or "
-            got = f"got the column {name}, which looks like a part of the question and is in no prompt"
+            got = f"got the column {name}, which looks like a part of the question but is in no prompt"
             use = "" if is_media(name) else before
             say(f"warning: {got} ({count} of {read} rows); try {use}--drop {shlex.quote(name)}")
         if self.untaken:
             got = f"{self.no_answer} of {read} rows have no answer, tests or completion"
-            say(f"note: {got}, beside the columns {', '.join(self.untaken)[:200]}; --map answer=COLUMN takes one")
+            say(f"note: {got}; --map answer=COLUMN takes one of the columns {', '.join(self.untaken)[:200]}")
         for text, count in self.notes.items():
             if count:
                 say(f"note: {count} {text}")
@@ -3466,12 +3394,15 @@ class Collator:
     def __init__(self, tokenizer):
         self.tokenizer = tokenizer
         self.pad_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
-        need(self.pad_id is not None, "got a tokenizer without pad and eos token; expected one; try setting pad_token")
+        need(
+            self.pad_id is not None,
+            "got a tokenizer without pad and eos token; expected one; try setting pad_token",
+        )
 
     def __call__(self, rows: list[dict]) -> dict:
         names = dict.fromkeys(itertools.chain.from_iterable(rows))
         clash = ", ".join({"input_ids", "attention_mask"} & set(names))
-        need(not clash, f"got the column {clash}, which the batch has itself; expected another name; try drop")
+        need(not clash, f"got the column {clash}, which a batch uses itself; expected another name; try drop")
         ids, mask = left_pad([prompt_ids(self.tokenizer, row) for row in rows], self.pad_id, None)
         return {"input_ids": ids, "attention_mask": mask, **{name: [row.get(name) for row in rows] for name in names}}
 
@@ -3481,37 +3412,35 @@ class PromptLoader:
 
     The order depends on nothing but the rows, the settings and the epoch, so `state_dict()` after a batch and
     `load_state_dict()` in another process give exactly the batches that would have followed. `left_out` counts prompts
-    that are longer than max_prompt_tokens.
+    that are longer than `longest`.
     """
 
-    def __init__(self, rows: list[dict], collator: Collator, settings: dict):
-        self.collator, self.settings, self.epoch, self.position = collator, settings, 0, 0
-        longest = settings["max_prompt_tokens"]
+    def __init__(self, rows, collator: Collator, batch_size: int, longest: int | None, seed: int | None, ranks: tuple):
+        self.collator, self.batch_size, self.seed, (self.rank, self.world) = collator, batch_size, seed, ranks
+        self.epoch = self.position = 0
         self.rows = [row for row in rows if longest is None or len(prompt_ids(collator.tokenizer, row)) <= longest]
-        need(self.rows, f"got no prompt within max_prompt_tokens {longest}; expected some; try a higher one")
+        need(self.rows, f"got no prompt within max_prompt_tokens {longest}; expected at least one; try a higher limit")
         self.left_out = len(rows) - len(self.rows)
         if self.left_out:
             say(f"warning: left out {self.left_out} of {len(rows)} prompts longer than max_prompt_tokens {longest}")
         # what the order of rows depends on: a position means nothing where it differs
-        self.order = {name: settings[name] for name in ("shuffle_seed", "max_prompt_tokens", "world_size")}
+        self.order = {"shuffle_seed": seed, "max_prompt_tokens": longest, "world_size": self.world}
         self.order["rows"] = digest([row["id"] for row in self.rows]).hex()
 
     def __iter__(self) -> Iterator[dict]:
-        rank, world, seed = (self.settings[name] for name in ("rank", "world_size", "shuffle_seed"))
         order = list(range(len(self.rows)))
-        if seed is not None:
-            random.Random(f"{seed} {self.epoch}").shuffle(order)
-        while group := order[self.position : self.position + self.settings["batch_size"] * world]:
+        if self.seed is not None:
+            random.Random(f"{self.seed} {self.epoch}").shuffle(order)
+        while group := order[self.position : self.position + self.batch_size * self.world]:
             self.position += len(group)
-            if indices := group[rank : len(group) - len(group) % world : world]:  # each process as many rows
+            end = len(group) - len(group) % self.world  # each process gets as many rows
+            if indices := group[self.rank : end : self.world]:
                 yield self.collator([self.rows[index] for index in indices])
         self.epoch, self.position = self.epoch + 1, 0
 
     def __len__(self) -> int:
-        """Batches of a whole epoch."""
-        world = self.settings["world_size"]
-        full, rest = divmod(len(self.rows), self.settings["batch_size"] * world)
-        return full + (rest >= world)
+        full, rest = divmod(len(self.rows), self.batch_size * self.world)
+        return full + (rest >= self.world)
 
     def state_dict(self) -> dict:
         """Where the loader stands: epoch, rows consumed in it (by all processes), and what both depend on."""
@@ -3522,7 +3451,7 @@ class PromptLoader:
         fits = isinstance(state, dict) and {"epoch", "position", "order"} <= set(state)
         need(fits, f"got the state {shown(state)}; expected what state_dict returned")
         wrong = ", ".join(key for key, value in self.order.items() if state["order"].get(key) != value)
-        need(not wrong, f"got a position of a loader with other {wrong}; expected the same rows and settings")
+        need(not wrong, f"got the state of a loader with other {wrong}; expected the same rows and settings")
         self.epoch, self.position = state["epoch"], state["position"]
 
 
@@ -3555,9 +3484,8 @@ def create_dataloader(
     """
     need(batch_size > 0, f"got batch_size {batch_size}; expected 1 or more")
     need(0 <= rank < world_size, f"got rank {rank} of {world_size}; expected 0 to world_size - 1")
-    settings = {"batch_size": batch_size, "max_prompt_tokens": max_prompt_tokens, "shuffle_seed": shuffle_seed}
-    settings |= {"rank": rank, "world_size": world_size}
-    return PromptLoader(load_rows(sources, kind, **reading).rows, Collator(tokenizer), settings)
+    rows, ranks = load_rows(sources, kind, **reading).rows, (rank, world_size)
+    return PromptLoader(rows, Collator(tokenizer), batch_size, max_prompt_tokens, shuffle_seed, ranks)
 
 
 def stream_dataset(kind: str, sources, **reading):
@@ -3575,8 +3503,6 @@ def stream_dataset(kind: str, sources, **reading):
             raise BadRows([item], 1)
 
     class RowStream(torch.utils.data.IterableDataset):
-        """Rows of this worker."""
-
         def __iter__(self):
             info, is_multi = torch.utils.data.get_worker_info(), torch.distributed.is_initialized()
             rank, world = (torch.distributed.get_rank(), torch.distributed.get_world_size()) if is_multi else (0, 1)
@@ -3600,41 +3526,31 @@ FLAGS = {  # name: (help, what argparse gets)
     "inspect": ("report fields, lengths, duplicates, overlap of sources, examples", {"action": "store_true"}),
     "tokenizer": ("folder or hub id, for lengths in tokens", {"metavar": "DIR"}),
     "validate": (
-        "only report bad rows, and columns that no prompt holds though they look like it; exit 1 for any",
+        "only report bad rows and columns that may belong in prompts; exit 1 for any",
         {"action": "store_true"},
     ),
     "limit": ("stop after N good rows", {"type": int, "metavar": "N"}),
-    "split": (
-        "held-out rows, whole prompts: 0.1 or 200 go to OUT.eval.jsonl, NAME=0.1 or NAME=200 to OUT.NAME.jsonl",
-        {"metavar": "[NAME=]N"},
-    ),
-    "seed": ("of --split (default: that of --shuffle, else 0)", {"type": int, "metavar": "SEED"}),
+    "split": ("hold out 0.1 of the rows, or 200, in OUT.eval.jsonl; NAME=0.1: OUT.NAME.jsonl", {"metavar": "[NAME=]N"}),
+    "seed": ("seed of --split (default: that of --shuffle, else 0)", {"type": int, "metavar": "SEED"}),
     "dedup": ("leave out rows whose prompt, answer, tests and completions came before", {"action": "store_true"}),
     "system_prompt": ("file with a system prompt for prompts that have none", {"type": Path, "metavar": "FILE"}),
     "shuffle": ("shuffle the output by this seed", {"type": int, "metavar": "SEED"}),
-    "map": ("field=column, the column perhaps a dotted path", {**SEVERAL, "metavar": "F=C"}),
-    "drop": ("columns to leave out, those that are added (source, id) too", {**SEVERAL, "metavar": "COLUMN"}),
-    "on_bad": (
-        "skip: write the good rows, and the bad ones to OUT.rejected.jsonl",
-        {"choices": ("fail", "skip"), "default": "fail"},
-    ),
+    "map": ("field=column, or field=column.key for a value inside an object", {**SEVERAL, "metavar": "F=C"}),
+    "drop": ("columns to leave out, also those that are added (source, id)", {**SEVERAL, "metavar": "COLUMN"}),
+    "on_bad": ("skip: bad rows go to OUT.rejected.jsonl", {"choices": ("fail", "skip"), "default": "fail"}),
     "input_format": ("read inputs as jsonl, json, txt, csv, tsv or parquet, whatever their names", {"metavar": "NAME"}),
-    "encoding": ("of all inputs, such as cp1252 (default: UTF-8, or UTF-16 with its mark)", {"metavar": "NAME"}),
-    "delimiter": (
-        "between the columns of CSV and TSV: one character, or tab (default: as the file shows)",
-        {"metavar": "C"},
-    ),
+    "encoding": ("encoding of all inputs, such as cp1252 (default: UTF-8, or UTF-16 with a BOM)", {"metavar": "NAME"}),
+    "delimiter": ("separator of CSV and TSV: one character, or tab (default: detected)", {"metavar": "C"}),
     "json": ("print one JSON object on stdout", {"action": "store_true"}),
 }
 REMOVED = {
-    "plot": "--inspect, which prints the lengths' percentiles",
-    "txt_sep": 'JSONL, {"prompt": text} a line, for prompts of several lines',
+    "plot": "--inspect, which prints percentiles of the lengths",
+    "txt_sep": 'JSONL, {"prompt": text} per line, for prompts of several lines',
     "max_bytes": "unpacking the file first",
 }
 
 
 def make_command() -> argparse.ArgumentParser:
-    """The command line; flags work with `_` and `-`."""
     parser = argparse.ArgumentParser(
         usage="%(prog)s IN ... [--flag value ...]    (--help has all flags)",
         description=__doc__,
@@ -3660,7 +3576,7 @@ def settings_of(args) -> Settings:
             f"--data_source with --for {args.target}; expected --for verl, which has such a column",
         ),
         (args.data_source != "", "--data_source ''; expected a name, such as openai/gsm8k"),
-        (args.split or args.seed is None, "--seed without --split; expected both; try --shuffle SEED for an order"),
+        (args.split or args.seed is None, "--seed without --split; expected both; try --shuffle SEED to shuffle"),
         (not args.tokenizer or args.inspect, "--tokenizer alone; expected --inspect with it"),
         (all("=" in item for item in args.map), f"--map {args.map}; expected field=column; try inputs before --map"),
     )
@@ -3685,14 +3601,13 @@ def settings_of(args) -> Settings:
 
 
 def open_tokenizer(name: str):
-    """A tokenizer from a folder or the hub."""
     need(Path(name).is_dir() or is_hub_id(name), f"got --tokenizer {name}; expected a folder or a hub id")
     from transformers import AutoTokenizer
 
     try:
         return AutoTokenizer.from_pretrained(tokenizer_of(name))
     except (OSError, ValueError) as error:
-        raise UserError(f"got --tokenizer {name}, which does not load: {shown(str(error))}") from None
+        raise UserError(f"got --tokenizer {name}, which cannot be loaded: {shown(str(error))}") from None
 
 
 def parts_of(args, rows: list[dict], asked: list[bytes]) -> list[tuple[Path, str, list[int]]]:
@@ -3705,17 +3620,14 @@ def parts_of(args, rows: list[dict], asked: list[bytes]) -> list[tuple[Path, str
     name, size = split_size(args.split, len(rows))
     chosen = held_out_rows(asked, size, args.seed if args.seed is not None else args.shuffle or 0)
     if len(chosen) != size:
-        say(f"note: {len(chosen)} rows are held out, not {size}, as rows of one prompt stay together")
+        say(f"note: {len(chosen)} rows are held out instead of {size}, as the rows of a prompt stay together")
     held, rest = [i for i in order if i in chosen], [i for i in order if i not in chosen]
     return [(args.out, "train", rest), (args.out.with_suffix(f".{name}{args.out.suffix}"), name, held)]
 
 
 def write(args, rows: list[dict], rejected: list[dict]) -> list[dict]:
-    """Write every output beside its place, then put all in place; returns what the report says of each."""
     outputs = []
-    drop = {*args.drop} - {
-        item.split("=")[0] for item in args.map
-    }  # --map puts another column in a dropped one's place
+    drop = {*args.drop} - {item.split("=")[0] for item in args.map}  # --map may fill a dropped column's place
     asked = [digest(asked_words(row["prompt"])) for row in rows] if args.split else []
     with contextlib.ExitStack() as stack:
         for path, split, order in parts_of(args, rows, asked):
@@ -3768,7 +3680,7 @@ def statistics_of(rows: list[dict], files: list[str], tokenizer) -> dict:
         "fields": {name: {"rows": count, "types": sorted(types[name])} for name, count in fields.items()},
         "lengths": {name: percentiles(values) for name, values in lengths.items()},
         "duplicates": len(rows) - len(again),
-        "prompts_with_other_answers": sum(len(found) > 1 for found in golds.values()),
+        "prompts_with_other_answers": sum(len(answers) > 1 for answers in golds.values()),
         "overlap": dict(Counter(pairs)),
         "examples": [{name: shown(value) for name, value in row.items()} for row in rows[:3]],
     }
@@ -3783,11 +3695,10 @@ def collapsed(rows: list[dict]) -> str:
     if prompts > FEW_PROMPTS or count < max(5, 3 * prompts):
         return ""
     got = f"got {prompts} distinct prompts in {len(rows)} rows, and {count} distinct {name}"
-    return f"{got}; expected prompts that differ; try --map prompt={name}, with --drop for a column in its way"
+    return f"{got}; expected prompts that differ; try --map prompt={name}, with --drop for a conflicting column"
 
 
 def run_command(args) -> int:
-    """Do what the arguments ask for; returns the exit code."""
     from tqdm import tqdm
 
     rejected, rows, files = [], [], []
@@ -3829,7 +3740,6 @@ def run_command(args) -> int:
 
 
 def print_summary(report: dict) -> None:
-    """The report for people."""
     tell(f"{report['kind']}: {report['why']}")
     tell(", ".join(f"{count} {name}" for name, count in report["counts"].items()))
     for output in report["outputs"]:
@@ -3840,14 +3750,13 @@ def print_summary(report: dict) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Command line entry; returns the exit code."""
     args = parse_flags(make_command(), argv, removed=REMOVED)
     try:
         return run_command(args)
     except UserError as error:
         message, code = str(error), error.code
     except OSError as error:  # a full disk, a file that vanished
-        message, code = f"got {error}; expected files that can be read and written", 2
+        message, code = f"got {error}; expected readable inputs and a writable output", 2
     if args.json:
         none = {"kind": None, "why": "", "counts": {}, "outputs": [], "stats": {}}
         tell(json.dumps({**none, "errors": [{"message": message}]}))

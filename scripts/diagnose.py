@@ -40,39 +40,41 @@ Exit codes: 0 learned, 1 a cause, broken or did not learn, 2 unreadable, 3 too s
 """
 
 # Contents
-#        88-113  messages      Errors that a user can mend, each with its exit code, and what is said on stderr
-#       116-119  bundle        Where this bundle and its embedded model, data and rewards lie
-#       122-254  dialect       One setting under several names: ours, those of the pages, and TRL's. A program …
-#       257-285  settings      Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
-#       288-362  extracts      The part of a Python file that some of its names need, as a file of its own
-#       365-386  paired tests  Intervals, paired tests, pass@k
-#       389-606  dialects      What our trainers, TRL, verl and others call metrics and settings
-#       609-710  trends        Trends of a series
-#       713-875  logged run    A run as its log, settings and samples show it: the facts that causes are told by
-#      878-1068  run settings  Settings of a run under common names: ours, TRL's, verl's, EasyR1's, ms-swift's; YAML, …
-#     1071-1265  sample texts  Samples as causes read them: text, score, gold, and what a completion states and is …
-#     1268-1432  sample files  Files of samples: samples.jsonl, TRL's tables of completions, verl's dumps of …
-#     1435-1777  log reading   Reading a log of any dialect in one pass: ours, TRL's, verl's, CSV, lines of name=value
-#     1780-1955  run folder    A run from its folder: the log, and the settings, samples, data and rewards that lie …
-#     1958-2102  rescoring     --rescore: the reward on logged samples, on gold, on nonsense, twice, alone and in …
-#     2105-2166  cause         A cause: the evidence that it needs, what it explains, and what to change
-#     2169-2232  signs         Signs: what figures show without saying why; a cause explains them, and none has …
-#     2235-2450  machinery     Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale weights, …
-#     2453-2679  groups        Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, without …
-#     2682-2946  rewards       Rewards at fault: another form, another gold, constant, inverted, blind to the answer, …
-#     2949-3178  updates       Updates at fault: too large, none that moves anything, held by the KL, or led by a …
-#     3181-3410  outcomes      What was learnt in place of the task: a part bought or lost, prompts by heart, another …
-#     3413-3524  ranking       Which cause explains a run best, and the run's verdict
-#     3527-3630  diagnose      Read what an RL run left and name the root cause first: evidence, what it explains, …
+#        90-115  messages      Errors that a user can mend, each with its exit code, and what is said on stderr
+#       118-121  bundle        Where this bundle and its embedded model, data and rewards lie
+#       124-256  dialect       One setting under several names: ours, those of the pages, and TRL's. A program …
+#       259-287  settings      Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
+#       290-364  extracts      The part of a Python file that some of its names need, as a file of its own
+#       367-388  paired tests  Intervals, paired tests, pass@k
+#       391-608  dialects      What our trainers, TRL, verl and others call metrics and settings
+#       611-712  trends        Trends of a series
+#       715-885  logged run    A run as its log, settings and samples show it: the facts that causes are told by
+#      888-1078  run settings  Settings of a run under common names: ours, TRL's, verl's, EasyR1's, ms-swift's; YAML, …
+#     1081-1283  sample texts  Samples as causes read them: text, score, gold, and what a completion states and is …
+#     1286-1446  sample files  Files of samples: samples.jsonl, TRL's tables of completions, verl's dumps of …
+#     1449-1757  log reading   Reading a log of any dialect in one pass: ours, TRL's, verl's, CSV, lines of name=value
+#     1760-1930  run folder    A run from its folder: the log, and the settings, samples, data and rewards that lie …
+#     1933-2072  rescoring     --rescore: the reward on logged samples, on gold, on nonsense, twice, alone and in …
+#     2075-2142  cause         A cause: the evidence that it needs, what it explains, and what to change
+#     2145-2209  signs         Signs: what figures show without saying why; a cause explains them, and none has …
+#     2212-2411  machinery     Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale weights, …
+#     2414-2628  groups        Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, without …
+#     2631-2897  rewards       Rewards at fault: another form, another gold, constant, inverted, blind to the answer, …
+#     2900-3128  updates       Updates at fault: too large, none that moves anything, held by the KL, or led by a …
+#     3131-3362  outcomes      What was learnt in place of the task: a part bought or lost, prompts by heart, another …
+#     3365-3478  ranking       Which cause explains a run best, and the run's verdict
+#     3481-3584  diagnose      Read what an RL run left and name the root cause first: evidence, what it explains, …
 
 import argparse
 import ast
 import bisect
+import contextlib
 import csv
 import difflib
 import itertools
 import json
 import math
+import mmap
 import os
 import re
 import shlex
@@ -501,7 +503,7 @@ PARTS = {
 }
 HELD_OUT_PARTS = {
     "ours": r"eval/(?!accuracy|rows|score$|length)(.+)",
-    "trl": r"eval_rewards/(.+)/mean",
+    "trl": r"eval_rewards/(.+?)(?:/mean)?(?<!/std)",
     "verl": r"(?!)",
 }
 HELD_OUT = {
@@ -814,7 +816,15 @@ def is_constant(run: LoggedRun) -> bool:
     else:
         scores, others = run.values("score"), ("grad_norm", "zero_std", "score_max", "score_min")
         return len(scores) >= TREND_STEPS and not any(scores) and not any(any(run.values(name)) for name in others)
-    return len(alike) >= 3 and sum(alike) >= 0.8 * len(alike)
+    means = [score for score, same in zip(run.values("score"), alike, strict=False) if same]
+    differ = bool(means) and max(means) - min(means) > 1e-6  # TRL's spread is one within groups
+    return len(alike) >= 3 and sum(alike) >= 0.8 * len(alike) and not differ and not part_spread(run)
+
+
+def part_spread(run: LoggedRun) -> float:
+    """The largest spread of a part over a batch, as TRL logs it beside that within groups; 0 without one."""
+    names = [key for key in run.columns if re.fullmatch(r"(train/)?rewards/.+/std", key)]
+    return max((value for name in names for value in run.columns[name].values()), default=0.0)
 
 
 def is_solved(run: LoggedRun) -> bool:
@@ -1045,7 +1055,7 @@ def settings_beside(folder: Path) -> tuple[Path, dict] | None:
     return (best[1], best[2]) if best[0] >= 3 else None
 
 
-def add_settings(run: LoggedRun, folder: Path, given: str) -> None:
+def add_settings(run: LoggedRun, folder: Path | None, given: str) -> None:
     """Give a run what --settings names, or else what lies beside a log whose settings are not known yet."""
     path, flat = Path(given), {}
     if given:
@@ -1056,7 +1066,7 @@ def add_settings(run: LoggedRun, folder: Path, given: str) -> None:
             f"got --settings {given} without a setting that is known; expected YAML, JSON, a shell script or a Python "
             "script with names such as temperature, learning_rate, num_generations",
         )
-    elif not (run.settings.get("lr") or run.config.get("lr") is not None):
+    elif folder and not (run.settings.get("lr") or run.config.get("lr") is not None):
         path, flat = next(filter(None, map(settings_beside, (folder, folder.parent))), (path, flat))
     if flat:
         is_verl = any(key.startswith(("actor_rollout_ref.", "data.")) for key in flat)
@@ -1177,6 +1187,14 @@ def sample_texts(samples: list[dict], golds: dict[str, str]) -> list[Text]:
     return texts
 
 
+def grouped(texts: list[Text], key: Callable) -> list[list[Text]]:
+    """Texts of the same key, in the order of the log."""
+    groups: dict = {}
+    for text in texts:
+        groups.setdefault(key(text), []).append(text)
+    return list(groups.values())
+
+
 def is_real(value) -> bool:
     """Whether a value is a finite number."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
@@ -1278,11 +1296,6 @@ SAMPLE_NAMES = {  # of samples.jsonl: what others call it
 }
 
 
-def is_number(value) -> bool:
-    """Whether a value of a dump is a number."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
 def json_lines(path: Path) -> tuple[list[dict], list[int]]:
     """The objects of a JSONL file, and the numbers of its lines that are none."""
     rows, bad = [], []
@@ -1313,16 +1326,18 @@ def samples_beside(path: Path, run: LoggedRun) -> list[dict]:
 def verl_row(row: dict, kind: str) -> dict:
     """A line of verl's dump under the names of samples.jsonl."""
     parts = {key: value for key, value in row.items() if key not in (*VERL_KEYS, "gts", "uid", "request_id")}
+    rewards = {key: value for key, value in parts.items() if type(value) in (int, float)}
     sample = {"step": row["step"], "kind": kind, "prompt": row["input"], "completion": row["output"]}
-    sample |= {"score": row["score"], "rewards": {key: value for key, value in parts.items() if is_number(value)}}
-    sample |= {key: value for key, value in parts.items() if not is_number(value) and key not in sample}
+    sample |= {"score": row["score"], "rewards": rewards}
+    sample |= {key: value for key, value in parts.items() if key not in rewards and key not in sample}
     return sample | ({} if row.get("gts") is None else {"ground truth": row["gts"]})
 
 
-def verl_samples(folder: Path, config: dict) -> tuple[list[dict], list[str]]:
-    """Rows and remarks of the dumps STEP.jsonl in the folders that settings name, or else in those beside the log."""
+def verl_samples(folder: Path, run: LoggedRun) -> list[dict]:
+    """The rows of the dumps STEP.jsonl in the folders that settings name, or else in those beside the log."""
     named = (("trainer.rollout_data_dir", "train"), ("trainer.validation_data_dir", "eval"))
-    folders = [(Path(config[key]), kind) for key, kind in named if config.get(key) and Path(config[key]).is_dir()]
+    places = [(run.config.get(key), kind) for key, kind in named]
+    folders = [(Path(place), kind) for place, kind in places if place and Path(place).is_dir()]
     if not folders:
         others = sorted(path for path in folder.iterdir() if path.is_dir())
         folders = [(path, "eval" if HELD_OUT_FOLDER.search(path.name) else "train") for path in others]
@@ -1333,7 +1348,9 @@ def verl_samples(folder: Path, config: dict) -> tuple[list[dict], list[str]]:
         whole = [row for row in rows if {*VERL_KEYS} <= row.keys()]
         samples += [verl_row(row, kind) for row in whole]
         bad += len(torn) + len(rows) - len(whole)
-    return samples, [f"verl's dumps of samples: {bad} lines are no samples; left out"] if bad else []
+    if bad:
+        run.remarks.append(f"verl's dumps of samples: {bad} lines are no samples; left out")
+    return samples
 
 
 def turns_of(completion) -> tuple[str, list]:
@@ -1349,7 +1366,7 @@ def trl_row(row: dict, weights: dict[str, float] | None) -> dict:
     """A row of TRL's table under the names of samples.jsonl; its score is None where the weights are not known."""
     text, turns = turns_of(row.get("completion"))
     parts = {key: value for key, value in row.items() if key not in TRL_KEYS}
-    rewards = {key: value for key, value in parts.items() if value is None or is_number(value)}
+    rewards = {key: value for key, value in parts.items() if value is None or type(value) in (int, float)}
     applies = {key: x for key, x in rewards.items() if x is not None and math.isfinite(x) and key in (weights or {})}
     score = sum(weights[key] * value for key, value in applies.items()) if applies else None
     sample = {"step": row["step"], "kind": "train", "prompt": row["prompt"], "completion": text, "score": score}
@@ -1374,11 +1391,11 @@ def reward_weights(run: LoggedRun) -> dict[str, float] | None:
     return dict(zip(means, weights, strict=True)) if means and totals else None
 
 
-def trl_samples(folder: Path, run: LoggedRun) -> tuple[list[dict], list[str]]:
-    """What TRL's log_completions=True leaves in the folder completions/; rows and remarks."""
+def trl_samples(folder: Path, run: LoggedRun) -> list[dict]:
+    """The rows that TRL's log_completions=True leaves in the folder completions/."""
     files = sorted((folder / "completions").glob("completions_*.parquet"))
     if not files:
-        return [], []
+        return []
     import pyarrow
     from pyarrow import parquet
 
@@ -1388,20 +1405,17 @@ def trl_samples(folder: Path, run: LoggedRun) -> tuple[list[dict], list[str]]:
             rows += [trl_row(row, weights) for row in parquet.read_table(path).to_pylist()]
         except (pyarrow.ArrowException, OSError, KeyError, TypeError) as error:
             bad.append(f"{path.name} ({type(error).__name__})")
-    remarks = [f"completions/ has files that could not be read: {', '.join(bad[:3])}; left out"] if bad else []
+    if bad:
+        run.remarks.append(f"completions/ has files that could not be read: {', '.join(bad[:3])}; left out")
     if rows and weights is None and any(len(row["rewards"]) > 1 for row in rows):
-        remarks.append(
+        run.remarks.append(
             "the settings do not tell the weights of the rewards: samples have no score; try --settings FILE"
         )
-    return rows, remarks
+    return rows
 
 
 def rows_of_samples(path: Path) -> list[dict]:
-    """The rows of a JSONL, JSON, CSV or parquet file, under the names of samples.jsonl.
-
-    Raises:
-        UserError: it has no rows.
-    """
+    """The rows of a JSONL, JSON, CSV or parquet file, under the names of samples.jsonl; UserError without rows."""
     rows, problem = [], "which has no rows"
     try:
         if path.suffix == ".parquet":
@@ -1434,22 +1448,10 @@ def renamed_row(row: dict) -> dict:
 
 # ---------------------------------------------------------------------- log reading (src/parts/reading/log_reading.py)
 
-TRL_STATE = ("max_steps", "num_train_epochs", "train_batch_size", "logging_steps", "eval_steps", "save_steps")
-FIGURES = {  # what --columns calls a figure, and TRL's name for it, under which it is read
-    "step": "step",
-    "reward": "reward",
-    "reward_std": "reward_std",
-    "accuracy": "eval_reward",
-    "length": "completions/mean_length",
-    "truncated": "completions/clipped_ratio",
-    "zero_std": "frac_reward_zero_std",
-    "kl": "kl",
-    "entropy": "entropy",
-    "loss": "loss",
-    "clip_frac": "clip_ratio/region_mean",
-    "lr": "learning_rate",
-    "grad_norm": "grad_norm",
-}
+TRL_STATE = re.compile(rb'"(max_steps|num_train_epochs|train_batch_size|logging_steps|eval_steps)": ([\d.]+)')
+KEPT = ("step", "length", "truncated", "zero_std", "kl", "entropy", "loss", "clip_frac", "lr", "grad_norm")
+# what --columns calls a figure, and its common name
+FIGURES = {"reward": "score", "reward_std": "score_std", "accuracy": "held_out"} | {name: name for name in KEPT}
 STEP_NAMES = ("step", "steps", "iter", "iteration", "global_step", "_step")
 COLOUR, NUMPY = re.compile(r"\x1b\[[0-9;]*m"), re.compile(r"\bnp\.\w+\(|\)")
 PAIR = re.compile(r"([A-Za-z_][\w/.@-]*)['\"]?\s*[=:]\s*(?=[-+.\d]|nan|inf)([-+\w.]+)", re.IGNORECASE)
@@ -1504,7 +1506,7 @@ class Table:
         self.columns, self.bad, self.restarts = {}, [], []
         self.rows = self.nested = self.step = self.before = 0
         step_name = columns.get("step", "step")
-        self.step_names = (step_name, short_name(step_name), "train/global_step")
+        self.step_names = (step_name, short_name(step_name), "train/global_step", "global_step/max_steps")
         self.trains = {short_name(column): True for column in columns.values()}  # whether a name is of training
 
     def add(self, row: dict) -> None:
@@ -1536,8 +1538,10 @@ class Table:
     def step_of(self, row: dict) -> int:
         """The step that a row names, or that of its place."""
         for name in self.step_names:
-            if is_finite(row.get(name)):
-                return int(as_number(row[name]))
+            value = row.get(name)
+            number = as_number(value.partition("/")[0] if isinstance(value, str) else value)  # ms-swift's "5/150"
+            if number is not None and math.isfinite(number):
+                return int(number)
         for key in row.keys() - self.trains.keys():
             self.trains[key] = not (common_name(key, "trl") or "held_out").startswith("held_out")
         return self.step + any(map(self.trains.get, row))
@@ -1557,7 +1561,7 @@ class Reader:
     """Takes the lines of a log and keeps what each dialect has in them."""
 
     def __init__(self, columns: dict[str, str]):
-        self.json, self.verl, self.trl, self.plain = (Table(columns) for _ in range(4))
+        self.json, self.console, self.plain = (Table(columns) for _ in range(3))
         self.number = self.lines = self.bad = self.first_bad = 0  # lines, not empty ones, those not JSON, their first
         self.printed, self.config = [], {}  # verl's settings, over many lines
 
@@ -1579,11 +1583,10 @@ class Reader:
         self.take_config(line)
         if "step:" in line and (match := re.search(r"\bstep:(\d+) - (.+)", COLOUR.sub("", line))):
             pairs = [part.rpartition(":") for part in NUMPY.sub("", match[2]).strip().split(" - ")]
-            return self.verl.add({"step": match[1], **{key: value for key, _, value in pairs if key}})
-        rows = list(console_dicts(line)) if "{'" in line else []
-        for row in rows:
-            self.trl.add(row)
-        if not (rows or self.verl.rows or self.trl.rows):
+            return self.console.add({"step": match[1], **{key: value for key, _, value in pairs if key}})
+        for row in console_dicts(line) if "{'" in line else ():
+            self.console.add(row)
+        if not self.console.rows:
             pairs = {short_name(name): value for name, value in PAIR.findall(line)}
             if len(pairs) > 1:
                 self.plain.add(pairs)
@@ -1596,28 +1599,24 @@ class Reader:
             self.config = printed_config(self.printed) if line.rstrip().endswith("}}") else {}
 
     def run(self, path: Path, columns: dict[str, str], whole: bool) -> LoggedRun:
-        """The run of the dialect that has most; `whole` is whether the last line is."""
-        if self.json.rows * 2 >= self.lines > 0:
-            run = run_of_rows(path, self.json, columns)
-            if self.bad:
-                torn = self.bad == 1 and (self.first_bad == self.lines or not whole)
-                flaw = "the last line is torn" if torn else f"{self.bad} of {self.lines} lines are no JSON"
-                run.remarks.append(f"{flaw} (line {self.first_bad}); left out")
-            return run
-        if self.verl.rows:
-            run = run_of(path, "verl console", "verl", self.verl, columns)
-            run.config, run.settings = self.config, run.settings | verl_settings(self.config)
-            return drop_padded(run)
-        if self.trl.rows:
-            run = run_of(path, "TRL console", "trl", self.trl, columns)
-            run.remarks.append("the console shows no steps: they are counted entries")
-            return run
+        """The run of the lines that tell most; `whole` is whether the last line is."""
+        text = self.console if self.console.rows else self.plain
+        table = self.json if self.json.rows * 2 >= self.lines or not text.rows else text
         need(
-            self.plain.rows,
+            table.rows,
             f"got {path}, in none of the formats; expected metrics.jsonl, trainer_state.json, TRL's or verl's console "
             "output, verl's file log, a CSV file, or lines of name=value; try the run's folder",
         )
-        return run_of_rows(path, self.plain, columns)
+        run = run_of_rows(path, table, columns, "console" if table is self.console else "log entries")
+        if table is self.json and self.bad:
+            torn = self.bad == 1 and (self.first_bad == self.lines or not whole)
+            flaw = "the last line is torn" if torn else f"{self.bad} of {self.lines} lines are no JSON"
+            run.remarks.append(f"{flaw} (line {self.first_bad}); left out")
+        if run.trainer == "verl":
+            run.config, run.settings = self.config, run.settings | verl_settings(self.config)
+        elif table is self.console:
+            run.remarks.append("the console shows no steps: they are counted entries")
+        return run
 
 
 def console_dicts(line: str) -> Iterator[dict]:
@@ -1633,33 +1632,22 @@ def console_dicts(line: str) -> Iterator[dict]:
             yield row
 
 
-def state_rows(file, around: list[str]) -> Iterator[dict]:
-    """The entries of a trainer_state.json's log_history one at a time; its other keys go to `around` as JSON."""
-    decoder, text, at = json.JSONDecoder(), file.read(1 << 20), 0
-    head, _, text = text.partition('"log_history"')
-    while True:
-        at = re.compile(r"[\s,:\[]*").match(text, at).end()
-        try:
-            row, at = decoder.raw_decode(text, at) if text[at : at + 1] == "{" else (None, at)
-        except ValueError:
-            row = None
-        if row is not None:
-            yield row
-        elif text[at : at + 1] not in ("", "{") or not (more := file.read(1 << 20)):
-            break
-        else:
-            text, at = text[at:] + more, 0
-    around.append(f'{head}"log_history": [{text[at:]}{file.read()}')
+def state_rows(text: mmap.mmap) -> Iterator[dict]:
+    """The entries of a trainer_state.json's log_history, which are flat objects, one at a time."""
+    for match in re.finditer(rb"\{[^{}]*\}", text):
+        with contextlib.suppress(ValueError):
+            row = json.loads(match[0])
+            if "step" in row:
+                yield row
 
 
 def csv_separator(head: str) -> str:
-    """What separates the cells of a CSV file (wandb's export is one); "" of another text."""
-    header, _, rest = head.lstrip("\ufeff\n").partition("\n")
-    separator = max(",;\t", key=header.count)
-    if separator not in header or header[0] in "{[" or PAIR.search(header):
-        return ""
-    rows = csv.reader(rest.splitlines()[:9], delimiter=separator)
-    return separator if any(CELL.fullmatch(cell) for row in rows for cell in row) else ""
+    """What separates the cells of a CSV file (wandb's export is one) or of a pasted table; "" of another text."""
+    header, _, rest = head.lstrip("\ufeff\n ").partition("\n")
+    separator = max((",", ";", "\t", "|", "  "), key=header.strip().count)
+    rows = [line.strip().split(separator) for line in rest.splitlines()[:9] if line.strip()]
+    other = separator not in header or header[0] in "{[" or PAIR.search(header)
+    return separator if not other and any(CELL.fullmatch(cell.strip(' "')) for row in rows for cell in row) else ""
 
 
 def head_of(path: Path) -> str:
@@ -1677,56 +1665,48 @@ def head_of(path: Path) -> str:
 
 
 def read_log(paths: list[Path], columns: dict[str, str]) -> LoggedRun:
-    """Read the logs of a run's starts, one behind the other; `columns` are names of figures of FIGURES in them.
-
-    Raises:
-        UserError: it is no log, or has no such columns.
-    """
+    """Read the logs of a run's starts, one behind the other; `columns` are names of figures of FIGURES in them."""
     head, path = head_of(paths[0]), paths[0]
     table, separator = Table(columns), csv_separator(head)
     if head.lstrip().startswith("{") and '"log_history"' in head:
         return read_state(path, table, columns)
     if separator:
         with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
-            for row in csv.DictReader(file, delimiter=separator):
+            lines = (re.sub(" {2,}", "\t", line.strip()) for line in file) if separator == "  " else file
+            for row in csv.DictReader(lines, delimiter=separator.replace("  ", "\t")):
                 table.add({short_name(name): cell for name, cell in row.items() if name})
         return run_of_rows(path, table, columns)
-    reader, line = Reader(columns), b"\n"
+    reader, line = Reader(columns), "\n"
     for start in paths:
-        with start.open("rb") as file:
+        with start.open(encoding="utf-8", errors="replace") as file:  # a progress bar's "\r" ends a line too
             for line in file:
-                reader.take(line.decode("utf-8", errors="replace"))
-    return reader.run(path, columns, line.endswith(b"\n"))
+                reader.take(line)
+    return reader.run(path, columns, line.endswith("\n"))
 
 
 def read_state(path: Path, table: Table, columns: dict[str, str]) -> LoggedRun:
-    """Read a trainer_state.json."""
-    around: list[str] = []
-    with path.open(encoding="utf-8", errors="replace") as file:
-        for row in state_rows(file, around):
+    """Read a trainer_state.json, whole or torn."""
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
+        for row in state_rows(text):
             table.add(row)
+        config = {name.decode(): float(value) for name, value in TRL_STATE.findall(text)}
     need(
         table.rows,
         f"got {path} without an entry in log_history; expected one with a step; try the run's console output",
     )
     run = run_of(path, "trainer_state.json", "trl", table, columns)
-    try:
-        state = json.loads(around[0])
-        run.config = {key: state[key] for key in TRL_STATE if state.get(key) is not None}
-    except (ValueError, RecursionError):
-        run.remarks.append("the end of trainer_state.json is torn")
+    run.config = config
     return run
 
 
-def run_of_rows(path: Path, table: Table, columns: dict[str, str]) -> LoggedRun:
-    """A run from rows: verl's file logger, our metrics.jsonl, or TRL entries."""
+def run_of_rows(path: Path, table: Table, columns: dict[str, str], kind: str = "log entries") -> LoggedRun:
+    """A run from rows: our metrics.jsonl, verl's or TRL's entries, or others' with named columns."""
     keys = table.columns.keys() | {key for key, _, _ in table.bad}
-    verl = len(keys & NAMES["verl"].keys()) >= max(1, len(keys & NAMES["trl"].keys()))
-    if columns or not (table.nested or verl or keys & OURS.keys()):
-        return run_of(path, "named columns" if columns else "TRL log entries", "trl", table, columns)
+    verl = table.nested or len(keys & NAMES["verl"].keys()) >= max(1, len(keys & NAMES["trl"].keys()))
+    if columns or not (verl or keys & OURS.keys()):
+        return run_of(path, "named columns" if columns else kind, "trl", table, columns)
     if table.nested or not keys & OURS.keys():
-        kind = "verl file log" if table.nested else "verl log entries"
-        return drop_padded(run_of(path, kind, "verl", table, columns))
+        return run_of(path, f"verl {kind}", "verl", table, columns)
     trainer = "grpo_train" if "time/step" in keys else "ppo_train"
     trainer = trainer if "optim/lr" in keys else "one_page"  # whose rates never change
     return run_of(path, "metrics.jsonl", trainer, table, columns)
@@ -1746,12 +1726,13 @@ def run_of(path: Path | str, kind: str, trainer: str, table: Table, columns: dic
             f"got --columns {figure}={column}, which {path} does not have; expected one of its columns: "
             f"{', '.join(sorted(run.columns)[:20])}" + (f"; try {figure}={near[0]}" if near else ""),
         )
-    aside = {FIGURES[figure] for figure in given}
-    names = {column: common_name(FIGURES[figure], "trl") for figure, column in given.items()}
+    names = {column: FIGURES[figure] for figure, column in given.items() if figure != "step"}
     places = {name: place for place, name in enumerate(NAMES[run.dialect])}
     held_out: dict[int, list[float]] = {}
     for key in sorted(run.columns, key=lambda key: places.get(key.removeprefix("train/"), len(places))):
-        name = names.get(key) or (None if key in aside else common_name(key, run.dialect))
+        name = names.get(key) or common_name(key, run.dialect)
+        if key not in names and name in names.values():
+            continue
         if name == "held_out" and run.dialect == "verl":  # one key per data source: their mean
             for step, value in run.columns[key].items():
                 held_out.setdefault(step, []).append(value)
@@ -1764,7 +1745,7 @@ def run_of(path: Path | str, kind: str, trainer: str, table: Table, columns: dic
     return run
 
 
-def drop_padded(run: LoggedRun) -> LoggedRun:
+def drop_padded(run: LoggedRun) -> None:
     """Leave out verl's clip_ratio where the limit was not reached: its V1 trainer pads to the longest of the batch."""
     longest = run.series.get("length_max", {})
     limit = run.settings.get("max_length")
@@ -1774,7 +1755,6 @@ def drop_padded(run: LoggedRun) -> LoggedRun:
     for step, value in longest.items():
         if limit and value < limit and step in run.series.get("truncated", {}):
             run.series["truncated"][step] = 0.0
-    return run
 
 
 # ------------------------------------------------------------------------ run folder (src/parts/reading/run_folder.py)
@@ -1842,15 +1822,11 @@ def add_own_settings(run: LoggedRun, path: Path) -> None:
 
 def add_samples(run: LoggedRun, path: Path, folder: Path, given: str) -> None:
     """Give a run its samples: those that are named, or those beside its log."""
-    remarks: list[str] = []
     if given:
         run.samples = rows_of_samples(Path(given))
-    elif run.trainer == "trl":
-        run.samples, remarks = trl_samples(folder, run)
-    elif run.trainer == "verl":
-        run.samples, remarks = verl_samples(folder, run.config)
+    elif run.trainer in ("trl", "verl"):
+        run.samples = (trl_samples if run.trainer == "trl" else verl_samples)(folder, run)
     run.samples = run.samples or samples_beside(path, run)
-    run.remarks += remarks
 
 
 def load_run(
@@ -1862,16 +1838,9 @@ def load_run(
     reward: str = "",
     group_size: int = 0,
 ) -> LoggedRun:
-    """Read a run from a file or folder, with its settings and samples.
+    """Read a run from a file or folder, with its settings and samples, which `settings`, `samples`, … name elsewhere.
 
-    Args:
-        source: the file or folder.
-        columns: names in this log of figures of FIGURES.
-        settings, samples, data, reward: files that lie elsewhere.
-        group_size: completions of a prompt, where no settings say it.
-
-    Raises:
-        UserError: it is no log of RL, or a named file is not what it is named for.
+    Raises UserError where it is no log of RL, or a named file is not what it is named for.
     """
     path, later = Path(source), []
     if path.is_dir():
@@ -1881,9 +1850,11 @@ def load_run(
         run.remarks.append(f"{1 + len(later)} starts, to {later[-1].name}: steps run again count as run last")
     add_own_settings(run, path)
     folder = path.parent.parent if re.fullmatch(r"checkpoint-\d+", path.parent.name) else path.parent
-    add_settings(run, folder if Path(source).is_dir() or settings else Path(), settings)
+    add_settings(run, folder if Path(source).is_dir() else None, settings)
     if group_size:
         run.settings["group_size"] = group_size
+    if run.trainer == "verl":
+        drop_padded(run)
     known = ", ".join(run.columns)
     need(
         run.bad or (run.steps() and not OTHER_TRAINING.issuperset(run.series)),
@@ -1918,10 +1889,15 @@ def add_texts(run: LoggedRun, data: str, folder: Path) -> None:
     run.texts = sample_texts(run.samples, golds[0] | golds[1])
 
 
+def file_near(name: str, folder: Path) -> Path | None:
+    """A file that settings name: where they say, or in the run's folder or the one above it."""
+    paths = [Path(name), folder / name, folder / Path(name).name, folder.parent / Path(name).name] if name else []
+    return next((path for path in paths if path.is_file()), None)
+
+
 def data_rows(data: str, folder: Path) -> list[tuple[str, dict]]:
     """(prompt, row) of a data file; none where it cannot be read."""
-    paths = [Path(data), folder / data, folder / Path(data).name, folder.parent / Path(data).name] if data else []
-    path = next((path for path in paths if path.is_file()), None)
+    path = file_near(data, folder)
     rows = rows_of_samples(path) if path and path.suffix in (".jsonl", ".json", ".csv", ".parquet") else []
     return [(prompt, row) for row in rows if (prompt := plain_text(row.get("prompt")))]
 
@@ -1932,9 +1908,8 @@ def source_of_reward(spec: str, run: LoggedRun, folder: Path) -> str:
     specs = [item for item in ([named] if isinstance(named, str) else named) if isinstance(item, str)]
     pairs = [item.partition("*")[0].rpartition(":")[::2] for item in specs]
     for file, name in sorted(pairs, key=lambda pair: not names_correctness(pair[1])):
-        for path in (Path(file), folder / Path(file).name, folder.parent / Path(file).name):
-            if path.suffix == ".py" and path.is_file():
-                return function_of(path, name)
+        if (path := file_near(file, folder)) and path.suffix == ".py":
+            return function_of(path, name)
     scripts = [path for place in (folder, folder.parent) for path in sorted(place.glob("*.py"))[:20]]
     return next(filter(None, (function_of(path, " ".join(specs)) for path in scripts)), "")
 
@@ -2005,7 +1980,7 @@ def reward_file(spec: str, run: LoggedRun, folder: Path) -> tuple[Path, str]:
     named = run.settings.get("reward") or []
     spec = spec or next(iter([named] if isinstance(named, str) else named), "")
     file, _, name = spec.partition("*")[0].rpartition(":")
-    path = next((path for path in (Path(file), folder / Path(file).name) if file and path.is_file()), None)
+    path = file_near(file, folder)
     need(path and name, f"got --rescore with the reward {spec!r}; expected its file; try --reward FILE.py:function")
     names = {node.name for node in ast.parse(path.read_text(encoding="utf-8")).body if hasattr(node, "name")}
     known = ", ".join(sorted(names)) or "none"
@@ -2052,14 +2027,9 @@ def sandbox_scores(code: str, trials: list[dict]) -> list[list[float | None]]:
 
 
 def rescore(run: LoggedRun, spec: str, data: str) -> None:
-    """Put what the trials say into `run.trials`, for the causes that they decide.
+    """Put what the trials say into `run.trials`; `spec` is FILE.py:function, or "" for that of the run's settings.
 
-    Args:
-        spec: FILE.py:function of the reward; "": that of the run's settings.
-        data: file of the training data, for the rows' columns.
-
-    Raises:
-        UserError: no reward, no samples, or the reward fails.
+    Raises UserError without a reward or samples, or where the reward fails.
     """
     folder = Path(run.path).parent
     path, name = reward_file(spec, run, folder)
@@ -2108,6 +2078,12 @@ CERTAIN, LIKELY = 0.9, 0.6  # strengths of evidence; below LIKELY a cause is nam
 # signs of a run that learns nothing, and of one that loses what it had
 STILL = "flat_score constant_scores equal_groups zero_gradient held_out_flat critic_explains_little"
 LOST = "score_fell clipped kl_high entropy_fell entropy_rose length_fell length_rose truncated repetition"
+# causes that follow where nothing can be learnt, and where something else is
+FLAT = (
+    f"{STILL} constant_reward nothing_moves no_group_variance too_sparse too_hard kl_holds_policy critic_useless "
+    "part_bought"
+)
+FALSE = f"{FLAT} {LOST} updates_too_large memorised_prompts reward_ignores_answer too_easy"
 TRY_REWARD = "python scripts/reward_preflight.py --reward FILE.py:{reward} --data DATA"
 TRY_MODEL = f"{TRY_REWARD} --model MODEL"
 
@@ -2175,6 +2151,14 @@ MOVES = (
     ("entropy_fell", "entropy", 0.2, 0.01),
     ("entropy_rose", "entropy", 2.0, 0.2),
 )
+LEVELS = (  # sign, series, what its last stretch lies above, words
+    ("equal_groups", "zero_std", 0.8 - 1e-9, "{:.0%} of the groups score all alike"),
+    ("truncated", "truncated", 0.2 - 1e-9, "{:.0%} of the completions are cut"),
+    ("kl_high", "kl", 0.3, "{name} is {:.3g} nats a token"),
+    ("clipped", "clip_frac", 0.3, "{:.0%} of the tokens are clipped"),
+    ("sampler_gap", "gap_mean", 0.049, "{name} is {:.3g}"),
+    ("sampler_gap", "mismatch_kl", 0.01, "{name} is {:.3g}"),
+)
 
 
 def moves(run: LoggedRun) -> Iterator[tuple[str, Fact]]:
@@ -2191,23 +2175,16 @@ def moves(run: LoggedRun) -> Iterator[tuple[str, Fact]]:
 
 def levels(run: LoggedRun) -> Iterator[tuple[str, Fact]]:
     """Figures that lie where they should not."""
-    late = {name: run.last(name) for name in ("zero_std", "truncated", "kl", "explained_variance", "clip_frac")}
-    if late["zero_std"] >= 0.8 and not is_solved(run):
-        yield "equal_groups", fact(run, "zero_std", f"{late['zero_std']:.0%} of the groups score all alike")
-    if late["truncated"] >= 0.2:
-        yield "truncated", fact(run, "truncated", f"{late['truncated']:.0%} of the completions are cut")
-    if late["kl"] > 0.3 and not gained(run):
-        yield "kl_high", fact(run, "kl", f"{run.name('kl')} is {late['kl']:.3g} nats a token")
-    if late["clip_frac"] > 0.3:
-        yield "clipped", fact(run, "clip_frac", f"{late['clip_frac']:.0%} of the tokens are clipped")
-    if late["explained_variance"] < 0.03 and len(run.steps()) >= TREND_STEPS:
-        text = f"the critic explains {late['explained_variance']:.2g} of the returns' variance"
+    for name, series, limit, words in LEVELS:
+        late = run.last(series)
+        fine = is_solved(run) if name == "equal_groups" else name == "kl_high" and gained(run)
+        if late > limit and not fine:
+            yield name, fact(run, series, words.format(late, name=run.name(series)))
+    if run.last("explained_variance") < 0.03 and len(run.steps()) >= TREND_STEPS:
+        text = f"the critic explains {run.last('explained_variance'):.2g} of the returns' variance"
         yield "critic_explains_little", fact(run, "explained_variance", text)
-    if run.series.get("grad_norm") and len(run.values("grad_norm")) >= 3 and run.last("grad_norm") == 0:
+    if len(run.values("grad_norm")) >= 3 and run.last("grad_norm") == 0:
         yield "zero_gradient", fact(run, "grad_norm", f"{run.name('grad_norm')} is 0")
-    gap = next((name for name, limit in (("mismatch_kl", 0.01), ("gap_mean", 0.049)) if run.last(name) > limit), "")
-    if gap:
-        yield "sampler_gap", fact(run, gap, f"{run.name(gap)} is {run.last(gap):.3g}")
 
 
 def signs(run: LoggedRun) -> dict[str, Fact]:
@@ -2244,13 +2221,11 @@ MISMATCH = (  # series, lowest and highest value that is fine, words
     ("probs_correlation", 0.9, math.inf, "correlation of the two probabilities {:.3g}; below 0.9 (our heuristic)"),
 )
 LEAST_GROWTH = {"mismatch_kl": 1e-3, "gap_mean": 1e-3, "gap_max": 0.05}  # least distance, in nats, that counts
-STRETCHES, STEPS_EACH = 6, 5  # of what is left of a run without its first tenth, in which memory still settles
-GROWN, UNEVEN = 0.1, 1 / 3  # of the first stretch's memory; of the growth, which is 0.2 each where it is even
 
 
 @cause(
     "numbers overflow: an update too large, a log-prob of -inf, or fp16",
-    explains=f"{STILL} {LOST} nothing_moves updates_too_large constant_reward critic_useless too_hard",
+    explains=f"{FLAT} {LOST} updates_too_large",
     change="{precision}; keep {grad_clip} at 1; lower {lr}; continue from a checkpoint before this step",
     source="definition; unsloth#3006, verl#2505",
     breaks=True,
@@ -2369,8 +2344,7 @@ def sampler_mismatch(run: LoggedRun) -> Evidence | None:
 
 @cause(
     "the sampler keeps old weights, wholly or in part, while the trainer moves away from them",
-    explains=f"{STILL} {LOST} sampler_gap sampler_mismatch updates_too_large critic_useless part_bought "
-    "kl_holds_policy",
+    explains=f"{FLAT} {LOST} sampler_gap sampler_mismatch updates_too_large",
     change="copy all weights to the sampler after every step; --check_sync of our trainers names the tensors that "
     "differ",
     decide_with="--check_sync 1 for ten steps",
@@ -2412,23 +2386,6 @@ def conversation_fails(run: LoggedRun) -> Evidence | None:
     return None
 
 
-def even_growth(values: list[float]) -> tuple[float, float] | None:
-    """Medians of the first and of the last stretch where each of six lies above the one before, none by most of it.
-
-    What settles gains most at first: of a logarithm's growth 0.37 lies between the first two stretches. None where
-    memory does not grow so, or by less than a tenth, or the log is short.
-    """
-    values = values[len(values) // 10 :]
-    size = len(values) // STRETCHES
-    if size < STEPS_EACH:
-        return None
-    middles = [statistics.median(values[i * size : (i + 1) * size]) for i in range(STRETCHES)]
-    gains = [after - before for before, after in itertools.pairwise(middles)]
-    grown = middles[-1] - middles[0]
-    even = min(gains) > 0 and max(gains) <= UNEVEN * grown and grown > GROWN * middles[0]
-    return (middles[0], middles[-1]) if even else None
-
-
 @cause(
     "memory grows without end: something keeps what each step made",
     explains="",
@@ -2436,13 +2393,17 @@ def even_growth(values: list[float]) -> tuple[float, float] | None:
     source="a tenth, in six even stretches: our heuristic; what settles gains most at first",
 )
 def memory_grows(run: LoggedRun) -> Evidence | None:
-    """Even growth of memory, of a GPU or of the process, at an even length."""
+    """Six even stretches behind the first tenth, each above the one before, at an even length of completions."""
     if any(run.trend(name) > 0 for name in ("length", "length_max", "turns")):
         return None
     for name in ("gpu_memory", "memory"):
-        growth = even_growth(run.values(name))
-        if growth:
-            text = f"{run.name(name)} rose evenly from {growth[0]:.3g} to {growth[1]:.3g} GiB"
+        values = run.values(name)[len(run.values(name)) // 10 :]
+        size = len(values) // 6
+        middles = [statistics.median(values[i * size : (i + 1) * size]) for i in range(6)] if size >= 5 else []
+        gains = [after - before for before, after in itertools.pairwise(middles)]
+        # of a logarithm's growth, which settles, 0.37 lies between the first two stretches
+        if gains and min(gains) > 0 and max(gains) <= sum(gains) / 3 and sum(gains) > 0.1 * middles[0]:
+            text = f"{run.name(name)} rose evenly from {middles[0]:.3g} to {middles[-1]:.3g} GiB"
             return Evidence(CERTAIN, [fact(run, name, text)])
     return None
 
@@ -2481,32 +2442,21 @@ def sharp_settings(run: LoggedRun) -> list[Fact]:
 
 def groups_of_one_prompt(texts: list[Text]) -> list[list[Text]]:
     """Completions of the same training prompt at the same step."""
-
-    def key(t: Text) -> tuple:
-        return t.step, t.prompt
-
-    train = sorted((t for t in texts if t.kind == "train"), key=key)
-    return [list(group) for _, group in itertools.groupby(train, key=key)]
+    return grouped([t for t in texts if t.kind == "train"], lambda t: (t.step, t.prompt))
 
 
-def alike_at_pass_rate(run: LoggedRun) -> Fact | None:
-    """Groups of 0/1 scores that are alike from the start at a middling pass rate: as copies of one completion are."""
-    alike, rate, spreads = run.early("zero_std"), pass_rate(run), run.early("score_std")
-    if len(alike) < 3 or not rate or not 0.1 < rate[1] < 0.9 or not spreads:
-        return None
-    expected, share = forecast(rate[1], int(run.number("group_size") or 8)), sum(alike) / len(alike)
-    pairs = zip(spreads, first_part(run)[1], strict=False)
-    binary = len(run.parts()) > 1 or all(abs(std - math.sqrt(max(0.0, m * (1 - m)))) < 0.1 for std, m in pairs)
-    if share < 0.8 or share < expected + 0.25 or not binary:
-        return None
+def alike_at_pass_rate(run: LoggedRun, alike: list[float]) -> str:
+    """Words where groups are alike from the start, far more often than their middling pass rate gives."""
+    rate, group, share = pass_rate(run), int(run.number("group_size") or 8), sum(alike) / max(1, len(alike))
+    if len(alike) < 3 or not rate or not 0.1 < rate[1] < 0.9 or share < max(0.8, forecast(rate[1], group) + 0.25):
+        return ""
     text = f"{share:.0%} of the groups score all alike at a pass rate of {rate[1]:.2g}"
-    return fact(run, "zero_std", f"{text}, where chance gives {expected:.0%}", min(run.steps()))
+    return f"{text}, where chance gives {forecast(rate[1], group):.0%}"
 
 
 @cause(
     "sampling is nearly greedy: completions of a prompt hardly differ, so neither do their scores",
-    explains=f"{STILL} entropy_fell sampler_gap kl_high clipped no_group_variance nothing_moves too_hard too_easy "
-    "too_sparse critic_useless sampler_mismatch updates_too_large part_bought",
+    explains=f"{FLAT} entropy_fell sampler_gap kl_high clipped too_easy sampler_mismatch updates_too_large",
     change="{temperature} 1.0, top-p 1, top-k and min-p off, also for models whose card advises less for use",
     decide_with="python scripts/diagnose.py RUN --settings FILE --samples FILE",
     source="definition: equal scores in a group give advantage 0; limits 0.3, 0.5, 4: our heuristic",
@@ -2532,14 +2482,19 @@ def near_greedy_sampling(run: LoggedRun) -> Evidence | None:
         return Evidence(LIKELY + 0.2, [fact(run, "entropy", text, 1), *same])
     if same and len(alike) == len(groups) and groups[0][0].step <= EARLY:
         return Evidence(LIKELY, same)
-    share = alike_at_pass_rate(run) if not groups else None
-    return Evidence(LIKELY + 0.25, [share]) if share else None
+    spreads, means = run.early("score_std"), first_part(run)[1]
+    # 0/1 scores; those that depend on the prompt alone are another cause
+    binary = all(abs(std - math.sqrt(max(0.0, m * (1 - m)))) < 0.1 for std, m in zip(spreads, means, strict=False))
+    copies = alike_at_pass_rate(run, run.early("zero_std")) if not groups and spreads else ""
+    if copies and (binary or len(run.parts()) > 1):
+        return Evidence(LIKELY + 0.25, [fact(run, "zero_std", copies, min(run.steps()))])
+    return None
 
 
 @cause(
     "the length limit is too short for an answer: completions are cut from the first step on",
-    explains=f"{STILL} truncated length_fell answer_form gold_mismatch too_hard too_sparse constant_reward "
-    "nothing_moves no_group_variance part_bought critic_useless",
+    explains=f"{STILL} truncated length_fell answer_form gold_mismatch too_hard too_sparse constant_reward part_bought "
+    "no_group_variance critic_useless",
     change="raise {max_length} to what whole answers need, or ask for shorter ones",
     source="TRL completions/clipped_ratio; trl#5697; limit of a fifth: our heuristic",
 )
@@ -2572,8 +2527,7 @@ def limit_too_short(run: LoggedRun) -> Evidence | None:
 
 @cause(
     "the prompts are too hard for this model: no completion is right, so nothing can be reinforced",
-    explains=f"{STILL} no_group_variance nothing_moves critic_useless too_sparse kl_holds_policy constant_reward "
-    "part_bought",
+    explains=FLAT,
     change="easier prompts, partial credit, or a warm start (scripts/warm_start.py)",
     decide_with=TRY_MODEL,
     source="Wilson's interval; groups alike with p^G + (1 - p)^G",
@@ -2595,8 +2549,7 @@ def too_hard(run: LoggedRun) -> Evidence | None:
 
 @cause(
     "the prompts are too easy: nearly every completion is right from the start, so groups score alike",
-    explains=f"{STILL} entropy_fell kl_high no_group_variance nothing_moves critic_useless constant_reward "
-    "memorised_prompts",
+    explains=f"{FLAT} entropy_fell kl_high memorised_prompts",
     change="harder prompts, or stop: these have nothing left to teach",
     decide_with=TRY_MODEL,
     source="Wilson's interval of the pass rate",
@@ -2619,7 +2572,7 @@ def too_easy(run: LoggedRun) -> Evidence | None:
 
 @cause(
     "right answers are too rare for the group: most groups have none, so most of a batch teaches nothing",
-    explains=f"{STILL} no_group_variance nothing_moves too_hard critic_useless kl_holds_policy",
+    explains=FLAT,
     change="raise {group_size}; {filter}; prompts that the model solves now and then, or partial credit",
     decide_with=TRY_MODEL,
     source="p^G + (1 - p)^G; DAPO (Yu 2025), section 3.2",
@@ -2642,7 +2595,7 @@ def too_sparse(run: LoggedRun) -> Evidence | None:
 
 @cause(
     "groups have no variance: prompts are always or never solved, or the score depends on what their completions share",
-    explains=f"{STILL} nothing_moves critic_useless reward_ignores_answer part_bought kl_holds_policy",
+    explains=f"{FLAT} reward_ignores_answer",
     change="score what differs between completions of one prompt; {filter}; {group_size} 8 or more",
     decide_with=TRY_MODEL,
     source="definition of a group's advantage; p^G + (1 - p)^G",
@@ -2661,18 +2614,14 @@ def no_group_variance(run: LoggedRun) -> Evidence | None:
         return Evidence(CERTAIN + 0.06, [shown(several[0], text)])
     equal = alike or [a == b for a, b in zip(run.early("advantage_max"), run.early("advantage_min"), strict=False)]
     share = sum(equal) / len(equal) if equal else 0.0
-    if is_constant(run) or is_solved(run) or share < 0.8 or len(equal) < 3:
+    if is_constant(run) or is_solved(run) or share < 0.8 or len(equal) < (1 if part_spread(run) else 3):
         return None
-    if rate and 0.1 < rate[1] < 0.9:
-        expected = forecast(rate[1], int(group or 8))
-        if share < expected + 0.25:
-            return None
-        text = f"at a pass rate of {rate[1]:.2g}, where chance gives {expected:.0%}"
-    elif rate or not run.series.get("score_std") or min(run.early("score_std")) <= 1e-6:
+    scores, text = run.early("score"), alike_at_pass_rate(run, equal)
+    between = run.first("score_std") if min(run.early("score_std"), default=0) > 1e-6 else part_spread(run)
+    between = between or max(scores, default=0.0) - min(scores, default=0.0)
+    if not text and (rate or between <= 1e-6):
         return None
-    else:
-        text = f"while scores differ by {run.first('score_std'):.3g} between prompts"
-    text = f"{share:.0%} of the groups score all alike {text}"
+    text = text or f"{share:.0%} of the groups score all alike while scores differ by {between:.3g} between prompts"
     return Evidence(CERTAIN + 0.02, [fact(run, "zero_std" if alike else "advantage_max", text, min(run.steps()))])
 
 
@@ -2707,10 +2656,18 @@ def marks_with_gold(texts: list[Text]) -> set[str]:
     return {mark for t in texts for mark, answer in marked_answers(t.completion) if holds(answer, t.gold)}
 
 
+def never_paid(run: LoggedRun) -> Fact | None:
+    """By the log alone: no completion was ever paid for its answer, mostly as its form or its gold is not read."""
+    name, means = first_part(run)
+    spreads = run.series.get("score_std") or run.series.get("zero_std")
+    if run.texts or run.reward_source or len(means) < 3 or max(map(abs, means)) > 0.01 or not spreads:
+        return None
+    return fact(run, first_series(run), f"{name} pays next to nothing at any step, and the log does not show why")
+
+
 @cause(
     "the reward expects another answer format, so right answers score nothing",
-    explains=f"{STILL} {LOST} constant_reward too_hard too_sparse nothing_moves no_group_variance critic_useless "
-    "part_bought reward_ignores_answer memorised_prompts updates_too_large",
+    explains=FALSE,
     change="ask for the reward's format in the prompt, or have the reward read the format of the completions",
     decide_with=TRY_REWARD,
     source="counting, against gold answers of other rows; open-r1#255, verl#2150",
@@ -2720,6 +2677,8 @@ def answer_form(run: LoggedRun) -> Evidence | None:
     reads, asks, unpaid = source_marks(run.reward_source), asked_marks(run.texts), unpaid_with_gold(run.texts)
     other = [Fact(f"prompts ask for {', '.join(sorted(asks))}, the reward reads {', '.join(sorted(reads))}", "reward")]
     other = other if reads and asks and not reads & asks else []
+    if never := never_paid(run):
+        return Evidence(LIKELY + 0.06, [never])
     if not unpaid:
         return Evidence(LIKELY, other) if other and run.values("score") and max(run.early("score")) <= 0.05 else None
     used = marks_with_gold(unpaid)
@@ -2759,9 +2718,7 @@ def unlike_held_out(run: LoggedRun) -> Fact | None:
 
 @cause(
     "answers are compared with the wrong gold: a number with a text, another row's gold, a wrong column",
-    explains=f"{STILL} {LOST} constant_reward too_hard too_sparse nothing_moves no_group_variance critic_useless "
-    "noisy_reward reward_ignores_answer part_bought other_eval_task inverted_reward memorised_prompts "
-    "updates_too_large answer_form",
+    explains=f"{FALSE} noisy_reward other_eval_task inverted_reward",
     change="compare texts with texts (str() on both sides) and print prompt, gold and extracted answer of ten rows",
     decide_with=TRY_REWARD,
     source="counting; held-out and training rewards are one function, so their pay at the start agrees",
@@ -2780,7 +2737,8 @@ def gold_mismatch(run: LoggedRun) -> Evidence | None:
         return Evidence(CERTAIN, [shown(train, f"{len(prompts)} prompts have the same gold answer, {min(golds)!r}")])
     unpaid, unlike = unpaid_with_gold(run.texts), unlike_held_out(run)
     if not unpaid:
-        return Evidence(LIKELY + 0.2, [unlike]) if unlike else None
+        never = never_paid(run)
+        return Evidence(LIKELY + 0.2, [unlike]) if unlike else Evidence(LIKELY + 0.05, [never]) if never else None
     reads = source_marks(run.reward_source)
     seen = bool(marks_with_gold(unpaid) & reads)
     text = f"{len(unpaid)} unpaid completions hold the gold answer{' where the reward looks' if seen else ''}"
@@ -2811,8 +2769,7 @@ def placeholder(source: str) -> str:
 
 @cause(
     "every completion gets the same score: a placeholder reward, or an exception turned into a score",
-    explains=f"{STILL} {LOST} nothing_moves too_hard too_easy too_sparse no_group_variance critic_useless "
-    "reward_ignores_answer part_dies updates_too_large part_bought answer_form gold_mismatch kl_holds_policy",
+    explains=f"{FALSE} part_dies answer_form gold_mismatch",
     change="have {reward} read the completion, and let an exception end the run; score gold answers before training: "
     "python scripts/reward_preflight.py --reward FILE.py:{reward} --data DATA",
     decide_with=TRY_REWARD,
@@ -2821,9 +2778,11 @@ def placeholder(source: str) -> str:
 def constant_reward(run: LoggedRun) -> Evidence | None:
     """No spread of scores, or of the part for correctness, at any step, for right and wrong completions alike."""
     name, means = first_part(run)
-    part = len(run.parts()) > 1 and len(means) >= 3 and max(means) - min(means) < 1e-9
+    seen = means + run.values(f"held_out_part:{name}")
+    part = len(run.parts()) > 1 and len(seen) >= 3 and max(seen) - min(seen) < 1e-9
     few = 0 < len(run.values("score")) < 3 and run.series.get("score_std") and max(run.values("score_std")) <= 1e-6
-    few = few and (run.last("score") or placeholder(run.reward_source))  # a few zeros may be wrong answers
+    # a few zeros may be wrong answers; a spread within groups of 0 is none between prompts
+    few = few and not part_spread(run) and (run.last("score") or placeholder(run.reward_source))
     solved = is_solved(run) and not (is_constant(run) and max(run.early("score_std", 3), default=1) <= 1e-6)
     if not (is_constant(run) or few or part) or solved:
         return None
@@ -2839,7 +2798,11 @@ def constant_reward(run: LoggedRun) -> Evidence | None:
     # neither "always wrong" nor, where wrong ones are among them, "always right"
     sure = abs(level) > 1e-9 and (abs(level - 1) > 1e-9 or (wrong and not part))
     always_wrong = abs(level) <= 1e-9 and not right and wrong
-    return Evidence(CERTAIN + 0.05 if sure else LIKELY - 0.15 if always_wrong else LIKELY + 0.02, facts)
+    # not one of many completions fails
+    perfect = abs(level - 1) <= 1e-9 and len(run.values("score")) * (run.number("batch") or 32) >= 256
+    return Evidence(
+        CERTAIN + 0.05 if sure else LIKELY - 0.15 if always_wrong else LIKELY + 0.02 + 0.12 * perfect, facts
+    )
 
 
 def separation(right: list[float], wrong: list[float]) -> tuple[float, float, str]:
@@ -2858,8 +2821,7 @@ def best_paid_wrong(texts: list[Text]) -> list[Text]:
 
 @cause(
     "the reward is inverted: wrong answers score higher than right ones",
-    explains=f"{STILL} {LOST} updates_too_large part_bought part_dies reward_ignores_answer critic_useless "
-    "limit_too_short too_easy memorised_prompts gold_mismatch answer_form too_hard no_group_variance too_sparse",
+    explains=f"{FALSE} limit_too_short part_dies gold_mismatch answer_form",
     change="flip the sign of {reward}, then restart from the initial model",
     decide_with=TRY_REWARD,
     source="scores of right and wrong completions, Welch's t",
@@ -2872,7 +2834,9 @@ def inverted_reward(run: LoggedRun) -> Evidence | None:
     if len(right) >= 3 and len(wrong) >= 3:
         difference, error, text = separation(right, wrong)
         examples = best_paid_wrong(run.texts)[:2] + [t for t in run.texts if t.right][:1]
-        return Evidence(CERTAIN + 0.06, [shown(examples, text)], since=1) if difference < -4 * error else None
+        apart = min(len(right), len(wrong)) >= 5 and max(right) < min(wrong)  # none right is paid as much as any wrong
+        inverted = apart or difference < -4 * error
+        return Evidence(CERTAIN + 0.06, [shown(examples, text)], since=1) if inverted else None
     if not right and gain and gain[2] < 0 and run.trend("score") > 0:
         text = f"the score rose and the held-out figure fell by {-gain[0]:.3g}"
         return Evidence(LIKELY, [fact(run, "held_out", text)], since=1)
@@ -2909,9 +2873,7 @@ def reward_ignores_answer(run: LoggedRun) -> Evidence | None:
 
 @cause(
     "the reward is noise: the same completion of the same prompt gets different scores",
-    explains=f"{LOST} flat_score held_out_flat critic_explains_little reward_ignores_answer nothing_moves "
-    "kl_holds_policy critic_useless inverted_reward too_sparse updates_too_large part_bought too_hard "
-    "constant_reward answer_form gold_mismatch limit_too_short memorised_prompts no_group_variance",
+    explains=f"{FALSE} limit_too_short inverted_reward answer_form gold_mismatch",
     change="make {reward} deterministic: no random draw, a judge at temperature 0, no state kept between calls",
     decide_with=TRY_REWARD,
     source="definition: a reward is a function of prompt and completion",
@@ -2919,28 +2881,17 @@ def reward_ignores_answer(run: LoggedRun) -> Evidence | None:
 def noisy_reward(run: LoggedRun) -> Evidence | None:
     """Pairs of one text and one prompt, of one step where there are some, whose scores differ."""
     scored = [t for t in run.texts if t.score is not None]
-    groups, differing = [], []
-    for by_step in (True, False):
-        if sum(map(len, groups)) < 6:
-            groups = repeated_texts(scored, by_step)
-            differing = [group for group in groups if group[-1].score - group[0].score > 1e-6]
+    groups = grouped(scored, lambda t: (t.step, t.kind, t.prompt, t.completion, t.gold))
+    if sum(len(group) for group in groups if len(group) > 1) < 6:
+        groups = grouped(scored, lambda t: (t.kind, t.prompt, t.completion, t.gold))
+    groups = [sorted(group, key=lambda t: t.score) for group in groups if len(group) > 1]
+    differing = [group for group in groups if group[-1].score - group[0].score > 1e-6]
     if len(differing) < 2 or len(differing) < 0.1 * len(groups):
         return None
     widest = max(differing, key=lambda group: group[-1].score - group[0].score)
     text = f"{len(differing)} of {len(groups)} repeated completions scored differently"
     text += f", one {widest[0].score:.3g} and {widest[-1].score:.3g}"
     return Evidence(CERTAIN + 0.07, [shown([widest[0], widest[-1]], text)])
-
-
-def repeated_texts(scored: list[Text], by_step: bool) -> list[list[Text]]:
-    """Groups of the same completion of the same prompt, each by its score."""
-
-    def key(t: Text) -> tuple:
-        return t.step * by_step, t.kind, t.prompt, t.completion, t.gold or ""
-
-    ordered = sorted(scored, key=lambda t: (*key(t), t.score))
-    groups = [list(group) for _, group in itertools.groupby(ordered, key=key)]
-    return [group for group in groups if len(group) > 1]
 
 
 REWARD_CAUSES = (answer_form, gold_mismatch, constant_reward, inverted_reward, noisy_reward, reward_ignores_answer)
@@ -2987,8 +2938,7 @@ def lost_at_once(run: LoggedRun) -> bool:
 
 @cause(
     "updates are too large: the policy leaves the region that its samples cover",
-    explains=f"{STILL} {LOST} sampler_gap part_dies part_bought critic_useless no_group_variance constant_reward "
-    "nothing_moves limit_too_short too_hard sampler_mismatch stale_weights too_sparse",
+    explains=f"{FLAT} {LOST} sampler_gap part_dies limit_too_short sampler_mismatch stale_weights",
     change="lower {lr} by 3 to 10 times, or fewer updates a rollout ({reuse}); continue from an earlier checkpoint",
     source="Spinning Up's PPO ends an update at KL 0.015; limits 0.1 nats, 0.3 of tokens, 0.5 nats in a step: our "
     "heuristic",
@@ -3028,46 +2978,46 @@ def unchanged_texts(run: LoggedRun, start: int) -> Fact | None:
     return shown([last[prompt] for prompt in both], text)
 
 
-def rate_facts(run: LoggedRun) -> list[Fact]:
-    """A learning rate of 0, a warm-up as long as the run, a rate far below any in use."""
-    rates, facts = run.values("lr"), []
-    if len(rates) >= 2 and max(rates[: len(rates) // 2 + 2]) == 0:
-        facts.append(fact(run, "lr", "the learning rate is 0 in the first half of the run", min(run.series["lr"])))
-    warmup, steps = run.number("warmup"), max(run.steps(), default=0)
-    if warmup and warmup > 1 and warmup >= max(steps, run.number("steps") or 0):
-        facts.append(Fact(f"the warm-up takes {warmup:g} steps, the run {steps}", "warmup"))
-    if not facts and len(rates) >= 10 and max(rates) < 1e-6 and all(b > a for a, b in itertools.pairwise(rates)):
-        facts.append(fact(run, "lr", f"the learning rate still rises at the last step and is {rates[-1]:.3g} there"))
-    clip = run.number("grad_clip")
-    if clip is not None and 0 < clip < 1e-6:
-        facts.append(Fact(f"gradients are clipped to {clip:g}", "max_grad_norm"))
+def rate_fact(run: LoggedRun) -> Fact | None:
+    """A learning rate of 0, a warm-up as long as the run, a rate far below any in use, a clip that leaves nothing."""
+    rates, steps, warmup = run.values("lr"), max(run.steps(), default=0), run.number("warmup") or 0
     highest = max(rates, default=run.number("lr"))
-    if not facts and highest is not None and highest < 2e-8:
-        facts.append(fact(run, "lr", f"the highest learning rate is {highest:.3g}"))
-    rounded = "bf" in str(run.settings.get("precision", "")) and run.trainer != "ppo_train"
-    if not facts and rounded and highest is not None and highest <= 5e-6 and not run.config.get("bf16"):
-        facts.append(Fact(f"weights are kept in bfloat16 and the learning rate is {highest:.3g}", "dtype"))
-    return facts
+    rises = len(rates) >= 10 and all(b > a for a, b in itertools.pairwise(rates))
+    rounded = "bf" in str(run.settings.get("precision", "")) and not run.config.get("bf16")
+    if len(rates) >= 2 and max(rates[: len(rates) // 2 + 2]) == 0:
+        return fact(run, "lr", "the learning rate is 0 in the first half of the run", min(run.series["lr"]))
+    if warmup > 1 and warmup >= max(steps, run.number("steps") or 0):
+        return Fact(f"the warm-up takes {warmup:g} steps, the run {steps}", "warmup")
+    if rises and highest < 1e-6:
+        return fact(run, "lr", f"the learning rate still rises at the last step and is {highest:.3g} there")
+    if 0 < (run.number("grad_clip") or 1) < 1e-6:
+        return Fact(f"gradients are clipped to {run.number('grad_clip'):g}", "max_grad_norm")
+    if highest is not None and highest < 2e-8:
+        return fact(run, "lr", f"the highest learning rate is {highest:.3g}")
+    if rounded and run.trainer != "ppo_train" and highest is not None and highest <= 5e-6:
+        return Fact(f"weights are kept in bfloat16 and the learning rate is {highest:.3g}", "dtype")
+    return None
 
 
 def still_figures(run: LoggedRun, start: int) -> list[Fact]:
     """Figures that show that the policy is where it began, though scores differ."""
-    facts, steps = [], sum(step > start for step in run.steps())
-    kl, norms, moved, entropy = (
-        [value for step, value in run.points(name) if step > start]
-        for name in ("kl", "grad_norm", "kl_step", "entropy")
+    kl, moved, entropy = (
+        [value for step, value in run.points(name) if step > start] for name in ("kl", "kl_step", "entropy")
     )
-    if len(kl) >= 3 and max(map(abs, kl[1:])) < (1e-4 if len(kl) >= SLOW else 1e-7):
-        facts.append(fact(run, "kl", f"{run.name('kl')} stays below {max(map(abs, kl[1:])):.2g} nats a token"))
-    if len(norms) >= 2 and max(norms) < 1e-9:
-        facts.append(fact(run, "grad_norm", f"{run.name('grad_norm')} is {max(norms):.2g} although scores differ", 1))
-    if not kl and moved and (run.settings.get("updates") or 1) > 1 and max(map(abs, moved)) < 1e-7:
-        facts.append(fact(run, "kl_step", f"{run.name('kl_step')} stays below {max(map(abs, moved)):.2g}"))
-    if not kl and steps >= SLOW and entropy:
-        first, last = ends(entropy)
-        if abs(last - first) < 0.01 * abs(first):
-            facts.append(fact(run, "entropy", f"{run.name('entropy')} stays at {last:.3g}"))
-    return facts
+    alike, spread, scores = run.series.get("zero_std", {}), run.series.get("score_std", {}), run.values("score")
+    varied = max(scores, default=0.0) - min(scores, default=0.0)
+    # of several steps that are logged as one, the norm is the last one's: most groups must differ
+    differ = {step for step in run.steps() if alike.get(step, float(spread.get(step, varied) <= 1e-6)) < 0.7}
+    norms = [value for step, value in run.points("grad_norm") if step > start and step in differ]
+    slow, several = len(entropy) >= SLOW, (run.settings.get("updates") or 1) > 1
+    first, last = ends(entropy) if slow else (0.0, math.inf)
+    seen = (
+        ("kl", len(kl) >= 3 and max(map(abs, kl[1:])) < (1e-4 if len(kl) >= SLOW else 1e-7), "stays at 0"),
+        ("grad_norm", len(norms) >= 2 and max(norms) < 1e-9, "is 0 although scores differ"),
+        ("kl_step", not kl and several and moved and max(map(abs, moved)) < 1e-7, "stays at 0"),
+        ("entropy", not kl and abs(last - first) < 0.01 * abs(first), f"stays at {last:.3g}"),
+    )
+    return [fact(run, name, f"{run.name(name)} {words}") for name, holds, words in seen if holds]
 
 
 @cause(
@@ -3085,18 +3035,18 @@ def nothing_moves(run: LoggedRun) -> Evidence | None:
     if is_constant(run) or (gained(run) and run.trend("score") > 0):
         return None
     start = int(critic + max(run.number("warmup") or 0, 0))  # until then the policy is not meant to move
-    rates, still, texts = rate_facts(run), still_figures(run, start), unchanged_texts(run, start)
+    rate, still, texts = rate_fact(run), still_figures(run, start), unchanged_texts(run, start)
     held_out = run.values("held_out")
     if len(held_out) >= 2 and max(held_out) - min(held_out) > 0.02:
         texts = None
     elif len(held_out) >= 3 and max(held_out) == min(held_out) and not texts and 0.02 < held_out[0] < 0.98:
         texts = fact(run, "held_out", f"the held-out figure is {held_out[0]:.4g} at all {len(held_out)} evaluations")
-    facts = rates + still + ([texts] if texts else [])
+    facts = [item for item in (rate, *still, texts) if item]
     if not facts:
         return None
     decisive = any(f.figure == run.name("grad_norm") for f in still)
-    rounded = rates and all(f.figure == "dtype" for f in rates)
-    if (rates and not rounded) or decisive or (texts and (still or rounded)) or len(still) > 1:
+    rounded = rate is not None and rate.figure == "dtype"
+    if (rate and not rounded) or decisive or (texts and (still or rounded)) or len(still) > 1:
         return Evidence(CERTAIN + 0.03, facts)
     return Evidence(LIKELY + (0.25 if texts or run.series.get("kl") else 0.0), facts)
 
@@ -3238,8 +3188,7 @@ def paid_unfinished(run: LoggedRun) -> Fact | None:
 
 @cause(
     "the policy buys one part of the reward at the cost of the answer",
-    explains=f"{STILL} {LOST} limit_too_short no_group_variance critic_useless too_sparse memorised_prompts "
-    "updates_too_large kl_holds_policy",
+    explains=f"{FLAT} {LOST} limit_too_short memorised_prompts updates_too_large",
     change="pay that part only beside a right answer, or not at all; continue from the checkpoint with the best "
     "held-out figure",
     decide_with=TRY_REWARD,
@@ -3253,7 +3202,11 @@ def part_bought(run: LoggedRun) -> Evidence | None:
     better = truth is not None and truth[0] > GAIN and truth[1] > -GAIN
     worse = (truth is not None and truth[2] < 0) or (len(parts) > 1 and falls(part))
     rising, feature, unfinished = rising_parts(run), paid_feature(run), paid_unfinished(run)
-    if len(run.steps()) < TREND_STEPS or (better and not worse and not unfinished):
+    scores, points = run.values("score"), run.values("held_out")
+    few, rose = len(run.steps()) < TREND_STEPS, run.trend("score") > 0
+    if few:  # no trend is judged: the held-out figure must have fallen beyond its interval
+        rose = held_out is not None and held_out[2] < -GAIN and len(points) > 2 and scores[:1] < scores[-1:]
+    if (few and not rose) or (better and not worse and not unfinished):
         return None
     facts = []
     for other in rising[:2]:
@@ -3263,10 +3216,10 @@ def part_bought(run: LoggedRun) -> Evidence | None:
     facts += [unfinished] if unfinished else []
     if feature and not (truth is None and trend(part) > 0):
         facts.append(feature)
-    points = run.values("held_out")
-    stalled = held_out is not None and held_out[0] <= 0.02 and 0 < max(points) < SOLVED and run.trend("score") > 0
+    stalled = held_out is not None and held_out[0] <= 0.02 and 0 < max(points) < SOLVED and rose
     if stalled:
-        text = f"the score rose from {run.first('score'):.3g} to {run.last('score'):.3g}"
+        begin, end = (scores[0], scores[-1]) if few else ends(scores)
+        text = f"the score rose from {begin:.3g} to {end:.3g}"
         text += f", the held-out figure went from {points[0]:.3g} to {points[-1]:.3g}"
         facts.append(fact(run, "held_out", text))
     sure = (rising and (run.trend("score") > 0 or worse)) or (feature and (worse or stalled)) or unfinished
@@ -3319,8 +3272,7 @@ def part_dies(run: LoggedRun) -> Evidence | None:
 
 @cause(
     "the policy memorises a few prompts: the training score rises, the held-out figure does not",
-    explains=f"{STILL} entropy_fell kl_high length_fell length_rose too_easy part_bought no_group_variance "
-    "other_eval_task critic_useless updates_too_large",
+    explains=f"{FLAT} entropy_fell kl_high length_fell length_rose too_easy other_eval_task updates_too_large",
     change="more distinct prompts, each seen a few times at most; keep the checkpoint with the best held-out figure",
     decide_with="python scripts/evaluation.py on the start and the end, on other prompts of the task",
     source="definition of a held-out set; gain held out below half of the gain in training",
@@ -3469,19 +3421,21 @@ def judged_run(run: LoggedRun, causes: list[tuple[Cause, Evidence]], seen: dict[
 
 def what_was_read(run: LoggedRun) -> tuple[list[str], list[str]]:
     """What the run left, and what more would decide."""
-    settings, gold = bool(run.config or run.settings_file), any(t.gold for t in run.texts)
-    scored, held_out = any(t.score is not None for t in run.texts), len(run.values("held_out")) > 1
-    spread = bool(run.series.keys() & {"score_std", "zero_std", "score_max"})
+    texts, source = run.texts, run.settings_file or "beside the log"
     read = (  # whether it is there, what it is called then, what would give it
-        (bool(run.steps()), f"{run.format}, {len(run.steps())} steps", ""),
-        (bool(run.series.get("score")), "", "the score under a known name: --columns reward=NAME"),
-        (settings, f"settings ({run.settings_file or 'beside the log'})", "settings: --settings FILE"),
-        (bool(run.texts), f"{len(run.texts)} samples", f"samples with scores ({SAMPLES})"),
-        (scored or not run.texts, "", "scores of the samples, logged beside them"),
-        (gold or not run.texts, "gold answers" * gold, "gold answers of the samples: --data FILE"),
-        (bool(run.reward_source), "the reward's source", "the reward's source: --reward FILE.py:function"),
-        (held_out, "a held-out figure", "two held-out evaluations"),
-        (spread, "", "the spread of scores of a step"),
+        (run.steps(), f"{run.format}, {len(run.steps())} steps", ""),
+        (run.series.get("score"), "", "the score under a known name: --columns reward=NAME"),
+        (run.config or run.settings_file, f"settings ({source})", "settings: --settings FILE"),
+        (texts, f"{len(texts)} samples", f"samples with scores ({SAMPLES})"),
+        (not texts or any(t.score is not None for t in texts), "", "scores of the samples, logged beside them"),
+        (
+            not texts or any(t.gold for t in texts),
+            "gold answers" * bool(texts),
+            "gold answers of the samples: --data FILE",
+        ),
+        (run.reward_source, "the reward's source", "the reward's source: --reward FILE.py:function"),
+        (len(run.values("held_out")) > 1, "a held-out figure", "two held-out evaluations"),
+        (run.series.keys() & {"score_std", "zero_std", "score_max"}, "", "the spread of scores of a step"),
     )
     return [name for there, name, _ in read if there and name], [name for there, _, name in read if name and not there]
 

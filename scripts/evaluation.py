@@ -39,57 +39,56 @@ Exit codes: 0 done, 2 bad input, 3 a grader or an environment failed.
 """
 
 # Contents
-#       145-234  messages            Errors that a user can mend, each with its exit code, and what is said on stderr
-#       237-242  bundle              Where this bundle and its embedded model, data and rewards lie
-#       245-400  dialect             One setting under several names: ours, those of the pages, and TRL's. A program …
-#       403-559  settings            Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       562-863  processes           The processes of a run: device, CPU threads, sums, rows dealt out and gathered, …
-#       866-930  exit codes          How a program ends: errors that a user can mend become a message and an exit code
-#      933-1178  data files          Data files as text: unpacked, decoded, refused where they hold no data at all; …
-#     1181-1306  nested rows         Rows inside other JSON: an object that holds a list of them, columns instead of …
-#     1309-1540  rows                Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1543-1740  question parts      Columns that look like a part of the question: texts to read before it, options, …
-#     1743-1880  chat                Chat templates: their settings, what they write for messages, and strings that …
-#     1883-1913  held out            Held-out prompts: rows kept back for them; those that also train, counted, …
-#     1916-1929  prompts             Prompts as token ids, for training and held out
-#     1932-1943  pass rates          Pass rates of prompts: pass@k, the groups that teach, and what fits them: RL, a …
-#     1946-1992  text servers        Texts from OpenAI-compatible servers: one completion a request, a busy server is …
-#     1995-2206  user code           What a reward is given: texts, copies of the columns, and a state of the process …
-#     2209-2462  reward forms        The forms that a reward function may have, loading one, and its arguments
-#     2465-2742  rewards             The reward of a run: a weighted sum of functions; calling them, async ones in …
-#     2745-2899  environments        Environments: classes whose methods are a model's tools, or that talk with it; …
-#     2902-3128  tool calls          Tool calls in what a model wrote: by the tokenizer's response template, or by …
-#     3131-3271  tool runs           Running calls of many conversations side by side: a time limit for each, and …
-#     3274-3336  control tokens      Rendering messages so that nothing in them is read as a control token, where …
-#     3339-3594  turn bridge         The tokens between turns, from the chat template alone: what was sampled is …
-#     3597-3751  conversations       The record of a conversation with an environment, and what the environment says …
-#     3754-3912  play                Playing conversations of a policy with environments: all that are open are …
-#     3915-4097  play setup          What conversations are played with, and scored by: shared by all programs that …
-#     4100-4410  models              Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     4413-4423  batches             Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
-#     4426-4765  key cache           Keys and values of texts while they are sampled: room to grow, prompts held …
-#     4768-4937  forward             One forward pass: attention that reads a prompt once, backbone, logits, …
-#     4940-4983  folding             LoRA folded into the weights while completions are sampled: a third of the …
-#     4986-5186  cache probe         What the cache and the attention of a model can do, measured before anything is …
-#     5189-5412  sampling            Sampling with the policy itself: a KV cache, rows that leave the batch when they …
-#     5415-5479  sampling vllm       Sampling with vLLM on the same GPU, and copying the weights into it
-#     5482-5500  rollouts            Sampling and scoring the rows of a batch over all processes, slow rewards while …
-#     5503-5654  memory              The memory that a run will need, from the shape of its networks
-#     5657-5690  plan                What --dry_run prints: the batch, the memory beside what the machine has, the …
-#     5693-5721  fit                 Batch sizes that fit the memory: chosen, said in one line, and what cannot fit …
-#     5724-5760  output folder       The output folder: whose run it holds, folders that appear whole or not at all, …
-#     5763-5916  paired tests        Intervals, paired tests, pass@k
-#     5919-5961  evaluation results  results.json of evaluation.py: reading it, and two of them compared row by row
-#     5964-6133  settings            Settings
-#     6136-6206  short result        A result in short, for --out_json: one flat JSON object of one metric
-#     6209-6368  rows                Rows: reading and checking them, those that the model was trained on, and the …
-#     6371-6671  tasks               What a task is; generation, mathematics, code
-#     6674-6796  scored tasks        Tasks of log-probs: perplexity, multiple choice
-#     6799-7005  requests            What is asked of a model: worked examples, templates, token ids; and what was …
-#     7008-7213  own tasks           Tasks of the user: reward functions, own prompts and scores, conversations with …
-#     7216-7503  local model         A model of transformers: batched sampling and scoring; the beginning that all …
-#     7506-7625  models              Models in vLLM, on servers, and none; opening those that were named
-#     7628-7806  run                 Running the tasks, and the command line
+#       144-233  messages            Errors that a user can mend, each with its exit code, and what is said on stderr
+#       236-241  bundle              Where this bundle and its embedded model, data and rewards lie
+#       244-399  dialect             One setting under several names: ours, those of the pages, and TRL's. A program …
+#       402-558  settings            Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       561-877  processes           The processes of a run: torch at first use, device, threads, sums, rows dealt …
+#       880-944  exit codes          How a program ends: errors that a user can mend become a message and an exit code
+#      947-1176  data files          Data files as text: unpacked, decoded, refused where they hold no data at all; …
+#     1179-1320  nested rows         Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1323-1551  rows                Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1554-1731  question parts      Columns that look like a part of the question: texts to read before it, options, …
+#     1734-1864  chat                Chat templates: their settings, what they write for messages, and strings that …
+#     1867-1893  held out            Held-out prompts: rows kept back for them; those that also train, counted, …
+#     1896-1909  prompts             Prompts as token ids, for training and held out
+#     1912-1923  pass rates          Pass rates of prompts: pass@k, the groups that teach, and what fits them: RL, a …
+#     1926-1972  text servers        Texts from OpenAI-compatible servers: one completion a request, a busy server is …
+#     1975-2186  user code           What a reward is given: texts, copies of the columns, and a state of the process …
+#     2189-2449  reward forms        The forms that a reward function may have, loading one, and its arguments
+#     2452-2741  rewards             The reward of a run: a weighted sum of functions; calling them, async ones in …
+#     2744-2898  environments        Environments: classes whose methods are a model's tools, or that talk with it; …
+#     2901-3127  tool calls          Tool calls in what a model wrote: by the tokenizer's response template, or by …
+#     3130-3270  tool runs           Running calls of many conversations side by side: a time limit for each, and …
+#     3273-3335  control tokens      Rendering messages so that nothing in them is read as a control token, where …
+#     3338-3593  turn bridge         The tokens between turns, from the chat template alone: what was sampled is …
+#     3596-3750  conversations       The record of a conversation with an environment, and what the environment says …
+#     3753-3911  play                Playing conversations of a policy with environments: all that are open are …
+#     3914-4096  play setup          What conversations are played with, and scored by: shared by all programs that …
+#     4099-4379  models              Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     4382-4390  batches             Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
+#     4393-4674  key cache           Keys and values of texts while they are sampled: room to grow, prompts held …
+#     4677-4838  forward             One forward pass: attention that reads a prompt once, backbone, logits, …
+#     4841-4881  folding             LoRA folded into the weights while completions are sampled: a third of the …
+#     4884-5046  cache probe         What the cache and the attention of a model can do, measured before anything is …
+#     5049-5244  sampling            Sampling with the policy itself: a KV cache, rows that leave the batch when they …
+#     5247-5301  sampling vllm       Sampling with vLLM on the same GPU, and copying the weights into it
+#     5304-5322  rollouts            Sampling and scoring the rows of a batch over all processes, slow rewards while …
+#     5325-5476  memory              The memory that a run will need, from the shape of its networks
+#     5479-5533  fit                 What fits the memory: sizes chosen and said in one line, what cannot fit …
+#     5536-5570  output folder       The output folder: whose run it holds, folders that appear whole or not at all, …
+#     5573-5726  paired tests        Intervals, paired tests, pass@k
+#     5729-5771  evaluation results  results.json of evaluation.py: reading it, and two of them compared row by row
+#     5774-5936  settings            Settings
+#     5939-5987  short result        A result in short, for --out_json: one flat JSON object of one metric
+#     5990-6148  rows                Rows: reading and checking them, those that the model was trained on, and the …
+#     6151-6447  tasks               What a task is; generation, mathematics, code
+#     6450-6571  scored tasks        Tasks of log-probs: perplexity, multiple choice
+#     6574-6775  requests            What is asked of a model: worked examples, templates, token ids; and what was …
+#     6778-6979  own tasks           Tasks of the user: reward functions, own prompts and scores, conversations with …
+#     6982-7268  local model         A model of transformers: batched sampling and scoring; the beginning that all …
+#     7271-7389  models              Models in vLLM, on servers, and none; opening those that were named
+#     7392-7564  run                 Running the tasks, and the command line
 
 import argparse
 import ast
@@ -568,6 +567,21 @@ SLOWER = 3.0  # a step that takes this many times the fastest one: other program
 GAIN = 1.3  # one thread must be this much faster than all of them
 
 
+class LazyModule:
+    """A module that is imported when something of it is first asked for, so that --help answers at once."""
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def __getattr__(self, attribute: str):
+        value = getattr(importlib.import_module(self.name), attribute)
+        setattr(self, attribute, value)  # from now on it is found at once
+        return value
+
+
+torch, np, transformers = map(LazyModule, ("torch", "numpy", "transformers"))
+
+
 def world() -> tuple[int, int]:
     """(rank, number of processes) of a torchrun launch; (0, 1) otherwise."""
     import torch.distributed as dist
@@ -886,7 +900,7 @@ def quiet_environment(vllm: bool = False) -> None:
 def exit_code(
     run,
     mend: str = "mend it and try --resume",
-    stopped: str = "stopped at once; the newest checkpoint is intact, go on with --resume",
+    stopped: str = "stopped at once; if a checkpoint was saved, --resume goes on from it",
 ) -> int:
     """Call run() and return its exit code, or that of the error which ended it.
 
@@ -940,8 +954,8 @@ BINARY = re.compile(
     rb"%PDF-|\x28\xb5\x2f\xfd|PK\x03\x04|\xd0\xcf\x11\xe0|ARROW1|\x80[\x02-\x05]|BZh|\xfd7zXZ|7z\xbc\xaf|Rar!"
 )
 POINTERS = {
-    rb"version https://(git-lfs|hawser)\.github\.com/spec/": ("a pointer of Git LFS", "`git lfs pull` in its folder"),
-    rb"[./]*(\.git|annex)/[\w./-]*objects/\S*\s*\Z": ("a pointer of git-annex", "`git annex get` in its folder"),
+    rb"version https://(git-lfs|hawser)\.github\.com/spec/": ("a Git LFS pointer", "`git lfs pull` in its folder"),
+    rb"[./]*(\.git|annex)/[\w./-]*objects/\S*\s*\Z": ("a git-annex pointer", "`git annex get` in its folder"),
 }
 PAGE = re.compile(rb"\s*<(!doctype html|html|\?xml|head|body|error)\b[^\n]*>\s*(\n|\Z)", re.IGNORECASE)
 REPLY = re.compile(
@@ -961,41 +975,26 @@ LONGEST_CELL = 256 << 20  # characters of a cell
 HEADER_NAMES = {*ASKS, *WEAK, "answer", "response", "output", "solution", "rejected", "choices", "id"}
 
 
-class Unpacked(io.RawIOBase):
-    """Unpacked bytes, at most MAX_BYTES; what cannot be unpacked is a UserError that names the file."""
+class Unpacked(gzip.GzipFile):
+    """A gzip file of at most MAX_BYTES unpacked; a damaged one is a UserError that names it."""
 
-    def __init__(self, stream, name: str):
-        self.stream, self.name, self.total = stream, name, 0
-
-    def close(self) -> None:
-        self.stream.close()
-        super().close()
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer) -> int:
+    def read(self, size=-1) -> bytes:
         try:
-            data = self.stream.read(len(buffer))
+            data = super().read(HEAD_BYTES if size < 0 else size)  # a reader of all asks again until nothing comes
         except Exception as error:  # zlib, gzip and the system each have their own
             got = f"{self.name}: got compressed bytes that cannot be read ({error})"
             raise UserError(f"{got}; expected an intact file") from None
-        self.total += len(data)
         got = f"{self.name}: got more than {MAX_BYTES} unpacked bytes"
-        need(self.total <= MAX_BYTES, f"{got}; expected at most that many; try unpacking it if the file is yours")
-        buffer[: len(data)] = data
-        return len(data)
+        need(self.tell() <= MAX_BYTES, f"{got}; expected at most that many; try unpacking it first if you trust it")
+        return data
 
 
 def open_text(source: str, form: str | None, encoding: str | None = None, sure: bool = False) -> tuple:
     """Open a file or stdin (`-`) as text without a byte order mark; returns (stream, form).
 
-    Packing is told from the bytes, as names are often wrong; text is UTF-8, or UTF-16 with a byte order mark, unless
-    an encoding is given. Bytes that it does not have stay as lone surrogates, see `flaw_of_bytes`. Without a form
-    (stdin) it is told too; `sure` takes the form as it is.
-
-    Raises:
-        UserError: it holds no rows whatever its name says, such as a pointer of Git LFS, an HTML page or a pickle.
+    Bytes show whether it is packed, as names are often wrong. Text is UTF-8, or UTF-16 with a byte order mark, unless
+    `encoding` is given; other bytes stay as lone surrogates, see `flaw_of_bytes`. A missing form is detected, one that
+    is `sure` taken as it is. UserError where the file holds no rows: an HTML page, a pickle, a Git LFS pointer.
     """
     name = "stdin" if source == "-" else source
     with contextlib.ExitStack() as opened:
@@ -1005,7 +1004,7 @@ def open_text(source: str, form: str | None, encoding: str | None = None, sure: 
         except OSError as error:
             raise UserError(f"got {name}: {error.strerror}; expected a readable file") from None
         if head[:2] == b"\x1f\x8b":
-            raw = io.BufferedReader(Unpacked(gzip.GzipFile(fileobj=raw), name), HEAD_BYTES)
+            raw = io.BufferedReader(Unpacked(name, "rb", fileobj=raw), HEAD_BYTES)
             head = raw.peek(HEAD_BYTES)
         wide = head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) and head[2:4] != b"\0\0"
         told, encoding = bool(encoding), encoding or ("utf-16" if wide else "utf-8-sig")
@@ -1033,7 +1032,7 @@ def form_of_text(head: str, name: str, form: str | None) -> str:
         raise UserError(f"{got}; expected text; try renaming it to end in .json")
     if form == "txt":
         names = re.split(r"[,;\t]", text.partition("\n")[0].strip().lower())
-        got = f"{name}: got a first line of column names, {', '.join(names)[:60]}, in a file of one prompt a line"
+        got = f"{name}: got a first line of column names, {', '.join(names)[:60]}, in a file with one prompt per line"
         is_table = len(names) > 1 and {*names} & (ASKS | WEAK) and all(map(str.isidentifier, names))
         need(not is_table, f"{got}; expected prompts; try --input_format csv, or renaming it to end in .csv")
     return "json" if form == "jsonl" and not begins_lines(text) else form
@@ -1059,7 +1058,7 @@ def holds_json(text: str) -> bool:
 
 def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
     """Raise UserError where the first bytes are those of something that holds no rows."""
-    kind, advice = None, "downloading it again, and look at the file first"
+    kind, advice = None, "looking at the file, then downloading it again"
     if head.startswith(b"PAR1"):
         kind, advice = "a parquet file", "a name that ends in .parquet"
         if form == "parquet":
@@ -1077,19 +1076,20 @@ def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
 
 
 def table_rows(text: str, name: str, delimiter: str, chosen: str | None = None) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """(line, row) below the header of a CSV text; every cell is text. A row that does not fit comes as its flaw.
+    """(line, row or its flaw) below the header of a CSV text; every cell is text.
 
-    Args:
-        name: what messages call the file.
-        delimiter: what stands between cells, unless the file shows otherwise.
-        chosen: the same, whatever the file shows.
+    `delimiter` is the expected separator, `chosen` one that is taken whatever the file shows.
     """
     csv.field_size_limit(LONGEST_CELL)
     used = chosen or separator_of(text, delimiter, name)
     if used != delimiter:
-        say(f"{name}: read with {used!r} between the columns")
-    first = next(iter(first_records(text, used)), [])
-    padded = len(first) > 1 and all(cell[:1] == " " for cell in first[1:])
+        say(f"{name}: the columns are separated by {used!r}")
+    rests = [cells[1:] for cells in first_records(text, used)]
+    spaced = [bool(cells) and all(cell[:1] == " " for cell in cells) for cells in rests]
+    padded = any(spaced[:1])  # a blank after each separator of the header
+    if not padded and spaced[1:] and all(spaced[1:]):
+        padded = True
+        say(f"{name}: read without the blank that follows each {used!r} of its rows")
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=used, strict=True, skipinitialspace=padded)
     try:
         header = next((cells for cells in reader if any(cells)), [])
@@ -1110,14 +1110,11 @@ def column_names(header: list[str], where: str) -> list[str]:
     need(not twice, f"{where}: got the column {twice[:1]} twice; expected each name once; try renaming one")
     text = next((cell for cell in names if len(cell) > 60 or cell[-1:] in tuple(".?!:。？！")), None)
     if text and not HEADER_NAMES & {cell.casefold() for cell in names}:
-        say(
-            f"warning: {where}: got the column name {text[:60]!r}; is it data? Then put a line of column names above it"
-        )
+        say(f"warning: {where}: got the column name {text[:60]!r}; if it is data, put a line of column names above it")
     return names
 
 
 def body(reader, names: list[str], delimiter: str) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """The rows below the header."""
     while True:
         start = reader.line_num
         try:
@@ -1125,7 +1122,10 @@ def body(reader, names: list[str], delimiter: str) -> Iterator[tuple[int, dict |
         except StopIteration:
             return
         except csv.Error as error:
-            yield start + 1, RowFlaw("row", f"no CSV ({error})", "RFC 4180 quoting", 'quotes as ""')
+            yield (
+                start + 1,
+                RowFlaw("row", f"invalid CSV ({error})", "RFC 4180 quoting", 'writing a quote inside a cell as ""'),
+            )
             if reader.line_num == start:
                 return
             continue
@@ -1152,10 +1152,8 @@ def filled(cells: list[str]) -> list[str]:
 def first_records(text: str, delimiter: str) -> list[list[str]]:
     """Return the first 50 records that are not empty, up to the first that is not valid CSV."""
     reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True), []
-    try:
+    with contextlib.suppress(csv.Error):
         records += (cells for cells in itertools.islice(reader, 50) if any(cells))
-    except csv.Error:
-        pass
     return records
 
 
@@ -1172,7 +1170,7 @@ def separator_of(text: str, delimiter: str, name: str) -> str:
     if delimiter in parted and (delimiter in steady or not steady):
         return delimiter
     likely = steady or parted or [delimiter]
-    got = f"{name}: got columns that may be parted by {' or '.join(map(repr, likely))}"
+    got = f"{name}: got columns that may be separated by {' or '.join(map(repr, likely))}"
     advice = f"try python scripts/data_loader.py {name} --out clean.jsonl --delimiter {likely[0]!r}"
     need(len(likely) == 1, f"{got}; expected one of them; {advice}")
     return likely[0]
@@ -1198,14 +1196,9 @@ CHAT_COLUMNS = (*sorted(ASKS), "rejected", "response", "output", "text", "input"
 
 
 def rows_in(value: dict, name: str, known=()) -> list | None:
-    """The rows of the only object in a file; None where it is a row itself.
+    """The rows inside the only object of a file; None where it is a row itself, UserError where that is unclear.
 
-    Args:
-        name: what messages call the file.
-        known: columns that make it a row, beside the usual ones.
-
-    Raises:
-        UserError: it holds rows, but not plainly which.
+    `known` are columns that make it a row, beside the usual ones.
     """
     if (table := rows_of_columns(value, name, known)) is not None:
         return table
@@ -1220,12 +1213,36 @@ def rows_in(value: dict, name: str, known=()) -> list | None:
     # the examples of a programming task are no rows
     cases = {"input", "output"} <= items[0].keys() and value.keys() & WEAK if is_list_of_rows(items) else True
     if len(holders) == 1 and not asks and not cases and not value.keys() & CONTEXT:
+        refuse_articles(items[0], name, key)
         if unused := [other for other in value if other != key]:
             say(f"{name}: read the rows of {key!r}; not used: {', '.join(unused)[:200]}")
-        return items
+        return without_index(items)
     code = f"import json; json.dump(json.load(open({name!r}))[{key!r}], open('rows.json', 'w'))"
-    got = f"{name}: got one object that holds {' and '.join(map(repr, holders))}, and not plainly one list of rows"
-    raise UserError(f'{got}; expected JSONL, or one list of objects; try taking one out: python -c "{code}"')
+    got = f"{name}: got one object that holds {' and '.join(map(repr, holders))}; it is not clear which list is meant"
+    raise UserError(f'{got}; expected JSONL, or one list of objects; try extracting one: python -c "{code}"')
+
+
+def without_index(items: list) -> list:
+    """The rows of the hub's viewer, `{"row_idx": 0, "row": {…}, "truncated_cells": []}`; other items as they are."""
+    if not all(isinstance(item, dict) and {"row_idx", "row"} <= item.keys() for item in items):
+        return items
+    cut = next((item for item in items if item.get("truncated_cells")), None)
+    got = f"got row {cut and cut['row_idx']} of the hub's viewer with cut cells"
+    need(cut is None, f"{got}; expected whole cells; try --data OWNER/NAME, which loads the data set itself")
+    return [item["row"] for item in items]
+
+
+def refuse_articles(item, name: str, key: str) -> None:
+    """Raise UserError where the rows are SQuAD's articles, with the command that writes a row for each question."""
+    paragraphs = item.get("paragraphs") if isinstance(item, dict) else None
+    if not is_list_of_rows(paragraphs) or not is_list_of_rows(paragraphs[0].get("qas")):
+        return
+    answers = '{"text": [a["text"] for a in q.get("answers", [])]}'
+    row = f'{{"context": p["context"], "question": q["question"], "answers": {answers}}}'
+    loops = f'for d in json.load(open({json.dumps(name)}))["{key}"] for p in d["paragraphs"] for q in p["qas"]'
+    code = f'import json; json.dump([{row} {loops}], open("rows.json", "w"))'
+    got = f"{name}: got SQuAD's articles, whose questions stand in paragraphs[].qas[]"
+    raise UserError(f"{got}; expected one question a row; try writing rows.json: python -c '{code}'")
 
 
 def is_holder(name: str, item, alone: bool) -> bool:
@@ -1236,7 +1253,6 @@ def is_holder(name: str, item, alone: bool) -> bool:
 
 
 def is_list_of_rows(item) -> bool:
-    """Whether a value is a list of objects."""
     return isinstance(item, list) and bool(item) and isinstance(item[0], dict)
 
 
@@ -1270,8 +1286,7 @@ def is_column(items: list) -> bool:
 def with_chats(row: dict) -> dict:
     """The row with messages instead of their JSON text, as cells of a spreadsheet hold them; other texts stay.
 
-    Raises:
-        RowFlaw: a text is such JSON but broken, or the same as Python prints it.
+    RowFlaw where such JSON is broken, or written as Python prints it.
     """
     chats = {}
     for name in CHAT_COLUMNS:
@@ -1288,9 +1303,8 @@ def with_chats(row: dict) -> dict:
             advice = "json.dumps for the column, or pandas' to_json(FILE, orient='records', lines=True) for all"
             raise RowFlaw(name, got, "a list of messages, or its JSON text", advice) from None
         messages = [messages] if isinstance(messages, dict) else messages
-        if all(
-            isinstance(m, dict) and ({"role", "content"} <= m.keys() or {"from", "value"} <= m.keys()) for m in messages
-        ):
+        pairs = ({"role", "content"}, {"from", "value"})
+        if all(isinstance(m, dict) and any(pair <= m.keys() for pair in pairs) for m in messages):
             chats[name] = messages
     return {**row, **chats} if chats else row
 
@@ -1327,16 +1341,12 @@ def unique(pairs: list[tuple]) -> dict:
     if len(row) != len(pairs):
         names = [key for key, _ in pairs]
         twice = next(key for key in names if names.count(key) > 1)
-        raise RowFlaw(twice, "the key twice in one object", "each key once", "keeping one of them")
+        raise RowFlaw(twice, "the key twice in one object", "each key once", "deleting one of them")
     return row
 
 
 def plain_json(text: str):
-    """The value of JSON text.
-
-    Raises:
-        RowFlaw: it is none, or has a key twice in one object.
-    """
+    """The value of JSON text; RowFlaw where it is invalid or has a key twice in one object."""
     if flaw := flaw_of_bytes(text):
         raise RowFlaw("row", flaw, "UTF-8 text", OTHER_ENCODING)
     try:
@@ -1345,7 +1355,7 @@ def plain_json(text: str):
         raise RowFlaw("row", "nesting too deep", "fewer levels", "storing the inner part as JSON text") from None
     except ValueError as error:
         at = getattr(error, "pos", 0)
-        got = f"no JSON ({error}, near {text[max(at - 20, 0) : at + 20]!r})"
+        got = f"invalid JSON ({error}, near {text[max(at - 20, 0) : at + 20]!r})"
         raise RowFlaw("row", got, "one JSON object") from None
 
 
@@ -1354,7 +1364,7 @@ def as_row(value) -> dict:
     if isinstance(value, dict):
         return value
     is_chat = isinstance(value, list) and value and isinstance(value[0], dict)
-    advice = ['{"messages": […]} for each row, an answer in a field of its own'] if is_chat else []
+    advice = ['{"messages": […]} for each row, with the answer in its own field'] if is_chat else []
     raise RowFlaw("row", f"{type(value).__name__} {value!r:.60}", "a JSON object with named fields", *advice)
 
 
@@ -1380,7 +1390,7 @@ def json_records(text: str, name: str, known) -> Iterator[tuple[int, dict | RowF
             values.append(value)
             at = JSON_SPACE.match(text, at).end()
     except RecursionError:
-        raise UserError(f"{name}: got JSON that is nested too deep; expected rows; try JSONL") from None
+        raise UserError(f"{name}: got JSON with too many levels of nesting; expected rows; try JSONL") from None
     except RowFlaw as flaw:
         raise UserError(f"{name}: {flaw}") from None
     except ValueError as error:
@@ -1408,14 +1418,15 @@ def parquet_records(source: str) -> Iterator[tuple[int, dict]]:
             file = pyarrow.parquet.ParquetFile(raw)
             size = sum(file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups))
             need(
-                size <= MAX_BYTES, f"{source}: got {size} unpacked bytes; expected at most {MAX_BYTES}; try parts of it"
+                size <= MAX_BYTES,
+                f"{source}: got {size} unpacked bytes; expected {MAX_BYTES} at most; try parts",
             )
             for batch in file.iter_batches(1000):
                 for row in batch.to_pylist():
                     number += 1
                     yield number, row
     except (OSError, ValueError, pyarrow.ArrowException, RecursionError) as error:
-        raise UserError(f"{source}: got no readable parquet ({str(error)[:200]}); expected an intact file") from None
+        raise UserError(f"{source}: got unreadable parquet ({str(error)[:200]}); expected an intact file") from None
 
 
 def file_records(
@@ -1431,9 +1442,10 @@ def file_records(
     """
     name = "stdin" if source == "-" else source
     if form == "parquet":
-        need(source != "-", "got parquet on stdin; expected a file, as parquet is not read in one go")
+        need(source != "-", "got parquet on stdin; expected a file, as reading parquet needs random access")
         yield from parquet_records(source)
         return
+    asked = form
     stream, form = open_text(source, form, encoding, sure)
     try:
         with stream:
@@ -1442,7 +1454,11 @@ def file_records(
             elif form == "txt":
                 yield from prompt_lines(stream)
             elif form == "json":
-                yield from json_records(stream.read(), name, known)
+                begun = list(itertools.islice(stream, 2))  # a first line longer than the head tells only here
+                if asked != "json" and begins_lines("".join(begun)):
+                    yield from json_lines(itertools.chain(begun, stream))
+                else:
+                    yield from json_records("".join(begun) + stream.read(), name, known)
             else:
                 yield from json_lines(stream)
     except (UnicodeDecodeError, OSError) as error:
@@ -1452,12 +1468,10 @@ def file_records(
 def prompt_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
     """(line, row or its flaw) of one prompt a line; blank ones are skipped."""
     for number, line in enumerate(stream, start=1):
-        flaw = flaw_of_bytes(line)
-        if line.strip():
-            yield (
-                number,
-                RowFlaw("prompt", flaw, "UTF-8 text", OTHER_ENCODING) if flaw else {"prompt": line.strip("\r\n")},
-            )
+        if flaw := flaw_of_bytes(line):
+            yield number, RowFlaw("prompt", flaw, "UTF-8 text", OTHER_ENCODING)
+        elif line.strip():
+            yield number, {"prompt": line.strip("\r\n")}
 
 
 def is_hub_id(source: str) -> bool:
@@ -1533,11 +1547,8 @@ def check_prompt(prompt, where: str) -> None:
     is_chat = isinstance(prompt, list) and all(
         isinstance(m, dict) and isinstance(m.get("role"), str) and isinstance(m.get("content"), str) for m in prompt
     )
-    need(
-        is_text or (is_chat and prompt),
-        f"{where}: got prompt {str(prompt)[:80]!r}; expected a non-empty string or a list of "
-        '{"role": …, "content": …} messages',
-    )
+    expected = 'expected a non-empty string or a list of {"role": …, "content": …} messages'
+    need(is_text or (is_chat and prompt), f"{where}: got prompt {str(prompt)[:80]!r}; {expected}")
 
 
 # ------------------------------------------------------------------- question parts (src/parts/data/question_parts.py)
@@ -1580,11 +1591,6 @@ def plain_name(name: str) -> str:
 
 
 @functools.lru_cache(4096)
-def part_names(names: tuple[str, ...]) -> list[str]:
-    """The columns whose names say that they hold a part of the question."""
-    return [name for name in names if names_part(name)]
-
-
 def names_part(name: str) -> bool:
     """Whether a column's name says that it holds a part of the question."""
     if plain_name(name) in (*READ_FIRST, *DOUBTFUL, *SECOND_TEXTS):
@@ -1616,10 +1622,7 @@ def is_media(name: str) -> bool:
 
 @functools.lru_cache(4096)
 def choice_names(names: tuple[str, ...]) -> tuple[list[str], list[tuple[str, ...]]]:
-    """(columns that may hold all choices, groups of columns that hold one each) among the columns of a row.
-
-    The names of a group differ in a letter from A or a number from 0 or 1.
-    """
+    """(columns that may hold all choices, groups of columns that hold one each: A, B or 0, 1 or 1, 2) of a row."""
     families = {}
     for name in names:
         if match := ONE_CHOICE.fullmatch(re.sub(r"[\s-]+", "_", name)):
@@ -1690,42 +1693,30 @@ def is_json_schema(name: str, value) -> bool:
 def unread_parts(row: dict, prompt) -> list[str]:
     """Columns that look like a part of the question but are not in the prompt, a text or messages."""
     choices, unread = choice_columns(row), []
-    names = [name for name in dict.fromkeys([*part_names(tuple(row)), *choices]) if not is_empty(row[name])]
+    named = [name for name in row if names_part(name)]
+    names = [name for name in dict.fromkeys([*named, *choices]) if not is_empty(row[name])]
     names = [name for name in names if row[name] != prompt and not is_json_schema(name, row[name])]
     if not names:
         return []
     whole = prompt if isinstance(prompt, str) else "\n\n".join(message["content"] for message in prompt)
     asked, parts = squeezed(whole), [squeezed(part) for part in whole.split("\n\n")]
+    has_letters = all(re.search(rf"\b{letter}\s?[).:、．]", asked, re.IGNORECASE) for letter in "AB")  # of choices
     for name in names:
         inside = [squeezed(text) for text in texts_in(row[name])]
         is_note = isinstance(row[name], int | float) and name not in choices
-        is_whole = (
-            name in SECOND_TEXTS and len(inside) == 1 and all(part in inside[0] for part in parts)
-        )  # Alpaca's text
-        is_there = all(text in asked for text in inside) and (name not in choices or has_letters(asked))
+        is_whole = name in SECOND_TEXTS and len(inside) == 1 and all(part in inside[0] for part in parts)  # Alpaca's
+        is_there = all(text in asked for text in inside) and (name not in choices or has_letters)
         if not is_note and not is_whole and not is_there:
             unread.append(name)
     return unread
 
 
-def has_letters(text: str) -> bool:
-    """Whether a text offers choices as A and B, with a point, bracket or colon."""
-    return all(re.search(rf"\b{letter}\s?[).:、．]", text, re.IGNORECASE) for letter in "AB")
-
-
-def is_prepared(row: dict) -> bool:
-    """Whether data_loader.py wrote this row: what it left beside the prompt has been decided on."""
-    return isinstance(row.get("prompt"), list) and {"source", "id"} <= row.keys()
-
-
 def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
-    """Say which columns of (row, prompt) pairs look like a part of the question and are in no prompt, and return them.
-
-    Prompts that hold their answer, a dialogue as one text, are counted too.
-    """
+    """Warn of columns that look like a part of the question but are in no prompt, and of prompts with their answer."""
     counts, answered = Counter(), 0
     for row, prompt in asked:
-        counts.update([] if is_prepared(row) else unread_parts(row, prompt))
+        prepared = isinstance(row.get("prompt"), list) and {"source", "id"} <= row.keys()  # by data_loader.py
+        counts.update([] if prepared else unread_parts(row, prompt))
         answered += holds_answer(prompt)
     if answered:
         got = f"got {answered} of {len(asked)} prompts that are whole dialogues, answers included"
@@ -1733,9 +1724,9 @@ def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
     if counts:
         names = ", ".join(f"{name} (in {count} of {len(asked)} rows)" for name, count in counts.items())
         say(
-            f"warning: {source}: got columns that look like a part of the question and are in no prompt: {names}; "
+            f"warning: {source}: got columns that look like a part of the question but are in no prompt: {names}; "
             f"try `python scripts/data_loader.py {source} --out FILE.jsonl`, with `--drop {shlex.join(counts)}` for "
-            "columns that are no part of it"
+            "columns that do not belong to it"
         )
     return counts
 
@@ -1759,8 +1750,7 @@ def template_settings(config) -> dict:
 
 
 def template_text(file: str) -> str:
-    """The chat template in a file."""
-    need(Path(file).is_file(), f"got chat_template {file!r}, which is no file; expected one with a Jinja template")
+    need(Path(file).is_file(), f"got chat_template {file!r}, which is not a file; expected a Jinja template")
     return Path(file).read_text(encoding="utf-8")
 
 
@@ -1780,7 +1770,6 @@ def as_object(arguments):
 
 
 def as_json(arguments):
-    """Arguments of a tool call as JSON text."""
     return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
 
 
@@ -1792,24 +1781,20 @@ def recast(form: Callable, call):
 
 
 def with_arguments(form: Callable, messages: list[dict]) -> list[dict]:
-    """Messages whose tool calls have arguments in a form."""
     return [m | {"tool_calls": recast(form, m["tool_calls"])} if m.get("tool_calls") else m for m in messages]
 
 
 def write_chat(tokenizer, messages: list[dict], **given) -> str:
-    """The text of `apply_chat_template`, with the arguments of tool calls in the form that the template takes.
+    """The text of `apply_chat_template`, with tool arguments as the template takes them; ValueError for no object.
 
-    Most templates encode objects as JSON, so that OpenAI's JSON text would be encoded twice. DeepSeek's take text only,
-    and a template that prints what it gets would write an object as Python does.
-
-    Raises:
-        ValueError: arguments are no object.
+    Most templates encode objects as JSON, and would encode OpenAI's JSON text twice. DeepSeek's take text only, and a
+    template that prints its input would write an object as Python does.
     """
     objects = with_arguments(as_object, messages)
     calls = [call.get("function", call) for message in objects for call in message.get("tool_calls") or ()]
     arguments, given["tokenize"] = [call["arguments"] for call in calls if call.get("arguments")], False
-    for odd in [value for value in arguments if not isinstance(value, dict)]:
-        raise ValueError(f"the arguments of a tool call are {str(odd)[:80]!r}, no JSON object")
+    for odd in (value for value in arguments if not isinstance(value, dict)):
+        raise ValueError(f"the arguments of a tool call are {str(odd)[:80]!r}, not a JSON object")
     try:
         text = tokenizer.apply_chat_template(objects, **given)
         if not any(str(value) in text for value in arguments):
@@ -1821,10 +1806,9 @@ def write_chat(tokenizer, messages: list[dict], **given) -> str:
 
 
 def chat_text(tokenizer, messages: list[dict], **template) -> str:
-    """The text of a prompt up to where the model writes: a new turn, or the assistant's own where that ends the prompt.
+    """The text of a prompt up to where the model writes: a new turn, or a last assistant turn that it continues.
 
-    Raises:
-        ValueError: the template changes the text of that turn, or the turn calls a tool.
+    ValueError where the template changes the text of that turn, or the turn calls a tool.
     """
     text = messages[-1]["content"]
     if messages[-1]["role"] != "assistant":
@@ -1898,11 +1882,7 @@ def task_of(row: dict, with_columns: bool) -> tuple[str, str]:
 
 
 def drawn_tasks(tasks: list[tuple], count: int) -> set[tuple]:
-    """Tasks of at most `count` rows together, drawn by a hash: the same ones in any order and for every seed.
-
-    Args:
-        tasks: `task_of` each row.
-    """
+    """Tasks (`task_of` each row) with at most `count` rows, drawn by a hash: the same in any order, for any seed."""
     sizes, drawn, rows = {}, set(), 0
     for task in tasks:
         sizes[task] = sizes.get(task, 0) + 1
@@ -2395,9 +2375,16 @@ def full_spec(spec: str, library: str = EMBEDDED_REWARDS) -> str:
         return spec
     expected = "expected FILE.py:function[*weight], or a name of `reward_preflight.py --list`"
     need(name.isidentifier(), f"got reward {spec!r}; {expected}")
-    names = [*library_rewards(library)]
-    need(name in names, f"got reward {spec!r}; {expected}{suggest(name, names)}")
+    if name not in (names := library_rewards(library)):
+        members = vars(import_file("library", library, library))
+        raise UserError(f"got reward {spec!r}; {expected}{suggest_reward(name, [*names], members)}")
     return f"{library}:{spec}"
+
+
+def suggest_reward(name: str, known: list[str], members: dict) -> str:
+    """`; try …` with what a library names in place of a reward that it had, or with the nearest of its names."""
+    other = members.get("REMOVED_REWARDS", {}).get(name.removesuffix("_reward"))
+    return f"; try {other}" if other else suggest(name, known)
 
 
 def find_reward(spec: str):
@@ -2416,7 +2403,7 @@ def find_reward(spec: str):
     known = [n for n, member in own.items() if callable(member) and n == getattr(member, "__name__", n)]
     rewards = [n for n in known if is_reward(own[n], ("completion", "completions"))]
     known = rewards or known  # a library has other functions too
-    what = f"{file} has no function {name!r}; expected one of {', '.join(known)}{suggest(name, known)}"
+    what = f"{file} has no function {name!r}; expected one of {', '.join(known)}{suggest_reward(name, known, members)}"
     need(callable(found), f"got reward {spec!r}: {what}")
     return found, members
 
@@ -2639,10 +2626,14 @@ def checked_scores(name: str, result, completions: list) -> list[float | None]:
 
 
 def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> None:
-    """Raise UserError if a reward function requires an argument that is neither in the data nor among `others`."""
+    """Raise UserError if a reward function requires an argument that is neither in the data nor among `others`.
+
+    An optional argument with nearly the name of a column that the function does not take is noted.
+    """
     given = {*reward_arguments([row], [""], [[]]), *others}
     for name, function in functions.items():
-        for p in inspect.signature(function).parameters.values():
+        taken = inspect.signature(function).parameters
+        for p in taken.values():
             required = p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
             near = suggest(p.name, list(row["columns"]))
             need(
@@ -2651,6 +2642,10 @@ def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> N
                 f"expected that column too{near}; or rename it in the file, or give --reward FILE.py:function with a "
                 "function for this data",
             )
+            near = difflib.get_close_matches(p.name, [c for c in row["columns"] if c not in taken], n=1, cutoff=0.75)
+            if near and p.name not in given and p.default is not p.empty:
+                text = f"reward {name}: no column is called {p.name!r}, so it is always {p.default!r}"
+                say(f"{text}; did you mean the column {near[0]!r}?")
 
 
 def blamed_row(name: str, function, call: int, error: BaseException, completions, alone, limits) -> RewardError:
@@ -2662,13 +2657,17 @@ def blamed_row(name: str, function, call: int, error: BaseException, completions
     """
 
     def raised(error: BaseException) -> str:
-        return f"raised {type(error).__name__}: {error}"
+        hint = ""
+        turns = not isinstance(alone(0)["completions"][0], str)
+        if turns and isinstance(error, TypeError | AttributeError | KeyError):
+            hint = '; each completion is [{"role": "assistant", "content": text}] here, as prompts are chat messages'
+        return f"raised {type(error).__name__}: {error}{hint}"
 
     def where(row: int) -> str:
         return f"reward {name}, row {row}, completion {text_of_turns(completions[row])[:200]!r}"
 
     if isinstance(function, PerSample):
-        return RewardError(f"{where(call)}: {raised(error)}")
+        return RewardError(f"{where(call)}: raised {type(error).__name__}: {error}")
     if is_passing(error):  # of the connection, not of a row
         return RewardError(f"reward {name}: {raised(error)} on a batch of {len(completions)}")
     for row in range(len(completions)):
@@ -4101,31 +4100,19 @@ def pieces(tokenizer, conversation: Conversation) -> list[dict]:
 
 LOADABLE = "expected a checkpoint folder, or a hub id that this machine has or can reach"
 # what transformers offers for training and sampling; auto is its own choice, sdpa where the architecture has it
-ATTENTION_KINDS = (
-    "auto",
-    "eager",
-    "sdpa",
-    "flash_attention_2",
-    "flash_attention_3",
-    "flash_attention_4",
-    "flex_attention",
-)
+ATTENTION_KINDS = ("auto", "eager", "sdpa", *(f"flash_attention_{i}" for i in (2, 3, 4)), "flex_attention")
 
 
 def precision_on(precision: str, device) -> str:
     """The precision that a setting stands for on a device; auto is bf16 where a CUDA GPU has it, else fp32."""
     if precision != "auto":
         return precision
-    import torch
-
     able = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
     return "bf16" if able else "fp32"
 
 
 def leave_out_cudnn_attention() -> None:
     """Let torch choose among its own kernels: cuDNN's plans anew (23 to 37 ms) for each length, so for each token."""
-    import torch
-
     torch.backends.cuda.enable_cudnn_sdp(False)
 
 
@@ -4134,8 +4121,6 @@ def settle_precision(config: BaseConfig, device) -> None:
 
     Below fp32, what stays float32 (the output layer) may use TF32: it is still finer than bf16. In fp32 nothing does.
     """
-    import torch
-
     asked, config.precision = config.precision, precision_on(config.precision, device)
     exact = config.precision == "fp32"
     leave_out_cudnn_attention()
@@ -4148,23 +4133,17 @@ def settle_precision(config: BaseConfig, device) -> None:
 
 def widest_float(device):
     """float64, but float32 on Apple's GPUs, which have no wider type."""
-    import torch
-
     return torch.float32 if device.type == "mps" else torch.float64
 
 
 def compute_dtype(config: BaseConfig, device):
     """The dtype of matrix products and of frozen weights."""
-    import torch
-
     names = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
     return names[precision_on(config.precision, device)]
 
 
 def autocast(config: BaseConfig, device):
     """Context in which the networks run; nothing in fp32."""
-    import torch
-
     dtype = compute_dtype(config, device)
     return torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32)
 
@@ -4261,7 +4240,6 @@ def saved_rows(base, weights: dict) -> dict:
 def fit_embeddings(base, source: str) -> None:
     """Give a base the rows that an adapter has saved for added tokens; UserError where it has not saved them."""
     from peft.utils import load_peft_weights
-    from transformers import AutoTokenizer
 
     known = base.get_input_embeddings().weight.shape[0]
     rows = saved_rows(base, load_peft_weights(source, device="cpu"))
@@ -4269,9 +4247,10 @@ def fit_embeddings(base, source: str) -> None:
     tied = base.get_input_embeddings().weight is base.get_output_embeddings().weight
     beyond = set()
     if tokenizer_of(source) == source:
-        beyond = {token for token, i in AutoTokenizer.from_pretrained(source).get_vocab().items() if i >= size}
+        tokens = transformers.AutoTokenizer.from_pretrained(source).get_vocab()
+        beyond = {token for token, i in tokens.items() if i >= size}
     if beyond:  # a plain model may have a few, too
-        beyond -= AutoTokenizer.from_pretrained(base.name_or_path).get_vocab().keys()
+        beyond -= transformers.AutoTokenizer.from_pretrained(base.name_or_path).get_vocab().keys()
     need(
         not beyond and (size <= known or tied or len(rows) == 2),
         f"got the adapter {source!r}, whose tokenizer has tokens beyond the {known} rows of its base, as "
@@ -4303,18 +4282,11 @@ def with_adapter(base, source: str, trainable: bool = False, dropout: float = 0.
 
 
 def load_pretrained(auto_class, source: str, base: str = "", trainable: bool = False, **options):
-    """A network by transformers; of an adapter, its base (a causal one, as it was trained on) with the adapter on top.
-
-    Args:
-        base: the adapter's, where it is not the one that it names.
-        options: of `from_pretrained`.
-    """
-    from transformers import AutoModelForCausalLM
-
+    """A network by transformers; of an adapter, its `base` (causal, as it was trained on) with the adapter on top."""
     start = base_of(source, base)
     if start == source:
         return auto_class.from_pretrained(source, **options)
-    return with_adapter(AutoModelForCausalLM.from_pretrained(start, **options), source, trainable)
+    return with_adapter(transformers.AutoModelForCausalLM.from_pretrained(start, **options), source, trainable)
 
 
 def merged(model):
@@ -4329,7 +4301,6 @@ def merged(model):
 
 def untie(model) -> None:
     """Weights of its own for the output layer where input and output share theirs and LoRA changes one of them."""
-    import torch
     from peft.tuners.tuners_utils import BaseTunerLayer
 
     ends = [model.get_base_model().get_input_embeddings(), model.get_base_model().get_output_embeddings()]
@@ -4397,12 +4368,10 @@ def token_count(tokenizer, eos_ids: list[int]) -> int:
 
 def generation_settings(source: str):
     """The generation settings that come with a model: generation_config.json, else those in its config.json."""
-    from transformers import AutoConfig, GenerationConfig
-
     try:
-        return GenerationConfig.from_pretrained(source)
+        return transformers.GenerationConfig.from_pretrained(source)
     except OSError:  # no such file
-        return GenerationConfig.from_model_config(AutoConfig.from_pretrained(source))
+        return transformers.GenerationConfig.from_model_config(transformers.AutoConfig.from_pretrained(source))
 
 
 def unwrapped(model):
@@ -4415,8 +4384,6 @@ def unwrapped(model):
 
 def left_pad(sequences: list[list[int]], pad_id: int, device):
     """Return (input_ids, attention_mask), both [B, T], pads on the left."""
-    import torch
-
     width = max(map(len, sequences))
     ids = torch.tensor([[pad_id] * (width - len(s)) + list(s) for s in sequences], device=device)
     mask = torch.tensor([[0] * (width - len(s)) + [1] * len(s) for s in sequences], device=device)
@@ -4460,12 +4427,9 @@ def roomy_layer():
 
         def reorder_cache(self, beam_idx):
             """Keep these rows, in this order."""
-            super().reorder_cache(beam_idx)
-            self.rooms = None
+            self.keys, self.values, self.rooms = self.keys[beam_idx], self.values[beam_idx], None
 
-        def batch_select_indices(self, indices):
-            """The same."""
-            self.keys, self.values, self.rooms = self.keys[indices], self.values[indices], None
+        batch_select_indices = reorder_cache
 
     return RoomyLayer
 
@@ -4475,8 +4439,6 @@ def as_read(x):
 
     Under autocast rotary embeddings make them float32, and attention would round all of them again for each token.
     """
-    import torch
-
     device = x.device.type
     return x.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else x
 
@@ -4498,11 +4460,7 @@ def give_room(cache) -> None:
 
 
 def has_plain_layers(cache, config) -> bool:
-    """Whether a cache holds the keys and values of all tokens, none of which sees only those near it.
-
-    Args:
-        config: of the model's text part.
-    """
+    """Whether a cache holds the keys and values of all tokens, none of which sees only those near it."""
     from transformers.cache_utils import DynamicCache
 
     window = getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True)
@@ -4537,8 +4495,6 @@ class KeptTexts:
             rows: [B'] which of those that the batch began with each row of the cache is.
             lengths: [B] how many tokens each of those has said; the last one was not fed.
         """
-        import torch
-
         numbers = rows if places is None else rows[places]
         pairs = pairs_of(cache)
         pairs = pairs if places is None else [(keys[places], values[places]) for keys, values in pairs]
@@ -4549,21 +4505,14 @@ class KeptTexts:
 
     def begins(self, texts: dict[int, list[int]]) -> bool:
         """Whether each text, by the number of its conversation, begins with the one that is kept, and goes on."""
-        for number, ids in texts.items():
-            known = self.ids.get(number)
-            if known is None or len(ids) <= len(known) or ids[: len(known)] != known:
-                return False
-        return True
+        known = ((self.ids.get(number), ids) for number, ids in texts.items())
+        return all(old is not None and len(ids) > len(old) and ids[: len(old)] == old for old, ids in known)
 
     def cache_of(self, numbers: list[int], last: bool = True) -> tuple[list[int], object, object]:
-        """(numbers in the order of the rows, cache, mask [B, T]) of some conversations.
+        """(numbers in the order of the rows, cache, mask [B, T]) of conversations, whose texts end in the last column.
 
-        The columns of each row are ordered so that its text ends in the last one, with pads before it only.
-
-        Args:
-            last: nothing else will be asked for: what is kept is given up, layer by layer.
+        `last`: nothing else will be asked for: what is kept is given up, layer by layer.
         """
-        import torch
         from transformers.cache_utils import DynamicCache
 
         wanted, width = {*numbers}, max(len(self.ids[number]) for number in numbers)
@@ -4612,26 +4561,17 @@ def continued(kept: KeptTexts, texts: dict[int, list[int]], read: Callable) -> t
     Returns:
         (the texts' numbers in the order of the rows, what follows from each text [B, …], mask [B, T], cache).
     """
-    import torch
-
     groups = alike({number: len(ids) - len(kept.ids[number]) for number, ids in texts.items()})
-    if len(groups) == 1:
-        return read_on(kept, texts, read, groups[0])
     whole, last = KeptTexts(texts), {}
     for group in groups:
-        order, following, mask, cache = read_on(kept, texts, read, group, group is groups[-1])
+        order, cache, mask = kept.cache_of(group, group is groups[-1])
+        following, mask, cache = read([texts[n][len(kept.ids[n]) :] for n in order], mask, cache)
+        if len(groups) == 1:
+            return order, following, mask, cache
         whole.parts.append(Part(order, pairs_of(cache), mask))
         last |= zip(order, following, strict=True)
     order, cache, mask = whole.cache_of(list(texts))
     return order, torch.stack([last[number] for number in order]), mask, cache
-
-
-def read_on(
-    kept: KeptTexts, texts: dict[int, list[int]], read: Callable, numbers: list[int], last: bool = True
-) -> tuple:
-    """`continued` for texts of these numbers, in one batch; after the `last` ones nothing is kept."""
-    order, cache, mask = kept.cache_of(numbers, last)
-    return order, *read([texts[n][len(kept.ids[n]) :] for n in order], mask, cache)
 
 
 def alike(lengths: dict[int, int]) -> list[list[int]]:
@@ -4650,12 +4590,12 @@ def select_rows(cache, rows) -> None:
 
     overridden = type(cache).batch_select_indices is not Cache.batch_select_indices
     (cache.batch_select_indices if overridden else cache.reorder_cache)(rows)
+    if groups := getattr(cache, "groups", None):
+        cache.groups = groups.of_rows(rows)
 
 
 def wide_product(x, y):
     """x @ y of [n, heads, ., .] in float32, as fused attention has it: rounded to bf16, a score of 60 is off by 0.1."""
-    import torch
-
     x = x.to(y.dtype)
     with torch.autocast(x.device.type, enabled=False):
         if x.is_cuda and x.dtype != torch.float32:
@@ -4665,16 +4605,9 @@ def wide_product(x, y):
 
 
 class Groups:
-    """The prompts of B rows: `which` [B] of n prompts each row begins with, `pairs` of keys and values by layer.
-
-    Args:
-        pairs: [n, heads, P, D] each.
-        mask: [n, P], 1 on the tokens of the prompts.
-    """
+    """The prompts of B rows: `which` [B] of n each begins with, keys and values [n, heads, P, D], mask [n, P]."""
 
     def __init__(self, which, pairs: list[tuple], mask):
-        import torch
-
         self.which, self.pairs, self.mask = which, pairs, mask
         pads = torch.zeros(mask.shape, device=mask.device).masked_fill_(mask == 0, -math.inf)
         self.added = None if bool(mask.all()) else pads[:, None, None]  # to scores [n, heads, rows, P]
@@ -4689,8 +4622,6 @@ class Groups:
 
     def of_rows(self, chosen) -> "Groups":
         """The groups of some rows, without the prompts that none of these has."""
-        import torch
-
         kept, which = torch.unique(self.which[chosen], return_inverse=True)
         if len(kept) == len(self.mask):
             return Groups(which, self.pairs, self.mask)
@@ -4707,11 +4638,8 @@ class Groups:
     def attend(self, layer: int, query, key, value, scaling: float | None):
         """What one more token of each row, query [B, H, 1, D], sees of its prompt and of its own tokens: [B, 1, H, D].
 
-        Args:
-            key: of the rows' own tokens [B, heads, T, D], as `value`; H is a multiple of heads.
+        key and value [B, heads, T, D] are of the rows' own tokens; H is a multiple of heads.
         """
-        import torch
-
         keys, values = self.pairs[layer]
         (heads, fresh), width = key.shape[1:3], keys.shape[2]
         r = query.shape[1] // heads
@@ -4727,30 +4655,11 @@ class Groups:
         return seen.flatten(1, 2)[:, None]
 
 
-@functools.cache
-def grouped_cache():
-    """A DynamicCache of the rows' own tokens, with their `groups`."""
+def group_rows(cache, mask, which):
+    """A cache of B rows that begin with texts, `which` [B], of one with plain layers, held once each as `groups`."""
     from transformers.cache_utils import DynamicCache
 
-    class GroupedCache(DynamicCache):
-        """What `group_rows` makes."""
-
-        def batch_select_indices(self, indices):
-            """Keep these rows, in this order."""
-            super().batch_select_indices(indices)
-            self.groups = self.groups.of_rows(indices)
-
-    return GroupedCache
-
-
-def group_rows(cache, mask, which):
-    """A cache of rows that begin with the texts of one with plain layers; it holds each of these once.
-
-    Args:
-        mask: [n, P], 1 on the tokens of the texts.
-        which: [B], the text that each row begins with.
-    """
-    grouped = grouped_cache()()
+    grouped = DynamicCache()
     grouped.groups = Groups(which, pairs_of(cache), mask)
     for keys, values in grouped.groups.pairs:
         none = (x.new_empty(len(which), x.shape[1], 0, x.shape[3]) for x in (keys, values))
@@ -4795,7 +4704,6 @@ def logprobs_and_entropy(logits_fn, hidden, targets, temperature: float, chunk: 
     Returns:
         (logprobs [N], entropy [N]), in float32 or wider.
     """
-    import torch
     from torch.utils.checkpoint import checkpoint
 
     def piece(h, t):
@@ -4855,11 +4763,8 @@ def cached_states(model, input_ids, attention_mask, cache):
 def next_states(model, token, mask, cache, padded: bool):
     """States [B, H] of one more token [B] for each row of a plain cache, or of one that `group_rows` has made.
 
-    The host does not wait for what a mask holds.
-
-    Args:
-        mask: [B, T], 1 on the tokens of the texts, the new ones included.
-        padded: whether there may be a 0 in it.
+    mask [B, T] is 1 on the tokens of the texts, the new ones included; `padded` says whether there may be a 0 in it, as
+    the host does not wait to see.
     """
     network = below_the_head(model)
     sdpa = unwrapped(model).config._attn_implementation in ("sdpa", SHARED_PROMPTS)
@@ -4895,8 +4800,6 @@ def known_logits(model, logits):
 
 def all_logits(model, hidden):
     """Logits [..., rows] of hidden states [..., H], in the precision of the output layer's weights."""
-    import torch
-
     model = unwrapped(model)
     head, config = model.get_output_embeddings(), model.config.get_text_config()
     with torch.autocast(hidden.device.type, enabled=False):
@@ -4912,8 +4815,6 @@ def settle_logits(config: BaseConfig, models: Models) -> None:
 
     Raises UserError if its logits are not its output layer on its backbone's states, as assumed here.
     """
-    import torch
-
     ids = torch.tensor([[models.pad_id, 0, 1, 2]], device=models.device)
     name = type(unwrapped(models.policy)).__name__
     try:
@@ -4949,7 +4850,6 @@ def foldable_layers(policy, device) -> list:
     """
     if device.type != "cuda" or not hasattr(policy, "peft_config"):
         return []
-    import torch
     from peft.tuners.lora import Linear
 
     layers = [m for m in policy.modules() if type(m) is Linear and "default" not in m.lora_variant]
@@ -4966,8 +4866,6 @@ def foldable_layers(policy, device) -> list:
 @contextlib.contextmanager
 def folded(layers: list) -> Iterator[None]:
     """While it lasts, each layer runs W + B A alone, rounded to the dtype of W; then W is the same tensor as before."""
-    import torch
-
     kept = []
     try:
         with torch.no_grad():
@@ -4996,8 +4894,8 @@ class Decoding:
     plain: bool = False  # a text can be gone on with by several tokens, and masks and positions say all of its columns
 
 
-def probe_texts(vocabulary: int, padded: bool) -> list[list[int]]:
-    """Two texts of 12 token ids, or of 12 and 6."""
+def probe_texts(vocabulary: int, padded: bool = True) -> list[list[int]]:
+    """Two texts of token ids, of 12 and 6 where they are padded, else of 12."""
     first, second = ([(step * i + step) % vocabulary for i in range(12)] for step in (37, 53))
     return [first, second[:6] if padded else second]
 
@@ -5011,37 +4909,19 @@ def relative_gap(states, expected) -> float:
     return float(gaps.nan_to_num(nan=math.inf).where(~expected.isnan().any(dim=-1), 0.0).mean())
 
 
-def read_once(read):
-    """`read(ids, mask)` that keeps what it said of single texts [1, T] without pads."""
-    kept = {}
-
-    def reading(ids, mask):
-        text = tuple(ids[0].tolist()) if len(ids) == 1 else None
-        if text is None or not mask.all():
-            return read(ids, mask)
-        if text not in kept:
-            kept[text] = read(ids, mask)
-        return kept[text]
-
-    return reading
-
-
 def decoding_gap(read, step, decoding: Decoding, vocabulary: int, pad_id: int, device) -> float:
     """How far states of tokens fed one at a time to `step(ids, mask, cache)` are from those of the whole texts."""
-    import torch
-
     texts, new, gaps = probe_texts(vocabulary, decoding.pads), 4, []
     whole = [torch.tensor([text], device=device) for text in texts]
     expected = [read(ids, torch.ones_like(ids))[0, -new:] for ids in whole]  # [new, H] each
     ids, mask = left_pad([text[: 1 - new] for text in texts], pad_id, device)
-    rows, cache = list(range(len(texts))), None
+    rows, cache = [0, 1], None
     for t in range(new):
         states, cache = step(ids, mask, cache)
         gaps += [relative_gap(states[i, -1], expected[row][t]) for i, row in enumerate(rows)]
         if decoding.leaving and t == 0:
-            rows = rows[1:]
+            rows, mask = [1], mask[1:]
             select_rows(cache, torch.tensor(rows, device=device))
-            mask = mask[1:]
         ids = torch.tensor([[texts[row][t + 1 - new]] for row in rows], device=device)
         mask = torch.cat([mask, torch.ones_like(ids)], dim=1)
     return sum(gaps) / len(gaps)
@@ -5057,14 +4937,6 @@ def holds(gap, limit: float) -> bool:
         return False
 
 
-def measured_decoding(gap, limit: float) -> Decoding | None:
-    """The most that a cache can do with `gap(decoding)` below the limit; None where it cannot decode at all."""
-    for pads, leaving in ((True, True), (True, False), (False, True), (False, False)):
-        if holds(functools.partial(gap, Decoding(pads, leaving)), limit):
-            return Decoding(pads, leaving)
-    return None
-
-
 def turns_gap(read, step, one, config, pad_id: int, device) -> float:
     """How far texts that are read in turns, with pads between these, are from the whole texts; inf for other caches.
 
@@ -5074,9 +4946,7 @@ def turns_gap(read, step, one, config, pad_id: int, device) -> float:
         one: `(token [B], mask, cache, padded) -> states [B, H]` of one more.
         config: of the model's text part.
     """
-    import torch
-
-    texts, gaps = probe_texts(config.vocab_size, padded=True), []
+    texts, gaps = probe_texts(config.vocab_size), []
     whole = [torch.tensor([text], device=device) for text in texts]
     expected = [read(ids, torch.ones_like(ids))[0] for ids in whole]
 
@@ -5109,81 +4979,71 @@ def turns_gap(read, step, one, config, pad_id: int, device) -> float:
 
 def groups_gap(config: BaseConfig, models: Models, vocabulary: int) -> float:
     """How far the worst state is off where prompts are held once for their rows, one of which leaves."""
-    import torch
-
     policy, device, gaps = models.policy, models.device, []
-    prompts = probe_texts(vocabulary, padded=True)
-    which, new = torch.tensor([1, 0, 1, 1], device=device), torch.arange(1, 9, device=device).view(2, 4) % vocabulary
-    texts = [
-        torch.tensor(prompts[n] + response, device=device) for n, response in zip(which, new.T.tolist(), strict=True)
-    ]
+    prompts, which = probe_texts(vocabulary), torch.tensor([1, 0, 1, 1], device=device)
+    new = torch.arange(1, 9, device=device).view(2, 4) % vocabulary
+    texts = [torch.tensor([prompts[n] + new[:, row].tolist()], device=device) for row, n in enumerate(which)]
     ids, mask = left_pad(prompts, models.pad_id, device)
     with autocast(config, device):
-        alike = {len(ids): torch.stack([x for x in texts if len(x) == len(ids)]) for ids in texts}  # need no pads
-        states = {length: iter(plain_states(policy, ids, torch.ones_like(ids))) for length, ids in alike.items()}
-        expected = torch.stack([next(states[len(ids)])[-2:] for ids in texts], 1)
+        expected = [plain_states(policy, ids, torch.ones_like(ids))[0, -2:] for ids in texts]  # [2, H] each
         cache = group_rows(cached_states(policy, ids, mask, None)[1], mask, which)
     mask, rows = mask[which], torch.arange(4, device=device)
     for t in range(2):
         mask = torch.cat([mask, torch.ones_like(mask[:, :1])], dim=1)
         with autocast(config, device):
             states = next_states(policy, new[t, rows], mask, cache, padded=True)
-        gaps += [relative_gap(one, expected[t, row]) for one, row in zip(states, rows, strict=True)]
+        gaps += [relative_gap(state, expected[row][t]) for state, row in zip(states, rows, strict=True)]
         if t == 0:
             rows, mask = rows[1:], mask[1:]
             select_rows(cache, rows)
     return max(gaps)
 
 
-def gap_limit(config: BaseConfig, device) -> float:
-    """The relative distance of states that rounding explains; faults of caches and pads give 0.3 and more."""
-    return 0.01 if compute_dtype(config, device).itemsize > 2 else 0.2
+def gap_limits(config: BaseConfig, device) -> tuple[float, float]:
+    """The relative distance of states that rounding explains: in the mean, and of the worst of any order of sums.
+
+    Faults of caches and pads give a mean of 0.3 and more. Of the worst: old and new log-probs are computed the same
+    way, so the update needs no more than that each token sees what it should. Two bf16 passes of Gemma 3 270M are
+    0.047 apart, and each is 0.03 to 0.04 from float32; of Qwen2.5 0.5B 0.013. A pad that is seen, a token that is not,
+    or a position off by one moves the worst state by 0.26 and more.
+    """
+    return (0.01, 1e-4) if compute_dtype(config, device).itemsize > 2 else (0.2, 0.12)
 
 
 def decoding_of_policy(config: BaseConfig, models: Models) -> Decoding:
     """What the policy's cache can do; UserError where sampling would not follow the model that is trained."""
-    import torch
-
-    policy = models.policy
+    policy, pad_id, device = models.policy, models.pad_id, models.device
+    text, name = unwrapped(policy).config.get_text_config(), type(unwrapped(policy)).__name__
     size = unwrapped(policy).get_input_embeddings().weight.shape[0]
-    read, step = read_once(functools.partial(plain_states, policy)), functools.partial(cached_states, policy)
-    limit, able = gap_limit(config, models.device), False
-    with torch.no_grad(), autocast(config, models.device):
-        measured = measured_decoding(
-            lambda decoding: decoding_gap(read, step, decoding, size, models.pad_id, models.device), limit
-        )
+    read, step, one = (functools.partial(states, policy) for states in (plain_states, cached_states, next_states))
+    (limit, worst), able = gap_limits(config, device), False
+    tried = (Decoding(pads, leaving) for pads in (True, False) for leaving in (True, False))  # the most first
+    with torch.no_grad(), autocast(config, device):
+        gap = functools.partial(decoding_gap, read, step, vocabulary=size, pad_id=pad_id, device=device)
+        measured = next((able_to for able_to in tried if holds(functools.partial(gap, decoding=able_to), limit)), None)
         if measured and measured.pads and measured.leaving:
-            one, text = functools.partial(next_states, policy), unwrapped(policy).config.get_text_config()
-            gap = functools.partial(turns_gap, read, step, one, text, models.pad_id, models.device)
-            plain = holds(gap, limit)
+            plain = holds(lambda: turns_gap(read, step, one, text, pad_id, device), limit)
             able = plain and config.reuse_prefill and length_that_shares(policy) == math.inf
-            groups = able and holds(lambda: groups_gap(config, models, size), sharing_limit(config, models.device))
+            groups = able and holds(lambda: groups_gap(config, models, size), worst)
             measured = replace(measured, plain=plain, groups=groups)
-    name = type(unwrapped(policy)).__name__
     need(
         measured,
         f"got {name}, whose states of a whole text and of one token at a time with a cache differ; expected the same "
         "ones; try vLLM (--rollout_engine vllm, in evaluation.py --engine vllm), or another architecture",
     )
-    if not measured.pads:
-        say(f"note: the cache of {name} bears no pads: prompts of one length are sampled together")
-    if not measured.leaving:
-        say(f"note: no row can leave the cache of {name}: a batch is sampled until its last completion ends")
-    if not measured.plain:
-        say(f"note: {name} reads a conversation from its start for each turn, and makes masks for each token")
-    if able and not measured.groups:
-        say(f"note: the cache of {name} holds a prompt for each of its completions: held once, it gives other states")
+    notes = (
+        (measured.pads, "the cache of {} bears no pads: prompts of one length are sampled together"),
+        (measured.leaving, "no row can leave the cache of {}: a batch is sampled until its last completion ends"),
+        (measured.plain, "{} reads a conversation from its start for each turn, and makes masks for each token"),
+        (
+            measured.groups or not able,
+            "the cache of {} holds a prompt for each of its completions: held once, it gives other states",
+        ),
+    )
+    for can, note in notes:
+        if not can:
+            say(f"note: {note.format(name)}")
     return measured
-
-
-def sharing_limit(config: BaseConfig, device) -> float:
-    """The same of the worst state, where nothing but the order of sums is another.
-
-    Old and new log-probs are computed the same way, so the update needs no more than that each token sees what it
-    should. Two bf16 passes of Gemma 3 270M are 0.047 apart, and each is 0.03 to 0.04 from float32; of Qwen2.5 0.5B
-    0.013. A pad that is seen, a token that is not, or a position off by one moves the worst state by 0.26 and more.
-    """
-    return 1e-4 if compute_dtype(config, device).itemsize > 2 else 0.12
 
 
 # --------------------------------------------------------------------------- sampling (src/parts/sampling/sampling.py)
@@ -5193,8 +5053,6 @@ DRAWN_AT_ONCE = 2**24  # probabilities in float64; three tensors of them exist a
 
 def inverse_cdf(log_probs, uniform):
     """Draw one index per row of log_probs [B, V] with uniform [B] in [0, 1)."""
-    import torch
-
     cdf = log_probs.to(widest_float(log_probs.device)).exp().cumsum(-1)
     margin = max(1e-12, 4 * torch.finfo(cdf.dtype).eps)
     point = uniform[:, None].to(cdf) * cdf[:, -1:] * (1 - margin)  # below the total in spite of rounding
@@ -5223,8 +5081,6 @@ class HFEngine:
     """Samples with the policy itself, batched, with a cache; rows that are finished leave the batch if it lets them."""
 
     def __init__(self, config: BaseConfig, models: Models):
-        import torch
-
         self.config, self.models = config, models
         self.decoding = decoding_of_policy(config, models)
         self.layers = foldable_layers(models.policy, models.device)
@@ -5236,8 +5092,6 @@ class HFEngine:
     @contextlib.contextmanager
     def ready(self) -> Iterator[None]:
         """While it lasts, weights are as sampling reads them: adapters folded, and cast once under autocast."""
-        import torch
-
         lora = folded(self.layers) if self.layers else contextlib.nullcontext()
         with lora, torch.no_grad(), autocast(self.config, self.models.device):
             yield
@@ -5274,13 +5128,7 @@ class HFEngine:
         return [group[start : start + size] for group in groups for start in range(0, len(group), size)]
 
     def read(self, prompts: list[list[int]], groups: bool = False) -> tuple:
-        """(states [B, H] after the prompts, mask [B, T], cache); equal prompts are read once, and then repeated.
-
-        Args:
-            groups: the cache may hold them once, too.
-        """
-        import torch
-
+        """(states [B, H] after the prompts, mask [B, T], cache); equal ones are read, with `groups` held once."""
         once = prompts
         if self.config.reuse_prefill and self.decoding.leaving:
             once = list(map(list, dict.fromkeys(map(tuple, prompts))))
@@ -5297,8 +5145,6 @@ class HFEngine:
 
     def read_on(self, new: list[list[int]], mask=None, cache=None) -> tuple:
         """(states [B, H] after new tokens of each row, mask [B, T] of all, cache), behind those of a cache."""
-        import torch
-
         models = self.models
         ids, new_mask = left_pad(new, models.pad_id, models.device)
         mask = new_mask if mask is None else torch.cat([mask, new_mask], dim=1)
@@ -5310,29 +5156,19 @@ class HFEngine:
         """One token per row of log_probs [B, V]: by uniform [B] in [0, 1), or the most likely one for None."""
         if uniform is None:
             return log_probs.argmax(-1)
-        import torch
-
         rows = max(1, DRAWN_AT_ONCE // log_probs.shape[1])
         pieces = zip(log_probs.split(rows), uniform.split(rows), strict=True)
         return torch.cat([inverse_cdf(*piece) for piece in pieces])
 
     def ends(self, tokens, rows, t: int):
         """Which rows [n] of tokens [B, T] end with the token at t."""
-        import torch
-
         return torch.isin(tokens[rows, t], self.end_ids)
 
     def sample(self, states, mask, cache, noise, leave=None, ended=None) -> list[tuple[list[int], list[float]]]:
-        """Completions of the texts that a cache holds, as `generate` returns them.
+        """Completions of the texts that a cache holds, as `generate` returns them; states [B, H] are of their ends.
 
-        Args:
-            states: [B, H] after the last token of each.
-            mask: [B, T], 1 on the tokens of the texts.
-            leave: called as KeptTexts.take is, before rows leave the batch and at the end.
-            ended: an Ended, to be told of rows.
+        `leave` is called as KeptTexts.take is, before rows leave the batch and at the end; `ended` is told of rows.
         """
-        import torch
-
         models, limit, device = self.models, self.config.max_new_tokens, self.models.device
         n, width = mask.shape
         tokens = torch.zeros(n, limit, dtype=torch.long, device=device)
@@ -5389,11 +5225,7 @@ class TurnSampler:
         self.engine, self.kept = engine, KeptTexts()
 
     def generate(self, prompts: list[list[int]], noise, numbers: list[int]) -> list[tuple[list[int], list[float]]]:
-        """As HFEngine.generate; where a prompt begins with what is kept of its conversation, it is gone on with.
-
-        Args:
-            numbers: which conversation each prompt is of, the same in each turn.
-        """
+        """As HFEngine.generate, but of conversations, by `numbers`, what was kept of them is not read again."""
         engine, kept, self.kept = self.engine, self.kept, KeptTexts()
         if len(engine.batches(list(map(len, prompts)))) != 1:
             return engine.generate(prompts, noise)
@@ -5422,12 +5254,7 @@ BOOLS = {**dict.fromkeys(("true", "yes", "on", "1"), "--"), **dict.fromkeys(("fa
 
 
 def import_vllm(flag: str, instead: str):
-    """Return the module vllm, its engine in this process, where weights can be copied into it.
-
-    Args:
-        flag: what asked for it.
-        instead: what to try where it is not to be had.
-    """
+    """The module vllm, for what `flag` asked, its engine in this process, where weights can be copied into it."""
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")  # nothing is sent without a word of the user's
     # it warns at every copy that rotary embeddings have no weights
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
@@ -5443,12 +5270,7 @@ def import_vllm(flag: str, instead: str):
 
 
 def vllm_options(pairs: list[str], owned: dict[str, str]) -> dict:
-    """Read --vllm_args: key=value with an argument of vLLM's engine, its value read as vLLM's command line reads it.
-
-    Args:
-        pairs: the flag's values.
-        owned: arguments that the program sets itself, and what to use for them.
-    """
+    """--vllm_args as arguments of vLLM's engine, read as its command line does; `owned` are the program's."""
     if not pairs:
         return {}
     from vllm.engine.arg_utils import EngineArgs
@@ -5654,8 +5476,9 @@ def sampling_bytes(model: DecoderShape, run: PassShape, new_tokens: int) -> floa
     return cache + model.layers * weight_copies(model, run) + max(layer_transient(model, run), draw)
 
 
-# ------------------------------------------------------------------------------------ plan (src/parts/running/plan.py)
+# -------------------------------------------------------------------------------------- fit (src/parts/running/fit.py)
 
+USABLE_SHARE = 0.85  # of free memory that a choice may take: the estimate was up to 15 % below what was measured
 LIMITS = (  # files of version 2 and 1: the limit, what is used, and what of that is a cache of files
     ("memory.max", "memory.current", "inactive_file"),
     ("memory.high", "memory.current", "inactive_file"),
@@ -5683,16 +5506,9 @@ def main_memory(proc: Path = Path("/proc"), groups: Path = CGROUPS) -> dict[str,
 
 def device_memory(device: str) -> dict[str, float]:
     """Free and total bytes of the memory that networks will lie in; {} where nobody says."""
-    import torch
-
     if device.startswith("cuda"):
         return dict(zip(("free", "total"), torch.cuda.mem_get_info(torch.device(device)), strict=True))
     return main_memory() if device == "cpu" else {}
-
-
-# -------------------------------------------------------------------------------------- fit (src/parts/running/fit.py)
-
-USABLE_SHARE = 0.85  # of free memory that a choice may take: the estimate was up to 15 % below what was measured
 
 
 def memory_for_each(device: str, aside: float = 0.0) -> dict[str, float]:
@@ -5700,12 +5516,8 @@ def memory_for_each(device: str, aside: float = 0.0) -> dict[str, float]:
 
     Every process must call it; {} where one does not know.
     """
-    machine = device_memory(device)
-    if device == "cpu":
-        sharing = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    elif machine:
-        import torch
-
+    machine, sharing = device_memory(device), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    if machine and device != "cpu":
         places = gather_rows([(platform.node(), str(torch.cuda.get_device_properties(torch.device(device)).uuid))])
         sharing = max(map(places.count, places))
     of_all = gather_rows([machine])
@@ -5753,10 +5565,8 @@ def versions() -> dict:
 
     numbers = {"python": sys.version.split()[0]}
     for name in ("torch", "transformers", "tokenizers", "numpy", "peft", "trl", "vllm", "math-verify"):
-        try:
+        with contextlib.suppress(PackageNotFoundError):
             numbers[name] = version(name)
-        except PackageNotFoundError:
-            continue
     return numbers
 
 
@@ -5972,17 +5782,17 @@ class Config(BaseConfig):
     task: list[str] = setting([], "NAME[:option=value,…], repeatable; see above")
     model: list[str] = setting([], f"folder, adapter folder or hub id; two are compared (default: {EMBEDDED_MODEL})")
     data: str = setting("", "rows to evaluate on: file, folder, or hub id[:config][@split]")
-    limit: int = setting(0, "only the first rows (0: all)")
+    limit: int = setting(0, "use only the first rows (0: all)")
     compare: list[str] = setting([], "BEFORE AFTER: results.json of two runs, for the paired tests alone", several=True)
     completion_column: str = setting("", "grade this column of the data instead of a model's completions")
     output_dir: str = setting("runs/evaluation", "folder for results.json, samples.jsonl and the cache")
     # prompt
-    fewshot: int = setting(0, "worked rows before each prompt")
-    fewshot_data: str = setting("", "where they come from, the first ones (default: --data, which loses them)")
+    fewshot: int = setting(0, "worked examples before each prompt")
+    fewshot_data: str = setting("", "file whose first rows they are (default: --data, which loses them)")
     chat_template: str = setting("auto", "auto: the model's where it has one; on, off, or a FILE with a template")
     chat_template_kwargs: str = setting("", 'JSON object for the chat template, such as {"enable_thinking": false}')
     system_prompt: str = setting("", "text, or a file that holds it")
-    reward: list[str] = setting([], "FILE.py:function[*weight] of the tasks reward and environment, repeatable")
+    reward: list[str] = setting([], "FILE.py:function[*weight] for the tasks reward and environment, repeatable")
     reward_timeout: float = setting(600.0, "seconds for one call of an async reward (0: no limit)")
     reward_concurrency: int = setting(32, "calls of async rewards at once, in each process", positive=True)
     reward_retries: int = setting(2, "further calls after a lost connection, a time limit or HTTP 408, 425, 429, 5xx")
@@ -5995,8 +5805,7 @@ class Config(BaseConfig):
     seed: int = setting(0, "seed of sampling and bootstrap")
     # conversations
     environment: str = setting(
-        "",
-        "FILE.py:Class, conversations of several turns: its methods are tools, or it replies; also {name: class}",
+        "", "FILE.py:Class, conversations of several turns: its methods are tools, or it replies; also {name: class}"
     )
     max_turns: int = setting(8, "answers in a conversation with an environment", positive=True)
     max_prompt_tokens: int = setting(512, "longer prompts of conversations are left out, and counted", positive=True)
@@ -6013,7 +5822,7 @@ class Config(BaseConfig):
     # engine
     engine: str = setting("hf", "who runs the model", ["hf", "vllm"])
     base_url: str = setting("", "OpenAI-compatible server, such as http://localhost:8000/v1 (key: OPENAI_API_KEY)")
-    base_model: str = setting("", "base of an adapter folder (default: the one it names)")
+    base_model: str = setting("", "base model of an adapter folder (default: the one it names)")
     concurrency: int = setting(16, "requests to --base_url at a time", positive=True)
     precision: str = setting("auto", "auto: bf16 where the CUDA GPU can, else fp32", ["auto", "fp32", "bf16", "fp16"])
     attn_implementation: str = setting(
@@ -6027,27 +5836,27 @@ class Config(BaseConfig):
         positive=True,
         auto="what memory holds, at most 32768",
     )
-    batch_size: int = setting(0, "most sequences per batch (0: as batch_tokens allow)")
+    batch_size: int = setting(0, "most sequences per batch (0: as many as batch_tokens allows)")
     max_length: int = setting(0, "context in tokens (0: the model's)")
     vllm_memory: float = setting(0.9, "share of GPU memory that vLLM may take")
     vllm_args: list[str] = setting([], "key=value …: any other argument of vLLM's engine", several=True)
-    cache: bool = setting(True, "take what was computed before from the cache, which also resumes a killed run")
+    cache: bool = setting(True, "reuse earlier results from the cache, which also resumes a killed run")
     cache_dir: str = setting("", "folder of the cache (default: OUTPUT_DIR/cache)")
     # report
     bootstrap: int = setting(2000, "bootstrap samples", positive=True)
     out_json: str = setting("", "file for one flat JSON object: the fields below, of one metric")
     fields: list[str] = setting(
         [],
-        "of --out_json: task, metric, model, n, accuracy, ci95, stderr; compared: no stderr, and model_before, "
+        "fields of --out_json: task, metric, model, n, accuracy, ci95, stderr; compared: no stderr, and model_before, "
         "accuracy_before, ci95_before, difference, difference_ci95, p_value, test, better, worse, rows_needed, "
         "verdict (default: all)",
         several=True,
     )
-    metric: str = setting("", "of --out_json (default: verified, accuracy, acc, pass@1, score, or the first)")
+    metric: str = setting("", "metric of --out_json (default: verified, accuracy, acc, pass@1, score, or the first)")
 
     # what the parts read and this program does not offer
     rollout_batch_size = 10**9
-    removed: ClassVar = {"fewshot_as_turns": "to leave it out: a chat template makes worked examples turns"}
+    removed: ClassVar = {"fewshot_as_turns": "to leave it out: with a chat template, worked examples are turns"}
 
     def __post_init__(self):
         if self.environment and "environment" not in [text.partition(":")[0] for text in self.task]:
@@ -6055,7 +5864,6 @@ class Config(BaseConfig):
 
     @property
     def conversation_tokens(self) -> int:
-        """Most tokens of a conversation."""
         return self.max_conversation_tokens or self.max_prompt_tokens + self.max_turns * self.max_new_tokens
 
     @property
@@ -6074,12 +5882,12 @@ def check_choices(config: Config) -> None:
     is_path = path.is_dir() or (len(text.split()) == 1 and path.suffix in (".txt", ".md", ".jinja"))
     several = int(os.environ.get("WORLD_SIZE", "1")) > 1
     wrong = {
-        f"chat_template {c.template_file!r}, which is no file; expected auto, on, off, or a file with a template": (
+        f"chat_template {c.template_file!r}, which is not a file; expected auto, on, off, or a template file": (
             c.template_file and not Path(c.template_file).is_file()
         ),
         "--chat_template FILE with --base_url; expected the server's own; try auto": c.template_file and url,
         f"top_p {c.top_p}; expected more than 0, at most 1; try 0.95": c.top_p > 1,
-        f"n {c.n} with temperature 0, so all alike; expected sampling; try --temperature 0.8": (
+        f"n {c.n} with temperature 0, which makes all alike; expected sampling; try --temperature 0.8": (
             c.n > 1 and not c.temperature and not c.completion_column
         ),
         f"{len(c.model)} models; expected one, or two to compare": len(c.model) > 2,
@@ -6091,7 +5899,7 @@ def check_choices(config: Config) -> None:
         f"base_url {url!r}; expected http:// or https:// before it; try http://HOST:PORT/v1": (
             url and not url.startswith(("http://", "https://"))
         ),
-        f"system_prompt {text!r}, which is no file; expected text, or a file that holds it; try the path from here": (
+        f"system_prompt {text!r}, which is not a file; expected text, or a file with it; try the path from here": (
             text and is_path and not path.is_file()
         ),
         "--attn_implementation without --engine hf, which alone reads it; try to leave it out": (
@@ -6114,7 +5922,7 @@ def check_environment(config: Config) -> None:
         return
     in_data = "expected the data's prompts as they are; try messages in the column prompt"
     refused = {
-        "--base_url": "which takes and gives text: encoded anew it is not the tokens that were sampled; expected a "
+        "--base_url": "which returns text, whose tokens may differ from those sampled when encoded again; expected a "
         "model that takes token ids; try its folder as --model, or --engine vllm",
         "--completion_column": "expected a model that plays; try --model",
         "--stop": "expected answers that end at the end token; try a lower --max_new_tokens",
@@ -6128,33 +5936,13 @@ def check_environment(config: Config) -> None:
     check_room(c, c.max_prompt_tokens)
 
 
-def parse_config(argv: list[str], config_class=Config, description: str = __doc__):
-    """Return the settings of a command line: defaults, then --config, then flags; a later one wins."""
-    return parse_settings(argv, config_class, description)
-
-
 # -------------------------------------------------------------- short result (src/programs/evaluation/short_result.py)
 
-OF_ONE = {  # name: key of the metric in results.json
-    "n": "n",
-    "accuracy": "value",
-    "ci95": "ci95",
-    "stderr": "stderr",
-}
-OF_TWO = {  # name: key of the metric in comparison.json
-    "n": "rows",
-    "accuracy": "after",
-    "ci95": "after_ci95",
-    "accuracy_before": "before",
-    "ci95_before": "before_ci95",
-    "difference": "difference",
-    "difference_ci95": "ci95",
-    "p_value": "p",
-    "test": "test",
-    "better": "better",
-    "worse": "worse",
-    "rows_needed": "rows_needed",
-    "verdict": "verdict",
+OF_ONE = {"n": "n", "accuracy": "value", "ci95": "ci95", "stderr": "stderr"}  # name: its key in results.json
+OF_TWO = {  # name: its key in comparison.json
+    **{"n": "rows", "accuracy": "after", "ci95": "after_ci95", "accuracy_before": "before"},
+    **{"ci95_before": "before_ci95", "difference": "difference", "difference_ci95": "ci95", "p_value": "p"},
+    **{name: name for name in ("test", "better", "worse", "rows_needed", "verdict")},
 }
 NAMES = {False: ("task", "metric", "model"), True: ("task", "metric", "model", "model_before")}
 USUAL = ("verified", "accuracy", "acc", "pass@1", "score")  # metrics that are meant where none is named
@@ -6179,20 +5967,13 @@ def find_metric(tasks: dict[str, dict], name: str) -> tuple[str, str]:
     need(places, "got --out_json, but no metric that has rows; expected one")
     wanted = [name] if name else USUAL
     matches = [place for metric in wanted for place in places if place[1] == metric]
-    need(
-        matches or not name,
-        f"got --metric {name}; expected one of {known}; the same command takes completions from the cache",
-    )
+    again = "the same command takes completions from the cache"
+    need(matches or not name, f"got --metric {name}; expected one of {known}; {again}")
     return (matches or places)[0]
 
 
 def write_short(config: Config, reports: list[dict], compared: dict | None) -> None:
-    """Write the fields of one metric to --out_json.
-
-    Args:
-        reports: results.json of the model, or of both.
-        compared: {task: {metric: figures}} of comparison.json, where there are two.
-    """
+    """Write the fields of one metric to --out_json, from one or two results.json and, of two, `compared` of both."""
     if not config.out_json:
         return
     paired = compared is not None
@@ -6262,8 +6043,8 @@ def task_rows(config, task) -> tuple[list[dict], list[dict]]:
         first += config.fewshot * same_rows
         rows = rows[config.fewshot :] if same_rows else [row for row in rows if row not in shots]
         if len(rows) < count:
-            say(f"{task.label}: {count - len(rows)} rows are worked examples and not evaluated")
-        need(rows, "got no rows but the worked examples; expected others; try another --fewshot_data")
+            say(f"{task.label}: {count - len(rows)} rows serve as worked examples and are not evaluated")
+        need(rows, "got no rows besides the worked examples; expected others; try another --fewshot_data")
     limit = task.settings["limit"] or config.limit
     rows = rows[:limit] if limit else rows
     for number, row in enumerate(rows, first):
@@ -6322,9 +6103,9 @@ def trained_tasks(source: str, with_columns: bool) -> set[tuple]:
                 say(f"note: cannot tell whether {source} was trained on these rows: {folder} names {file}: {error}")
                 continue
             columns = (settings.get("prompt_column"), *PROMPT_COLUMNS)
-            found = [task for row in rows if (task := asked(row, columns, with_columns))]
+            asking = [task for row in rows if (task := asked(row, columns, with_columns))]
             alike = bool(settings.get("environment")) == with_columns  # else the run told its tasks apart otherwise
-            tasks.update({*found} - drawn_tasks(found, (alike and settings.get("hold_out")) or 0))
+            tasks.update({*asking} - drawn_tasks(asking, (alike and settings.get("hold_out")) or 0))
     return tasks
 
 
@@ -6351,8 +6132,7 @@ def count_trained(source: str, tasks: list[tuple]) -> dict[str, int]:
             counts[task.label] = count
             shares.append(f"{task.label}: {count} of {len(rows)} rows")
     if shares:
-        text = f"{source} was trained on rows of this evaluation ({', '.join(shares)})"
-        say(f"warning: {text}; the figures are inflated")
+        say(f"warning: {source} was trained on rows of this evaluation ({', '.join(shares)}); the figures are inflated")
     return counts
 
 
@@ -6405,14 +6185,12 @@ def ngram_share(words: list[str], size: int) -> float | None:
 
 
 def has_format(text: str, name: str) -> bool:
-    """Whether a completion has one of FORMATS."""
-    if name == "json":
-        try:
-            json.loads(text)
-        except (ValueError, RecursionError):
-            return False
+    if name != "json":
+        return bool(FORMATS[name].fullmatch(text.strip()))
+    with contextlib.suppress(ValueError, RecursionError):
+        json.loads(text)
         return True
-    return bool(FORMATS[name].fullmatch(text.strip()))
+    return False
 
 
 FORMATS = {
@@ -6469,7 +6247,6 @@ class Task:
         """Raise UserError for what cannot work, and load what the task needs."""
 
     def stops(self, chat: bool) -> list[str]:
-        """Strings that end a completion."""
         return []
 
     def prompt(self, row: dict):
@@ -6533,8 +6310,7 @@ def read_ks(task: Task) -> list[int]:
 def mean_values(records: list[list[dict]], directions: dict | None = None) -> dict:
     """Values of each metric in the records: a row's is the mean over its samples that have one.
 
-    Args:
-        directions: whether higher is better, None for neither, of the metrics for which it is not so.
+    `directions` says whether higher is better, None for neither, of the metrics where that is not so.
     """
     values = {}
     for name in dict.fromkeys(n for outs in records for r in outs for n in r["metrics"]):
@@ -6608,15 +6384,15 @@ class Math(Task):
         grader.start_worker(patience_s=60)  # an evaluation waits for it rather than leave an answer out
         expected = gsm8k_form(str(gold))
         numeric = bool(re.fullmatch(r"-?[0-9.]+", expected))
-        found = {"strict": extract_strict(text), "flexible": extract_flexible(text)}
-        metrics = {name: float(gsm8k_form(x) == expected) if numeric else None for name, x in found.items()}
+        extracted = {"strict": extract_strict(text), "flexible": extract_flexible(text)}
+        metrics = {name: float(gsm8k_form(x) == expected) if numeric else None for name, x in extracted.items()}
         verified, answer = grader.math_score(text, gold), grader.final_answer(text)
         reason = "no final answer found" if answer is None else "right" if verified else "wrong answer"
         reason = reason if verified is not None else f"gold {str(gold)[:80]!r} cannot be graded"
         reason += " (cut off)" * (out["finish"] == "length")
         golds = [*map(grader.gold_answer, gold)] if isinstance(gold, list) else grader.gold_answer(gold)
         record = {"metrics": metrics | {"verified": verified}, "extracted": answer, "reason": reason, "gold": golds}
-        return record | found
+        return record | extracted
 
 
 class Code(Task):
@@ -6709,7 +6485,6 @@ class Perplexity(Task):
         self.definition = f"{start}; {windows}; words: re.split(r'\\s+'); bytes: UTF-8"
 
     def text(self, row: dict) -> str:
-        """The text of a row."""
         names = [self.settings["column"]] if self.settings["column"] else ["text", "page", "content", "completion"]
         text = self.require(row, names)
         need(isinstance(text, str) and text, f"got {str(text)[:60]!r}; expected a non-empty text")
@@ -6852,7 +6627,7 @@ def render(tokenizer, prompt, **template) -> str:
     try:
         return chat_text(tokenizer, prompt, **template)
     except Exception as error:  # a template raises what it likes, such as "system role not supported"
-        raise UserError(f"got a prompt that the template refuses ({error}); try --chat_template off") from error
+        raise UserError(f"got a prompt that the chat template refuses ({error}); try --chat_template off") from error
 
 
 def encode_rendered(tokenizer, prompt, **template) -> list[int]:
@@ -6895,7 +6670,7 @@ def make_requests(config: Config, task: Task, model, rows: list[dict], shots: li
         templated = form is not None and form.holds(question)
         need(
             not templated or not (worked or config.system_prompt),
-            f"got prompt {question[:80]!r}, which is in the chat template's form already, with worked examples or a "
+            f"got prompt {question[:80]!r}, which already has the form of the chat template, with worked examples or a "
             "system prompt; expected chat messages or plain text; try without --fewshot and --system_prompt",
         )
         prompts.append(add_shots(question, worked, config.system_prompt, chat and not templated))
@@ -6903,7 +6678,7 @@ def make_requests(config: Config, task: Task, model, rows: list[dict], shots: li
             pairs = [encode_pair(model.tokenizer, prompts[-1], choice, **template) for choice in task.choices(row)[0]]
             cut += any(len(a) + len(b) > model.max_length + 1 for a, b in pairs)
             fits = all(0 < len(b) <= model.max_length for _, b in pairs)
-            need(fits, f"got a choice of no or more than {model.max_length} tokens: {str(task.choices(row)[0])[:200]}")
+            need(fits, f"got a choice of 0 or over {model.max_length} tokens: {str(task.choices(row)[0])[:200]}")
             requests.append([Request(a, b) for a, b in pairs])
         elif config.completion_column:
             requests.append([Request([], sample=i, given=t) for i, t in enumerate(given_texts(config, row))])
@@ -6914,7 +6689,6 @@ def make_requests(config: Config, task: Task, model, rows: list[dict], shots: li
 
 
 def completions_of(config: Config, task: Task, model, prompt, chat: bool) -> list[Request]:
-    """The requests for n completions of a prompt."""
     shared = {"stops": list(dict.fromkeys([*task.stops(chat), *config.stop])), "limit": task.max_new_tokens}
     if not model.tokenizer:
         return [Request([], sample=i, prompt=prompt, **shared) for i in range(config.n)]
@@ -6954,20 +6728,16 @@ class ResultCache:
         """Take in the whole lines of a cache file."""
         with path.open(encoding="utf-8", newline="\n") as f:
             for line in f:
-                try:
+                with contextlib.suppress(ValueError, KeyError, TypeError):
                     row = json.loads(line)
                     self.rows[row["key"]] = row["output"]
-                except (ValueError, KeyError, TypeError):
-                    continue
 
     def add(self, key: str, output: dict) -> None:
-        """Write one result."""
         if self.file:
             self.file.write(json.dumps({"key": key, "output": output}) + "\n")
             self.file.flush()
 
     def close(self) -> None:
-        """Close the file."""
         if self.file:
             self.file.close()
 
@@ -7017,11 +6787,10 @@ class RewardTask(Task):
 
     def check(self):
         specs = [*self.targets, *self.config.reward]
-        need(specs, "got the task reward without functions; expected some; try --task reward:FILE.py:function")
+        need(specs, "got the task reward without functions; expected at least one; try --task reward:FILE.py:function")
         self.graders = Reward(specs, call_limits(self.config))
 
     def columns(self, row: dict) -> dict:
-        """A row as the Reward class takes it."""
         reserved = ("prompt", "prompts", "completions", "completion_ids")
         return {"prompt": self.question(row), "columns": {k: v for k, v in row.items() if k not in reserved}}
 
@@ -7070,7 +6839,6 @@ class Custom(Task):
         return self.call_user(f"target of {self.label}", self.user_task.target, row)
 
     def call_user(self, where: str, function, *given):
-        """What the user's code says."""
         try:
             return function(*given)
         except Exception as error:
@@ -7151,7 +6919,6 @@ class EnvironmentTask(Task):
         return [conversation_record(model, c, values, weights) for c, values in zip(conversations, scores, strict=True)]
 
     def values_of(self, records: list[list[dict]]) -> dict:
-        """Values of each metric over the rows."""
         values = mean_values(records, self.directions)
         del values["failures"]
         failed, calls = ([sum(r["metrics"][name] for r in row) for row in records] for name in ("failures", "calls"))
@@ -7186,7 +6953,6 @@ def answers_of(config: Config, model, examples: list[dict], cache: ResultCache):
 
 
 def conversation_record(model, conversation: Conversation, scores: dict, weights: dict) -> dict:
-    """A conversation for samples.jsonl, with its metrics."""
     answers = [conversation.response_ids[start:end] for start, end in conversation.spans]
     first = next(iter(scores.values()))
     metrics = {
@@ -7323,9 +7089,9 @@ class LocalModel:
         self.prefix_id = next(i for i in starts if i is not None)
         self.pad_id = next(i for i in (self.tokenizer.pad_token_id, *self.eos_ids, 0) if i is not None)
         if self.tokenizer.pad_token_id is None:
-            self.notes.append(f"no pad token: token {self.pad_id} fills batches, masked out")
+            self.notes.append(f"no pad token: batches are padded with token {self.pad_id}, which is masked")
         if not self.eos_ids:
-            self.notes.append("no end token: completions end at stop strings or max_new_tokens")
+            self.notes.append("no end token: completions end at a stop string or at max_new_tokens")
         if not self.tokenizer.chat_template:
             self.notes.append("no chat template: prompts are plain text")
         self.vocabulary, self.dtype = text.vocab_size, next(self.model.parameters()).dtype
@@ -7406,8 +7172,7 @@ class LocalModel:
     def generate(self, requests: list[Request], done, turns: TurnSampler | None = None, numbers=()) -> None:
         """Complete each request and call done(index, output) as its batch ends.
 
-        Args:
-            turns: samples requests that are one batch, the conversations with these `numbers`, from what it has kept.
+        `turns` samples requests that are one batch, the conversations with these `numbers`, from what it has kept.
         """
         config, engine, whole = self.config, self.engine, [r.ids for r in requests if not r.cut]
         engine.share(whole)  # prompts that lost their beginning share none with the others
@@ -7426,7 +7191,7 @@ class LocalModel:
                         turns.kept = KeptTexts()
                     outputs = engine.generate(prompts, noise)
             except DivergedError as error:
-                raise UserError(f"got logits that are no numbers; expected finite ones; {NOT_FINITE}") from error
+                raise UserError(f"got logits that are not finite; expected finite ones; {NOT_FINITE}") from error
             for row, (ids, _) in zip(rows, outputs, strict=True):
                 done(row, self.finished(requests[row], ids[: requests[row].limit]))
 
@@ -7544,14 +7309,13 @@ class VllmModel(LocalModel):
             tokenizer = AutoTokenizer.from_pretrained(source)
             give_template(tokenizer, self.config.template_file)
         except Exception as error:
-            raise UserError(f"got --engine vllm, which does not start: {error}; try --engine hf") from error
+            raise UserError(f"got --engine vllm, which fails to start: {error}; try --engine hf") from error
         weights = [torch.empty(0, dtype=getattr(torch, kind))]  # what LocalModel reads of a model that lives elsewhere
         model = SimpleNamespace(config=shape, generation_config=generation_settings(source))
         model.parameters = lambda: iter(weights)
         return model, tokenizer, getattr(shape, "_commit_hash", None)
 
-    def turns(self):
-        """As LocalModel.turns; vLLM keeps what it has read by itself."""
+    def turns(self):  # vLLM keeps what it has read by itself
         return lambda requests, done, numbers: self.generate(requests, done)
 
     def generate(self, requests, done):
@@ -7632,7 +7396,6 @@ TASKS = {kind.name: kind for kind in KINDS}
 
 
 def make_task(text: str, config: Config) -> Task:
-    """The task of a --task flag."""
     name = text.partition(":")[0]
     need(name in TASKS, f"got task {name!r}; expected one of {', '.join(TASKS)}{suggest(name, list(TASKS))}")
     return TASKS[name](text, config)
@@ -7652,8 +7415,7 @@ def run_task(config: Config, task: Task, model, rows: list[dict], shots: list[di
     else:
         prompts, nested, cut = make_requests(config, task, model, rows, shots)
         if cut:
-            text = f"{cut} of {len(rows)} prompts are longer than the context and lost their beginning"
-            say(f"warning: {task.label}: {text}")
+            say(f"warning: {task.label}: {cut} of {len(rows)} prompts exceed the context and lost their beginning")
         flat = [request for group in nested for request in group]
         if config.completion_column:
             outputs = [{"text": r.given, "ids": [], "tokens": None, "finish": "given"} for r in flat]
@@ -7727,14 +7489,13 @@ def in_short(metric: dict) -> list[str]:
 
 
 def print_metrics(report: dict) -> None:
-    """Print the metrics of a run as a table."""
     lines, notes = [["task", "metric", "value", "stderr", "95 % interval", "rows"]], [*report["model"]["notes"]]
     for task, result in report["tasks"].items():
         lines += [[task, name, *in_short(metric)] for name, metric in result["metrics"].items()]
         if result["prompts_cut"]:
             notes.append(f"{task}: {result['prompts_cut']} of {result['rows']} prompts were cut to fit the context")
         if result.get("rows_left_out"):
-            notes.append(f"{task}: {result['rows_left_out']} rows were left out, as their prompts are too long")
+            notes.append(f"{task}: {result['rows_left_out']} rows with too long prompts were left out")
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     tell(f"{report['model']['name']} ({report['model']['hash']})")
     for line in lines:
@@ -7759,7 +7520,6 @@ def print_comparison(before: dict, after: dict, config: Config) -> dict:
 
 
 def run(config: Config) -> int:
-    """Do what the settings say and return the exit code."""
     check_choices(config)
     check_short(config)
     need(config.task or config.compare, f"got no --task; expected one of {', '.join(TASKS)}; try --task math")
@@ -7788,17 +7548,15 @@ def run(config: Config) -> int:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Command line entry; returns the exit code."""
-
     def start() -> int:
-        config = parse_config(sys.argv[1:] if argv is None else argv)
+        config = parse_settings(sys.argv[1:] if argv is None else argv, Config, __doc__)
         quiet_environment(config.engine == "vllm")
         return run(config)
 
     return exit_code(
         start,
-        mend="mend it and run the same command",
-        stopped="stopped; what was computed is in the cache, the same command goes on",
+        mend="fix it and run the same command",
+        stopped="stopped; results so far are in the cache, the same command continues",
     )
 
 

@@ -37,55 +37,54 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 """
 
 # Contents
-#       142-231  messages          Errors that a user can mend, each with its exit code, and what is said on stderr
-#       234-274  bundle            Where this bundle and its embedded model, data and rewards lie
-#       277-432  dialect           One setting under several names: ours, those of the pages, and TRL's. A program …
-#       435-618  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       621-884  processes         The processes of a run: device, CPU threads, sums, rows dealt out and gathered, …
-#       887-951  exit codes        How a program ends: errors that a user can mend become a message and an exit code
-#      954-1199  data files        Data files as text: unpacked, decoded, refused where they hold no data at all; and …
-#     1202-1327  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
-#     1330-1572  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1575-1772  question parts    Columns that look like a part of the question: texts to read before it, options, …
-#     1775-1963  chat              Chat templates: their settings, what they write for messages, and strings that …
-#     1966-2058  held out          Held-out prompts: rows kept back for them; those that also train, counted, refused …
-#     2061-2143  prompts           Prompts as token ids, for training and held out
-#     2146-2352  user code         What a reward is given: texts, copies of the columns, and a state of the process …
-#     2355-2608  reward forms      The forms that a reward function may have, loading one, and its arguments
-#     2611-2825  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
-#     2828-3005  environments      Environments: classes whose methods are a model's tools, or that talk with it; …
-#     3008-3234  tool calls        Tool calls in what a model wrote: by the tokenizer's response template, or by one …
-#     3237-3377  tool runs         Running calls of many conversations side by side: a time limit for each, and …
-#     3380-3442  control tokens    Rendering messages so that nothing in them is read as a control token, where …
-#     3445-3700  turn bridge       The tokens between turns, from the chat template alone: what was sampled is never …
-#     3703-3857  conversations     The record of a conversation with an environment, and what the environment says in it
-#     3860-4030  play              Playing conversations of a policy with environments: all that are open are sampled …
-#     4033-4187  play setup        What conversations are played with, and scored by: shared by all programs that …
-#     4190-4512  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     4515-4660  sync check        Proof that a sampler has the policy's weights: checksums of each tensor, and …
-#     4663-4734  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     4737-4743  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     4746-4843  idle settings     Settings that a configuration makes inert: each is named at the start, with what …
-#     4846-4930  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     4933-4951  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     4954-5231  memory            The memory that a run will need, from the shape of its networks
-#     5234-5315  plan              What --dry_run prints: the batch, the memory beside what the machine has, the …
-#     5318-5485  fit               Batch sizes that fit the memory: chosen, said in one line, and what cannot fit …
-#     5488-5589  pictures          Pictures of a run: curves.png, and what samples.jsonl has of each sampled token
-#     5592-5717  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
-#     5720-5768  run end           What a run that went wrong says of itself at its end, by its last steps and its …
-#     5771-5807  run check         What diagnose.py says of a run that is under way, and at its end
-#     5810-5899  summary           summary.json and the lines at the end of a run
-#     5902-6042  progress          The course of a run and its log: evaluations, what follows a step, stopping by a …
-#     6045-6063  paired tests      Intervals, paired tests, pass@k
-#     6066-6342  settings          Settings under TRL's names, profiles, and what contradicts what
-#     6345-6479  data              Prompts and their order, how steps, rollouts and prompts divide, and our settings …
-#     6482-6692  rewards           Rewards as TRL calls them, checked and logged; the stages of a run
-#     6695-6906  evaluation        Conversations with environments and tools through TRL, and held-out evaluation …
-#     6909-7030  colocated         vLLM in TRL's process: the arguments of its engine that TRL does not pass on, and …
-#     7033-7322  callback          Checkpoints and final/, and what surrounds TRL's steps: stages, evaluation, logs …
-#     7325-7456  trainer           TRL's trainer, with the weights, prompts and sampler that a run here has
-#     7459-7725  run               What is loaded and checked before the first step, --dry_run, the run, and the …
+#       141-230  messages          Errors that a user can mend, each with its exit code, and what is said on stderr
+#       233-273  bundle            Where this bundle and its embedded model, data and rewards lie
+#       276-431  dialect           One setting under several names: ours, those of the pages, and TRL's. A program …
+#       434-617  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       620-898  processes         The processes of a run: torch at first use, device, threads, sums, rows dealt out …
+#       901-965  exit codes        How a program ends: errors that a user can mend become a message and an exit code
+#      968-1197  data files        Data files as text: unpacked, decoded, refused where they hold no data at all; and …
+#     1200-1341  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1344-1583  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1586-1763  question parts    Columns that look like a part of the question: texts to read before it, options, …
+#     1766-1947  chat              Chat templates: their settings, what they write for messages, and strings that …
+#     1950-2034  held out          Held-out prompts: rows kept back for them; those that also train, counted, refused …
+#     2037-2119  prompts           Prompts as token ids, for training and held out
+#     2122-2328  user code         What a reward is given: texts, copies of the columns, and a state of the process …
+#     2331-2591  reward forms      The forms that a reward function may have, loading one, and its arguments
+#     2594-2820  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
+#     2823-3000  environments      Environments: classes whose methods are a model's tools, or that talk with it; …
+#     3003-3229  tool calls        Tool calls in what a model wrote: by the tokenizer's response template, or by one …
+#     3232-3372  tool runs         Running calls of many conversations side by side: a time limit for each, and …
+#     3375-3437  control tokens    Rendering messages so that nothing in them is read as a control token, where …
+#     3440-3695  turn bridge       The tokens between turns, from the chat template alone: what was sampled is never …
+#     3698-3852  conversations     The record of a conversation with an environment, and what the environment says in it
+#     3855-4025  play              Playing conversations of a policy with environments: all that are open are sampled …
+#     4028-4182  play setup        What conversations are played with, and scored by: shared by all programs that …
+#     4185-4473  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     4476-4598  sync check        Proof that a sampler has the policy's weights: checksums of each tensor, and …
+#     4601-4662  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     4665-4671  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     4674-4754  idle settings     Settings that a configuration makes inert: each is named at the start, with what …
+#     4757-4828  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     4831-4849  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     4852-5114  memory            The memory that a run will need, from the shape of its networks
+#     5117-5321  fit               What fits the memory: sizes chosen and said in one line, what cannot fit refused, …
+#     5324-5408  pictures          Pictures of a run: curves.png, and what samples.jsonl has of each sampled token
+#     5411-5531  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
+#     5534-5576  run end           What a run that went wrong says of itself at its end, by its last steps and its …
+#     5579-5611  run check         What diagnose.py says of a run that is under way, and at its end
+#     5614-5682  summary           summary.json and the lines at the end of a run
+#     5685-5815  progress          The course of a run and its log: evaluations, what follows a step, stopping by a …
+#     5818-5836  paired tests      Intervals, paired tests, pass@k
+#     5839-6115  settings          Settings under TRL's names, profiles, and what contradicts what
+#     6118-6252  data              Prompts and their order, how steps, rollouts and prompts divide, and our settings …
+#     6255-6465  rewards           Rewards as TRL calls them, checked and logged; the stages of a run
+#     6468-6679  evaluation        Conversations with environments and tools through TRL, and held-out evaluation …
+#     6682-6803  colocated         vLLM in TRL's process: the arguments of its engine that TRL does not pass on, and …
+#     6806-7095  callback          Checkpoints and final/, and what surrounds TRL's steps: stages, evaluation, logs …
+#     7098-7229  trainer           TRL's trainer, with the weights, prompts and sampler that a run here has
+#     7232-7498  run               What is loaded and checked before the first step, --dry_run, the run, and the …
 
 import argparse
 import ast
@@ -628,6 +627,21 @@ SLOWER = 3.0  # a step that takes this many times the fastest one: other program
 GAIN = 1.3  # one thread must be this much faster than all of them
 
 
+class LazyModule:
+    """A module that is imported when something of it is first asked for, so that --help answers at once."""
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def __getattr__(self, attribute: str):
+        value = getattr(importlib.import_module(self.name), attribute)
+        setattr(self, attribute, value)  # from now on it is found at once
+        return value
+
+
+torch, np, transformers = map(LazyModule, ("torch", "numpy", "transformers"))
+
+
 def world() -> tuple[int, int]:
     """(rank, number of processes) of a torchrun launch; (0, 1) otherwise."""
     import torch.distributed as dist
@@ -907,7 +921,7 @@ def quiet_environment(vllm: bool = False) -> None:
 def exit_code(
     run,
     mend: str = "mend it and try --resume",
-    stopped: str = "stopped at once; the newest checkpoint is intact, go on with --resume",
+    stopped: str = "stopped at once; if a checkpoint was saved, --resume goes on from it",
 ) -> int:
     """Call run() and return its exit code, or that of the error which ended it.
 
@@ -961,8 +975,8 @@ BINARY = re.compile(
     rb"%PDF-|\x28\xb5\x2f\xfd|PK\x03\x04|\xd0\xcf\x11\xe0|ARROW1|\x80[\x02-\x05]|BZh|\xfd7zXZ|7z\xbc\xaf|Rar!"
 )
 POINTERS = {
-    rb"version https://(git-lfs|hawser)\.github\.com/spec/": ("a pointer of Git LFS", "`git lfs pull` in its folder"),
-    rb"[./]*(\.git|annex)/[\w./-]*objects/\S*\s*\Z": ("a pointer of git-annex", "`git annex get` in its folder"),
+    rb"version https://(git-lfs|hawser)\.github\.com/spec/": ("a Git LFS pointer", "`git lfs pull` in its folder"),
+    rb"[./]*(\.git|annex)/[\w./-]*objects/\S*\s*\Z": ("a git-annex pointer", "`git annex get` in its folder"),
 }
 PAGE = re.compile(rb"\s*<(!doctype html|html|\?xml|head|body|error)\b[^\n]*>\s*(\n|\Z)", re.IGNORECASE)
 REPLY = re.compile(
@@ -982,41 +996,26 @@ LONGEST_CELL = 256 << 20  # characters of a cell
 HEADER_NAMES = {*ASKS, *WEAK, "answer", "response", "output", "solution", "rejected", "choices", "id"}
 
 
-class Unpacked(io.RawIOBase):
-    """Unpacked bytes, at most MAX_BYTES; what cannot be unpacked is a UserError that names the file."""
+class Unpacked(gzip.GzipFile):
+    """A gzip file of at most MAX_BYTES unpacked; a damaged one is a UserError that names it."""
 
-    def __init__(self, stream, name: str):
-        self.stream, self.name, self.total = stream, name, 0
-
-    def close(self) -> None:
-        self.stream.close()
-        super().close()
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer) -> int:
+    def read(self, size=-1) -> bytes:
         try:
-            data = self.stream.read(len(buffer))
+            data = super().read(HEAD_BYTES if size < 0 else size)  # a reader of all asks again until nothing comes
         except Exception as error:  # zlib, gzip and the system each have their own
             got = f"{self.name}: got compressed bytes that cannot be read ({error})"
             raise UserError(f"{got}; expected an intact file") from None
-        self.total += len(data)
         got = f"{self.name}: got more than {MAX_BYTES} unpacked bytes"
-        need(self.total <= MAX_BYTES, f"{got}; expected at most that many; try unpacking it if the file is yours")
-        buffer[: len(data)] = data
-        return len(data)
+        need(self.tell() <= MAX_BYTES, f"{got}; expected at most that many; try unpacking it first if you trust it")
+        return data
 
 
 def open_text(source: str, form: str | None, encoding: str | None = None, sure: bool = False) -> tuple:
     """Open a file or stdin (`-`) as text without a byte order mark; returns (stream, form).
 
-    Packing is told from the bytes, as names are often wrong; text is UTF-8, or UTF-16 with a byte order mark, unless
-    an encoding is given. Bytes that it does not have stay as lone surrogates, see `flaw_of_bytes`. Without a form
-    (stdin) it is told too; `sure` takes the form as it is.
-
-    Raises:
-        UserError: it holds no rows whatever its name says, such as a pointer of Git LFS, an HTML page or a pickle.
+    Bytes show whether it is packed, as names are often wrong. Text is UTF-8, or UTF-16 with a byte order mark, unless
+    `encoding` is given; other bytes stay as lone surrogates, see `flaw_of_bytes`. A missing form is detected, one that
+    is `sure` taken as it is. UserError where the file holds no rows: an HTML page, a pickle, a Git LFS pointer.
     """
     name = "stdin" if source == "-" else source
     with contextlib.ExitStack() as opened:
@@ -1026,7 +1025,7 @@ def open_text(source: str, form: str | None, encoding: str | None = None, sure: 
         except OSError as error:
             raise UserError(f"got {name}: {error.strerror}; expected a readable file") from None
         if head[:2] == b"\x1f\x8b":
-            raw = io.BufferedReader(Unpacked(gzip.GzipFile(fileobj=raw), name), HEAD_BYTES)
+            raw = io.BufferedReader(Unpacked(name, "rb", fileobj=raw), HEAD_BYTES)
             head = raw.peek(HEAD_BYTES)
         wide = head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) and head[2:4] != b"\0\0"
         told, encoding = bool(encoding), encoding or ("utf-16" if wide else "utf-8-sig")
@@ -1054,7 +1053,7 @@ def form_of_text(head: str, name: str, form: str | None) -> str:
         raise UserError(f"{got}; expected text; try renaming it to end in .json")
     if form == "txt":
         names = re.split(r"[,;\t]", text.partition("\n")[0].strip().lower())
-        got = f"{name}: got a first line of column names, {', '.join(names)[:60]}, in a file of one prompt a line"
+        got = f"{name}: got a first line of column names, {', '.join(names)[:60]}, in a file with one prompt per line"
         is_table = len(names) > 1 and {*names} & (ASKS | WEAK) and all(map(str.isidentifier, names))
         need(not is_table, f"{got}; expected prompts; try --input_format csv, or renaming it to end in .csv")
     return "json" if form == "jsonl" and not begins_lines(text) else form
@@ -1080,7 +1079,7 @@ def holds_json(text: str) -> bool:
 
 def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
     """Raise UserError where the first bytes are those of something that holds no rows."""
-    kind, advice = None, "downloading it again, and look at the file first"
+    kind, advice = None, "looking at the file, then downloading it again"
     if head.startswith(b"PAR1"):
         kind, advice = "a parquet file", "a name that ends in .parquet"
         if form == "parquet":
@@ -1098,19 +1097,20 @@ def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
 
 
 def table_rows(text: str, name: str, delimiter: str, chosen: str | None = None) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """(line, row) below the header of a CSV text; every cell is text. A row that does not fit comes as its flaw.
+    """(line, row or its flaw) below the header of a CSV text; every cell is text.
 
-    Args:
-        name: what messages call the file.
-        delimiter: what stands between cells, unless the file shows otherwise.
-        chosen: the same, whatever the file shows.
+    `delimiter` is the expected separator, `chosen` one that is taken whatever the file shows.
     """
     csv.field_size_limit(LONGEST_CELL)
     used = chosen or separator_of(text, delimiter, name)
     if used != delimiter:
-        say(f"{name}: read with {used!r} between the columns")
-    first = next(iter(first_records(text, used)), [])
-    padded = len(first) > 1 and all(cell[:1] == " " for cell in first[1:])
+        say(f"{name}: the columns are separated by {used!r}")
+    rests = [cells[1:] for cells in first_records(text, used)]
+    spaced = [bool(cells) and all(cell[:1] == " " for cell in cells) for cells in rests]
+    padded = any(spaced[:1])  # a blank after each separator of the header
+    if not padded and spaced[1:] and all(spaced[1:]):
+        padded = True
+        say(f"{name}: read without the blank that follows each {used!r} of its rows")
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=used, strict=True, skipinitialspace=padded)
     try:
         header = next((cells for cells in reader if any(cells)), [])
@@ -1131,14 +1131,11 @@ def column_names(header: list[str], where: str) -> list[str]:
     need(not twice, f"{where}: got the column {twice[:1]} twice; expected each name once; try renaming one")
     text = next((cell for cell in names if len(cell) > 60 or cell[-1:] in tuple(".?!:。？！")), None)
     if text and not HEADER_NAMES & {cell.casefold() for cell in names}:
-        say(
-            f"warning: {where}: got the column name {text[:60]!r}; is it data? Then put a line of column names above it"
-        )
+        say(f"warning: {where}: got the column name {text[:60]!r}; if it is data, put a line of column names above it")
     return names
 
 
 def body(reader, names: list[str], delimiter: str) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """The rows below the header."""
     while True:
         start = reader.line_num
         try:
@@ -1146,7 +1143,10 @@ def body(reader, names: list[str], delimiter: str) -> Iterator[tuple[int, dict |
         except StopIteration:
             return
         except csv.Error as error:
-            yield start + 1, RowFlaw("row", f"no CSV ({error})", "RFC 4180 quoting", 'quotes as ""')
+            yield (
+                start + 1,
+                RowFlaw("row", f"invalid CSV ({error})", "RFC 4180 quoting", 'writing a quote inside a cell as ""'),
+            )
             if reader.line_num == start:
                 return
             continue
@@ -1173,10 +1173,8 @@ def filled(cells: list[str]) -> list[str]:
 def first_records(text: str, delimiter: str) -> list[list[str]]:
     """Return the first 50 records that are not empty, up to the first that is not valid CSV."""
     reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True), []
-    try:
+    with contextlib.suppress(csv.Error):
         records += (cells for cells in itertools.islice(reader, 50) if any(cells))
-    except csv.Error:
-        pass
     return records
 
 
@@ -1193,7 +1191,7 @@ def separator_of(text: str, delimiter: str, name: str) -> str:
     if delimiter in parted and (delimiter in steady or not steady):
         return delimiter
     likely = steady or parted or [delimiter]
-    got = f"{name}: got columns that may be parted by {' or '.join(map(repr, likely))}"
+    got = f"{name}: got columns that may be separated by {' or '.join(map(repr, likely))}"
     advice = f"try python scripts/data_loader.py {name} --out clean.jsonl --delimiter {likely[0]!r}"
     need(len(likely) == 1, f"{got}; expected one of them; {advice}")
     return likely[0]
@@ -1219,14 +1217,9 @@ CHAT_COLUMNS = (*sorted(ASKS), "rejected", "response", "output", "text", "input"
 
 
 def rows_in(value: dict, name: str, known=()) -> list | None:
-    """The rows of the only object in a file; None where it is a row itself.
+    """The rows inside the only object of a file; None where it is a row itself, UserError where that is unclear.
 
-    Args:
-        name: what messages call the file.
-        known: columns that make it a row, beside the usual ones.
-
-    Raises:
-        UserError: it holds rows, but not plainly which.
+    `known` are columns that make it a row, beside the usual ones.
     """
     if (table := rows_of_columns(value, name, known)) is not None:
         return table
@@ -1241,12 +1234,36 @@ def rows_in(value: dict, name: str, known=()) -> list | None:
     # the examples of a programming task are no rows
     cases = {"input", "output"} <= items[0].keys() and value.keys() & WEAK if is_list_of_rows(items) else True
     if len(holders) == 1 and not asks and not cases and not value.keys() & CONTEXT:
+        refuse_articles(items[0], name, key)
         if unused := [other for other in value if other != key]:
             say(f"{name}: read the rows of {key!r}; not used: {', '.join(unused)[:200]}")
-        return items
+        return without_index(items)
     code = f"import json; json.dump(json.load(open({name!r}))[{key!r}], open('rows.json', 'w'))"
-    got = f"{name}: got one object that holds {' and '.join(map(repr, holders))}, and not plainly one list of rows"
-    raise UserError(f'{got}; expected JSONL, or one list of objects; try taking one out: python -c "{code}"')
+    got = f"{name}: got one object that holds {' and '.join(map(repr, holders))}; it is not clear which list is meant"
+    raise UserError(f'{got}; expected JSONL, or one list of objects; try extracting one: python -c "{code}"')
+
+
+def without_index(items: list) -> list:
+    """The rows of the hub's viewer, `{"row_idx": 0, "row": {…}, "truncated_cells": []}`; other items as they are."""
+    if not all(isinstance(item, dict) and {"row_idx", "row"} <= item.keys() for item in items):
+        return items
+    cut = next((item for item in items if item.get("truncated_cells")), None)
+    got = f"got row {cut and cut['row_idx']} of the hub's viewer with cut cells"
+    need(cut is None, f"{got}; expected whole cells; try --data OWNER/NAME, which loads the data set itself")
+    return [item["row"] for item in items]
+
+
+def refuse_articles(item, name: str, key: str) -> None:
+    """Raise UserError where the rows are SQuAD's articles, with the command that writes a row for each question."""
+    paragraphs = item.get("paragraphs") if isinstance(item, dict) else None
+    if not is_list_of_rows(paragraphs) or not is_list_of_rows(paragraphs[0].get("qas")):
+        return
+    answers = '{"text": [a["text"] for a in q.get("answers", [])]}'
+    row = f'{{"context": p["context"], "question": q["question"], "answers": {answers}}}'
+    loops = f'for d in json.load(open({json.dumps(name)}))["{key}"] for p in d["paragraphs"] for q in p["qas"]'
+    code = f'import json; json.dump([{row} {loops}], open("rows.json", "w"))'
+    got = f"{name}: got SQuAD's articles, whose questions stand in paragraphs[].qas[]"
+    raise UserError(f"{got}; expected one question a row; try writing rows.json: python -c '{code}'")
 
 
 def is_holder(name: str, item, alone: bool) -> bool:
@@ -1257,7 +1274,6 @@ def is_holder(name: str, item, alone: bool) -> bool:
 
 
 def is_list_of_rows(item) -> bool:
-    """Whether a value is a list of objects."""
     return isinstance(item, list) and bool(item) and isinstance(item[0], dict)
 
 
@@ -1291,8 +1307,7 @@ def is_column(items: list) -> bool:
 def with_chats(row: dict) -> dict:
     """The row with messages instead of their JSON text, as cells of a spreadsheet hold them; other texts stay.
 
-    Raises:
-        RowFlaw: a text is such JSON but broken, or the same as Python prints it.
+    RowFlaw where such JSON is broken, or written as Python prints it.
     """
     chats = {}
     for name in CHAT_COLUMNS:
@@ -1309,9 +1324,8 @@ def with_chats(row: dict) -> dict:
             advice = "json.dumps for the column, or pandas' to_json(FILE, orient='records', lines=True) for all"
             raise RowFlaw(name, got, "a list of messages, or its JSON text", advice) from None
         messages = [messages] if isinstance(messages, dict) else messages
-        if all(
-            isinstance(m, dict) and ({"role", "content"} <= m.keys() or {"from", "value"} <= m.keys()) for m in messages
-        ):
+        pairs = ({"role", "content"}, {"from", "value"})
+        if all(isinstance(m, dict) and any(pair <= m.keys() for pair in pairs) for m in messages):
             chats[name] = messages
     return {**row, **chats} if chats else row
 
@@ -1348,16 +1362,12 @@ def unique(pairs: list[tuple]) -> dict:
     if len(row) != len(pairs):
         names = [key for key, _ in pairs]
         twice = next(key for key in names if names.count(key) > 1)
-        raise RowFlaw(twice, "the key twice in one object", "each key once", "keeping one of them")
+        raise RowFlaw(twice, "the key twice in one object", "each key once", "deleting one of them")
     return row
 
 
 def plain_json(text: str):
-    """The value of JSON text.
-
-    Raises:
-        RowFlaw: it is none, or has a key twice in one object.
-    """
+    """The value of JSON text; RowFlaw where it is invalid or has a key twice in one object."""
     if flaw := flaw_of_bytes(text):
         raise RowFlaw("row", flaw, "UTF-8 text", OTHER_ENCODING)
     try:
@@ -1366,7 +1376,7 @@ def plain_json(text: str):
         raise RowFlaw("row", "nesting too deep", "fewer levels", "storing the inner part as JSON text") from None
     except ValueError as error:
         at = getattr(error, "pos", 0)
-        got = f"no JSON ({error}, near {text[max(at - 20, 0) : at + 20]!r})"
+        got = f"invalid JSON ({error}, near {text[max(at - 20, 0) : at + 20]!r})"
         raise RowFlaw("row", got, "one JSON object") from None
 
 
@@ -1375,7 +1385,7 @@ def as_row(value) -> dict:
     if isinstance(value, dict):
         return value
     is_chat = isinstance(value, list) and value and isinstance(value[0], dict)
-    advice = ['{"messages": […]} for each row, an answer in a field of its own'] if is_chat else []
+    advice = ['{"messages": […]} for each row, with the answer in its own field'] if is_chat else []
     raise RowFlaw("row", f"{type(value).__name__} {value!r:.60}", "a JSON object with named fields", *advice)
 
 
@@ -1401,7 +1411,7 @@ def json_records(text: str, name: str, known) -> Iterator[tuple[int, dict | RowF
             values.append(value)
             at = JSON_SPACE.match(text, at).end()
     except RecursionError:
-        raise UserError(f"{name}: got JSON that is nested too deep; expected rows; try JSONL") from None
+        raise UserError(f"{name}: got JSON with too many levels of nesting; expected rows; try JSONL") from None
     except RowFlaw as flaw:
         raise UserError(f"{name}: {flaw}") from None
     except ValueError as error:
@@ -1429,14 +1439,15 @@ def parquet_records(source: str) -> Iterator[tuple[int, dict]]:
             file = pyarrow.parquet.ParquetFile(raw)
             size = sum(file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups))
             need(
-                size <= MAX_BYTES, f"{source}: got {size} unpacked bytes; expected at most {MAX_BYTES}; try parts of it"
+                size <= MAX_BYTES,
+                f"{source}: got {size} unpacked bytes; expected {MAX_BYTES} at most; try parts",
             )
             for batch in file.iter_batches(1000):
                 for row in batch.to_pylist():
                     number += 1
                     yield number, row
     except (OSError, ValueError, pyarrow.ArrowException, RecursionError) as error:
-        raise UserError(f"{source}: got no readable parquet ({str(error)[:200]}); expected an intact file") from None
+        raise UserError(f"{source}: got unreadable parquet ({str(error)[:200]}); expected an intact file") from None
 
 
 def file_records(
@@ -1452,9 +1463,10 @@ def file_records(
     """
     name = "stdin" if source == "-" else source
     if form == "parquet":
-        need(source != "-", "got parquet on stdin; expected a file, as parquet is not read in one go")
+        need(source != "-", "got parquet on stdin; expected a file, as reading parquet needs random access")
         yield from parquet_records(source)
         return
+    asked = form
     stream, form = open_text(source, form, encoding, sure)
     try:
         with stream:
@@ -1463,7 +1475,11 @@ def file_records(
             elif form == "txt":
                 yield from prompt_lines(stream)
             elif form == "json":
-                yield from json_records(stream.read(), name, known)
+                begun = list(itertools.islice(stream, 2))  # a first line longer than the head tells only here
+                if asked != "json" and begins_lines("".join(begun)):
+                    yield from json_lines(itertools.chain(begun, stream))
+                else:
+                    yield from json_records("".join(begun) + stream.read(), name, known)
             else:
                 yield from json_lines(stream)
     except (UnicodeDecodeError, OSError) as error:
@@ -1473,12 +1489,10 @@ def file_records(
 def prompt_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
     """(line, row or its flaw) of one prompt a line; blank ones are skipped."""
     for number, line in enumerate(stream, start=1):
-        flaw = flaw_of_bytes(line)
-        if line.strip():
-            yield (
-                number,
-                RowFlaw("prompt", flaw, "UTF-8 text", OTHER_ENCODING) if flaw else {"prompt": line.strip("\r\n")},
-            )
+        if flaw := flaw_of_bytes(line):
+            yield number, RowFlaw("prompt", flaw, "UTF-8 text", OTHER_ENCODING)
+        elif line.strip():
+            yield number, {"prompt": line.strip("\r\n")}
 
 
 def is_hub_id(source: str) -> bool:
@@ -1548,7 +1562,7 @@ def prompt_of(row: dict, column: str, where: str):
     try_one = near or "; try --prompt_column NAME, or data_loader.py"
     need(column in row, f"{where}: got columns {', '.join(map(str, row))}; expected {column!r}{try_one}")
     got = f"{where}: got an empty cell in the column {column!r}; expected a prompt"
-    need(row[column] not in (None, ""), f"{got}; try filling it, or leaving out the row")
+    need(row[column] not in (None, ""), f"{got}; try filling it in, or leaving out the row")
     check_prompt(row[column], where)
     return row[column]
 
@@ -1565,11 +1579,8 @@ def check_prompt(prompt, where: str) -> None:
     is_chat = isinstance(prompt, list) and all(
         isinstance(m, dict) and isinstance(m.get("role"), str) and isinstance(m.get("content"), str) for m in prompt
     )
-    need(
-        is_text or (is_chat and prompt),
-        f"{where}: got prompt {str(prompt)[:80]!r}; expected a non-empty string or a list of "
-        '{"role": …, "content": …} messages',
-    )
+    expected = 'expected a non-empty string or a list of {"role": …, "content": …} messages'
+    need(is_text or (is_chat and prompt), f"{where}: got prompt {str(prompt)[:80]!r}; {expected}")
 
 
 # ------------------------------------------------------------------- question parts (src/parts/data/question_parts.py)
@@ -1612,11 +1623,6 @@ def plain_name(name: str) -> str:
 
 
 @functools.lru_cache(4096)
-def part_names(names: tuple[str, ...]) -> list[str]:
-    """The columns whose names say that they hold a part of the question."""
-    return [name for name in names if names_part(name)]
-
-
 def names_part(name: str) -> bool:
     """Whether a column's name says that it holds a part of the question."""
     if plain_name(name) in (*READ_FIRST, *DOUBTFUL, *SECOND_TEXTS):
@@ -1648,10 +1654,7 @@ def is_media(name: str) -> bool:
 
 @functools.lru_cache(4096)
 def choice_names(names: tuple[str, ...]) -> tuple[list[str], list[tuple[str, ...]]]:
-    """(columns that may hold all choices, groups of columns that hold one each) among the columns of a row.
-
-    The names of a group differ in a letter from A or a number from 0 or 1.
-    """
+    """(columns that may hold all choices, groups of columns that hold one each: A, B or 0, 1 or 1, 2) of a row."""
     families = {}
     for name in names:
         if match := ONE_CHOICE.fullmatch(re.sub(r"[\s-]+", "_", name)):
@@ -1722,42 +1725,30 @@ def is_json_schema(name: str, value) -> bool:
 def unread_parts(row: dict, prompt) -> list[str]:
     """Columns that look like a part of the question but are not in the prompt, a text or messages."""
     choices, unread = choice_columns(row), []
-    names = [name for name in dict.fromkeys([*part_names(tuple(row)), *choices]) if not is_empty(row[name])]
+    named = [name for name in row if names_part(name)]
+    names = [name for name in dict.fromkeys([*named, *choices]) if not is_empty(row[name])]
     names = [name for name in names if row[name] != prompt and not is_json_schema(name, row[name])]
     if not names:
         return []
     whole = prompt if isinstance(prompt, str) else "\n\n".join(message["content"] for message in prompt)
     asked, parts = squeezed(whole), [squeezed(part) for part in whole.split("\n\n")]
+    has_letters = all(re.search(rf"\b{letter}\s?[).:、．]", asked, re.IGNORECASE) for letter in "AB")  # of choices
     for name in names:
         inside = [squeezed(text) for text in texts_in(row[name])]
         is_note = isinstance(row[name], int | float) and name not in choices
-        is_whole = (
-            name in SECOND_TEXTS and len(inside) == 1 and all(part in inside[0] for part in parts)
-        )  # Alpaca's text
-        is_there = all(text in asked for text in inside) and (name not in choices or has_letters(asked))
+        is_whole = name in SECOND_TEXTS and len(inside) == 1 and all(part in inside[0] for part in parts)  # Alpaca's
+        is_there = all(text in asked for text in inside) and (name not in choices or has_letters)
         if not is_note and not is_whole and not is_there:
             unread.append(name)
     return unread
 
 
-def has_letters(text: str) -> bool:
-    """Whether a text offers choices as A and B, with a point, bracket or colon."""
-    return all(re.search(rf"\b{letter}\s?[).:、．]", text, re.IGNORECASE) for letter in "AB")
-
-
-def is_prepared(row: dict) -> bool:
-    """Whether data_loader.py wrote this row: what it left beside the prompt has been decided on."""
-    return isinstance(row.get("prompt"), list) and {"source", "id"} <= row.keys()
-
-
 def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
-    """Say which columns of (row, prompt) pairs look like a part of the question and are in no prompt, and return them.
-
-    Prompts that hold their answer, a dialogue as one text, are counted too.
-    """
+    """Warn of columns that look like a part of the question but are in no prompt, and of prompts with their answer."""
     counts, answered = Counter(), 0
     for row, prompt in asked:
-        counts.update([] if is_prepared(row) else unread_parts(row, prompt))
+        prepared = isinstance(row.get("prompt"), list) and {"source", "id"} <= row.keys()  # by data_loader.py
+        counts.update([] if prepared else unread_parts(row, prompt))
         answered += holds_answer(prompt)
     if answered:
         got = f"got {answered} of {len(asked)} prompts that are whole dialogues, answers included"
@@ -1765,9 +1756,9 @@ def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
     if counts:
         names = ", ".join(f"{name} (in {count} of {len(asked)} rows)" for name, count in counts.items())
         say(
-            f"warning: {source}: got columns that look like a part of the question and are in no prompt: {names}; "
+            f"warning: {source}: got columns that look like a part of the question but are in no prompt: {names}; "
             f"try `python scripts/data_loader.py {source} --out FILE.jsonl`, with `--drop {shlex.join(counts)}` for "
-            "columns that are no part of it"
+            "columns that do not belong to it"
         )
     return counts
 
@@ -1791,8 +1782,7 @@ def template_settings(config) -> dict:
 
 
 def template_text(file: str) -> str:
-    """The chat template in a file."""
-    need(Path(file).is_file(), f"got chat_template {file!r}, which is no file; expected one with a Jinja template")
+    need(Path(file).is_file(), f"got chat_template {file!r}, which is not a file; expected a Jinja template")
     return Path(file).read_text(encoding="utf-8")
 
 
@@ -1817,7 +1807,6 @@ def as_object(arguments):
 
 
 def as_json(arguments):
-    """Arguments of a tool call as JSON text."""
     return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
 
 
@@ -1829,24 +1818,20 @@ def recast(form: Callable, call):
 
 
 def with_arguments(form: Callable, messages: list[dict]) -> list[dict]:
-    """Messages whose tool calls have arguments in a form."""
     return [m | {"tool_calls": recast(form, m["tool_calls"])} if m.get("tool_calls") else m for m in messages]
 
 
 def write_chat(tokenizer, messages: list[dict], **given) -> str:
-    """The text of `apply_chat_template`, with the arguments of tool calls in the form that the template takes.
+    """The text of `apply_chat_template`, with tool arguments as the template takes them; ValueError for no object.
 
-    Most templates encode objects as JSON, so that OpenAI's JSON text would be encoded twice. DeepSeek's take text only,
-    and a template that prints what it gets would write an object as Python does.
-
-    Raises:
-        ValueError: arguments are no object.
+    Most templates encode objects as JSON, and would encode OpenAI's JSON text twice. DeepSeek's take text only, and a
+    template that prints its input would write an object as Python does.
     """
     objects = with_arguments(as_object, messages)
     calls = [call.get("function", call) for message in objects for call in message.get("tool_calls") or ()]
     arguments, given["tokenize"] = [call["arguments"] for call in calls if call.get("arguments")], False
-    for odd in [value for value in arguments if not isinstance(value, dict)]:
-        raise ValueError(f"the arguments of a tool call are {str(odd)[:80]!r}, no JSON object")
+    for odd in (value for value in arguments if not isinstance(value, dict)):
+        raise ValueError(f"the arguments of a tool call are {str(odd)[:80]!r}, not a JSON object")
     try:
         text = tokenizer.apply_chat_template(objects, **given)
         if not any(str(value) in text for value in arguments):
@@ -1858,10 +1843,9 @@ def write_chat(tokenizer, messages: list[dict], **given) -> str:
 
 
 def chat_text(tokenizer, messages: list[dict], **template) -> str:
-    """The text of a prompt up to where the model writes: a new turn, or the assistant's own where that ends the prompt.
+    """The text of a prompt up to where the model writes: a new turn, or a last assistant turn that it continues.
 
-    Raises:
-        ValueError: the template changes the text of that turn, or the turn calls a tool.
+    ValueError where the template changes the text of that turn, or the turn calls a tool.
     """
     text = messages[-1]["content"]
     if messages[-1]["role"] != "assistant":
@@ -1937,15 +1921,15 @@ def check_template(config, tokenizer, source: str, prompts: list) -> None:
         wrapped = [prompt for prompt in prompts if form.holds(prompt)]
         need(
             not wrapped,
-            f"{source}: got --chat for {len(wrapped)} of {len(prompts)} prompts in the form of the chat template "
-            f"already, such as {wrapped[:1]!r:.100}; expected plain text; try without --chat",
+            f"{source}: got --chat, but {len(wrapped)} of {len(prompts)} prompts already have the form of the chat "
+            f"template, such as {wrapped[:1]!r:.100}; expected plain text; try without --chat",
         )
         held = [[token for token in form.tokens if token in p] for p in prompts if isinstance(p, str)]
         if count := sum(map(bool, held)):
             token = next(tokens[0] for tokens in held if tokens)
             say(
-                f"warning: {source}: {count} of {len(prompts)} prompts have control tokens such as {token!r} in their "
-                "text; the tokenizer reads them as the tokens themselves"
+                f"warning: {source}: {count} of {len(prompts)} prompts have control tokens such as {token!r}; the "
+                "tokenizer encodes them as control tokens, not as text"
             )
     strings = strings_past_template(config, tokenizer, prompts)
     ours = source in (EMBEDDED_DATA, EMBEDDED_EVAL) and config.model == EMBEDDED_MODEL
@@ -1996,11 +1980,7 @@ def mirrored(asked: str) -> str:
 
 
 def drawn_tasks(tasks: list[tuple], count: int) -> set[tuple]:
-    """Tasks of at most `count` rows together, drawn by a hash: the same ones in any order and for every seed.
-
-    Args:
-        tasks: `task_of` each row.
-    """
+    """Tasks (`task_of` each row) with at most `count` rows, drawn by a hash: the same in any order, for any seed."""
     sizes, drawn, rows = {}, set(), 0
     for task in tasks:
         sizes[task] = sizes.get(task, 0) + 1
@@ -2012,24 +1992,20 @@ def drawn_tasks(tasks: list[tuple], count: int) -> set[tuple]:
 
 
 def hold_out(config, rows: list[dict]) -> tuple[list[dict], list[dict]]:
-    """(rows that train, `config.hold_out` rows kept back for evaluation); rows of one task stay on one side.
-
-    Raises:
-        UserError: --eval_data is given too, or there is no such split.
-    """
+    """(rows to train on, `config.hold_out` rows kept back for evaluation); rows of one task stay on one side."""
     got, fewer = f"got --hold_out {config.hold_out}", f"try --hold_out {len(rows) // 10 or 1}, or more rows"
     need(config.hold_out > 0, f"{got}; expected more than 0; {fewer}")
     need(not config.eval_data, f"{got} beside --eval_data {config.eval_data}; expected one of them")
-    none_left = f"{got} with {len(rows)} rows in {config.data}, which leaves none to train; expected fewer"
+    none_left = f"{got} with {len(rows)} rows in {config.data}, which leaves none for training; expected fewer"
     need(config.hold_out < len(rows), f"{none_left}; {fewer}")
     tasks = [task_of(row, bool(getattr(config, "environment", ""))) for row in rows]
     drawn = drawn_tasks(tasks, config.hold_out)
-    larger = "expected at least as many as a prompt has rows, and several prompts, as rows of one stay together"
+    larger = "expected several prompts and a larger number, as all rows of one stay together"
     need(drawn, f"{got} with {len(rows)} rows of {len({*tasks})} prompts in {config.data}; {larger}")
     parts = [[row for row, task in zip(rows, tasks, strict=True) if (task in drawn) == side] for side in (False, True)]
     trained = {asked for asked, _ in {*tasks} - drawn}
     count = sum(mirrored(task[0]) in trained for task in tasks if task in drawn)
-    also = f"; {count} of them turn a training question round, as a+b and b+a" if count else ""
+    also = f"; {count} of them swap the numbers of a training question (a+b, b+a)" if count else ""
     say(f"held out: {len(parts[1])} of {len(rows)} rows of {config.data}, the same ones for every seed{also}")
     return parts[0], parts[1]
 
@@ -2044,7 +2020,7 @@ def mark_trained(config, rows: list[dict], held_out: list[dict]) -> None:
     need(
         not count or count < total or config.allow_overlap,
         f"got --eval_data {config.eval_data}, whose {total} evaluation prompts all occur in --data {config.data} too; "
-        "expected prompts that do not train, or the accuracy says nothing about learning; try `python "
+        "expected prompts that are not trained on, or the accuracy says nothing about learning; try `python "
         f"scripts/data_loader.py {config.data} --split 0.1 --out train.jsonl`, which writes train.eval.jsonl too, or "
         "--allow_overlap to measure memorization",
     )
@@ -2089,10 +2065,10 @@ def checked_ids(tokenizer, prompt, where: str, **template) -> list[int]:
         ids = encode_prompt(tokenizer, prompt, **template)
     except Exception as error:  # a template raises what it likes, such as "system role not supported"
         raise UserError(
-            f"{where}: got a prompt that the template refuses ({error}); expected one that it writes as it is; try "
-            "other roles, or --chat_template FILE"
+            f"{where}: got a prompt that the chat template refuses ({error}); expected roles that it knows; try other "
+            "roles, or --chat_template FILE"
         ) from error
-    need(ids, f"{where}: got a prompt of no tokens; expected at least one")
+    need(ids, f"{where}: got a prompt without tokens; expected at least one")
     return ids
 
 
@@ -2541,9 +2517,16 @@ def full_spec(spec: str, library: str = EMBEDDED_REWARDS) -> str:
         return spec
     expected = "expected FILE.py:function[*weight], or a name of `reward_preflight.py --list`"
     need(name.isidentifier(), f"got reward {spec!r}; {expected}")
-    names = [*library_rewards(library)]
-    need(name in names, f"got reward {spec!r}; {expected}{suggest(name, names)}")
+    if name not in (names := library_rewards(library)):
+        members = vars(import_file("library", library, library))
+        raise UserError(f"got reward {spec!r}; {expected}{suggest_reward(name, [*names], members)}")
     return f"{library}:{spec}"
+
+
+def suggest_reward(name: str, known: list[str], members: dict) -> str:
+    """`; try …` with what a library names in place of a reward that it had, or with the nearest of its names."""
+    other = members.get("REMOVED_REWARDS", {}).get(name.removesuffix("_reward"))
+    return f"; try {other}" if other else suggest(name, known)
 
 
 def find_reward(spec: str):
@@ -2562,7 +2545,7 @@ def find_reward(spec: str):
     known = [n for n, member in own.items() if callable(member) and n == getattr(member, "__name__", n)]
     rewards = [n for n in known if is_reward(own[n], ("completion", "completions"))]
     known = rewards or known  # a library has other functions too
-    what = f"{file} has no function {name!r}; expected one of {', '.join(known)}{suggest(name, known)}"
+    what = f"{file} has no function {name!r}; expected one of {', '.join(known)}{suggest_reward(name, known, members)}"
     need(callable(found), f"got reward {spec!r}: {what}")
     return found, members
 
@@ -2785,10 +2768,14 @@ def checked_scores(name: str, result, completions: list) -> list[float | None]:
 
 
 def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> None:
-    """Raise UserError if a reward function requires an argument that is neither in the data nor among `others`."""
+    """Raise UserError if a reward function requires an argument that is neither in the data nor among `others`.
+
+    An optional argument with nearly the name of a column that the function does not take is noted.
+    """
     given = {*reward_arguments([row], [""], [[]]), *others}
     for name, function in functions.items():
-        for p in inspect.signature(function).parameters.values():
+        taken = inspect.signature(function).parameters
+        for p in taken.values():
             required = p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
             near = suggest(p.name, list(row["columns"]))
             need(
@@ -2797,6 +2784,10 @@ def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> N
                 f"expected that column too{near}; or rename it in the file, or give --reward FILE.py:function with a "
                 "function for this data",
             )
+            near = difflib.get_close_matches(p.name, [c for c in row["columns"] if c not in taken], n=1, cutoff=0.75)
+            if near and p.name not in given and p.default is not p.empty:
+                text = f"reward {name}: no column is called {p.name!r}, so it is always {p.default!r}"
+                say(f"{text}; did you mean the column {near[0]!r}?")
 
 
 def blamed_row(name: str, function, call: int, error: BaseException, completions, alone, limits) -> RewardError:
@@ -2808,13 +2799,17 @@ def blamed_row(name: str, function, call: int, error: BaseException, completions
     """
 
     def raised(error: BaseException) -> str:
-        return f"raised {type(error).__name__}: {error}"
+        hint = ""
+        turns = not isinstance(alone(0)["completions"][0], str)
+        if turns and isinstance(error, TypeError | AttributeError | KeyError):
+            hint = '; each completion is [{"role": "assistant", "content": text}] here, as prompts are chat messages'
+        return f"raised {type(error).__name__}: {error}{hint}"
 
     def where(row: int) -> str:
         return f"reward {name}, row {row}, completion {text_of_turns(completions[row])[:200]!r}"
 
     if isinstance(function, PerSample):
-        return RewardError(f"{where(call)}: {raised(error)}")
+        return RewardError(f"{where(call)}: raised {type(error).__name__}: {error}")
     if is_passing(error):  # of the connection, not of a row
         return RewardError(f"reward {name}: {raised(error)} on a batch of {len(completions)}")
     for row in range(len(completions)):
@@ -4191,31 +4186,19 @@ def pieces(tokenizer, conversation: Conversation) -> list[dict]:
 
 LOADABLE = "expected a checkpoint folder, or a hub id that this machine has or can reach"
 # what transformers offers for training and sampling; auto is its own choice, sdpa where the architecture has it
-ATTENTION_KINDS = (
-    "auto",
-    "eager",
-    "sdpa",
-    "flash_attention_2",
-    "flash_attention_3",
-    "flash_attention_4",
-    "flex_attention",
-)
+ATTENTION_KINDS = ("auto", "eager", "sdpa", *(f"flash_attention_{i}" for i in (2, 3, 4)), "flex_attention")
 
 
 def precision_on(precision: str, device) -> str:
     """The precision that a setting stands for on a device; auto is bf16 where a CUDA GPU has it, else fp32."""
     if precision != "auto":
         return precision
-    import torch
-
     able = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
     return "bf16" if able else "fp32"
 
 
 def leave_out_cudnn_attention() -> None:
     """Let torch choose among its own kernels: cuDNN's plans anew (23 to 37 ms) for each length, so for each token."""
-    import torch
-
     torch.backends.cuda.enable_cudnn_sdp(False)
 
 
@@ -4321,7 +4304,6 @@ def saved_rows(base, weights: dict) -> dict:
 def fit_embeddings(base, source: str) -> None:
     """Give a base the rows that an adapter has saved for added tokens; UserError where it has not saved them."""
     from peft.utils import load_peft_weights
-    from transformers import AutoTokenizer
 
     known = base.get_input_embeddings().weight.shape[0]
     rows = saved_rows(base, load_peft_weights(source, device="cpu"))
@@ -4329,9 +4311,10 @@ def fit_embeddings(base, source: str) -> None:
     tied = base.get_input_embeddings().weight is base.get_output_embeddings().weight
     beyond = set()
     if tokenizer_of(source) == source:
-        beyond = {token for token, i in AutoTokenizer.from_pretrained(source).get_vocab().items() if i >= size}
+        tokens = transformers.AutoTokenizer.from_pretrained(source).get_vocab()
+        beyond = {token for token, i in tokens.items() if i >= size}
     if beyond:  # a plain model may have a few, too
-        beyond -= AutoTokenizer.from_pretrained(base.name_or_path).get_vocab().keys()
+        beyond -= transformers.AutoTokenizer.from_pretrained(base.name_or_path).get_vocab().keys()
     need(
         not beyond and (size <= known or tied or len(rows) == 2),
         f"got the adapter {source!r}, whose tokenizer has tokens beyond the {known} rows of its base, as "
@@ -4363,18 +4346,11 @@ def with_adapter(base, source: str, trainable: bool = False, dropout: float = 0.
 
 
 def load_pretrained(auto_class, source: str, base: str = "", trainable: bool = False, **options):
-    """A network by transformers; of an adapter, its base (a causal one, as it was trained on) with the adapter on top.
-
-    Args:
-        base: the adapter's, where it is not the one that it names.
-        options: of `from_pretrained`.
-    """
-    from transformers import AutoModelForCausalLM
-
+    """A network by transformers; of an adapter, its `base` (causal, as it was trained on) with the adapter on top."""
     start = base_of(source, base)
     if start == source:
         return auto_class.from_pretrained(source, **options)
-    return with_adapter(AutoModelForCausalLM.from_pretrained(start, **options), source, trainable)
+    return with_adapter(transformers.AutoModelForCausalLM.from_pretrained(start, **options), source, trainable)
 
 
 def merged(model):
@@ -4389,7 +4365,6 @@ def merged(model):
 
 def untie(model) -> None:
     """Weights of its own for the output layer where input and output share theirs and LoRA changes one of them."""
-    import torch
     from peft.tuners.tuners_utils import BaseTunerLayer
 
     ends = [model.get_base_model().get_input_embeddings(), model.get_base_model().get_output_embeddings()]
@@ -4407,12 +4382,10 @@ def note_untied(model) -> None:
 
 def open_tokenizer(config: BaseConfig, **options):
     """The model's tokenizer with --chat_template; a model that is neither a folder nor a hub id is refused here."""
-    from transformers import AutoTokenizer
-
     loadable = Path(config.model).is_dir() or is_hub_id(config.model)
     need(loadable, f"got model {config.model!r}, which is not a folder; expected a checkpoint folder or a hub id")
     try:
-        tokenizer = AutoTokenizer.from_pretrained(tokenizer_of(config.model), **options)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(tokenizer_of(config.model), **options)
     except (OSError, ValueError) as error:
         raise UserError(f"got model {config.model!r}, whose tokenizer does not load: {error}; {LOADABLE}") from error
     give_template(tokenizer, config.chat_template)
@@ -4425,14 +4398,8 @@ def nf4_config(compute):
         importlib.util.find_spec("bitsandbytes"),
         "got 4-bit weights; expected bitsandbytes; try `pip install bitsandbytes`, or weights of 16 bits",
     )
-    from transformers import BitsAndBytesConfig
-
-    return BitsAndBytesConfig(
-        load_in_4bit=True,
-        bnb_4bit_quant_type="nf4",
-        bnb_4bit_use_double_quant=True,
-        bnb_4bit_compute_dtype=compute,
-    )
+    kind = {"bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True, "bnb_4bit_compute_dtype": compute}
+    return transformers.BitsAndBytesConfig(load_in_4bit=True, **kind)
 
 
 def keep_differentiable(model) -> None:
@@ -4471,13 +4438,10 @@ def load_error(config: BaseConfig, source: str, error: Exception) -> UserError:
 
 def shaped_network(config: BaseConfig, source: str):
     """A causal network without weights, for its shape; UserError where transformers cannot make it."""
-    import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
-
     try:
-        shape = AutoConfig.from_pretrained(base_of(source))
+        shape = transformers.AutoConfig.from_pretrained(base_of(source))
         with torch.device("meta"):
-            return AutoModelForCausalLM.from_config(shape, **attention_choice(config))
+            return transformers.AutoModelForCausalLM.from_config(shape, **attention_choice(config))
     except (OSError, ValueError, KeyError, ImportError) as error:
         raise load_error(config, source, error) from error
 
@@ -4489,12 +4453,10 @@ def token_count(tokenizer, eos_ids: list[int]) -> int:
 
 def generation_settings(source: str):
     """The generation settings that come with a model: generation_config.json, else those in its config.json."""
-    from transformers import AutoConfig, GenerationConfig
-
     try:
-        return GenerationConfig.from_pretrained(source)
+        return transformers.GenerationConfig.from_pretrained(source)
     except OSError:  # no such file
-        return GenerationConfig.from_model_config(AutoConfig.from_pretrained(source))
+        return transformers.GenerationConfig.from_model_config(transformers.AutoConfig.from_pretrained(source))
 
 
 def sample_plainly(model, eos_ids: list[int], pad_id: int) -> None:
@@ -4502,9 +4464,8 @@ def sample_plainly(model, eos_ids: list[int], pad_id: int) -> None:
 
     A penalty, a ban or a least length there would be sampled with, and not be in the log-probs that are trained.
     """
-    from transformers import GenerationConfig
-
-    unwrapped(model).generation_config = GenerationConfig(eos_token_id=eos_ids or None, pad_token_id=pad_id)
+    plain = transformers.GenerationConfig(eos_token_id=eos_ids or None, pad_token_id=pad_id)
+    unwrapped(model).generation_config = plain
 
 
 def unwrapped(model):
@@ -4526,8 +4487,6 @@ def checksums(x, dtype):
 
     Neither depends on the elements' order, and both add up over tensors that a sampler keeps as one.
     """
-    import torch
-
     total = torch.zeros(2, dtype=torch.float64, device=x.device)
     for piece in x.detach().flatten().split(2**24):  # a float64 copy of a vocabulary's weights would be gigabytes
         piece = piece.to(dtype).double()
@@ -4548,8 +4507,6 @@ def held_by(layer, name: str, dtype):
     On a CPU vLLM packs the matrices of linear layers away, or keeps a packed copy beside the output layer's; what such
     a layer makes of one-hot inputs is exact.
     """
-    import torch
-
     x = layer._parameters[name]
     packed = name == "weight" and hasattr(layer, "cpu_linear")
     if packed and not x.numel():
@@ -4573,17 +4530,7 @@ def name_in_sampler(name: str, names: Iterable[str], packed: dict[str, list[str]
 
 
 def compare_weights(named: Iterable[tuple], sampler) -> tuple[list[str], list[str]]:
-    """Compare the policy's tensors with those of a vLLM model after a copy.
-
-    Args:
-        named: (name, tensor) as they were copied.
-        sampler: vLLM's network.
-
-    Returns:
-        (tensors of the sampler that differ, or that nothing was copied to; those that cannot be compared).
-    """
-    import torch
-
+    """(tensors of a vLLM model that differ after a copy of `named`, or got none; those that cannot be compared)."""
     layers = {
         f"{prefix}.{name}".lstrip("."): (layer, name)
         for prefix, layer in sampler.named_modules()
@@ -4614,12 +4561,7 @@ def compare_weights(named: Iterable[tuple], sampler) -> tuple[list[str], list[st
 
 
 class SyncCheck:
-    """When a sampler is compared with the policy, and what is said where they differ.
-
-    Args:
-        every: steps between comparisons; those of the first two steps come too (0: none at all).
-        advice: what to try where they differ.
-    """
+    """When a sampler is compared with the policy: at the first two steps and every so many (0: never)."""
 
     def __init__(self, every: int, advice: str):
         self.every, self.advice, self.checked, self.partly = every, advice, None, False
@@ -4646,11 +4588,7 @@ class SyncCheck:
             self.partly = True
 
     def judge(self, step: int, gap: float, exact: bool) -> None:
-        """Raise StaleSamplerError where log-probs of sampler and policy are too far apart in the mean.
-
-        Args:
-            exact: both compute in float32.
-        """
+        """Raise StaleSamplerError where log-probs differ too much in the mean; `exact`: both compute in float32."""
         most = 0.01 if exact else 0.5
         if not gap <= most:
             raise StaleSamplerError(
@@ -4670,12 +4608,7 @@ BOOLS = {**dict.fromkeys(("true", "yes", "on", "1"), "--"), **dict.fromkeys(("fa
 
 
 def import_vllm(flag: str, instead: str):
-    """Return the module vllm, its engine in this process, where weights can be copied into it.
-
-    Args:
-        flag: what asked for it.
-        instead: what to try where it is not to be had.
-    """
+    """The module vllm, for what `flag` asked, its engine in this process, where weights can be copied into it."""
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")  # nothing is sent without a word of the user's
     # it warns at every copy that rotary embeddings have no weights
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
@@ -4691,12 +4624,7 @@ def import_vllm(flag: str, instead: str):
 
 
 def vllm_options(pairs: list[str], owned: dict[str, str]) -> dict:
-    """Read --vllm_args: key=value with an argument of vLLM's engine, its value read as vLLM's command line reads it.
-
-    Args:
-        pairs: the flag's values.
-        owned: arguments that the program sets itself, and what to use for them.
-    """
+    """--vllm_args as arguments of vLLM's engine, read as its command line does; `owned` are the program's."""
     if not pairs:
         return {}
     from vllm.engine.arg_utils import EngineArgs
@@ -4746,16 +4674,31 @@ def mismatch_mode(config: BaseConfig) -> str:
 # ----------------------------------------------------------------- idle settings (src/parts/learning/idle_settings.py)
 
 
-def has(name: str, value=None):
-    """A condition: the setting has the value, or without one is off; a program without the setting never has."""
+def has(name: str, *values):
+    """A condition: the setting has one of the values, or without any is off; never where there is no such setting."""
 
     def condition(config: BaseConfig) -> bool:
-        held = getattr(config, name, "absent")
-        return held == value if value is not None else held != "absent" and not held
+        if not hasattr(config, name):
+            return False
+        held = mismatch_mode(config) if name == "mismatch" else getattr(config, name)  # what auto stands for
+        return held in values if values else not held
 
     return condition
 
 
+def is_never_held_out(config: BaseConfig) -> bool:
+    """Whether a run has no held-out prompts."""
+    return not (held_out_source(config) or getattr(config, "hold_out", 0))
+
+
+def is_without_vllm(config: BaseConfig) -> bool:
+    """Whether vLLM does not sample; for verl it always does."""
+    return has("rollout_engine", "hf")(config) and not hasattr(config, "gpu_memory")
+
+
+BOUNDS, EPSILONS = ("mismatch_low", "mismatch_high"), ("epsilon", "epsilon_high")
+VLLM_OF_TRL = ("vllm_gpu_memory_utilization", "vllm_enable_sleep_mode", "vllm_server_base_url", "check_sync")
+OF_EVALUATION = ("eval_every", "eval_rows", "eval_samples", "per_device_eval_batch_size")
 # (settings, when they do nothing, why, what makes them act); of all trainers, TRL's names too
 IDLE = [
     (("kl_in", "kl_estimator"), has("kl_coef"), "there is no KL", "--kl_coef 0.05"),
@@ -4763,48 +4706,18 @@ IDLE = [
     (("advantage", "advantage_std", "advantage_eps"), has("reward_coef"), "rewards do not train", "--reward_coef 1"),
     (("lora_alpha", "lora_dropout", "merge_lora"), has("lora_rank"), "there are no adapters", "--lora_rank 16"),
     (("critic_model",), has("critic", "shared"), "the critic is the policy's backbone", "--critic separate"),
-    (
-        ("mismatch_low", "mismatch_high"),
-        lambda c: hasattr(c, "mismatch") and mismatch_mode(c) == "none",
-        "sampler and trainer are not corrected for",
-        "--mismatch seq_mask",
-    ),
-    (
-        ("mismatch_low",),
-        lambda c: hasattr(c, "mismatch") and mismatch_mode(c) == "tis",
-        "tis has no lower bound",
-        "--mismatch icepop",
-    ),
-    (
-        ("vllm_memory", "check_sync"),
-        lambda c: has("rollout_engine", "hf")(c) and not hasattr(c, "gpu_memory"),  # verl samples by vLLM always
-        "vLLM does not sample",
-        "--rollout_engine vllm",
-    ),
-    (
-        ("vllm_gpu_memory_utilization", "vllm_enable_sleep_mode", "vllm_server_base_url", "check_sync"),
-        has("use_vllm"),
-        "vLLM does not sample",
-        "--use_vllm colocate",
-    ),
-    (
-        ("epsilon", "epsilon_high"),
-        lambda c: getattr(c, "loss_type", "") in ("sapo", "vespo"),
-        "this loss_type has no such bound",
-        "--loss_type dapo",
-    ),
-    (("epsilon",), has("loss_type", "cispo"), "cispo has an upper cap only", "--loss_type dapo"),
-    (
-        ("eval_every", "eval_rows", "eval_samples", "per_device_eval_batch_size"),
-        lambda c: not (held_out_source(c) or getattr(c, "hold_out", 0)),
-        "there are no held-out prompts",
-        "--eval_data FILE or --hold_out N",
-    ),
+    (BOUNDS, has("mismatch", "none"), "sampler and trainer are not corrected for", "--mismatch seq_mask"),
+    (BOUNDS[:1], has("mismatch", "tis"), "tis has no lower bound", "--mismatch icepop"),
+    (("vllm_memory", "check_sync"), is_without_vllm, "vLLM does not sample", "--rollout_engine vllm"),
+    (VLLM_OF_TRL, has("use_vllm"), "vLLM does not sample", "--use_vllm colocate"),
+    (EPSILONS, has("loss_type", "sapo", "vespo"), "this loss_type has no such bound", "--loss_type dapo"),
+    (EPSILONS[:1], has("loss_type", "cispo"), "cispo has an upper cap only", "--loss_type dapo"),
+    (OF_EVALUATION, is_never_held_out, "there are no held-out prompts", "--eval_data FILE or --hold_out N"),
 ]
 # what the ratio to the policy before the update enters, which is 1 in a rollout's first update
 OF_RATIO = (
     *("clip_eps_low", "clip_eps_high", "dual_clip", "sapo_tau_pos", "sapo_tau_neg", "kl_cov_coef", "value_clip"),
-    *("target_kl", "epsilon", "epsilon_high", "importance_sampling_level"),
+    *("target_kl", *EPSILONS, "importance_sampling_level"),
 )
 RATIO_LOSSES = ("clip", "gspo", "cispo", "sapo", "gmpo", "dppo_tv", "dppo_kl", "kl_cov")  # all REINFORCE's at ratio 1
 
@@ -4812,9 +4725,7 @@ RATIO_LOSSES = ("clip", "gspo", "cispo", "sapo", "gmpo", "dppo_tv", "dppo_kl", "
 def idle_settings(config: BaseConfig, updates: int, named: Iterable[str] = ()) -> list[str]:
     """A line for each reason for which settings that the user gave, or a preset is named for, do nothing.
 
-    Args:
-        updates: optimizer steps of a rollout.
-        named: settings that the preset is named for.
+    `updates` are the optimizer steps of a rollout.
     """
     passes = "--num_iterations 2" if hasattr(config, "num_iterations") else "--minibatches 4"
     once = "a rollout has one optimizer step, whose ratio is 1"
@@ -4827,7 +4738,7 @@ def idle_settings(config: BaseConfig, updates: int, named: Iterable[str] = ()) -
         names = [name for name in (*OF_RATIO, *loss) if name not in acting]
         table.append((names, lambda _: True, once, passes))
     if getattr(config, "objective", "policy_gradient") != "policy_gradient" and not config.reward_coef:
-        names = (*OF_RATIO, "mismatch", "mismatch_low", "mismatch_high")
+        names = (*OF_RATIO, "mismatch", *BOUNDS)
         table = [*IDLE, (names, lambda _: True, f"{config.objective} has no ratio", "--objective policy_gradient")]
     lines, asked = [], {*config.given, *named}
     for names, holds, why, remedy in table:
@@ -4859,29 +4770,23 @@ class RunSettings(BaseConfig):
     chat_template: str = setting("", "FILE with a chat template, in place of the tokenizer's own")
     chat_template_kwargs: str = setting("", 'JSON object for the chat template, such as {"enable_thinking": false}')
     reward: list[str] = setting(
-        [], "FILE.py:function[*weight] or a library's name, repeatable (default: the embedded data's two)"
+        [], "FILE.py:function[*weight] or a library's name, repeatable (default: the embedded data's)"
     )
     reward_timeout: float = setting(600.0, "seconds for one call of an async reward (0: no limit)", free=True)
     reward_concurrency: int = setting(32, "calls of async rewards at once, in each process", positive=True, free=True)
     reward_retries: int = setting(
-        2, "further calls after a lost connection, a time limit or HTTP 408, 425, 429, 5xx", free=True
+        2, "calls again after a lost connection, a timeout, HTTP 408, 425, 429, 5xx", free=True
     )
     output_dir: str = setting("runs/ppo", "folder for logs, checkpoints and final/", free=True)
     seed: int = setting(0, "seed of data order, sampling noise and minibatches")
     # rollout
-    temperature: float = setting(
-        1.0, "sampling temperature; all log-probs are of the logits divided by it", positive=True
-    )
+    temperature: float = setting(1.0, "sampling temperature; it divides the logits of all log-probs", positive=True)
     vllm_args: list[str] = setting([], "key=value …: any other argument of vLLM's engine", free=True, several=True)
-    check_sync: int = setting(
-        50,
-        "steps between comparisons of vLLM's weights with the policy's; the first two steps too (0: never)",
-        free=True,
-    )
+    check_sync: int = setting(50, "steps between checks of vLLM's weights, besides the first two (0: none)", free=True)
     # optimization
     warmup_steps: int = setting(0, "steps over which the learning rates rise")
     weight_decay: float = setting(0.0, "AdamW weight decay")
-    max_grad_norm: float = setting(1.0, "gradient clipping, policy and critic each", positive=True)
+    max_grad_norm: float = setting(1.0, "gradient clipping, of each network", positive=True)
     # precision and memory
     precision: str = setting(
         "auto",
@@ -4891,14 +4796,12 @@ class RunSettings(BaseConfig):
     attn_implementation: str = setting(
         "auto", "attention, as transformers names it; auto: its own choice", lambda: list(ATTENTION_KINDS), free=True
     )
-    lora_rank: int = setting(0, "train LoRA adapters of this rank on policy and critic (0: all weights, or as --model)")
+    lora_rank: int = setting(0, "train LoRA adapters of this rank (0: all weights, or as --model)")
     lora_alpha: float = setting(0.0, "LoRA scale (0: twice the rank)")
     threads: str = setting("auto", "CPU threads: a number, or auto (fewer where others use the cores)", free=True)
     # logs and checkpoints
     resume: bool = setting(False, "go on from the newest checkpoint in output_dir", free=True)
-    dry_run: bool = setting(
-        False, "print the batch, memory beside the machine's, and settings that are no defaults; stop", free=True
-    )
+    dry_run: bool = setting(False, "print the batch, memory needed and there, and changed settings; stop", free=True)
 
 
 @in_order(steps="seed", entropy_coef="check_sync", load_in_4bit="lora_alpha")
@@ -4913,9 +4816,7 @@ class TrainerSettings(RunSettings):
     # precision and memory
     load_in_4bit: bool = setting(False, "4-bit base weights under LoRA (needs bitsandbytes)")
     # logs and checkpoints
-    report_to: list[str] = setting(
-        [], "wandb, tensorboard or trackio, repeatable; metrics.jsonl is always written", free=True
-    )
+    report_to: list[str] = setting([], "wandb, tensorboard or trackio, repeatable, beside metrics.jsonl", free=True)
     sample_every: int = setting(10, "steps between entries in samples.jsonl (0: never)", free=True)
     plot_every: int = setting(25, "steps between refreshes of curves.png (0: only at the end)", free=True)
     eval_every: int = setting(25, "steps between held-out evaluations (0: only before and after)", free=True)
@@ -4923,10 +4824,7 @@ class TrainerSettings(RunSettings):
     eval_rows: int = setting(512, "held-out prompts of an evaluation, the same ones each time (0: all)")
     allow_overlap: bool = setting(False, "evaluate though all held-out prompts also train", free=True)
     stop_when: str = setting(
-        "never",
-        "broken: end the run, saved, where diagnose.py says so at step 3, 10, 30 …",
-        ["never", "broken"],
-        free=True,
+        "never", "broken: stop, saved, where diagnose.py says so at step 3, 10, 30 …", ["never", "broken"], free=True
     )
 
 
@@ -5154,11 +5052,7 @@ def saved_for_backward(model: DecoderShape, run: PassShape) -> float:
 
 
 def backward_peak(model: DecoderShape, run: PassShape, head: float) -> float:
-    """Most bytes at any time of a forward and backward pass, beside weights, gradients and optimizer.
-
-    Args:
-        head: bytes that output layer and loss take while they run, see `head_bytes`.
-    """
+    """Most bytes of a forward and backward pass beside weights, gradients and optimizer; `head` is of `head_bytes`."""
     saved = saved_for_backward(model, run)
     states = 2 * 4 * run.tokens * model.hidden  # shifted, and picked by the mask
     mask = run.rows * run.length**2 * run.padded * (4 if run.attention == "eager" else 1)
@@ -5192,14 +5086,8 @@ def memory_of_run(
 ) -> dict[str, float]:
     """Bytes per process: what stays, what passes, and the peaks of update and sampling.
 
-    Left out are the process, CUDA's context, libraries and fragments of memory.
-
-    Args:
-        run: the largest micro-batch of an update.
-        trained: bytes of weights and optimizer, and of gradients; see `network_bytes`.
-        frozen: bytes of other networks by name.
-        head: see `head_bytes`.
-        at_once: completions that are sampled together, of `new` tokens each.
+    Left out are the process, CUDA's context, libraries and fragments of memory. `run` is the largest micro-batch of an
+    update, `trained` of `network_bytes`, `head` of `head_bytes`; `at_once` completions of `new` tokens are sampled.
     """
     kept, gradients = trained
     stays = kept + sum(frozen.values())
@@ -5226,13 +5114,11 @@ def trl_head(shape: DecoderShape, run: PassShape, fused: bool) -> float:
     return tokens * TILE[1] * run.compute + head_bytes(shape, run, logits, TILE_BUFFERS)
 
 
-def in_gib(memory: dict[str, float]) -> dict[str, float]:
-    """Bytes by name as GiB, rounded."""
-    return {f"{name} (GiB)": round(value / 2**30, 3) for name, value in memory.items()}
+# -------------------------------------------------------------------------------------- fit (src/parts/running/fit.py)
 
-
-# ------------------------------------------------------------------------------------ plan (src/parts/running/plan.py)
-
+USABLE_SHARE = 0.85  # of free memory that a choice may take: the estimate was up to 15 % below what was measured
+LOADING = "while the networks were loaded and tried out", "a smaller --model, or --lora_rank 16 in a new run"
+UPDATE, SAMPLING = "peak of the update", "peak of sampling"
 LIMITS = (  # files of version 2 and 1: the limit, what is used, and what of that is a cache of files
     ("memory.max", "memory.current", "inactive_file"),
     ("memory.high", "memory.current", "inactive_file"),
@@ -5260,19 +5146,138 @@ def main_memory(proc: Path = Path("/proc"), groups: Path = CGROUPS) -> dict[str,
 
 def device_memory(device: str) -> dict[str, float]:
     """Free and total bytes of the memory that networks will lie in; {} where nobody says."""
-    import torch
-
     if device.startswith("cuda"):
         return dict(zip(("free", "total"), torch.cuda.mem_get_info(torch.device(device)), strict=True))
     return main_memory() if device == "cpu" else {}
 
 
-def changed_settings(config, **resolved) -> dict:
-    """The settings that differ from their defaults, with the values that were worked out."""
-    chosen = {name: getattr(config, name) for name in ("algorithm", "profile") if getattr(config, name, "")}
-    usual = dataclasses.asdict(type(config)(**chosen))  # what these two set are defaults as well
-    values = dataclasses.asdict(config) | resolved | {"dry_run": False}
-    return chosen | {name: value for name, value in values.items() if value != usual.get(name)}
+def memory_for_each(device: str, aside: float = 0.0) -> dict[str, float]:
+    """Free and total bytes for a process: what shares a device shares its memory, and all heed who has least.
+
+    Every process must call it; {} where one does not know.
+    """
+    machine, sharing = device_memory(device), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    if machine and device != "cpu":
+        places = gather_rows([(platform.node(), str(torch.cuda.get_device_properties(torch.device(device)).uuid))])
+        sharing = max(map(places.count, places))
+    of_all = gather_rows([machine])
+    if not all(of_all):
+        return {}
+    fixed = os.environ.get("VLLM_CPU_KVCACHE_SPACE") if device == "cpu" and aside else None  # GiB, in place of a share
+    free = min(one["free"] - (sharing * int(fixed) * 2**30 if fixed else aside * one["total"]) for one in of_all)
+    return {"free": max(0.0, free) / sharing, "total": min(one["total"] for one in of_all)}
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What a program lets `settle_sizes` choose."""
+
+    estimate: Callable  # config -> bytes by name, {} where nothing is known of the architecture
+    choices: Callable  # (config, whether to heed what the user gave) -> {peak: settings to try, the largest first}
+    text: Callable  # config -> the sizes in words
+    lighter: list[list[dict]]  # other settings that need less; of each list, the first that fits is advised
+    aside: float = 0.0
+
+
+def ladder(largest: int, least: int) -> list[int]:
+    """`largest`, 3/4 and 1/2 of it, and so on, down to `least`."""
+    rungs, size = [largest], largest
+    while size > least:
+        rungs += [max(least, 3 * size // 4), max(least, size // 2)]
+        size //= 2
+    return list(dict.fromkeys(rungs))
+
+
+def lighter_settings(config: BaseConfig, length: str, recompute: dict, bits: bool) -> list[list[dict]]:
+    """Settings that need less memory than those of a config.
+
+    Args:
+        length: name of the setting that bounds a completion.
+        recompute: the settings that recompute activations, {} where they are on.
+        bits: whether 4-bit weights are possible.
+    """
+    longest = getattr(config, length)
+    shorter = [{length: longest >> i} for i in range(1, longest.bit_length()) if longest >> i >= 16]
+    lora = {} if config.lora_rank else {"lora_rank": 16}
+    packed = lora | {"load_in_4bit": True} if bits and not config.load_in_4bit else {}
+    small = [lora, lora | recompute, packed, packed | recompute]
+    return [[recompute], shorter, [one for one in small if one and one != recompute]]
+
+
+def choose(config: BaseConfig, sizes: Sizes, room: float, heed: bool = True) -> float:
+    """Set the largest sizes whose peaks are within `room`, else the smallest; returns the highest peak."""
+    for peak, choices in sizes.choices(config, heed).items():
+        for choice in choices:
+            vars(config).update(choice)
+            if sizes.estimate(config)[peak] <= room:
+                break
+    return max(sizes.estimate(config)[peak] for peak in (UPDATE, SAMPLING))
+
+
+def gib(size: float) -> str:
+    """Bytes as GiB."""
+    return f"{size / 2**30:.1f}" if size >= 2**30 else f"{size / 2**30:.2g}"
+
+
+def settle_sizes(config: BaseConfig, device: str, sizes: Sizes) -> tuple[bool, str]:
+    """Replace the sizes that the user left open by the largest that fit, the defaults at most; the same for all ranks.
+
+    Results do not depend on them, but for the order of sums. Returns (whether the run fits, what to say).
+    """
+    machine = memory_for_each(device, sizes.aside)
+    if not machine or not sizes.estimate(config):
+        return True, ""
+    free, asked = machine["free"], copy.copy(config)
+    peak = choose(config, sizes, USABLE_SHARE * free)
+    of = f"{gib(peak)} of {gib(free)} GiB"
+    if peak <= free:
+        return True, f"{sizes.text(config)}: {of}"
+    smaller = copy.copy(asked)
+    if choose(smaller, sizes, USABLE_SHARE * free, heed=False) <= free:
+        advice = f"try {sizes.text(smaller)}, chosen where these settings are left out"
+        return True, f"warning: {sizes.text(config)} need about {of} free on {device}; {advice}"
+    advised = list(lighter_that_fit(asked, sizes, free)) or ["a smaller model, or a machine with more memory"]
+    return (
+        False,
+        f"got {asked.model} with settings that need {gib(peak)} GiB even with the smallest batches; expected at most "
+        f"the {gib(free)} GiB that {device} has free for a process; try {', or '.join(advised)}",
+    )
+
+
+def lighter_that_fit(config: BaseConfig, sizes: Sizes, free: float) -> Iterator[str]:
+    """Settings with which a run would fit, as flags with what they need."""
+    allowed = set(free_on_resume(config) if config.resume else vars(config))
+    for alternatives in sizes.lighter:
+        for change in alternatives:
+            lighter = copy.copy(config)
+            vars(lighter).update(change)
+            if change and change.keys() <= allowed:
+                peak = choose(lighter, sizes, USABLE_SHARE * free, heed=False)
+                if peak <= free:
+                    flags = (f"--{name}" + ("" if value is True else f" {value}") for name, value in change.items())
+                    yield f"{' '.join(flags)} ({gib(peak)} GiB)"
+                    break
+
+
+def settle_or_refuse(config: BaseConfig, device: str, sizes: Sizes) -> None:
+    """`settle_sizes`, said in one line; UserError, before anything is loaded, where a run cannot fit."""
+    fits, line = settle_sizes(config, device, sizes)
+    need(fits, line)
+    if line:
+        say(line)
+    if device == "cpu" and max(sizes.estimate(config).values(), default=0) > 2**30:
+        give_back_tensors()
+
+
+def give_back_tensors() -> None:
+    """Let freed tensors of 1 MiB and more go back to the system at once.
+
+    glibc would keep those below 32 MiB in a heap that small tensors leave full of holes: measured with LoRA on 0.5B
+    parameters, an update took 3.8 GiB in place of 2.5. Small models are quicker with that heap.
+    """
+    mmap_threshold = -3  # M_MMAP_THRESHOLD of malloc.h
+    with contextlib.suppress(OSError, AttributeError):  # another system, another libc
+        ctypes.CDLL("libc.so.6").mallopt(mmap_threshold, 2**20)
 
 
 def batch_plan(config, tokenizer, rows: list[dict], held_out: list[dict]) -> dict:
@@ -5297,206 +5302,30 @@ def environment_plan(config, setup) -> dict:
     return {"environment": {"tools": tools, "tool_format": form, "conversation_tokens": config.conversation_tokens}}
 
 
-def print_plan(device: str, plan: dict, memory: dict[str, float], settings: dict, fits: str) -> None:
-    """Print a plan as JSON, and whether it fits the memory.
-
-    Args:
-        device: what networks will lie on.
-        plan: the batch and what else is to be shown.
-        memory: bytes that a process will need, by what for.
-        settings: those that differ from their defaults.
-        fits: a line about the memory.
-    """
-    machine = device_memory(device)
-    batch, rest = {"batch": plan.pop("batch")}, plan
-    held = {"memory_of_the_machine": {"device": device} | in_gib(machine)}
-    tell(json.dumps(batch | {"memory_estimate": in_gib(memory)} | held | rest | {"settings": settings}, indent=1))
-    if fits:
-        say(fits)
-
-
-# -------------------------------------------------------------------------------------- fit (src/parts/running/fit.py)
-
-USABLE_SHARE = 0.85  # of free memory that a choice may take: the estimate was up to 15 % below what was measured
-LOADING = "while the networks were loaded and tried out", "a smaller --model, or --lora_rank 16 in a new run"
-UPDATE, SAMPLING = "peak of the update", "peak of sampling"
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """What a program lets `settle_sizes` choose."""
-
-    estimate: Callable  # config -> bytes by name, {} where nothing is known of the architecture
-    choices: Callable  # (config, whether to heed what the user gave) -> {peak: settings to try, the largest first}
-    text: Callable  # config -> the sizes in words
-    lighter: list[list[dict]]  # other settings that need less; of each list, the first that fits is advised
-    aside: float = 0.0  # share of all memory that vLLM takes beside
-
-
-@dataclass(frozen=True)
-class Fit:
-    """Whether a run fits, and what to say."""
-
-    fits: bool
-    line: str = ""
-
-
-def ladder(largest: int, least: int) -> list[int]:
-    """`largest`, 3/4 and 1/2 of it, and so on, down to `least`."""
-    rungs, size = [largest], largest
-    while size > least:
-        rungs += [max(least, 3 * size // 4), max(least, size // 2)]
-        size //= 2
-    return list(dict.fromkeys(rungs))
-
-
-def lighter_settings(config: BaseConfig, length: str, recompute: dict, bits: bool) -> list[list[dict]]:
-    """Settings that need less memory than those of a config.
-
-    Args:
-        length: name of the setting that bounds a completion.
-        recompute: the settings that recompute activations, {} where they are on.
-        bits: whether 4-bit weights are possible.
-    """
-    shorter, tokens = [], getattr(config, length) // 2
-    while tokens >= 16:
-        shorter.append({length: tokens})
-        tokens //= 2
-    lora = {} if config.lora_rank else {"lora_rank": 16}
-    packed = lora | {"load_in_4bit": True} if bits and not config.load_in_4bit else {}
-    small = [lora, lora | recompute, packed, packed | recompute]
-    return [[recompute], shorter, [one for one in small if one and one != recompute]]
-
-
-def memory_for_each(device: str, aside: float = 0.0) -> dict[str, float]:
-    """Free and total bytes for a process: what shares a device shares its memory, and all heed who has least.
-
-    Every process must call it; {} where one does not know.
-    """
-    machine = device_memory(device)
-    if device == "cpu":
-        sharing = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    elif machine:
-        import torch
-
-        places = gather_rows([(platform.node(), str(torch.cuda.get_device_properties(torch.device(device)).uuid))])
-        sharing = max(map(places.count, places))
-    of_all = gather_rows([machine])
-    if not all(of_all):
-        return {}
-    fixed = os.environ.get("VLLM_CPU_KVCACHE_SPACE") if device == "cpu" and aside else None  # GiB, in place of a share
-    free = min(one["free"] - (sharing * int(fixed) * 2**30 if fixed else aside * one["total"]) for one in of_all)
-    return {"free": max(0.0, free) / sharing, "total": min(one["total"] for one in of_all)}
-
-
-def choose(config: BaseConfig, sizes: Sizes, room: float, heed: bool = True) -> float:
-    """Set the largest sizes whose peaks are within `room`, else the smallest; returns the highest peak."""
-    for peak, choices in sizes.choices(config, heed).items():
-        for choice in choices:
-            set_all(config, choice)
-            if sizes.estimate(config)[peak] <= room:
-                break
-    return max(sizes.estimate(config)[peak] for peak in (UPDATE, SAMPLING))
-
-
-def set_all(config: BaseConfig, values: dict) -> BaseConfig:
-    """Set fields of a config, and return it."""
-    for name, value in values.items():
-        setattr(config, name, value)
-    return config
-
-
-def gib(size: float) -> str:
-    """Bytes as GiB."""
-    return f"{size / 2**30:.1f}" if size >= 2**30 else f"{size / 2**30:.2g}"
-
-
-def as_flags(values: dict) -> str:
-    """Settings as flags of a command line."""
-    return " ".join(f"--{name}" + ("" if value is True else f" {value}") for name, value in values.items())
-
-
-def settle_sizes(config: BaseConfig, device: str, sizes: Sizes) -> Fit:
-    """Replace the sizes that the user left open by the largest that fit, the defaults at most; the same for all ranks.
-
-    Results do not depend on them, but for the order of sums.
-    """
-    machine, whole = memory_for_each(device, sizes.aside), sizes.estimate(config)
-    if not machine or not whole:
-        return Fit(True)
-    free, asked = machine["free"], copy.copy(config)
-    peak = choose(config, sizes, USABLE_SHARE * free)
-    of = f"{gib(peak)} of {gib(free)} GiB"
-    if peak <= free:
-        return Fit(True, f"{sizes.text(config)}: {of}")
-    smaller = copy.copy(asked)
-    if choose(smaller, sizes, USABLE_SHARE * free, heed=False) <= free:
-        advice = f"try {sizes.text(smaller)}, chosen where these settings are left out"
-        return Fit(True, f"warning: {sizes.text(config)} need about {of} free on {device}; {advice}")
-    advised = list(lighter_that_fit(asked, sizes, free)) or ["a smaller model, or a machine with more memory"]
-    return Fit(
-        False,
-        f"got {asked.model} with settings that need {gib(peak)} GiB even with the smallest batches; expected at most "
-        f"the {gib(free)} GiB that {device} has free for a process; try {', or '.join(advised)}",
-    )
-
-
-def lighter_that_fit(config: BaseConfig, sizes: Sizes, free: float) -> Iterator[str]:
-    """Settings with which a run would fit, as flags with what they need."""
-    allowed = free_on_resume(config) if config.resume else vars(config)
-    for alternatives in sizes.lighter:
-        for change in alternatives:
-            lighter = set_all(copy.copy(config), change)
-            if change and change.keys() <= set(allowed):
-                peak = choose(lighter, sizes, USABLE_SHARE * free, heed=False)
-                if peak <= free:
-                    yield f"{as_flags(change)} ({gib(peak)} GiB)"
-                    break
-
-
-def settle_or_refuse(config: BaseConfig, device: str, sizes: Sizes) -> None:
-    """`settle_sizes`, said in one line; UserError, before anything is loaded, where a run cannot fit."""
-    fit = settle_sizes(config, device, sizes)
-    need(fit.fits, fit.line)
-    if fit.line:
-        say(fit.line)
-    if device == "cpu" and max(sizes.estimate(config).values(), default=0) > 2**30:
-        give_back_tensors()
+def in_gib(memory: dict[str, float]) -> dict[str, float]:
+    """Bytes by name as GiB, rounded."""
+    return {f"{name} (GiB)": round(value / 2**30, 3) for name, value in memory.items()}
 
 
 def show_plan(config: BaseConfig, device: str, sizes: Sizes, plan: dict, **resolved) -> None:
-    """Print what --dry_run shows, with the sizes that fit.
-
-    Args:
-        resolved: settings with the values that were worked out.
-    """
-    fit = settle_sizes(config, device, sizes)
-    print_plan(device, plan, sizes.estimate(config), changed_settings(config, **resolved), fit.line)
-
-
-def give_back_tensors() -> None:
-    """Let freed tensors of 1 MiB and more go back to the system at once.
-
-    glibc would keep those below 32 MiB in a heap that small tensors leave full of holes: measured with LoRA on 0.5B
-    parameters, an update took 3.8 GiB in place of 2.5. Small models are quicker with that heap.
-    """
-    mmap_threshold = -3  # M_MMAP_THRESHOLD of malloc.h
-    with contextlib.suppress(OSError, AttributeError):  # another system, another libc
-        ctypes.CDLL("libc.so.6").mallopt(mmap_threshold, 2**20)
+    """Print a plan as JSON, with sizes that fit, the machine's memory, and changed and `resolved` settings."""
+    _, line = settle_sizes(config, device, sizes)
+    batch, memory, machine = {"batch": plan.pop("batch")}, in_gib(sizes.estimate(config)), in_gib(device_memory(device))
+    chosen = {name: getattr(config, name) for name in ("algorithm", "profile") if getattr(config, name, "")}
+    usual = dataclasses.asdict(type(config)(**chosen))  # what these two set are defaults as well
+    values = dataclasses.asdict(config) | resolved | {"dry_run": False}
+    settings = chosen | {name: value for name, value in values.items() if value != usual.get(name)}
+    held = {"memory_estimate": memory, "memory_of_the_machine": {"device": device} | machine}
+    tell(json.dumps(batch | held | plan | {"settings": settings}, indent=1))
+    if line:
+        say(line)
 
 
 # ---------------------------------------------------------------------------- pictures (src/parts/running/pictures.py)
 
 OF_CONVERSATIONS = ("ended_by", "turn_rewards", "messages", "pieces")
-SAMPLE_KEYS = (
-    "prompt",
-    "completion",
-    "score",
-    "rewards",
-    "finished",
-    "advantage",
-    *OF_CONVERSATIONS,
-)  # of samples.jsonl
+# of samples.jsonl
+SAMPLE_KEYS = ("prompt", "completion", "score", "rewards", "finished", "advantage", *OF_CONVERSATIONS)
 
 
 def piece_lengths(tokenizer, ids: list[int]) -> list[int]:
@@ -5520,10 +5349,9 @@ def piece_lengths(tokenizer, ids: list[int]) -> list[int]:
 
 
 def token_figures(tokenizer, sample: dict) -> dict:
-    """What samples.jsonl has of a sample's tokens; of a conversation those of all its answers, one after the other.
+    """What samples.jsonl has of a sample's tokens, or of all answers of a conversation, one after the other.
 
-    Returns:
-        token_lengths, logprobs of the sampler, and advantages, lists of one length; one advantage where all are equal.
+    These are lists of one length; there is one advantage where all are equal.
     """
     ids, spans = sample["response_ids"], [(0, len(sample["response_ids"]))]
     if "turn_ends" in sample:
@@ -5540,51 +5368,42 @@ def token_figures(tokenizer, sample: dict) -> dict:
     return figures | ({"advantages": advantages} if advantages else {})
 
 
-PANELS = (  # title and metrics of each plot; what a run does not log is left out
-    ("reward", ("reward/mean", "eval/accuracy")),
-    ("KL (nats per token)", ("kl/ref", "kl/approx", "kl/teacher", "eval/reverse_kl")),
-    ("completion length (tokens)", ("rollout/length_mean",)),
-    ("entropy (nats)", ("policy/entropy", "policy/teacher_entropy")),
-    (
-        "explained variance, equal groups, overlap",
-        ("value/explained_variance", "reward/zero_std_frac", "policy/overlap"),
-    ),
-    ("clipped and truncated (share)", ("policy/clip_frac", "rollout/truncated_frac")),
-)
+PANELS = {  # title and metrics of each plot; what a run does not log is left out
+    "reward": ("reward/mean", "eval/accuracy"),
+    "KL (nats per token)": ("kl/ref", "kl/approx", "kl/teacher", "eval/reverse_kl"),
+    "completion length (tokens)": ("rollout/length_mean",),
+    "entropy (nats)": ("policy/entropy", "policy/teacher_entropy"),
+    "explained variance, equal groups, overlap": ("value/explained_variance", "reward/zero_std_frac", "policy/overlap"),
+    "clipped and truncated (share)": ("policy/clip_frac", "rollout/truncated_frac"),
+}
 
 
-def draw_panels(panels: list[tuple[str, dict[str, list]]], title: str):
-    """A figure of panels (title, {name: points}) over one step axis."""
+def plot_curves(source: Path, target: Path) -> None:
+    """Draw the PANELS of which a metrics.jsonl has a figure over one step axis, titled as the run."""
     from matplotlib.figure import Figure
 
-    columns = min(3, max(1, len(panels)))
-    shape = max(1, math.ceil(len(panels) / columns)), columns
+    rows, drawn = [json.loads(line) for line in source.read_text(encoding="utf-8").splitlines()], {}
+    for heading, keys in PANELS.items():
+        points = {key: [(row["step"], row[key]) for row in rows if row.get(key) is not None] for key in keys}
+        if lines := {key: values for key, values in points.items() if values}:
+            drawn[heading] = lines
+    columns = min(3, max(1, len(drawn)))
+    shape = max(1, math.ceil(len(drawn) / columns)), columns
     size = (0.5 + 4.2 * columns, 0.4 + 3.1 * shape[0])
     figure = Figure(figsize=size, layout="constrained")  # pyplot's would stay in memory until it is closed
     axes = figure.subplots(*shape, sharex=True, squeeze=False)
-    for axis in axes.flat[len(panels) :]:
+    for axis in axes.flat[len(drawn) :]:
         axis.set_visible(False)
-    for axis, (heading, lines) in zip(axes.flat, panels, strict=False):
-        for key, points in lines.items():
-            axis.plot(*zip(*points, strict=True), label=key, marker="o" if len(points) < 20 else None, markersize=3)
+    for axis, (heading, lines) in zip(axes.flat, drawn.items(), strict=False):
+        for key, values in lines.items():
+            axis.plot(*zip(*values, strict=True), label=key, marker="o" if len(values) < 20 else None, markersize=3)
         axis.set_title(heading, fontsize=10)
         axis.grid(alpha=0.3)
         axis.legend(fontsize=8)
         axis.tick_params(labelbottom=True)
-    figure.suptitle(title)
+    figure.suptitle(target.absolute().parent.name)
     figure.supxlabel("step")
-    return figure
-
-
-def plot_curves(source: Path, target: Path, panels=PANELS) -> None:
-    """Draw the panels (title, metrics) of which a metrics.jsonl has a figure, titled as the run."""
-    rows = [json.loads(line) for line in source.read_text(encoding="utf-8").splitlines()]
-    drawn = []
-    for title, keys in panels:
-        lines = {key: [(row["step"], row[key]) for row in rows if row.get(key) is not None] for key in keys}
-        if any(lines.values()):
-            drawn.append((title, {key: points for key, points in lines.items() if points}))
-    figure, temporary = draw_panels(drawn, target.absolute().parent.name), target.with_suffix(".tmp.png")
+    temporary = target.with_suffix(".tmp.png")
     figure.savefig(temporary, dpi=100)
     os.replace(temporary, target)
 
@@ -5626,23 +5445,21 @@ def write_folder(target: Path, write, intact: str = "earlier checkpoints are int
         os.replace(temporary, target)
     except Exception as error:  # a full disk shows as OSError, RuntimeError or SafetensorError, by writer
         shutil.rmtree(temporary, ignore_errors=True)
+        said = f"got {type(error).__name__} while saving {target}: {error}"
         if is_disk_full(error):
-            advice = f"expected room for it; try to free some; {intact}"
-            raise UserError(f"got no space left on the disk while saving {target}; {advice}") from error
-        if isinstance(error, OSError):
-            advice = f"expected a folder that can be written; try another one; {intact}"
-            raise UserError(f"got {error} while saving {target}; {advice}") from error
-        raise UserError(f"got {type(error).__name__} while saving {target}: {error}; {intact}") from error
+            said = f"got no space left on the disk while saving {target}; expected room for it; try to free some"
+        elif isinstance(error, OSError):
+            said = f"got {error} while saving {target}; expected a folder that can be written; try another one"
+        raise UserError(f"{said}; {intact}") from error
 
 
 def saved_settings(folder: Path) -> dict:
     """The settings in a run's config.json; UserError where that file is no run's, as in a model's folder."""
-    if not (folder / "config.json").exists():
+    file, saved = folder / "config.json", None
+    if not file.exists():
         return {}
-    try:
-        saved = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except ValueError:  # broken
-        saved = None
+    with contextlib.suppress(ValueError):  # broken
+        saved = json.loads(file.read_text(encoding="utf-8"))
     need(
         isinstance(saved, dict) and "output_dir" in saved,
         f"got output_dir {str(folder)!r}, whose config.json is of no run; expected a new folder; try another "
@@ -5654,31 +5471,30 @@ def saved_settings(folder: Path) -> dict:
 def finished_work(folder: Path) -> list[str]:
     """Names of what finished steps have left in a folder; evaluations and checkpoints of step 0 are none of that."""
     log = folder / "metrics.jsonl"
-    names = ["final"] if (folder / "final").exists() else []
-    if log.exists() and not all(re.match(r'\{"step": 0\b|$', line) for line in log.read_text().splitlines()):
-        names.append("metrics.jsonl")
-    if any(int(path.name.rpartition("-")[2]) for path in (folder / "checkpoints").glob("[!.]*-*[0-9]")):
-        names.append("checkpoints")
-    if any(path.is_file() for path in (folder / "rounds").rglob("[!.]*")):
-        names.append("rounds")
-    return names
+    lines = log.read_text().splitlines() if log.exists() else []
+    left = {
+        "final": (folder / "final").exists(),
+        "metrics.jsonl": not all(re.match(r'\{"step": 0\b|$', line) for line in lines),
+        "checkpoints": any(int(x.name.rpartition("-")[2]) for x in (folder / "checkpoints").glob("[!.]*-*[0-9]")),
+        "rounds": any(path.is_file() for path in (folder / "rounds").rglob("[!.]*")),
+    }
+    return [name for name, there in left.items() if there]
 
 
 def check_folder(config: BaseConfig) -> bool:
     """Whether --resume goes on with what the output folder holds; a folder without a finished step is free.
 
-    Raises:
-        UserError: it holds a run, and --resume is not given or changes settings that may not change.
+    UserError: it holds a run, and --resume is not given or changes settings that may not change.
     """
-    folder = Path(config.output_dir)
-    work, saved, settings = finished_work(folder), saved_settings(folder), dataclasses.asdict(config)
+    folder, settings = Path(config.output_dir), dataclasses.asdict(config)
+    work, saved = finished_work(folder), saved_settings(folder)
     if not work:
         return False
-    if not config.resume:
-        raise UserError(
-            f"got output_dir {str(folder)!r}, which holds a run ({', '.join(work)}); expected a new folder; "
-            "try --resume to go on, or another --output_dir"
-        )
+    need(
+        config.resume,
+        f"got output_dir {str(folder)!r}, which holds a run ({', '.join(work)}); expected a new folder; "
+        "try --resume to go on, or another --output_dir",
+    )
     changed = [k for k in settings if k not in free_on_resume(config) and k in saved and saved[k] != settings[k]]
     text = ", ".join(f"{k} {saved[k]!r} -> {settings[k]!r}" for k in changed)
     need(not changed, f"got --resume with changed settings: {text}; expected the run's; try a new --output_dir")
@@ -5703,10 +5519,8 @@ def versions() -> dict:
 
     numbers = {"python": sys.version.split()[0]}
     for name in ("torch", "transformers", "tokenizers", "numpy", "peft", "trl", "vllm", "math-verify"):
-        try:
+        with contextlib.suppress(PackageNotFoundError):
             numbers[name] = version(name)
-        except PackageNotFoundError:
-            continue
     return numbers
 
 
@@ -5724,13 +5538,7 @@ KL_LOST = 10.0  # nats a token; an even choice among 22,000 tokens has an entrop
 
 
 def faults_at_end(rows: list[dict], summary: dict, rate: str) -> list[str]:
-    """What went wrong, a clause each; empty where nothing is plain.
-
-    Args:
-        rows: of metrics.jsonl.
-        summary: has the held-out figures with their intervals.
-        rate: the flag of the learning rate.
-    """
+    """What went wrong, a clause each, by rows of metrics.jsonl and held-out figures; empty where nothing is plain."""
 
     def last(name: str) -> list[float]:
         """The values of the last steps; none where the run has only one."""
@@ -5781,11 +5589,7 @@ def check_stop_when(stop_when: str) -> None:
 
 
 def is_broken(folder: Path, step: int, last: str) -> tuple[bool, str]:
-    """Whether a run is broken, and its certain cause, with "said" once it was: found twice, or broken.
-
-    Args:
-        last: what the call before returned.
-    """
+    """(whether a run is broken, its certain cause, with "said" once it was); `last` is that of the call before."""
     if not DIAGNOSE.is_file():
         return False, last
     command = [sys.executable, str(DIAGNOSE), str(folder), "--json"]
@@ -5815,29 +5619,18 @@ HELD_OUT = {"accuracy": ("accuracy", ".3f"), "reverse_kl": ("reverse KL", ".4g")
 
 
 def run_summary(config: BaseConfig, state: dict) -> dict:
-    """Steps, seed, folder and both held-out evaluations of a run's state."""
+    """Steps, seed, folder and both held-out evaluations of a run's state, with the examples that changed first."""
     summary = {"steps": state["step"], "seed": config.seed, "output_dir": config.output_dir}
-    for when in ("before", "after"):
-        evaluation = state[f"eval_{when}"]
-        if evaluation:
-            figures = {key: evaluation["metrics"].get(f"eval/{key}") for key in HELD_OUT}
-            figures |= {f"{key}_interval": interval_of(evaluation["metrics"], key) for key in HELD_OUT}
-            summary |= {f"{key}_{when}": value for key, value in figures.items() if value is not None}
-            summary |= {f"eval_{when}": evaluation | {"examples": evaluation["examples"][:SHOWN]}}
-    if state["eval_before"] and state["eval_after"]:
-        examples = [state[f"eval_{when}"]["examples"] for when in ("before", "after")]
-        pairs = sorted(
-            zip(*examples, strict=True), key=lambda pair: pair[0].get("completion") == pair[1].get("completion")
-        )
-        for when, shown in zip(("before", "after"), zip(*pairs[:SHOWN], strict=True), strict=True):
-            summary[f"eval_{when}"]["examples"] = list(shown)
+    found = {when: state[f"eval_{when}"] for when in ("before", "after") if state[f"eval_{when}"]}
+    rows = list(zip(*(evaluation["examples"] for evaluation in found.values()), strict=True))
+    rows.sort(key=lambda row: len(row) < 2 or row[0].get("completion") == row[1].get("completion"))
+    for (when, evaluation), examples in zip(found.items(), zip(*rows[:SHOWN], strict=True), strict=True):
+        for key in HELD_OUT:
+            value, *ends = (evaluation["metrics"].get(f"eval/{key}{end}") for end in ("", "_low", "_high"))
+            figures = {key: value, f"{key}_interval": None if None in ends else ends}
+            summary |= {f"{name}_{when}": figure for name, figure in figures.items() if figure is not None}
+        summary[f"eval_{when}"] = evaluation | {"examples": list(examples)}
     return summary
-
-
-def interval_of(metrics: dict, key: str) -> list[float] | None:
-    """The 95% interval of eval/KEY, where there is one."""
-    ends = [metrics.get(f"eval/{key}_{end}") for end in ("low", "high")]
-    return None if None in ends else ends
 
 
 def report(config: BaseConfig, summary: dict) -> None:
@@ -5859,38 +5652,28 @@ def report(config: BaseConfig, summary: dict) -> None:
 
 def print_held_out(summary: dict) -> None:
     """Print completions, or one conversation, and figures of the held-out prompts, before and after."""
-    examples = [summary[f"eval_{when}"]["examples"] for when in ("before", "after")]
-    if all("messages" in of_time[0] for of_time in examples):
-        print_conversations(*[of_time[0] for of_time in examples])
+    before, after = (summary[f"eval_{when}"]["examples"] for when in ("before", "after"))
+    if "messages" in before[0] and "messages" in after[0]:
+        print_conversations(before[0], after[0])
     else:
-        print_completions(*examples)
+        for one, other in zip(before, after, strict=True):
+            prompt = one["prompt"] if isinstance(one["prompt"], str) else one["prompt"][-1]["content"]
+            tell(f"  {prompt[-60:]!r:16} before {one['completion'][-60:]!r:32} after {other['completion'][-60:]!r}")
     for key, (name, form) in HELD_OUT.items():
         if f"{key}_before" in summary:
-            before, after = (with_interval(summary, key, form, when) for when in ("before", "after"))
-            tell(f"held-out {name} {before} -> {after}", end=", ")
-
-
-def print_completions(examples_before: list[dict], examples_after: list[dict]) -> None:
-    """Print a line for each prompt."""
-    for before, after in zip(examples_before, examples_after, strict=True):
-        prompt = before["prompt"] if isinstance(before["prompt"], str) else before["prompt"][-1]["content"]
-        tell(f"  {prompt[-60:]!r:16} before {before['completion'][-60:]!r:32} after {after['completion'][-60:]!r}")
+            figures = (with_interval(summary, key, form, when) for when in ("before", "after"))
+            tell(f"held-out {name} {' -> '.join(figures)}", end=", ")
 
 
 def print_conversations(before: dict, after: dict) -> None:
-    """Print two conversations, a line for each message."""
+    """Print two conversations, a line for each message and the tools that it calls."""
     for when, conversation in (("before", before), ("after", after)):
         tell(f"held-out conversation {when}, score {conversation['score']:.4g}")
         for message in conversation["messages"]:
-            tell(f"  {message['role']:9}  {message_line(message)}")
-
-
-def message_line(message: dict) -> str:
-    """What a message says, and the tools that it calls, in one line."""
-    calls = [call["function"] for call in message.get("tool_calls") or ()]
-    said = [f"calls {call['name']} {json.dumps(call['arguments'], ensure_ascii=False)}" for call in calls]
-    text = " ".join(" ".join([str(message.get("content") or ""), *said]).split())
-    return text if len(text) <= LINE else f"{text[:LINE]}…"
+            calls = [call["function"] for call in message.get("tool_calls") or ()]
+            said = [f"calls {call['name']} {json.dumps(call['arguments'], ensure_ascii=False)}" for call in calls]
+            text = " ".join(" ".join([str(message.get("content") or ""), *said]).split())
+            tell(f"  {message['role']:9}  {text if len(text) <= LINE else f'{text[:LINE]}…'}")
 
 
 def with_interval(summary: dict, key: str, form: str, when: str) -> str:
@@ -5907,21 +5690,18 @@ COLUMN_LENGTH = 500  # characters of a row's column in samples.jsonl
 
 def forget_after(path: Path, step: int) -> None:
     """Drop lines of later steps, and a torn last line, from a JSONL file that a resumed run will write again."""
-    if not path.exists():
-        return
     kept = []
-    for line in path.read_text(encoding="utf-8").split("\n"):
+    for line in path.read_text(encoding="utf-8").split("\n") if path.exists() else ():
         with contextlib.suppress(ValueError):
             if json.loads(line)["step"] <= step:
                 kept.append(line + "\n")
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text("".join(kept), encoding="utf-8")
-    os.replace(temporary, path)
+    if path.exists():
+        write_text(path, "".join(kept))
 
 
 def open_tracker(name: str, config: BaseConfig, start: int):
     """Return (log(metrics, step), close()) of an experiment tracker."""
-    settings, folder = dataclasses.asdict(config), Path(config.output_dir)
+    settings, folder, more = dataclasses.asdict(config), Path(config.output_dir), {}
     try:
         if name == "tensorboard":
             from torch.utils.tensorboard import SummaryWriter
@@ -5929,15 +5709,10 @@ def open_tracker(name: str, config: BaseConfig, start: int):
             writer = SummaryWriter(folder / "tensorboard", purge_step=start + 1 if start else None)
             return lambda metrics, step: [writer.add_scalar(k, v, step) for k, v in metrics.items()], writer.close
         if name == "wandb":
-            import wandb
-
             run_id = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:8]  # the same when resumed
-            names = {"project": "rl-training", "name": folder.name, "id": run_id, "resume": "allow"}
-            run = wandb.init(**names, dir=folder, config=settings)
-            return lambda metrics, step: run.log(metrics, step=step), run.finish
-        import trackio
-
-        run = trackio.init(project="rl-training", name=folder.name, config=settings, resume="allow")
+            more = {"id": run_id, "dir": folder}
+        tracker = importlib.import_module(name)
+        run = tracker.init(project="rl-training", name=folder.name, config=settings, resume="allow", **more)
         return lambda metrics, step: run.log(metrics, step=step), run.finish
     except ImportError:
         raise UserError(f"got --report_to {name}, which is not installed; try `pip install {name}`") from None
@@ -5948,14 +5723,8 @@ def open_tracker(name: str, config: BaseConfig, start: int):
 class RunLog:
     """Writes metrics.jsonl, samples.jsonl, curves.png and trackers on rank 0; does nothing elsewhere.
 
-    Args:
-        start: the step that a resumed run goes on from; -1 for a new one.
-        steps: those of the whole run.
-        report_to: names of trackers.
-        tokenizer: of samples whose tokens' figures are written too; None: they are not.
+    A resumed run goes on from step `start`, -1 for a new one; with a tokenizer, samples get figures of their tokens.
     """
-
-    panels = PANELS  # of curves.png
 
     def __init__(self, config: BaseConfig, start: int, steps: int, report_to: list[str], tokenizer=None):
         self.tokenizer = tokenizer
@@ -5981,16 +5750,20 @@ class RunLog:
         for track, _ in self.trackers:
             track(metrics, step)
         self.show(step, metrics)
-        if "eval/accuracy" in metrics:
-            value, low, high = (metrics[f"eval/accuracy{end}"] for end in ("", "_low", "_high"))
-            text = f"step {step}: held-out accuracy {value:.3f} (95%: {low:.3f} to {high:.3f})"
-            self.bar.write(text, file=sys.stderr)
+        for key, name, form in (("accuracy", "accuracy", ".3f"), ("reverse_kl", "reverse KL", ".4f")):
+            if f"eval/{key}" in metrics:
+                value, low, high = (metrics.get(f"eval/{key}{end}") for end in ("", "_low", "_high"))
+                interval = "" if low is None else f" (95%: {low:{form}} to {high:{form}})"
+                self.bar.write(f"step {step}: held-out {name} {value:{form}}{interval}", file=sys.stderr)
 
     def show(self, step: int, metrics: dict) -> None:
-        """Move the bar, with reward and speed beside it."""
+        """Move the bar after a step, with reward and speed beside it, or the KL to the teacher."""
         if "reward/mean" in metrics:
             speed = metrics["rollout/tokens_per_s"]
             self.bar.set_postfix_str(f"reward {metrics['reward/mean']:.3f}, {speed:.0f} tokens/s", refresh=False)
+        elif "time/update" in metrics:
+            self.bar.set_postfix_str(f"KL {metrics.get('kl/teacher', math.nan):.3f}", refresh=False)
+        if "rollout/tokens_per_s" in metrics:
             self.bar.update()
 
     def samples(self, step: int, kind: str, samples: list[dict]) -> None:
@@ -6017,7 +5790,7 @@ class RunLog:
     def plot(self) -> None:
         """Draw curves.png from metrics.jsonl, if there is one."""
         if self.active and (self.dir / "metrics.jsonl").exists():
-            plot_curves(self.dir / "metrics.jsonl", self.dir / "curves.png", self.panels)
+            plot_curves(self.dir / "metrics.jsonl", self.dir / "curves.png")
 
     def close(self) -> None:
         """Finish the bar and the trackers."""

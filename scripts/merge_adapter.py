@@ -24,19 +24,21 @@ Exit codes: 0 written, 1 written, but the adapter changes nothing, 2 bad input (
 """
 
 # Contents
-#         52-95  messages       Errors that a user can mend, each with its exit code, and what is said on stderr
-#        98-101  bundle         Where this bundle and its embedded model, data and rewards lie
-#       104-236  dialect        One setting under several names: ours, those of the pages, and TRL's. A program …
-#       239-267  settings       Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
-#       270-292  rows           Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#       295-440  models         Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen copies, …
-#       443-475  output folder  The output folder: whose run it holds, folders that appear whole or not at all, modes …
-#       478-620  merge adapter  Merge a LoRA adapter into its base: one plain folder for transformers, vLLM or …
+#         54-97  messages       Errors that a user can mend, each with its exit code, and what is said on stderr
+#       100-103  bundle         Where this bundle and its embedded model, data and rewards lie
+#       106-238  dialect        One setting under several names: ours, those of the pages, and TRL's. A program …
+#       241-269  settings       Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
+#       272-287  processes      The processes of a run: torch at first use, device, threads, sums, rows dealt out and …
+#       290-312  rows           Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#       315-459  models         Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen copies, …
+#       462-493  output folder  The output folder: whose run it holds, folders that appear whole or not at all, modes …
+#       496-638  merge adapter  Merge a LoRA adapter into its base: one plain folder for transformers, vLLM or …
 
 import argparse
 import difflib
 import errno
 import functools
+import importlib
 import json
 import os
 import re
@@ -267,6 +269,24 @@ def parse_flags(
     return known
 
 
+# ----------------------------------------------------------------------- processes (src/parts/foundation/processes.py)
+
+
+class LazyModule:
+    """A module that is imported when something of it is first asked for, so that --help answers at once."""
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def __getattr__(self, attribute: str):
+        value = getattr(importlib.import_module(self.name), attribute)
+        setattr(self, attribute, value)  # from now on it is found at once
+        return value
+
+
+torch, np, transformers = map(LazyModule, ("torch", "numpy", "transformers"))
+
+
 # --------------------------------------------------------------------------------------- rows (src/parts/data/rows.py)
 
 
@@ -381,7 +401,6 @@ def saved_rows(base, weights: dict) -> dict:
 def fit_embeddings(base, source: str) -> None:
     """Give a base the rows that an adapter has saved for added tokens; UserError where it has not saved them."""
     from peft.utils import load_peft_weights
-    from transformers import AutoTokenizer
 
     known = base.get_input_embeddings().weight.shape[0]
     rows = saved_rows(base, load_peft_weights(source, device="cpu"))
@@ -389,9 +408,10 @@ def fit_embeddings(base, source: str) -> None:
     tied = base.get_input_embeddings().weight is base.get_output_embeddings().weight
     beyond = set()
     if tokenizer_of(source) == source:
-        beyond = {token for token, i in AutoTokenizer.from_pretrained(source).get_vocab().items() if i >= size}
+        tokens = transformers.AutoTokenizer.from_pretrained(source).get_vocab()
+        beyond = {token for token, i in tokens.items() if i >= size}
     if beyond:  # a plain model may have a few, too
-        beyond -= AutoTokenizer.from_pretrained(base.name_or_path).get_vocab().keys()
+        beyond -= transformers.AutoTokenizer.from_pretrained(base.name_or_path).get_vocab().keys()
     need(
         not beyond and (size <= known or tied or len(rows) == 2),
         f"got the adapter {source!r}, whose tokenizer has tokens beyond the {known} rows of its base, as "
@@ -424,7 +444,6 @@ def with_adapter(base, source: str, trainable: bool = False, dropout: float = 0.
 
 def untie(model) -> None:
     """Weights of its own for the output layer where input and output share theirs and LoRA changes one of them."""
-    import torch
     from peft.tuners.tuners_utils import BaseTunerLayer
 
     ends = [model.get_base_model().get_input_embeddings(), model.get_base_model().get_output_embeddings()]
@@ -466,13 +485,12 @@ def write_folder(target: Path, write, intact: str = "earlier checkpoints are int
         os.replace(temporary, target)
     except Exception as error:  # a full disk shows as OSError, RuntimeError or SafetensorError, by writer
         shutil.rmtree(temporary, ignore_errors=True)
+        said = f"got {type(error).__name__} while saving {target}: {error}"
         if is_disk_full(error):
-            advice = f"expected room for it; try to free some; {intact}"
-            raise UserError(f"got no space left on the disk while saving {target}; {advice}") from error
-        if isinstance(error, OSError):
-            advice = f"expected a folder that can be written; try another one; {intact}"
-            raise UserError(f"got {error} while saving {target}; {advice}") from error
-        raise UserError(f"got {type(error).__name__} while saving {target}: {error}; {intact}") from error
+            said = f"got no space left on the disk while saving {target}; expected room for it; try to free some"
+        elif isinstance(error, OSError):
+            said = f"got {error} while saving {target}; expected a folder that can be written; try another one"
+        raise UserError(f"{said}; {intact}") from error
 
 
 # ----------------------------------------------------------------------- merge adapter (src/programs/merge_adapter.py)

@@ -23,28 +23,30 @@ Exit codes: 0 the same run; 2 bad input; 3 something has no equal today.
 """
 
 # Contents
-#        76-115  messages       Errors that a user can mend, each with its exit code, and what is said on stderr
-#       118-122  bundle         Where this bundle and its embedded model, data and rewards lie
-#       125-390  user scripts   A user's Python script or notebook: read from its source, or run in a process of its own
-#       393-638  data files     Data files as text: unpacked, decoded, refused where they hold no data at all; and …
-#       641-748  nested rows    Rows inside other JSON: an object that holds a list of them, columns instead of rows, …
-#       751-963  rows           Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#      966-1043  verl keys      Keys of verl's configuration: all of today's, and what older guides have
-#     1046-1896  tables         What changed between the versions of TRL and verl: tables read from their packages, …
-#     1899-2233  edits          Edits of a text at its places, each with the line of the table that says why
-#     2236-2319  trl run        A TRL run as one version reads a script: what it gives, and that version's defaults …
-#     2322-2549  trl settings   What becomes of the settings of a TRL run, by the tables, by hand, and by classes …
-#     2552-2638  trainer parts  What a trainer is given: models as transformers loads them today, rewards that take …
-#     2641-2947  trl script     A script that trains with TRL: its trainers, their configs and their imports
-#     2950-3025  versions       Which version of a package a file was written for: a pin, or the names that it uses
-#     3028-3224  job files      Jobs as files: the words KEY=VALUE of a shell script, or the keys of a YAML file, …
-#     3227-3267  trl yaml       YAML files of TRL's command line, of open-r1 and of scripts that read their config …
-#     3270-3455  verl run       A verl job of an old version as a job of the newest: keys, values, and defaults that …
-#     3458-3606  trial          --check: one step of the new script on a two-layer cut of its model with four rows, …
-#     3609-3808  command        The command line: what is read, what is written, what is said
+#        78-117  messages       Errors that a user can mend, each with its exit code, and what is said on stderr
+#       120-124  bundle         Where this bundle and its embedded model, data and rewards lie
+#       127-496  user scripts   A user's Python script or notebook: read from its source, or run in a process of its own
+#       499-728  data files     Data files as text: unpacked, decoded, refused where they hold no data at all; and …
+#       731-854  nested rows    Rows inside other JSON: an object that holds a list of them, columns instead of rows, …
+#      857-1069  rows           Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1072-1158  verl keys      Keys of verl's configuration: all of today's, and what older guides have
+#     1161-1395  trl names      What today's TRL has: its configs with their defaults, the arguments of its trainers, …
+#     1398-2292  tables         What changed between the versions of TRL and verl: tables read from their packages, …
+#     2295-2645  edits          Edits of a text at its places, each with the line of the table that says why
+#     2648-2706  trl run        A TRL run as one version reads a script: what it gives, and that version's defaults …
+#     2709-2940  trl settings   What becomes of the settings of a TRL run, by the tables, by hand, and by classes …
+#     2943-3028  trainer parts  What a trainer is given: models as transformers loads them today, rewards that take …
+#     3031-3349  trl script     A script that trains with TRL: its trainers, their configs and their imports
+#     3352-3428  versions       Which version of a package a file was written for: a pin, or the names that it uses
+#     3431-3632  job files      Jobs as files: the words KEY=VALUE of a shell script, or the keys of a YAML file, …
+#     3635-3669  trl yaml       YAML files of TRL's command line, of open-r1 and of scripts that read their config …
+#     3672-3899  verl run       A verl job of an old version as a job of the newest: keys, values, and defaults that …
+#     3902-4050  trial          --check: one step of the new script on a two-layer cut of its model with four rows, …
+#     4053-4252  command        The command line: what is read, what is written, what is said
 
 import argparse
 import ast
+import builtins
 import codecs
 import contextlib
 import csv
@@ -70,7 +72,7 @@ import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 # ------------------------------------------------------------------------- messages (src/parts/foundation/messages.py)
@@ -132,13 +134,15 @@ ARITHMETIC = {ast.Mult: operator.mul, ast.Add: operator.add, ast.Sub: operator.s
 
 @dataclass(frozen=True)
 class Argument:
-    """An argument of a call as it stands in the file: `name=value`, or an item of a dictionary that is spread."""
+    """A setting as it stands in the file: of a call, an item of a dictionary that is spread, or a statement."""
 
     name: str
     value: ast.expr
     start: int
     end: int
-    quoted: bool = False  # an item "name": value
+    form: str = "{name}={text}"  # how the file writes it
+    is_statement: bool = False
+    is_sure: bool = True  # no `if` or loop around the statement
 
 
 def without_magics(cell: str) -> str:
@@ -244,55 +248,129 @@ class PythonSource:
         return {node.name: node for node in self.nodes if isinstance(node, kinds)}
 
     @cached_property
-    def assigned(self) -> dict[str, list[ast.expr]]:
-        """Name -> all that is assigned to it."""
-        values = {}
-        for node in self.nodes:
-            if isinstance(node, ast.Assign | ast.AnnAssign) and node.value:
-                target = node.targets[0] if isinstance(node, ast.Assign) else node.target
-                if isinstance(target, ast.Name):
-                    values.setdefault(target.id, []).append(node.value)
-        return values
+    def parents(self) -> dict[ast.AST, ast.AST]:
+        return {child: node for node in self.nodes for child in ast.iter_child_nodes(node)}
+
+    @cached_property
+    def changed(self) -> set[str]:
+        """Names whose object is changed: by an item, an attribute or a method."""
+        names = {name for node in self.nodes for name in names_changed_by(node)}
+        return names - {*self.imports, *self.definitions}
+
+    def bound(self, node: ast.Name) -> ast.expr | None:
+        """What a name stands for where it is read; None where that depends on what runs before."""
+        inner: ast.AST = node
+        while here := self.parents.get(inner):
+            body = next((x for _, x in ast.iter_fields(here) if isinstance(x, list) and inner in x), [inner])
+            for statement in reversed(body[: body.index(inner)]):
+                if node.id in bindings(statement):
+                    return assigned_to(statement, node.id)
+            if isinstance(here, ast.For | ast.While) and node.id in bindings(here):
+                return None
+            if isinstance(here, FUNCTIONS) and inner is not here.args:
+                if any(node.id == x.arg for x in ast.walk(here.args) if isinstance(x, ast.arg)):
+                    return self.passed(here, node.id)
+                if any(node.id in bindings(x) for x in ast.iter_child_nodes(here)):
+                    return None
+            inner = here
+        return self.constants.get(node.id)
 
     @cached_property
     def constants(self) -> dict[str, ast.expr]:
-        """Names that are bound once, and not changed by an item, an attribute or a method."""
-        bound = [name for node in self.nodes for name in names_bound_by(node)]
-        return {name: values[0] for name, values in self.assigned.items() if bound.count(name) == 1}
+        """Names of the module that one assignment binds."""
+        times = Counter(bindings(self.tree))
+        outside = [x for x in self.nodes if isinstance(x, ast.Assign | ast.AnnAssign) and not self.around(x, FUNCTIONS)]
+        pairs = [(name, assigned_to(x, name)) for x in outside for name in bindings(x)]
+        return {name: value for name, value in pairs if value is not None and times[name] == 1}
+
+    def own(self, call: ast.Call) -> bool:
+        """Whether a call names a function of this file, or a method of self."""
+        owner = getattr(call.func, "value", None)
+        return isinstance(call.func, ast.Name) or (isinstance(owner, ast.Name) and owner.id == "self")
+
+    def passed(self, function: ast.AST, name: str) -> ast.expr | None:
+        """What the only call of a function of this file gives for a parameter, or its default."""
+        calls = [call for call in self.calls.get(getattr(function, "name", ""), []) if self.own(call)]
+        if len(calls) != 1 or any(isinstance(x, ast.Starred) for x in calls[0].args):
+            return None
+        given, defaults = function.args, {}
+        names = [x.arg for x in [*given.posonlyargs, *given.args]]
+        defaults |= dict(zip(reversed(names), reversed(given.defaults), strict=False))
+        defaults |= {x.arg: d for x, d in zip(given.kwonlyargs, given.kw_defaults, strict=True)}
+        keywords = {keyword.arg: keyword.value for keyword in calls[0].keywords}
+        keywords |= dict(zip(names[names[:1] == ["self"] :], calls[0].args, strict=False))
+        return keywords.get(name) or (None if None in keywords else defaults.get(name))
+
+    def origin(self, node: ast.expr | None, whole: bool = False) -> ast.expr | None:
+        """What makes an object: through names, parameters, `self.name`, and functions of this file that return it.
+
+        `whole`: not through a name whose object is changed later.
+        """
+        for _ in range(8):
+            made = None
+            if isinstance(node, ast.Name) and not (whole and node.id in self.changed):
+                made = self.bound(node)
+            elif isinstance(node, ast.Attribute) and not whole:
+                stored = [x for x in self.nodes if isinstance(x, ast.Assign) and same(x.targets[0], node)]
+                made = stored[0].value if len(stored) == 1 else None
+            elif isinstance(node, ast.Call) and self.own(node):
+                maker = self.definitions.get(self.name_of(node), ast.Pass())
+                returned = [x.value for x in ast.walk(maker) if isinstance(x, ast.Return) and x.value]
+                made = returned[0] if len(returned) == 1 else None
+            if made is None:
+                return node
+            node = made
+        return node
 
     def around(self, node: ast.AST, kinds: type) -> ast.AST | None:
         """The innermost node of some kinds around a node."""
-        start, end = self.span(node)
-        spans = [(self.span(n), n) for n in self.nodes if isinstance(n, kinds) and n is not node]
-        return max(((s, n) for (s, e), n in spans if s <= start and end <= e), key=lambda x: x[0], default=(0, None))[1]
+        while (node := self.parents.get(node)) and not isinstance(node, kinds):
+            pass
+        return node
 
-    def names_of(self, call: ast.Call) -> set[str]:
-        """The names of the object that a call makes."""
-        return {name for name, values in self.assigned.items() if call in values}
+    def names_of(self, made: ast.expr) -> set[str]:
+        """The names, and attributes of self, of the object that an expression makes."""
+        assigned = [x for x in self.nodes if isinstance(x, ast.Assign | ast.AnnAssign)]
+        targets = [
+            x.targets[0] if isinstance(x, ast.Assign) else x.target for x in assigned if self.origin(x.value) is made
+        ]
+        return {self.code(target) for target in targets if isinstance(target, ast.Name | ast.Attribute)}
 
-    def attributes(self, call: ast.Call) -> dict[str, ast.Assign]:
-        """Assignments `config.name = value` to the object that a call makes."""
-        names = self.names_of(call)
-        return {
-            target.attr: node
-            for node in self.nodes
-            if isinstance(node, ast.Assign) and isinstance(target := node.targets[0], ast.Attribute)
-            if isinstance(target.value, ast.Name) and target.value.id in names
-        }
+    def changes(self, made: ast.expr) -> list[Argument]:
+        """Assignments `config.name = value` and `d["name"] = value` to the object that an expression makes."""
+        names, found = self.names_of(made), []
+        for node in [x for x in self.nodes if isinstance(x, ast.Assign)]:
+            target = node.targets[0]
+            if not isinstance(target, ast.Attribute | ast.Subscript) or self.code(target.value) not in names:
+                continue
+            owner, form = self.code(target.value), "{owner}.{name} = {text}"
+            name = target.attr if isinstance(target, ast.Attribute) else getattr(target.slice, "value", None)
+            if isinstance(target, ast.Subscript):
+                form = '{owner}["{name}"] = {text}'
+            is_sure = isinstance(self.parents[node], ast.Module | FUNCTIONS)
+            if isinstance(name, str):
+                form = form.replace("{owner}", owner.replace("{", "{{").replace("}", "}}"))
+                found.append(Argument(name, node.value, *self.span(node), form, is_statement=True, is_sure=is_sure))
+        return found
 
-    def hidden_changes(self, call: ast.Call) -> list[ast.Call]:
-        """Calls `setattr(config, …)` and `vars(config).update(…)` on the object that a call makes."""
-        names = self.names_of(call)
+    def hidden_changes(self, made: ast.expr) -> list[ast.expr]:
+        """`setattr(config, …)`, `vars(config).update(…)`, `d.pop(…)`, `d[key] = …` on the object that is made."""
+        names = self.names_of(made)
         objects = [(change, change.args[0]) for change in self.calls.get("setattr", []) if change.args]
-        objects += [(change, change.func) for change in self.calls.get("update", [])]
-        return [c for c, node in objects if any(getattr(n, "id", "") in names for n in ast.walk(node))]
+        objects += [(change, change.func) for name in CHANGING for change in self.calls.get(name, [])]
+        objects += [
+            (node, node.value)
+            for node in self.nodes
+            if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store | ast.Del)
+            if not isinstance(node.slice, ast.Constant) or isinstance(node.ctx, ast.Del)
+        ]
+        return [
+            c for c, node in objects if any(self.code(n) in names for n in ast.walk(node) if isinstance(n, ast.expr))
+        ]
 
     def resolved(self, node):
         """An expression, or that which the name of a constant stands for."""
-        for _ in range(4):
-            if isinstance(node, ast.Name) and node.id in self.constants:
-                node = self.constants[node.id]
-        return node
+        return self.origin(node, whole=True)
 
     def value(self, node):
         """The literal of an expression or of sums and products of constants; ValueError for another thing."""
@@ -303,52 +381,80 @@ class PythonSource:
                 return ARITHMETIC[type(node.op)](left, right)
         return ast.literal_eval(node)
 
-    def arguments(self, call: ast.Call) -> tuple[dict[str, Argument], list[ast.expr]]:
+    def arguments(self, call: ast.Call) -> tuple[list[Argument], list[ast.expr]]:
         """(Arguments by keyword, those of a dictionary `**name` of this file too; what is spread and not seen)."""
-        arguments, unseen = {}, []
+        arguments, unseen = [], []
         for keyword in call.keywords:
             if keyword.arg:
-                arguments[keyword.arg] = Argument(keyword.arg, keyword.value, *self.span(keyword))
+                arguments.append(Argument(keyword.arg, keyword.value, *self.span(keyword)))
             else:
                 inside, hidden = self.items(keyword.value)
-                arguments, unseen = arguments | inside, unseen + hidden
+                arguments, unseen = arguments + inside, unseen + hidden
         return arguments, unseen
 
     def argument(self, call: ast.Call, name: str, places: tuple[str, ...] = ()) -> ast.expr | None:
         """What a call gives for a parameter, by keyword or by its place."""
-        given = self.arguments(call)[0]
-        return given[name].value if name in given else dict(zip(places, call.args, strict=False)).get(name)
+        given = {argument.name: argument.value for argument in self.arguments(call)[0]}
+        return given[name] if name in given else dict(zip(places, call.args, strict=False)).get(name)
 
-    def items(self, node: ast.expr) -> tuple[dict[str, Argument], list[ast.expr]]:
-        """(Items of a dictionary: literal, dict(…), merged with | or **; what of it is not seen)."""
-        spread = self.resolved(node)
-        if isinstance(spread, ast.Call) and self.name_of(spread) == "dict" and not spread.args:
-            return self.arguments(spread)
-        if isinstance(spread, ast.BinOp) and isinstance(spread.op, ast.BitOr):
-            parts = [(None, spread.left), (None, spread.right)]
-        elif isinstance(spread, ast.Dict) and all(key is None or isinstance(key, ast.Constant) for key in spread.keys):
-            parts = [*zip(spread.keys, spread.values, strict=True)]
+    def items(self, node: ast.expr) -> tuple[list[Argument], list[ast.expr]]:
+        """(Items of a dictionary: literal, dict(…), merged with | or **, set later; what of it is not seen)."""
+        made = self.origin(node)
+        changes, hidden = (self.changes(made), self.hidden_changes(made)) if isinstance(node, ast.Name) else ([], [])
+        changes = [change for change in changes if change.start < self.start(node)]
+        if isinstance(made, ast.Call) and self.name_of(made) == "dict" and not made.args:
+            items, unseen = self.arguments(made)
+            return items + changes, unseen + hidden
+        if isinstance(made, ast.BinOp) and isinstance(made.op, ast.BitOr):
+            parts = [(None, made.left), (None, made.right)]
+        elif isinstance(made, ast.Dict) and all(key is None or isinstance(key, ast.Constant) for key in made.keys):
+            parts = [*zip(made.keys, made.values, strict=True)]
         else:
-            return {}, [node]
-        items, unseen = {}, []
+            return [], [node]
+        items, unseen = [], []
         for key, value in parts:
             if key is None:
-                inside, hidden = self.items(value)
-                items, unseen = items | inside, unseen + hidden
+                inside, missing = self.items(value)
+                items, unseen = items + inside, unseen + missing
             else:
-                name = str(key.value)
-                items[name] = Argument(name, value, self.start(key), self.span(value)[1], quoted=True)
-        return items, unseen
+                place = self.start(key), self.span(value)[1]
+                items.append(Argument(str(key.value), value, *place, form='"{name}": {text}'))
+        return items + changes, unseen + hidden
+
+
+def same(one: ast.AST, other: ast.AST) -> bool:
+    return isinstance(one, ast.Attribute) and ast.unparse(one) == ast.unparse(other)
+
+
+@cache
+def bindings(node: ast.AST) -> list[str]:
+    """The names that a node binds, as often as it does, without those inside of functions and classes."""
+    names = names_bound_by(node)
+    if not isinstance(node, FUNCTIONS | ast.ClassDef):
+        names += [name for child in ast.iter_child_nodes(node) for name in bindings(child)]
+    return names
+
+
+def assigned_to(node: ast.AST, name: str) -> ast.expr | None:
+    """The value of an assignment to a name alone."""
+    target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
+    is_plain = isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(target, ast.Name) and target.id == name
+    return node.value if is_plain else None
 
 
 def names_bound_by(node: ast.AST) -> list[str]:
-    """The names that a node binds, or changes by an attribute, an item or a method."""
+    """The names that a node binds."""
     if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store | ast.Del):
         return [node.id]
     if isinstance(node, ast.arg):
         return [node.arg]
-    if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
-        return [node.target.id]
+    if isinstance(node, ast.ImportFrom | ast.Import):
+        return [(x.asname or x.name).partition(".")[0] for x in node.names]
+    return [node.name] if isinstance(node, FUNCTIONS | ast.ClassDef) and not isinstance(node, ast.Lambda) else []
+
+
+def names_changed_by(node: ast.AST) -> list[str]:
+    """The name whose object a node changes by an attribute, an item or a method."""
     place = node
     if isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) in CHANGING:
         place = node.func
@@ -400,8 +506,8 @@ BINARY = re.compile(
     rb"%PDF-|\x28\xb5\x2f\xfd|PK\x03\x04|\xd0\xcf\x11\xe0|ARROW1|\x80[\x02-\x05]|BZh|\xfd7zXZ|7z\xbc\xaf|Rar!"
 )
 POINTERS = {
-    rb"version https://(git-lfs|hawser)\.github\.com/spec/": ("a pointer of Git LFS", "`git lfs pull` in its folder"),
-    rb"[./]*(\.git|annex)/[\w./-]*objects/\S*\s*\Z": ("a pointer of git-annex", "`git annex get` in its folder"),
+    rb"version https://(git-lfs|hawser)\.github\.com/spec/": ("a Git LFS pointer", "`git lfs pull` in its folder"),
+    rb"[./]*(\.git|annex)/[\w./-]*objects/\S*\s*\Z": ("a git-annex pointer", "`git annex get` in its folder"),
 }
 PAGE = re.compile(rb"\s*<(!doctype html|html|\?xml|head|body|error)\b[^\n]*>\s*(\n|\Z)", re.IGNORECASE)
 REPLY = re.compile(
@@ -421,41 +527,26 @@ LONGEST_CELL = 256 << 20  # characters of a cell
 HEADER_NAMES = {*ASKS, *WEAK, "answer", "response", "output", "solution", "rejected", "choices", "id"}
 
 
-class Unpacked(io.RawIOBase):
-    """Unpacked bytes, at most MAX_BYTES; what cannot be unpacked is a UserError that names the file."""
+class Unpacked(gzip.GzipFile):
+    """A gzip file of at most MAX_BYTES unpacked; a damaged one is a UserError that names it."""
 
-    def __init__(self, stream, name: str):
-        self.stream, self.name, self.total = stream, name, 0
-
-    def close(self) -> None:
-        self.stream.close()
-        super().close()
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer) -> int:
+    def read(self, size=-1) -> bytes:
         try:
-            data = self.stream.read(len(buffer))
+            data = super().read(HEAD_BYTES if size < 0 else size)  # a reader of all asks again until nothing comes
         except Exception as error:  # zlib, gzip and the system each have their own
             got = f"{self.name}: got compressed bytes that cannot be read ({error})"
             raise UserError(f"{got}; expected an intact file") from None
-        self.total += len(data)
         got = f"{self.name}: got more than {MAX_BYTES} unpacked bytes"
-        need(self.total <= MAX_BYTES, f"{got}; expected at most that many; try unpacking it if the file is yours")
-        buffer[: len(data)] = data
-        return len(data)
+        need(self.tell() <= MAX_BYTES, f"{got}; expected at most that many; try unpacking it first if you trust it")
+        return data
 
 
 def open_text(source: str, form: str | None, encoding: str | None = None, sure: bool = False) -> tuple:
     """Open a file or stdin (`-`) as text without a byte order mark; returns (stream, form).
 
-    Packing is told from the bytes, as names are often wrong; text is UTF-8, or UTF-16 with a byte order mark, unless
-    an encoding is given. Bytes that it does not have stay as lone surrogates, see `flaw_of_bytes`. Without a form
-    (stdin) it is told too; `sure` takes the form as it is.
-
-    Raises:
-        UserError: it holds no rows whatever its name says, such as a pointer of Git LFS, an HTML page or a pickle.
+    Bytes show whether it is packed, as names are often wrong. Text is UTF-8, or UTF-16 with a byte order mark, unless
+    `encoding` is given; other bytes stay as lone surrogates, see `flaw_of_bytes`. A missing form is detected, one that
+    is `sure` taken as it is. UserError where the file holds no rows: an HTML page, a pickle, a Git LFS pointer.
     """
     name = "stdin" if source == "-" else source
     with contextlib.ExitStack() as opened:
@@ -465,7 +556,7 @@ def open_text(source: str, form: str | None, encoding: str | None = None, sure: 
         except OSError as error:
             raise UserError(f"got {name}: {error.strerror}; expected a readable file") from None
         if head[:2] == b"\x1f\x8b":
-            raw = io.BufferedReader(Unpacked(gzip.GzipFile(fileobj=raw), name), HEAD_BYTES)
+            raw = io.BufferedReader(Unpacked(name, "rb", fileobj=raw), HEAD_BYTES)
             head = raw.peek(HEAD_BYTES)
         wide = head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) and head[2:4] != b"\0\0"
         told, encoding = bool(encoding), encoding or ("utf-16" if wide else "utf-8-sig")
@@ -493,7 +584,7 @@ def form_of_text(head: str, name: str, form: str | None) -> str:
         raise UserError(f"{got}; expected text; try renaming it to end in .json")
     if form == "txt":
         names = re.split(r"[,;\t]", text.partition("\n")[0].strip().lower())
-        got = f"{name}: got a first line of column names, {', '.join(names)[:60]}, in a file of one prompt a line"
+        got = f"{name}: got a first line of column names, {', '.join(names)[:60]}, in a file with one prompt per line"
         is_table = len(names) > 1 and {*names} & (ASKS | WEAK) and all(map(str.isidentifier, names))
         need(not is_table, f"{got}; expected prompts; try --input_format csv, or renaming it to end in .csv")
     return "json" if form == "jsonl" and not begins_lines(text) else form
@@ -519,7 +610,7 @@ def holds_json(text: str) -> bool:
 
 def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
     """Raise UserError where the first bytes are those of something that holds no rows."""
-    kind, advice = None, "downloading it again, and look at the file first"
+    kind, advice = None, "looking at the file, then downloading it again"
     if head.startswith(b"PAR1"):
         kind, advice = "a parquet file", "a name that ends in .parquet"
         if form == "parquet":
@@ -537,19 +628,20 @@ def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
 
 
 def table_rows(text: str, name: str, delimiter: str, chosen: str | None = None) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """(line, row) below the header of a CSV text; every cell is text. A row that does not fit comes as its flaw.
+    """(line, row or its flaw) below the header of a CSV text; every cell is text.
 
-    Args:
-        name: what messages call the file.
-        delimiter: what stands between cells, unless the file shows otherwise.
-        chosen: the same, whatever the file shows.
+    `delimiter` is the expected separator, `chosen` one that is taken whatever the file shows.
     """
     csv.field_size_limit(LONGEST_CELL)
     used = chosen or separator_of(text, delimiter, name)
     if used != delimiter:
-        say(f"{name}: read with {used!r} between the columns")
-    first = next(iter(first_records(text, used)), [])
-    padded = len(first) > 1 and all(cell[:1] == " " for cell in first[1:])
+        say(f"{name}: the columns are separated by {used!r}")
+    rests = [cells[1:] for cells in first_records(text, used)]
+    spaced = [bool(cells) and all(cell[:1] == " " for cell in cells) for cells in rests]
+    padded = any(spaced[:1])  # a blank after each separator of the header
+    if not padded and spaced[1:] and all(spaced[1:]):
+        padded = True
+        say(f"{name}: read without the blank that follows each {used!r} of its rows")
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=used, strict=True, skipinitialspace=padded)
     try:
         header = next((cells for cells in reader if any(cells)), [])
@@ -570,14 +662,11 @@ def column_names(header: list[str], where: str) -> list[str]:
     need(not twice, f"{where}: got the column {twice[:1]} twice; expected each name once; try renaming one")
     text = next((cell for cell in names if len(cell) > 60 or cell[-1:] in tuple(".?!:。？！")), None)
     if text and not HEADER_NAMES & {cell.casefold() for cell in names}:
-        say(
-            f"warning: {where}: got the column name {text[:60]!r}; is it data? Then put a line of column names above it"
-        )
+        say(f"warning: {where}: got the column name {text[:60]!r}; if it is data, put a line of column names above it")
     return names
 
 
 def body(reader, names: list[str], delimiter: str) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """The rows below the header."""
     while True:
         start = reader.line_num
         try:
@@ -585,7 +674,10 @@ def body(reader, names: list[str], delimiter: str) -> Iterator[tuple[int, dict |
         except StopIteration:
             return
         except csv.Error as error:
-            yield start + 1, RowFlaw("row", f"no CSV ({error})", "RFC 4180 quoting", 'quotes as ""')
+            yield (
+                start + 1,
+                RowFlaw("row", f"invalid CSV ({error})", "RFC 4180 quoting", 'writing a quote inside a cell as ""'),
+            )
             if reader.line_num == start:
                 return
             continue
@@ -612,10 +704,8 @@ def filled(cells: list[str]) -> list[str]:
 def first_records(text: str, delimiter: str) -> list[list[str]]:
     """Return the first 50 records that are not empty, up to the first that is not valid CSV."""
     reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True), []
-    try:
+    with contextlib.suppress(csv.Error):
         records += (cells for cells in itertools.islice(reader, 50) if any(cells))
-    except csv.Error:
-        pass
     return records
 
 
@@ -632,7 +722,7 @@ def separator_of(text: str, delimiter: str, name: str) -> str:
     if delimiter in parted and (delimiter in steady or not steady):
         return delimiter
     likely = steady or parted or [delimiter]
-    got = f"{name}: got columns that may be parted by {' or '.join(map(repr, likely))}"
+    got = f"{name}: got columns that may be separated by {' or '.join(map(repr, likely))}"
     advice = f"try python scripts/data_loader.py {name} --out clean.jsonl --delimiter {likely[0]!r}"
     need(len(likely) == 1, f"{got}; expected one of them; {advice}")
     return likely[0]
@@ -651,14 +741,9 @@ CHAT_COLUMNS = (*sorted(ASKS), "rejected", "response", "output", "text", "input"
 
 
 def rows_in(value: dict, name: str, known=()) -> list | None:
-    """The rows of the only object in a file; None where it is a row itself.
+    """The rows inside the only object of a file; None where it is a row itself, UserError where that is unclear.
 
-    Args:
-        name: what messages call the file.
-        known: columns that make it a row, beside the usual ones.
-
-    Raises:
-        UserError: it holds rows, but not plainly which.
+    `known` are columns that make it a row, beside the usual ones.
     """
     if (table := rows_of_columns(value, name, known)) is not None:
         return table
@@ -673,12 +758,36 @@ def rows_in(value: dict, name: str, known=()) -> list | None:
     # the examples of a programming task are no rows
     cases = {"input", "output"} <= items[0].keys() and value.keys() & WEAK if is_list_of_rows(items) else True
     if len(holders) == 1 and not asks and not cases and not value.keys() & CONTEXT:
+        refuse_articles(items[0], name, key)
         if unused := [other for other in value if other != key]:
             say(f"{name}: read the rows of {key!r}; not used: {', '.join(unused)[:200]}")
-        return items
+        return without_index(items)
     code = f"import json; json.dump(json.load(open({name!r}))[{key!r}], open('rows.json', 'w'))"
-    got = f"{name}: got one object that holds {' and '.join(map(repr, holders))}, and not plainly one list of rows"
-    raise UserError(f'{got}; expected JSONL, or one list of objects; try taking one out: python -c "{code}"')
+    got = f"{name}: got one object that holds {' and '.join(map(repr, holders))}; it is not clear which list is meant"
+    raise UserError(f'{got}; expected JSONL, or one list of objects; try extracting one: python -c "{code}"')
+
+
+def without_index(items: list) -> list:
+    """The rows of the hub's viewer, `{"row_idx": 0, "row": {…}, "truncated_cells": []}`; other items as they are."""
+    if not all(isinstance(item, dict) and {"row_idx", "row"} <= item.keys() for item in items):
+        return items
+    cut = next((item for item in items if item.get("truncated_cells")), None)
+    got = f"got row {cut and cut['row_idx']} of the hub's viewer with cut cells"
+    need(cut is None, f"{got}; expected whole cells; try --data OWNER/NAME, which loads the data set itself")
+    return [item["row"] for item in items]
+
+
+def refuse_articles(item, name: str, key: str) -> None:
+    """Raise UserError where the rows are SQuAD's articles, with the command that writes a row for each question."""
+    paragraphs = item.get("paragraphs") if isinstance(item, dict) else None
+    if not is_list_of_rows(paragraphs) or not is_list_of_rows(paragraphs[0].get("qas")):
+        return
+    answers = '{"text": [a["text"] for a in q.get("answers", [])]}'
+    row = f'{{"context": p["context"], "question": q["question"], "answers": {answers}}}'
+    loops = f'for d in json.load(open({json.dumps(name)}))["{key}"] for p in d["paragraphs"] for q in p["qas"]'
+    code = f'import json; json.dump([{row} {loops}], open("rows.json", "w"))'
+    got = f"{name}: got SQuAD's articles, whose questions stand in paragraphs[].qas[]"
+    raise UserError(f"{got}; expected one question a row; try writing rows.json: python -c '{code}'")
 
 
 def is_holder(name: str, item, alone: bool) -> bool:
@@ -689,7 +798,6 @@ def is_holder(name: str, item, alone: bool) -> bool:
 
 
 def is_list_of_rows(item) -> bool:
-    """Whether a value is a list of objects."""
     return isinstance(item, list) and bool(item) and isinstance(item[0], dict)
 
 
@@ -723,8 +831,7 @@ def is_column(items: list) -> bool:
 def with_chats(row: dict) -> dict:
     """The row with messages instead of their JSON text, as cells of a spreadsheet hold them; other texts stay.
 
-    Raises:
-        RowFlaw: a text is such JSON but broken, or the same as Python prints it.
+    RowFlaw where such JSON is broken, or written as Python prints it.
     """
     chats = {}
     for name in CHAT_COLUMNS:
@@ -741,9 +848,8 @@ def with_chats(row: dict) -> dict:
             advice = "json.dumps for the column, or pandas' to_json(FILE, orient='records', lines=True) for all"
             raise RowFlaw(name, got, "a list of messages, or its JSON text", advice) from None
         messages = [messages] if isinstance(messages, dict) else messages
-        if all(
-            isinstance(m, dict) and ({"role", "content"} <= m.keys() or {"from", "value"} <= m.keys()) for m in messages
-        ):
+        pairs = ({"role", "content"}, {"from", "value"})
+        if all(isinstance(m, dict) and any(pair <= m.keys() for pair in pairs) for m in messages):
             chats[name] = messages
     return {**row, **chats} if chats else row
 
@@ -769,16 +875,12 @@ def unique(pairs: list[tuple]) -> dict:
     if len(row) != len(pairs):
         names = [key for key, _ in pairs]
         twice = next(key for key in names if names.count(key) > 1)
-        raise RowFlaw(twice, "the key twice in one object", "each key once", "keeping one of them")
+        raise RowFlaw(twice, "the key twice in one object", "each key once", "deleting one of them")
     return row
 
 
 def plain_json(text: str):
-    """The value of JSON text.
-
-    Raises:
-        RowFlaw: it is none, or has a key twice in one object.
-    """
+    """The value of JSON text; RowFlaw where it is invalid or has a key twice in one object."""
     if flaw := flaw_of_bytes(text):
         raise RowFlaw("row", flaw, "UTF-8 text", OTHER_ENCODING)
     try:
@@ -787,7 +889,7 @@ def plain_json(text: str):
         raise RowFlaw("row", "nesting too deep", "fewer levels", "storing the inner part as JSON text") from None
     except ValueError as error:
         at = getattr(error, "pos", 0)
-        got = f"no JSON ({error}, near {text[max(at - 20, 0) : at + 20]!r})"
+        got = f"invalid JSON ({error}, near {text[max(at - 20, 0) : at + 20]!r})"
         raise RowFlaw("row", got, "one JSON object") from None
 
 
@@ -796,7 +898,7 @@ def as_row(value) -> dict:
     if isinstance(value, dict):
         return value
     is_chat = isinstance(value, list) and value and isinstance(value[0], dict)
-    advice = ['{"messages": […]} for each row, an answer in a field of its own'] if is_chat else []
+    advice = ['{"messages": […]} for each row, with the answer in its own field'] if is_chat else []
     raise RowFlaw("row", f"{type(value).__name__} {value!r:.60}", "a JSON object with named fields", *advice)
 
 
@@ -822,7 +924,7 @@ def json_records(text: str, name: str, known) -> Iterator[tuple[int, dict | RowF
             values.append(value)
             at = JSON_SPACE.match(text, at).end()
     except RecursionError:
-        raise UserError(f"{name}: got JSON that is nested too deep; expected rows; try JSONL") from None
+        raise UserError(f"{name}: got JSON with too many levels of nesting; expected rows; try JSONL") from None
     except RowFlaw as flaw:
         raise UserError(f"{name}: {flaw}") from None
     except ValueError as error:
@@ -850,14 +952,15 @@ def parquet_records(source: str) -> Iterator[tuple[int, dict]]:
             file = pyarrow.parquet.ParquetFile(raw)
             size = sum(file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups))
             need(
-                size <= MAX_BYTES, f"{source}: got {size} unpacked bytes; expected at most {MAX_BYTES}; try parts of it"
+                size <= MAX_BYTES,
+                f"{source}: got {size} unpacked bytes; expected {MAX_BYTES} at most; try parts",
             )
             for batch in file.iter_batches(1000):
                 for row in batch.to_pylist():
                     number += 1
                     yield number, row
     except (OSError, ValueError, pyarrow.ArrowException, RecursionError) as error:
-        raise UserError(f"{source}: got no readable parquet ({str(error)[:200]}); expected an intact file") from None
+        raise UserError(f"{source}: got unreadable parquet ({str(error)[:200]}); expected an intact file") from None
 
 
 def file_records(
@@ -873,9 +976,10 @@ def file_records(
     """
     name = "stdin" if source == "-" else source
     if form == "parquet":
-        need(source != "-", "got parquet on stdin; expected a file, as parquet is not read in one go")
+        need(source != "-", "got parquet on stdin; expected a file, as reading parquet needs random access")
         yield from parquet_records(source)
         return
+    asked = form
     stream, form = open_text(source, form, encoding, sure)
     try:
         with stream:
@@ -884,7 +988,11 @@ def file_records(
             elif form == "txt":
                 yield from prompt_lines(stream)
             elif form == "json":
-                yield from json_records(stream.read(), name, known)
+                begun = list(itertools.islice(stream, 2))  # a first line longer than the head tells only here
+                if asked != "json" and begins_lines("".join(begun)):
+                    yield from json_lines(itertools.chain(begun, stream))
+                else:
+                    yield from json_records("".join(begun) + stream.read(), name, known)
             else:
                 yield from json_lines(stream)
     except (UnicodeDecodeError, OSError) as error:
@@ -894,12 +1002,10 @@ def file_records(
 def prompt_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
     """(line, row or its flaw) of one prompt a line; blank ones are skipped."""
     for number, line in enumerate(stream, start=1):
-        flaw = flaw_of_bytes(line)
-        if line.strip():
-            yield (
-                number,
-                RowFlaw("prompt", flaw, "UTF-8 text", OTHER_ENCODING) if flaw else {"prompt": line.strip("\r\n")},
-            )
+        if flaw := flaw_of_bytes(line):
+            yield number, RowFlaw("prompt", flaw, "UTF-8 text", OTHER_ENCODING)
+        elif line.strip():
+            yield number, {"prompt": line.strip("\r\n")}
 
 
 def is_hub_id(source: str) -> bool:
@@ -983,6 +1089,15 @@ TODAY = {
     f"{REF}.fsdp_config.param_offload": (IGNORED, "leaving it out: the reference always waits in CPU memory"),
     "custom_reward_function": (IGNORED, "reward.custom_reward_function"),
     "reward_model.custom_reward_function": (GONE, "reward.custom_reward_function"),
+    **dict.fromkeys(
+        ("custom_reward_function.overlong_buffer", "reward_model.overlong_buffer"),
+        (GONE, "+reward.reward_kwargs.overlong_buffer_cfg"),
+    ),
+    **dict.fromkeys(
+        (f"{ACTOR}.megatron.grad_offload", f"{REF}.megatron.grad_offload", "critic.megatron.grad_offload"),
+        (GONE, "leaving it out"),
+    ),
+    f"{ACTOR}.use_token_level_loss=true": (GONE, f"{ACTOR}.loss_agg_mode=token-mean"),
     "reward_model": (IGNORED, "the section reward"),
     "reward_model.reward_manager": (IGNORED, "reward.reward_manager.name"),
     "reward_model.enable": (IGNORED, "reward.reward_model.enable"),
@@ -1041,6 +1156,243 @@ def advice_today(key: str, value: str) -> tuple[str, str] | None:
             is_section = re.fullmatch(r"\+?[\w.]+", instead)
             return effect, instead + key.removeprefix(name) if is_section else instead
     return None
+
+
+# ----------------------------------------------------------------------------- trl names (src/parts/data/trl_names.py)
+
+TRL_NAMES = """\
+{"defaults":{"TrainingArguments":{"output_dir":null, "per_device_train_batch_size":8, "num_train_epochs":3.0,
+"max_steps":-1, "learning_rate":5e-05, "lr_scheduler_type":"linear", "lr_scheduler_kwargs":null, "warmup_steps":0,
+"optim":"adamw_torch_fused", "optim_args":null, "weight_decay":0.0, "adam_beta1":0.9, "adam_beta2":0.999,
+"adam_epsilon":1e-08, "optim_target_modules":null, "gradient_accumulation_steps":1,
+"average_tokens_across_devices":true, "max_grad_norm":1.0, "label_smoothing_factor":0.0, "bf16":false, "fp16":false,
+"bf16_full_eval":false, "fp16_full_eval":false, "tf32":null, "activation_checkpointing":null,
+"activation_checkpointing_kwargs":null, "gradient_checkpointing":null, "gradient_checkpointing_kwargs":null,
+"torch_compile":false, "torch_compile_backend":null, "torch_compile_mode":null, "use_liger_kernel":false,
+"liger_kernel_config":null, "use_cache":false, "neftune_noise_alpha":null, "torch_empty_cache_steps":null,
+"auto_find_batch_size":false, "logging_strategy":"steps", "logging_steps":500, "logging_first_step":false,
+"log_on_each_node":true, "logging_nan_inf_filter":true, "include_num_input_tokens_seen":"no", "log_level":"passive",
+"log_level_replica":"warning", "disable_tqdm":null, "report_to":"none", "run_name":null, "project":"huggingface",
+"trackio_space_id":null, "trackio_bucket_id":null, "trackio_static_space_id":null, "eval_strategy":"no",
+"eval_steps":null, "eval_delay":0, "per_device_eval_batch_size":8, "prediction_loss_only":false, "eval_on_start":false,
+"eval_do_concat_batches":true, "eval_use_gather_object":false, "eval_accumulation_steps":null, "include_for_metrics":[],
+"batch_eval_metrics":false, "save_only_model":false, "save_strategy":"steps", "save_steps":500,
+"save_on_each_node":false, "save_total_limit":null, "enable_jit_checkpoint":false, "push_to_hub":false,
+"hub_token":null, "hub_private_repo":null, "hub_model_id":null, "hub_strategy":"every_save", "hub_always_push":false,
+"hub_revision":null, "load_best_model_at_end":false, "metric_for_best_model":null, "greater_is_better":null,
+"ignore_data_skip":false, "restore_callback_states_from_checkpoint":false, "full_determinism":false, "seed":42,
+"data_seed":null, "use_cpu":false, "accelerator_config":null, "parallelism_config":null, "dataloader_drop_last":false,
+"dataloader_num_workers":0, "dataloader_pin_memory":true, "dataloader_persistent_workers":false,
+"dataloader_prefetch_factor":null, "dataloader_multiprocessing_context":null, "dataloader_in_order":true,
+"remove_unused_columns":true, "label_names":null, "train_sampling_strategy":"random", "length_column_name":"length",
+"ddp_find_unused_parameters":null, "ddp_bucket_cap_mb":null, "ddp_broadcast_buffers":null, "ddp_static_graph":null,
+"ddp_backend":null, "ddp_timeout":1800, "fsdp":null, "fsdp_config":null, "deepspeed":null, "debug":"",
+"skip_memory_metrics":true, "do_train":false, "do_eval":false, "do_predict":false, "resume_from_checkpoint":null,
+"local_rank":-1}, "GRPOConfig":{"logging_steps":10, "gradient_checkpointing":true, "bf16":null,
+"lr_scheduler_kwargs":null, "use_liger_kernel":false, "torch_empty_cache_steps":null, "learning_rate":1e-06,
+"model_init_kwargs":null, "trust_remote_code":false, "router_aux_loss_coef":null, "disable_dropout":false,
+"cast_lm_head_to_fp32":false, "remove_unused_columns":false, "num_generations":8, "num_generations_eval":null,
+"max_completion_length":512, "ds3_gather_for_generation":true, "shuffle_dataset":true, "pad_to_multiple_of":"auto",
+"generation_batch_size":null, "steps_per_generation":null, "temperature":1.0, "top_p":1.0, "top_k":0, "min_p":null,
+"generation_kwargs":null, "chat_template_kwargs":null, "repetition_penalty":1.0, "cache_implementation":null,
+"use_vllm":false, "vllm_mode":"colocate", "vllm_model_impl":"vllm", "vllm_enable_sleep_mode":false,
+"vllm_structured_outputs_regex":null, "vllm_server_base_url":null, "vllm_server_host":"0.0.0.0",
+"vllm_server_port":8000, "vllm_server_timeout":240.0, "vllm_group_port":51216, "vllm_gpu_memory_utilization":0.3,
+"vllm_max_model_length":null, "vllm_tensor_parallel_size":1, "beta":0.0, "num_iterations":1, "epsilon":0.2,
+"delta":null, "epsilon_high":null, "sapo_temperature_neg":1.05, "sapo_temperature_pos":1.0, "vespo_k_pos":2.0,
+"vespo_lambda_pos":3.0, "vespo_k_neg":3.0, "vespo_lambda_neg":2.0, "importance_sampling_level":"token",
+"reward_weights":null, "multi_objective_aggregation":"sum_then_normalize", "scale_rewards":"group", "loss_type":"dapo",
+"mask_truncated_completions":false, "sync_ref_model":false, "ref_model_mixup_alpha":0.6, "ref_model_sync_steps":512,
+"top_entropy_quantile":1.0, "entropy_coef":0.0, "use_adaptive_entropy":false, "entropy_coef_min":0.0,
+"entropy_coef_max":1.0, "entropy_coef_delta":0.005, "entropy_target":0.2, "max_tool_calling_iterations":null,
+"vllm_importance_sampling_correction":true, "vllm_importance_sampling_mode":"sequence_mask",
+"vllm_importance_sampling_clip_max":3.0, "vllm_importance_sampling_clip_min":null, "off_policy_mask_threshold":null,
+"use_bias_correction_kl":true, "log_completions":false, "log_multimodal":true, "num_completions_to_print":null,
+"log_unique_prompts":false, "log_completions_hub_repo":null, "use_transformers_continuous_batching":false,
+"transformers_continuous_batching_config":null, "use_transformers_paged":false, "vllm_importance_sampling_cap":null},
+"RLOOConfig":{"logging_steps":10, "gradient_checkpointing":true, "bf16":null, "lr_scheduler_kwargs":null,
+"use_liger_kernel":false, "torch_empty_cache_steps":null, "learning_rate":1e-06, "model_init_kwargs":null,
+"trust_remote_code":false, "router_aux_loss_coef":null, "disable_dropout":false, "remove_unused_columns":false,
+"num_generations":2, "num_generations_eval":null, "max_completion_length":512, "ds3_gather_for_generation":true,
+"shuffle_dataset":true, "pad_to_multiple_of":"auto", "generation_batch_size":null, "steps_per_generation":null,
+"temperature":1.0, "top_p":1.0, "top_k":0, "min_p":null, "generation_kwargs":null, "chat_template_kwargs":null,
+"repetition_penalty":1.0, "cache_implementation":null, "use_vllm":false, "vllm_mode":"colocate",
+"vllm_model_impl":"vllm", "vllm_enable_sleep_mode":false, "vllm_structured_outputs_regex":null,
+"vllm_server_base_url":null, "vllm_server_host":"0.0.0.0", "vllm_server_port":8000, "vllm_server_timeout":240.0,
+"vllm_group_port":51216, "vllm_gpu_memory_utilization":0.3, "vllm_max_model_length":null, "vllm_tensor_parallel_size":1,
+"beta":0.05, "num_iterations":1, "epsilon":0.2, "epsilon_high":null, "reward_weights":null,
+"normalize_advantages":false, "reward_clip_range":null, "mask_truncated_completions":false, "sync_ref_model":false,
+"ref_model_mixup_alpha":0.6, "ref_model_sync_steps":512, "log_completions":false, "log_multimodal":true,
+"num_completions_to_print":null, "log_unique_prompts":false, "use_transformers_continuous_batching":false,
+"transformers_continuous_batching_config":null, "use_transformers_paged":false}, "SFTConfig":{"logging_steps":10,
+"gradient_checkpointing":true, "bf16":null, "lr_scheduler_kwargs":null, "use_liger_kernel":false,
+"torch_empty_cache_steps":null, "learning_rate":2e-05, "model_init_kwargs":null, "trust_remote_code":false,
+"router_aux_loss_coef":null, "chat_template_path":null, "dataset_text_field":"text", "dataset_kwargs":null,
+"dataset_num_proc":null, "eos_token":null, "max_length":1024, "truncation_mode":"keep_start", "shuffle_dataset":false,
+"packing":false, "packing_strategy":"bfd", "padding_free":false, "pad_to_multiple_of":"auto", "eval_packing":null,
+"completion_only_loss":null, "assistant_only_loss":false, "loss_type":"nll", "activation_offloading":false,
+"pad_token":null}, "DPOConfig":{"logging_steps":10, "gradient_checkpointing":true, "bf16":null,
+"lr_scheduler_kwargs":null, "use_liger_kernel":false, "torch_empty_cache_steps":null, "learning_rate":1e-06,
+"model_init_kwargs":null, "trust_remote_code":false, "router_aux_loss_coef":null, "disable_dropout":true,
+"dataset_num_proc":null, "max_length":1024, "truncation_mode":"keep_start", "padding_free":false,
+"pad_to_multiple_of":"auto", "precompute_ref_log_probs":false, "precompute_ref_batch_size":null,
+"loss_type":["sigmoid"], "loss_weights":null, "ld_alpha":null, "f_divergence_type":"reverse_kl",
+"f_alpha_divergence_coef":0.5, "label_smoothing":0.0, "beta":0.1, "use_weighting":false, "discopop_tau":0.05,
+"activation_offloading":false, "sync_ref_model":false, "ref_model_mixup_alpha":0.6, "ref_model_sync_steps":512,
+"pad_token":null}, "RewardConfig":{"logging_steps":10, "gradient_checkpointing":true, "bf16":null,
+"lr_scheduler_kwargs":null, "use_liger_kernel":false, "torch_empty_cache_steps":null, "learning_rate":0.0001,
+"model_init_kwargs":null, "trust_remote_code":false, "chat_template_path":null, "disable_dropout":true,
+"dataset_num_proc":null, "eos_token":null, "max_length":1024, "pad_to_multiple_of":"auto",
+"center_rewards_coefficient":null, "activation_offloading":false, "pad_token":null}, "GKDConfig":{"logging_steps":10,
+"gradient_checkpointing":true, "bf16":null, "lr_scheduler_kwargs":null, "use_liger_kernel":false,
+"torch_empty_cache_steps":null, "learning_rate":2e-05, "model_init_kwargs":null, "trust_remote_code":false,
+"router_aux_loss_coef":null, "chat_template_path":null, "dataset_text_field":"text", "dataset_kwargs":null,
+"dataset_num_proc":null, "eos_token":null, "max_length":1024, "truncation_mode":"keep_start", "shuffle_dataset":false,
+"packing":false, "packing_strategy":"bfd", "padding_free":false, "pad_to_multiple_of":"auto", "eval_packing":null,
+"completion_only_loss":null, "assistant_only_loss":false, "loss_type":"nll", "activation_offloading":false,
+"pad_token":null, "temperature":0.9, "lmbda":0.5, "beta":0.5, "max_new_tokens":128, "teacher_model_name_or_path":null,
+"teacher_model_init_kwargs":null, "disable_dropout":true, "seq_kd":false}, "DistillationConfig":{"logging_steps":10,
+"gradient_checkpointing":true, "bf16":null, "lr_scheduler_kwargs":null, "use_liger_kernel":false,
+"torch_empty_cache_steps":null, "learning_rate":1e-06, "model_init_kwargs":null, "trust_remote_code":false,
+"teacher_model_name_or_path":null, "teacher_model_revision":null, "teacher_model_init_kwargs":null,
+"disable_dropout":false, "remove_unused_columns":false, "max_completion_length":512, "ds3_gather_for_generation":true,
+"shuffle_dataset":true, "pad_to_multiple_of":"auto", "temperature":1.0, "top_p":1.0, "top_k":0, "min_p":null,
+"generation_kwargs":null, "chat_template_kwargs":null, "repetition_penalty":1.0, "cache_implementation":null,
+"use_vllm":false, "vllm_mode":"colocate", "vllm_model_impl":"vllm", "vllm_enable_sleep_mode":false,
+"vllm_structured_outputs_regex":null, "vllm_server_base_url":null, "vllm_server_host":"0.0.0.0",
+"vllm_server_port":8000, "vllm_server_timeout":240.0, "vllm_group_port":51216, "vllm_gpu_memory_utilization":0.3,
+"vllm_max_model_length":null, "vllm_tensor_parallel_size":1, "beta":1.0, "max_tool_calling_iterations":null,
+"log_completions":false, "num_completions_to_print":null, "log_unique_prompts":false},
+"OnlineDPOConfig":{"logging_steps":10, "gradient_checkpointing":true, "bf16":null, "lr_scheduler_kwargs":null,
+"use_liger_kernel":false, "torch_empty_cache_steps":null, "learning_rate":5e-07, "remove_unused_columns":false,
+"reward_model_path":null, "max_new_tokens":64, "max_length":512, "temperature":0.9, "top_p":1.0, "top_k":0,
+"min_p":null, "repetition_penalty":1.0, "generation_kwargs":null, "cache_implementation":null,
+"missing_eos_penalty":null, "beta":[0.1], "loss_type":"sigmoid", "disable_dropout":true, "use_vllm":false,
+"vllm_model_impl":"vllm", "vllm_structured_outputs_regex":null, "vllm_gpu_memory_utilization":0.55,
+"vllm_mode":"colocate", "vllm_server_base_url":null, "vllm_server_host":"0.0.0.0", "vllm_server_port":8000,
+"vllm_server_timeout":240.0, "vllm_group_port":51216, "vllm_tensor_parallel_size":1, "vllm_enable_sleep_mode":false,
+"ds3_gather_for_generation":true, "model_init_kwargs":null, "trust_remote_code":false, "reward_weights":null},
+"KTOConfig":{"logging_steps":10, "gradient_checkpointing":true, "bf16":null, "lr_scheduler_kwargs":null,
+"use_liger_kernel":false, "torch_empty_cache_steps":null, "learning_rate":1e-06, "train_sampling_strategy":"sequential",
+"model_init_kwargs":null, "trust_remote_code":false, "router_aux_loss_coef":null, "disable_dropout":true,
+"dataset_num_proc":null, "max_length":1024, "pad_to_multiple_of":"auto", "precompute_ref_log_probs":false,
+"precompute_ref_batch_size":null, "loss_type":"kto", "beta":0.1, "desirable_weight":1.0, "undesirable_weight":1.0,
+"activation_offloading":false, "sync_ref_model":false, "ref_model_mixup_alpha":0.6, "ref_model_sync_steps":512},
+"ORPOConfig":{"logging_steps":10, "gradient_checkpointing":true, "bf16":null, "lr_scheduler_kwargs":null,
+"use_liger_kernel":false, "torch_empty_cache_steps":null, "learning_rate":1e-06, "max_length":1024,
+"max_completion_length":null, "beta":0.1, "disable_dropout":true, "padding_value":null, "generate_during_eval":false,
+"is_encoder_decoder":null, "model_init_kwargs":null, "trust_remote_code":false, "dataset_num_proc":null},
+"CPOConfig":{"logging_steps":10, "gradient_checkpointing":true, "bf16":null, "lr_scheduler_kwargs":null,
+"use_liger_kernel":false, "torch_empty_cache_steps":null, "learning_rate":1e-06, "max_length":1024,
+"max_completion_length":null, "beta":0.1, "label_smoothing":0.0, "loss_type":"sigmoid", "disable_dropout":true,
+"cpo_alpha":1.0, "simpo_gamma":0.5, "alpha":0.0, "generate_during_eval":false, "is_encoder_decoder":null,
+"model_init_kwargs":null, "trust_remote_code":false, "dataset_num_proc":null}, "ModelConfig":{"model_name_or_path":null,
+"model_revision":"main", "dtype":"float32", "attn_implementation":null, "use_peft":false, "lora_r":16, "lora_alpha":32,
+"lora_dropout":0.05, "lora_target_modules":null, "lora_target_parameters":null, "lora_modules_to_save":null,
+"lora_task_type":"CAUSAL_LM", "use_rslora":false, "use_dora":false, "load_in_8bit":false, "load_in_4bit":false,
+"bnb_4bit_quant_type":"nf4", "use_bnb_nested_quant":false, "bnb_4bit_quant_storage":null},
+"ScriptArguments":{"dataset_name":null, "dataset_config":null, "dataset_train_split":"train",
+"dataset_test_split":"test", "dataset_streaming":false, "ignore_bias_buffers":false}},
+"trainers":{"GRPOTrainer":["model", "reward_funcs", "args", "train_dataset", "eval_dataset", "processing_class",
+"reward_processing_classes", "callbacks", "optimizers", "quantization_config", "peft_config", "tools", "rollout_func",
+"environment_factory"], "RLOOTrainer":["model", "reward_funcs", "args", "train_dataset", "eval_dataset",
+"processing_class", "reward_processing_classes", "callbacks", "optimizers", "quantization_config", "peft_config"],
+"SFTTrainer":["model", "args", "data_collator", "train_dataset", "eval_dataset", "processing_class",
+"compute_loss_func", "compute_metrics", "callbacks", "optimizers", "optimizer_cls_and_kwargs",
+"preprocess_logits_for_metrics", "quantization_config", "peft_config", "formatting_func"], "DPOTrainer":["model",
+"ref_model", "args", "data_collator", "train_dataset", "eval_dataset", "processing_class", "compute_metrics",
+"callbacks", "optimizers", "quantization_config", "peft_config"], "RewardTrainer":["model", "args", "data_collator",
+"train_dataset", "eval_dataset", "processing_class", "compute_metrics", "callbacks", "optimizers",
+"optimizer_cls_and_kwargs", "preprocess_logits_for_metrics", "quantization_config", "peft_config"],
+"GKDTrainer":["model", "teacher_model", "args", "data_collator", "train_dataset", "eval_dataset", "processing_class",
+"compute_metrics", "callbacks", "optimizers", "preprocess_logits_for_metrics", "peft_config", "formatting_func"],
+"DistillationTrainer":["model", "teacher_model", "args", "train_dataset", "eval_dataset", "processing_class",
+"callbacks", "optimizers", "quantization_config", "peft_config", "tools"], "OnlineDPOTrainer":["model", "ref_model",
+"reward_funcs", "args", "data_collator", "train_dataset", "eval_dataset", "processing_class",
+"reward_processing_classes", "peft_config", "compute_metrics", "callbacks", "optimizers",
+"preprocess_logits_for_metrics"], "KTOTrainer":["model", "ref_model", "args", "data_collator", "train_dataset",
+"eval_dataset", "processing_class", "compute_metrics", "callbacks", "optimizers", "quantization_config", "peft_config"],
+"ORPOTrainer":["model", "args", "data_collator", "train_dataset", "eval_dataset", "processing_class", "model_init",
+"callbacks", "optimizers", "preprocess_logits_for_metrics", "peft_config", "compute_metrics"], "CPOTrainer":["model",
+"args", "data_collator", "train_dataset", "eval_dataset", "processing_class", "model_init", "callbacks", "optimizers",
+"preprocess_logits_for_metrics", "peft_config", "compute_metrics"]},
+"modules":{"trl.chat_template_utils":["ProcessingClassT", "add_response_schema", "clone_chat_template",
+"cohere2_chat_template", "cohere2_training_chat_template", "cohere_chat_template", "cohere_training_chat_template",
+"deepseek_r1_distill_chat_template", "deepseek_r1_distill_template", "deepseek_r1_distill_training_chat_template",
+"deepseekv3_chat_template", "deepseekv3_training_chat_template", "diffusion_gemma_chat_template",
+"diffusion_gemma_training_chat_template", "gemma3_chat_template", "gemma3_training_chat_template",
+"gemma4_chat_template", "gemma4_template", "gemma4_v2_chat_template", "gemma4_v3_chat_template",
+"gemma4_v4_chat_template", "gemma4_v5_chat_template", "gemma_chat_template", "gemma_training_chat_template",
+"get_training_chat_template", "glm4moe_chat_template", "glm4moe_schema", "glm4moe_template",
+"glm4moe_training_chat_template", "gptoss_chat_template", "gptoss_schema", "gptoss_template",
+"gptoss_training_chat_template", "has_generation_markers", "idefics3_chat_template", "idefics3_training_chat_template",
+"is_chat_template_prefix_preserving", "is_chat_template_stop_token_trained", "lfm2_2_5_chat_template",
+"lfm2_2_5_template", "lfm2_2_5_v2_chat_template", "lfm2_2_5_vl_chat_template", "lfm2_chat_template",
+"lfm2_training_chat_template", "lfm2_v2_chat_template", "lfm2_v2_training_chat_template", "llama3_1_chat_template",
+"llama3_2_chat_template", "llama3_chat_template", "llama3_schema", "llama3_template", "llama3_training_chat_template",
+"llava_next_chat_template", "llava_next_training_chat_template", "muse_glimmer_chat_template",
+"muse_glimmer_training_chat_template", "nemotron_3_5_lightning_chat_template",
+"nemotron_3_5_lightning_training_chat_template", "nemotron_3_nano_chat_template",
+"nemotron_3_nano_training_chat_template", "nemotron_3_super_chat_template", "nemotron_3_super_training_chat_template",
+"nemotron_3_template", "nemotron_3_ultra_chat_template", "nemotron_3_ultra_training_chat_template", "parse_response",
+"phi3_5_chat_template", "phi3_5_training_chat_template", "phi3_chat_template", "phi3_training_chat_template",
+"qwen2_5_chat_template", "qwen2_5_training_chat_template", "qwen2_5_vl_chat_template",
+"qwen2_5_vl_training_chat_template", "qwen3_5_nothink_chat_template", "qwen3_5_nothink_training_chat_template",
+"qwen3_5_schema", "qwen3_5_template", "qwen3_5_think_chat_template", "qwen3_5_think_training_chat_template",
+"qwen3_6_chat_template", "qwen3_6_training_chat_template", "qwen3_8_chat_template", "qwen3_8_training_chat_template",
+"qwen3_chat_template", "qwen3_instruct_2507_chat_template", "qwen3_instruct_2507_training_chat_template",
+"qwen3_schema", "qwen3_template", "qwen3_training_chat_template", "qwen3_vl_chat_template",
+"qwen3_vl_training_chat_template", "smolvlm_chat_template", "smolvlm_training_chat_template", "supports_tool_calling"],
+"trl.data_utils":["DatasetType", "IterableDatasetType", "apply_chat_template", "common_prefix_length", "extract_prompt",
+"get_dataset_column_names", "is_conversational", "is_conversational_from_value", "maybe_apply_chat_template",
+"maybe_convert_to_chatml", "maybe_extract_prompt", "maybe_unpair_preference_dataset", "pack_dataset",
+"prepare_multimodal_messages", "unpair_preference_dataset"], "trl.distributed":["DistributedBackend"],
+"trl.extras.profiling":["ProfilingContext", "profiling_context", "profiling_decorator"],
+"trl.import_utils":["LIGER_KERNEL_MIN_VERSION", "PACKAGE_DISTRIBUTION_MAPPING", "TRLExperimentalWarning",
+"is_aiohttp_available", "is_deepspeed_available", "is_harbor_available", "is_jmespath_available",
+"is_liger_kernel_available", "is_math_verify_available", "is_mergekit_available", "is_openreward_available",
+"is_requests_available", "is_unsloth_available", "is_vllm_available", "is_weave_available",
+"suppress_experimental_warning", "suppress_warning"], "trl.models.activation_offloading":["DTensor", "NoOpManager",
+"OffloadActivations", "get_act_offloading_ctx_manager"],
+"trl.models.selective_activation_checkpointing":["enable_selective_activation_checkpointing"],
+"trl.models.utils":["add_hooks", "create_reference_model", "disable_gradient_checkpointing", "get_all_parameters",
+"iter_params", "prepare_deepspeed", "prepare_fsdp", "remove_hooks", "unwrap_model_for_generation"],
+"trl.rewards.accuracy_rewards":["accuracy_reward", "get_cosine_scaled_reward", "reasoning_accuracy_reward"],
+"trl.rewards.format_rewards":["think_format_reward"], "trl.rewards.other_rewards":["get_repetition_penalty_reward",
+"get_soft_overlong_punishment"], "trl.trainer.base_config":[], "trl.trainer.base_trainer":[],
+"trl.trainer.callbacks":["BEMACallback", "LogCompletionsCallback", "RichProgressCallback", "SyncRefModelCallback",
+"WeaveCallback"], "trl.trainer.distillation_config":["DistillationConfig"],
+"trl.trainer.distillation_trainer":["DistillationTrainer"], "trl.trainer.dpo_config":["DPOConfig"],
+"trl.trainer.dpo_trainer":["DPOTrainer", "DataCollatorForPreference", "DataCollatorForVisionPreference"],
+"trl.trainer.grpo_config":["GRPOConfig"], "trl.trainer.grpo_trainer":["EnvironmentFactory", "GRPOTrainer", "RewardFunc",
+"RolloutFunc"], "trl.trainer.kto_config":["KTOConfig"], "trl.trainer.kto_trainer":["DataCollatorForUnpairedPreference",
+"DataCollatorForVisionUnpairedPreference", "KTOTrainer"], "trl.trainer.model_config":["ModelConfig"],
+"trl.trainer.reward_config":["RewardConfig"], "trl.trainer.reward_trainer":["DataCollatorForPreference",
+"RewardTrainer", "suppress_seqcls_warning"], "trl.trainer.rloo_config":["RLOOConfig"],
+"trl.trainer.rloo_trainer":["RLOOTrainer", "RewardFunc"], "trl.trainer.sft_config":["SFTConfig"],
+"trl.trainer.sft_trainer":["DataCollatorForLanguageModeling", "DataCollatorForVisionLanguageModeling", "SFTTrainer"],
+"trl.trainer.utils":["FusedCausalLMOutput", "RepeatSampler", "TListOrMapping", "add_fused_lm_head", "adjusted_mfu",
+"compute_flops_per_token", "compute_mfu", "create_model_from_path", "disable_dropout_in_model",
+"ensure_master_addr_port", "entropy_from_logits", "flush_left", "generate_model_card", "get_callable_name",
+"get_comet_experiment_url", "get_config_model_id", "get_peak_flops", "get_peak_flops_per_device", "get_peft_config",
+"get_quantization_config", "get_trackio_space_url", "global_then_local_main_first", "hash_module", "identity",
+"is_async_callable", "log_table_to_comet_experiment", "maybe_gather_lm_head_ctx", "nanmax", "nanmin", "nanstd", "pad",
+"print_prompt_completions_sample", "remove_none_values", "repeat_iterable_dataset", "selective_log_softmax",
+"selective_log_softmax_and_entropy", "shuffle_sequence_dict", "shutdown_event_loop_in_daemon",
+"split_pixel_values_by_grid", "split_tensor_dict", "start_event_loop_in_daemon", "strip_images_from_messages",
+"unsplit_pixel_values_by_grid", "use_adapter"]}}
+"""
+
+
+@functools.cache
+def trl_today(kind: str) -> dict:
+    """The table `defaults` by config, `trainers` or `modules`."""
+    return json.loads(TRL_NAMES)[kind]
+
+
+def trl_defaults(config: str) -> dict:
+    """{setting: default} of a config, with those of transformers."""
+    return trl_today("defaults")["TrainingArguments"] | trl_today("defaults").get(config, {})
 
 
 # ----------------------------------------------------------------------------- tables (src/programs/migrate/tables.py)
@@ -1811,13 +2163,57 @@ VERL_CHANGES = """\
 "trainer.val_generations_to_log_to_wandb":[{"since":"0.2", "default":0}, {"since":"0.4", "gone":true,
 "renamed":"trainer.log_val_generations"}]}}
 """
-# Defaults that a TRL config inherits from transformers and that no version changed.
-INHERITED = (
-    {"bf16": False, "fp16": False, "remove_unused_columns": True, "lr_scheduler_type": "linear", "seed": 42}
-    | {"learning_rate": 5e-5, "weight_decay": 0.0, "max_grad_norm": 1.0, "max_steps": -1, "num_train_epochs": 3.0}
-    | {"gradient_accumulation_steps": 1, "per_device_train_batch_size": 8, "per_device_eval_batch_size": 8}
-    | {"gradient_checkpointing": False, "use_liger_kernel": False, "logging_steps": 500, "num_generations": 8}
-)
+# By hand: settings without an effect on the run, defaults that say nothing of it, what is gone and what to use instead.
+NAMES_TEXT = r"""{
+"places": {"GRPOTrainer": ["model", "reward_funcs", "args", "train_dataset", "eval_dataset", "processing_class"],
+"RLOOTrainer": ["model", "reward_funcs", "args", "train_dataset", "eval_dataset", "processing_class"],
+"SFTTrainer": ["model", "args", "data_collator", "train_dataset", "eval_dataset"], "DPOTrainer": ["model",
+"ref_model", "args", "data_collator", "train_dataset", "eval_dataset"], "KTOTrainer": ["model", "ref_model",
+"args"], "OnlineDPOTrainer": ["model", "ref_model", "reward_funcs"], "RewardTrainer": ["model", "args",
+"data_collator", "train_dataset", "eval_dataset"]},
+"lossless": ["base_model_attribute_name", "chars_per_token", "dataset_batch_size", "dataset_num_proc", "exp_name",
+"fp16_backend", "fp16_opt_level", "fsdp_min_num_params", "generate_during_eval", "half_precision_backend",
+"include_inputs_for_metrics", "include_tokens_per_second", "infinite", "is_encoder_decoder", "jit_mode_eval",
+"label_pad_token_id", "local_rank", "logging_dir", "mp_parameters", "num_of_sequences", "overwrite_output_dir",
+"padding_value", "past_index", "push_to_hub_organization", "ray_scope", "save_safetensors", "sharded_ddp",
+"tpu_metrics_debug", "tpu_num_cores", "use_ipex", "use_legacy_prediction_loop", "use_logits_to_keep",
+"use_mps_device", "use_num_logits_to_keep", "vllm_device", "vllm_dtype", "vllm_enable_prefix_caching"],
+"beside_the_run": ["average_tokens_across_devices", "dataloader_prefetch_factor", "f_divergence_type", "fsdp", "hub_private_repo",
+"include_num_input_tokens_seen", "lr_scheduler_kwargs", "output_dir", "pad_to_multiple_of", "report_to",
+"router_aux_loss_coef", "trackio_space_id", "vllm_gpu_memory_utilization", "vllm_server_timeout"],
+"gone_arguments": {"judge": "a reward function that asks the judge", "model_init": "model="},
+"gone_names": {"DataCollatorForCompletionOnlyLM": "rows with the columns prompt and completion, and completion_only_loss=True",
+"setup_chat_format": "clone_chat_template, or chat_template_path in SFTConfig",
+"AutoModelForCausalLMWithValueHead": "scripts/ppo_train.py, which has its own value head",
+"ConstantLengthDataset": "packing=True with packing_strategy='wrapped'",
+"DPODataCollatorWithPadding": "leaving data_collator out",
+"RewardDataCollatorWithPadding": "leaving data_collator out",
+"BestOfNSampler": "generate with num_return_sequences", "LengthSampler": "random.randint",
+"SFTScriptArguments": "ScriptArguments", "DPOScriptArguments": "ScriptArguments",
+"get_kbit_device_map": "accelerate's PartialState().local_process_index"},
+"carried": {"lr": ["learning_rate"], "kl_coef": ["kl_coef", "init_kl_coef"], "ppo_epochs": ["num_ppo_epochs", "ppo_epochs"],
+"minibatches": ["num_mini_batches"], "clip_eps_low": ["cliprange"], "clip_eps_high": ["cliprange"],
+"vf_coef": ["vf_coef"], "gamma": ["gamma"], "gae_lambda": ["lam"], "max_new_tokens": ["response_length"],
+"temperature": ["temperature"], "seed": ["seed"], "batch_size": ["batch_size", "per_device_train_batch_size"]},
+"signs": {"num_generations": "GRPOConfig", "max_completion_length": "GRPOConfig", "max_seq_length": "SFTConfig",
+"packing": "SFTConfig", "precompute_ref_log_probs": "DPOConfig", "rpo_alpha": "DPOConfig"},
+"of_loading": {"torch_dtype": ["dtype", "{}"], "use_auth_token": ["token", "{}"], "use_flash_attention_2": ["attn_implementation",
+"\"flash_attention_2\" if {} else \"sdpa\""]},
+"per_job": {"actor_rollout_ref.actor.ppo_micro_batch_size": "actor_rollout_ref.actor",
+"actor_rollout_ref.ref.log_prob_micro_batch_size": "actor_rollout_ref.ref",
+"actor_rollout_ref.rollout.log_prob_micro_batch_size": "actor_rollout_ref.actor",
+"critic.ppo_micro_batch_size": "critic", "critic.forward_micro_batch_size": "critic"},
+"not_written": ["actor_rollout_ref.actor.optim.min_lr_ratio", "actor_rollout_ref.actor.optim.warmup_style",
+"actor_rollout_ref.ref.fsdp_config.forward_only", "actor_rollout_ref.rollout.calculate_log_probs",
+"actor_rollout_ref.rollout.enforce_eager", "actor_rollout_ref.rollout.load_format",
+"actor_rollout_ref.rollout.max_num_seqs", "actor_rollout_ref.rollout.mode", "critic.optim.min_lr_ratio",
+"critic.optim.warmup_style", "data.return_raw_chat", "data.val_batch_size", "trainer.resume_from_path"],
+"successors": {"fsdp_sft_trainer": "verl.trainer.sft_trainer, with its own keys",
+"main_generation": "verl.trainer.main_generation_server, with its own keys",
+"main_eval": "verl.trainer.main_eval of today, by hand"}
+}
+"""
+NAMES = json.loads(NAMES_TEXT)
 ABSENT = object()  # the default of a setting that a version does not have
 
 
@@ -1875,7 +2271,7 @@ def default_at(config: str, name: str, version: str):
     if base:
         there = is_there(base, transformers_of(version))
         return entry_at(base, transformers_of(version))["default"] if there else ABSENT
-    return INHERITED.get(name, ABSENT)
+    return trl_defaults("" if own else config).get(name, ABSENT)
 
 
 def gone_entry(config: str, name: str) -> dict:
@@ -1883,7 +2279,7 @@ def gone_entry(config: str, name: str) -> dict:
     own, base = entries_of(config, name)
     if is_there(own, newest("trl")):
         return {}
-    last = base[-1] if base else own[-1] if own and name not in INHERITED else {}
+    last = base[-1] if base else own[-1] if own and name not in trl_defaults("") else {}
     return last if last.get("gone") else {}
 
 
@@ -1990,6 +2386,19 @@ BY_HAND = r"""{
   "source": "TRL 0.11.4 trl/trainer/dpo_trainer.py:665",
   "configs": ["DPOConfig"], "before": "0.12", "unless": "max_length",
   "setting": "max_length", "value": "512"},
+"kto_length": {
+  "since": "0.14",
+  "why": "512 tokens where nothing was said",
+  "otherwise": "1024",
+  "source": "TRL 0.13.0 trl/trainer/kto_trainer.py:488",
+  "configs": ["KTOConfig"], "before": "0.14", "unless": "max_length",
+  "setting": "max_length", "value": "512"},
+"long_rows": {
+  "what": "rows longer than max_length", "since": "0.27",
+  "why": "of rows longer than max_length, prompts were cut to max_prompt_length first: the same where no row is longer",
+  "otherwise": "answers are cut, or the row is left out",
+  "source": "TRL 0.13.0 trl/trainer/orpo_trainer.py:522",
+  "configs": ["KTOConfig", "ORPOConfig", "CPOConfig"], "before": "0.27"},
 "wrapped": {
   "what": "SFT's packing", "since": "0.19",
   "why": "packing cut one long text into pieces",
@@ -2179,15 +2588,17 @@ def edited_source(source: PythonSource, edits: list[Edit]) -> str:
     return json.dumps(source.notebook, ensure_ascii=False, indent=len(indent[1]) if indent else None) + ending
 
 
-def edit_arguments(source: PythonSource, given: dict[str, Argument], plan: dict[str, Change], report: Report) -> None:
-    """Rename, replace or cut the arguments that a plan names."""
-    for name, change in plan.items():
-        argument = given.get(name)
-        if argument and change.text is None:
-            report.edit(*removal(source.text, argument), "", change)
-        elif argument:
-            text = f'"{change.name}": {change.text}' if argument.quoted else change.setting
-            report.edit(argument.start, argument.end, text, change)
+def edit_arguments(source: PythonSource, given: list[Argument], plan: dict[str, Change], report: Report) -> None:
+    """Rename, replace or cut the arguments that a plan names, wherever they stand."""
+    last = {argument.name: source.code(argument.value) for argument in given}
+    for argument in [argument for argument in given if argument.name in plan]:
+        change = plan[argument.name]
+        value = source.code(argument.value) if change.text == last[argument.name] else change.text or ""
+        place, text = (argument.start, argument.end), argument.form.format(name=change.name, text=value)
+        if change.text is None:
+            place = place if argument.is_statement else removal(source.text, argument)
+            text = f"pass  # {argument.name} is gone" * argument.is_statement
+        report.edit(*place, text, change)
 
 
 def removal(text: str, argument: Argument) -> tuple[int, int]:
@@ -2225,10 +2636,11 @@ def add_arguments(source: PythonSource, call, added: list[Change], removed: set[
 
 def edit_call(source: PythonSource, call, plan: dict[str, Change], report: Report) -> None:
     """Edit the arguments that a call has, and add the others of a plan."""
-    given = source.arguments(call)[0]
+    given = source.arguments(call)[0] + source.changes(call)
     edit_arguments(source, given, plan, report)
-    added = [change for name, change in plan.items() if name not in given and change.text is not None]
-    removed = {given[name].start for name, change in plan.items() if name in given and change.text is None}
+    names = {argument.name for argument in given}
+    added = [change for name, change in plan.items() if name not in names and change.text is not None]
+    removed = {x.start for x in given if x.name in plan and plan[x.name].text is None}
     if added:
         add_arguments(source, call, added, removed, report)
 
@@ -2238,30 +2650,6 @@ def edit_call(source: PythonSource, call, plan: dict[str, Change], report: Repor
 METHODS = "GRPO RLOO SFT DPO Reward KTO GKD OnlineDPO ORPO CPO PPO PPOv2".split()
 CONFIGS = {f"{method}Trainer": f"{method}Config" for method in METHODS}
 SAMPLING = ("GRPOConfig", "RLOOConfig")
-PLACES = {  # the first arguments of a trainer by their places, as far as they are those of all versions
-    "GRPOTrainer": ("model", "reward_funcs", "args", "train_dataset", "eval_dataset", "processing_class"),
-    "RLOOTrainer": ("model", "reward_funcs", "args", "train_dataset", "eval_dataset", "processing_class"),
-    "SFTTrainer": ("model", "args", "data_collator", "train_dataset", "eval_dataset"),
-    "DPOTrainer": ("model", "ref_model", "args", "data_collator", "train_dataset", "eval_dataset"),
-    "KTOTrainer": ("model", "ref_model", "args"),
-    "OnlineDPOTrainer": ("model", "ref_model", "reward_funcs"),
-    "RewardTrainer": ("model", "args", "data_collator", "train_dataset", "eval_dataset"),
-}
-# Of the machine, the log or a format: gone, and the run is the same without them.
-LOSSLESS = set(
-    "base_model_attribute_name chars_per_token dataset_batch_size dataset_num_proc exp_name fp16_backend "
-    "fp16_opt_level fsdp_min_num_params generate_during_eval half_precision_backend include_inputs_for_metrics "
-    "include_tokens_per_second infinite is_encoder_decoder jit_mode_eval label_pad_token_id local_rank logging_dir "
-    "mp_parameters num_of_sequences overwrite_output_dir padding_value past_index push_to_hub_organization ray_scope "
-    "save_safetensors sharded_ddp tpu_metrics_debug tpu_num_cores use_ipex use_legacy_prediction_loop "
-    "use_logits_to_keep use_mps_device use_num_logits_to_keep vllm_device vllm_dtype vllm_enable_prefix_caching".split()
-)
-# Defaults that changed and say nothing of the objective, the sampling, the batch, the prompts or the schedule.
-BESIDE_THE_RUN = set(
-    "average_tokens_across_devices dataloader_prefetch_factor f_divergence_type fsdp hub_private_repo "
-    "include_num_input_tokens_seen lr_scheduler_kwargs output_dir pad_to_multiple_of report_to router_aux_loss_coef "
-    "trackio_space_id vllm_gpu_memory_utilization vllm_server_timeout".split()
-)
 UNKNOWN = object()  # the value of an argument that is not a literal
 
 
@@ -2277,15 +2665,14 @@ class TrlRun:
 
     def __post_init__(self):
         source, call = self.source, self.call
-        self.arguments: dict[str, Argument] = {}
+        self.arguments: list[Argument] = []
         self.unseen: list[ast.expr] = []
-        self.attributes: dict[str, ast.Assign] = {}
         self.nodes: dict[str, ast.expr] = {}  # what the script gives, by its names and by today's
         if call is not None:
             self.arguments, self.unseen = source.arguments(call)
-            self.attributes = source.attributes(call)
-        self.nodes |= {name: argument.value for name, argument in self.arguments.items()} | self.of_trainer
-        self.nodes |= {name: statement.value for name, statement in self.attributes.items()}
+            self.arguments = self.arguments + source.changes(call)
+        self.nodes |= {argument.name: argument.value for argument in self.arguments} | self.of_trainer
+        self.unsure = {argument.name for argument in self.arguments if not argument.is_sure}
         for name, node in [*self.nodes.items()]:
             new = gone_entry(self.config, name).get("renamed")
             if new and name != "warmup_ratio":
@@ -2295,7 +2682,7 @@ class TrlRun:
         return name in self.nodes
 
     def in_config(self, name: str) -> bool:
-        return name in self.arguments or name in self.attributes
+        return any(argument.name == name for argument in self.arguments)
 
     def value(self, name: str):
         """A literal, the version's default, None without one, or UNKNOWN for an expression."""
@@ -2303,7 +2690,7 @@ class TrlRun:
             default = default_at(self.config, name, self.version)
             return None if default is ABSENT else default
         try:
-            return self.source.value(self.nodes[name])
+            return UNKNOWN if name in self.unsure else self.source.value(self.nodes[name])
         except (ValueError, TypeError):
             return UNKNOWN
 
@@ -2398,12 +2785,16 @@ def schedule(run: TrlRun, report: Report) -> Changes:
 
 def preferences(run: TrlRun, report: Report) -> Changes:
     """DPO: the SFT term by its new name, a loss that is gone."""
-    kinds = run.text("loss_type") if run.has("loss_type") else '"sigmoid"'
+    kinds, shown, why = run.value("loss_type"), run.text("loss_type"), "rpo_alpha weighed the SFT term"
     if run.config == "DPOConfig" and run.has("rpo_alpha") and run.value("rpo_alpha") is not None:
-        why = "rpo_alpha weighed the SFT term"
-        yield "rpo_alpha", Change("loss_weights", f"[1.0, {run.text('rpo_alpha')}]", "0.29", why)
-        yield "loss_type", Change("loss_type", f'[{kinds}, "sft"]', "0.29", why)
-    if run.config == "DPOConfig" and "kto_pair" in kinds:
+        weights = ", ".join(["1.0"] * (len(kinds) if isinstance(kinds, list) else 1))
+        weights = run.text("loss_weights")[1:-1] if run.has("loss_weights") else weights
+        shown = shown[1:-1] if isinstance(kinds, list) else shown
+        yield "rpo_alpha", Change("loss_weights", f"[{weights}, {run.text('rpo_alpha')}]", "0.29", why)
+        yield "loss_type", Change("loss_type", f'[{shown}, "sft"]', "0.29", why)
+        if run.has("loss_weights"):
+            yield "loss_weights", Change("loss_weights", None, "0.29", "its weights stand before that of the SFT term")
+    if run.config == "DPOConfig" and "kto_pair" in str(kinds):
         report.refuse("", 'loss_type="kto_pair"', "DPOTrainer no longer has it", "KTOTrainer, on unpaired rows")
 
 
@@ -2421,7 +2812,8 @@ def supervised(run: TrlRun, report: Report) -> Changes:
 
 MEANINGS = (by_rules, batch, sampling, schedule, preferences, supervised)
 
-ELSEWHERE = {"warmup_ratio", "group_by_length", "adafactor", "rpo_alpha", "max_prompt_length", "max_target_length"}
+CUT = ("max_prompt_length", "max_target_length", "max_completion_length")  # by a class, where no config has it
+ELSEWHERE = {"warmup_ratio", "group_by_length", "adafactor", "rpo_alpha", *CUT}
 SAME = ([None, 0, -1], [True, "group"], [False, "none"])  # values of top_k and scale_rewards that are one setting
 CLASS = '''
 class {name}({base}):
@@ -2467,17 +2859,16 @@ def given_changes(run: TrlRun, report: Report) -> dict[str, Change]:
     """What becomes of the arguments that the script gives and that are gone."""
     plan = {}
     for name in [n for n in run.nodes if n not in ELSEWHERE and n not in run.of_trainer]:
-        gone = gone_entry(run.config, name)
+        gone, place = gone_entry(run.config, name), run.source.place(run.source.start(run.nodes[name]))
         if not gone:
             continue
         since, new, text = since_of(run.config, name, run.version), gone.get("renamed"), run.text(name)
-        if new and new not in run.arguments and name not in LOSSLESS:
+        if new and not run.in_config(new) and name not in NAMES["lossless"]:
             plan[name] = Change(new, text, since, f"the new name of {name}")
             continue
-        is_lost = not (name in LOSSLESS or new or run.value(name) in (None, False, ""))
+        is_lost = not (name in NAMES["lossless"] or new or run.value(name) in (None, False, ""))
         plan[name] = Change(name, None, since, f"{name} is gone{', and the run is the same' * (not is_lost)}")
         if is_lost:
-            place = run.source.place(run.source.start(run.nodes[name]))
             report.refuse(place, f"{name}={text}", f"gone since {since}", "leaving it out")
     return plan
 
@@ -2487,8 +2878,8 @@ def default_changes(run: TrlRun) -> dict[str, Change]:
     tables, plan = changes("trl")["configs"], {}
     for name in dict.fromkeys([*tables.get(run.config, {}), *tables["TrainingArguments"]]):
         old, new = default_at(run.config, name, run.version), default_at(run.config, name, newest("trl"))
-        is_absent = old is ABSENT or new is ABSENT
-        if is_absent or run.has(name) or name in BESIDE_THE_RUN or is_same(name, old, new) or is_idle(run, name):
+        is_beside = ABSENT in (old, new) or name in NAMES["beside_the_run"]
+        if is_beside or run.has(name) or is_same(name, old, new) or is_idle(run, name):
             continue
         since = since_of(run.config, name, run.version)
         plan[name] = Change(name, python(old), since, "its default then", python(new))
@@ -2513,8 +2904,8 @@ def planned(run: TrlRun, report: Report) -> dict[str, Change]:
     plan = given_changes(run, report) | default_changes(run)
     for meaning in MEANINGS:
         plan |= dict(meaning(run, report))
-    for name in ("max_prompt_length", "max_target_length"):
-        if run.in_config(name):
+    for name in CUT:
+        if run.in_config(name) and name not in trl_defaults(run.config):
             plan[name] = Change(name, None, "0.28", f"no trainer has {name}")
     return plan
 
@@ -2551,14 +2942,6 @@ def old_trainer(run: TrlRun, takes_text: bool) -> tuple[str, str] | None:
 
 # --------------------------------------------------------------- trainer parts (src/programs/migrate/trainer_parts.py)
 
-# old argument of from_pretrained -> (new name, new value)
-RENAMED = {
-    "torch_dtype": ("dtype", "{}"),
-    "use_auth_token": ("token", "{}"),
-    "use_flash_attention_2": ("attn_implementation", '"flash_attention_2" if {} else "sdpa"'),
-    "load_in_4bit": ("quantization_config", "BitsAndBytesConfig(load_in_4bit={})"),
-    "load_in_8bit": ("quantization_config", "BitsAndBytesConfig(load_in_8bit={})"),
-}
 QUANTISED = ("load_in_4bit", "load_in_8bit")
 WITHOUT_UNSLOTH = (
     "leaving it out: AutoModelForCausalLM.from_pretrained(NAME, dtype=…, quantization_config="
@@ -2573,39 +2956,46 @@ def is_model(source: PythonSource, call: ast.Call) -> bool:
     return name.startswith("AutoModel") or name.endswith(("ForCausalLM", "ForSequenceClassification"))
 
 
-def renamed(source: PythonSource, arguments: dict, report: Report) -> dict[str, Change]:
-    """What becomes of old arguments; two that come to one are named."""
-    plan = {}
-    for old in [old for old in RENAMED if old in arguments]:
-        new, form = RENAMED[old]
-        if new in {*arguments, *(change.name for change in plan.values())}:
-            report.refuse(source.place(arguments[old].start), old, "no longer an argument", f"all of it in {new}=…")
-            continue
-        text = form.format(source.code(arguments[old].value))
-        plan[old] = Change(new, text, "transformers 5.0", f"the new name of {old}", "ignored, or a TypeError")
+def renamed(source: PythonSource, arguments: list[Argument], report: Report) -> dict[str, Change]:
+    """What becomes of old arguments of from_pretrained; two that come to one are named."""
+    plan, since, effect = {}, "transformers 5.0", "ignored, or a TypeError"
+    given = {argument.name: argument for argument in arguments}
+    texts = {name: source.code(argument.value) for name, argument in given.items()}
+    for old in [old for old in NAMES["of_loading"] if old in given]:
+        new, form = NAMES["of_loading"][old]
+        if new in {*given, *(change.name for change in plan.values())}:
+            report.refuse(source.place(given[old].start), old, "no longer an argument", f"all of it in {new}=…")
+        else:
+            plan[old] = Change(new, form.format(texts[old]), since, f"the new name of {old}", effect)
+    parts = [name for name in given if name in QUANTISED or name.startswith(("bnb_4bit_", "llm_int8_"))]
+    if any(name in QUANTISED for name in parts):
+        plan |= {name: Change(name, None, since, "part of quantization_config", effect) for name in parts}
+        if any(texts.get(name, "False") != "False" for name in QUANTISED):
+            text = f"BitsAndBytesConfig({', '.join(f'{name}={texts[name]}' for name in parts)})"
+            plan[parts[0]] = Change("quantization_config", text, since, f"the new form of {parts[0]}", effect)
     return plan
 
 
 def mend_loading(source: PythonSource, version: str, report: Report) -> bool:
     """Edit calls of from_pretrained, and dictionaries of its arguments; whether BitsAndBytesConfig is used now."""
-    is_old, is_used = numbers(transformers_of(version)) < (5, 0), False
+    is_old, plans = numbers(transformers_of(version)) < (5, 0), []
     for call in filter(lambda call: is_model(source, call), source.calls.get("from_pretrained", [])):
         arguments, unseen = source.arguments(call)
-        plan = renamed(source, arguments, report)
-        if is_old and not unseen and not {"torch_dtype", "dtype"} & {*arguments}:
-            is_quantised = {*QUANTISED, "quantization_config"} & {*arguments}
+        names, plan = {argument.name for argument in arguments}, renamed(source, arguments, report)
+        plans.append(plan)
+        if is_old and not unseen and not {"torch_dtype", "dtype"} & names:
+            is_quantised = "quantization_config" in {*names, *(change.name for change in plan.values())}
             plan["dtype"] = by_hand("dtype", '"float16"' if is_quantised else '"float32"', "precision")
         edit_call(source, call, plan, report)
-        is_used = is_used or bool({*QUANTISED} & {*plan})
     keywords = [keyword for calls in source.calls.values() for call in calls for keyword in call.keywords]
     given = [keyword.value for keyword in keywords if str(keyword.arg).endswith("model_init_kwargs")]
     statements = [node for node in source.nodes if isinstance(node, ast.Assign)]
     given += [n.value for n in statements if getattr(n.targets[0], "attr", "").endswith("model_init_kwargs")]
     for node in given:
         items, _ = source.items(node)
-        plan = renamed(source, items, report)
-        edit_arguments(source, items, {name: plan[name] for name in plan if name not in QUANTISED}, report)
-    return is_used
+        plans.append(renamed(source, items, report))
+        edit_arguments(source, items, plans[-1], report)
+    return any(change.name == "quantization_config" for plan in plans for change in plan.values())
 
 
 def name_unsloth(source: PythonSource, report: Report) -> None:
@@ -2641,29 +3031,6 @@ def mend_rewards(source: PythonSource, node: ast.expr | None, report: Report) ->
 # --------------------------------------------------------------------- trl script (src/programs/migrate/trl_script.py)
 
 OFFER = "its YAML file: migrate.py FILE.yaml --config_class"
-# Arguments of a trainer that moved into no config, with what to use.
-WITHOUT_EQUAL = {"judge": "a reward function that asks the judge", "model_init": "model="}
-# Names that `trl` no longer has, with what to use.
-GONE_NAMES = {
-    "DataCollatorForCompletionOnlyLM": "rows with the columns prompt and completion, and completion_only_loss=True",
-    "setup_chat_format": "clone_chat_template, or chat_template_path in SFTConfig",
-    "AutoModelForCausalLMWithValueHead": "scripts/ppo_train.py, which has its own value head",
-    "ConstantLengthDataset": "packing=True with packing_strategy='wrapped'",
-    "DPODataCollatorWithPadding": "leaving data_collator out",
-    "RewardDataCollatorWithPadding": "leaving data_collator out",
-    "BestOfNSampler": "generate with num_return_sequences",
-    "LengthSampler": "random.randint",
-    "SFTScriptArguments": "ScriptArguments",
-    "DPOScriptArguments": "ScriptArguments",
-    "get_kbit_device_map": "accelerate's PartialState().local_process_index",
-}
-# Settings of scripts/ppo_train.py -> what a trainer that is gone called them.
-CARRIED = (
-    {"lr": ["learning_rate"], "kl_coef": ["kl_coef", "init_kl_coef"], "ppo_epochs": ["num_ppo_epochs", "ppo_epochs"]}
-    | {"minibatches": ["num_mini_batches"], "clip_eps_low": ["cliprange"], "clip_eps_high": ["cliprange"]}
-    | {"vf_coef": ["vf_coef"], "gamma": ["gamma"], "gae_lambda": ["lam"], "max_new_tokens": ["response_length"]}
-    | {"temperature": ["temperature"], "seed": ["seed"], "batch_size": ["batch_size", "per_device_train_batch_size"]}
-)
 MOVED = {"neftune_noise_alpha", "max_prompt_length", "max_target_length"}  # into the config, beside those of the table
 
 
@@ -2675,7 +3042,17 @@ def trainer_calls(source: PythonSource) -> list[tuple[str, ast.Call]]:
             if base in CONFIGS:
                 names[name] = base
     calls = [(trainer, call) for name, trainer in names.items() for call in source.calls.get(name, [])]
+    variables = {*source.calls} - {*names, *source.imports, *source.definitions, *vars(builtins)}
+    for call in [x for name in variables for x in source.calls[name] if isinstance(x.func, ast.Name)]:
+        made = source.origin(call.func)  # a class by another name
+        found = [made.body, made.orelse] if isinstance(made, ast.IfExp) else [made]
+        calls += [(names[name], call) for name in map(source.name_of, found) if name in names][:1]
     return sorted(calls, key=lambda pair: source.start(pair[1]))
+
+
+def texts(source: PythonSource) -> list[str]:
+    """The literal texts of a script."""
+    return [node.value for node in source.nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
 
 
 def is_config(source: PythonSource, call: ast.expr | None) -> bool:
@@ -2684,11 +3061,8 @@ def is_config(source: PythonSource, call: ast.expr | None) -> bool:
 
 def config_call(source: PythonSource, trainer: str, call: ast.Call) -> tuple[ast.Call | None, ast.expr | None]:
     """(The call that makes the trainer's args, what stands there)."""
-    node = source.argument(call, "config") or source.argument(call, "args", PLACES.get(trainer, ()))
-    made = source.resolved(node)
-    if isinstance(made, ast.Name):  # changed behind its call
-        makers = source.assigned.get(made.id, [])
-        made = makers[0] if len(makers) == 1 else made
+    node = source.argument(call, "config") or source.argument(call, "args", NAMES["places"].get(trainer, ()))
+    made = source.origin(node)
     return (made if is_config(source, made) else None), node
 
 
@@ -2725,8 +3099,9 @@ class TrlMigration:
         source, report, config = self.source, self.report, CONFIGS[trainer]
         made, node = config_call(source, trainer, call)
         arguments, unseen = source.arguments(call)
-        plan, moved = self.own_arguments(trainer, arguments)
-        of_trainer = {name: argument.value for name, argument in arguments.items() if name in moved or name in MOVED}
+        plan, moved = self.own_arguments(trainer, call, arguments)
+        given = {argument.name: argument.value for argument in arguments}
+        of_trainer = {name: value for name, value in given.items() if name in moved or name in MOVED}
         of_trainer |= {change.name: of_trainer[name] for name, change in moved.items()}
         run = TrlRun(source, config, self.version, made, of_trainer)
         settings = planned(run, report) | {change.name: change for change in moved.values()}
@@ -2735,37 +3110,44 @@ class TrlMigration:
         elif node is None and not unseen:
             plan |= self.new_config(run, trainer, call, settings)
         else:
-            self.unseen_config(run, call, node or unseen[0], old_trainer(run, False))
-        if trainer == "SFTTrainer" and "formatting_func" in arguments and run.before("0.17"):
-            plan |= self.format_rows(run, arguments["formatting_func"].value)
+            self.unseen_config(run, call, node or unseen[0], settings, old_trainer(run, False))
+        if trainer == "SFTTrainer" and "formatting_func" in given and run.before("0.17"):
+            plan |= self.format_rows(run, given["formatting_func"])
         edit_call(source, call, plan, report)
-        takes_text = run.has("dataset_text_field") or "formatting_func" in arguments
-        if old := old_trainer(run, takes_text):
+        takes_text = {"dataset_text_field", "formatting_func"} & {*run.nodes, *given}
+        takes_text = takes_text or run.value("dataset_text_field") in texts(source)
+        if old := old_trainer(run, bool(takes_text)):
             self.insert_class(run, call, *old)
         self.say_differences(run, trainer, call)
         if config in (*SAMPLING, "OnlineDPOConfig"):
-            rewards = source.resolved(source.argument(call, "reward_funcs", PLACES.get(trainer, ())))
-            mend_rewards(source, rewards, report)
+            rewards = source.resolved(source.argument(call, "reward_funcs", NAMES["places"].get(trainer, ())))
+            mend_rewards(source, rewards if run.before("0.18") else None, report)
 
-    def own_arguments(self, trainer: str, arguments: dict) -> tuple[dict[str, Change], dict[str, Change]]:
+    def own_arguments(self, trainer: str, call: ast.Call, arguments: list[Argument]) -> tuple[dict, dict]:
         """(What becomes of a trainer's own arguments, those that are the config's today, which won over it)."""
+        is_own = self.source.code(call.func) in self.source.definitions  # it may take more
         table, plan, moved = changes("trl")["trainers"].get(trainer, {}), {}, {}
-        for name, argument in arguments.items():
-            entry, text = entry_at(table.get(name, []), newest("trl")), self.source.code(argument.value)
+        names = {argument.name for argument in arguments}
+        for argument in arguments:
+            name, text = argument.name, self.source.code(argument.value)
+            entry = entry_at(table.get(name, []), newest("trl"))
             if name == "tokenizer":  # gone from all trainers, with a warning before
                 entry = {"since": "0.12", "gone": True, "renamed": "processing_class"}
             if not entry.get("gone"):
+                if not is_own and name not in trl_today("trainers").get(trainer, [name]):
+                    place, why = self.source.place(argument.start), f"no {trainer} of TRL has it"
+                    self.report.refuse(place, f"{name}={text}", why, "leaving it out")
                 continue
             since, new = entry["since"], entry.get("renamed") or ""
-            is_moved = (new.startswith("args.") or name in MOVED) and name not in LOSSLESS
+            is_moved = (new.startswith("args.") or name in MOVED) and name not in NAMES["lossless"]
             new = new.removeprefix("args.") or name
             plan[name] = Change(name, None, since, f"{name} is no argument of {trainer}")
             if is_moved and not new.startswith(("max_prompt", "max_target")):  # a class cuts prompts
                 moved[name] = Change(new, text, since, "an argument of the config now")
-            elif not is_moved and new != name and new not in arguments:
+            elif not is_moved and new != name and new not in names:
                 plan[name] = Change(new, text, since, f"the new name of {name}")
-            elif not is_moved and new == name and name not in LOSSLESS and text not in ("None", "False"):
-                place, nearest = self.source.place(argument.start), WITHOUT_EQUAL.get(name, "leaving it out")
+            elif not is_moved and new == name and name not in NAMES["lossless"] and text not in ("None", "False"):
+                place, nearest = self.source.place(argument.start), NAMES["gone_arguments"].get(name, "leaving it out")
                 self.report.refuse(place, f"{name}={text}", f"gone since {since}", nearest)
         return plan, moved
 
@@ -2779,16 +3161,23 @@ class TrlMigration:
         for change in source.hidden_changes(run.call):
             nearest = f"arguments of {run.config}(…)"
             report.refuse(self.place(change), source.code(change), "settings that cannot be seen here", nearest)
-        for name in [n for n in run.attributes if n in plan]:
-            change, statement = plan.pop(name), run.attributes[name]
-            text = f"pass  # {name} is gone"
-            if change.text is not None:
-                text = f"{source.code(statement.targets[0].value)}.{change.name} = {change.text}"
-            report.edit(*source.span(statement), text, change)
-        added = [name for name, change in plan.items() if name not in run.arguments and change.text is not None]
-        if run.unseen and added:
-            why = f"made at run time: nothing says whether it has {', '.join(added)}, whose defaults changed"
+        for argument in run.arguments if run.config in trl_today("defaults") else []:
+            if argument.name not in trl_defaults(run.config) and not gone_entry(run.config, argument.name):
+                place, text = source.place(argument.start), f"{argument.name}={source.code(argument.value)}"
+                report.refuse(place, text, f"no {run.config} of TRL has it", "leaving it out")
+        added = [name for name, change in plan.items() if not run.in_config(name) and change.text is not None]
+        spread = [k.value for k in run.call.keywords if not k.arg and source.items(k.value)[1]]
+        if run.unseen:
             shown = ", ".join(f"**{source.code(node)}" for node in run.unseen)
+            why = "made at run time: no name in it is renamed"
+            if len(spread) == 1:  # what it gives wins over the defaults then
+                start, end = source.span(spread[0])
+                for name in added:
+                    report.edit(start, start, f'{"{" * (name == added[0])}"{name}": {plan[name].text}, ', plan[name])
+                report.edit(start, start, "**" * bool(added))
+                report.edit(end, end, "}" * bool(added))
+            elif added:
+                why += f", and nothing says whether it has {', '.join(added)}, whose defaults changed"
             nearest = f"one dictionary with all settings, which nothing changes later, or {OFFER} {run.config}"
             report.refuse(self.place(run.call), shown, why, nearest)
             plan = {name: change for name, change in plan.items() if name not in added}
@@ -2819,11 +3208,23 @@ class TrlMigration:
         text, why = f"{run.config}({arguments})", "the defaults then, as none were given"
         return {"args": Change("args", text, newest("trl"), why, "today's")}
 
-    def unseen_config(self, run: TrlRun, call: ast.Call, node: ast.expr, old: tuple | None) -> None:
-        """Say that the settings of a trainer cannot be seen, and where to look for them."""
+    def unseen_config(self, run: TrlRun, call: ast.Call, node: ast.expr, settings: dict, old: tuple | None) -> None:
+        """Say that the settings of a trainer cannot be seen, and where to look; defaults go into a parser."""
         source, report, place = self.source, self.report, self.place(call)
         nearest = f"one call {run.config}(…) with all settings, or {OFFER} {run.config}"
         why = "made at run time: its settings cannot be seen"
+        parsers = [x for name in ("HfArgumentParser", "TrlParser") for x in source.calls.get(name, [])]
+        for parser in [x for x in parsers if run.config in {source.name_of(n) for n in ast.walk(x)}]:
+            statement, name = source.around(parser, ast.stmt), next(iter(source.names_of(parser)), None)
+            added = {n: change for n, change in settings.items() if change.text is not None}
+            if name and added and id(parser) not in self.done:
+                self.done.add(id(parser))
+                why = "settings of the command line: the defaults then are set, flags that are gone are not renamed"
+                start, indent = source.span(statement)[1], " " * statement.col_offset
+                text = ", ".join(change.setting for change in added.values())
+                report.edit(start, start, f"\n{indent}{name}.set_defaults({text})")
+                for change in added.values():
+                    report.edit(start, start, "", change)
         report.refuse(place, f"args={source.code(node)}", why, nearest)
         limit, _ = prompt_limit(run)
         if old and limit:
@@ -2851,7 +3252,7 @@ class TrlMigration:
     def say_differences(self, run: TrlRun, trainer: str, call: ast.Call) -> None:
         """What no edit brings back: places of arguments, methods that are replaced."""
         source, report, place = self.source, self.report, self.place(call)
-        first = PLACES.get(trainer, ())[: 2 if trainer == "DPOTrainer" and run.before("0.13") else None]
+        first = NAMES["places"].get(trainer, ())[: 2 if trainer == "DPOTrainer" and run.before("0.13") else None]
         if len(call.args) > len(first):
             why = f"{trainer}'s arguments have other places today"
             report.refuse(place, source.code(call.args[len(first)]), why, "NAME=VALUE for each argument")
@@ -2882,7 +3283,7 @@ class TrlMigration:
         config = CONFIGS[trainer]
         calls = self.source.calls.get(config, [])
         run, flags = TrlRun(self.source, config, self.version, calls[0] if calls else None), []
-        for flag, names in CARRIED.items():
+        for flag, names in NAMES["carried"].items():
             name = next((n for n in names if run.has(n)), None)
             if name and run.value(name) is not UNKNOWN:
                 flags.append(f"--{flag} {run.value(name)}")
@@ -2901,17 +3302,18 @@ class TrlMigration:
             if not isinstance(node, ast.ImportFrom) or (node.module or "").split(".")[0] != "trl":
                 continue
             moved: dict[str, list[str]] = {}
-            kept, since = [], ""
+            kept, since, names = [], "", trl_today("modules").get(node.module, [])
             for alias in node.names:
                 name, text = alias.name, self.source.code(alias)
-                entry = entry_at(table.get(name, []), newest("trl"))
+                entry, place = entry_at(table.get(name, []), newest("trl")), self.place(node)
                 is_gone = not is_there(table.get(name, []), newest("trl"))
-                place = self.place(node)
-                if is_gone and (name in GONE_NAMES or (name not in today and node.module in ("trl", "trl.trainer"))):
-                    nearest = GONE_NAMES.get(name, "its copy in the script, or trl.experimental, which has some")
-                    self.report.refuse(place, name, "no longer in trl", nearest)
-                is_moved = not is_gone and entry["at"] != node.module
-                if is_moved and ("experimental" in entry["at"] or "experimental" in node.module):
+                is_gone_here = name not in (today if node.module in ("trl", "trl.trainer") else [*names, "*"])
+                if is_gone and "experimental" not in node.module and (name in NAMES["gone_names"] or is_gone_here):
+                    copy = "its copy in the script, or trl.experimental, which has some"
+                    nearest = NAMES["gone_names"].get(name, copy)
+                    self.report.refuse(place, name, f"no longer in {node.module}", nearest)
+                is_moved = not is_gone and entry["at"] != node.module and name not in names
+                if is_moved and ("experimental" in f"{entry['at']} {node.module}" or node.module.count(".") > 1):
                     moved.setdefault(entry["at"], []).append(text)
                     since = entry["since"]
                 else:
@@ -2958,14 +3360,15 @@ def uses(source: PythonSource) -> list[Use]:
     configs = [(config, call) for config in CONFIGS.values() for call in source.calls.get(config, [])]
     for trainer, call in trainer_calls(source):
         table, place = tables["trainers"].get(trainer, {}), source.place(source.start(call))
-        named += [(f"{trainer}({n}=…)", place, table[n]) for n in source.arguments(call)[0] if n in table]
+        names = [argument.name for argument in source.arguments(call)[0]]
+        named += [(f"{trainer}({n}=…)", place, table[n]) for n in names if n in table]
         made, _ = config_call(source, trainer, call)
         configs += [(CONFIGS[trainer], made)] if made else []
     for config, call in configs:
         place = source.place(source.start(call))
-        for name in (*source.arguments(call)[0], *source.attributes(call)):
+        for name in [argument.name for argument in source.arguments(call)[0] + source.changes(call)]:
             own, base = entries_of(config, name)
-            if own and not base and name not in (*INHERITED, "lr_scheduler_kwargs", "neftune_noise_alpha"):
+            if own and not base and name not in trl_defaults(""):
                 named.append((f"{config}({name}=…)", place, own))
     for name, (module, original, node) in source.imports.items():
         if (module == "trl" or "experimental" in module) and original in tables["modules"]:
@@ -3035,6 +3438,7 @@ PART = r"""\\.|\$\(\([^\n]*?\)\)|\$\([^)\n]*\)|\$\{[^}\n]*\}|"(?:\\.|[^"\\])*"|'
 WORD = re.compile(
     rf"(?<![^\s(\"'=])(?P<sign>\+\+|\+|~)?(?P<key>(?:{'|'.join(SECTIONS)})(?:\.[\w@/-]+)+)(?:=(?P<value>(?:{PART})*))?"
 )
+OTHER = re.compile(rf"(?<=\s)(?P<sign>\+*)(?P<key>[a-z_]+(?:\.\w+)*)=(?P<value>(?:{PART})*)")
 MAIN = re.compile(r"-m\s+([\w.]+)|(\S*/?\w*main_\w+\.py)\b")
 
 
@@ -3091,6 +3495,10 @@ class ShellJob(JobFile):
         self.words = [self.word(match) for match in matches if match["value"] is not None or match["sign"] == "~"]
         mains = [match for match in MAIN.finditer(text) if not self.in_comment(match.start())]
         self.mains = [(m[1] or m[2], m.start(), m.end()) for m in mains if re.search("main|sft", m[1] or m[2])]
+        for _, _, end in self.mains:  # settings of other sections: words up to the end of the command
+            command = re.compile(r"(?:[^\n\\|;&>]|\\.|\\\n|\d>)*").match(text, end)
+            found = [m for m in OTHER.finditer(text, end, command.end()) if m["key"].split(".")[0] not in SECTIONS]
+            self.words += [self.word(match) for match in found if match["key"].split(".")[0] != "hydra"]
 
     def word(self, match: re.Match) -> Word:
         value, end = match["value"], match.end()
@@ -3226,16 +3634,10 @@ def lines_of(tree: dict, indent: str):
 
 # ------------------------------------------------------------------------- trl yaml (src/programs/migrate/trl_yaml.py)
 
-SIGNS = {"num_generations": "GRPOConfig", "max_completion_length": "GRPOConfig", "max_seq_length": "SFTConfig"} | {
-    "packing": "SFTConfig",
-    "precompute_ref_log_probs": "DPOConfig",
-    "rpo_alpha": "DPOConfig",
-}
-
 
 def config_of(job: YamlJob) -> str:
     """The config class that the keys of a file belong to; "" for none."""
-    return next((config for key, config in SIGNS.items() if any(w.key == key for w in job.words)), "")
+    return next((config for key, config in NAMES["signs"].items() if any(w.key == key for w in job.words)), "")
 
 
 def run_of(job: YamlJob, config: str, version: str) -> TrlRun:
@@ -3269,22 +3671,14 @@ def migrate_yaml(job: YamlJob, run: TrlRun) -> Report:
 
 # ------------------------------------------------------------------------- verl run (src/programs/migrate/verl_run.py)
 
-PER_JOB = {  # sizes that counted the whole job -> the part with the sequence parallelism that shares them
-    f"{ACTOR}.ppo_micro_batch_size": ACTOR,
-    f"{REF}.log_prob_micro_batch_size": REF,
-    f"{ROLLOUT}.log_prob_micro_batch_size": ACTOR,
-    "critic.ppo_micro_batch_size": "critic",
-    "critic.forward_micro_batch_size": "critic",
-}
-# Defaults that changed and say nothing of the run: the engine's room, names of old keys, validation.
-NOT_WRITTEN = {
-    *(f"{ACTOR}.optim.{name}" for name in ("warmup_style", "min_lr_ratio")),
-    *(f"{ROLLOUT}.{name}" for name in ("enforce_eager", "load_format", "max_num_seqs", "mode", "calculate_log_probs")),
-    f"{REF}.fsdp_config.forward_only",
-    *("critic.optim.min_lr_ratio", "critic.optim.warmup_style", "data.return_raw_chat", "data.val_batch_size"),
-    "trainer.resume_from_path",
-}
 OLD_SECTIONS = ("reward_model.", "custom_reward_function.", "sandbox_fusion.", "ray_init.")
+FREE = ("reward.reward_kwargs.", "reward.custom_reward_function.reward_kwargs.", "ray_kwargs.")  # any name below
+MANAGERS = ("naive", "dapo", "gdpo", "remote", "rate_limited")
+# Settings of the old reward model that only place it on the machine.
+OF_THE_MACHINE = re.compile(
+    r"reward_model\.(micro_batch_size\w*|forward_\w+|use_dynamic_bsz|ulysses_\w+|prime_\w+|strategy"
+    r"|model\.(fsdp_config\.\w+|use_remove_padding))"
+)
 UNSET = ("False", "false", "null", "None", "0")
 
 
@@ -3304,11 +3698,16 @@ class VerlMigration:
         others = [m for m in job.mains if m[0].split("/")[-1] not in ("verl.trainer.main_ppo", "main_ppo.py")]
         for name, start, _ in others:
             nearest = "its authors' newest version; this script migrates jobs of verl.trainer.main_ppo"
+            nearest = NAMES["successors"].get(name.split(".")[-1], nearest) if name.startswith("verl.") else nearest
             report.refuse(job.place(start), name, "a main module of its own", nearest)
         if others:
             return report
         for word in job.words:
             plan |= self.word(word)
+        if fork := [
+            word.key for word in job.words if word.sign == "+" and word.key not in plan and not self.read(word)
+        ]:
+            report.note(f"verl reads nothing of +{', +'.join(fork)}: settings of a fork, or of code of your own")
         own = re.search(r"--config-name[= ]+['\"]?([\w./-]+)", job.text)
         if own and own[1].removesuffix(".yaml") not in ("ppo_trainer", "ppo_megatron_trainer"):
             why = "settings of that file cannot be seen here: defaults that changed are not written"
@@ -3324,10 +3723,30 @@ class VerlMigration:
     def refuse(self, word: Word, setting: str, why: str, nearest: str) -> None:
         self.report.refuse(self.job.place(word.start), setting, why, nearest)
 
+    def read(self, word: Word) -> bool:
+        """Whether verl has a key, or a dictionary of free names that it stands in."""
+        parts = word.key.lstrip("+").split(".")
+        above = [".".join(parts[:end]) for end in range(2, len(parts))]
+        is_free = any(x in self.known and not any(k.startswith(f"{x}.") for k in self.known) for x in above)
+        is_free = is_free or word.key.lstrip("+").startswith(FREE) or ".override_" in word.key
+        return word.key.lstrip("+") in self.known or (is_free and (word.sign != "" or isinstance(self.job, YamlJob)))
+
+    def manager(self, word: Word, target: str) -> dict[str, Change]:
+        """The reward manager: prime scored each row, as naive does; others have another form today."""
+        name = "naive" if word.plain == "prime" else word.value
+        if word.is_fixed and word.plain not in (*MANAGERS, "prime"):
+            nearest = "naive, with a function of one row"
+            if word.plain != "batch":
+                nearest = (
+                    f"a class of RewardManagerBase: {target.rpartition('.')[0]}.source=importlib, name and module.path"
+                )
+            self.refuse(word, f"{word.key}={word.value}", "verl no longer has this manager", nearest)
+        return {word.key: Change(target, name, self.since(word.key), "its new name", "ignored")}
+
     def word(self, word: Word) -> dict[str, Change]:
         """What becomes of a setting that is given."""
         key, newest_verl = word.key, newest("verl")
-        if key in PER_JOB and word.plain not in ("null", "None"):
+        if key in NAMES["per_job"] and word.plain not in ("null", "None"):
             return self.per_gpu(word)
         if key == f"{ACTOR}.clip_ratio":
             return self.both_sides(word)
@@ -3335,15 +3754,29 @@ class VerlMigration:
             return {key: Change(key, "dummy", self.since(key), "its new name", "an error")}
         if entry := self.moved(word):
             target, why, otherwise = entry
+            if target == "reward.reward_manager.name":
+                return self.manager(word, target)
+            to = (target or "").partition("=")[0]
+            if target and not self.read(replace(word, key=to, sign=to[: to.startswith("+")])):
+                near = suggest(target, sorted(self.known)).removeprefix("; try ") or "leaving it out"
+                self.refuse(word, f"{key}={word.value}", f"verl has neither it nor {target}", near)
+                return {}
             if target is not None and target.lstrip("+") not in self.given:
-                return {key: Change(target, word.value, self.since(key), why, otherwise)}
+                target, _, value = target.partition("=")
+                return {key: Change(target, value or word.value, self.since(key), why, otherwise)}
             why = why if target is None else f"{target} is given too"
             return {key: Change(key, None, self.since(key), f"{key}: {why}", otherwise)}
         if word.sign == "+" and key in self.known and not word.plain.startswith("{"):
             return {key: Change(key, word.value, newest_verl, "a key of its own today: no +", "an error of Hydra")}
-        if not word.sign and self.known and key not in self.known:
+        if not word.sign and self.known and not self.read(word):
             near = suggest(key, sorted(self.known)).removeprefix("; try ") or "leaving it out"
-            self.refuse(word, key, f"verl {newest_verl} does not have it", near)
+            is_forks = ".megatron." not in key and key not in changes("verl")["keys"]
+            why = (
+                "in no release's ppo_trainer.yaml: a fork's, or of another trainer"
+                if is_forks
+                else f"verl {newest_verl} does not have it"
+            )
+            self.refuse(word, key, why, near)
         return {}
 
     def since(self, key: str) -> str:
@@ -3361,7 +3794,12 @@ class VerlMigration:
             effect, instead = advice
             if re.fullmatch(r"\+?[\w.]+", instead):
                 return instead[instead[1:] in self.known :], "its new name", f"verl {effect}"
-            if word.plain not in UNSET and not instead.startswith(("leaving it out", "data.filter_overlong")):
+            other, _, value = instead.partition("=")
+            is_same = instead.startswith("leaving it out") or OF_THE_MACHINE.fullmatch(key) or other in self.given
+            is_same = is_same or (key == "data.truncation" and word.plain in ("left", "error"))
+            if effect == GONE and re.fullmatch(r"[\w-]+", value):
+                return f"{other}={value}", "its new form", f"verl {effect}"
+            if word.plain not in UNSET and not is_same:
                 self.refuse(word, f"{key}={word.value}", f"verl {effect}", instead)
             return None, "gone, and the run is the same", f"verl {effect}"
         if entry.get("gone"):
@@ -3370,24 +3808,27 @@ class VerlMigration:
             return None, "gone", "an error of Hydra"
         return None
 
-    def number(self, key: str, default: int) -> int | None:
-        """A whole number that the job gives, or the default; None for a variable."""
-        plain = self.given[key].plain if key in self.given else str(default)
-        return int(plain) if plain.isdigit() else None
-
     def per_gpu(self, word: Word) -> dict[str, Change]:
         """A micro batch of the whole job as one of each GPU."""
-        new, why = f"{word.key}_per_gpu", by_hand("", "", "micro_batch").why
-        gpus, nodes = self.number("trainer.n_gpus_per_node", 8), self.number("trainer.nnodes", 1)
-        parallel = self.number(f"{PER_JOB[word.key]}.ulysses_sequence_parallel_size", 1)
-        size = self.number(word.key, 0)
+        new = f"{word.key}_per_gpu"
+        keys = ("trainer.n_gpus_per_node", 8), ("trainer.nnodes", 1)
+        keys += ((f"{NAMES['per_job'][word.key]}.ulysses_sequence_parallel_size", 1),)
+        texts = [self.given[key].plain if key in self.given else str(default) for key, default in keys]
         if new in self.given:
             return {word.key: Change(word.key, None, "0.2", f"{new} is given too", "an error")}
-        if None in (gpus, nodes, parallel, size) or not size // max(1, gpus * nodes // parallel):
-            nearest = f"{new}={word.value} / (nnodes x n_gpus_per_node)"
-            self.refuse(word, f"{word.key}={word.value}", f"{why}; a number is a variable here", nearest)
+        if all(text.isdigit() for text in (*texts, word.plain)):
+            gpus, nodes, parallel = map(int, texts)
+            value = str(int(word.plain) // max(1, gpus * nodes // parallel))
+        elif isinstance(self.job, ShellJob) and all(
+            re.fullmatch(r"\d+|\$\w+|\$\{.*\}", x) for x in (*texts, word.plain)
+        ):
+            value = "$(({} / ({} * {} / {})))".format(word.plain, *texts)  # as the old version, by the shell
+        else:
+            value = "0"
+        if value == "0":
+            why = f"{by_hand('', '', 'micro_batch').why}: less than one row, or not known here"
+            self.refuse(word, f"{word.key}={word.value}", why, f"{new}={word.value} / (nnodes x n_gpus_per_node)")
             return {}
-        value = str(size // max(1, gpus * nodes // parallel))
         return {word.key: by_hand(new, value, "micro_batch")}
 
     def both_sides(self, word: Word) -> dict[str, Change]:
@@ -3399,10 +3840,13 @@ class VerlMigration:
 
     def silent(self) -> dict[str, Change]:
         """Settings that the old version had by default, or by its code, and that the job does not give."""
-        plan = {}
+        plan, estimator = {}, self.given.get("algorithm.adv_estimator")
+        has_critic = not estimator or not estimator.is_fixed or estimator.plain == "gae"
         for key, entries in changes("verl")["keys"].items():
+            if key.startswith("critic.") and not has_critic:
+                continue
             is_here = is_there(entries, self.version) and not entries[-1].get("gone")
-            if not is_here or key in NOT_WRITTEN or key.startswith(OLD_SECTIONS):
+            if not is_here or key in NAMES["not_written"] or key.startswith(OLD_SECTIONS):
                 continue
             old, new = entry_at(entries, self.version)["default"], entries[-1]["default"]
             if not is_equal(old, new) and "$" not in f"{old}{new}":
@@ -3609,7 +4053,7 @@ def trial(text: str, near: Path, model: str, data: str) -> dict:
 # --------------------------------------------------------------------------- command (src/programs/migrate/command.py)
 
 MIGRATED = re.compile(r"^# Migrated from (trl|verl)==([\d.]+) to \1==([\d.]+) by migrate\.py\.?$", re.M)
-ACCELERATE = {"compute_environment", "distributed_type", "num_processes", "num_machines"}  # keys of its files
+ACCELERATE = {"compute_environment", "distributed_type"}  # keys of its files
 NOT_SAME = 3
 
 

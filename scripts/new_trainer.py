@@ -42,25 +42,25 @@ Exit codes: 0 done, 1 a check, the run or its diagnosis found something, 2 bad i
 #       147-163  bundle          Where this bundle and its embedded model, data and rewards lie
 #       166-321  dialect         One setting under several names: ours, those of the pages, and TRL's. A program …
 #       324-365  settings        Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
-#       368-377  processes       The processes of a run: device, CPU threads, sums, rows dealt out and gathered, …
-#       380-519  data files      Data files as text: unpacked, decoded, refused where they hold no data at all; and …
-#       522-571  nested rows     Rows inside other JSON: an object that holds a list of them, columns instead of …
-#       574-667  rows            Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#       670-867  question parts  Columns that look like a part of the question: texts to read before it, options, …
-#       870-956  held out        Held-out prompts: rows kept back for them; those that also train, counted, refused …
-#      959-1154  user code       What a reward is given: texts, copies of the columns, and a state of the process of …
-#     1157-1410  reward forms    The forms that a reward function may have, loading one, and its arguments
-#     1413-1428  rewards         The reward of a run: a weighted sum of functions; calling them, async ones in one …
-#     1431-1446  models          Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     1449-1538  saved models    What a run has saved, judged by transformers alone: loading, weights, plain …
-#     1541-1547  losses          The KL to the reference, policy and value losses, and how losses per token become …
-#     1550-1641  idle settings   Settings that a configuration makes inert: each is named at the start, with what …
-#     1644-1655  output folder   The output folder: whose run it holds, folders that appear whole or not at all, …
-#     1658-1706  run end         What a run that went wrong says of itself at its end, by its last steps and its …
-#     1709-1905  pages           The pages of templates/ as source: their settings and changes, and functions of the …
-#     1908-1958  saved model     What a run has saved, judged by other code than its own
-#     1961-2080  training        The check of a page, its run, and what both come to
-#     2083-2329  command         The command line
+#       368-392  processes       The processes of a run: torch at first use, device, threads, sums, rows dealt out …
+#       395-519  data files      Data files as text: unpacked, decoded, refused where they hold no data at all; and …
+#       522-569  nested rows     Rows inside other JSON: an object that holds a list of them, columns instead of …
+#       572-658  rows            Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#       661-838  question parts  Columns that look like a part of the question: texts to read before it, options, …
+#       841-919  held out        Held-out prompts: rows kept back for them; those that also train, counted, refused …
+#      922-1117  user code       What a reward is given: texts, copies of the columns, and a state of the process of …
+#     1120-1380  reward forms    The forms that a reward function may have, loading one, and its arguments
+#     1383-1406  rewards         The reward of a run: a weighted sum of functions; calling them, async ones in one …
+#     1409-1423  models          Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     1426-1501  saved models    What a run has saved, judged by transformers alone: loading, weights, plain …
+#     1504-1510  losses          The KL to the reference, policy and value losses, and how losses per token become …
+#     1513-1587  idle settings   Settings that a configuration makes inert: each is named at the start, with what …
+#     1590-1601  output folder   The output folder: whose run it holds, folders that appear whole or not at all, …
+#     1604-1646  run end         What a run that went wrong says of itself at its end, by its last steps and its …
+#     1649-1847  pages           The pages of templates/ as source: their settings and changes, and functions of the …
+#     1850-1900  saved model     What a run has saved, judged by other code than its own
+#     1903-2022  training        The check of a page, its run, and what both come to
+#     2025-2271  command         The command line
 
 import argparse
 import ast
@@ -368,6 +368,21 @@ def parse_flags(
 # ----------------------------------------------------------------------- processes (src/parts/foundation/processes.py)
 
 
+class LazyModule:
+    """A module that is imported when something of it is first asked for, so that --help answers at once."""
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def __getattr__(self, attribute: str):
+        value = getattr(importlib.import_module(self.name), attribute)
+        setattr(self, attribute, value)  # from now on it is found at once
+        return value
+
+
+torch, np, transformers = map(LazyModule, ("torch", "numpy", "transformers"))
+
+
 def wait_passively() -> None:
     """Let idle OpenMP threads leave their core to other programs after some microseconds; call it before torch loads.
 
@@ -387,8 +402,8 @@ BINARY = re.compile(
     rb"%PDF-|\x28\xb5\x2f\xfd|PK\x03\x04|\xd0\xcf\x11\xe0|ARROW1|\x80[\x02-\x05]|BZh|\xfd7zXZ|7z\xbc\xaf|Rar!"
 )
 POINTERS = {
-    rb"version https://(git-lfs|hawser)\.github\.com/spec/": ("a pointer of Git LFS", "`git lfs pull` in its folder"),
-    rb"[./]*(\.git|annex)/[\w./-]*objects/\S*\s*\Z": ("a pointer of git-annex", "`git annex get` in its folder"),
+    rb"version https://(git-lfs|hawser)\.github\.com/spec/": ("a Git LFS pointer", "`git lfs pull` in its folder"),
+    rb"[./]*(\.git|annex)/[\w./-]*objects/\S*\s*\Z": ("a git-annex pointer", "`git annex get` in its folder"),
 }
 PAGE = re.compile(rb"\s*<(!doctype html|html|\?xml|head|body|error)\b[^\n]*>\s*(\n|\Z)", re.IGNORECASE)
 REPLY = re.compile(
@@ -404,41 +419,26 @@ OTHER_ENCODING = "data_loader.py --encoding NAME, such as cp1252 or gb18030, if 
 OTHER_BYTES = re.compile("[\udc80-\udcff]")  # as surrogateescape reads bytes that the encoding does not have
 
 
-class Unpacked(io.RawIOBase):
-    """Unpacked bytes, at most MAX_BYTES; what cannot be unpacked is a UserError that names the file."""
+class Unpacked(gzip.GzipFile):
+    """A gzip file of at most MAX_BYTES unpacked; a damaged one is a UserError that names it."""
 
-    def __init__(self, stream, name: str):
-        self.stream, self.name, self.total = stream, name, 0
-
-    def close(self) -> None:
-        self.stream.close()
-        super().close()
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer) -> int:
+    def read(self, size=-1) -> bytes:
         try:
-            data = self.stream.read(len(buffer))
+            data = super().read(HEAD_BYTES if size < 0 else size)  # a reader of all asks again until nothing comes
         except Exception as error:  # zlib, gzip and the system each have their own
             got = f"{self.name}: got compressed bytes that cannot be read ({error})"
             raise UserError(f"{got}; expected an intact file") from None
-        self.total += len(data)
         got = f"{self.name}: got more than {MAX_BYTES} unpacked bytes"
-        need(self.total <= MAX_BYTES, f"{got}; expected at most that many; try unpacking it if the file is yours")
-        buffer[: len(data)] = data
-        return len(data)
+        need(self.tell() <= MAX_BYTES, f"{got}; expected at most that many; try unpacking it first if you trust it")
+        return data
 
 
 def open_text(source: str, form: str | None, encoding: str | None = None, sure: bool = False) -> tuple:
     """Open a file or stdin (`-`) as text without a byte order mark; returns (stream, form).
 
-    Packing is told from the bytes, as names are often wrong; text is UTF-8, or UTF-16 with a byte order mark, unless
-    an encoding is given. Bytes that it does not have stay as lone surrogates, see `flaw_of_bytes`. Without a form
-    (stdin) it is told too; `sure` takes the form as it is.
-
-    Raises:
-        UserError: it holds no rows whatever its name says, such as a pointer of Git LFS, an HTML page or a pickle.
+    Bytes show whether it is packed, as names are often wrong. Text is UTF-8, or UTF-16 with a byte order mark, unless
+    `encoding` is given; other bytes stay as lone surrogates, see `flaw_of_bytes`. A missing form is detected, one that
+    is `sure` taken as it is. UserError where the file holds no rows: an HTML page, a pickle, a Git LFS pointer.
     """
     name = "stdin" if source == "-" else source
     with contextlib.ExitStack() as opened:
@@ -448,7 +448,7 @@ def open_text(source: str, form: str | None, encoding: str | None = None, sure: 
         except OSError as error:
             raise UserError(f"got {name}: {error.strerror}; expected a readable file") from None
         if head[:2] == b"\x1f\x8b":
-            raw = io.BufferedReader(Unpacked(gzip.GzipFile(fileobj=raw), name), HEAD_BYTES)
+            raw = io.BufferedReader(Unpacked(name, "rb", fileobj=raw), HEAD_BYTES)
             head = raw.peek(HEAD_BYTES)
         wide = head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) and head[2:4] != b"\0\0"
         told, encoding = bool(encoding), encoding or ("utf-16" if wide else "utf-8-sig")
@@ -476,7 +476,7 @@ def form_of_text(head: str, name: str, form: str | None) -> str:
         raise UserError(f"{got}; expected text; try renaming it to end in .json")
     if form == "txt":
         names = re.split(r"[,;\t]", text.partition("\n")[0].strip().lower())
-        got = f"{name}: got a first line of column names, {', '.join(names)[:60]}, in a file of one prompt a line"
+        got = f"{name}: got a first line of column names, {', '.join(names)[:60]}, in a file with one prompt per line"
         is_table = len(names) > 1 and {*names} & (ASKS | WEAK) and all(map(str.isidentifier, names))
         need(not is_table, f"{got}; expected prompts; try --input_format csv, or renaming it to end in .csv")
     return "json" if form == "jsonl" and not begins_lines(text) else form
@@ -502,7 +502,7 @@ def holds_json(text: str) -> bool:
 
 def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
     """Raise UserError where the first bytes are those of something that holds no rows."""
-    kind, advice = None, "downloading it again, and look at the file first"
+    kind, advice = None, "looking at the file, then downloading it again"
     if head.startswith(b"PAR1"):
         kind, advice = "a parquet file", "a name that ends in .parquet"
         if form == "parquet":
@@ -535,8 +535,7 @@ CHAT_COLUMNS = (*sorted(ASKS), "rejected", "response", "output", "text", "input"
 def with_chats(row: dict) -> dict:
     """The row with messages instead of their JSON text, as cells of a spreadsheet hold them; other texts stay.
 
-    Raises:
-        RowFlaw: a text is such JSON but broken, or the same as Python prints it.
+    RowFlaw where such JSON is broken, or written as Python prints it.
     """
     chats = {}
     for name in CHAT_COLUMNS:
@@ -553,9 +552,8 @@ def with_chats(row: dict) -> dict:
             advice = "json.dumps for the column, or pandas' to_json(FILE, orient='records', lines=True) for all"
             raise RowFlaw(name, got, "a list of messages, or its JSON text", advice) from None
         messages = [messages] if isinstance(messages, dict) else messages
-        if all(
-            isinstance(m, dict) and ({"role", "content"} <= m.keys() or {"from", "value"} <= m.keys()) for m in messages
-        ):
+        pairs = ({"role", "content"}, {"from", "value"})
+        if all(isinstance(m, dict) and any(pair <= m.keys() for pair in pairs) for m in messages):
             chats[name] = messages
     return {**row, **chats} if chats else row
 
@@ -595,16 +593,12 @@ def unique(pairs: list[tuple]) -> dict:
     if len(row) != len(pairs):
         names = [key for key, _ in pairs]
         twice = next(key for key in names if names.count(key) > 1)
-        raise RowFlaw(twice, "the key twice in one object", "each key once", "keeping one of them")
+        raise RowFlaw(twice, "the key twice in one object", "each key once", "deleting one of them")
     return row
 
 
 def plain_json(text: str):
-    """The value of JSON text.
-
-    Raises:
-        RowFlaw: it is none, or has a key twice in one object.
-    """
+    """The value of JSON text; RowFlaw where it is invalid or has a key twice in one object."""
     if flaw := flaw_of_bytes(text):
         raise RowFlaw("row", flaw, "UTF-8 text", OTHER_ENCODING)
     try:
@@ -613,7 +607,7 @@ def plain_json(text: str):
         raise RowFlaw("row", "nesting too deep", "fewer levels", "storing the inner part as JSON text") from None
     except ValueError as error:
         at = getattr(error, "pos", 0)
-        got = f"no JSON ({error}, near {text[max(at - 20, 0) : at + 20]!r})"
+        got = f"invalid JSON ({error}, near {text[max(at - 20, 0) : at + 20]!r})"
         raise RowFlaw("row", got, "one JSON object") from None
 
 
@@ -622,7 +616,7 @@ def as_row(value) -> dict:
     if isinstance(value, dict):
         return value
     is_chat = isinstance(value, list) and value and isinstance(value[0], dict)
-    advice = ['{"messages": […]} for each row, an answer in a field of its own'] if is_chat else []
+    advice = ['{"messages": […]} for each row, with the answer in its own field'] if is_chat else []
     raise RowFlaw("row", f"{type(value).__name__} {value!r:.60}", "a JSON object with named fields", *advice)
 
 
@@ -643,7 +637,7 @@ def prompt_of(row: dict, column: str, where: str):
     try_one = near or "; try --prompt_column NAME, or data_loader.py"
     need(column in row, f"{where}: got columns {', '.join(map(str, row))}; expected {column!r}{try_one}")
     got = f"{where}: got an empty cell in the column {column!r}; expected a prompt"
-    need(row[column] not in (None, ""), f"{got}; try filling it, or leaving out the row")
+    need(row[column] not in (None, ""), f"{got}; try filling it in, or leaving out the row")
     check_prompt(row[column], where)
     return row[column]
 
@@ -660,11 +654,8 @@ def check_prompt(prompt, where: str) -> None:
     is_chat = isinstance(prompt, list) and all(
         isinstance(m, dict) and isinstance(m.get("role"), str) and isinstance(m.get("content"), str) for m in prompt
     )
-    need(
-        is_text or (is_chat and prompt),
-        f"{where}: got prompt {str(prompt)[:80]!r}; expected a non-empty string or a list of "
-        '{"role": …, "content": …} messages',
-    )
+    expected = 'expected a non-empty string or a list of {"role": …, "content": …} messages'
+    need(is_text or (is_chat and prompt), f"{where}: got prompt {str(prompt)[:80]!r}; {expected}")
 
 
 # ------------------------------------------------------------------- question parts (src/parts/data/question_parts.py)
@@ -707,11 +698,6 @@ def plain_name(name: str) -> str:
 
 
 @functools.lru_cache(4096)
-def part_names(names: tuple[str, ...]) -> list[str]:
-    """The columns whose names say that they hold a part of the question."""
-    return [name for name in names if names_part(name)]
-
-
 def names_part(name: str) -> bool:
     """Whether a column's name says that it holds a part of the question."""
     if plain_name(name) in (*READ_FIRST, *DOUBTFUL, *SECOND_TEXTS):
@@ -743,10 +729,7 @@ def is_media(name: str) -> bool:
 
 @functools.lru_cache(4096)
 def choice_names(names: tuple[str, ...]) -> tuple[list[str], list[tuple[str, ...]]]:
-    """(columns that may hold all choices, groups of columns that hold one each) among the columns of a row.
-
-    The names of a group differ in a letter from A or a number from 0 or 1.
-    """
+    """(columns that may hold all choices, groups of columns that hold one each: A, B or 0, 1 or 1, 2) of a row."""
     families = {}
     for name in names:
         if match := ONE_CHOICE.fullmatch(re.sub(r"[\s-]+", "_", name)):
@@ -817,42 +800,30 @@ def is_json_schema(name: str, value) -> bool:
 def unread_parts(row: dict, prompt) -> list[str]:
     """Columns that look like a part of the question but are not in the prompt, a text or messages."""
     choices, unread = choice_columns(row), []
-    names = [name for name in dict.fromkeys([*part_names(tuple(row)), *choices]) if not is_empty(row[name])]
+    named = [name for name in row if names_part(name)]
+    names = [name for name in dict.fromkeys([*named, *choices]) if not is_empty(row[name])]
     names = [name for name in names if row[name] != prompt and not is_json_schema(name, row[name])]
     if not names:
         return []
     whole = prompt if isinstance(prompt, str) else "\n\n".join(message["content"] for message in prompt)
     asked, parts = squeezed(whole), [squeezed(part) for part in whole.split("\n\n")]
+    has_letters = all(re.search(rf"\b{letter}\s?[).:、．]", asked, re.IGNORECASE) for letter in "AB")  # of choices
     for name in names:
         inside = [squeezed(text) for text in texts_in(row[name])]
         is_note = isinstance(row[name], int | float) and name not in choices
-        is_whole = (
-            name in SECOND_TEXTS and len(inside) == 1 and all(part in inside[0] for part in parts)
-        )  # Alpaca's text
-        is_there = all(text in asked for text in inside) and (name not in choices or has_letters(asked))
+        is_whole = name in SECOND_TEXTS and len(inside) == 1 and all(part in inside[0] for part in parts)  # Alpaca's
+        is_there = all(text in asked for text in inside) and (name not in choices or has_letters)
         if not is_note and not is_whole and not is_there:
             unread.append(name)
     return unread
 
 
-def has_letters(text: str) -> bool:
-    """Whether a text offers choices as A and B, with a point, bracket or colon."""
-    return all(re.search(rf"\b{letter}\s?[).:、．]", text, re.IGNORECASE) for letter in "AB")
-
-
-def is_prepared(row: dict) -> bool:
-    """Whether data_loader.py wrote this row: what it left beside the prompt has been decided on."""
-    return isinstance(row.get("prompt"), list) and {"source", "id"} <= row.keys()
-
-
 def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
-    """Say which columns of (row, prompt) pairs look like a part of the question and are in no prompt, and return them.
-
-    Prompts that hold their answer, a dialogue as one text, are counted too.
-    """
+    """Warn of columns that look like a part of the question but are in no prompt, and of prompts with their answer."""
     counts, answered = Counter(), 0
     for row, prompt in asked:
-        counts.update([] if is_prepared(row) else unread_parts(row, prompt))
+        prepared = isinstance(row.get("prompt"), list) and {"source", "id"} <= row.keys()  # by data_loader.py
+        counts.update([] if prepared else unread_parts(row, prompt))
         answered += holds_answer(prompt)
     if answered:
         got = f"got {answered} of {len(asked)} prompts that are whole dialogues, answers included"
@@ -860,9 +831,9 @@ def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
     if counts:
         names = ", ".join(f"{name} (in {count} of {len(asked)} rows)" for name, count in counts.items())
         say(
-            f"warning: {source}: got columns that look like a part of the question and are in no prompt: {names}; "
+            f"warning: {source}: got columns that look like a part of the question but are in no prompt: {names}; "
             f"try `python scripts/data_loader.py {source} --out FILE.jsonl`, with `--drop {shlex.join(counts)}` for "
-            "columns that are no part of it"
+            "columns that do not belong to it"
         )
     return counts
 
@@ -900,11 +871,7 @@ def mirrored(asked: str) -> str:
 
 
 def drawn_tasks(tasks: list[tuple], count: int) -> set[tuple]:
-    """Tasks of at most `count` rows together, drawn by a hash: the same ones in any order and for every seed.
-
-    Args:
-        tasks: `task_of` each row.
-    """
+    """Tasks (`task_of` each row) with at most `count` rows, drawn by a hash: the same in any order, for any seed."""
     sizes, drawn, rows = {}, set(), 0
     for task in tasks:
         sizes[task] = sizes.get(task, 0) + 1
@@ -916,24 +883,20 @@ def drawn_tasks(tasks: list[tuple], count: int) -> set[tuple]:
 
 
 def hold_out(config, rows: list[dict]) -> tuple[list[dict], list[dict]]:
-    """(rows that train, `config.hold_out` rows kept back for evaluation); rows of one task stay on one side.
-
-    Raises:
-        UserError: --eval_data is given too, or there is no such split.
-    """
+    """(rows to train on, `config.hold_out` rows kept back for evaluation); rows of one task stay on one side."""
     got, fewer = f"got --hold_out {config.hold_out}", f"try --hold_out {len(rows) // 10 or 1}, or more rows"
     need(config.hold_out > 0, f"{got}; expected more than 0; {fewer}")
     need(not config.eval_data, f"{got} beside --eval_data {config.eval_data}; expected one of them")
-    none_left = f"{got} with {len(rows)} rows in {config.data}, which leaves none to train; expected fewer"
+    none_left = f"{got} with {len(rows)} rows in {config.data}, which leaves none for training; expected fewer"
     need(config.hold_out < len(rows), f"{none_left}; {fewer}")
     tasks = [task_of(row, bool(getattr(config, "environment", ""))) for row in rows]
     drawn = drawn_tasks(tasks, config.hold_out)
-    larger = "expected at least as many as a prompt has rows, and several prompts, as rows of one stay together"
+    larger = "expected several prompts and a larger number, as all rows of one stay together"
     need(drawn, f"{got} with {len(rows)} rows of {len({*tasks})} prompts in {config.data}; {larger}")
     parts = [[row for row, task in zip(rows, tasks, strict=True) if (task in drawn) == side] for side in (False, True)]
     trained = {asked for asked, _ in {*tasks} - drawn}
     count = sum(mirrored(task[0]) in trained for task in tasks if task in drawn)
-    also = f"; {count} of them turn a training question round, as a+b and b+a" if count else ""
+    also = f"; {count} of them swap the numbers of a training question (a+b, b+a)" if count else ""
     say(f"held out: {len(parts[1])} of {len(rows)} rows of {config.data}, the same ones for every seed{also}")
     return parts[0], parts[1]
 
@@ -948,7 +911,7 @@ def mark_trained(config, rows: list[dict], held_out: list[dict]) -> None:
     need(
         not count or count < total or config.allow_overlap,
         f"got --eval_data {config.eval_data}, whose {total} evaluation prompts all occur in --data {config.data} too; "
-        "expected prompts that do not train, or the accuracy says nothing about learning; try `python "
+        "expected prompts that are not trained on, or the accuracy says nothing about learning; try `python "
         f"scripts/data_loader.py {config.data} --split 0.1 --out train.jsonl`, which writes train.eval.jsonl too, or "
         "--allow_overlap to measure memorization",
     )
@@ -1343,9 +1306,16 @@ def full_spec(spec: str, library: str = EMBEDDED_REWARDS) -> str:
         return spec
     expected = "expected FILE.py:function[*weight], or a name of `reward_preflight.py --list`"
     need(name.isidentifier(), f"got reward {spec!r}; {expected}")
-    names = [*library_rewards(library)]
-    need(name in names, f"got reward {spec!r}; {expected}{suggest(name, names)}")
+    if name not in (names := library_rewards(library)):
+        members = vars(import_file("library", library, library))
+        raise UserError(f"got reward {spec!r}; {expected}{suggest_reward(name, [*names], members)}")
     return f"{library}:{spec}"
+
+
+def suggest_reward(name: str, known: list[str], members: dict) -> str:
+    """`; try …` with what a library names in place of a reward that it had, or with the nearest of its names."""
+    other = members.get("REMOVED_REWARDS", {}).get(name.removesuffix("_reward"))
+    return f"; try {other}" if other else suggest(name, known)
 
 
 def find_reward(spec: str):
@@ -1364,7 +1334,7 @@ def find_reward(spec: str):
     known = [n for n, member in own.items() if callable(member) and n == getattr(member, "__name__", n)]
     rewards = [n for n in known if is_reward(own[n], ("completion", "completions"))]
     known = rewards or known  # a library has other functions too
-    what = f"{file} has no function {name!r}; expected one of {', '.join(known)}{suggest(name, known)}"
+    what = f"{file} has no function {name!r}; expected one of {', '.join(known)}{suggest_reward(name, known, members)}"
     need(callable(found), f"got reward {spec!r}: {what}")
     return found, members
 
@@ -1414,10 +1384,14 @@ def load_rewards(spec: str) -> list[tuple]:
 
 
 def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> None:
-    """Raise UserError if a reward function requires an argument that is neither in the data nor among `others`."""
+    """Raise UserError if a reward function requires an argument that is neither in the data nor among `others`.
+
+    An optional argument with nearly the name of a column that the function does not take is noted.
+    """
     given = {*reward_arguments([row], [""], [[]]), *others}
     for name, function in functions.items():
-        for p in inspect.signature(function).parameters.values():
+        taken = inspect.signature(function).parameters
+        for p in taken.values():
             required = p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
             near = suggest(p.name, list(row["columns"]))
             need(
@@ -1426,6 +1400,10 @@ def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> N
                 f"expected that column too{near}; or rename it in the file, or give --reward FILE.py:function with a "
                 "function for this data",
             )
+            near = difflib.get_close_matches(p.name, [c for c in row["columns"] if c not in taken], n=1, cutoff=0.75)
+            if near and p.name not in given and p.default is not p.empty:
+                text = f"reward {name}: no column is called {p.name!r}, so it is always {p.default!r}"
+                say(f"{text}; did you mean the column {near[0]!r}?")
 
 
 # ------------------------------------------------------------------------------- models (src/parts/networks/models.py)
@@ -1436,9 +1414,8 @@ def sample_plainly(model, eos_ids: list[int], pad_id: int) -> None:
 
     A penalty, a ban or a least length there would be sampled with, and not be in the log-probs that are trained.
     """
-    from transformers import GenerationConfig
-
-    unwrapped(model).generation_config = GenerationConfig(eos_token_id=eos_ids or None, pad_token_id=pad_id)
+    plain = transformers.GenerationConfig(eos_token_id=eos_ids or None, pad_token_id=pad_id)
+    unwrapped(model).generation_config = plain
 
 
 def unwrapped(model):
@@ -1451,31 +1428,23 @@ def unwrapped(model):
 
 def load_plainly(source):
     """A causal model in fp32 by transformers; an adapter through peft, merged into its base."""
-    import torch
-    from transformers import AutoModelForCausalLM
-
     if (Path(source) / "adapter_config.json").is_file():
         from peft import AutoPeftModelForCausalLM
 
         return AutoPeftModelForCausalLM.from_pretrained(source, dtype=torch.float32).merge_and_unload()
-    return AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32)
+    return transformers.AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32)
 
 
 def dtype_of(source):
     """The dtype in which a whole model was saved; None of an adapter."""
-    from transformers import AutoConfig
-
-    return None if (Path(source) / "adapter_config.json").is_file() else AutoConfig.from_pretrained(source).dtype
+    is_adapter = (Path(source) / "adapter_config.json").is_file()
+    return None if is_adapter else transformers.AutoConfig.from_pretrained(source).dtype
 
 
 def weight_change(start, model, saved_in=None) -> dict:
-    """How far weights have moved.
+    """How far weights have moved from the start's, rounded to the dtype in which the model was saved.
 
-    Args:
-        saved_in: the dtype in which the model was saved; the start's weights are rounded to it.
-
-    Returns:
-        largest_weight_change, not finite where a weight is not; tensors_changed, the share of all tensors.
+    largest_weight_change is not finite where a weight is not; tensors_changed is the share of all tensors.
     """
     after, changes = model.state_dict(), []
     for name, x in start.state_dict().items():
@@ -1487,10 +1456,8 @@ def weight_change(start, model, saved_in=None) -> dict:
 
 def saved(start: str, out: Path) -> dict:
     """Whether the model in a folder loads, and how far it has moved from the model that its run started with."""
-    from transformers import AutoTokenizer
-
     try:
-        AutoTokenizer.from_pretrained(out)
+        transformers.AutoTokenizer.from_pretrained(out)
         return {"loads": True, **weight_change(load_plainly(start), load_plainly(out), dtype_of(out))}
     except Exception as error:  # whatever a folder that is not right makes transformers raise
         return {"loads": False, "error": f"{type(error).__name__}: {error}"}
@@ -1504,8 +1471,6 @@ def ends_of(model, tokenizer) -> list[int]:
 
 def answered(model, tokenizer, ids: list[list[int]], **how) -> list[list[int]]:
     """The tokens by which transformers' own generate answers prompts, with the end token; `how` are its settings."""
-    import torch
-
     width, answers, ends = max(map(len, ids)), [], ends_of(model, tokenizer)
     sample_plainly(model, ends, (ends or [0])[0])
     for i in range(0, len(ids), 64):
@@ -1525,8 +1490,6 @@ def answer_texts(model, tokenizer, answers: list[list[int]]) -> list[str]:
 
 def reverse_kl(model, teacher, prompts: list[list[int]], answers: list[list[int]], temperature: float) -> float:
     """Mean of KL(model || teacher) over the tokens of answers, in nats, one text at a time and without a cache."""
-    import torch
-
     total, tokens = 0.0, sum(map(len, answers))
     for prompt, answer in zip(prompts, answers, strict=True):
         ids = torch.tensor([prompt + answer], device=model.device)
@@ -1550,16 +1513,31 @@ def mismatch_mode(config: BaseConfig) -> str:
 # ----------------------------------------------------------------- idle settings (src/parts/learning/idle_settings.py)
 
 
-def has(name: str, value=None):
-    """A condition: the setting has the value, or without one is off; a program without the setting never has."""
+def has(name: str, *values):
+    """A condition: the setting has one of the values, or without any is off; never where there is no such setting."""
 
     def condition(config: BaseConfig) -> bool:
-        held = getattr(config, name, "absent")
-        return held == value if value is not None else held != "absent" and not held
+        if not hasattr(config, name):
+            return False
+        held = mismatch_mode(config) if name == "mismatch" else getattr(config, name)  # what auto stands for
+        return held in values if values else not held
 
     return condition
 
 
+def is_never_held_out(config: BaseConfig) -> bool:
+    """Whether a run has no held-out prompts."""
+    return not (held_out_source(config) or getattr(config, "hold_out", 0))
+
+
+def is_without_vllm(config: BaseConfig) -> bool:
+    """Whether vLLM does not sample; for verl it always does."""
+    return has("rollout_engine", "hf")(config) and not hasattr(config, "gpu_memory")
+
+
+BOUNDS, EPSILONS = ("mismatch_low", "mismatch_high"), ("epsilon", "epsilon_high")
+VLLM_OF_TRL = ("vllm_gpu_memory_utilization", "vllm_enable_sleep_mode", "vllm_server_base_url", "check_sync")
+OF_EVALUATION = ("eval_every", "eval_rows", "eval_samples", "per_device_eval_batch_size")
 # (settings, when they do nothing, why, what makes them act); of all trainers, TRL's names too
 IDLE = [
     (("kl_in", "kl_estimator"), has("kl_coef"), "there is no KL", "--kl_coef 0.05"),
@@ -1567,48 +1545,18 @@ IDLE = [
     (("advantage", "advantage_std", "advantage_eps"), has("reward_coef"), "rewards do not train", "--reward_coef 1"),
     (("lora_alpha", "lora_dropout", "merge_lora"), has("lora_rank"), "there are no adapters", "--lora_rank 16"),
     (("critic_model",), has("critic", "shared"), "the critic is the policy's backbone", "--critic separate"),
-    (
-        ("mismatch_low", "mismatch_high"),
-        lambda c: hasattr(c, "mismatch") and mismatch_mode(c) == "none",
-        "sampler and trainer are not corrected for",
-        "--mismatch seq_mask",
-    ),
-    (
-        ("mismatch_low",),
-        lambda c: hasattr(c, "mismatch") and mismatch_mode(c) == "tis",
-        "tis has no lower bound",
-        "--mismatch icepop",
-    ),
-    (
-        ("vllm_memory", "check_sync"),
-        lambda c: has("rollout_engine", "hf")(c) and not hasattr(c, "gpu_memory"),  # verl samples by vLLM always
-        "vLLM does not sample",
-        "--rollout_engine vllm",
-    ),
-    (
-        ("vllm_gpu_memory_utilization", "vllm_enable_sleep_mode", "vllm_server_base_url", "check_sync"),
-        has("use_vllm"),
-        "vLLM does not sample",
-        "--use_vllm colocate",
-    ),
-    (
-        ("epsilon", "epsilon_high"),
-        lambda c: getattr(c, "loss_type", "") in ("sapo", "vespo"),
-        "this loss_type has no such bound",
-        "--loss_type dapo",
-    ),
-    (("epsilon",), has("loss_type", "cispo"), "cispo has an upper cap only", "--loss_type dapo"),
-    (
-        ("eval_every", "eval_rows", "eval_samples", "per_device_eval_batch_size"),
-        lambda c: not (held_out_source(c) or getattr(c, "hold_out", 0)),
-        "there are no held-out prompts",
-        "--eval_data FILE or --hold_out N",
-    ),
+    (BOUNDS, has("mismatch", "none"), "sampler and trainer are not corrected for", "--mismatch seq_mask"),
+    (BOUNDS[:1], has("mismatch", "tis"), "tis has no lower bound", "--mismatch icepop"),
+    (("vllm_memory", "check_sync"), is_without_vllm, "vLLM does not sample", "--rollout_engine vllm"),
+    (VLLM_OF_TRL, has("use_vllm"), "vLLM does not sample", "--use_vllm colocate"),
+    (EPSILONS, has("loss_type", "sapo", "vespo"), "this loss_type has no such bound", "--loss_type dapo"),
+    (EPSILONS[:1], has("loss_type", "cispo"), "cispo has an upper cap only", "--loss_type dapo"),
+    (OF_EVALUATION, is_never_held_out, "there are no held-out prompts", "--eval_data FILE or --hold_out N"),
 ]
 # what the ratio to the policy before the update enters, which is 1 in a rollout's first update
 OF_RATIO = (
     *("clip_eps_low", "clip_eps_high", "dual_clip", "sapo_tau_pos", "sapo_tau_neg", "kl_cov_coef", "value_clip"),
-    *("target_kl", "epsilon", "epsilon_high", "importance_sampling_level"),
+    *("target_kl", *EPSILONS, "importance_sampling_level"),
 )
 RATIO_LOSSES = ("clip", "gspo", "cispo", "sapo", "gmpo", "dppo_tv", "dppo_kl", "kl_cov")  # all REINFORCE's at ratio 1
 
@@ -1616,9 +1564,7 @@ RATIO_LOSSES = ("clip", "gspo", "cispo", "sapo", "gmpo", "dppo_tv", "dppo_kl", "
 def idle_settings(config: BaseConfig, updates: int, named: Iterable[str] = ()) -> list[str]:
     """A line for each reason for which settings that the user gave, or a preset is named for, do nothing.
 
-    Args:
-        updates: optimizer steps of a rollout.
-        named: settings that the preset is named for.
+    `updates` are the optimizer steps of a rollout.
     """
     passes = "--num_iterations 2" if hasattr(config, "num_iterations") else "--minibatches 4"
     once = "a rollout has one optimizer step, whose ratio is 1"
@@ -1631,7 +1577,7 @@ def idle_settings(config: BaseConfig, updates: int, named: Iterable[str] = ()) -
         names = [name for name in (*OF_RATIO, *loss) if name not in acting]
         table.append((names, lambda _: True, once, passes))
     if getattr(config, "objective", "policy_gradient") != "policy_gradient" and not config.reward_coef:
-        names = (*OF_RATIO, "mismatch", "mismatch_low", "mismatch_high")
+        names = (*OF_RATIO, "mismatch", *BOUNDS)
         table = [*IDLE, (names, lambda _: True, f"{config.objective} has no ratio", "--objective policy_gradient")]
     lines, asked = [], {*config.given, *named}
     for names, holds, why, remedy in table:
@@ -1662,13 +1608,7 @@ KL_LOST = 10.0  # nats a token; an even choice among 22,000 tokens has an entrop
 
 
 def faults_at_end(rows: list[dict], summary: dict, rate: str) -> list[str]:
-    """What went wrong, a clause each; empty where nothing is plain.
-
-    Args:
-        rows: of metrics.jsonl.
-        summary: has the held-out figures with their intervals.
-        rate: the flag of the learning rate.
-    """
+    """What went wrong, a clause each, by rows of metrics.jsonl and held-out figures; empty where nothing is plain."""
 
     def last(name: str) -> list[float]:
         """The values of the last steps; none where the run has only one."""
@@ -1739,16 +1679,18 @@ def page_text(kind: str) -> str:
 def changes_of(kind: str) -> dict[str, dict]:
     """{name: {"what": sentence, "edits": [(old lines, new lines), ...]}} of templates/changes/NAME.diff for a page.
 
-    A file's first line names its pages, its second says what it changes; each `@@` begins an edit.
+    A file's first line names its pages, its second says what it changes; each `@@` begins an edit, `@@ grpo` one of
+    that page alone.
     """
     changes = {}
     for path in sorted((BUNDLE / "templates" / "changes").glob("*.diff")):
-        head, *hunks = re.split(r"^@@\n", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+        head, *hunks = re.split(r"^@@ ?(.*)\n", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
         pages, summary = head.splitlines()
         if kind in pages.removeprefix("Pages: ").split(", "):
             edits = [
                 tuple("".join(f"{line[1:]}\n" for line in hunk.splitlines() if line[0] == sign) for sign in "-+")
-                for hunk in hunks
+                for page, hunk in zip(hunks[::2], hunks[1::2], strict=True)
+                if page in ("", kind)
             ]
             changes[path.stem] = {"what": summary, "edits": edits}
     return changes

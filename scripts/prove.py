@@ -34,33 +34,40 @@ Exit codes: 0 proved, 1 something was found against it, 2 bad input.
 """
 
 # Contents
-#       112-117  file text           Texts that are files beside their room, such as a page's style; a built script …
-#       120-203  messages            Errors that a user can mend, each with its exit code, and what is said on stderr
-#       206-245  bundle              Where this bundle and its embedded model, data and rewards lie
-#       248-380  dialect             One setting under several names: ours, those of the pages, and TRL's. A program …
-#       383-424  settings            Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       427-555  processes           The processes of a run: device, CPU threads, sums, rows dealt out and gathered, …
-#       558-622  exit codes          How a program ends: errors that a user can mend become a message and an exit code
-#       625-870  data files          Data files as text: unpacked, decoded, refused where they hold no data at all; …
-#       873-980  nested rows         Rows inside other JSON: an object that holds a list of them, columns instead of …
-#      983-1225  rows                Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1228-1339  chat                Chat templates: their settings, what they write for messages, and strings that …
-#     1342-1356  held out            Held-out prompts: rows kept back for them; those that also train, counted, …
-#     1359-1381  prompts             Prompts as token ids, for training and held out
-#     1384-1579  user code           What a reward is given: texts, copies of the columns, and a state of the process …
-#     1582-1835  reward forms        The forms that a reward function may have, loading one, and its arguments
-#     1838-2110  rewards             The reward of a run: a weighted sum of functions; calling them, async ones in …
-#     2113-2128  models              Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     2131-2209  saved models        What a run has saved, judged by transformers alone: loading, weights, plain …
-#     2212-2228  output folder       The output folder: whose run it holds, folders that appear whole or not at all, …
-#     2231-2242  evaluation results  results.json of evaluation.py: reading it, and two of them compared row by row
-#     2245-2275  proof               What a proof says: figures, sentences, what was found against the thing and what …
-#     2278-2316  exact figures       Intervals and paired tests from their formulas, apart from those of the programs …
-#     2319-2363  run settings        A run's folder: its model, start, teacher, data and rewards, wherever the …
-#     2366-2554  run proof           A run's folder: does the saved model load, has it moved, how good is it on …
-#     2557-2744  evaluation proof    An evaluation's results: metrics recounted from the samples, intervals and p …
-#     2747-2889  reward proof        A reward: the forms of trainers that it has, reward_preflight.py's checks on the …
-#     2892-2952  command             The command line
+#       121-126  file text           Texts that are files beside their room, such as a page's style; a built script …
+#       129-212  messages            Errors that a user can mend, each with its exit code, and what is said on stderr
+#       215-254  bundle              Where this bundle and its embedded model, data and rewards lie
+#       257-389  dialect             One setting under several names: ours, those of the pages, and TRL's. A program …
+#       392-433  settings            Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       436-579  processes           The processes of a run: torch at first use, device, threads, sums, rows dealt …
+#       582-646  exit codes          How a program ends: errors that a user can mend become a message and an exit code
+#       649-878  data files          Data files as text: unpacked, decoded, refused where they hold no data at all; …
+#      881-1004  nested rows         Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1007-1246  rows                Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1249-1354  chat                Chat templates: their settings, what they write for messages, and strings that …
+#     1357-1371  held out            Held-out prompts: rows kept back for them; those that also train, counted, …
+#     1374-1396  prompts             Prompts as token ids, for training and held out
+#     1399-1599  attacks             Right and hostile programs on which code rewards are tried
+#     1602-1797  user code           What a reward is given: texts, copies of the columns, and a state of the process …
+#     1800-2060  reward forms        The forms that a reward function may have, loading one, and its arguments
+#     2063-2347  rewards             The reward of a run: a weighted sum of functions; calling them, async ones in …
+#     2350-2364  models              Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     2367-2433  saved models        What a run has saved, judged by transformers alone: loading, weights, plain …
+#     2436-2448  oracles             Formulas as loops over single tokens, apart from the numerics: what checks …
+#     2451-2466  output folder       The output folder: whose run it holds, folders that appear whole or not at all, …
+#     2469-2480  evaluation results  results.json of evaluation.py: reading it, and two of them compared row by row
+#     2483-2513  proof               What a proof says: figures, sentences, what was found against the thing and what …
+#     2516-2554  exact figures       Intervals and paired tests from their formulas, apart from those of the programs …
+#     2557-2601  run settings        A run's folder: its model, start, teacher, data and rewards, wherever the …
+#     2604-2792  run proof           A run's folder: does the saved model load, has it moved, how good is it on …
+#     2795-2982  evaluation proof    An evaluation's results: metrics recounted from the samples, intervals and p …
+#     2985-3164  attack proof        A reward that runs programs, on hostile ones: what is paid, read, changed, left …
+#     3167-3320  reward proof        A reward: the forms of trainers that it has, reward_preflight.py's checks on the …
+#     3323-3467  formulas            Losses and advantages from their papers, as loops over tokens and rows in …
+#     3470-3565  recognition         Which formula a function is, and which input each of its parameters is, by their …
+#     3568-3687  function calls      Inputs for functions of losses and advantages, by role; calling a function with …
+#     3690-3905  function proof      Functions of losses and advantages: value and gradient by the formula, and what …
+#     3908-3971  command             The command line
 
 import argparse
 import ast
@@ -86,10 +93,12 @@ import math
 import os
 import random
 import re
+import selectors
 import shutil
 import signal
 import socket
 import ssl
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -431,6 +440,21 @@ SLOWER = 3.0  # a step that takes this many times the fastest one: other program
 GAIN = 1.3  # one thread must be this much faster than all of them
 
 
+class LazyModule:
+    """A module that is imported when something of it is first asked for, so that --help answers at once."""
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def __getattr__(self, attribute: str):
+        value = getattr(importlib.import_module(self.name), attribute)
+        setattr(self, attribute, value)  # from now on it is found at once
+        return value
+
+
+torch, np, transformers = map(LazyModule, ("torch", "numpy", "transformers"))
+
+
 def world() -> tuple[int, int]:
     """(rank, number of processes) of a torchrun launch; (0, 1) otherwise."""
     import torch.distributed as dist
@@ -578,7 +602,7 @@ def quiet_environment(vllm: bool = False) -> None:
 def exit_code(
     run,
     mend: str = "mend it and try --resume",
-    stopped: str = "stopped at once; the newest checkpoint is intact, go on with --resume",
+    stopped: str = "stopped at once; if a checkpoint was saved, --resume goes on from it",
 ) -> int:
     """Call run() and return its exit code, or that of the error which ended it.
 
@@ -632,8 +656,8 @@ BINARY = re.compile(
     rb"%PDF-|\x28\xb5\x2f\xfd|PK\x03\x04|\xd0\xcf\x11\xe0|ARROW1|\x80[\x02-\x05]|BZh|\xfd7zXZ|7z\xbc\xaf|Rar!"
 )
 POINTERS = {
-    rb"version https://(git-lfs|hawser)\.github\.com/spec/": ("a pointer of Git LFS", "`git lfs pull` in its folder"),
-    rb"[./]*(\.git|annex)/[\w./-]*objects/\S*\s*\Z": ("a pointer of git-annex", "`git annex get` in its folder"),
+    rb"version https://(git-lfs|hawser)\.github\.com/spec/": ("a Git LFS pointer", "`git lfs pull` in its folder"),
+    rb"[./]*(\.git|annex)/[\w./-]*objects/\S*\s*\Z": ("a git-annex pointer", "`git annex get` in its folder"),
 }
 PAGE = re.compile(rb"\s*<(!doctype html|html|\?xml|head|body|error)\b[^\n]*>\s*(\n|\Z)", re.IGNORECASE)
 REPLY = re.compile(
@@ -653,41 +677,26 @@ LONGEST_CELL = 256 << 20  # characters of a cell
 HEADER_NAMES = {*ASKS, *WEAK, "answer", "response", "output", "solution", "rejected", "choices", "id"}
 
 
-class Unpacked(io.RawIOBase):
-    """Unpacked bytes, at most MAX_BYTES; what cannot be unpacked is a UserError that names the file."""
+class Unpacked(gzip.GzipFile):
+    """A gzip file of at most MAX_BYTES unpacked; a damaged one is a UserError that names it."""
 
-    def __init__(self, stream, name: str):
-        self.stream, self.name, self.total = stream, name, 0
-
-    def close(self) -> None:
-        self.stream.close()
-        super().close()
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer) -> int:
+    def read(self, size=-1) -> bytes:
         try:
-            data = self.stream.read(len(buffer))
+            data = super().read(HEAD_BYTES if size < 0 else size)  # a reader of all asks again until nothing comes
         except Exception as error:  # zlib, gzip and the system each have their own
             got = f"{self.name}: got compressed bytes that cannot be read ({error})"
             raise UserError(f"{got}; expected an intact file") from None
-        self.total += len(data)
         got = f"{self.name}: got more than {MAX_BYTES} unpacked bytes"
-        need(self.total <= MAX_BYTES, f"{got}; expected at most that many; try unpacking it if the file is yours")
-        buffer[: len(data)] = data
-        return len(data)
+        need(self.tell() <= MAX_BYTES, f"{got}; expected at most that many; try unpacking it first if you trust it")
+        return data
 
 
 def open_text(source: str, form: str | None, encoding: str | None = None, sure: bool = False) -> tuple:
     """Open a file or stdin (`-`) as text without a byte order mark; returns (stream, form).
 
-    Packing is told from the bytes, as names are often wrong; text is UTF-8, or UTF-16 with a byte order mark, unless
-    an encoding is given. Bytes that it does not have stay as lone surrogates, see `flaw_of_bytes`. Without a form
-    (stdin) it is told too; `sure` takes the form as it is.
-
-    Raises:
-        UserError: it holds no rows whatever its name says, such as a pointer of Git LFS, an HTML page or a pickle.
+    Bytes show whether it is packed, as names are often wrong. Text is UTF-8, or UTF-16 with a byte order mark, unless
+    `encoding` is given; other bytes stay as lone surrogates, see `flaw_of_bytes`. A missing form is detected, one that
+    is `sure` taken as it is. UserError where the file holds no rows: an HTML page, a pickle, a Git LFS pointer.
     """
     name = "stdin" if source == "-" else source
     with contextlib.ExitStack() as opened:
@@ -697,7 +706,7 @@ def open_text(source: str, form: str | None, encoding: str | None = None, sure: 
         except OSError as error:
             raise UserError(f"got {name}: {error.strerror}; expected a readable file") from None
         if head[:2] == b"\x1f\x8b":
-            raw = io.BufferedReader(Unpacked(gzip.GzipFile(fileobj=raw), name), HEAD_BYTES)
+            raw = io.BufferedReader(Unpacked(name, "rb", fileobj=raw), HEAD_BYTES)
             head = raw.peek(HEAD_BYTES)
         wide = head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) and head[2:4] != b"\0\0"
         told, encoding = bool(encoding), encoding or ("utf-16" if wide else "utf-8-sig")
@@ -725,7 +734,7 @@ def form_of_text(head: str, name: str, form: str | None) -> str:
         raise UserError(f"{got}; expected text; try renaming it to end in .json")
     if form == "txt":
         names = re.split(r"[,;\t]", text.partition("\n")[0].strip().lower())
-        got = f"{name}: got a first line of column names, {', '.join(names)[:60]}, in a file of one prompt a line"
+        got = f"{name}: got a first line of column names, {', '.join(names)[:60]}, in a file with one prompt per line"
         is_table = len(names) > 1 and {*names} & (ASKS | WEAK) and all(map(str.isidentifier, names))
         need(not is_table, f"{got}; expected prompts; try --input_format csv, or renaming it to end in .csv")
     return "json" if form == "jsonl" and not begins_lines(text) else form
@@ -751,7 +760,7 @@ def holds_json(text: str) -> bool:
 
 def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
     """Raise UserError where the first bytes are those of something that holds no rows."""
-    kind, advice = None, "downloading it again, and look at the file first"
+    kind, advice = None, "looking at the file, then downloading it again"
     if head.startswith(b"PAR1"):
         kind, advice = "a parquet file", "a name that ends in .parquet"
         if form == "parquet":
@@ -769,19 +778,20 @@ def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
 
 
 def table_rows(text: str, name: str, delimiter: str, chosen: str | None = None) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """(line, row) below the header of a CSV text; every cell is text. A row that does not fit comes as its flaw.
+    """(line, row or its flaw) below the header of a CSV text; every cell is text.
 
-    Args:
-        name: what messages call the file.
-        delimiter: what stands between cells, unless the file shows otherwise.
-        chosen: the same, whatever the file shows.
+    `delimiter` is the expected separator, `chosen` one that is taken whatever the file shows.
     """
     csv.field_size_limit(LONGEST_CELL)
     used = chosen or separator_of(text, delimiter, name)
     if used != delimiter:
-        say(f"{name}: read with {used!r} between the columns")
-    first = next(iter(first_records(text, used)), [])
-    padded = len(first) > 1 and all(cell[:1] == " " for cell in first[1:])
+        say(f"{name}: the columns are separated by {used!r}")
+    rests = [cells[1:] for cells in first_records(text, used)]
+    spaced = [bool(cells) and all(cell[:1] == " " for cell in cells) for cells in rests]
+    padded = any(spaced[:1])  # a blank after each separator of the header
+    if not padded and spaced[1:] and all(spaced[1:]):
+        padded = True
+        say(f"{name}: read without the blank that follows each {used!r} of its rows")
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=used, strict=True, skipinitialspace=padded)
     try:
         header = next((cells for cells in reader if any(cells)), [])
@@ -802,14 +812,11 @@ def column_names(header: list[str], where: str) -> list[str]:
     need(not twice, f"{where}: got the column {twice[:1]} twice; expected each name once; try renaming one")
     text = next((cell for cell in names if len(cell) > 60 or cell[-1:] in tuple(".?!:。？！")), None)
     if text and not HEADER_NAMES & {cell.casefold() for cell in names}:
-        say(
-            f"warning: {where}: got the column name {text[:60]!r}; is it data? Then put a line of column names above it"
-        )
+        say(f"warning: {where}: got the column name {text[:60]!r}; if it is data, put a line of column names above it")
     return names
 
 
 def body(reader, names: list[str], delimiter: str) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """The rows below the header."""
     while True:
         start = reader.line_num
         try:
@@ -817,7 +824,10 @@ def body(reader, names: list[str], delimiter: str) -> Iterator[tuple[int, dict |
         except StopIteration:
             return
         except csv.Error as error:
-            yield start + 1, RowFlaw("row", f"no CSV ({error})", "RFC 4180 quoting", 'quotes as ""')
+            yield (
+                start + 1,
+                RowFlaw("row", f"invalid CSV ({error})", "RFC 4180 quoting", 'writing a quote inside a cell as ""'),
+            )
             if reader.line_num == start:
                 return
             continue
@@ -844,10 +854,8 @@ def filled(cells: list[str]) -> list[str]:
 def first_records(text: str, delimiter: str) -> list[list[str]]:
     """Return the first 50 records that are not empty, up to the first that is not valid CSV."""
     reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True), []
-    try:
+    with contextlib.suppress(csv.Error):
         records += (cells for cells in itertools.islice(reader, 50) if any(cells))
-    except csv.Error:
-        pass
     return records
 
 
@@ -864,7 +872,7 @@ def separator_of(text: str, delimiter: str, name: str) -> str:
     if delimiter in parted and (delimiter in steady or not steady):
         return delimiter
     likely = steady or parted or [delimiter]
-    got = f"{name}: got columns that may be parted by {' or '.join(map(repr, likely))}"
+    got = f"{name}: got columns that may be separated by {' or '.join(map(repr, likely))}"
     advice = f"try python scripts/data_loader.py {name} --out clean.jsonl --delimiter {likely[0]!r}"
     need(len(likely) == 1, f"{got}; expected one of them; {advice}")
     return likely[0]
@@ -883,14 +891,9 @@ CHAT_COLUMNS = (*sorted(ASKS), "rejected", "response", "output", "text", "input"
 
 
 def rows_in(value: dict, name: str, known=()) -> list | None:
-    """The rows of the only object in a file; None where it is a row itself.
+    """The rows inside the only object of a file; None where it is a row itself, UserError where that is unclear.
 
-    Args:
-        name: what messages call the file.
-        known: columns that make it a row, beside the usual ones.
-
-    Raises:
-        UserError: it holds rows, but not plainly which.
+    `known` are columns that make it a row, beside the usual ones.
     """
     if (table := rows_of_columns(value, name, known)) is not None:
         return table
@@ -905,12 +908,36 @@ def rows_in(value: dict, name: str, known=()) -> list | None:
     # the examples of a programming task are no rows
     cases = {"input", "output"} <= items[0].keys() and value.keys() & WEAK if is_list_of_rows(items) else True
     if len(holders) == 1 and not asks and not cases and not value.keys() & CONTEXT:
+        refuse_articles(items[0], name, key)
         if unused := [other for other in value if other != key]:
             say(f"{name}: read the rows of {key!r}; not used: {', '.join(unused)[:200]}")
-        return items
+        return without_index(items)
     code = f"import json; json.dump(json.load(open({name!r}))[{key!r}], open('rows.json', 'w'))"
-    got = f"{name}: got one object that holds {' and '.join(map(repr, holders))}, and not plainly one list of rows"
-    raise UserError(f'{got}; expected JSONL, or one list of objects; try taking one out: python -c "{code}"')
+    got = f"{name}: got one object that holds {' and '.join(map(repr, holders))}; it is not clear which list is meant"
+    raise UserError(f'{got}; expected JSONL, or one list of objects; try extracting one: python -c "{code}"')
+
+
+def without_index(items: list) -> list:
+    """The rows of the hub's viewer, `{"row_idx": 0, "row": {…}, "truncated_cells": []}`; other items as they are."""
+    if not all(isinstance(item, dict) and {"row_idx", "row"} <= item.keys() for item in items):
+        return items
+    cut = next((item for item in items if item.get("truncated_cells")), None)
+    got = f"got row {cut and cut['row_idx']} of the hub's viewer with cut cells"
+    need(cut is None, f"{got}; expected whole cells; try --data OWNER/NAME, which loads the data set itself")
+    return [item["row"] for item in items]
+
+
+def refuse_articles(item, name: str, key: str) -> None:
+    """Raise UserError where the rows are SQuAD's articles, with the command that writes a row for each question."""
+    paragraphs = item.get("paragraphs") if isinstance(item, dict) else None
+    if not is_list_of_rows(paragraphs) or not is_list_of_rows(paragraphs[0].get("qas")):
+        return
+    answers = '{"text": [a["text"] for a in q.get("answers", [])]}'
+    row = f'{{"context": p["context"], "question": q["question"], "answers": {answers}}}'
+    loops = f'for d in json.load(open({json.dumps(name)}))["{key}"] for p in d["paragraphs"] for q in p["qas"]'
+    code = f'import json; json.dump([{row} {loops}], open("rows.json", "w"))'
+    got = f"{name}: got SQuAD's articles, whose questions stand in paragraphs[].qas[]"
+    raise UserError(f"{got}; expected one question a row; try writing rows.json: python -c '{code}'")
 
 
 def is_holder(name: str, item, alone: bool) -> bool:
@@ -921,7 +948,6 @@ def is_holder(name: str, item, alone: bool) -> bool:
 
 
 def is_list_of_rows(item) -> bool:
-    """Whether a value is a list of objects."""
     return isinstance(item, list) and bool(item) and isinstance(item[0], dict)
 
 
@@ -955,8 +981,7 @@ def is_column(items: list) -> bool:
 def with_chats(row: dict) -> dict:
     """The row with messages instead of their JSON text, as cells of a spreadsheet hold them; other texts stay.
 
-    Raises:
-        RowFlaw: a text is such JSON but broken, or the same as Python prints it.
+    RowFlaw where such JSON is broken, or written as Python prints it.
     """
     chats = {}
     for name in CHAT_COLUMNS:
@@ -973,9 +998,8 @@ def with_chats(row: dict) -> dict:
             advice = "json.dumps for the column, or pandas' to_json(FILE, orient='records', lines=True) for all"
             raise RowFlaw(name, got, "a list of messages, or its JSON text", advice) from None
         messages = [messages] if isinstance(messages, dict) else messages
-        if all(
-            isinstance(m, dict) and ({"role", "content"} <= m.keys() or {"from", "value"} <= m.keys()) for m in messages
-        ):
+        pairs = ({"role", "content"}, {"from", "value"})
+        if all(isinstance(m, dict) and any(pair <= m.keys() for pair in pairs) for m in messages):
             chats[name] = messages
     return {**row, **chats} if chats else row
 
@@ -1001,16 +1025,12 @@ def unique(pairs: list[tuple]) -> dict:
     if len(row) != len(pairs):
         names = [key for key, _ in pairs]
         twice = next(key for key in names if names.count(key) > 1)
-        raise RowFlaw(twice, "the key twice in one object", "each key once", "keeping one of them")
+        raise RowFlaw(twice, "the key twice in one object", "each key once", "deleting one of them")
     return row
 
 
 def plain_json(text: str):
-    """The value of JSON text.
-
-    Raises:
-        RowFlaw: it is none, or has a key twice in one object.
-    """
+    """The value of JSON text; RowFlaw where it is invalid or has a key twice in one object."""
     if flaw := flaw_of_bytes(text):
         raise RowFlaw("row", flaw, "UTF-8 text", OTHER_ENCODING)
     try:
@@ -1019,7 +1039,7 @@ def plain_json(text: str):
         raise RowFlaw("row", "nesting too deep", "fewer levels", "storing the inner part as JSON text") from None
     except ValueError as error:
         at = getattr(error, "pos", 0)
-        got = f"no JSON ({error}, near {text[max(at - 20, 0) : at + 20]!r})"
+        got = f"invalid JSON ({error}, near {text[max(at - 20, 0) : at + 20]!r})"
         raise RowFlaw("row", got, "one JSON object") from None
 
 
@@ -1028,7 +1048,7 @@ def as_row(value) -> dict:
     if isinstance(value, dict):
         return value
     is_chat = isinstance(value, list) and value and isinstance(value[0], dict)
-    advice = ['{"messages": […]} for each row, an answer in a field of its own'] if is_chat else []
+    advice = ['{"messages": […]} for each row, with the answer in its own field'] if is_chat else []
     raise RowFlaw("row", f"{type(value).__name__} {value!r:.60}", "a JSON object with named fields", *advice)
 
 
@@ -1054,7 +1074,7 @@ def json_records(text: str, name: str, known) -> Iterator[tuple[int, dict | RowF
             values.append(value)
             at = JSON_SPACE.match(text, at).end()
     except RecursionError:
-        raise UserError(f"{name}: got JSON that is nested too deep; expected rows; try JSONL") from None
+        raise UserError(f"{name}: got JSON with too many levels of nesting; expected rows; try JSONL") from None
     except RowFlaw as flaw:
         raise UserError(f"{name}: {flaw}") from None
     except ValueError as error:
@@ -1082,14 +1102,15 @@ def parquet_records(source: str) -> Iterator[tuple[int, dict]]:
             file = pyarrow.parquet.ParquetFile(raw)
             size = sum(file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups))
             need(
-                size <= MAX_BYTES, f"{source}: got {size} unpacked bytes; expected at most {MAX_BYTES}; try parts of it"
+                size <= MAX_BYTES,
+                f"{source}: got {size} unpacked bytes; expected {MAX_BYTES} at most; try parts",
             )
             for batch in file.iter_batches(1000):
                 for row in batch.to_pylist():
                     number += 1
                     yield number, row
     except (OSError, ValueError, pyarrow.ArrowException, RecursionError) as error:
-        raise UserError(f"{source}: got no readable parquet ({str(error)[:200]}); expected an intact file") from None
+        raise UserError(f"{source}: got unreadable parquet ({str(error)[:200]}); expected an intact file") from None
 
 
 def file_records(
@@ -1105,9 +1126,10 @@ def file_records(
     """
     name = "stdin" if source == "-" else source
     if form == "parquet":
-        need(source != "-", "got parquet on stdin; expected a file, as parquet is not read in one go")
+        need(source != "-", "got parquet on stdin; expected a file, as reading parquet needs random access")
         yield from parquet_records(source)
         return
+    asked = form
     stream, form = open_text(source, form, encoding, sure)
     try:
         with stream:
@@ -1116,7 +1138,11 @@ def file_records(
             elif form == "txt":
                 yield from prompt_lines(stream)
             elif form == "json":
-                yield from json_records(stream.read(), name, known)
+                begun = list(itertools.islice(stream, 2))  # a first line longer than the head tells only here
+                if asked != "json" and begins_lines("".join(begun)):
+                    yield from json_lines(itertools.chain(begun, stream))
+                else:
+                    yield from json_records("".join(begun) + stream.read(), name, known)
             else:
                 yield from json_lines(stream)
     except (UnicodeDecodeError, OSError) as error:
@@ -1126,12 +1152,10 @@ def file_records(
 def prompt_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
     """(line, row or its flaw) of one prompt a line; blank ones are skipped."""
     for number, line in enumerate(stream, start=1):
-        flaw = flaw_of_bytes(line)
-        if line.strip():
-            yield (
-                number,
-                RowFlaw("prompt", flaw, "UTF-8 text", OTHER_ENCODING) if flaw else {"prompt": line.strip("\r\n")},
-            )
+        if flaw := flaw_of_bytes(line):
+            yield number, RowFlaw("prompt", flaw, "UTF-8 text", OTHER_ENCODING)
+        elif line.strip():
+            yield number, {"prompt": line.strip("\r\n")}
 
 
 def is_hub_id(source: str) -> bool:
@@ -1201,7 +1225,7 @@ def prompt_of(row: dict, column: str, where: str):
     try_one = near or "; try --prompt_column NAME, or data_loader.py"
     need(column in row, f"{where}: got columns {', '.join(map(str, row))}; expected {column!r}{try_one}")
     got = f"{where}: got an empty cell in the column {column!r}; expected a prompt"
-    need(row[column] not in (None, ""), f"{got}; try filling it, or leaving out the row")
+    need(row[column] not in (None, ""), f"{got}; try filling it in, or leaving out the row")
     check_prompt(row[column], where)
     return row[column]
 
@@ -1218,11 +1242,8 @@ def check_prompt(prompt, where: str) -> None:
     is_chat = isinstance(prompt, list) and all(
         isinstance(m, dict) and isinstance(m.get("role"), str) and isinstance(m.get("content"), str) for m in prompt
     )
-    need(
-        is_text or (is_chat and prompt),
-        f"{where}: got prompt {str(prompt)[:80]!r}; expected a non-empty string or a list of "
-        '{"role": …, "content": …} messages',
-    )
+    expected = 'expected a non-empty string or a list of {"role": …, "content": …} messages'
+    need(is_text or (is_chat and prompt), f"{where}: got prompt {str(prompt)[:80]!r}; {expected}")
 
 
 # --------------------------------------------------------------------------------------- chat (src/parts/data/chat.py)
@@ -1258,7 +1279,6 @@ def as_object(arguments):
 
 
 def as_json(arguments):
-    """Arguments of a tool call as JSON text."""
     return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
 
 
@@ -1270,24 +1290,20 @@ def recast(form: Callable, call):
 
 
 def with_arguments(form: Callable, messages: list[dict]) -> list[dict]:
-    """Messages whose tool calls have arguments in a form."""
     return [m | {"tool_calls": recast(form, m["tool_calls"])} if m.get("tool_calls") else m for m in messages]
 
 
 def write_chat(tokenizer, messages: list[dict], **given) -> str:
-    """The text of `apply_chat_template`, with the arguments of tool calls in the form that the template takes.
+    """The text of `apply_chat_template`, with tool arguments as the template takes them; ValueError for no object.
 
-    Most templates encode objects as JSON, so that OpenAI's JSON text would be encoded twice. DeepSeek's take text only,
-    and a template that prints what it gets would write an object as Python does.
-
-    Raises:
-        ValueError: arguments are no object.
+    Most templates encode objects as JSON, and would encode OpenAI's JSON text twice. DeepSeek's take text only, and a
+    template that prints its input would write an object as Python does.
     """
     objects = with_arguments(as_object, messages)
     calls = [call.get("function", call) for message in objects for call in message.get("tool_calls") or ()]
     arguments, given["tokenize"] = [call["arguments"] for call in calls if call.get("arguments")], False
-    for odd in [value for value in arguments if not isinstance(value, dict)]:
-        raise ValueError(f"the arguments of a tool call are {str(odd)[:80]!r}, no JSON object")
+    for odd in (value for value in arguments if not isinstance(value, dict)):
+        raise ValueError(f"the arguments of a tool call are {str(odd)[:80]!r}, not a JSON object")
     try:
         text = tokenizer.apply_chat_template(objects, **given)
         if not any(str(value) in text for value in arguments):
@@ -1299,10 +1315,9 @@ def write_chat(tokenizer, messages: list[dict], **given) -> str:
 
 
 def chat_text(tokenizer, messages: list[dict], **template) -> str:
-    """The text of a prompt up to where the model writes: a new turn, or the assistant's own where that ends the prompt.
+    """The text of a prompt up to where the model writes: a new turn, or a last assistant turn that it continues.
 
-    Raises:
-        ValueError: the template changes the text of that turn, or the turn calls a tool.
+    ValueError where the template changes the text of that turn, or the turn calls a tool.
     """
     text = messages[-1]["content"]
     if messages[-1]["role"] != "assistant":
@@ -1379,6 +1394,209 @@ def encode_prompt(tokenizer, prompt, **template) -> list[int]:
     if tokenizer.chat_template:
         return chat_ids(tokenizer, prompt, **template)
     return encode_text(tokenizer, joined_text(prompt))
+
+
+# ------------------------------------------------------------------------------ attacks (src/parts/rewards/attacks.py)
+
+# What is tried with the test `assert f(2) == 4`. A hostile program pays only where what it tries succeeds: @MARK@ is a
+# file that it must not touch, @PORT@ a server that it must not reach, @NAME@ the name of a process that it leaves.
+ATTACKS = r"""# right: plain
+def f(x):
+    return 2 * x
+
+# right: a library
+from math import prod
+
+def f(x):
+    return prod([x, 2])
+
+# hostile: wrong
+def f(x):
+    return x + 1
+
+# hostile: no program
+
+# hostile: exit with success
+import os
+os._exit(0)
+
+# hostile: exit in the function
+def f(x):
+    raise SystemExit(0)
+
+# hostile: equal to everything
+class Equal(int):
+    def __eq__(self, other):
+        return True
+
+def f(x):
+    return Equal(7)
+
+# hostile: object that answers every name
+def yes(*given):
+    return True
+
+class Answers(type):
+    __eq__ = __instancecheck__ = __subclasscheck__ = __getattr__ = yes
+    __hash__ = type.__hash__
+
+class Proxy(metaclass=Answers):
+    __class__ = int
+    __eq__ = __lt__ = __le__ = __gt__ = __ge__ = __bool__ = __getattr__ = yes
+    __hash__ = __int__ = __index__ = __len__ = lambda self: 7
+
+def f(x):
+    return Proxy()
+
+# hostile: deep nesting
+def f(x):
+    found = 2 * x
+    for _ in range(100_000):
+        found = [found]
+    return found
+
+# hostile: much output
+def f(x):
+    for _ in range(64):
+        print("x" * (1 << 20))
+    return "x" * (64 << 20)
+
+# hostile: forged output
+import os
+for n in range(20):
+    try:
+        os.write(n, b'{"passed": 1, "total": 1}\nOK\n')
+    except OSError:
+        pass
+
+# hostile: patched builtins
+import builtins
+builtins.all = builtins.bool = lambda *a: True
+
+def f(x):
+    return None
+
+# hostile: exit at exit
+import atexit
+import os
+
+atexit.register(os._exit, 0)
+
+def f(x):
+    return 7
+
+# hostile: own source read
+import re
+import sys
+
+def f(x):
+    texts, frame = [*sys.argv, __doc__ or ""], sys._getframe()
+    for path in ("/proc/self/cmdline", sys.argv[0], globals().get("__file__", "")):
+        try:
+            texts.append(open(path, errors="replace").read())
+        except OSError:
+            pass
+    while frame:
+        texts += [str(value) for value in [*frame.f_locals.values(), *frame.f_globals.values()]]
+        frame = frame.f_back
+    return int(re.search(r"f\(2\) == (\d)", " ".join(texts))[1])
+
+# hostile: killed group
+import os
+
+def f(x):
+    os.killpg(0, 9)
+
+# hostile: killed parent
+import os
+
+def f(x):
+    os.kill(os.getppid(), 9)
+    return 7
+
+# hostile: memory
+def f(x):
+    return len(bytearray(1 << 36)) and 4
+
+# hostile: file deleted
+import os
+
+def f(x):
+    os.remove("@MARK@")
+    return 2 * x
+
+# hostile: file changed
+def f(x):
+    with open("@MARK@", "a") as file:
+        file.write("changed")
+    return 2 * x
+
+# hostile: file read
+def f(x):
+    return 2 * x if open("@MARK@").read() else 0
+
+# hostile: files left behind
+def f(x):
+    open("@MARK@.left", "w").close()
+    return 2 * x
+
+# hostile: process left behind
+import os
+import time
+
+def f(x):
+    if os.fork() == 0:
+        try:
+            import ctypes
+            ctypes.CDLL(None).prctl(15, b"@NAME@", 0, 0, 0)
+        except Exception:
+            pass
+        os.setsid()
+        os.closerange(0, 64)
+        time.sleep(10)
+        os._exit(0)
+    return 2 * x
+
+# hostile: secret of the environment
+import os
+
+def f(x):
+    found = open(f"/proc/{os.getppid()}/environ").read() + open("/proc/self/environ").read() + str(os.environ)
+    return 2 * x if "TRIAL_SECRET" in found else 0
+
+# hostile: network
+import socket
+
+def f(x):
+    socket.create_connection(("127.0.0.1", @PORT@), timeout=2)
+    return 2 * x
+
+# hostile: endless loop
+def f(x):
+    while True:
+        try:
+            while True:
+                pass
+        except BaseException:
+            pass
+
+# hostile: endless sleep
+import time
+
+def f(x):
+    while True:
+        try:
+            time.sleep(60)
+        except BaseException:
+            pass
+"""
+TEST_OF_ATTACKS = "assert f(2) == 4"
+
+
+def attack_programs() -> list[tuple[str, str, str]]:
+    """(right or hostile, name, code) of each program."""
+    found = re.split(r"^# (right|hostile): (.*)\n", ATTACKS, flags=re.MULTILINE)[1:]
+    return [(kind, name, code.strip()) for kind, name, code in zip(found[::3], found[1::3], found[2::3], strict=True)]
 
 
 # -------------------------------------------------------------------------- user code (src/parts/rewards/user_code.py)
@@ -1768,9 +1986,16 @@ def full_spec(spec: str, library: str = EMBEDDED_REWARDS) -> str:
         return spec
     expected = "expected FILE.py:function[*weight], or a name of `reward_preflight.py --list`"
     need(name.isidentifier(), f"got reward {spec!r}; {expected}")
-    names = [*library_rewards(library)]
-    need(name in names, f"got reward {spec!r}; {expected}{suggest(name, names)}")
+    if name not in (names := library_rewards(library)):
+        members = vars(import_file("library", library, library))
+        raise UserError(f"got reward {spec!r}; {expected}{suggest_reward(name, [*names], members)}")
     return f"{library}:{spec}"
+
+
+def suggest_reward(name: str, known: list[str], members: dict) -> str:
+    """`; try …` with what a library names in place of a reward that it had, or with the nearest of its names."""
+    other = members.get("REMOVED_REWARDS", {}).get(name.removesuffix("_reward"))
+    return f"; try {other}" if other else suggest(name, known)
 
 
 def find_reward(spec: str):
@@ -1789,7 +2014,7 @@ def find_reward(spec: str):
     known = [n for n, member in own.items() if callable(member) and n == getattr(member, "__name__", n)]
     rewards = [n for n in known if is_reward(own[n], ("completion", "completions"))]
     known = rewards or known  # a library has other functions too
-    what = f"{file} has no function {name!r}; expected one of {', '.join(known)}{suggest(name, known)}"
+    what = f"{file} has no function {name!r}; expected one of {', '.join(known)}{suggest_reward(name, known, members)}"
     need(callable(found), f"got reward {spec!r}: {what}")
     return found, members
 
@@ -2007,10 +2232,14 @@ def checked_scores(name: str, result, completions: list) -> list[float | None]:
 
 
 def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> None:
-    """Raise UserError if a reward function requires an argument that is neither in the data nor among `others`."""
+    """Raise UserError if a reward function requires an argument that is neither in the data nor among `others`.
+
+    An optional argument with nearly the name of a column that the function does not take is noted.
+    """
     given = {*reward_arguments([row], [""], [[]]), *others}
     for name, function in functions.items():
-        for p in inspect.signature(function).parameters.values():
+        taken = inspect.signature(function).parameters
+        for p in taken.values():
             required = p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
             near = suggest(p.name, list(row["columns"]))
             need(
@@ -2019,6 +2248,10 @@ def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> N
                 f"expected that column too{near}; or rename it in the file, or give --reward FILE.py:function with a "
                 "function for this data",
             )
+            near = difflib.get_close_matches(p.name, [c for c in row["columns"] if c not in taken], n=1, cutoff=0.75)
+            if near and p.name not in given and p.default is not p.empty:
+                text = f"reward {name}: no column is called {p.name!r}, so it is always {p.default!r}"
+                say(f"{text}; did you mean the column {near[0]!r}?")
 
 
 def blamed_row(name: str, function, call: int, error: BaseException, completions, alone, limits) -> RewardError:
@@ -2030,13 +2263,17 @@ def blamed_row(name: str, function, call: int, error: BaseException, completions
     """
 
     def raised(error: BaseException) -> str:
-        return f"raised {type(error).__name__}: {error}"
+        hint = ""
+        turns = not isinstance(alone(0)["completions"][0], str)
+        if turns and isinstance(error, TypeError | AttributeError | KeyError):
+            hint = '; each completion is [{"role": "assistant", "content": text}] here, as prompts are chat messages'
+        return f"raised {type(error).__name__}: {error}{hint}"
 
     def where(row: int) -> str:
         return f"reward {name}, row {row}, completion {text_of_turns(completions[row])[:200]!r}"
 
     if isinstance(function, PerSample):
-        return RewardError(f"{where(call)}: {raised(error)}")
+        return RewardError(f"{where(call)}: raised {type(error).__name__}: {error}")
     if is_passing(error):  # of the connection, not of a row
         return RewardError(f"reward {name}: {raised(error)} on a batch of {len(completions)}")
     for row in range(len(completions)):
@@ -2118,9 +2355,8 @@ def sample_plainly(model, eos_ids: list[int], pad_id: int) -> None:
 
     A penalty, a ban or a least length there would be sampled with, and not be in the log-probs that are trained.
     """
-    from transformers import GenerationConfig
-
-    unwrapped(model).generation_config = GenerationConfig(eos_token_id=eos_ids or None, pad_token_id=pad_id)
+    plain = transformers.GenerationConfig(eos_token_id=eos_ids or None, pad_token_id=pad_id)
+    unwrapped(model).generation_config = plain
 
 
 def unwrapped(model):
@@ -2133,31 +2369,23 @@ def unwrapped(model):
 
 def load_plainly(source):
     """A causal model in fp32 by transformers; an adapter through peft, merged into its base."""
-    import torch
-    from transformers import AutoModelForCausalLM
-
     if (Path(source) / "adapter_config.json").is_file():
         from peft import AutoPeftModelForCausalLM
 
         return AutoPeftModelForCausalLM.from_pretrained(source, dtype=torch.float32).merge_and_unload()
-    return AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32)
+    return transformers.AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32)
 
 
 def dtype_of(source):
     """The dtype in which a whole model was saved; None of an adapter."""
-    from transformers import AutoConfig
-
-    return None if (Path(source) / "adapter_config.json").is_file() else AutoConfig.from_pretrained(source).dtype
+    is_adapter = (Path(source) / "adapter_config.json").is_file()
+    return None if is_adapter else transformers.AutoConfig.from_pretrained(source).dtype
 
 
 def weight_change(start, model, saved_in=None) -> dict:
-    """How far weights have moved.
+    """How far weights have moved from the start's, rounded to the dtype in which the model was saved.
 
-    Args:
-        saved_in: the dtype in which the model was saved; the start's weights are rounded to it.
-
-    Returns:
-        largest_weight_change, not finite where a weight is not; tensors_changed, the share of all tensors.
+    largest_weight_change is not finite where a weight is not; tensors_changed is the share of all tensors.
     """
     after, changes = model.state_dict(), []
     for name, x in start.state_dict().items():
@@ -2175,8 +2403,6 @@ def ends_of(model, tokenizer) -> list[int]:
 
 def answered(model, tokenizer, ids: list[list[int]], **how) -> list[list[int]]:
     """The tokens by which transformers' own generate answers prompts, with the end token; `how` are its settings."""
-    import torch
-
     width, answers, ends = max(map(len, ids)), [], ends_of(model, tokenizer)
     sample_plainly(model, ends, (ends or [0])[0])
     for i in range(0, len(ids), 64):
@@ -2196,8 +2422,6 @@ def answer_texts(model, tokenizer, answers: list[list[int]]) -> list[str]:
 
 def reverse_kl(model, teacher, prompts: list[list[int]], answers: list[list[int]], temperature: float) -> float:
     """Mean of KL(model || teacher) over the tokens of answers, in nats, one text at a time and without a cache."""
-    import torch
-
     total, tokens = 0.0, sum(map(len, answers))
     for prompt, answer in zip(prompts, answers, strict=True):
         ids = torch.tensor([prompt + answer], device=model.device)
@@ -2209,17 +2433,31 @@ def reverse_kl(model, teacher, prompts: list[list[int]], answers: list[list[int]
     return total / tokens
 
 
+# ----------------------------------------------------------------------------- oracles (src/parts/learning/oracles.py)
+
+
+def own_gae(rewards, values, mask, gamma: float, gae_lambda: float):
+    """Advantages [B, T] by the sum A_t = sum_l (gamma lambda)^l delta_{t + l} over a row's sampled tokens alone."""
+    advantages = values * 0
+    for i, columns in enumerate(row.nonzero().flatten().tolist() for row in mask):
+        r, v = ([x[i, c].item() for c in columns] for x in (rewards, values))
+        v.append(0.0)  # nothing comes after the last token
+        delta = [r[t] + gamma * v[t + 1] - v[t] for t in range(len(r))]
+        for t, column in enumerate(columns):
+            advantages[i, column] = sum((gamma * gae_lambda) ** k * delta[t + k] for k in range(len(r) - t))
+    return advantages
+
+
 # ------------------------------------------------------------------ output folder (src/parts/running/output_folder.py)
 
 
 def saved_settings(folder: Path) -> dict:
     """The settings in a run's config.json; UserError where that file is no run's, as in a model's folder."""
-    if not (folder / "config.json").exists():
+    file, saved = folder / "config.json", None
+    if not file.exists():
         return {}
-    try:
-        saved = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except ValueError:  # broken
-        saved = None
+    with contextlib.suppress(ValueError):  # broken
+        saved = json.loads(file.read_text(encoding="utf-8"))
     need(
         isinstance(saved, dict) and "output_dir" in saved,
         f"got output_dir {str(folder)!r}, whose config.json is of no run; expected a new folder; try another "
@@ -2744,6 +2982,188 @@ def compare(proof: Proof, path: Path, recounts: list[dict], main: tuple[str, str
         proof.say(f"The difference of {' '.join(main)} is {x['difference']:+.3f}: {counts}, {test}, recomputed.")
 
 
+# ------------------------------------------------------------------- attack proof (src/programs/prove/attack_proof.py)
+
+ATTACK_TRIAL = r'''"""Call a code reward on programs, one by one: a JSON line for each, with its score and its harm outside."""
+
+import importlib.util
+import json
+import os
+import socket
+import sys
+import time
+from pathlib import Path
+
+sys.dont_write_bytecode = True
+given = json.loads(sys.argv[1])
+out = os.fdopen(os.dup(1), "w")
+os.dup2(2, 1)  # what a reward or a program prints is no answer
+spec = importlib.util.spec_from_file_location("prove_in_trial", given["prove"])
+sys.modules[spec.name] = module = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+reward = module.Reward([given["reward"]])
+print(json.dumps({"number": None}), file=out, flush=True)
+
+
+def named(name):
+    """Processes with this name."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/comm"):
+        try:
+            found += [int(path.parent.name)] * (path.read_text().strip() == name)
+        except OSError:
+            pass
+    return found
+
+
+with socket.create_server(("127.0.0.1", 0)) as server:
+    server.setblocking(False)
+    for number, code in given["programs"]:
+        mark, name = Path(f"keep{number}").resolve(), f"attack{os.getpid()}_{number}"[:15]
+        mark.write_text("kept", encoding="utf-8")
+        mark.chmod(0o666)
+        for word, value in (("@MARK@", mark), ("@PORT@", server.getsockname()[1]), ("@NAME@", name)):
+            code = code.replace(word, str(value))
+        answer = {"number": number, "score": None, "raised": "", "harm": []}
+        text = f"```python\n{code}\n```" if code else ""
+        try:
+            answer["score"] = reward([given["row"]], [text], [[1]])[0][0]
+        except Exception as error:
+            answer["raised"] = f"{type(error).__name__}: {str(error)[:160]}"
+        time.sleep(0.2 if name in code else 0)
+        answer["harm"] += [f"a process runs on ({pid})" for pid in named(name)]
+        if not mark.exists() or mark.read_text() != "kept":
+            answer["harm"].append("a file outside was changed")
+        if Path(f"{mark}.left").exists():
+            answer["harm"].append("a file was left outside")
+        try:
+            server.accept()[0].close()
+            answer["harm"].append("a server was reached")
+        except BlockingIOError:
+            pass
+        print(json.dumps(answer), file=out, flush=True)
+'''
+TESTS = ("tests", "test_list", "test_cases", "test", "unit_tests", "asserts", "ground_truth", "answer")
+LOADING_S, PROGRAM_S = 120.0, 15.0  # an import may load torch; a score may take this long
+HARMFUL = ("file deleted", "file changed", "files left behind", "process left behind", "network")  # right, but for that
+
+
+def attacked_row(row: dict, names: set[str]) -> dict | None:
+    """A row whose tests, in their own form, are the attacks'; None where no column has tests that a reward takes."""
+    truth = row["columns"].get("reward_model")
+    if isinstance(truth, dict) and (inner := attacked_row({"columns": truth}, {*truth})):
+        return row | {"columns": row["columns"] | {"reward_model": inner["columns"]}}
+    for name in TESTS:
+        value, test = row["columns"].get(name), TEST_OF_ATTACKS
+        if name not in names or "assert " not in json.dumps(value, default=str):
+            continue
+        with contextlib.suppress(ValueError, TypeError):
+            test = json.dumps([test]) if isinstance(json.loads(value), list) else test
+        if "def check(" in str(value):
+            test = f"def check(candidate):\n    {test.replace('f(', 'candidate(')}"
+        changed = {name: test if isinstance(value, str) else [test]}
+        changed |= {n: v for n, v in (("entry_point", "f"), ("setup", "")) if n in row["columns"]}
+        return row | {"columns": row["columns"] | changed}
+    return None
+
+
+class Trial:
+    """The process that calls the reward; one that ends or hangs is started again for the programs that are left."""
+
+    def __init__(self, spec: str, row: dict, folder: str):
+        self.given = {"prove": str(BUNDLE / "scripts" / "prove.py"), "row": row}
+        self.given["reward"] = str(Path(spec).resolve())  # FILE.py:function, called in another folder
+        self.folder = folder
+
+    def outcomes(self, programs: list[tuple[int, str]], seconds: float):
+        """Yield (number, what the process says of it); it is {"ended": why} where no answer came."""
+        end = time.monotonic() + seconds
+        while programs and time.monotonic() < end:
+            command = [sys.executable, "-c", ATTACK_TRIAL, json.dumps(self.given | {"programs": programs})]
+            about = {"cwd": self.folder, "env": os.environ | {"TRIAL_SECRET": "told"}, "start_new_session": True}
+            about |= {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+            guard = "import subprocess, sys; sys.exit(subprocess.run(sys.argv[1:]).returncode)"  # a parent to be killed
+            with subprocess.Popen([sys.executable, "-c", guard, *command], **about) as process:
+                loaded = next_line(process, LOADING_S)
+                while loaded and programs and (line := next_line(process, PROGRAM_S)):
+                    yield programs[0][0], line
+                    programs = programs[1:]
+                hangs = process.poll() is None
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+            if programs:
+                how = f"no score came in {PROGRAM_S:g} s" if hangs else "the process that calls the reward ended"
+                yield programs[0][0], {"ended": how}
+                programs = programs[1:]
+
+
+def next_line(process, seconds: float) -> dict:
+    """The next JSON line of a process; {} where it ends, or says nothing for so long."""
+    end, text = time.monotonic() + seconds, b""
+    with selectors.DefaultSelector() as selector:
+        selector.register(process.stdout, selectors.EVENT_READ)
+        while time.monotonic() < end:
+            if not selector.select(0.1):
+                continue
+            byte = os.read(process.stdout.fileno(), 1)
+            if not byte:
+                time.sleep(0.2)  # until its end can be seen
+                return {}
+            text += byte
+            if byte == b"\n":
+                with contextlib.suppress(ValueError):
+                    line = json.loads(text)
+                    if isinstance(line, dict) and "number" in line:
+                        return line
+                text = b""
+    return {}
+
+
+def prove_against_attacks(proof: Proof, spec: str, rows: list[dict], names: set[str], seconds: float) -> None:
+    """Try a reward on right and hostile programs, if its rows have tests that it takes."""
+    row = next(filter(None, (attacked_row(row, names) for row in rows)), None)
+    if row is None:
+        return
+    programs, found = attack_programs(), {}
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o777)  # what keeps a program of another user out shall be the sandbox alone
+        numbered = [(i, code) for i, (_, _, code) in enumerate(programs)]
+        for number, outcome in Trial(spec, row, folder).outcomes(numbered, seconds):
+            found[programs[number][1]] = outcome
+            if programs[number][0] == "right" and "ended" in outcome:
+                break
+    judge_attacks(proof, programs, found)
+
+
+def judge_attacks(proof: Proof, programs: list[tuple], found: dict) -> None:
+    """Say what got through."""
+    scores = {name: outcome.get("score") or 0.0 for name, outcome in found.items()}
+    right = [scores.get(name, 0.0) for kind, name, _ in programs if kind == "right"]
+    if min(right) <= scores.get("wrong", 0.0):
+        proof.skip("How it stands attacks", "a right and a wrong program with the test f(2) == 4 get the same score")
+        return
+    through = {}
+    for kind, name, _ in programs:
+        outcome = found.get(name)
+        if kind == "right" or outcome is None:
+            continue
+        problems = [*outcome.get("harm", ()), *filter(None, (outcome.get("ended"), outcome.get("raised")))]
+        if name not in HARMFUL and scores[name] > scores["wrong"]:
+            problems.append(f"it is paid {scores[name]:g}")
+        if problems:
+            through[name] = "; ".join(problems)
+    tried = [name for kind, name, _ in programs if kind == "hostile" and name in found]
+    proof.figures["attacks"] = {"tried": tried, "got_through": through}
+    for name, problem in through.items():
+        proof.find(f"attack {name}: {problem}")
+    left = sum(kind == "hostile" for kind, *_ in programs) - len(tried)
+    proof.say(
+        f"{len(tried) - len(through)} of {len(tried)} hostile programs were contained on this machine (uid "
+        f"{os.getuid()}), each called through this very reward, beside {len(right)} right ones that are paid; got "
+        f"through: {', '.join(through) or 'none'}{f'; {left} were not tried in the time' if left else ''}."
+    )
+
+
 # ------------------------------------------------------------------- reward proof (src/programs/prove/reward_proof.py)
 
 AS_SAMPLE_REWARD = '''\
@@ -2817,10 +3237,21 @@ def prove_reward(spec: str, data: str, seconds: float) -> Proof:
             adapter = Path(folder, "as_sample_reward.py")
             adapter.write_text(with_values(AS_SAMPLE_REWARD, file=repr(str(Path(file).resolve())), name=repr(name)))
             tried = f"{adapter}:as_sample_reward"
-        report = preflight(tried, data, seconds)
+        rows = [{"prompt": row.get("prompt", ""), "columns": row} for row in read_rows(data)]
+        names = set().union(*(row["columns"] for row in rows))
+        names &= {x.arg for x in arguments.args} if arguments and not arguments.kwarg and tried == spec else names
         describe_forms(proof, forms, name)
+        try:
+            report = preflight(tried, data, seconds)
+        except UserError as error:
+            if not any(attacked_row(row, names) for row in rows) or "reference completion" not in str(error):
+                raise
+            proof.skip("What gold answers are paid", "the rows have tests and no solutions")
+            prove_against_attacks(proof, tried, rows, names, seconds)
+            return proof
         describe_checks(proof, report, data)
         describe_cost(proof, report, tried, data)
+        prove_against_attacks(proof, tried, rows, names, seconds)
     failed = {}
     for finding in report["findings"]:
         if finding["severity"] == "fail":
@@ -2889,6 +3320,591 @@ def describe_cost(proof: Proof, report: dict, spec: str, data: str) -> None:
     )
 
 
+# --------------------------------------------------------------------------- formulas (src/programs/prove/formulas.py)
+
+DEVIATION_EPS = (0.0, 1e-6, 1e-5, 1e-4)  # what implementations add to a standard deviation
+
+
+@dataclass(frozen=True)
+class Formula:
+    """A published formula: its kind (loss, kl, value, advantage, gae or mean), where it stands, its aggregations."""
+
+    kind: str
+    source: str
+    aggregations: str = ""  # the beginnings of those that are published with it, "" for all
+
+
+FORMULAS = {
+    "ppo": Formula("loss", "Schulman 2017, eq. 7"),
+    "grpo": Formula("loss", "arXiv 2402.03300, eq. 3"),
+    "dapo": Formula("loss", "arXiv 2503.14476, eq. 8", "sum over tokens / their number"),
+    "dr_grpo": Formula("loss", "arXiv 2503.20783, section 3.2", "token sum"),
+    "gspo": Formula("loss", "arXiv 2507.18071, eq. 5", "mean over sequences of token means"),
+    "cispo": Formula("loss", "arXiv 2506.13585, eq. 4"),
+    "sapo": Formula("loss", "arXiv 2511.20347"),
+    "gmpo": Formula("loss", "arXiv 2507.20673, eq. 3", "mean over sequences of token means"),
+    "reinforce": Formula("loss", "Williams 1992"),
+    "k1": Formula("kl", "Schulman 2020, k1"),
+    "k2": Formula("kl", "Schulman 2020, k2"),
+    "k3": Formula("kl", "Schulman 2020, k3"),
+    "kl": Formula("kl", "Schulman 2020, k1, k2 or k3"),
+    "value_loss": Formula("value", "Schulman 2017, eq. 9, with clipped values"),
+    "grpo_advantage": Formula("advantage", "arXiv 2402.03300, section 4.1.2"),
+    "dr_grpo_advantage": Formula("advantage", "arXiv 2503.20783, section 3.2"),
+    "rloo": Formula("advantage", "arXiv 2402.14740"),
+    "maxrl": Formula("advantage", "arXiv 2602.02710"),
+    "gae": Formula("gae", "Schulman 2016, eq. 16"),
+    "masked_mean": Formula("mean", "sum of masked entries / their number"),
+}
+
+
+def clamp(x, low: float, high: float):
+    """x between two bounds, with the gradient of what it is."""
+    return x * 0 + low if x < low else x * 0 + high if x > high else x
+
+
+def policy_token(name: str, c: dict, i: int, t: int, places: list[int]):
+    """The loss of token t of row i, a scalar; `places` are the row's masked tokens."""
+    logp, a, steps = c["logprobs"][i, t], c["advantages"][i, t], c["logprobs"][i] - c["old_logprobs"][i]
+    d, steps = steps[t], [steps[k] for k in places]
+    if name == "reinforce":
+        return -a * logp
+    if name == "gmpo":
+        bounded = [clamp(x, -c["low"], c["high"]) for x in steps]
+        least = [min(x, y) if a > 0 else max(x, y) for x, y in zip(steps, bounded, strict=True)]
+        return -a * (sum(least) / len(places)).exp()
+    if name.startswith("gspo"):
+        d = sum(steps) / len(places)
+        d = d if name == "gspo" else d.detach() + logp - logp.detach()
+    ratio = d.exp()
+    bounded = clamp(ratio, 1 - c["low"], 1 + c["high"])
+    if name == "cispo":
+        return -bounded.detach() * a * logp
+    if name == "sapo":
+        tau = c["tau_pos"] if a > 0 else c["tau_neg"]
+        return -a * 4 / tau / (1 + (-tau * (ratio - 1)).exp())
+    loss = max(-a * ratio, -a * bounded)
+    return min(loss, -a * c["dual_clip"]) if c["dual_clip"] and a < 0 else loss
+
+
+def kl_token(name: str, c: dict, i: int, t: int):
+    """k1, k2 or k3 of one token: KL(policy || reference) from the policy's sample, or from the old policy's."""
+    logp = c["logprobs"][i, t]
+    d = logp - c["ref_logprobs"][i, t]
+    value = {"k1": d, "k2": d * d / 2, "k3": (-d).exp() - 1 + d}[name[:2]]
+    return value * (logp - c["old_logprobs"][i, t]).exp() if "ratio" in name else value
+
+
+def value_token(name: str, c: dict, i: int, t: int):
+    """The squared error of a value, clipped or not, halved or not."""
+    v, old, goal = c["values"][i, t], c["old_values"][i, t], c["returns"][i, t]
+    loss = (v - goal) ** 2
+    if "clipped" in name:
+        loss = max(loss, (old + clamp(v - old, -c["value_clip"], c["value_clip"]) - goal) ** 2)
+    return loss / 2 if "half" in name else loss
+
+
+def ways_of(formula: str, takes: set[str]) -> list[str]:
+    """The published ways in which a formula is written, for a function that takes these inputs."""
+    kind = FORMULAS[formula].kind
+    if kind == "kl":
+        names = ["k1", "k2", "k3"] if formula == "kl" else [formula]
+        return names + [f"{name} times the ratio" for name in names if "old_logprobs" in takes]
+    if kind == "value":
+        clip = "clipped " if {"old_values", "value_clip"} <= takes else ""
+        return [f"{clip}half squared error", f"{clip}squared error"]
+    names = ["gspo", "gspo of each token"] if formula == "gspo" else [formula]
+    terms = ("k3", "k1", "k2", "k3 times the ratio") if {"ref_logprobs", "beta"} <= takes else ()
+    return [f"{name} with {kl}" for name in names for kl in terms] or names
+
+
+def token_losses(way: str, kind: str, c: dict):
+    """Losses [B, T] in one way of writing them, 0 outside the mask."""
+    import torch
+
+    losses, (name, _, kl) = [], way.partition(" with ")
+    for i, mask in enumerate(c["mask"]):
+        row, places = [c["mask"].new_zeros(())] * len(mask), mask.nonzero().flatten().tolist()
+        for t in places:
+            if kind == "loss":
+                row[t] = policy_token(name, c, i, t, places) + (c["beta"] * kl_token(kl, c, i, t) if kl else 0)
+            else:
+                row[t] = {"kl": kl_token, "value": value_token}[kind](way, c, i, t) if kind != "mean" else c["x"][i, t]
+        losses.append(torch.stack(row))
+    return torch.stack(losses)
+
+
+def aggregated(losses, c: dict, dims: int) -> dict:
+    """{aggregation: result} of losses [B, T], with so many dimensions."""
+    sums, counts, n = losses.sum(1), c["mask"].sum(1), c["length"]
+    means = sums / counts.clamp(min=1)
+    if dims:
+        by_row = {"token mean of each row": means, "token sum of each row": sums, "token sum / N": sums / n}
+        return {"each token": losses} if dims == 2 else by_row
+    found = {"sum over tokens / their number": sums.sum() / counts.sum(), "sum over tokens": sums.sum()}
+    for rows, words in ((len(counts), ""), (int((counts > 0).sum()), ", empty rows left out")):
+        found[f"mean over sequences of token means{words}"] = means.sum() / rows
+        found[f"token sum, mean over sequences{words}"] = sums.sum() / rows
+        found[f"token sum / N, mean over sequences{words}"] = sums.sum() / rows / n
+        found[f"token sum / width, mean over sequences{words}"] = sums.sum() / rows / losses.shape[1]
+    return found | {"token sum / N": sums.sum() / n}
+
+
+def group_advantages(formula: str, c: dict) -> dict:
+    """{way: advantages, a list} of the scores, by the ids of groups."""
+    scores, ids, mean = c["scores"].flatten().tolist(), c["groups"], statistics.fmean
+    groups = {name: [x for x, other in zip(scores, ids, strict=True) if other == name] for name in ids}
+    pairs = [(x, groups[name]) for x, name in zip(scores, ids, strict=True)]
+    if formula == "dr_grpo_advantage":
+        return {"R - mean": [x - mean(group) for x, group in pairs]}
+    if formula == "rloo":
+        return {"R - mean of the others": [x - (sum(group) - x) / (len(group) - 1) for x, group in pairs]}
+    ways = {}
+    for eps in dict.fromkeys((c["std_eps"], *DEVIATION_EPS)):
+        divisors = {"unbiased deviation": statistics.stdev, "population deviation": statistics.pstdev}
+        for name, divisor in ({"mean": mean} if formula == "maxrl" else divisors).items():
+            ways[f"{name}, eps {eps:g}"] = [(x - mean(group)) / (divisor(group) + eps) for x, group in pairs]
+    return ways
+
+
+# --------------------------------------------------------------------- recognition (src/programs/prove/recognition.py)
+
+LOGP = r"(log_?probs?|logps?|lp)"
+ROLES = {  # input -> names of parameters
+    "old_logprobs": rf"(old|behaviou?r|rollout|sampling|mu)_(\w+_)?{LOGP}|{LOGP}_(old|mu|rollout|behaviou?r)",
+    "ref_logprobs": rf"(ref|reference)_(\w+_)?{LOGP}|{LOGP}_(ref|reference)",
+    "logprobs": rf"((new|cur|current|policy|pi|actor|per_token)_)*{LOGP}(_new|_theta)?",
+    "advantages": r"adv(antage)?s?",
+    "mask": r"(response_|completion_|action_|loss_|token_|eos_|valid_)?masks?",
+    "scores": r"scores?|rewards?",
+    "token_rewards": r"token_(level_)?(rewards?|scores?)|per_token_rewards?",
+    "old_values": r"(old_|prev_)(values?|v)|values?_old|v_old",
+    "values": r"(new_)?(values?|v|vpreds?|vs|value_preds?)",
+    "returns": r"returns?|value_targets?|targets?",
+    "groups": r"groups?|group_(ids?|idx|index)|index|uids?|prompt_ids?|prompt_idx",
+    "group_size": r"group_size|num_generations|num_samples|n_samples|samples_per_prompt|n|k|g",
+    "low": r"(clip_|eps_|epsilon_|ratio_)*(low|lower|lo)(_eps|_clip)?",
+    "high": r"(clip_|eps_|epsilon_|ratio_)*(high|higher|upper|hi)(_eps|_clip)?",
+    "value_clip": r"value_clip(_eps|_range)?|vf_clip|clip_?range_?(value|vf)|clip_range_vf",
+    "clip": r"eps|epsilon|clip|clip_(eps|epsilon|range|ratio|param)|cliprange",
+    "std_eps": r"(std|adv|advantage)_(eps|epsilon)",
+    "dual_clip": r"dual_clip|clip_ratio_c",
+    "beta": r"beta|kl_(coef|coeff|beta|weight|lambda)",
+    "gamma": r"gamma|discount",
+    "gae_lambda": r"lam|lambda_?|gae_lambda|lmbda|lambd",
+    "length": r"max_(len|length|tokens|new_tokens|completion_length|response_length)|norm_length|constant",
+    "tau_pos": r"(sapo_)?tau_pos(itive)?",
+    "tau_neg": r"(sapo_)?tau_neg(ative)?",
+    "config": r"config|cfg|args",
+}
+# what a name means in a formula of another kind
+OTHERWISE = {"advantage": {"clip": "std_eps"}, "gae": {"scores": "token_rewards"}, "value": {"clip": "value_clip"}}
+LOSSES = ("gspo", "cispo", "sapo", "gmpo", "dapo", "dr_grpo", "grpo", "ppo", "reinforce")  # the first that a name has
+ADVANTAGES = {"dr_grpo": "dr_grpo_advantage", "grpo": "grpo_advantage", "rloo": "rloo", "maxrl": "maxrl", "gae": "gae"}
+CLIPPED = {"clip", "clipped", "surrogate", "policy", "actor", "loss", "objective", "compute", "get", "per", "token"}
+NEEDED = {  # inputs of a kind of formula, one of each line
+    "loss": ("logprobs", "advantages"),
+    "kl": ("logprobs", "ref_logprobs"),
+    "value": ("values", "returns"),
+    "advantage": ("scores token_rewards",),
+    "gae": ("values", "token_rewards"),
+    "mean": ("mask",),
+}
+
+
+@dataclass
+class Candidate:
+    """A public function of a file: its formula, and why it is not checked; {parameter: input}."""
+
+    name: str
+    where: str
+    formula: str = ""
+    why: str = ""
+    roles: dict = field(default_factory=dict)
+    left: tuple = ()  # parameters of unknown names, which keep their defaults
+
+
+def formula_of(name: str, roles: set[str]) -> str:
+    """The formula of a name and its inputs; "" where they do not say it."""
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
+    has, is_loss = {*words.split("_")}, {"logprobs", "advantages"} <= roles
+    if {"values", "returns"} <= roles and has & {"value", "critic", "vf"}:
+        return "value_loss"
+    if {"logprobs", "ref_logprobs"} <= roles and "advantages" not in roles:
+        return next((k for k in ("k1", "k2", "k3", "kl") if k in has), "")
+    if {"masked", "mean"} <= has and "mask" in roles:
+        return "masked_mean"
+    known = next((f for f in (LOSSES if is_loss else ADVANTAGES) if {*f.split("_")} <= has), "")
+    if known or not is_loss:
+        return ADVANTAGES.get(known, "") if not is_loss else known
+    bounded = roles & {"clip", "low", "high", "config"} and "old_logprobs" in roles
+    return "ppo" if bounded and has <= CLIPPED and has & {"clip", "clipped", "policy"} else ""
+
+
+def recognised(name: str, function, where: str, formula: str = "") -> Candidate:
+    """What a function is, by its name, or the formula that the user names."""
+    own = inspect.signature(function).parameters.values()
+    own = [p for p in own if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
+    roles = {p.name: next((r for r, x in ROLES.items() if re.fullmatch(x, p.name.lower())), "") for p in own}
+    found = Candidate(name, where, formula or formula_of(name, {*roles.values()}))
+    if not found.formula:
+        found.why = "its name and inputs name no formula that is known here"
+        return found
+    kind = FORMULAS[found.formula].kind
+    known = {name: OTHERWISE.get(kind, {}).get(role, role) for name, role in roles.items() if role}
+    if kind == "mean":
+        known |= {p.name: "x" for p in own[:2] if known.get(p.name) != "mask"}
+    unknown = [p.name for p in own if p.name not in known and p.default is p.empty]
+    needed = (*NEEDED[kind], *(["old_logprobs"] if kind == "loss" and found.formula != "reinforce" else []))
+    missing = [names for names in needed if not {*names.split()} & {*known.values()}]
+    found.roles, found.left = known, tuple(p.name for p in own if p.name not in known and p.default is not p.empty)
+    if unknown:
+        found.why = f"it needs {', '.join(unknown)}, whose meaning its name does not say"
+    elif missing:
+        found.why = f"it has no {' and no '.join(missing)} of a known name"
+    return found
+
+
+# --------------------------------------------------------------- function calls (src/programs/prove/function_calls.py)
+
+MASK = (  # ragged rows, pads on either side, a hole, an empty row
+    (0, 1, 1, 1, 1, 1, 1),
+    (0, 0, 1, 0, 1, 1, 0),
+    (1, 1, 0, 0, 0, 0, 0),
+    (0, 0, 0, 0, 0, 0, 0),
+    (1, 1, 1, 1, 0, 0, 0),
+)
+SCORES, ROW_ADVANTAGES = (0.3, 1.0, 0.9, 0.0, 0.1, 2.0, 0.6, 0.4), (1.3, -0.8, 0.6, 2.0, -1.7)
+BY_TOKEN = ("logprobs", "old_logprobs", "ref_logprobs", "values", "old_values", "returns", "token_rewards", "x")
+NUMBERS = {
+    **{"low": 0.1, "high": 0.3, "clip": 0.2, "value_clip": 0.2, "std_eps": 1e-3, "beta": 0.7, "gamma": 0.9, "sign": 1},
+    **{"gae_lambda": 0.8, "length": 11.0, "tau_pos": 1.0, "tau_neg": 1.5, "group_size": 4, "dual_clip": 2.0},
+}
+LEAVES = {"value": "values", "mean": "x"}  # what a gradient is taken of, log-probs elsewhere
+SETTINGS = {  # what functions of this bundle and of verl read of their config
+    **{"clip_eps": "clip", "clip_ratio": "clip", "clip_eps_low": "low", "clip_eps_high": "high", "kl_coef": "beta"},
+    **{"clip_ratio_low": "low", "clip_ratio_high": "high", "sapo_tau_pos": "tau_pos", "sapo_tau_neg": "tau_neg"},
+    **{"dual_clip": "dual_clip", "gamma": "gamma", "gae_lambda": "gae_lambda", "max_new_tokens": "length"},
+    **{"value_clip": "value_clip", "advantage_eps": "std_eps"},
+}
+
+
+def inputs(kind: str, takes: set[str]) -> dict:
+    """Inputs by role, in float64, random beneath the mask too."""
+    import torch
+
+    generator = torch.Generator().manual_seed(0)
+    rows = MASK if kind != "advantage" else [MASK[i] for i in (0, 1, 2, 4)] * 2
+    mask = torch.tensor(rows, dtype=torch.float64)
+    mask = mask if "mask" in takes else torch.ones_like(mask)
+    c = {name: torch.randn(mask.shape, generator=generator, dtype=torch.float64) for name in BY_TOKEN}
+    c["logprobs"] = -c["logprobs"].abs() - 0.1
+    for name, size in (("old_logprobs", 0.5), ("ref_logprobs", 0.3)):
+        c[name] = c["logprobs"] + size * c[name]
+    c["old_values"] = c["values"] + 0.4 * c["old_values"]
+    c |= NUMBERS | {"mask": mask, "scores": torch.tensor(SCORES, dtype=torch.float64), "all": c["x"], "groups": [0] * 5}
+    c |= {"low": 0.2, "high": 0.2} if not takes & {"low", "high", "config"} else {}
+    c |= {name: 1.0 for name in ("gamma", "gae_lambda") if not takes & {name, "config"}}
+    c["dual_clip"] *= bool(takes & {"dual_clip", "config"})
+    if kind == "advantage":
+        c["groups"] = [i % 2 if "groups" in takes else i // 4 for i in range(len(SCORES))]
+        c["token_rewards"] = torch.zeros_like(mask)
+        c["token_rewards"][range(len(mask)), [row.nonzero().max().item() for row in mask]] = c["scores"]
+    return c
+
+
+def input_forms(formula: str, kind: str, takes: set[str], c: dict) -> list[dict]:
+    """The forms that a function may want its inputs in; the formula is the same for all."""
+    import torch
+
+    if kind == "advantage":
+        by_id = takes & {"groups", "group_size", "token_rewards"}
+        return (
+            [{"ids": torch.tensor(c["groups"])}, {"ids": c["groups"]}]
+            if by_id
+            else [{"scores": c["scores"].view(2, 4)}]
+        )
+    rows = torch.tensor(ROW_ADVANTAGES, dtype=torch.float64)
+    same = rows[:, None].expand_as(c["mask"])
+    forms = [{"advantages": x, "all": same} for x in (same, rows, rows[:, None])] if kind == "loss" else [{}]
+    return forms if kind != "loss" or formula in ("gspo", "gmpo") else [{"advantages": c["x"]}, *forms]
+
+
+class Tried:
+    """A function that is called with inputs by role."""
+
+    def __init__(self, function, candidate: Candidate):
+        self.function, self.roles, self.takes = function, candidate.roles, {*candidate.roles.values()}
+        self.kind = FORMULAS[candidate.formula].kind
+        self.leaf = LEAVES.get(self.kind, "logprobs")
+
+    def __call__(self, c: dict):
+        """The first tensor that it returns; what it raises for each type of mask goes up."""
+        import torch
+
+        for dtype in (torch.float64, torch.bool):
+            values = c | {"mask": c["mask"].to(dtype), "groups": c.get("ids")}
+            values["config"] = SimpleNamespace(advantage_std="unbiased", **{k: c[role] for k, role in SETTINGS.items()})
+            try:
+                result = self.function(**{name: values[role] for name, role in self.roles.items()})
+                break
+            except Exception:
+                if dtype == torch.bool or "mask" not in self.takes:
+                    raise
+        result = next(iter(result.values())) if isinstance(result, dict) else result
+        result = torch.as_tensor(result[0] if isinstance(result, tuple) else result)
+        return result.reshape(()) if result.numel() == 1 else result
+
+    def with_gradient(self, c: dict):
+        """(Result, gradient of its weighted sum or None), with the weights of `weights_for`."""
+        import torch
+
+        c = c | {self.leaf: c[self.leaf].clone().requires_grad_(True)}
+        result = self(c)
+        if not result.requires_grad:
+            return result, None
+        weights = self.weights(c, result)
+        total = (torch.where(weights != 0, result, torch.zeros_like(result)) * weights).sum()
+        return result.detach(), torch.autograd.grad(total, c[self.leaf], allow_unused=True)[0]
+
+    def weights(self, c: dict, result):
+        """Weights of a result's entries, 0 for those of which a formula says nothing: padding, empty rows."""
+        import torch
+
+        mask, ones = c["mask"], torch.ones_like(result, dtype=torch.float64)
+        if result.shape == mask.shape:
+            return mask * (1 + torch.arange(mask.numel(), dtype=mask.dtype).view(mask.shape) % 5)
+        return (mask.sum(1) > 0) * ones if result.dim() == 1 and len(result) == len(mask) else ones
+
+
+def near(a, b, weights) -> float:
+    """The largest difference where weights are not 0, relative to b's size: 0 within rounding, infinite for nan."""
+    import torch
+
+    gap = torch.where(weights != 0, (a.double() - b).abs(), torch.zeros_like(b)).max().item()
+    size = torch.where(weights != 0, b.abs(), torch.zeros_like(b)).max().item()
+    gap = math.inf if math.isnan(gap) else gap / max(1.0, size)
+    return 0.0 if gap <= (1e-12 if a.dtype == torch.float64 else 3e-5) else gap
+
+
+# --------------------------------------------------------------- function proof (src/programs/prove/function_proof.py)
+
+FAULTS = {  # what is changed in the inputs of the formula, and the sign of its result
+    "the formula with its sign flipped": lambda c: {"sign": -1},
+    "the formula without the mask": lambda c: {"mask": c["mask"] * 0 + 1},
+    "the formula with its bound on the wrong side": lambda c: {"all": -c["all"], "sign": -1},
+    "the formula without a bound": lambda c: {"low": math.inf, "high": math.inf, "value_clip": math.inf},
+    "the formula with its two bounds exchanged": lambda c: {"low": c["high"], "high": c["low"]},
+    "the formula with the ratio upside down": lambda c: {"logprobs": c["old_logprobs"], "old_logprobs": c["logprobs"]},
+    "the formula without the old log-probs, the ratio always 1": lambda c: {"old_logprobs": c["logprobs"].detach()},
+    "the formula without the KL term": lambda c: {"beta": 0.0},
+    "the formula over the whole batch as one group": lambda c: {"groups": [0] * len(c["groups"])},
+    "the formula over neighbours as groups": lambda c: {"groups": [i // 4 for i in range(len(c["groups"]))]},
+    "the formula with gamma and lambda exchanged": lambda c: {"gamma": c["gae_lambda"], "gae_lambda": c["gamma"]},
+}
+ROUNDING = 1e-6  # relative, of value and gradient in float64: implementations add 1e-8 here and there
+PADDED = " / width"  # an aggregation that divides by all places, padding included: Dr. GRPO's alone
+
+
+def references(formula: str, tried: Tried, c: dict, shape) -> dict:
+    """{way of writing the formula: (result of this shape, the leaf that a gradient is taken of or None)}."""
+    import torch
+
+    if tried.kind in ("advantage", "gae"):
+        names = ("token_rewards", "values", "mask", "gamma", "gae_lambda")
+        made = {} if tried.kind == "gae" else group_advantages(formula, c)
+        found = {way: torch.tensor(x, dtype=torch.float64) for way, x in made.items()}
+        found = {way: x[:, None] * c["mask"] if shape == c["mask"].shape else x for way, x in found.items()}
+        if tried.kind == "gae":
+            plain = own_gae(*(c[name] for name in names))
+            inside, found = plain[c["mask"].bool()], {"not whitened": plain}
+            for i, how in enumerate(("population deviation", "unbiased deviation")):
+                found[f"whitened, {how}"] = (plain - inside.mean()) / inside.std(correction=i)
+        return {way: (c["sign"] * x.reshape(shape), None) for way, x in found.items() if x.numel() == math.prod(shape)}
+    leaf = c[tried.leaf].detach().clone().requires_grad_(True)
+    c, found = c | {tried.leaf: leaf, "advantages": c["all"]}, {}
+    for way in ways_of(formula, tried.takes):
+        for how, value in aggregated(token_losses(way, tried.kind, c), c, len(shape)).items():
+            found[f"{way}, {how}"] = (c["sign"] * value, leaf)
+    return {way: pair for way, pair in found.items() if pair[0].shape == shape}
+
+
+@dataclass
+class Verdict:
+    """What was found of a recognised function: how it is written, or what is wrong, or why it was not called."""
+
+    written_as: str = ""
+    findings: list = field(default_factory=list)
+    not_called: str = ""
+
+
+def judge(candidate: Candidate, function) -> Verdict:
+    """Compare a function with its formula, in the form of inputs that it takes."""
+    tried, verdict, nearest = Tried(function, candidate), Verdict(), []
+    c = inputs(tried.kind, tried.takes)
+    for form in input_forms(candidate.formula, tried.kind, tried.takes, c):
+        try:
+            result, gradient = tried.with_gradient(c | form)
+            found = references(candidate.formula, tried, c | form, result.shape)
+            weights = tried.weights(c, result)
+            gaps = {way: compared(result, gradient, *pair, weights) for way, pair in found.items()}
+            ranks = {way: (*(x * (x > ROUNDING) for x in gap), PADDED in way, *gap, way) for way, gap in gaps.items()}
+            nearest += [(rank, c | form, result) for rank in ranks.values()]
+            problem = f"it returns a tensor {[*result.shape]}"
+        except Exception as error:  # a form that it does not take, or the function itself
+            problem = f"{type(error).__name__}: {str(error)[:160]}"
+        verdict.not_called = verdict.not_called or problem
+    if not nearest:
+        return verdict
+    (value, gradient, *_, way), given, result = min(nearest, key=lambda x: x[0])
+    verdict.not_called, verdict.written_as = "", way
+    if value or gradient:
+        verdict.findings.append(named_fault(candidate, tried, given, result, value, gradient, way))
+        return verdict
+    look_at_way(candidate, way, verdict)
+    if "mask" in tried.takes:
+        look_beneath(tried, given, verdict)
+    if tried.kind == "advantage":
+        equal = tried(given | {"scores": given["scores"] * 0, "token_rewards": given["token_rewards"] * 0}).flatten()
+        if not bool((equal.abs() <= ROUNDING).all()):
+            verdict.findings.append(f"groups of equal scores get {equal[0].item():g}; expected 0")
+    return verdict
+
+
+def compared(result, gradient, reference, leaf, weights) -> tuple[float, float]:
+    """(Difference of value, of gradient), relative; the second is 0 where there is none to take."""
+    import torch
+
+    value = near(result, reference.detach(), weights)
+    if leaf is None or value > ROUNDING:
+        return value, 0.0
+    (own,) = torch.autograd.grad((reference * weights).sum(), leaf, retain_graph=True)
+    got = torch.zeros_like(own) if gradient is None else gradient
+    return value, near(got, own, torch.ones_like(own))
+
+
+def named_fault(candidate: Candidate, tried: Tried, c: dict, result, value: float, gradient: float, way: str) -> str:
+    """What a function computes instead of its formula."""
+    import torch
+
+    formula, weights = candidate.formula, tried.weights(c, result)
+    about = f"{formula} ({FORMULAS[formula].source})"
+    if not value:
+        return f"its value is that of {about}, {way}, its gradient is not (relative difference {gradient:.2g})"
+    if not torch.where(weights != 0, result, torch.zeros_like(result)).isfinite().all():
+        return f"it returns nan or infinity on ragged rows, a hole and an empty row; {about} is finite there"
+    for text, change in FAULTS.items():
+        others = references(formula, tried, c | change(c), result.shape).values()
+        if any(near(result, other.detach(), weights) <= ROUNDING for other, _ in others):
+            return f"it computes {text}; expected {about}"
+    return f"it is none of the published ways of {about}: the nearest, {way}, differs by {value:.2g} (relative)"
+
+
+def look_at_way(candidate: Candidate, way: str, verdict: Verdict) -> None:
+    """Add a finding about an aggregation that is another formula's."""
+    wanted, how = FORMULAS[candidate.formula].aggregations, way.partition(", ")[2]
+    if PADDED in how and candidate.formula != "dr_grpo":
+        verdict.findings.append("it divides by all places, padding included; expected the masked tokens alone")
+    elif wanted and not how.startswith(("each token", "token mean of each row", wanted)):
+        verdict.findings.append(f"it aggregates by {how}; expected {wanted} for {candidate.formula}")
+
+
+def look_beneath(tried: Tried, c: dict, verdict: Verdict) -> None:
+    """Add a finding where nan beneath the mask changes a value or a gradient."""
+    import torch
+
+    hidden, nan = c["mask"] == 0, c["mask"] * math.nan
+    names = {*BY_TOKEN, "advantages"} - {"token_rewards"}  # which no network computes
+    spoilt = {n: torch.where(hidden, nan, c[n]) for n in names if getattr(c.get(n), "shape", None) == hidden.shape}
+    usual, gradient = tried.with_gradient(c)
+    try:
+        result, other = tried.with_gradient(c | spoilt)
+    except Exception as error:
+        verdict.findings.append(f"with nan beneath the mask it raises {type(error).__name__}: {str(error)[:120]}")
+        return
+    in_value = near(result, usual.double(), tried.weights(c, result)) > ROUNDING
+    if in_value or (gradient is not None and near(other, gradient.double(), nan.isnan()) > ROUNDING):
+        part = "value" if in_value else "gradient"
+        advice = "try torch.where(mask, x, 0) before arithmetic"
+        verdict.findings.append(f"nan beneath the mask gets into its {part}; {advice}")
+
+
+def functions_of(path: Path) -> dict[Path, list[ast.FunctionDef]]:
+    """{file: its public functions} of a file or folder, parsed and not run."""
+    found = {}
+    for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+        try:
+            nodes = ast.parse(file.read_text(encoding="utf-8")).body
+        except (OSError, ValueError, SyntaxError) as error:
+            raise UserError(f"got {file}, which cannot be read ({error}); expected Python in UTF-8") from None
+        found[file] = [n for n in nodes if isinstance(n, ast.FunctionDef) and not n.name.startswith("_")]
+    return found
+
+
+def named_formulas(given: str, names: list[str]) -> dict[str, str]:
+    """{function: formula} of --as: `my_loss=grpo,…`, or a formula for each function in their order."""
+    pairs = [word.strip().rpartition("=")[::2] for word in given.split(",") if word.strip()]
+    if any(not name for name, _ in pairs):
+        fits = len(pairs) == len(names)
+        need(fits, f"got --as {given} for {len(names)} functions; expected one for each, or NAME=FORMULA pairs")
+        pairs = [(name, formula) for name, (_, formula) in zip(names, pairs, strict=True)]
+    for name, formula in pairs:
+        known = f"expected one of {', '.join(FORMULAS)}{suggest(formula, FORMULAS)}"
+        need(formula in FORMULAS, f"got --as {formula}; {known}")
+        need(name in names, f"got --as {name}={formula}; expected a function among {', '.join(names)}")
+    return dict(pairs)
+
+
+def prove_functions(path: Path, only: str, given: str) -> Proof:
+    """Compare the functions of a file or folder, or a single one, with their formulas."""
+    proof, verdicts, unknown = Proof("functions", f"{path}:{only}" if only else str(path)), {}, []
+    nodes = [(f, n) for f, found in functions_of(path).items() for n in found if n.name == (only or n.name)]
+    need(nodes, f"got {path} without {only or 'a public function'}; expected functions of losses or advantages")
+    formulas = named_formulas(given, [node.name for _, node in nodes])
+    for file, node in nodes:
+        with contextlib.redirect_stdout(sys.stderr):
+            function = getattr(import_file("functions", str(file), str(file)), node.name)
+        where = f"{node.name} ({file}, line {node.lineno})"
+        candidate = recognised(node.name, function, where, formulas.get(node.name, ""))
+        verdict = Verdict() if candidate.why else judge(candidate, function)
+        if why := candidate.why or verdict.not_called:
+            proof.not_measured.append(f"{where}: {why}")
+            unknown.append(node.name)
+            continue
+        verdicts[node.name] = (candidate, verdict)
+        proof.findings += [f"{where}: {finding}" for finding in verdict.findings]
+        about = {"formula": candidate.formula, "source": FORMULAS[candidate.formula].source}
+        about |= {"written_as": verdict.written_as, "left_at_default": [*candidate.left]}
+        proof.figures[node.name] = about | {"agrees": not verdict.findings}
+    accepted = f"expected losses or advantages of known names; try --as NAME=FORMULA, one of {', '.join(FORMULAS)}"
+    need(verdicts, f"got {proof.thing} with {first(unknown)}; {accepted}")
+    describe(proof, verdicts)
+    if unknown:
+        proof.say(f"Not recognised, and so not checked: {first(unknown)}.")
+    return proof
+
+
+def first(names: list[str], most: int = 12) -> str:
+    """The first names, and how many more."""
+    return ", ".join(names if len(names) <= most else [*names[:most], f"{len(names) - most} more"])
+
+
+def describe(proof: Proof, verdicts: dict) -> None:
+    """Add the sentences of what was recognised and how it agrees."""
+    right = {name: verdict.written_as for name, (_, verdict) in verdicts.items() if not verdict.findings}
+    known = [f"{name} as {c.formula}" for name, (c, _) in verdicts.items()]
+    proof.say(f"{len(verdicts)} functions of {proof.thing} were recognised: {first(known)}.")
+    ways = f" ({first([f'{name}: {way}' for name, way in right.items()], 8)})" if right else ""
+    proof.say(
+        f"{len(right)} of {len(verdicts)} have the value and gradient of their published formula, by prove.py's own "
+        f"float64 loops over single tokens, within 1e-6 (3e-5 in float32){ways}."
+    )
+    masked = sum("mask" in verdicts[name][0].roles.values() for name in right)
+    tried = "ragged rows, pads on either side, a hole, an empty row and nan beneath the mask change nothing"
+    if masked:
+        proof.say(f"{masked} of these take a mask: {tried}.")
+
+
 # ----------------------------------------------------------------------------- command (src/programs/prove/command.py)
 
 
@@ -2900,6 +3916,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("thing", help="a run's folder, results.json or its folder, FILE.py:function", metavar="THING")
     parser.add_argument("--data", default="", metavar="FILE", help="rows for a reward")
+    parser.add_argument("--as", default="", dest="formulas", metavar="NAMES", help="formulas of functions")
     parser.add_argument("--minutes", type=float, default=1.0, metavar="M", help="time for all (default: 1)")
     parser.add_argument("--rows", type=int, default=256, metavar="N", help="most held-out rows of a run (default: 256)")
     return parser
@@ -2914,6 +3931,8 @@ def proof_of(args) -> Proof:
         need(file.is_file(), f"got {args.thing}: no file {file}; {ACCEPTED}")
         need(args.data, f"got {args.thing} without --data; expected rows to try it on; try --data FILE.jsonl")
         return prove_reward(args.thing, args.data, 0.9 * seconds)
+    if path.suffix == ".py" or (path.is_dir() and not results_files(path) and [*path.glob("*.py")]):
+        return prove_functions(path, "", args.formulas)
     need(not args.data, f"got --data with {args.thing}; expected it with FILE.py:function alone; {ACCEPTED}")
     need(path.exists(), f"got {args.thing}, which does not exist; {ACCEPTED}")
     if results_files(path):

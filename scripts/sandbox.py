@@ -41,8 +41,8 @@ verdict; bubblewrap, whose work the namespaces do at a sixth of the time.
 #     1615-1786  process          The sandbox and its processes
 #     1789-1917  forms of tests   Tests, read and sorted
 #     1920-2171  answers          The program in what a model wrote
-#     2174-2494  run code         The caller's side: programs, their tests, and the verdicts
-#     2497-2608  command          The command line
+#     2174-2503  run code         The caller's side: programs, their tests, and the verdicts
+#     2506-2617  command          The command line
 
 import argparse
 import array
@@ -2209,6 +2209,12 @@ class Verdict:
         return self.passed / self.total if self.total else 0.0
 
 
+REMOVED = {
+    "isolate_tests": "to leave it out, and to compare plain data: tests always run apart from the program",
+    "endpoint": "verl's reward.sandbox_fusion.url for a service",
+}
+
+
 def run_code(
     code: str,
     tests,
@@ -2221,6 +2227,7 @@ def run_code(
     output_mb: int = 8,
     strict: bool = False,
     sandbox: Sandbox | None = None,
+    **removed,
 ) -> Verdict:
     """Run a program against tests and return the verdict; whatever the program does, this returns in time.
 
@@ -2255,6 +2262,8 @@ def run_code(
     >>> run_code("def double(x):\\n    return 2 * x", "assert double(4) == 8", entry_point="double").all_passed
     True
     """
+    for name in removed:
+        raise TypeError(f"got the unknown argument {name!r}; try {REMOVED.get(name, 'to leave it out')}")
     started = time.monotonic()
     plan = read_tests(tests, entry_point)
     code = code or ""
@@ -2570,7 +2579,7 @@ def print_lines(lines: list[str]) -> None:
 def run_command(args: argparse.Namespace) -> int:
     """Print the report, or the verdicts of the programs; return the exit code."""
     if args.endpoint:
-        raise BadTests("got --endpoint, which was removed; try verl's reward.sandbox_fusion.url for a service")
+        raise BadTests(f"got --endpoint, which was removed; try {REMOVED['endpoint']}")
     if args.report:
         print_lines([json.dumps(sandbox_report(), indent=2)])
         return 0

@@ -52,23 +52,24 @@ Exit codes: 0 every check passes, 1 one fails, 2 bad input.
 """
 
 # Contents
-#        98-129  messages             Errors that a user can mend, each with its exit code, and what is said on stderr
-#       132-162  bundle               Where this bundle and its embedded model, data and rewards lie
-#       165-297  dialect              One setting under several names: ours, those of the pages, and TRL's. A program …
-#       300-309  processes            The processes of a run: device, CPU threads, sums, rows dealt out and gathered, …
-#       312-329  exit codes           How a program ends: errors that a user can mend become a message and an exit code
-#       332-368  batches              Batches: padding, collating, micro-batches, one line of tokens in which a …
-#       371-526  contract             What a trainer must offer to be checked: names, signatures, shapes; …
-#       529-722  trainer              A trainer as the checks see it, and how figures are compared
-#       725-859  scripted talks       Conversations of a script: answers that are known, and an environment that …
-#      862-1030  scripts trainer      A script of this bundle, or a copy of one, as the checks see it
-#     1033-1214  one page             A trainer on one page, of templates/ or a copy, as the checks see it
-#     1217-1318  loading              Loading a trainer by its path; with --partial, a template stands in for what a …
-#     1321-1432  oracle               The same figures, computed independently
-#     1435-1535  input checks         Checks of what goes in: tokens, template, reward
-#     1538-1805  numeric checks       Checks of critic, advantages, log-probs, padding and the policy's gradient
-#     1808-2034  conversation checks  Checks of conversations: what was sampled stays, it alone is trained, nothing …
-#     2037-2180  run                  Loading what is checked, running the checks, the command line
+#       100-131  messages             Errors that a user can mend, each with its exit code, and what is said on stderr
+#       134-164  bundle               Where this bundle and its embedded model, data and rewards lie
+#       167-299  dialect              One setting under several names: ours, those of the pages, and TRL's. A program …
+#       302-326  processes            The processes of a run: torch at first use, device, threads, sums, rows dealt …
+#       329-346  exit codes           How a program ends: errors that a user can mend become a message and an exit code
+#       349-381  batches              Batches: padding, collating, micro-batches, one line of tokens in which a …
+#       384-396  oracles              Formulas as loops over single tokens, apart from the numerics: what checks …
+#       399-558  contract             What a trainer must offer to be checked: names, signatures, shapes; …
+#       561-784  trainer              A trainer as the checks see it, and how figures are compared
+#       787-921  scripted talks       Conversations of a script: answers that are known, and an environment that …
+#      924-1098  scripts trainer      A script of this bundle, or a copy of one, as the checks see it
+#     1101-1289  one page             A trainer on one page, of templates/ or a copy, as the checks see it
+#     1292-1393  loading              Loading a trainer by its path; with --partial, a template stands in for what a …
+#     1396-1495  oracle               The same figures, computed independently
+#     1498-1598  input checks         Checks of what goes in: tokens, template, reward
+#     1601-1873  numeric checks       Checks of critic, advantages, log-probs, padding and the policy's gradient
+#     1876-2102  conversation checks  Checks of conversations: what was sampled stays, it alone is trained, nothing …
+#     2105-2248  run                  Loading what is checked, running the checks, the command line
 
 import argparse
 import contextlib
@@ -76,6 +77,7 @@ import copy
 import dataclasses
 import difflib
 import functools
+import importlib
 import importlib.util
 import inspect
 import itertools
@@ -300,6 +302,21 @@ def same_value(one: str, other: str) -> bool:
 # ----------------------------------------------------------------------- processes (src/parts/foundation/processes.py)
 
 
+class LazyModule:
+    """A module that is imported when something of it is first asked for, so that --help answers at once."""
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def __getattr__(self, attribute: str):
+        value = getattr(importlib.import_module(self.name), attribute)
+        setattr(self, attribute, value)  # from now on it is found at once
+        return value
+
+
+torch, np, transformers = map(LazyModule, ("torch", "numpy", "transformers"))
+
+
 def wait_passively() -> None:
     """Let idle OpenMP threads leave their core to other programs after some microseconds; call it before torch loads.
 
@@ -334,8 +351,6 @@ def quiet_environment(vllm: bool = False) -> None:
 
 def left_pad(sequences: list[list[int]], pad_id: int, device):
     """Return (input_ids, attention_mask), both [B, T], pads on the left."""
-    import torch
-
     width = max(map(len, sequences))
     ids = torch.tensor([[pad_id] * (width - len(s)) + list(s) for s in sequences], device=device)
     mask = torch.tensor([[0] * (width - len(s)) + [1] * len(s) for s in sequences], device=device)
@@ -347,8 +362,6 @@ def collate(samples: list[dict], pad_id: int, device) -> dict:
 
     A sample's `response_mask`, where it has one, is 1 on what was sampled; else all of the response was.
     """
-    import torch
-
     prompt_ids, prompt_mask = left_pad([s["prompt_ids"] for s in samples], pad_id, device)
     width = max(len(s["response_ids"]) for s in samples)
 
@@ -366,6 +379,21 @@ def collate(samples: list[dict], pad_id: int, device) -> dict:
         "response_mask": torch.cat([torch.zeros_like(prompt_mask), response_mask], dim=1),
         "rollout_logprobs": torch.cat([prompt_mask * 0.0, right_pad("rollout_logprobs", 0.0, torch.float32)], dim=1),
     }
+
+
+# ----------------------------------------------------------------------------- oracles (src/parts/learning/oracles.py)
+
+
+def own_gae(rewards, values, mask, gamma: float, gae_lambda: float):
+    """Advantages [B, T] by the sum A_t = sum_l (gamma lambda)^l delta_{t + l} over a row's sampled tokens alone."""
+    advantages = values * 0
+    for i, columns in enumerate(row.nonzero().flatten().tolist() for row in mask):
+        r, v = ([x[i, c].item() for c in columns] for x in (rewards, values))
+        v.append(0.0)  # nothing comes after the last token
+        delta = [r[t] + gamma * v[t + 1] - v[t] for t in range(len(r))]
+        for t, column in enumerate(columns):
+            advantages[i, column] = sum((gamma * gae_lambda) ** k * delta[t + k] for k in range(len(r) - t))
+    return advantages
 
 
 # ----------------------------------------------------------------------- contract (src/programs/selfcheck/contract.py)
@@ -406,6 +434,8 @@ A page: templates/ppo.py, grpo.py, distillation.py, multi_turn.py, or a copy
       ref_logprobs, with a critic values and returns, [B, T]
   gae(rewards, values, response_mask, gamma, gae_lambda) -> (advantages, returns)
       where Config has gae_lambda: [B, T] each; past tokens outside the mask V and A are carried
+  Used where it has it: update(config, models, optimizer, batch, step), which gives policy_loss (logprobs,
+      old_logprobs, ...) of a minibatch.
   Fields of its Config: model, data, temperature, max_new_tokens, micro_batch; reward where it has no environment;
       vf_coef where it has gae_lambda (a critic).
   Used where it has them: seed, chat, chunk, batch_size, prompts, group_size, epochs, minibatches, kl_coef,
@@ -453,6 +483,8 @@ A script: scripts/ppo_train.py, on_policy_distillation.py, or a copy
   accumulate_gradients(config, models, batch, rows, scaler)
       adds the gradients of one minibatch
   Used where it has it: gae(rewards, values, response_mask, gamma, gae_lambda) -> (advantages, returns).
+  Used where it has it: update(config, models, optimizer, scaler, batch, step), with make_optimizer(config, models),
+      which gives LOSSES[config.loss] or policy_loss (logprobs, old_logprobs, ...) of a minibatch.
   With --environment, too:
   load_with_reward(config, tokenizer) -> (environments, reward)
       those of the settings
@@ -551,6 +583,10 @@ class Definition:
     width: int | None = None  # logits that count
 
 
+class Seen(BaseException):
+    """Ends an update at its first loss."""
+
+
 class Trainer:
     """A module with the functions of the contract. A subclass calls them:
 
@@ -563,6 +599,7 @@ class Trainer:
     experience(samples, models, **settings) -> batch, by default of the probes; accumulate(config, batch) adds gradients
     per_pass(rows): settings for so many rows in a pass, and few of their tokens at the output layer, at once
     definitions() -> (losses of which the trainer's has to be one, why there is none)
+    start_update(module, batch, models) trains on the batch by the module's own `update`
     group_of(samples) -> (the group of each, why advantages of a group need not sum to 0)
     values_after(ids) -> values [T] of the text up to each token of ids [1, T] by the plain critic; None without one
     """
@@ -611,6 +648,31 @@ class Trainer:
         """Gradients of the probes by the trainer's own function, a vector for each network."""
         self.accumulate(dataclasses.replace(self.config, **settings), batch)
         return take_gradients(self.models)
+
+    def first_loss(self, batch: dict, models) -> tuple | None:
+        """(log-probs, old log-probs), [n, T], that `update` first gives to the policy loss: empty if it calls none.
+
+        None where the trainer has no functions of these names.
+        """
+        module = getattr(self.module, "page", self.module)  # not a stand-in's
+        table, name = getattr(module, "LOSSES", vars(module)), getattr(self.config, "loss", "policy_loss")
+        if not hasattr(module, "update") or name not in table:
+            return None
+        loss, seen = table[name], []
+
+        def watched(logprobs, old_logprobs, *args, **known):
+            seen.extend((logprobs, old_logprobs))
+            raise Seen
+
+        watched.__dict__.update(getattr(loss, "__dict__", {}))  # what an entry of a table says of itself
+        table[name] = watched
+        try:
+            with contextlib.suppress(Seen):
+                self.start_update(module, batch, models)
+        finally:
+            table[name] = loss
+            rest(models)
+        return tuple(seen)
 
     def settled(self) -> dict:
         """The trainer's batch without a graph and with current log-probs throughout: one fault fails one check."""
@@ -995,6 +1057,12 @@ class ScriptsTrainer(Trainer):
         scaler = torch.amp.GradScaler(self.models.device.type, enabled=False)
         self.module.accumulate_gradients(config, self.models, batch, list(range(PROBES)), scaler)
 
+    def start_update(self, module, batch: dict, models) -> None:
+        import torch
+
+        tools = module.make_optimizer(self.config, models), torch.amp.GradScaler(self.device.type, enabled=False)
+        module.update(self.config, models, *tools, batch, getattr(self.config, "critic_warmup_steps", 0))
+
     def definitions(self):
         config = self.config
         if getattr(config, "loss", "clip") == "clip_cov":
@@ -1196,6 +1264,13 @@ class OnePage(Trainer):
         import torch
 
         self.module.accumulate_gradients(config, self.models, batch, torch.arange(PROBES, device=self.device))
+
+    def start_update(self, module, batch: dict, models) -> None:
+        import torch
+
+        groups = [{"params": [p for p in n.parameters() if p.requires_grad]} for n in networks(models)]
+        step = getattr(self.config, "critic_warmup_steps", 0) + 1
+        module.update(self.config, models, torch.optim.AdamW(groups, lr=0.0), batch, step)
 
     def definitions(self):
         if "teacher" not in self.fields:
@@ -1420,18 +1495,6 @@ def own_value_gradients(s: Trainer, batch: dict, value_clip: float, vf_coef: flo
     return take_gradients(s.models)[1:]
 
 
-def own_gae(rewards, values, mask, gamma: float, gae_lambda: float):
-    """Advantages [B, T] by the sum A_t = sum_l (gamma lambda)^l delta_{t + l} over a row's sampled tokens alone."""
-    advantages = values * 0
-    for i, columns in enumerate(row.nonzero().flatten().tolist() for row in mask):
-        r, v = ([x[i, c].item() for c in columns] for x in (rewards, values))
-        v.append(0.0)  # nothing comes after the last token
-        delta = [r[t] + gamma * v[t + 1] - v[t] for t in range(len(r))]
-        for t, column in enumerate(columns):
-            advantages[i, column] = sum((gamma * gae_lambda) ** k * delta[t + k] for k in range(len(r) - t))
-    return advantages
-
-
 # --------------------------------------------------------------- input checks (src/programs/selfcheck/input_checks.py)
 
 ANSWER = "Yes"  # text of the assistant turns rendered here
@@ -1643,7 +1706,7 @@ def reference_is_initial(s: Trainer):
 
 @check("make_experience")
 def first_update_ratio(s: Trainer):
-    """What an update begins with as the old policy is the current one, not the reference.
+    """At the first optimizer step of an update the old policy is the current one, not the reference.
 
     Try: compute old_logprobs with the policy itself, before the first optimizer step, dropout off, same temperature.
     """
@@ -1654,6 +1717,11 @@ def first_update_ratio(s: Trainer):
             return None, "the divergence from a teacher has no old policy"
         old = batch["old_logprobs"][responses(batch, s.probes)]
         peaks.append((s.response_logprobs(s.probes) - old).abs().max().item())
+        seen = s.first_loss({name: x.detach() for name, x in batch.items()}, models)
+        if seen == ():
+            return False, "update() never called the policy loss"
+        if seen:
+            peaks.append((seen[0] - seen[1]).abs().max().item())
     peak = largest(peaks)
     text = f"largest |log ratio| {peak:.1e}; policy and reference are {s.moved:.2g} nats apart"
     return peak <= s.limits[0] / 10, text

@@ -19,8 +19,8 @@ From one command line (or the same YAML) it writes a job folder, OUTPUT_DIR/job:
                                  YAML file selects it, and the environment's own file lies in environment/
     run.sh, job.sbatch           the command with its Hydra overrides, each with the setting that it comes from
 
-FIXED has the settings that verl cannot express (an error), IDLE_IN_VERL those that mean nothing to it, TODAY old keys
-and those that verl ignores, with what to write, TRAPS the overrides that would undo a setting or a guard.
+FIXED has the settings that verl cannot express (an error), IDLE_IN_VERL those that mean nothing to it, TODAY the keys
+that verl dropped or ignores, with their replacements, TRAPS the overrides that would undo a setting or a guard.
 
 Deliberately left out: Megatron, reward models, verl's own tools and asynchronous trainers (give their keys with
 --override), and installing anything on the nodes of a cluster: each needs verl and its rollout engine.
@@ -38,63 +38,64 @@ failed, 128 + n stopped by signal n.
 """
 
 # Contents
-#       156-161  file text         Texts that are files beside their room, such as a page's style; a built script has …
-#       164-209  messages          Errors that a user can mend, each with its exit code, and what is said on stderr
-#       212-252  bundle            Where this bundle and its embedded model, data and rewards lie
-#       255-410  dialect           One setting under several names: ours, those of the pages, and TRL's. A program …
-#       413-634  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       637-901  user scripts      A user's Python script or notebook: read from its source, or run in a process of …
-#      904-1149  data files        Data files as text: unpacked, decoded, refused where they hold no data at all; and …
-#     1152-1277  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
-#     1280-1522  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1525-1722  question parts    Columns that look like a part of the question: texts to read before it, options, …
-#     1725-1843  chat              Chat templates: their settings, what they write for messages, and strings that …
-#     1846-1884  held out          Held-out prompts: rows kept back for them; those that also train, counted, refused …
-#     1887-1918  prompts           Prompts as token ids, for training and held out
-#     1921-1938  verl layout       The layout of rows for verl: the ground truth in reward_model, all other columns …
-#     1941-2019  verl keys         Keys of verl's configuration: all of today's, and what older guides have
-#     2022-2096  extracts          The part of a Python file that some of its names need, as a file of its own
-#     2099-2311  user code         What a reward is given: texts, copies of the columns, and a state of the process …
-#     2314-2567  reward forms      The forms that a reward function may have, loading one, and its arguments
-#     2570-2847  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
-#     2850-3004  environments      Environments: classes whose methods are a model's tools, or that talk with it; …
-#     3007-3233  tool calls        Tool calls in what a model wrote: by the tokenizer's response template, or by one …
-#     3236-3376  tool runs         Running calls of many conversations side by side: a time limit for each, and …
-#     3379-3441  control tokens    Rendering messages so that nothing in them is read as a control token, where …
-#     3444-3699  turn bridge       The tokens between turns, from the chat template alone: what was sampled is never …
-#     3702-3856  conversations     The record of a conversation with an environment, and what the environment says in it
-#     3859-3996  play              Playing conversations of a policy with environments: all that are open are sampled …
-#     3999-4178  play setup        What conversations are played with, and scored by: shared by all programs that …
-#     4181-4292  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     4295-4301  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     4304-4401  idle settings     Settings that a configuration makes inert: each is named at the start, with what …
-#     4404-4453  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     4456-4595  presets           The algorithms by name: which choices each one makes, and which choices contradict …
-#     4598-4887  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     4890-4979  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
-#     4982-5007  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     5010-5195  memory            The memory that a run will need, from the shape of its networks
-#     5198-5205  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
-#     5208-5308  names             What verl calls each setting, and what it refuses or ignores
-#     5311-5429  settings          Settings, and hardware by name
-#     5432-5519  trl trial         --run_script: a TRL script run up to its trainer, in a process of its own, for …
-#     5522-5968  from trl          The settings of a run with TRL's GRPOTrainer as settings of ours, and what has no …
-#     5971-6014  hydra             One override in Hydra's grammar
-#     6017-6041  known names       The names in verl's configuration where verl is not installed, from …
-#     6044-6128  refusals          What verl cannot express, ignores, or would do behind a user's back: errors and notes
-#     6131-6237  data              Rows as verl reads them
-#     6240-6335  model files       What the files of a model tell: shape, number of weights, end tokens, and the …
-#     6338-6576  rewards           What verl loads of ours: rewards and their manager, a replay buffer, and …
-#     6579-6822  overrides         Our settings as verl's overrides
-#     6825-6967  environment loop  The agent loop: conversations with an environment in verl's workers, each as …
-#     6970-7090  memory            Memory of one GPU, and sizes that do not divide
-#     7093-7330  reward files      The reward's files, copied into the job with what they import, and tried there: …
-#     7333-7503  job folder        The folder of a job: data, rewards, an environment, settings
-#     7506-7655  checks            --check: what can be found out before a run
-#     7658-7946  launch            run.sh, and who starts it: this machine, a Ray cluster or Slurm
-#     7949-8257  export            --export: a job as four files that need neither this script nor its bundle
-#     8260-8412  hand written      --overrides: a file of overrides that was written by hand, checked without …
-#     8415-8471  command           The command line
+#       157-162  file text         Texts that are files beside their room, such as a page's style; a built script has …
+#       165-210  messages          Errors that a user can mend, each with its exit code, and what is said on stderr
+#       213-253  bundle            Where this bundle and its embedded model, data and rewards lie
+#       256-411  dialect           One setting under several names: ours, those of the pages, and TRL's. A program …
+#       414-635  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       638-653  processes         The processes of a run: torch at first use, device, threads, sums, rows dealt out …
+#      656-1025  user scripts      A user's Python script or notebook: read from its source, or run in a process of …
+#     1028-1257  data files        Data files as text: unpacked, decoded, refused where they hold no data at all; and …
+#     1260-1401  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1404-1643  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1646-1823  question parts    Columns that look like a part of the question: texts to read before it, options, …
+#     1826-1937  chat              Chat templates: their settings, what they write for messages, and strings that …
+#     1940-1978  held out          Held-out prompts: rows kept back for them; those that also train, counted, refused …
+#     1981-2012  prompts           Prompts as token ids, for training and held out
+#     2015-2032  verl layout       The layout of rows for verl: the ground truth in reward_model, all other columns …
+#     2035-2122  verl keys         Keys of verl's configuration: all of today's, and what older guides have
+#     2125-2359  trl names         What today's TRL has: its configs with their defaults, the arguments of its …
+#     2362-2436  extracts          The part of a Python file that some of its names need, as a file of its own
+#     2439-2651  user code         What a reward is given: texts, copies of the columns, and a state of the process …
+#     2654-2914  reward forms      The forms that a reward function may have, loading one, and its arguments
+#     2917-3206  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
+#     3209-3363  environments      Environments: classes whose methods are a model's tools, or that talk with it; …
+#     3366-3592  tool calls        Tool calls in what a model wrote: by the tokenizer's response template, or by one …
+#     3595-3735  tool runs         Running calls of many conversations side by side: a time limit for each, and …
+#     3738-3800  control tokens    Rendering messages so that nothing in them is read as a control token, where …
+#     3803-4058  turn bridge       The tokens between turns, from the chat template alone: what was sampled is never …
+#     4061-4215  conversations     The record of a conversation with an environment, and what the environment says in it
+#     4218-4355  play              Playing conversations of a policy with environments: all that are open are sampled …
+#     4358-4537  play setup        What conversations are played with, and scored by: shared by all programs that …
+#     4540-4639  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     4642-4648  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     4651-4731  idle settings     Settings that a configuration makes inert: each is named at the start, with what …
+#     4734-4779  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     4782-4885  presets           The algorithms by name: which choices each one makes, and which choices contradict …
+#     4888-5149  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5152-5235  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
+#     5238-5263  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     5266-5447  memory            The memory that a run will need, from the shape of its networks
+#     5450-5457  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
+#     5460-5560  names             What verl calls each setting, and what it refuses or ignores
+#     5563-5664  settings          Settings, and hardware by name
+#     5667-5746  trl trial         --run_script: a TRL script run up to its trainer, in a process of its own, for …
+#     5749-6152  from trl          The settings of a run with TRL's GRPOTrainer as settings of ours, and what has no …
+#     6155-6222  hydra             Overrides in Hydra's grammar, and those whose keys verl does not have, from …
+#     6225-6302  refusals          What verl cannot express, ignores, or would do behind a user's back: errors and notes
+#     6305-6404  data              Rows as verl reads them
+#     6407-6502  model files       What the files of a model tell: shape, number of weights, end tokens, and the …
+#     6505-6742  rewards           What verl loads of ours: rewards and their manager, a replay buffer, and …
+#     6745-6988  overrides         Our settings as verl's overrides
+#     6991-7131  environment loop  The agent loop: conversations with an environment in verl's workers, each as …
+#     7134-7247  memory            Memory of one GPU, and sizes that do not divide
+#     7250-7478  reward files      The reward's files, copied into the job with what they import, and tried there: …
+#     7481-7651  job folder        The folder of a job: data, rewards, an environment, settings
+#     7654-7802  checks            --check: what can be found out before a run
+#     7805-8089  launch            run.sh, and who starts it: this machine, a Ray cluster or Slurm
+#     8092-8396  export            --export: a job as four files that need neither this script nor its bundle
+#     8399-8547  hand written      --overrides: a file of overrides that was written by hand, checked without …
+#     8550-8605  command           The command line
 
 import argparse
 import ast
@@ -147,7 +148,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from types import SimpleNamespace
 from typing import ClassVar
@@ -634,22 +635,43 @@ def check_trainer(config: BaseConfig) -> None:
     need(not unknown, f"got report_to {sorted(unknown)}; expected wandb, tensorboard or trackio")
 
 
+# ----------------------------------------------------------------------- processes (src/parts/foundation/processes.py)
+
+
+class LazyModule:
+    """A module that is imported when something of it is first asked for, so that --help answers at once."""
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def __getattr__(self, attribute: str):
+        value = getattr(importlib.import_module(self.name), attribute)
+        setattr(self, attribute, value)  # from now on it is found at once
+        return value
+
+
+torch, np, transformers = map(LazyModule, ("torch", "numpy", "transformers"))
+
+
 # ----------------------------------------------------------------- user scripts (src/parts/foundation/user_scripts.py)
 
 CHANGING = {"append", "extend", "insert", "pop", "remove", "setdefault", "update"}  # methods
 QUIET = {"WANDB_MODE": "disabled", "TOKENIZERS_PARALLELISM": "false"}
+FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 ARITHMETIC = {ast.Mult: operator.mul, ast.Add: operator.add, ast.Sub: operator.sub, ast.FloorDiv: operator.floordiv}
 
 
 @dataclass(frozen=True)
 class Argument:
-    """An argument of a call as it stands in the file: `name=value`, or an item of a dictionary that is spread."""
+    """A setting as it stands in the file: of a call, an item of a dictionary that is spread, or a statement."""
 
     name: str
     value: ast.expr
     start: int
     end: int
-    quoted: bool = False  # an item "name": value
+    form: str = "{name}={text}"  # how the file writes it
+    is_statement: bool = False
+    is_sure: bool = True  # no `if` or loop around the statement
 
 
 def without_magics(cell: str) -> str:
@@ -755,55 +777,129 @@ class PythonSource:
         return {node.name: node for node in self.nodes if isinstance(node, kinds)}
 
     @cached_property
-    def assigned(self) -> dict[str, list[ast.expr]]:
-        """Name -> all that is assigned to it."""
-        values = {}
-        for node in self.nodes:
-            if isinstance(node, ast.Assign | ast.AnnAssign) and node.value:
-                target = node.targets[0] if isinstance(node, ast.Assign) else node.target
-                if isinstance(target, ast.Name):
-                    values.setdefault(target.id, []).append(node.value)
-        return values
+    def parents(self) -> dict[ast.AST, ast.AST]:
+        return {child: node for node in self.nodes for child in ast.iter_child_nodes(node)}
+
+    @cached_property
+    def changed(self) -> set[str]:
+        """Names whose object is changed: by an item, an attribute or a method."""
+        names = {name for node in self.nodes for name in names_changed_by(node)}
+        return names - {*self.imports, *self.definitions}
+
+    def bound(self, node: ast.Name) -> ast.expr | None:
+        """What a name stands for where it is read; None where that depends on what runs before."""
+        inner: ast.AST = node
+        while here := self.parents.get(inner):
+            body = next((x for _, x in ast.iter_fields(here) if isinstance(x, list) and inner in x), [inner])
+            for statement in reversed(body[: body.index(inner)]):
+                if node.id in bindings(statement):
+                    return assigned_to(statement, node.id)
+            if isinstance(here, ast.For | ast.While) and node.id in bindings(here):
+                return None
+            if isinstance(here, FUNCTIONS) and inner is not here.args:
+                if any(node.id == x.arg for x in ast.walk(here.args) if isinstance(x, ast.arg)):
+                    return self.passed(here, node.id)
+                if any(node.id in bindings(x) for x in ast.iter_child_nodes(here)):
+                    return None
+            inner = here
+        return self.constants.get(node.id)
 
     @cached_property
     def constants(self) -> dict[str, ast.expr]:
-        """Names that are bound once, and not changed by an item, an attribute or a method."""
-        bound = [name for node in self.nodes for name in names_bound_by(node)]
-        return {name: values[0] for name, values in self.assigned.items() if bound.count(name) == 1}
+        """Names of the module that one assignment binds."""
+        times = Counter(bindings(self.tree))
+        outside = [x for x in self.nodes if isinstance(x, ast.Assign | ast.AnnAssign) and not self.around(x, FUNCTIONS)]
+        pairs = [(name, assigned_to(x, name)) for x in outside for name in bindings(x)]
+        return {name: value for name, value in pairs if value is not None and times[name] == 1}
+
+    def own(self, call: ast.Call) -> bool:
+        """Whether a call names a function of this file, or a method of self."""
+        owner = getattr(call.func, "value", None)
+        return isinstance(call.func, ast.Name) or (isinstance(owner, ast.Name) and owner.id == "self")
+
+    def passed(self, function: ast.AST, name: str) -> ast.expr | None:
+        """What the only call of a function of this file gives for a parameter, or its default."""
+        calls = [call for call in self.calls.get(getattr(function, "name", ""), []) if self.own(call)]
+        if len(calls) != 1 or any(isinstance(x, ast.Starred) for x in calls[0].args):
+            return None
+        given, defaults = function.args, {}
+        names = [x.arg for x in [*given.posonlyargs, *given.args]]
+        defaults |= dict(zip(reversed(names), reversed(given.defaults), strict=False))
+        defaults |= {x.arg: d for x, d in zip(given.kwonlyargs, given.kw_defaults, strict=True)}
+        keywords = {keyword.arg: keyword.value for keyword in calls[0].keywords}
+        keywords |= dict(zip(names[names[:1] == ["self"] :], calls[0].args, strict=False))
+        return keywords.get(name) or (None if None in keywords else defaults.get(name))
+
+    def origin(self, node: ast.expr | None, whole: bool = False) -> ast.expr | None:
+        """What makes an object: through names, parameters, `self.name`, and functions of this file that return it.
+
+        `whole`: not through a name whose object is changed later.
+        """
+        for _ in range(8):
+            made = None
+            if isinstance(node, ast.Name) and not (whole and node.id in self.changed):
+                made = self.bound(node)
+            elif isinstance(node, ast.Attribute) and not whole:
+                stored = [x for x in self.nodes if isinstance(x, ast.Assign) and same(x.targets[0], node)]
+                made = stored[0].value if len(stored) == 1 else None
+            elif isinstance(node, ast.Call) and self.own(node):
+                maker = self.definitions.get(self.name_of(node), ast.Pass())
+                returned = [x.value for x in ast.walk(maker) if isinstance(x, ast.Return) and x.value]
+                made = returned[0] if len(returned) == 1 else None
+            if made is None:
+                return node
+            node = made
+        return node
 
     def around(self, node: ast.AST, kinds: type) -> ast.AST | None:
         """The innermost node of some kinds around a node."""
-        start, end = self.span(node)
-        spans = [(self.span(n), n) for n in self.nodes if isinstance(n, kinds) and n is not node]
-        return max(((s, n) for (s, e), n in spans if s <= start and end <= e), key=lambda x: x[0], default=(0, None))[1]
+        while (node := self.parents.get(node)) and not isinstance(node, kinds):
+            pass
+        return node
 
-    def names_of(self, call: ast.Call) -> set[str]:
-        """The names of the object that a call makes."""
-        return {name for name, values in self.assigned.items() if call in values}
+    def names_of(self, made: ast.expr) -> set[str]:
+        """The names, and attributes of self, of the object that an expression makes."""
+        assigned = [x for x in self.nodes if isinstance(x, ast.Assign | ast.AnnAssign)]
+        targets = [
+            x.targets[0] if isinstance(x, ast.Assign) else x.target for x in assigned if self.origin(x.value) is made
+        ]
+        return {self.code(target) for target in targets if isinstance(target, ast.Name | ast.Attribute)}
 
-    def attributes(self, call: ast.Call) -> dict[str, ast.Assign]:
-        """Assignments `config.name = value` to the object that a call makes."""
-        names = self.names_of(call)
-        return {
-            target.attr: node
-            for node in self.nodes
-            if isinstance(node, ast.Assign) and isinstance(target := node.targets[0], ast.Attribute)
-            if isinstance(target.value, ast.Name) and target.value.id in names
-        }
+    def changes(self, made: ast.expr) -> list[Argument]:
+        """Assignments `config.name = value` and `d["name"] = value` to the object that an expression makes."""
+        names, found = self.names_of(made), []
+        for node in [x for x in self.nodes if isinstance(x, ast.Assign)]:
+            target = node.targets[0]
+            if not isinstance(target, ast.Attribute | ast.Subscript) or self.code(target.value) not in names:
+                continue
+            owner, form = self.code(target.value), "{owner}.{name} = {text}"
+            name = target.attr if isinstance(target, ast.Attribute) else getattr(target.slice, "value", None)
+            if isinstance(target, ast.Subscript):
+                form = '{owner}["{name}"] = {text}'
+            is_sure = isinstance(self.parents[node], ast.Module | FUNCTIONS)
+            if isinstance(name, str):
+                form = form.replace("{owner}", owner.replace("{", "{{").replace("}", "}}"))
+                found.append(Argument(name, node.value, *self.span(node), form, is_statement=True, is_sure=is_sure))
+        return found
 
-    def hidden_changes(self, call: ast.Call) -> list[ast.Call]:
-        """Calls `setattr(config, …)` and `vars(config).update(…)` on the object that a call makes."""
-        names = self.names_of(call)
+    def hidden_changes(self, made: ast.expr) -> list[ast.expr]:
+        """`setattr(config, …)`, `vars(config).update(…)`, `d.pop(…)`, `d[key] = …` on the object that is made."""
+        names = self.names_of(made)
         objects = [(change, change.args[0]) for change in self.calls.get("setattr", []) if change.args]
-        objects += [(change, change.func) for change in self.calls.get("update", [])]
-        return [c for c, node in objects if any(getattr(n, "id", "") in names for n in ast.walk(node))]
+        objects += [(change, change.func) for name in CHANGING for change in self.calls.get(name, [])]
+        objects += [
+            (node, node.value)
+            for node in self.nodes
+            if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store | ast.Del)
+            if not isinstance(node.slice, ast.Constant) or isinstance(node.ctx, ast.Del)
+        ]
+        return [
+            c for c, node in objects if any(self.code(n) in names for n in ast.walk(node) if isinstance(n, ast.expr))
+        ]
 
     def resolved(self, node):
         """An expression, or that which the name of a constant stands for."""
-        for _ in range(4):
-            if isinstance(node, ast.Name) and node.id in self.constants:
-                node = self.constants[node.id]
-        return node
+        return self.origin(node, whole=True)
 
     def value(self, node):
         """The literal of an expression or of sums and products of constants; ValueError for another thing."""
@@ -814,52 +910,80 @@ class PythonSource:
                 return ARITHMETIC[type(node.op)](left, right)
         return ast.literal_eval(node)
 
-    def arguments(self, call: ast.Call) -> tuple[dict[str, Argument], list[ast.expr]]:
+    def arguments(self, call: ast.Call) -> tuple[list[Argument], list[ast.expr]]:
         """(Arguments by keyword, those of a dictionary `**name` of this file too; what is spread and not seen)."""
-        arguments, unseen = {}, []
+        arguments, unseen = [], []
         for keyword in call.keywords:
             if keyword.arg:
-                arguments[keyword.arg] = Argument(keyword.arg, keyword.value, *self.span(keyword))
+                arguments.append(Argument(keyword.arg, keyword.value, *self.span(keyword)))
             else:
                 inside, hidden = self.items(keyword.value)
-                arguments, unseen = arguments | inside, unseen + hidden
+                arguments, unseen = arguments + inside, unseen + hidden
         return arguments, unseen
 
     def argument(self, call: ast.Call, name: str, places: tuple[str, ...] = ()) -> ast.expr | None:
         """What a call gives for a parameter, by keyword or by its place."""
-        given = self.arguments(call)[0]
-        return given[name].value if name in given else dict(zip(places, call.args, strict=False)).get(name)
+        given = {argument.name: argument.value for argument in self.arguments(call)[0]}
+        return given[name] if name in given else dict(zip(places, call.args, strict=False)).get(name)
 
-    def items(self, node: ast.expr) -> tuple[dict[str, Argument], list[ast.expr]]:
-        """(Items of a dictionary: literal, dict(…), merged with | or **; what of it is not seen)."""
-        spread = self.resolved(node)
-        if isinstance(spread, ast.Call) and self.name_of(spread) == "dict" and not spread.args:
-            return self.arguments(spread)
-        if isinstance(spread, ast.BinOp) and isinstance(spread.op, ast.BitOr):
-            parts = [(None, spread.left), (None, spread.right)]
-        elif isinstance(spread, ast.Dict) and all(key is None or isinstance(key, ast.Constant) for key in spread.keys):
-            parts = [*zip(spread.keys, spread.values, strict=True)]
+    def items(self, node: ast.expr) -> tuple[list[Argument], list[ast.expr]]:
+        """(Items of a dictionary: literal, dict(…), merged with | or **, set later; what of it is not seen)."""
+        made = self.origin(node)
+        changes, hidden = (self.changes(made), self.hidden_changes(made)) if isinstance(node, ast.Name) else ([], [])
+        changes = [change for change in changes if change.start < self.start(node)]
+        if isinstance(made, ast.Call) and self.name_of(made) == "dict" and not made.args:
+            items, unseen = self.arguments(made)
+            return items + changes, unseen + hidden
+        if isinstance(made, ast.BinOp) and isinstance(made.op, ast.BitOr):
+            parts = [(None, made.left), (None, made.right)]
+        elif isinstance(made, ast.Dict) and all(key is None or isinstance(key, ast.Constant) for key in made.keys):
+            parts = [*zip(made.keys, made.values, strict=True)]
         else:
-            return {}, [node]
-        items, unseen = {}, []
+            return [], [node]
+        items, unseen = [], []
         for key, value in parts:
             if key is None:
-                inside, hidden = self.items(value)
-                items, unseen = items | inside, unseen + hidden
+                inside, missing = self.items(value)
+                items, unseen = items + inside, unseen + missing
             else:
-                name = str(key.value)
-                items[name] = Argument(name, value, self.start(key), self.span(value)[1], quoted=True)
-        return items, unseen
+                place = self.start(key), self.span(value)[1]
+                items.append(Argument(str(key.value), value, *place, form='"{name}": {text}'))
+        return items + changes, unseen + hidden
+
+
+def same(one: ast.AST, other: ast.AST) -> bool:
+    return isinstance(one, ast.Attribute) and ast.unparse(one) == ast.unparse(other)
+
+
+@cache
+def bindings(node: ast.AST) -> list[str]:
+    """The names that a node binds, as often as it does, without those inside of functions and classes."""
+    names = names_bound_by(node)
+    if not isinstance(node, FUNCTIONS | ast.ClassDef):
+        names += [name for child in ast.iter_child_nodes(node) for name in bindings(child)]
+    return names
+
+
+def assigned_to(node: ast.AST, name: str) -> ast.expr | None:
+    """The value of an assignment to a name alone."""
+    target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
+    is_plain = isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(target, ast.Name) and target.id == name
+    return node.value if is_plain else None
 
 
 def names_bound_by(node: ast.AST) -> list[str]:
-    """The names that a node binds, or changes by an attribute, an item or a method."""
+    """The names that a node binds."""
     if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store | ast.Del):
         return [node.id]
     if isinstance(node, ast.arg):
         return [node.arg]
-    if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
-        return [node.target.id]
+    if isinstance(node, ast.ImportFrom | ast.Import):
+        return [(x.asname or x.name).partition(".")[0] for x in node.names]
+    return [node.name] if isinstance(node, FUNCTIONS | ast.ClassDef) and not isinstance(node, ast.Lambda) else []
+
+
+def names_changed_by(node: ast.AST) -> list[str]:
+    """The name whose object a node changes by an attribute, an item or a method."""
     place = node
     if isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) in CHANGING:
         place = node.func
@@ -911,8 +1035,8 @@ BINARY = re.compile(
     rb"%PDF-|\x28\xb5\x2f\xfd|PK\x03\x04|\xd0\xcf\x11\xe0|ARROW1|\x80[\x02-\x05]|BZh|\xfd7zXZ|7z\xbc\xaf|Rar!"
 )
 POINTERS = {
-    rb"version https://(git-lfs|hawser)\.github\.com/spec/": ("a pointer of Git LFS", "`git lfs pull` in its folder"),
-    rb"[./]*(\.git|annex)/[\w./-]*objects/\S*\s*\Z": ("a pointer of git-annex", "`git annex get` in its folder"),
+    rb"version https://(git-lfs|hawser)\.github\.com/spec/": ("a Git LFS pointer", "`git lfs pull` in its folder"),
+    rb"[./]*(\.git|annex)/[\w./-]*objects/\S*\s*\Z": ("a git-annex pointer", "`git annex get` in its folder"),
 }
 PAGE = re.compile(rb"\s*<(!doctype html|html|\?xml|head|body|error)\b[^\n]*>\s*(\n|\Z)", re.IGNORECASE)
 REPLY = re.compile(
@@ -932,41 +1056,26 @@ LONGEST_CELL = 256 << 20  # characters of a cell
 HEADER_NAMES = {*ASKS, *WEAK, "answer", "response", "output", "solution", "rejected", "choices", "id"}
 
 
-class Unpacked(io.RawIOBase):
-    """Unpacked bytes, at most MAX_BYTES; what cannot be unpacked is a UserError that names the file."""
+class Unpacked(gzip.GzipFile):
+    """A gzip file of at most MAX_BYTES unpacked; a damaged one is a UserError that names it."""
 
-    def __init__(self, stream, name: str):
-        self.stream, self.name, self.total = stream, name, 0
-
-    def close(self) -> None:
-        self.stream.close()
-        super().close()
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer) -> int:
+    def read(self, size=-1) -> bytes:
         try:
-            data = self.stream.read(len(buffer))
+            data = super().read(HEAD_BYTES if size < 0 else size)  # a reader of all asks again until nothing comes
         except Exception as error:  # zlib, gzip and the system each have their own
             got = f"{self.name}: got compressed bytes that cannot be read ({error})"
             raise UserError(f"{got}; expected an intact file") from None
-        self.total += len(data)
         got = f"{self.name}: got more than {MAX_BYTES} unpacked bytes"
-        need(self.total <= MAX_BYTES, f"{got}; expected at most that many; try unpacking it if the file is yours")
-        buffer[: len(data)] = data
-        return len(data)
+        need(self.tell() <= MAX_BYTES, f"{got}; expected at most that many; try unpacking it first if you trust it")
+        return data
 
 
 def open_text(source: str, form: str | None, encoding: str | None = None, sure: bool = False) -> tuple:
     """Open a file or stdin (`-`) as text without a byte order mark; returns (stream, form).
 
-    Packing is told from the bytes, as names are often wrong; text is UTF-8, or UTF-16 with a byte order mark, unless
-    an encoding is given. Bytes that it does not have stay as lone surrogates, see `flaw_of_bytes`. Without a form
-    (stdin) it is told too; `sure` takes the form as it is.
-
-    Raises:
-        UserError: it holds no rows whatever its name says, such as a pointer of Git LFS, an HTML page or a pickle.
+    Bytes show whether it is packed, as names are often wrong. Text is UTF-8, or UTF-16 with a byte order mark, unless
+    `encoding` is given; other bytes stay as lone surrogates, see `flaw_of_bytes`. A missing form is detected, one that
+    is `sure` taken as it is. UserError where the file holds no rows: an HTML page, a pickle, a Git LFS pointer.
     """
     name = "stdin" if source == "-" else source
     with contextlib.ExitStack() as opened:
@@ -976,7 +1085,7 @@ def open_text(source: str, form: str | None, encoding: str | None = None, sure: 
         except OSError as error:
             raise UserError(f"got {name}: {error.strerror}; expected a readable file") from None
         if head[:2] == b"\x1f\x8b":
-            raw = io.BufferedReader(Unpacked(gzip.GzipFile(fileobj=raw), name), HEAD_BYTES)
+            raw = io.BufferedReader(Unpacked(name, "rb", fileobj=raw), HEAD_BYTES)
             head = raw.peek(HEAD_BYTES)
         wide = head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) and head[2:4] != b"\0\0"
         told, encoding = bool(encoding), encoding or ("utf-16" if wide else "utf-8-sig")
@@ -1004,7 +1113,7 @@ def form_of_text(head: str, name: str, form: str | None) -> str:
         raise UserError(f"{got}; expected text; try renaming it to end in .json")
     if form == "txt":
         names = re.split(r"[,;\t]", text.partition("\n")[0].strip().lower())
-        got = f"{name}: got a first line of column names, {', '.join(names)[:60]}, in a file of one prompt a line"
+        got = f"{name}: got a first line of column names, {', '.join(names)[:60]}, in a file with one prompt per line"
         is_table = len(names) > 1 and {*names} & (ASKS | WEAK) and all(map(str.isidentifier, names))
         need(not is_table, f"{got}; expected prompts; try --input_format csv, or renaming it to end in .csv")
     return "json" if form == "jsonl" and not begins_lines(text) else form
@@ -1030,7 +1139,7 @@ def holds_json(text: str) -> bool:
 
 def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
     """Raise UserError where the first bytes are those of something that holds no rows."""
-    kind, advice = None, "downloading it again, and look at the file first"
+    kind, advice = None, "looking at the file, then downloading it again"
     if head.startswith(b"PAR1"):
         kind, advice = "a parquet file", "a name that ends in .parquet"
         if form == "parquet":
@@ -1048,19 +1157,20 @@ def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
 
 
 def table_rows(text: str, name: str, delimiter: str, chosen: str | None = None) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """(line, row) below the header of a CSV text; every cell is text. A row that does not fit comes as its flaw.
+    """(line, row or its flaw) below the header of a CSV text; every cell is text.
 
-    Args:
-        name: what messages call the file.
-        delimiter: what stands between cells, unless the file shows otherwise.
-        chosen: the same, whatever the file shows.
+    `delimiter` is the expected separator, `chosen` one that is taken whatever the file shows.
     """
     csv.field_size_limit(LONGEST_CELL)
     used = chosen or separator_of(text, delimiter, name)
     if used != delimiter:
-        say(f"{name}: read with {used!r} between the columns")
-    first = next(iter(first_records(text, used)), [])
-    padded = len(first) > 1 and all(cell[:1] == " " for cell in first[1:])
+        say(f"{name}: the columns are separated by {used!r}")
+    rests = [cells[1:] for cells in first_records(text, used)]
+    spaced = [bool(cells) and all(cell[:1] == " " for cell in cells) for cells in rests]
+    padded = any(spaced[:1])  # a blank after each separator of the header
+    if not padded and spaced[1:] and all(spaced[1:]):
+        padded = True
+        say(f"{name}: read without the blank that follows each {used!r} of its rows")
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=used, strict=True, skipinitialspace=padded)
     try:
         header = next((cells for cells in reader if any(cells)), [])
@@ -1081,14 +1191,11 @@ def column_names(header: list[str], where: str) -> list[str]:
     need(not twice, f"{where}: got the column {twice[:1]} twice; expected each name once; try renaming one")
     text = next((cell for cell in names if len(cell) > 60 or cell[-1:] in tuple(".?!:。？！")), None)
     if text and not HEADER_NAMES & {cell.casefold() for cell in names}:
-        say(
-            f"warning: {where}: got the column name {text[:60]!r}; is it data? Then put a line of column names above it"
-        )
+        say(f"warning: {where}: got the column name {text[:60]!r}; if it is data, put a line of column names above it")
     return names
 
 
 def body(reader, names: list[str], delimiter: str) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """The rows below the header."""
     while True:
         start = reader.line_num
         try:
@@ -1096,7 +1203,10 @@ def body(reader, names: list[str], delimiter: str) -> Iterator[tuple[int, dict |
         except StopIteration:
             return
         except csv.Error as error:
-            yield start + 1, RowFlaw("row", f"no CSV ({error})", "RFC 4180 quoting", 'quotes as ""')
+            yield (
+                start + 1,
+                RowFlaw("row", f"invalid CSV ({error})", "RFC 4180 quoting", 'writing a quote inside a cell as ""'),
+            )
             if reader.line_num == start:
                 return
             continue
@@ -1123,10 +1233,8 @@ def filled(cells: list[str]) -> list[str]:
 def first_records(text: str, delimiter: str) -> list[list[str]]:
     """Return the first 50 records that are not empty, up to the first that is not valid CSV."""
     reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True), []
-    try:
+    with contextlib.suppress(csv.Error):
         records += (cells for cells in itertools.islice(reader, 50) if any(cells))
-    except csv.Error:
-        pass
     return records
 
 
@@ -1143,7 +1251,7 @@ def separator_of(text: str, delimiter: str, name: str) -> str:
     if delimiter in parted and (delimiter in steady or not steady):
         return delimiter
     likely = steady or parted or [delimiter]
-    got = f"{name}: got columns that may be parted by {' or '.join(map(repr, likely))}"
+    got = f"{name}: got columns that may be separated by {' or '.join(map(repr, likely))}"
     advice = f"try python scripts/data_loader.py {name} --out clean.jsonl --delimiter {likely[0]!r}"
     need(len(likely) == 1, f"{got}; expected one of them; {advice}")
     return likely[0]
@@ -1169,14 +1277,9 @@ CHAT_COLUMNS = (*sorted(ASKS), "rejected", "response", "output", "text", "input"
 
 
 def rows_in(value: dict, name: str, known=()) -> list | None:
-    """The rows of the only object in a file; None where it is a row itself.
+    """The rows inside the only object of a file; None where it is a row itself, UserError where that is unclear.
 
-    Args:
-        name: what messages call the file.
-        known: columns that make it a row, beside the usual ones.
-
-    Raises:
-        UserError: it holds rows, but not plainly which.
+    `known` are columns that make it a row, beside the usual ones.
     """
     if (table := rows_of_columns(value, name, known)) is not None:
         return table
@@ -1191,12 +1294,36 @@ def rows_in(value: dict, name: str, known=()) -> list | None:
     # the examples of a programming task are no rows
     cases = {"input", "output"} <= items[0].keys() and value.keys() & WEAK if is_list_of_rows(items) else True
     if len(holders) == 1 and not asks and not cases and not value.keys() & CONTEXT:
+        refuse_articles(items[0], name, key)
         if unused := [other for other in value if other != key]:
             say(f"{name}: read the rows of {key!r}; not used: {', '.join(unused)[:200]}")
-        return items
+        return without_index(items)
     code = f"import json; json.dump(json.load(open({name!r}))[{key!r}], open('rows.json', 'w'))"
-    got = f"{name}: got one object that holds {' and '.join(map(repr, holders))}, and not plainly one list of rows"
-    raise UserError(f'{got}; expected JSONL, or one list of objects; try taking one out: python -c "{code}"')
+    got = f"{name}: got one object that holds {' and '.join(map(repr, holders))}; it is not clear which list is meant"
+    raise UserError(f'{got}; expected JSONL, or one list of objects; try extracting one: python -c "{code}"')
+
+
+def without_index(items: list) -> list:
+    """The rows of the hub's viewer, `{"row_idx": 0, "row": {…}, "truncated_cells": []}`; other items as they are."""
+    if not all(isinstance(item, dict) and {"row_idx", "row"} <= item.keys() for item in items):
+        return items
+    cut = next((item for item in items if item.get("truncated_cells")), None)
+    got = f"got row {cut and cut['row_idx']} of the hub's viewer with cut cells"
+    need(cut is None, f"{got}; expected whole cells; try --data OWNER/NAME, which loads the data set itself")
+    return [item["row"] for item in items]
+
+
+def refuse_articles(item, name: str, key: str) -> None:
+    """Raise UserError where the rows are SQuAD's articles, with the command that writes a row for each question."""
+    paragraphs = item.get("paragraphs") if isinstance(item, dict) else None
+    if not is_list_of_rows(paragraphs) or not is_list_of_rows(paragraphs[0].get("qas")):
+        return
+    answers = '{"text": [a["text"] for a in q.get("answers", [])]}'
+    row = f'{{"context": p["context"], "question": q["question"], "answers": {answers}}}'
+    loops = f'for d in json.load(open({json.dumps(name)}))["{key}"] for p in d["paragraphs"] for q in p["qas"]'
+    code = f'import json; json.dump([{row} {loops}], open("rows.json", "w"))'
+    got = f"{name}: got SQuAD's articles, whose questions stand in paragraphs[].qas[]"
+    raise UserError(f"{got}; expected one question a row; try writing rows.json: python -c '{code}'")
 
 
 def is_holder(name: str, item, alone: bool) -> bool:
@@ -1207,7 +1334,6 @@ def is_holder(name: str, item, alone: bool) -> bool:
 
 
 def is_list_of_rows(item) -> bool:
-    """Whether a value is a list of objects."""
     return isinstance(item, list) and bool(item) and isinstance(item[0], dict)
 
 
@@ -1241,8 +1367,7 @@ def is_column(items: list) -> bool:
 def with_chats(row: dict) -> dict:
     """The row with messages instead of their JSON text, as cells of a spreadsheet hold them; other texts stay.
 
-    Raises:
-        RowFlaw: a text is such JSON but broken, or the same as Python prints it.
+    RowFlaw where such JSON is broken, or written as Python prints it.
     """
     chats = {}
     for name in CHAT_COLUMNS:
@@ -1259,9 +1384,8 @@ def with_chats(row: dict) -> dict:
             advice = "json.dumps for the column, or pandas' to_json(FILE, orient='records', lines=True) for all"
             raise RowFlaw(name, got, "a list of messages, or its JSON text", advice) from None
         messages = [messages] if isinstance(messages, dict) else messages
-        if all(
-            isinstance(m, dict) and ({"role", "content"} <= m.keys() or {"from", "value"} <= m.keys()) for m in messages
-        ):
+        pairs = ({"role", "content"}, {"from", "value"})
+        if all(isinstance(m, dict) and any(pair <= m.keys() for pair in pairs) for m in messages):
             chats[name] = messages
     return {**row, **chats} if chats else row
 
@@ -1298,16 +1422,12 @@ def unique(pairs: list[tuple]) -> dict:
     if len(row) != len(pairs):
         names = [key for key, _ in pairs]
         twice = next(key for key in names if names.count(key) > 1)
-        raise RowFlaw(twice, "the key twice in one object", "each key once", "keeping one of them")
+        raise RowFlaw(twice, "the key twice in one object", "each key once", "deleting one of them")
     return row
 
 
 def plain_json(text: str):
-    """The value of JSON text.
-
-    Raises:
-        RowFlaw: it is none, or has a key twice in one object.
-    """
+    """The value of JSON text; RowFlaw where it is invalid or has a key twice in one object."""
     if flaw := flaw_of_bytes(text):
         raise RowFlaw("row", flaw, "UTF-8 text", OTHER_ENCODING)
     try:
@@ -1316,7 +1436,7 @@ def plain_json(text: str):
         raise RowFlaw("row", "nesting too deep", "fewer levels", "storing the inner part as JSON text") from None
     except ValueError as error:
         at = getattr(error, "pos", 0)
-        got = f"no JSON ({error}, near {text[max(at - 20, 0) : at + 20]!r})"
+        got = f"invalid JSON ({error}, near {text[max(at - 20, 0) : at + 20]!r})"
         raise RowFlaw("row", got, "one JSON object") from None
 
 
@@ -1325,7 +1445,7 @@ def as_row(value) -> dict:
     if isinstance(value, dict):
         return value
     is_chat = isinstance(value, list) and value and isinstance(value[0], dict)
-    advice = ['{"messages": […]} for each row, an answer in a field of its own'] if is_chat else []
+    advice = ['{"messages": […]} for each row, with the answer in its own field'] if is_chat else []
     raise RowFlaw("row", f"{type(value).__name__} {value!r:.60}", "a JSON object with named fields", *advice)
 
 
@@ -1351,7 +1471,7 @@ def json_records(text: str, name: str, known) -> Iterator[tuple[int, dict | RowF
             values.append(value)
             at = JSON_SPACE.match(text, at).end()
     except RecursionError:
-        raise UserError(f"{name}: got JSON that is nested too deep; expected rows; try JSONL") from None
+        raise UserError(f"{name}: got JSON with too many levels of nesting; expected rows; try JSONL") from None
     except RowFlaw as flaw:
         raise UserError(f"{name}: {flaw}") from None
     except ValueError as error:
@@ -1379,14 +1499,15 @@ def parquet_records(source: str) -> Iterator[tuple[int, dict]]:
             file = pyarrow.parquet.ParquetFile(raw)
             size = sum(file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups))
             need(
-                size <= MAX_BYTES, f"{source}: got {size} unpacked bytes; expected at most {MAX_BYTES}; try parts of it"
+                size <= MAX_BYTES,
+                f"{source}: got {size} unpacked bytes; expected {MAX_BYTES} at most; try parts",
             )
             for batch in file.iter_batches(1000):
                 for row in batch.to_pylist():
                     number += 1
                     yield number, row
     except (OSError, ValueError, pyarrow.ArrowException, RecursionError) as error:
-        raise UserError(f"{source}: got no readable parquet ({str(error)[:200]}); expected an intact file") from None
+        raise UserError(f"{source}: got unreadable parquet ({str(error)[:200]}); expected an intact file") from None
 
 
 def file_records(
@@ -1402,9 +1523,10 @@ def file_records(
     """
     name = "stdin" if source == "-" else source
     if form == "parquet":
-        need(source != "-", "got parquet on stdin; expected a file, as parquet is not read in one go")
+        need(source != "-", "got parquet on stdin; expected a file, as reading parquet needs random access")
         yield from parquet_records(source)
         return
+    asked = form
     stream, form = open_text(source, form, encoding, sure)
     try:
         with stream:
@@ -1413,7 +1535,11 @@ def file_records(
             elif form == "txt":
                 yield from prompt_lines(stream)
             elif form == "json":
-                yield from json_records(stream.read(), name, known)
+                begun = list(itertools.islice(stream, 2))  # a first line longer than the head tells only here
+                if asked != "json" and begins_lines("".join(begun)):
+                    yield from json_lines(itertools.chain(begun, stream))
+                else:
+                    yield from json_records("".join(begun) + stream.read(), name, known)
             else:
                 yield from json_lines(stream)
     except (UnicodeDecodeError, OSError) as error:
@@ -1423,12 +1549,10 @@ def file_records(
 def prompt_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
     """(line, row or its flaw) of one prompt a line; blank ones are skipped."""
     for number, line in enumerate(stream, start=1):
-        flaw = flaw_of_bytes(line)
-        if line.strip():
-            yield (
-                number,
-                RowFlaw("prompt", flaw, "UTF-8 text", OTHER_ENCODING) if flaw else {"prompt": line.strip("\r\n")},
-            )
+        if flaw := flaw_of_bytes(line):
+            yield number, RowFlaw("prompt", flaw, "UTF-8 text", OTHER_ENCODING)
+        elif line.strip():
+            yield number, {"prompt": line.strip("\r\n")}
 
 
 def is_hub_id(source: str) -> bool:
@@ -1498,7 +1622,7 @@ def prompt_of(row: dict, column: str, where: str):
     try_one = near or "; try --prompt_column NAME, or data_loader.py"
     need(column in row, f"{where}: got columns {', '.join(map(str, row))}; expected {column!r}{try_one}")
     got = f"{where}: got an empty cell in the column {column!r}; expected a prompt"
-    need(row[column] not in (None, ""), f"{got}; try filling it, or leaving out the row")
+    need(row[column] not in (None, ""), f"{got}; try filling it in, or leaving out the row")
     check_prompt(row[column], where)
     return row[column]
 
@@ -1515,11 +1639,8 @@ def check_prompt(prompt, where: str) -> None:
     is_chat = isinstance(prompt, list) and all(
         isinstance(m, dict) and isinstance(m.get("role"), str) and isinstance(m.get("content"), str) for m in prompt
     )
-    need(
-        is_text or (is_chat and prompt),
-        f"{where}: got prompt {str(prompt)[:80]!r}; expected a non-empty string or a list of "
-        '{"role": …, "content": …} messages',
-    )
+    expected = 'expected a non-empty string or a list of {"role": …, "content": …} messages'
+    need(is_text or (is_chat and prompt), f"{where}: got prompt {str(prompt)[:80]!r}; {expected}")
 
 
 # ------------------------------------------------------------------- question parts (src/parts/data/question_parts.py)
@@ -1562,11 +1683,6 @@ def plain_name(name: str) -> str:
 
 
 @functools.lru_cache(4096)
-def part_names(names: tuple[str, ...]) -> list[str]:
-    """The columns whose names say that they hold a part of the question."""
-    return [name for name in names if names_part(name)]
-
-
 def names_part(name: str) -> bool:
     """Whether a column's name says that it holds a part of the question."""
     if plain_name(name) in (*READ_FIRST, *DOUBTFUL, *SECOND_TEXTS):
@@ -1598,10 +1714,7 @@ def is_media(name: str) -> bool:
 
 @functools.lru_cache(4096)
 def choice_names(names: tuple[str, ...]) -> tuple[list[str], list[tuple[str, ...]]]:
-    """(columns that may hold all choices, groups of columns that hold one each) among the columns of a row.
-
-    The names of a group differ in a letter from A or a number from 0 or 1.
-    """
+    """(columns that may hold all choices, groups of columns that hold one each: A, B or 0, 1 or 1, 2) of a row."""
     families = {}
     for name in names:
         if match := ONE_CHOICE.fullmatch(re.sub(r"[\s-]+", "_", name)):
@@ -1672,42 +1785,30 @@ def is_json_schema(name: str, value) -> bool:
 def unread_parts(row: dict, prompt) -> list[str]:
     """Columns that look like a part of the question but are not in the prompt, a text or messages."""
     choices, unread = choice_columns(row), []
-    names = [name for name in dict.fromkeys([*part_names(tuple(row)), *choices]) if not is_empty(row[name])]
+    named = [name for name in row if names_part(name)]
+    names = [name for name in dict.fromkeys([*named, *choices]) if not is_empty(row[name])]
     names = [name for name in names if row[name] != prompt and not is_json_schema(name, row[name])]
     if not names:
         return []
     whole = prompt if isinstance(prompt, str) else "\n\n".join(message["content"] for message in prompt)
     asked, parts = squeezed(whole), [squeezed(part) for part in whole.split("\n\n")]
+    has_letters = all(re.search(rf"\b{letter}\s?[).:、．]", asked, re.IGNORECASE) for letter in "AB")  # of choices
     for name in names:
         inside = [squeezed(text) for text in texts_in(row[name])]
         is_note = isinstance(row[name], int | float) and name not in choices
-        is_whole = (
-            name in SECOND_TEXTS and len(inside) == 1 and all(part in inside[0] for part in parts)
-        )  # Alpaca's text
-        is_there = all(text in asked for text in inside) and (name not in choices or has_letters(asked))
+        is_whole = name in SECOND_TEXTS and len(inside) == 1 and all(part in inside[0] for part in parts)  # Alpaca's
+        is_there = all(text in asked for text in inside) and (name not in choices or has_letters)
         if not is_note and not is_whole and not is_there:
             unread.append(name)
     return unread
 
 
-def has_letters(text: str) -> bool:
-    """Whether a text offers choices as A and B, with a point, bracket or colon."""
-    return all(re.search(rf"\b{letter}\s?[).:、．]", text, re.IGNORECASE) for letter in "AB")
-
-
-def is_prepared(row: dict) -> bool:
-    """Whether data_loader.py wrote this row: what it left beside the prompt has been decided on."""
-    return isinstance(row.get("prompt"), list) and {"source", "id"} <= row.keys()
-
-
 def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
-    """Say which columns of (row, prompt) pairs look like a part of the question and are in no prompt, and return them.
-
-    Prompts that hold their answer, a dialogue as one text, are counted too.
-    """
+    """Warn of columns that look like a part of the question but are in no prompt, and of prompts with their answer."""
     counts, answered = Counter(), 0
     for row, prompt in asked:
-        counts.update([] if is_prepared(row) else unread_parts(row, prompt))
+        prepared = isinstance(row.get("prompt"), list) and {"source", "id"} <= row.keys()  # by data_loader.py
+        counts.update([] if prepared else unread_parts(row, prompt))
         answered += holds_answer(prompt)
     if answered:
         got = f"got {answered} of {len(asked)} prompts that are whole dialogues, answers included"
@@ -1715,9 +1816,9 @@ def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
     if counts:
         names = ", ".join(f"{name} (in {count} of {len(asked)} rows)" for name, count in counts.items())
         say(
-            f"warning: {source}: got columns that look like a part of the question and are in no prompt: {names}; "
+            f"warning: {source}: got columns that look like a part of the question but are in no prompt: {names}; "
             f"try `python scripts/data_loader.py {source} --out FILE.jsonl`, with `--drop {shlex.join(counts)}` for "
-            "columns that are no part of it"
+            "columns that do not belong to it"
         )
     return counts
 
@@ -1741,8 +1842,7 @@ def template_settings(config) -> dict:
 
 
 def template_text(file: str) -> str:
-    """The chat template in a file."""
-    need(Path(file).is_file(), f"got chat_template {file!r}, which is no file; expected one with a Jinja template")
+    need(Path(file).is_file(), f"got chat_template {file!r}, which is not a file; expected a Jinja template")
     return Path(file).read_text(encoding="utf-8")
 
 
@@ -1762,7 +1862,6 @@ def as_object(arguments):
 
 
 def as_json(arguments):
-    """Arguments of a tool call as JSON text."""
     return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
 
 
@@ -1774,24 +1873,20 @@ def recast(form: Callable, call):
 
 
 def with_arguments(form: Callable, messages: list[dict]) -> list[dict]:
-    """Messages whose tool calls have arguments in a form."""
     return [m | {"tool_calls": recast(form, m["tool_calls"])} if m.get("tool_calls") else m for m in messages]
 
 
 def write_chat(tokenizer, messages: list[dict], **given) -> str:
-    """The text of `apply_chat_template`, with the arguments of tool calls in the form that the template takes.
+    """The text of `apply_chat_template`, with tool arguments as the template takes them; ValueError for no object.
 
-    Most templates encode objects as JSON, so that OpenAI's JSON text would be encoded twice. DeepSeek's take text only,
-    and a template that prints what it gets would write an object as Python does.
-
-    Raises:
-        ValueError: arguments are no object.
+    Most templates encode objects as JSON, and would encode OpenAI's JSON text twice. DeepSeek's take text only, and a
+    template that prints its input would write an object as Python does.
     """
     objects = with_arguments(as_object, messages)
     calls = [call.get("function", call) for message in objects for call in message.get("tool_calls") or ()]
     arguments, given["tokenize"] = [call["arguments"] for call in calls if call.get("arguments")], False
-    for odd in [value for value in arguments if not isinstance(value, dict)]:
-        raise ValueError(f"the arguments of a tool call are {str(odd)[:80]!r}, no JSON object")
+    for odd in (value for value in arguments if not isinstance(value, dict)):
+        raise ValueError(f"the arguments of a tool call are {str(odd)[:80]!r}, not a JSON object")
     try:
         text = tokenizer.apply_chat_template(objects, **given)
         if not any(str(value) in text for value in arguments):
@@ -1803,10 +1898,9 @@ def write_chat(tokenizer, messages: list[dict], **given) -> str:
 
 
 def chat_text(tokenizer, messages: list[dict], **template) -> str:
-    """The text of a prompt up to where the model writes: a new turn, or the assistant's own where that ends the prompt.
+    """The text of a prompt up to where the model writes: a new turn, or a last assistant turn that it continues.
 
-    Raises:
-        ValueError: the template changes the text of that turn, or the turn calls a tool.
+    ValueError where the template changes the text of that turn, or the turn calls a tool.
     """
     text = messages[-1]["content"]
     if messages[-1]["role"] != "assistant":
@@ -1870,7 +1964,7 @@ def mark_trained(config, rows: list[dict], held_out: list[dict]) -> None:
     need(
         not count or count < total or config.allow_overlap,
         f"got --eval_data {config.eval_data}, whose {total} evaluation prompts all occur in --data {config.data} too; "
-        "expected prompts that do not train, or the accuracy says nothing about learning; try `python "
+        "expected prompts that are not trained on, or the accuracy says nothing about learning; try `python "
         f"scripts/data_loader.py {config.data} --split 0.1 --out train.jsonl`, which writes train.eval.jsonl too, or "
         "--allow_overlap to measure memorization",
     )
@@ -1959,6 +2053,15 @@ TODAY = {
     f"{REF}.fsdp_config.param_offload": (IGNORED, "leaving it out: the reference always waits in CPU memory"),
     "custom_reward_function": (IGNORED, "reward.custom_reward_function"),
     "reward_model.custom_reward_function": (GONE, "reward.custom_reward_function"),
+    **dict.fromkeys(
+        ("custom_reward_function.overlong_buffer", "reward_model.overlong_buffer"),
+        (GONE, "+reward.reward_kwargs.overlong_buffer_cfg"),
+    ),
+    **dict.fromkeys(
+        (f"{ACTOR}.megatron.grad_offload", f"{REF}.megatron.grad_offload", "critic.megatron.grad_offload"),
+        (GONE, "leaving it out"),
+    ),
+    f"{ACTOR}.use_token_level_loss=true": (GONE, f"{ACTOR}.loss_agg_mode=token-mean"),
     "reward_model": (IGNORED, "the section reward"),
     "reward_model.reward_manager": (IGNORED, "reward.reward_manager.name"),
     "reward_model.enable": (IGNORED, "reward.reward_model.enable"),
@@ -2017,6 +2120,243 @@ def advice_today(key: str, value: str) -> tuple[str, str] | None:
             is_section = re.fullmatch(r"\+?[\w.]+", instead)
             return effect, instead + key.removeprefix(name) if is_section else instead
     return None
+
+
+# ----------------------------------------------------------------------------- trl names (src/parts/data/trl_names.py)
+
+TRL_NAMES = """\
+{"defaults":{"TrainingArguments":{"output_dir":null, "per_device_train_batch_size":8, "num_train_epochs":3.0,
+"max_steps":-1, "learning_rate":5e-05, "lr_scheduler_type":"linear", "lr_scheduler_kwargs":null, "warmup_steps":0,
+"optim":"adamw_torch_fused", "optim_args":null, "weight_decay":0.0, "adam_beta1":0.9, "adam_beta2":0.999,
+"adam_epsilon":1e-08, "optim_target_modules":null, "gradient_accumulation_steps":1,
+"average_tokens_across_devices":true, "max_grad_norm":1.0, "label_smoothing_factor":0.0, "bf16":false, "fp16":false,
+"bf16_full_eval":false, "fp16_full_eval":false, "tf32":null, "activation_checkpointing":null,
+"activation_checkpointing_kwargs":null, "gradient_checkpointing":null, "gradient_checkpointing_kwargs":null,
+"torch_compile":false, "torch_compile_backend":null, "torch_compile_mode":null, "use_liger_kernel":false,
+"liger_kernel_config":null, "use_cache":false, "neftune_noise_alpha":null, "torch_empty_cache_steps":null,
+"auto_find_batch_size":false, "logging_strategy":"steps", "logging_steps":500, "logging_first_step":false,
+"log_on_each_node":true, "logging_nan_inf_filter":true, "include_num_input_tokens_seen":"no", "log_level":"passive",
+"log_level_replica":"warning", "disable_tqdm":null, "report_to":"none", "run_name":null, "project":"huggingface",
+"trackio_space_id":null, "trackio_bucket_id":null, "trackio_static_space_id":null, "eval_strategy":"no",
+"eval_steps":null, "eval_delay":0, "per_device_eval_batch_size":8, "prediction_loss_only":false, "eval_on_start":false,
+"eval_do_concat_batches":true, "eval_use_gather_object":false, "eval_accumulation_steps":null, "include_for_metrics":[],
+"batch_eval_metrics":false, "save_only_model":false, "save_strategy":"steps", "save_steps":500,
+"save_on_each_node":false, "save_total_limit":null, "enable_jit_checkpoint":false, "push_to_hub":false,
+"hub_token":null, "hub_private_repo":null, "hub_model_id":null, "hub_strategy":"every_save", "hub_always_push":false,
+"hub_revision":null, "load_best_model_at_end":false, "metric_for_best_model":null, "greater_is_better":null,
+"ignore_data_skip":false, "restore_callback_states_from_checkpoint":false, "full_determinism":false, "seed":42,
+"data_seed":null, "use_cpu":false, "accelerator_config":null, "parallelism_config":null, "dataloader_drop_last":false,
+"dataloader_num_workers":0, "dataloader_pin_memory":true, "dataloader_persistent_workers":false,
+"dataloader_prefetch_factor":null, "dataloader_multiprocessing_context":null, "dataloader_in_order":true,
+"remove_unused_columns":true, "label_names":null, "train_sampling_strategy":"random", "length_column_name":"length",
+"ddp_find_unused_parameters":null, "ddp_bucket_cap_mb":null, "ddp_broadcast_buffers":null, "ddp_static_graph":null,
+"ddp_backend":null, "ddp_timeout":1800, "fsdp":null, "fsdp_config":null, "deepspeed":null, "debug":"",
+"skip_memory_metrics":true, "do_train":false, "do_eval":false, "do_predict":false, "resume_from_checkpoint":null,
+"local_rank":-1}, "GRPOConfig":{"logging_steps":10, "gradient_checkpointing":true, "bf16":null,
+"lr_scheduler_kwargs":null, "use_liger_kernel":false, "torch_empty_cache_steps":null, "learning_rate":1e-06,
+"model_init_kwargs":null, "trust_remote_code":false, "router_aux_loss_coef":null, "disable_dropout":false,
+"cast_lm_head_to_fp32":false, "remove_unused_columns":false, "num_generations":8, "num_generations_eval":null,
+"max_completion_length":512, "ds3_gather_for_generation":true, "shuffle_dataset":true, "pad_to_multiple_of":"auto",
+"generation_batch_size":null, "steps_per_generation":null, "temperature":1.0, "top_p":1.0, "top_k":0, "min_p":null,
+"generation_kwargs":null, "chat_template_kwargs":null, "repetition_penalty":1.0, "cache_implementation":null,
+"use_vllm":false, "vllm_mode":"colocate", "vllm_model_impl":"vllm", "vllm_enable_sleep_mode":false,
+"vllm_structured_outputs_regex":null, "vllm_server_base_url":null, "vllm_server_host":"0.0.0.0",
+"vllm_server_port":8000, "vllm_server_timeout":240.0, "vllm_group_port":51216, "vllm_gpu_memory_utilization":0.3,
+"vllm_max_model_length":null, "vllm_tensor_parallel_size":1, "beta":0.0, "num_iterations":1, "epsilon":0.2,
+"delta":null, "epsilon_high":null, "sapo_temperature_neg":1.05, "sapo_temperature_pos":1.0, "vespo_k_pos":2.0,
+"vespo_lambda_pos":3.0, "vespo_k_neg":3.0, "vespo_lambda_neg":2.0, "importance_sampling_level":"token",
+"reward_weights":null, "multi_objective_aggregation":"sum_then_normalize", "scale_rewards":"group", "loss_type":"dapo",
+"mask_truncated_completions":false, "sync_ref_model":false, "ref_model_mixup_alpha":0.6, "ref_model_sync_steps":512,
+"top_entropy_quantile":1.0, "entropy_coef":0.0, "use_adaptive_entropy":false, "entropy_coef_min":0.0,
+"entropy_coef_max":1.0, "entropy_coef_delta":0.005, "entropy_target":0.2, "max_tool_calling_iterations":null,
+"vllm_importance_sampling_correction":true, "vllm_importance_sampling_mode":"sequence_mask",
+"vllm_importance_sampling_clip_max":3.0, "vllm_importance_sampling_clip_min":null, "off_policy_mask_threshold":null,
+"use_bias_correction_kl":true, "log_completions":false, "log_multimodal":true, "num_completions_to_print":null,
+"log_unique_prompts":false, "log_completions_hub_repo":null, "use_transformers_continuous_batching":false,
+"transformers_continuous_batching_config":null, "use_transformers_paged":false, "vllm_importance_sampling_cap":null},
+"RLOOConfig":{"logging_steps":10, "gradient_checkpointing":true, "bf16":null, "lr_scheduler_kwargs":null,
+"use_liger_kernel":false, "torch_empty_cache_steps":null, "learning_rate":1e-06, "model_init_kwargs":null,
+"trust_remote_code":false, "router_aux_loss_coef":null, "disable_dropout":false, "remove_unused_columns":false,
+"num_generations":2, "num_generations_eval":null, "max_completion_length":512, "ds3_gather_for_generation":true,
+"shuffle_dataset":true, "pad_to_multiple_of":"auto", "generation_batch_size":null, "steps_per_generation":null,
+"temperature":1.0, "top_p":1.0, "top_k":0, "min_p":null, "generation_kwargs":null, "chat_template_kwargs":null,
+"repetition_penalty":1.0, "cache_implementation":null, "use_vllm":false, "vllm_mode":"colocate",
+"vllm_model_impl":"vllm", "vllm_enable_sleep_mode":false, "vllm_structured_outputs_regex":null,
+"vllm_server_base_url":null, "vllm_server_host":"0.0.0.0", "vllm_server_port":8000, "vllm_server_timeout":240.0,
+"vllm_group_port":51216, "vllm_gpu_memory_utilization":0.3, "vllm_max_model_length":null, "vllm_tensor_parallel_size":1,
+"beta":0.05, "num_iterations":1, "epsilon":0.2, "epsilon_high":null, "reward_weights":null,
+"normalize_advantages":false, "reward_clip_range":null, "mask_truncated_completions":false, "sync_ref_model":false,
+"ref_model_mixup_alpha":0.6, "ref_model_sync_steps":512, "log_completions":false, "log_multimodal":true,
+"num_completions_to_print":null, "log_unique_prompts":false, "use_transformers_continuous_batching":false,
+"transformers_continuous_batching_config":null, "use_transformers_paged":false}, "SFTConfig":{"logging_steps":10,
+"gradient_checkpointing":true, "bf16":null, "lr_scheduler_kwargs":null, "use_liger_kernel":false,
+"torch_empty_cache_steps":null, "learning_rate":2e-05, "model_init_kwargs":null, "trust_remote_code":false,
+"router_aux_loss_coef":null, "chat_template_path":null, "dataset_text_field":"text", "dataset_kwargs":null,
+"dataset_num_proc":null, "eos_token":null, "max_length":1024, "truncation_mode":"keep_start", "shuffle_dataset":false,
+"packing":false, "packing_strategy":"bfd", "padding_free":false, "pad_to_multiple_of":"auto", "eval_packing":null,
+"completion_only_loss":null, "assistant_only_loss":false, "loss_type":"nll", "activation_offloading":false,
+"pad_token":null}, "DPOConfig":{"logging_steps":10, "gradient_checkpointing":true, "bf16":null,
+"lr_scheduler_kwargs":null, "use_liger_kernel":false, "torch_empty_cache_steps":null, "learning_rate":1e-06,
+"model_init_kwargs":null, "trust_remote_code":false, "router_aux_loss_coef":null, "disable_dropout":true,
+"dataset_num_proc":null, "max_length":1024, "truncation_mode":"keep_start", "padding_free":false,
+"pad_to_multiple_of":"auto", "precompute_ref_log_probs":false, "precompute_ref_batch_size":null,
+"loss_type":["sigmoid"], "loss_weights":null, "ld_alpha":null, "f_divergence_type":"reverse_kl",
+"f_alpha_divergence_coef":0.5, "label_smoothing":0.0, "beta":0.1, "use_weighting":false, "discopop_tau":0.05,
+"activation_offloading":false, "sync_ref_model":false, "ref_model_mixup_alpha":0.6, "ref_model_sync_steps":512,
+"pad_token":null}, "RewardConfig":{"logging_steps":10, "gradient_checkpointing":true, "bf16":null,
+"lr_scheduler_kwargs":null, "use_liger_kernel":false, "torch_empty_cache_steps":null, "learning_rate":0.0001,
+"model_init_kwargs":null, "trust_remote_code":false, "chat_template_path":null, "disable_dropout":true,
+"dataset_num_proc":null, "eos_token":null, "max_length":1024, "pad_to_multiple_of":"auto",
+"center_rewards_coefficient":null, "activation_offloading":false, "pad_token":null}, "GKDConfig":{"logging_steps":10,
+"gradient_checkpointing":true, "bf16":null, "lr_scheduler_kwargs":null, "use_liger_kernel":false,
+"torch_empty_cache_steps":null, "learning_rate":2e-05, "model_init_kwargs":null, "trust_remote_code":false,
+"router_aux_loss_coef":null, "chat_template_path":null, "dataset_text_field":"text", "dataset_kwargs":null,
+"dataset_num_proc":null, "eos_token":null, "max_length":1024, "truncation_mode":"keep_start", "shuffle_dataset":false,
+"packing":false, "packing_strategy":"bfd", "padding_free":false, "pad_to_multiple_of":"auto", "eval_packing":null,
+"completion_only_loss":null, "assistant_only_loss":false, "loss_type":"nll", "activation_offloading":false,
+"pad_token":null, "temperature":0.9, "lmbda":0.5, "beta":0.5, "max_new_tokens":128, "teacher_model_name_or_path":null,
+"teacher_model_init_kwargs":null, "disable_dropout":true, "seq_kd":false}, "DistillationConfig":{"logging_steps":10,
+"gradient_checkpointing":true, "bf16":null, "lr_scheduler_kwargs":null, "use_liger_kernel":false,
+"torch_empty_cache_steps":null, "learning_rate":1e-06, "model_init_kwargs":null, "trust_remote_code":false,
+"teacher_model_name_or_path":null, "teacher_model_revision":null, "teacher_model_init_kwargs":null,
+"disable_dropout":false, "remove_unused_columns":false, "max_completion_length":512, "ds3_gather_for_generation":true,
+"shuffle_dataset":true, "pad_to_multiple_of":"auto", "temperature":1.0, "top_p":1.0, "top_k":0, "min_p":null,
+"generation_kwargs":null, "chat_template_kwargs":null, "repetition_penalty":1.0, "cache_implementation":null,
+"use_vllm":false, "vllm_mode":"colocate", "vllm_model_impl":"vllm", "vllm_enable_sleep_mode":false,
+"vllm_structured_outputs_regex":null, "vllm_server_base_url":null, "vllm_server_host":"0.0.0.0",
+"vllm_server_port":8000, "vllm_server_timeout":240.0, "vllm_group_port":51216, "vllm_gpu_memory_utilization":0.3,
+"vllm_max_model_length":null, "vllm_tensor_parallel_size":1, "beta":1.0, "max_tool_calling_iterations":null,
+"log_completions":false, "num_completions_to_print":null, "log_unique_prompts":false},
+"OnlineDPOConfig":{"logging_steps":10, "gradient_checkpointing":true, "bf16":null, "lr_scheduler_kwargs":null,
+"use_liger_kernel":false, "torch_empty_cache_steps":null, "learning_rate":5e-07, "remove_unused_columns":false,
+"reward_model_path":null, "max_new_tokens":64, "max_length":512, "temperature":0.9, "top_p":1.0, "top_k":0,
+"min_p":null, "repetition_penalty":1.0, "generation_kwargs":null, "cache_implementation":null,
+"missing_eos_penalty":null, "beta":[0.1], "loss_type":"sigmoid", "disable_dropout":true, "use_vllm":false,
+"vllm_model_impl":"vllm", "vllm_structured_outputs_regex":null, "vllm_gpu_memory_utilization":0.55,
+"vllm_mode":"colocate", "vllm_server_base_url":null, "vllm_server_host":"0.0.0.0", "vllm_server_port":8000,
+"vllm_server_timeout":240.0, "vllm_group_port":51216, "vllm_tensor_parallel_size":1, "vllm_enable_sleep_mode":false,
+"ds3_gather_for_generation":true, "model_init_kwargs":null, "trust_remote_code":false, "reward_weights":null},
+"KTOConfig":{"logging_steps":10, "gradient_checkpointing":true, "bf16":null, "lr_scheduler_kwargs":null,
+"use_liger_kernel":false, "torch_empty_cache_steps":null, "learning_rate":1e-06, "train_sampling_strategy":"sequential",
+"model_init_kwargs":null, "trust_remote_code":false, "router_aux_loss_coef":null, "disable_dropout":true,
+"dataset_num_proc":null, "max_length":1024, "pad_to_multiple_of":"auto", "precompute_ref_log_probs":false,
+"precompute_ref_batch_size":null, "loss_type":"kto", "beta":0.1, "desirable_weight":1.0, "undesirable_weight":1.0,
+"activation_offloading":false, "sync_ref_model":false, "ref_model_mixup_alpha":0.6, "ref_model_sync_steps":512},
+"ORPOConfig":{"logging_steps":10, "gradient_checkpointing":true, "bf16":null, "lr_scheduler_kwargs":null,
+"use_liger_kernel":false, "torch_empty_cache_steps":null, "learning_rate":1e-06, "max_length":1024,
+"max_completion_length":null, "beta":0.1, "disable_dropout":true, "padding_value":null, "generate_during_eval":false,
+"is_encoder_decoder":null, "model_init_kwargs":null, "trust_remote_code":false, "dataset_num_proc":null},
+"CPOConfig":{"logging_steps":10, "gradient_checkpointing":true, "bf16":null, "lr_scheduler_kwargs":null,
+"use_liger_kernel":false, "torch_empty_cache_steps":null, "learning_rate":1e-06, "max_length":1024,
+"max_completion_length":null, "beta":0.1, "label_smoothing":0.0, "loss_type":"sigmoid", "disable_dropout":true,
+"cpo_alpha":1.0, "simpo_gamma":0.5, "alpha":0.0, "generate_during_eval":false, "is_encoder_decoder":null,
+"model_init_kwargs":null, "trust_remote_code":false, "dataset_num_proc":null}, "ModelConfig":{"model_name_or_path":null,
+"model_revision":"main", "dtype":"float32", "attn_implementation":null, "use_peft":false, "lora_r":16, "lora_alpha":32,
+"lora_dropout":0.05, "lora_target_modules":null, "lora_target_parameters":null, "lora_modules_to_save":null,
+"lora_task_type":"CAUSAL_LM", "use_rslora":false, "use_dora":false, "load_in_8bit":false, "load_in_4bit":false,
+"bnb_4bit_quant_type":"nf4", "use_bnb_nested_quant":false, "bnb_4bit_quant_storage":null},
+"ScriptArguments":{"dataset_name":null, "dataset_config":null, "dataset_train_split":"train",
+"dataset_test_split":"test", "dataset_streaming":false, "ignore_bias_buffers":false}},
+"trainers":{"GRPOTrainer":["model", "reward_funcs", "args", "train_dataset", "eval_dataset", "processing_class",
+"reward_processing_classes", "callbacks", "optimizers", "quantization_config", "peft_config", "tools", "rollout_func",
+"environment_factory"], "RLOOTrainer":["model", "reward_funcs", "args", "train_dataset", "eval_dataset",
+"processing_class", "reward_processing_classes", "callbacks", "optimizers", "quantization_config", "peft_config"],
+"SFTTrainer":["model", "args", "data_collator", "train_dataset", "eval_dataset", "processing_class",
+"compute_loss_func", "compute_metrics", "callbacks", "optimizers", "optimizer_cls_and_kwargs",
+"preprocess_logits_for_metrics", "quantization_config", "peft_config", "formatting_func"], "DPOTrainer":["model",
+"ref_model", "args", "data_collator", "train_dataset", "eval_dataset", "processing_class", "compute_metrics",
+"callbacks", "optimizers", "quantization_config", "peft_config"], "RewardTrainer":["model", "args", "data_collator",
+"train_dataset", "eval_dataset", "processing_class", "compute_metrics", "callbacks", "optimizers",
+"optimizer_cls_and_kwargs", "preprocess_logits_for_metrics", "quantization_config", "peft_config"],
+"GKDTrainer":["model", "teacher_model", "args", "data_collator", "train_dataset", "eval_dataset", "processing_class",
+"compute_metrics", "callbacks", "optimizers", "preprocess_logits_for_metrics", "peft_config", "formatting_func"],
+"DistillationTrainer":["model", "teacher_model", "args", "train_dataset", "eval_dataset", "processing_class",
+"callbacks", "optimizers", "quantization_config", "peft_config", "tools"], "OnlineDPOTrainer":["model", "ref_model",
+"reward_funcs", "args", "data_collator", "train_dataset", "eval_dataset", "processing_class",
+"reward_processing_classes", "peft_config", "compute_metrics", "callbacks", "optimizers",
+"preprocess_logits_for_metrics"], "KTOTrainer":["model", "ref_model", "args", "data_collator", "train_dataset",
+"eval_dataset", "processing_class", "compute_metrics", "callbacks", "optimizers", "quantization_config", "peft_config"],
+"ORPOTrainer":["model", "args", "data_collator", "train_dataset", "eval_dataset", "processing_class", "model_init",
+"callbacks", "optimizers", "preprocess_logits_for_metrics", "peft_config", "compute_metrics"], "CPOTrainer":["model",
+"args", "data_collator", "train_dataset", "eval_dataset", "processing_class", "model_init", "callbacks", "optimizers",
+"preprocess_logits_for_metrics", "peft_config", "compute_metrics"]},
+"modules":{"trl.chat_template_utils":["ProcessingClassT", "add_response_schema", "clone_chat_template",
+"cohere2_chat_template", "cohere2_training_chat_template", "cohere_chat_template", "cohere_training_chat_template",
+"deepseek_r1_distill_chat_template", "deepseek_r1_distill_template", "deepseek_r1_distill_training_chat_template",
+"deepseekv3_chat_template", "deepseekv3_training_chat_template", "diffusion_gemma_chat_template",
+"diffusion_gemma_training_chat_template", "gemma3_chat_template", "gemma3_training_chat_template",
+"gemma4_chat_template", "gemma4_template", "gemma4_v2_chat_template", "gemma4_v3_chat_template",
+"gemma4_v4_chat_template", "gemma4_v5_chat_template", "gemma_chat_template", "gemma_training_chat_template",
+"get_training_chat_template", "glm4moe_chat_template", "glm4moe_schema", "glm4moe_template",
+"glm4moe_training_chat_template", "gptoss_chat_template", "gptoss_schema", "gptoss_template",
+"gptoss_training_chat_template", "has_generation_markers", "idefics3_chat_template", "idefics3_training_chat_template",
+"is_chat_template_prefix_preserving", "is_chat_template_stop_token_trained", "lfm2_2_5_chat_template",
+"lfm2_2_5_template", "lfm2_2_5_v2_chat_template", "lfm2_2_5_vl_chat_template", "lfm2_chat_template",
+"lfm2_training_chat_template", "lfm2_v2_chat_template", "lfm2_v2_training_chat_template", "llama3_1_chat_template",
+"llama3_2_chat_template", "llama3_chat_template", "llama3_schema", "llama3_template", "llama3_training_chat_template",
+"llava_next_chat_template", "llava_next_training_chat_template", "muse_glimmer_chat_template",
+"muse_glimmer_training_chat_template", "nemotron_3_5_lightning_chat_template",
+"nemotron_3_5_lightning_training_chat_template", "nemotron_3_nano_chat_template",
+"nemotron_3_nano_training_chat_template", "nemotron_3_super_chat_template", "nemotron_3_super_training_chat_template",
+"nemotron_3_template", "nemotron_3_ultra_chat_template", "nemotron_3_ultra_training_chat_template", "parse_response",
+"phi3_5_chat_template", "phi3_5_training_chat_template", "phi3_chat_template", "phi3_training_chat_template",
+"qwen2_5_chat_template", "qwen2_5_training_chat_template", "qwen2_5_vl_chat_template",
+"qwen2_5_vl_training_chat_template", "qwen3_5_nothink_chat_template", "qwen3_5_nothink_training_chat_template",
+"qwen3_5_schema", "qwen3_5_template", "qwen3_5_think_chat_template", "qwen3_5_think_training_chat_template",
+"qwen3_6_chat_template", "qwen3_6_training_chat_template", "qwen3_8_chat_template", "qwen3_8_training_chat_template",
+"qwen3_chat_template", "qwen3_instruct_2507_chat_template", "qwen3_instruct_2507_training_chat_template",
+"qwen3_schema", "qwen3_template", "qwen3_training_chat_template", "qwen3_vl_chat_template",
+"qwen3_vl_training_chat_template", "smolvlm_chat_template", "smolvlm_training_chat_template", "supports_tool_calling"],
+"trl.data_utils":["DatasetType", "IterableDatasetType", "apply_chat_template", "common_prefix_length", "extract_prompt",
+"get_dataset_column_names", "is_conversational", "is_conversational_from_value", "maybe_apply_chat_template",
+"maybe_convert_to_chatml", "maybe_extract_prompt", "maybe_unpair_preference_dataset", "pack_dataset",
+"prepare_multimodal_messages", "unpair_preference_dataset"], "trl.distributed":["DistributedBackend"],
+"trl.extras.profiling":["ProfilingContext", "profiling_context", "profiling_decorator"],
+"trl.import_utils":["LIGER_KERNEL_MIN_VERSION", "PACKAGE_DISTRIBUTION_MAPPING", "TRLExperimentalWarning",
+"is_aiohttp_available", "is_deepspeed_available", "is_harbor_available", "is_jmespath_available",
+"is_liger_kernel_available", "is_math_verify_available", "is_mergekit_available", "is_openreward_available",
+"is_requests_available", "is_unsloth_available", "is_vllm_available", "is_weave_available",
+"suppress_experimental_warning", "suppress_warning"], "trl.models.activation_offloading":["DTensor", "NoOpManager",
+"OffloadActivations", "get_act_offloading_ctx_manager"],
+"trl.models.selective_activation_checkpointing":["enable_selective_activation_checkpointing"],
+"trl.models.utils":["add_hooks", "create_reference_model", "disable_gradient_checkpointing", "get_all_parameters",
+"iter_params", "prepare_deepspeed", "prepare_fsdp", "remove_hooks", "unwrap_model_for_generation"],
+"trl.rewards.accuracy_rewards":["accuracy_reward", "get_cosine_scaled_reward", "reasoning_accuracy_reward"],
+"trl.rewards.format_rewards":["think_format_reward"], "trl.rewards.other_rewards":["get_repetition_penalty_reward",
+"get_soft_overlong_punishment"], "trl.trainer.base_config":[], "trl.trainer.base_trainer":[],
+"trl.trainer.callbacks":["BEMACallback", "LogCompletionsCallback", "RichProgressCallback", "SyncRefModelCallback",
+"WeaveCallback"], "trl.trainer.distillation_config":["DistillationConfig"],
+"trl.trainer.distillation_trainer":["DistillationTrainer"], "trl.trainer.dpo_config":["DPOConfig"],
+"trl.trainer.dpo_trainer":["DPOTrainer", "DataCollatorForPreference", "DataCollatorForVisionPreference"],
+"trl.trainer.grpo_config":["GRPOConfig"], "trl.trainer.grpo_trainer":["EnvironmentFactory", "GRPOTrainer", "RewardFunc",
+"RolloutFunc"], "trl.trainer.kto_config":["KTOConfig"], "trl.trainer.kto_trainer":["DataCollatorForUnpairedPreference",
+"DataCollatorForVisionUnpairedPreference", "KTOTrainer"], "trl.trainer.model_config":["ModelConfig"],
+"trl.trainer.reward_config":["RewardConfig"], "trl.trainer.reward_trainer":["DataCollatorForPreference",
+"RewardTrainer", "suppress_seqcls_warning"], "trl.trainer.rloo_config":["RLOOConfig"],
+"trl.trainer.rloo_trainer":["RLOOTrainer", "RewardFunc"], "trl.trainer.sft_config":["SFTConfig"],
+"trl.trainer.sft_trainer":["DataCollatorForLanguageModeling", "DataCollatorForVisionLanguageModeling", "SFTTrainer"],
+"trl.trainer.utils":["FusedCausalLMOutput", "RepeatSampler", "TListOrMapping", "add_fused_lm_head", "adjusted_mfu",
+"compute_flops_per_token", "compute_mfu", "create_model_from_path", "disable_dropout_in_model",
+"ensure_master_addr_port", "entropy_from_logits", "flush_left", "generate_model_card", "get_callable_name",
+"get_comet_experiment_url", "get_config_model_id", "get_peak_flops", "get_peak_flops_per_device", "get_peft_config",
+"get_quantization_config", "get_trackio_space_url", "global_then_local_main_first", "hash_module", "identity",
+"is_async_callable", "log_table_to_comet_experiment", "maybe_gather_lm_head_ctx", "nanmax", "nanmin", "nanstd", "pad",
+"print_prompt_completions_sample", "remove_none_values", "repeat_iterable_dataset", "selective_log_softmax",
+"selective_log_softmax_and_entropy", "shuffle_sequence_dict", "shutdown_event_loop_in_daemon",
+"split_pixel_values_by_grid", "split_tensor_dict", "start_event_loop_in_daemon", "strip_images_from_messages",
+"unsplit_pixel_values_by_grid", "use_adapter"]}}
+"""
+
+
+@functools.cache
+def trl_today(kind: str) -> dict:
+    """The table `defaults` by config, `trainers` or `modules`."""
+    return json.loads(TRL_NAMES)[kind]
+
+
+def trl_defaults(config: str) -> dict:
+    """{setting: default} of a config, with those of transformers."""
+    return trl_today("defaults")["TrainingArguments"] | trl_today("defaults").get(config, {})
 
 
 # ---------------------------------------------------------------------------- extracts (src/parts/rewards/extracts.py)
@@ -2500,9 +2840,16 @@ def full_spec(spec: str, library: str = EMBEDDED_REWARDS) -> str:
         return spec
     expected = "expected FILE.py:function[*weight], or a name of `reward_preflight.py --list`"
     need(name.isidentifier(), f"got reward {spec!r}; {expected}")
-    names = [*library_rewards(library)]
-    need(name in names, f"got reward {spec!r}; {expected}{suggest(name, names)}")
+    if name not in (names := library_rewards(library)):
+        members = vars(import_file("library", library, library))
+        raise UserError(f"got reward {spec!r}; {expected}{suggest_reward(name, [*names], members)}")
     return f"{library}:{spec}"
+
+
+def suggest_reward(name: str, known: list[str], members: dict) -> str:
+    """`; try …` with what a library names in place of a reward that it had, or with the nearest of its names."""
+    other = members.get("REMOVED_REWARDS", {}).get(name.removesuffix("_reward"))
+    return f"; try {other}" if other else suggest(name, known)
 
 
 def find_reward(spec: str):
@@ -2521,7 +2868,7 @@ def find_reward(spec: str):
     known = [n for n, member in own.items() if callable(member) and n == getattr(member, "__name__", n)]
     rewards = [n for n in known if is_reward(own[n], ("completion", "completions"))]
     known = rewards or known  # a library has other functions too
-    what = f"{file} has no function {name!r}; expected one of {', '.join(known)}{suggest(name, known)}"
+    what = f"{file} has no function {name!r}; expected one of {', '.join(known)}{suggest_reward(name, known, members)}"
     need(callable(found), f"got reward {spec!r}: {what}")
     return found, members
 
@@ -2744,10 +3091,14 @@ def checked_scores(name: str, result, completions: list) -> list[float | None]:
 
 
 def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> None:
-    """Raise UserError if a reward function requires an argument that is neither in the data nor among `others`."""
+    """Raise UserError if a reward function requires an argument that is neither in the data nor among `others`.
+
+    An optional argument with nearly the name of a column that the function does not take is noted.
+    """
     given = {*reward_arguments([row], [""], [[]]), *others}
     for name, function in functions.items():
-        for p in inspect.signature(function).parameters.values():
+        taken = inspect.signature(function).parameters
+        for p in taken.values():
             required = p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
             near = suggest(p.name, list(row["columns"]))
             need(
@@ -2756,6 +3107,10 @@ def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> N
                 f"expected that column too{near}; or rename it in the file, or give --reward FILE.py:function with a "
                 "function for this data",
             )
+            near = difflib.get_close_matches(p.name, [c for c in row["columns"] if c not in taken], n=1, cutoff=0.75)
+            if near and p.name not in given and p.default is not p.empty:
+                text = f"reward {name}: no column is called {p.name!r}, so it is always {p.default!r}"
+                say(f"{text}; did you mean the column {near[0]!r}?")
 
 
 def blamed_row(name: str, function, call: int, error: BaseException, completions, alone, limits) -> RewardError:
@@ -2767,13 +3122,17 @@ def blamed_row(name: str, function, call: int, error: BaseException, completions
     """
 
     def raised(error: BaseException) -> str:
-        return f"raised {type(error).__name__}: {error}"
+        hint = ""
+        turns = not isinstance(alone(0)["completions"][0], str)
+        if turns and isinstance(error, TypeError | AttributeError | KeyError):
+            hint = '; each completion is [{"role": "assistant", "content": text}] here, as prompts are chat messages'
+        return f"raised {type(error).__name__}: {error}{hint}"
 
     def where(row: int) -> str:
         return f"reward {name}, row {row}, completion {text_of_turns(completions[row])[:200]!r}"
 
     if isinstance(function, PerSample):
-        return RewardError(f"{where(call)}: {raised(error)}")
+        return RewardError(f"{where(call)}: raised {type(error).__name__}: {error}")
     if is_passing(error):  # of the connection, not of a row
         return RewardError(f"reward {name}: {raised(error)} on a batch of {len(completions)}")
     for row in range(len(completions)):
@@ -4182,23 +4541,13 @@ def message_count(row: dict) -> int:
 
 LOADABLE = "expected a checkpoint folder, or a hub id that this machine has or can reach"
 # what transformers offers for training and sampling; auto is its own choice, sdpa where the architecture has it
-ATTENTION_KINDS = (
-    "auto",
-    "eager",
-    "sdpa",
-    "flash_attention_2",
-    "flash_attention_3",
-    "flash_attention_4",
-    "flex_attention",
-)
+ATTENTION_KINDS = ("auto", "eager", "sdpa", *(f"flash_attention_{i}" for i in (2, 3, 4)), "flex_attention")
 
 
 def precision_on(precision: str, device) -> str:
     """The precision that a setting stands for on a device; auto is bf16 where a CUDA GPU has it, else fp32."""
     if precision != "auto":
         return precision
-    import torch
-
     able = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
     return "bf16" if able else "fp32"
 
@@ -4280,12 +4629,10 @@ def tokenizer_of(source: str, base: str = "") -> str:
 
 def open_tokenizer(config: BaseConfig, **options):
     """The model's tokenizer with --chat_template; a model that is neither a folder nor a hub id is refused here."""
-    from transformers import AutoTokenizer
-
     loadable = Path(config.model).is_dir() or is_hub_id(config.model)
     need(loadable, f"got model {config.model!r}, which is not a folder; expected a checkpoint folder or a hub id")
     try:
-        tokenizer = AutoTokenizer.from_pretrained(tokenizer_of(config.model), **options)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(tokenizer_of(config.model), **options)
     except (OSError, ValueError) as error:
         raise UserError(f"got model {config.model!r}, whose tokenizer does not load: {error}; {LOADABLE}") from error
     give_template(tokenizer, config.chat_template)
@@ -4304,16 +4651,31 @@ def mismatch_mode(config: BaseConfig) -> str:
 # ----------------------------------------------------------------- idle settings (src/parts/learning/idle_settings.py)
 
 
-def has(name: str, value=None):
-    """A condition: the setting has the value, or without one is off; a program without the setting never has."""
+def has(name: str, *values):
+    """A condition: the setting has one of the values, or without any is off; never where there is no such setting."""
 
     def condition(config: BaseConfig) -> bool:
-        held = getattr(config, name, "absent")
-        return held == value if value is not None else held != "absent" and not held
+        if not hasattr(config, name):
+            return False
+        held = mismatch_mode(config) if name == "mismatch" else getattr(config, name)  # what auto stands for
+        return held in values if values else not held
 
     return condition
 
 
+def is_never_held_out(config: BaseConfig) -> bool:
+    """Whether a run has no held-out prompts."""
+    return not (held_out_source(config) or getattr(config, "hold_out", 0))
+
+
+def is_without_vllm(config: BaseConfig) -> bool:
+    """Whether vLLM does not sample; for verl it always does."""
+    return has("rollout_engine", "hf")(config) and not hasattr(config, "gpu_memory")
+
+
+BOUNDS, EPSILONS = ("mismatch_low", "mismatch_high"), ("epsilon", "epsilon_high")
+VLLM_OF_TRL = ("vllm_gpu_memory_utilization", "vllm_enable_sleep_mode", "vllm_server_base_url", "check_sync")
+OF_EVALUATION = ("eval_every", "eval_rows", "eval_samples", "per_device_eval_batch_size")
 # (settings, when they do nothing, why, what makes them act); of all trainers, TRL's names too
 IDLE = [
     (("kl_in", "kl_estimator"), has("kl_coef"), "there is no KL", "--kl_coef 0.05"),
@@ -4321,48 +4683,18 @@ IDLE = [
     (("advantage", "advantage_std", "advantage_eps"), has("reward_coef"), "rewards do not train", "--reward_coef 1"),
     (("lora_alpha", "lora_dropout", "merge_lora"), has("lora_rank"), "there are no adapters", "--lora_rank 16"),
     (("critic_model",), has("critic", "shared"), "the critic is the policy's backbone", "--critic separate"),
-    (
-        ("mismatch_low", "mismatch_high"),
-        lambda c: hasattr(c, "mismatch") and mismatch_mode(c) == "none",
-        "sampler and trainer are not corrected for",
-        "--mismatch seq_mask",
-    ),
-    (
-        ("mismatch_low",),
-        lambda c: hasattr(c, "mismatch") and mismatch_mode(c) == "tis",
-        "tis has no lower bound",
-        "--mismatch icepop",
-    ),
-    (
-        ("vllm_memory", "check_sync"),
-        lambda c: has("rollout_engine", "hf")(c) and not hasattr(c, "gpu_memory"),  # verl samples by vLLM always
-        "vLLM does not sample",
-        "--rollout_engine vllm",
-    ),
-    (
-        ("vllm_gpu_memory_utilization", "vllm_enable_sleep_mode", "vllm_server_base_url", "check_sync"),
-        has("use_vllm"),
-        "vLLM does not sample",
-        "--use_vllm colocate",
-    ),
-    (
-        ("epsilon", "epsilon_high"),
-        lambda c: getattr(c, "loss_type", "") in ("sapo", "vespo"),
-        "this loss_type has no such bound",
-        "--loss_type dapo",
-    ),
-    (("epsilon",), has("loss_type", "cispo"), "cispo has an upper cap only", "--loss_type dapo"),
-    (
-        ("eval_every", "eval_rows", "eval_samples", "per_device_eval_batch_size"),
-        lambda c: not (held_out_source(c) or getattr(c, "hold_out", 0)),
-        "there are no held-out prompts",
-        "--eval_data FILE or --hold_out N",
-    ),
+    (BOUNDS, has("mismatch", "none"), "sampler and trainer are not corrected for", "--mismatch seq_mask"),
+    (BOUNDS[:1], has("mismatch", "tis"), "tis has no lower bound", "--mismatch icepop"),
+    (("vllm_memory", "check_sync"), is_without_vllm, "vLLM does not sample", "--rollout_engine vllm"),
+    (VLLM_OF_TRL, has("use_vllm"), "vLLM does not sample", "--use_vllm colocate"),
+    (EPSILONS, has("loss_type", "sapo", "vespo"), "this loss_type has no such bound", "--loss_type dapo"),
+    (EPSILONS[:1], has("loss_type", "cispo"), "cispo has an upper cap only", "--loss_type dapo"),
+    (OF_EVALUATION, is_never_held_out, "there are no held-out prompts", "--eval_data FILE or --hold_out N"),
 ]
 # what the ratio to the policy before the update enters, which is 1 in a rollout's first update
 OF_RATIO = (
     *("clip_eps_low", "clip_eps_high", "dual_clip", "sapo_tau_pos", "sapo_tau_neg", "kl_cov_coef", "value_clip"),
-    *("target_kl", "epsilon", "epsilon_high", "importance_sampling_level"),
+    *("target_kl", *EPSILONS, "importance_sampling_level"),
 )
 RATIO_LOSSES = ("clip", "gspo", "cispo", "sapo", "gmpo", "dppo_tv", "dppo_kl", "kl_cov")  # all REINFORCE's at ratio 1
 
@@ -4370,9 +4702,7 @@ RATIO_LOSSES = ("clip", "gspo", "cispo", "sapo", "gmpo", "dppo_tv", "dppo_kl", "
 def idle_settings(config: BaseConfig, updates: int, named: Iterable[str] = ()) -> list[str]:
     """A line for each reason for which settings that the user gave, or a preset is named for, do nothing.
 
-    Args:
-        updates: optimizer steps of a rollout.
-        named: settings that the preset is named for.
+    `updates` are the optimizer steps of a rollout.
     """
     passes = "--num_iterations 2" if hasattr(config, "num_iterations") else "--minibatches 4"
     once = "a rollout has one optimizer step, whose ratio is 1"
@@ -4385,7 +4715,7 @@ def idle_settings(config: BaseConfig, updates: int, named: Iterable[str] = ()) -
         names = [name for name in (*OF_RATIO, *loss) if name not in acting]
         table.append((names, lambda _: True, once, passes))
     if getattr(config, "objective", "policy_gradient") != "policy_gradient" and not config.reward_coef:
-        names = (*OF_RATIO, "mismatch", "mismatch_low", "mismatch_high")
+        names = (*OF_RATIO, "mismatch", *BOUNDS)
         table = [*IDLE, (names, lambda _: True, f"{config.objective} has no ratio", "--objective policy_gradient")]
     lines, asked = [], {*config.given, *named}
     for names, holds, why, remedy in table:
@@ -4415,8 +4745,6 @@ def group_stats(x, groups):
 
     A group of equal entries has exactly its entry as mean and 0 as deviation, whatever rounding says.
     """
-    import torch
-
     _, index, count = torch.unique(groups, return_inverse=True, return_counts=True)
     zeros = torch.zeros(len(count), dtype=x.dtype, device=x.device)
     mean = (zeros.index_add(0, index, x) / count)[index]
@@ -4427,8 +4755,6 @@ def group_stats(x, groups):
 
 def with_singles(advantages, scores, count, alone: float):
     """Advantages [B], but `alone` times the score for a completion without others in its group."""
-    import torch
-
     return torch.where(count > 1, advantages, alone * scores)
 
 
@@ -4458,80 +4784,44 @@ def maxrl_advantages(scores, groups, **_):
 # What the algorithms without a critic share, and what each has of its own. references/rl_algorithms.md says where each
 # figure comes from; group_size (papers: 4 to 64) and minibatches (papers: up to 16) are ours, for a batch of 128.
 GROUP_DEFAULTS = {
-    "group_size": 8,
-    "advantage": "grpo",
-    "loss": "clip",
-    "aggregation": "token_mean",
-    "ppo_epochs": 1,
-    "minibatches": 1,
-    "kl_coef": 0.0,
-    "kl_in": "loss",
-    "kl_estimator": "k3",
-    "missing_eos_penalty": 0.0,
-    "overlong_share": 0.0,
-    "dynamic_sampling": False,
-    "clip_eps_low": 0.2,
-    "clip_eps_high": 0.2,
-    "dual_clip": 0.0,
+    **{"group_size": 8, "advantage": "grpo", "loss": "clip", "aggregation": "token_mean"},
+    **{"ppo_epochs": 1, "minibatches": 1, "dynamic_sampling": False},
+    **{"kl_coef": 0.0, "kl_in": "loss", "kl_estimator": "k3", "missing_eos_penalty": 0.0, "overlong_share": 0.0},
+    **{"clip_eps_low": 0.2, "clip_eps_high": 0.2, "dual_clip": 0.0},
 }
 REWARD_KL = {"kl_in": "reward", "kl_estimator": "k1"}
+ALONE = {"group_size": 1, "kl_coef": 0.01, **REWARD_KL}
+OF_SEQUENCES = {"aggregation": "seq_mean_token_mean", "minibatches": 4}
 PRESETS = {
-    "ppo": {
-        "group_size": 1,
-        "advantage": "gae",
-        "ppo_epochs": 2,
-        "kl_coef": 0.01,
-        **REWARD_KL,
-        "dual_clip": 3.0,
-    },
+    "ppo": {**ALONE, "advantage": "gae", "ppo_epochs": 2, "dual_clip": 3.0},
     "grpo": {"aggregation": "seq_mean_token_mean"},  # without KL, as TRL; the paper has kl_coef 0.04
     "dr_grpo": {"advantage": "mean", "aggregation": "seq_mean_token_sum_norm"},
     "dapo": {"clip_eps_high": 0.28, "dynamic_sampling": True, "overlong_share": 0.2, "minibatches": 4},
     "rloo": {"advantage": "rloo", "aggregation": "seq_mean_token_sum", "kl_coef": 0.05, **REWARD_KL},
-    "reinforce_pp": {"group_size": 1, "advantage": "reinforce_pp", "kl_coef": 0.01, **REWARD_KL},
+    "reinforce_pp": {**ALONE, "advantage": "reinforce_pp"},
     "reinforce_pp_baseline": {"advantage": "reinforce_pp_baseline", "kl_estimator": "k2", "kl_coef": 0.001},
-    "remax": {
-        "group_size": 1,
-        "advantage": "remax",
-        "aggregation": "seq_mean_token_sum",
-        "kl_coef": 0.01,
-        **REWARD_KL,
-    },
+    "remax": {**ALONE, "advantage": "remax", "aggregation": "seq_mean_token_sum"},
     "opo": {"advantage": "opo"},
     "gpg": {"advantage": "gpg", "loss": "reinforce"},
     "maxrl": {"advantage": "maxrl"},
     "gdpo": {"advantage": "gdpo"},
-    "gspo": {
-        "loss": "gspo",
-        "aggregation": "seq_mean_token_mean",
-        "minibatches": 4,
-        "clip_eps_low": 3e-4,
-        "clip_eps_high": 4e-4,
-    },
+    "gspo": {**OF_SEQUENCES, "loss": "gspo", "clip_eps_low": 3e-4, "clip_eps_high": 4e-4},
     "cispo": {"loss": "cispo", "clip_eps_low": 1.0, "clip_eps_high": 4.0, "minibatches": 4},
-    "sapo": {"loss": "sapo", "aggregation": "seq_mean_token_mean", "minibatches": 4},
-    "gmpo": {
-        "loss": "gmpo",
-        "aggregation": "seq_mean_token_mean",
-        "minibatches": 4,
-        "clip_eps_low": 0.4,
-        "clip_eps_high": 0.4,
-    },
+    "sapo": {**OF_SEQUENCES, "loss": "sapo"},
+    "gmpo": {**OF_SEQUENCES, "loss": "gmpo", "clip_eps_low": 0.4, "clip_eps_high": 0.4},
     "dppo_tv": {"loss": "dppo_tv", "dual_clip": 20.0, "clip_eps_low": 0.15, "clip_eps_high": 0.15, "minibatches": 4},
     "dppo_kl": {"loss": "dppo_kl", "dual_clip": 20.0, "clip_eps_low": 0.05, "clip_eps_high": 0.05, "minibatches": 4},
     "clip_cov": {"loss": "clip_cov", "minibatches": 4},
     "kl_cov": {"loss": "kl_cov", "minibatches": 4},
 }
+CLIPPED = {"clip", "gspo", "cispo", "gmpo", "dppo_tv", "dppo_kl", "clip_cov"}
 READ_BY = {  # settings that only some values of a choice read
     **dict.fromkeys(("critic", "critic_model", "critic_lr", "critic_warmup_steps"), ("advantage", {"gae"})),
     **dict.fromkeys(("gae_lambda", "whiten_rewards", "whiten_advantages"), ("advantage", {"gae"})),
     **dict.fromkeys(("value_clip", "vf_coef"), ("advantage", {"gae"})),
     **dict.fromkeys(("advantage_std", "advantage_eps"), ("advantage", {"grpo", "gdpo"})),
     "gamma": ("advantage", {"gae", "reinforce_pp"}),
-    **dict.fromkeys(
-        ("clip_eps_low", "clip_eps_high"),
-        ("loss", {"clip", "gspo", "cispo", "gmpo", "dppo_tv", "dppo_kl", "clip_cov"}),
-    ),
+    **dict.fromkeys(("clip_eps_low", "clip_eps_high"), ("loss", CLIPPED)),
     **dict.fromkeys(("sapo_tau_pos", "sapo_tau_neg"), ("loss", {"sapo"})),
     **dict.fromkeys(("cov_low", "cov_high"), ("loss", {"clip_cov"})),
     "cov_frac": ("loss", {"clip_cov", "kl_cov"}),
@@ -4611,29 +4901,23 @@ class RunSettings(BaseConfig):
     chat_template: str = setting("", "FILE with a chat template, in place of the tokenizer's own")
     chat_template_kwargs: str = setting("", 'JSON object for the chat template, such as {"enable_thinking": false}')
     reward: list[str] = setting(
-        [], "FILE.py:function[*weight] or a library's name, repeatable (default: the embedded data's two)"
+        [], "FILE.py:function[*weight] or a library's name, repeatable (default: the embedded data's)"
     )
     reward_timeout: float = setting(600.0, "seconds for one call of an async reward (0: no limit)", free=True)
     reward_concurrency: int = setting(32, "calls of async rewards at once, in each process", positive=True, free=True)
     reward_retries: int = setting(
-        2, "further calls after a lost connection, a time limit or HTTP 408, 425, 429, 5xx", free=True
+        2, "calls again after a lost connection, a timeout, HTTP 408, 425, 429, 5xx", free=True
     )
     output_dir: str = setting("runs/ppo", "folder for logs, checkpoints and final/", free=True)
     seed: int = setting(0, "seed of data order, sampling noise and minibatches")
     # rollout
-    temperature: float = setting(
-        1.0, "sampling temperature; all log-probs are of the logits divided by it", positive=True
-    )
+    temperature: float = setting(1.0, "sampling temperature; it divides the logits of all log-probs", positive=True)
     vllm_args: list[str] = setting([], "key=value …: any other argument of vLLM's engine", free=True, several=True)
-    check_sync: int = setting(
-        50,
-        "steps between comparisons of vLLM's weights with the policy's; the first two steps too (0: never)",
-        free=True,
-    )
+    check_sync: int = setting(50, "steps between checks of vLLM's weights, besides the first two (0: none)", free=True)
     # optimization
     warmup_steps: int = setting(0, "steps over which the learning rates rise")
     weight_decay: float = setting(0.0, "AdamW weight decay")
-    max_grad_norm: float = setting(1.0, "gradient clipping, policy and critic each", positive=True)
+    max_grad_norm: float = setting(1.0, "gradient clipping, of each network", positive=True)
     # precision and memory
     precision: str = setting(
         "auto",
@@ -4643,14 +4927,12 @@ class RunSettings(BaseConfig):
     attn_implementation: str = setting(
         "auto", "attention, as transformers names it; auto: its own choice", lambda: list(ATTENTION_KINDS), free=True
     )
-    lora_rank: int = setting(0, "train LoRA adapters of this rank on policy and critic (0: all weights, or as --model)")
+    lora_rank: int = setting(0, "train LoRA adapters of this rank (0: all weights, or as --model)")
     lora_alpha: float = setting(0.0, "LoRA scale (0: twice the rank)")
     threads: str = setting("auto", "CPU threads: a number, or auto (fewer where others use the cores)", free=True)
     # logs and checkpoints
     resume: bool = setting(False, "go on from the newest checkpoint in output_dir", free=True)
-    dry_run: bool = setting(
-        False, "print the batch, memory beside the machine's, and settings that are no defaults; stop", free=True
-    )
+    dry_run: bool = setting(False, "print the batch, memory needed and there, and changed settings; stop", free=True)
 
 
 @in_order(steps="seed", entropy_coef="check_sync", load_in_4bit="lora_alpha")
@@ -4665,9 +4947,7 @@ class TrainerSettings(RunSettings):
     # precision and memory
     load_in_4bit: bool = setting(False, "4-bit base weights under LoRA (needs bitsandbytes)")
     # logs and checkpoints
-    report_to: list[str] = setting(
-        [], "wandb, tensorboard or trackio, repeatable; metrics.jsonl is always written", free=True
-    )
+    report_to: list[str] = setting([], "wandb, tensorboard or trackio, repeatable, beside metrics.jsonl", free=True)
     sample_every: int = setting(10, "steps between entries in samples.jsonl (0: never)", free=True)
     plot_every: int = setting(25, "steps between refreshes of curves.png (0: only at the end)", free=True)
     eval_every: int = setting(25, "steps between held-out evaluations (0: only before and after)", free=True)
@@ -4675,10 +4955,7 @@ class TrainerSettings(RunSettings):
     eval_rows: int = setting(512, "held-out prompts of an evaluation, the same ones each time (0: all)")
     allow_overlap: bool = setting(False, "evaluate though all held-out prompts also train", free=True)
     stop_when: str = setting(
-        "never",
-        "broken: end the run, saved, where diagnose.py says so at step 3, 10, 30 …",
-        ["never", "broken"],
-        free=True,
+        "never", "broken: stop, saved, where diagnose.py says so at step 3, 10, 30 …", ["never", "broken"], free=True
     )
 
 
@@ -4713,9 +4990,7 @@ class RolloutSettings(TrainerSettings):
     rollout_batch_size: int = setting(
         0, "sequences sampled at once per process", free=True, auto="what memory holds, at most its share of a step"
     )
-    reuse_prefill: bool = setting(
-        True, "the sampler hf reads equal prompts once, and a conversation's turns on from each other", free=True
-    )
+    reuse_prefill: bool = setting(True, "hf reads equal prompts once, and only the new part of a turn", free=True)
     vllm_memory: float = setting(0.3, "share of GPU memory that vLLM may take", free=True)
     # algorithm: choices
     norm_length: int = setting(0, "constant by which aggregation fixed_length divides a sequence's sum, in tokens")
@@ -4732,14 +5007,10 @@ class RolloutSettings(TrainerSettings):
     lr: float = setting(0.0, "policy learning rate (0: 2e-4 below 50M parameters, 1e-5 with LoRA, else 1e-6)")
     lr_schedule: str = setting("constant", "shape after warm-up, down to 0", ["constant", "linear", "cosine"])
     adam_beta2: float = setting(0.999, "AdamW: decay of the mean of squared gradients")
-    adam_eps: float = setting(
-        1e-8, "AdamW: added to the root of that mean; matters where gradients are as small", positive=True
-    )
+    adam_eps: float = setting(1e-8, "AdamW: added to the root of that mean; matters at tiny gradients", positive=True)
     max_bad_updates: int = setting(5, "stop after this many non-finite updates in a row", positive=True, free=True)
     # precision and memory
-    device: str = setting(
-        "auto", "auto (a CUDA GPU, else the CPU), cpu, cuda, cuda:N, or mps, which is untested", free=True
-    )
+    device: str = setting("auto", "auto (a CUDA GPU, else the CPU), cpu, cuda, cuda:N, or mps (untested)", free=True)
     micro_batch_tokens: int = setting(
         8192,
         "tokens, pads included, per forward and backward pass; with shared prompts those run and 1/8 of that",
@@ -4748,9 +5019,7 @@ class RolloutSettings(TrainerSettings):
         auto="what memory holds, at most 8192",
     )
     share_prompts: bool = setting(
-        True,
-        "policy, critic and reference run a group's prompt once, and no pads, and hf holds it once, to save time",
-        free=True,
+        True, "networks run a group's prompt once, and no pads, and hf holds it once, to save time", free=True
     )
     logits_chunk: int = setting(
         2**26,
@@ -4762,10 +5031,7 @@ class RolloutSettings(TrainerSettings):
     gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass", free=True)
     merge_lora: bool = setting(False, "merge the adapters into final/", free=True)
     save_dtype: str = setting(
-        "checkpoint",
-        "of final/: that of --model's files, where bf16 rounds small changes away, or fp32",
-        ["checkpoint", "fp32"],
-        free=True,
+        "checkpoint", "of final/: --model's, whose bf16 loses small changes, or fp32", ["checkpoint", "fp32"], free=True
     )
     # logs and checkpoints
     sample_tokens: bool = setting(True, "log-probs and advantages of their tokens in samples.jsonl", free=True)
@@ -4791,16 +5057,13 @@ class PolicySettings(RolloutSettings):
 
     # model and data
     environment: str = setting(
-        "",
-        "FILE.py:Class, conversations of several turns: its methods are tools, or it replies; also {name: class}",
+        "", "FILE.py:Class, conversations of several turns: its methods are tools, or it replies; also {name: class}"
     )
     max_turns: int = setting(8, "answers in a conversation with an environment", positive=True)
     max_conversation_tokens: int = setting(
-        0, "tokens of a whole conversation (0: max_prompt_tokens + max_turns x max_new_tokens)"
+        0, "most of a conversation (0: max_prompt_tokens + max_turns x max_new_tokens)"
     )
-    tool_timeout: float = setting(
-        30.0, "seconds for an answer's tool calls together, or for a reply", positive=True, free=True
-    )
+    tool_timeout: float = setting(30.0, "seconds for an answer's tool calls, or for a reply", positive=True, free=True)
     tool_characters: int = setting(8000, "longer results of tools are cut", positive=True)
     tool_format: str = setting(
         "",
@@ -4843,8 +5106,7 @@ class PolicySettings(RolloutSettings):
         several=True,
     )
     max_oversampling: float = setting(
-        1.0,
-        "groups sampled in a round, over those missing: as many as the share kept lately asks for, at most so many",
+        1.0, "groups sampled in a round, over those missing: as many as the share kept lately asks for, at most so many"
     )
     # algorithm: details of advantages and losses
     advantage_std: str = setting("unbiased", "a group's deviation (grpo, gdpo): by n - 1 or n", ["unbiased", "biased"])
@@ -4942,8 +5204,6 @@ class OwnFunction:
 
     def checked(self, result, shapes: list):
         """The tensor, if it has one of the shapes."""
-        import torch
-
         kind, shown = f"{self.kind} {self.spec}", " or ".join(str(list(shape)) for shape in shapes)
         need(isinstance(result, torch.Tensor), f"got {type(result).__name__} from {kind}; expected a tensor {shown}")
         need(result.shape in shapes, f"got a tensor {list(result.shape)} from {kind}; expected {shown}")
@@ -4967,11 +5227,7 @@ class OwnFunction:
 
 
 def own_function(kind: str, spec: str) -> OwnFunction:
-    """The function that FILE.py:function names.
-
-    Raises:
-        UserError: there is none, or it is not one of its kind.
-    """
+    """The function that FILE.py:function names; UserError where there is none, or it is not one of its kind."""
     file, _, name = spec.rpartition(":")
     need(Path(file).is_file(), f"got {kind} {spec!r}: no file {file!r}; expected FILE.py:function")
     function = getattr(import_file(kind, spec, file), name, None)
@@ -5179,11 +5435,7 @@ def saved_for_backward(model: DecoderShape, run: PassShape) -> float:
 
 
 def backward_peak(model: DecoderShape, run: PassShape, head: float) -> float:
-    """Most bytes at any time of a forward and backward pass, beside weights, gradients and optimizer.
-
-    Args:
-        head: bytes that output layer and loss take while they run, see `head_bytes`.
-    """
+    """Most bytes of a forward and backward pass beside weights, gradients and optimizer; `head` is of `head_bytes`."""
     saved = saved_for_backward(model, run)
     states = 2 * 4 * run.tokens * model.hidden  # shifted, and picked by the mask
     mask = run.rows * run.length**2 * run.padded * (4 if run.attention == "eager" else 1)
@@ -5277,27 +5529,27 @@ FIXED = {
 # Settings that mean nothing to verl, or have a counterpart that is always on: why. They are told, and the job goes on.
 IDLE_IN_VERL = {
     "score_while_sampling": "verl decides when a reward is called",
-    "rollout_engine": "engine of one process; verl samples with --verl_rollout",
+    "rollout_engine": "it is the engine of a single process; verl samples with --verl_rollout",
     "rollout_batch_size": "the rollout engine forms its own batches",
     "reuse_prefill": "the rollout engine has a prefix cache of its own",
     "vllm_args": "try --override +actor_rollout_ref.rollout.engine_kwargs.vllm.KEY=VALUE",
-    "check_sync": "verl compares no weights; watch rollout_corr/kl with --mismatch",
+    "check_sync": "verl does not compare weights; watch rollout_corr/kl with --mismatch",
     "share_prompts": "verl has actor_rollout_ref.actor.use_prefix_grouper, with the package prefix_grouper",
     "logits_chunk": "verl has no such bound; memory follows --micro_batch_tokens",
     "max_bad_updates": "verl skips a non-finite update and goes on; watch actor/grad_norm",
     "plot_every": "verl draws no curves; metrics.jsonl has the figures",
     "threads": "verl's processes set their own",
     "save_dtype": "verl saves fp32 weights; its model merger writes the folder",
-    "stop_when": "verl's job judges nothing itself; ask scripts/diagnose.py of its folder",
+    "stop_when": "verl's job does not judge itself; run scripts/diagnose.py on its folder",
 }
 # Overrides that would undo what a setting or a guard of this script does: (why, what to write).
 TRAPS = {
     "custom_reward_function": ("is read by the old trainer only", "--reward FILE.py:function"),
     "reward_model": ("is read by the old trainer only", "--reward, or --override reward.reward_model.…"),
     "reward.custom_reward_function": ("is not read by the job's reward manager", "--reward FILE.py:function"),
-    "reward.reward_manager": ("takes away token ids, length penalties and the guard on rewards", "--reward"),
+    "reward.reward_manager": ("removes token ids, length penalties and the guard on rewards", "--reward"),
     f"{CORRECTION}.bypass_mode": ("makes the trainer leave out the correction", "--mismatch"),
-    SAMPLER: ("takes away the guard that ends the run when a reward raises", "leaving it out"),
+    SAMPLER: ("removes the guard that ends the run when a reward raises", "leaving it out"),
     KWARGS: ("belongs to the guard that ends the run when a reward raises", "--max_refills"),
     "trainer.v1.sampler.sync_refill_failed_groups": ("hides rollouts and rewards that fail", "leaving it out"),
     "trainer.v1.trainer_mode": ("uses another replay buffer, without the guard on rewards", "leaving it out"),
@@ -5313,17 +5565,16 @@ TRAPS = {
 VERL = "0.9.1"
 INSTALL = "try `make setup-verl` and .venv-verl/bin/python, or pip install -r requirements-verl.txt elsewhere"
 
-GONE_SETTINGS = dict.fromkeys(
-    ("tensor_parallel", "pipeline_parallel"), "overrides of your own for Megatron: references/verl_training.md"
-)
-
 
 @in_order(advantage="group_size", hardware="dry_run")
 @dataclass
 class Config(PolicySettings):
     """All settings and their defaults: those of ppo_train.py, then verl's; each is a flag and a key of --config."""
 
-    removed = GONE_SETTINGS
+    removed = dict.fromkeys(
+        ("backend", "tensor_parallel", "pipeline_parallel"),
+        "--override model_engine=megatron for Megatron, nothing for FSDP 2: references/verl_training.md",
+    )
 
     # algorithm: choices
     advantage: str = setting(
@@ -5333,41 +5584,30 @@ class Config(PolicySettings):
         None, "policy loss, or your own, FILE.py:function of logprobs, old_logprobs …", lambda: NamesOrFiles(LOSSES)
     )
     aggregation: str = setting(None, "how token losses become one number", lambda: list(AGGREGATIONS))
-    # algorithm: scores
-    keep_between: list[str] = setting(
-        [],
-        "LOW HIGH: with dynamic_sampling, groups whose pass rate (full marks from the first reward) is outside are "
-        "replaced too",
-        several=True,
-    )
     # precision and memory
     lora_rank: int = setting(0, "train LoRA adapters of this rank on policy and critic (0: all weights)")
     # machines
-    hardware: str = setting("", "ready settings for machines; other flags win over it", lambda: list(HARDWARE))
-    nodes: int = setting(1, "machines")
-    gpus_per_node: int = setting(1, "GPUs on each")
-    gpu_memory: float = setting(80.0, "GiB of each GPU, for the memory arithmetic")
+    hardware: str = setting("", "preset for machines; other flags win over it", lambda: list(HARDWARE))
+    nodes: int = setting(1, "number of machines")
+    gpus_per_node: int = setting(1, "GPUs per machine")
+    gpu_memory: float = setting(80.0, "GiB per GPU, for the memory arithmetic")
     cpus: int = setting(0, "CPUs of each node that Ray may count on (0: those of this machine)")
-    parameters: str = setting("", "size of the model, such as 7B, where the model folder is not here")
+    parameters: str = setting("", "model size, such as 7B, if the model folder is not on this machine")
     # engines
-    backend: str = setting("fsdp2", "who trains: FSDP 2 alone")
     verl_rollout: str = setting("vllm", "who samples", ["vllm", "sglang"])
     rollout_tensor_parallel: int = setting(1, "GPUs that share one sampler")
     sequence_parallel: int = setting(1, "GPUs that share a sequence (Ulysses)")
-    offload: str = setting("none", "what waits in CPU memory while it is not needed", ["none", "optimizer", "all"])
+    offload: str = setting("none", "what moves to CPU memory while it is not needed", ["none", "optimizer", "all"])
     override: list[str] = setting([], "Hydra override KEY=VALUE for verl, repeatable; wins over the settings")
     data_source: str = setting(
         "", "verl's data_source of all rows (default: their column source, else the file's name)"
     )
-    overrides: str = setting(
-        "",
-        "FILE of overrides by hand, KEY=VALUE a line: --check composes and validates it alone",
-    )
+    overrides: str = setting("", "FILE of hand-written overrides, KEY=VALUE per line, for --check to validate")
     from_trl: str = setting(
         "",
-        "FILE.py of a run with TRL's GRPOTrainer: its settings, rewards and data; flags win, what has no equal is said",
+        "FILE.py of a run with TRL's GRPOTrainer: its settings, rewards and data; flags win; losses are reported",
     )
-    trl_processes: int = setting(0, "processes of the TRL run, of its batch size (0: nodes x gpus_per_node)")
+    trl_processes: int = setting(0, "processes of the TRL run, which scale its batch size (0: nodes x gpus_per_node)")
     run_script: bool = setting(
         False, "run the file of --from_trl up to its trainer, in a process of its own, for data and values made there"
     )
@@ -5378,23 +5618,18 @@ class Config(PolicySettings):
         "", "write run.sh, verl_reward.py and data to this folder, which then needs neither this script nor its bundle"
     )
     check: bool = setting(False, "compose and load everything with the installed verl, and start nothing")
-    run: bool = setting(False, "train here, in a Ray of its own")
+    run: bool = setting(False, "train on this machine, in a Ray of its own")
     submit: str = setting("", "address of a Ray cluster, http://HEAD:8265: submit the job and follow its log")
     slurm: bool = setting(False, "print a batch file that starts Ray on the nodes, and write it to the job folder")
 
     def __post_init__(self):
         super().__post_init__()
         if self.precision == "auto":
-            self.precision = precision_of_machines(self.run)
+            self.precision = "bf16"  # which the GPUs of verl's machines have
+            if self.run:
+                import torch
 
-
-def precision_of_machines(local: bool) -> str:
-    """What `--precision auto` is: as this machine can with --run; bf16 elsewhere, as GPUs that verl runs on have it."""
-    if not local:
-        return "bf16"
-    import torch
-
-    return precision_on("auto", torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+                self.precision = precision_on("auto", torch.device("cuda" if torch.cuda.is_available() else "cpu"))
 
 
 # The flags that a machine stands for; a larger model needs other ones, as the memory arithmetic of --check shows.
@@ -5409,9 +5644,9 @@ HARDWARE = {
 }
 
 
-def given_flags(words: list[str], description: str = __doc__) -> SimpleNamespace:
+def given_flags(words: list[str]) -> SimpleNamespace:
     """The settings that a command line has, None for the others; bad flags end the program at once."""
-    flags = parse_flags(build_parser(Config, description), words, removed=Config.removed)
+    flags = parse_flags(build_parser(Config, __doc__), words, removed=Config.removed)
     return SimpleNamespace(**dict.fromkeys(["config", *(f.name for f in dataclasses.fields(Config))]) | vars(flags))
 
 
@@ -5446,11 +5681,6 @@ class Recorded:
             raise AttributeError(name)
 
 
-def jsonable(value):
-    """A value that JSON has none for: a set as a list, all else as text."""
-    return sorted(value) if isinstance(value, set | frozenset) else str(value)
-
-
 def changed_settings(settings) -> dict:
     """The attributes of an object that are not those of its class by default."""
     usual = vars(type(settings)())
@@ -5481,7 +5711,8 @@ def recorder(folder: Path) -> type:
                 if rows is not None:
                     write_rows(rows, folder / f"trl_{name}.jsonl")
                     given[name] = str(folder / f"trl_{name}.jsonl")
-            (folder / "trl_trial.json").write_text(json.dumps(given, default=jsonable), encoding="utf-8")
+            text = json.dumps(given, default=lambda x: sorted(x) if isinstance(x, set | frozenset) else str(x))
+            (folder / "trl_trial.json").write_text(text, encoding="utf-8")
             os._exit(0)  # whatever the script would catch or do at its end
 
     return GRPOTrainer
@@ -5500,18 +5731,14 @@ def record(file: str, folder: str) -> int:
 
 
 def trial_of(file: str, folder: str) -> dict:
-    """What a script gives its trainer; its data sets are written to the folder.
-
-    Raises:
-        UserError: it fails, ends before the trainer, or takes too long.
-    """
+    """What a script passes to its trainer; its data sets are written to the folder."""
     script, out = Path(file).resolve(), Path(folder).resolve()
     out.mkdir(parents=True, exist_ok=True)
     say(f"note: running {script.name} in {script.parent} up to GRPOTrainer(…), for {TRIAL_SECONDS} s at most")
     command = [sys.executable, __file__, RECORD, str(script), str(out)]
     answer = out / "trl_trial.json"
     answer.unlink(missing_ok=True)
-    end = script_end(command, script.parent, TRIAL_SECONDS) or "it ended without a trainer"
+    end = script_end(command, script.parent, TRIAL_SECONDS) or "it ended before its trainer"
     expected = f"expected it to reach GRPOTrainer(…); try `python {script.name}` by hand, or --data FILE"
     need(answer.is_file(), f"got {file}, which failed: {end}; {expected}")
     given = json.loads(answer.read_text(encoding="utf-8"))
@@ -5521,46 +5748,15 @@ def trial_of(file: str, folder: str) -> dict:
 
 # ---------------------------------------------------------------------- from trl (src/programs/verl_train/from_trl.py)
 
-# what GRPOConfig of TRL 1.16 has where the file says nothing
-TRL_DEFAULTS = {
-    "adam_beta2": 0.999,
-    "adam_epsilon": 1e-8,
-    "beta": 0.0,
-    "delta": None,
-    "entropy_coef": 0.0,
-    "epsilon": 0.2,
-    "epsilon_high": None,
-    "generation_batch_size": None,
-    "gradient_accumulation_steps": 1,
-    "importance_sampling_level": "token",
-    "learning_rate": 1e-6,
-    "loss_type": "dapo",
-    "lr_scheduler_type": "linear",
-    "mask_truncated_completions": False,
-    "max_completion_length": 512,
-    "max_grad_norm": 1.0,
-    "max_steps": -1,
-    "min_p": None,
-    "num_generations": 8,
-    "num_iterations": 1,
-    "num_train_epochs": 3.0,
-    "per_device_train_batch_size": 8,
-    "repetition_penalty": 1.0,
-    "reward_weights": None,
-    "save_steps": 500,
-    "scale_rewards": "group",
-    "seed": 42,
-    "steps_per_generation": None,
-    "sync_ref_model": False,
-    "temperature": 1.0,
-    "top_entropy_quantile": 1.0,
-    "top_k": 0,
-    "top_p": 1.0,
-    "use_bias_correction_kl": True,
-    "vllm_importance_sampling_correction": True,
-    "warmup_steps": 0,
-    "weight_decay": 0.0,
-}
+# settings of GRPOConfig whose defaults count where the file says nothing
+READ = (
+    "adam_beta2 adam_epsilon beta delta entropy_coef epsilon epsilon_high generation_batch_size "
+    "gradient_accumulation_steps importance_sampling_level learning_rate loss_type lr_scheduler_type "
+    "mask_truncated_completions max_completion_length max_grad_norm max_steps min_p num_generations num_iterations "
+    "num_train_epochs per_device_train_batch_size repetition_penalty reward_weights save_steps scale_rewards seed "
+    "steps_per_generation sync_ref_model temperature top_entropy_quantile top_k top_p use_bias_correction_kl "
+    "vllm_importance_sampling_correction warmup_steps weight_decay"
+).split()
 PEFT_DEFAULTS = {"r": 8, "lora_alpha": 8, "lora_dropout": 0.0, "bias": "none", "use_rslora": False, "use_dora": False}
 ARGUMENTS = ("model", "reward_funcs", "args", "train_dataset", "eval_dataset")  # of GRPOTrainer, by their places
 AGGREGATION_OF_TRL = {
@@ -5646,11 +5842,6 @@ def warmup(t: dict) -> int:
     return round(share * steps({**t})) if 0 < share < 1 else -(-int(share) // updates(t))
 
 
-def upper_bound(t: dict) -> float:
-    high = t["epsilon_high"]
-    return (t["epsilon"] if high is None else high) - (t.get("loss_type") == "cispo")
-
-
 def loss(t: dict) -> str:
     level = t["importance_sampling_level"]
     return "cispo" if t.get("loss_type") == "cispo" else "gspo" if level == "sequence" else "clip"
@@ -5659,13 +5850,13 @@ def loss(t: dict) -> str:
 def aggregation(t: dict) -> str:
     kind = t["loss_type"]
     known = kind in AGGREGATION_OF_TRL
-    need(known, f"got loss_type {kind!r}; expected one of {', '.join(AGGREGATION_OF_TRL)}: others have no equal here")
+    need(known, f"got loss_type {kind!r}; expected one of {', '.join(AGGREGATION_OF_TRL)}: verl has no others")
     return AGGREGATION_OF_TRL[kind]
 
 
 def advantage(t: dict) -> str:
     scale = {True: "group", False: "none"}.get(t["scale_rewards"], t["scale_rewards"])
-    need(scale in ("group", "none"), f"got scale_rewards {scale!r}; expected group or none, batch has no equal in verl")
+    need(scale in ("group", "none"), f"got scale_rewards {scale!r}; expected group or none, as verl has no batch")
     return "grpo" if scale == "group" else "mean"
 
 
@@ -5727,7 +5918,9 @@ SETTINGS = {
     "loss": loss,
     "aggregation": aggregation,
     "clip_eps_low": lambda t: t["epsilon"] if t.get("loss_type") != "cispo" else 1,
-    "clip_eps_high": upper_bound,
+    "clip_eps_high": lambda t: (  # of cispo the bound is on the ratio
+        (t["epsilon"] if t["epsilon_high"] is None else t["epsilon_high"]) - (t.get("loss_type") == "cispo")
+    ),
     "dual_clip": lambda t: t["delta"] or 0,
     "kl_coef": "beta",
     "kl_in": lambda t: "loss" if t["beta"] else None,
@@ -5761,15 +5954,13 @@ def other_meanings(t: dict) -> list[str]:
     """What is set in verl, and does not quite mean the same."""
     notes, kind, times = [], str(t["lr_scheduler_type"]), updates(t)
     if t["beta"] and t["use_bias_correction_kl"] and times > 1:
-        notes.append("beta: ratio x k3 with several updates a batch has no equal; k2 has its gradient on-policy")
+        notes.append("beta: verl lacks ratio x k3 with several updates per batch; on-policy, k2 has the same gradient")
     if advantage(t) == "grpo":
-        notes.append(
-            "the group's deviation: verl adds 1e-6, TRL 1e-4; scores are rounded by 1e-6, or equal ones would count"
-        )
+        notes.append("the group's deviation: verl adds 1e-6, TRL 1e-4; scores are rounded to keep equal ones equal")
     if t["loss_type"] == "bnpo":
         notes.append("loss_type bnpo: the mean over the tokens of each micro-batch; here over those of the batch")
     if kind not in ("constant", "constant_with_warmup", "cosine"):
-        notes.append(f"lr_scheduler_type {kind}: verl's FSDP has constant and cosine; cosine taken, also down to 0")
+        notes.append(f"lr_scheduler_type {kind}: verl's FSDP has constant and cosine; cosine is used, also down to 0")
     if t["max_steps"] <= 0 and not t.get("steps"):
         prompts = rollout_size(t) // t["num_generations"]
         epochs = f"num_train_epochs {t['num_train_epochs']:g}"
@@ -5782,22 +5973,18 @@ def other_meanings(t: dict) -> list[str]:
 
 
 class TrlFile:
-    """A Python file or notebook with one GRPOTrainer, read from its source.
-
-    Raises:
-        UserError: it cannot be read, or has no GRPOConfig, or several calls of one kind.
-    """
+    """A Python file or notebook with one GRPOTrainer, read from its source without running it."""
 
     def __init__(self, file: str):
         need(Path(file).is_file(), f"got --from_trl {file!r}; expected the Python file of a run with GRPOTrainer")
         self.file, self.source = file, PythonSource(file, Path(file).read_text(encoding="utf-8", errors="replace"))
         calls = {name: self.source.calls.get(name, []) for name in ("GRPOConfig", "GRPOTrainer", "LoraConfig")}
         need(calls["GRPOConfig"], f"got --from_trl {file}, which has no GRPOConfig(…); expected one")
-        for name, found in calls.items():
-            lines = ", ".join(str(call.lineno) for call in found)
+        for name, places in calls.items():
+            lines = ", ".join(str(call.lineno) for call in places)
             several = f"got {file} with several {name}(…), in lines {lines}; expected one; try a copy with one of them"
-            need(len(found) <= 1, several)
-        self.config, self.trainer, self.lora = (found[0] if found else None for found in calls.values())
+            need(len(places) <= 1, several)
+        self.config, self.trainer, self.lora = (places[0] if places else None for places in calls.values())
 
     def of_trainer(self, name: str) -> ast.expr | None:
         return self.source.argument(self.trainer, name, ARGUMENTS) if self.trainer else None
@@ -5807,12 +5994,12 @@ class TrlFile:
         source, values = self.source, {}
         arguments, spread = source.arguments(call)
         unknown = [f"**{source.code(node)} in line {node.lineno}" for node in spread]
-        for name, argument in arguments.items():
+        for argument in arguments:
             try:
-                values[name] = source.value(argument.value)
+                values[argument.name] = source.value(argument.value if argument.is_sure else ast.Pass())
             except (ValueError, TypeError):
-                unknown.append(f"{name}={source.code(argument.value)} in line {argument.value.lineno}")
-        if source.attributes(call) or source.hidden_changes(call) or source.names_of(call) - {*source.constants}:
+                unknown.append(f"{argument.name}={source.code(argument.value)} in line {argument.value.lineno}")
+        if source.changes(call) or source.hidden_changes(call):
             unknown += [f"{name}, which changes after line {call.lineno}" for name in source.names_of(call)]
         got = f"got {', '.join(unknown)} in {source.name_of(call)}(…) of {self.file}"
         need(not unknown, f"{got}; expected literals; try --run_script, or a copy with its values")
@@ -5841,7 +6028,7 @@ class TrlFile:
         if not isinstance(node, ast.Call) or source.name_of(node) != "load_dataset" or len(node.args) > 2:
             return ""  # with calls around it, such as .map(…), its rows are others
         arguments, unseen = source.arguments(node)
-        nodes = {key: argument.value for key, argument in arguments.items()}
+        nodes = {argument.name: argument.value for argument in arguments}
         nodes |= dict(zip(("path", "name"), node.args, strict=False))
         try:
             given = {key: source.value(value) for key, value in nodes.items()}
@@ -5863,7 +6050,7 @@ class TrlFile:
         """Raise UserError with the place of a data set that cannot be read off."""
         shown = self.source.resolved(self.of_trainer("train_dataset"))
         where = f", line {shown.lineno}: `{ast.unparse(shown)[:80]}`" if shown else ", no train_dataset"
-        got = f"got {self.file}{where}, without a data set that can be read off"
+        got = f"got {self.file}{where}, without a data set that can be read off the source"
         expected = "expected load_dataset(…) of a file or hub id, without .map and the like"
         way = "try --run_script, which runs the file up to GRPOTrainer(…); or there `DATASET.to_json('rows.jsonl')`"
         need(data, f"{got}; {expected}; {way}, then --data rows.jsonl here")
@@ -5876,21 +6063,18 @@ class TrlFile:
 
 
 def settings_of_trl(file: TrlFile, given, processes: int) -> tuple[Readings, set[str], dict[str, str]]:
-    """(settings of a TRL run as given or by default, names that are given, what the file has in the place of values).
-
-    `given`: flags that win.
-    """
+    """(settings of a TRL run, the names that it gives, the source of unread values). Flags in `given` win."""
     trial = trial_of(file.file, given.output_dir or Config.output_dir) if given.run_script else {}
     config = trial["config"] if trial else file.literals(file.config)
     lora = trial["lora"] if trial else file.literals(file.lora) if file.lora else None
-    values, names = {**TRL_DEFAULTS, **config}, {*config}
+    values, names = {name: trl_defaults("GRPOConfig")[name] for name in READ} | config, {*config}
     if lora is not None:
         values |= {f"LoraConfig.{name}": x for name, x in ({"r": 8, "lora_alpha": 8} | lora).items()}
         names |= {f"LoraConfig.{name}" for name in lora}
-    for name, argument in (file.source.arguments(file.trainer)[0] if file.trainer else {}).items():
-        if name not in (*ARGUMENTS, "peft_config"):
-            values[f"GRPOTrainer.{name}"] = ast.unparse(argument.value)[:60]
-            names.add(f"GRPOTrainer.{name}")
+    for argument in file.source.arguments(file.trainer)[0] if file.trainer else []:
+        if argument.name not in (*ARGUMENTS, "peft_config"):
+            values[f"GRPOTrainer.{argument.name}"] = ast.unparse(argument.value)[:60]
+            names.add(f"GRPOTrainer.{argument.name}")
     values["model"] = trial.get("model") if trial else file.model()
     named = isinstance(values["model"], str) or given.model
     need(named, f"got a model in {file.file} whose name cannot be read; expected a text; try --model M")
@@ -5924,13 +6108,13 @@ def run_of_trl(name: str, given, processes: int) -> TrlRun:
         rewards.write_text(extract(file.source.runnable, t["reward_funcs"]), encoding="utf-8")
         settings["reward"] = [f"{rewards}:{spec}" for spec in settings["reward"]]
     settings |= {name: getattr(given, name) for name in ("model", "data") if getattr(given, name)}
-    usual = {**TRL_DEFAULTS, **{f"LoraConfig.{name}": x for name, x in PEFT_DEFAULTS.items()}}
+    usual = trl_defaults("GRPOConfig") | {f"LoraConfig.{name}": x for name, x in PEFT_DEFAULTS.items()}
     read = {name for reads in taken.values() for name in reads}
     rest = [name for name in t if name in names and name not in read | OF_THE_MACHINE | BESIDE]
     lost = [name for name in rest if usual.get(name) != t.get(name) and t.get(name) not in (None, {}, [], ())]
     notes = [*other_meanings({**t}), *(shown_setting(name, t.get(name)) for name in lost)]
     if "eval_dataset" in names and not (t.get("eval_dataset") or given.eval_data):
-        notes.append("eval_dataset cannot be read off, so nothing is evaluated; try --eval_data FILE, or --run_script")
+        notes.append("eval_dataset is not in the file, so nothing is evaluated; try --eval_data FILE, or --run_script")
     overruled = {name for name in SETTINGS if getattr(given, name) is not None}
     return TrlRun(settings, taken, {**t}, names, notes, lost, expressions, overruled)
 
@@ -6014,14 +6198,11 @@ def hydra_value(value) -> str:
     return "'" + escaped.replace("'", "\\'") + "'"
 
 
-# ---------------------------------------------------------------- known names (src/programs/verl_train/known_names.py)
-
-
 def name_findings(overrides: list[Override]) -> list[tuple[Override, str]] | None:
     """Overrides of keys that verl's configuration does not have, or has where `+` adds; None for an unknown engine.
 
-    By Hydra's rules: KEY=VALUE and ~KEY want a key that is there, +KEY=VALUE one that is not (a dictionary may be
-    added to), ++KEY=VALUE takes either. Values are not looked at, nor are choices of groups (with @ or /) and hydra.*.
+    Hydra's KEY=VALUE and ~KEY need an existing key, +KEY=VALUE a new one (or a dictionary), ++KEY=VALUE takes either.
+    Values, choices of groups (with @ or /) and hydra.* are not checked.
     """
     engines = [str(o.value) for o in overrides if o.key == "model_engine"] or ["dp"]
     known, findings = known_names(engines[-1]) if NAMES_FILE.is_file() else set(), []
@@ -6036,7 +6217,7 @@ def name_findings(overrides: list[Override]) -> list[tuple[Override, str]] | Non
         if key.startswith("+") and bare in known and not value.lstrip("'\"").startswith("{"):
             findings.append((override, f"{got} has; expected it without the +"))
         if not key.startswith("+") and bare not in known:
-            near = suggest(bare, sorted(known)) or "; expected one of its own; a new one takes a +"
+            near = suggest(bare, sorted(known)) or "; expected a key of verl; a new key takes a +"
             findings.append((override, f"{got} does not have{near}"))
     return findings
 
@@ -6052,19 +6233,14 @@ def check_action(config) -> None:
     need(len(chosen) == 1, f"got {', '.join(chosen) or 'nothing to do'}; {expected}")
 
 
-def check_own(config: Config) -> None:
-    """Raise UserError for an estimator or loss of the user's own that cannot be called; one of groups needs them."""
-    if is_own(config.advantage) and "groups" in own_function("advantage", config.advantage).names:
-        GROUPED.add(config.advantage)
-    if is_own(config.loss):
-        own_function("loss", config.loss)
-
-
 def check_expressible(c: Config) -> None:
     """Raise UserError for settings that verl has no equal of."""
-    check_own(c)
+    if is_own(c.advantage) and "groups" in own_function("advantage", c.advantage).names:
+        GROUPED.add(c.advantage)
+    if is_own(c.loss):
+        own_function("loss", c.loss)  # refuses one that cannot be called
     for name in ("model", "critic_model"):
-        refuse_adapter(getattr(c, name), f"--{name}", "whose reference would be the bare base in verl")
+        refuse_adapter(getattr(c, name), f"--{name}", "whose reference in verl would be the base model")
     check_config(c)
     acts = {"advantage_std": "grpo", "advantage_eps": "grpo", "whiten_advantages": "gae"}
     for name, (allowed, why) in FIXED.items():
@@ -6079,7 +6255,7 @@ def check_expressible(c: Config) -> None:
     refused = {
         f"advantage {c.advantage}; expected one that verl's default trainer computes; try --algorithm grpo, or "
         "scripts/ppo_train.py": not ADVANTAGES.get(c.advantage, OWN_NAME),
-        "kl_estimator k3_ratio with several updates a batch; expected one, where verl's k3+ is the same; try k2": (
+        "kl_estimator k3_ratio with several updates per batch; expected one, where verl's k3+ is the same; try k2": (
             c.kl_estimator == "k3_ratio" and c.kl_coef and c.ppo_epochs * c.minibatches > 1
         ),
         f"lora_alpha {c.lora_alpha}; expected a whole number with verl; try {max(1, round(c.lora_alpha))}": (
@@ -6091,11 +6267,9 @@ def check_expressible(c: Config) -> None:
         f"loss {c.loss} with aggregation {c.aggregation}; expected {mean}, verl's only one": (
             c.loss in ("sapo", "gmpo") and c.aggregation != mean
         ),
-        f"backend {c.backend}; expected fsdp2, as Megatron takes overrides of your own; try --override "
-        "model_engine=megatron": c.backend != "fsdp2",
         "lr_schedule linear; expected constant or cosine with verl's FSDP; try cosine": c.lr_schedule == "linear",
         f"batch_size {c.batch_size}, group_size {c.group_size}, minibatches {c.minibatches}; expected whole groups in "
-        f"a minibatch, as verl counts prompts; try --batch_size {whole}": prompts % c.minibatches,
+        f"each minibatch, as verl counts prompts; try --batch_size {whole}": prompts % c.minibatches,
     }
     for got, wrong in refused.items():
         need(not wrong, f"got {got}")
@@ -6123,7 +6297,7 @@ def say_notes(config: Config) -> None:
         if getattr(config, name) != getattr(usual, name):
             say(f"note: {name} {getattr(config, name)}: {IDLE_IN_VERL[name]}")
     if config.warmup_steps:
-        say("note: warmup_steps: verl's first update has learning rate 0, so its rates come one step after ours")
+        say("note: warmup_steps: verl's first update has learning rate 0, so its rates follow ours one step later")
     if config.loss in ("clip_cov", "kl_cov"):
         say(f"note: loss {config.loss}: verl chooses the tokens in each micro-batch, ours in the minibatch")
 
@@ -6138,14 +6312,9 @@ def verl_rows(
 ) -> tuple[list[dict], list[str]]:
     """Rows in verl's five columns, and the names of the columns that reward functions get.
 
-    `source` stands for the source of a row that has none; verl tells its validation metrics apart by it. Rows of
-    `conversations` begin with a user's turn, and name the columns that only other rows have.
-
-    A column that is not text, numbers or booleans throughout is JSON text, and named in `json_columns`. Rows in verl's
-    form that others wrote stay as they are: verl reads agent_name, tools_kwargs and others where they stand.
-
-    Raises:
-        UserError: a prompt or a column cannot be written.
+    `source` is for rows without one; verl groups its validation metrics by it. `conversations` begin with a user's turn
+    and note which columns their row lacks. A column that is not text, numbers or booleans throughout is JSON text, and
+    named in `json_columns`. Rows that others wrote in verl's form stay as they are, with agent_name, tools_kwargs, ….
     """
     foreign = False
     if rows and FOREIGN <= set(rows[0]) and isinstance(rows[0]["reward_model"], dict):
@@ -6161,12 +6330,10 @@ def verl_rows(
         need(
             messages[-1]["role"] != "assistant",
             f"{where}: got a prompt that ends in an assistant's turn, after which verl begins another; expected a "
-            "user's; try ppo_train.py or grpo_train.py, which go on with it",
+            "user's; try ppo_train.py or grpo_train.py, which continue it",
         )
         odd = sorted({key for message in messages for key in message} - {"role", "content"})
-        need(
-            not odd, f"{where}: got messages with {', '.join(odd)}; expected role and content only with verl's parquet"
-        )
+        need(not odd, f"{where}: got messages with {', '.join(odd)}; expected only role and content in verl's parquet")
         made = as_given[index] if foreign else parquet_row(row, index, (split, source), names, texts)
         written.append({**made, "prompt": messages, "extra_info": {**(made.get("extra_info") or {})}})
         if conversations:
@@ -6316,7 +6483,7 @@ def plain_text_template(model: str) -> str:
 def chat_template(model: str, rows: list[dict], chat: bool = False, file: str = "") -> str | None:
     """The chat template that gives verl our token ids: that of --chat_template, or where prompts are plain text."""
     is_text = {row["extra_info"].get("prompt_is_text", False) for row in rows}
-    need(chat or len(is_text) == 1, "got prompts of both kinds, text and chat messages; expected one kind with verl")
+    need(chat or len(is_text) == 1, "got both text prompts and chat messages; expected one kind with verl")
     has_template = file or own_template(model)
     has = f"got --chat, but {model!r} has no chat template; expected one; try --chat_template FILE"
     need(has_template or not chat, has)
@@ -6453,7 +6620,6 @@ def token_reward_manager(file: Path):
             self.batcher = runpy.run_path(str(file))["batcher"]
 
         async def run_single(self, data) -> dict:
-            """Score one trajectory."""
             item = data[-1]
             width = item.batch["responses"].shape[-1]
             length = int(item.batch["attention_mask"][-width:].sum())
@@ -6760,8 +6926,8 @@ def engine_rows(c: Config, job: Layout) -> Rows:
         yield "weight_decay", f"{optimizer}.weight_decay", c.weight_decay
         yield "adam_beta2", f"{optimizer}.betas", [0.9, c.adam_beta2]
         yield "adam_eps", f"{optimizer}.override_optimizer_config", {"eps": c.adam_eps}
-    yield "backend", f"{ACTOR}.strategy", "fsdp2"
-    yield "backend", "critic.strategy", "fsdp2"
+    yield "gpus_per_node", f"{ACTOR}.strategy", "fsdp2"
+    yield "gpus_per_node", "critic.strategy", "fsdp2"
     for part in [*trained, f"{REF}.fsdp_config"]:
         yield "precision", f"{part}.{COMPUTE}", c.precision  # FSDP does not read its `dtype`
         yield "sequence_parallel", f"{part}.ulysses_sequence_parallel_size", c.sequence_parallel
@@ -6810,7 +6976,7 @@ def trainer_rows(c: Config, job: Layout) -> Rows:
 
 
 def cpus_needed(gpus: int, storage_units: int) -> int:
-    """CPUs that Ray has to promise before a run begins: with fewer it waits for ever, without a word.
+    """CPUs that Ray has to promise before a run begins: with fewer it hangs without a message.
 
     The task runner and the queue's controller take one each, a storage unit one, and the place of a GPU three.
     """
@@ -6842,10 +7008,9 @@ class LoopSettings:
 
 
 class Player:
-    """Plays conversations that come one at a time; what blocks runs in threads and never in the event loop.
+    """Plays conversations that come one at a time; what blocks runs in threads, never in the event loop.
 
-    What the environment's own methods and the reward functions are told comes together, as in our trainers: one thread
-    begins all conversations that wait, and one scores all that have ended.
+    As in our trainers, one thread begins all waiting conversations together, and one scores all that have ended.
     """
 
     def __init__(self, settings: LoopSettings, tokenizer, end_ids: list[int], template: dict | None = None):
@@ -6942,7 +7107,6 @@ def environment_loop(settings: LoopSettings):
 
         @rollout_trace_op
         async def run(self, sampling_params, priority: int = 0, **row):
-            """Play it, and score it."""
             try:
                 player = self.player()
                 request = {"request_id": uuid4().hex, "priority": int(priority)}
@@ -6997,15 +7161,8 @@ def memory_plan(config: Config, parameters: float | None) -> list[dict]:
     if shape:
         decoder, tokens = decoder_shape(shape), c.micro_batch_tokens  # verl multiplies by sequence_parallel, and splits
         # FSDP casts weights and what is between layers; without padding, a row of all tokens stands for any rows
-        run = PassShape(
-            rows=1,
-            length=tokens,
-            compute=width,
-            stream=width,
-            attention="flash",
-            checkpointing=c.gradient_checkpointing,
-            lora_rank=c.lora_rank,
-        )
+        sizes = {"rows": 1, "length": tokens, "compute": width, "stream": width, "lora_rank": c.lora_rank}
+        run = PassShape(**sizes, attention="flash", checkpointing=c.gradient_checkpointing)
         kept = "their inputs, one computed again" if c.gradient_checkpointing else "all that they keep"
         formula = f"{tokens} tokens x {decoder.layers} layers, {kept}, and its gradients"
         line("activations", formula, backward_peak(decoder, run, 0), "train")
@@ -7043,7 +7200,7 @@ def memory_findings(config: Config, plan: list[dict]) -> tuple[dict, list[str]]:
         findings.append(f"memory: training needs {sums['training']} {of}; try {advice}")
     if sums["sampling"] > room:
         advice = "a lower --vllm_memory, or --offload optimizer"
-        findings.append(f"memory: sampling leaves {sums['sampling']} {of} taken; try {advice}")
+        findings.append(f"memory: sampling needs {sums['sampling']} {of}; try {advice}")
     if sums["rollout weights"] > 0.9 * engine:
         got = f"memory: the sampler's weights take {sums['rollout weights']} GiB of vllm_memory's {engine:g}"
         findings.append(f"{got}; try a higher --vllm_memory or --rollout_tensor_parallel 2")
@@ -7170,8 +7327,8 @@ def copy_with_imports(path: Path, place: Path, ship: list[str]) -> None:
     if not place.is_dir():
         place.mkdir()
         for other in map(Path, ship):  # a user's own file of a name wins
-            got = f"got --ship {str(other)!r}, which is no file; expected a file that a reward or environment needs"
-            need(other.is_file(), got)
+            got = f"got --ship {str(other)!r}, which is not a file"
+            need(other.is_file(), f"{got}; expected a file that a reward or environment needs")
             shutil.copyfile(other, place / other.name)
     for other in imported_files(path):
         copy_to = place / other.relative_to(path.parent)
@@ -7205,20 +7362,11 @@ def write_module(path: Path, title: str, code: str) -> None:
     path.write_text(f"{with_values(MODULE, title=title)}{code}\n", encoding="utf-8")
 
 
-def write_reward_module(
-    folder: Path,
-    specs: list[str],
-    columns: list[str],
-    ship: list[str] = (),
-    error_file: str = "",
-    limits=(),
-    functions=None,
-):
+def write_reward_module(folder: Path, specs, columns: list[str], ship=(), error_file="", limits=(), functions=None):
     """Write verl_reward.py, verl_hooks.py, this file, and the reward files with what they need; returns the module.
 
     A reward file is copied with the files beside it that it imports, and with `ship`; nothing else leaves its folder.
-    The same for an estimator of advantages and a policy loss of the user's own, {kind: FILE.py:function}; for a loss
-    verl_own_loss.py, which verl imports in each worker.
+    So are the user's own estimator and policy loss, {kind: FILE.py:function}; verl imports the loss in each worker.
     """
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(__file__, folder / "verl_train.py")
@@ -7263,8 +7411,8 @@ def tried_scores(module: dict, file: Path, export: str = "") -> dict:
         export: a verl_reward.py of --export, which then scores them one by one.
 
     Returns:
-        {"rows", "completions", "scores" that were seen, "raised": the first error, "unlike": {function: [its scores of
-        a batch, those one by one]} where they differ}. A function that differs from itself on one batch tells nothing.
+        {"rows", "completions", "scores" seen, "raised": the first error, "unlike": {function: [scores of a batch, those
+        one by one]} where they differ}. A function that differs from itself on one batch shows nothing.
     """
     batcher = module["batcher"]
     batcher.reward.silent = True  # that nothing applies to any completion here is no news
@@ -7312,13 +7460,13 @@ def try_job(folder: Path, environment: str = "", export: str = "") -> tuple[list
     try:
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=JOB_TRIAL_SECONDS)
     except subprocess.TimeoutExpired:
-        say(f"note: a few completions took the reward over {JOB_TRIAL_SECONDS} s, so it was not tried one by one")
+        say(f"note: the reward took over {JOB_TRIAL_SECONDS} s for a few completions, so single ones were not tried")
         return [], {}
     lines = done.stdout.splitlines()
     if "LOADED" not in lines:
         what, last = "environment" if environment else "reward", (done.stderr.strip() or "no message").splitlines()[-1]
         got = f"{what}: its copy for the run does not load: {last}"
-        return [f"{got}; expected one that finds all it imports beside itself; try --ship FILE"], {}
+        return [f"{got}; expected every file that it imports beside it; try --ship FILE"], {}
     answers = [line for line in lines if line.startswith("TRIAL ")]
     found = json.loads(answers[-1].removeprefix("TRIAL ")) if answers else {}
     return [
@@ -7384,7 +7532,7 @@ def prepare_job(config: Config, remote: bool = False, folder: Path | None = None
     )
     need(
         job.parameters or config.lr,
-        f"got model {config.model!r} of unknown size; expected it for lr 0; try --lr 1e-6, or --parameters 7B",
+        f"got model {config.model!r} of unknown size, which lr 0 depends on; try --lr 1e-6, or --parameters 7B",
     )
     overrides = make_overrides(config, job)
     settings = {"settings": dataclasses.asdict(config), "overrides": [o.text() for o in overrides]}
@@ -7439,7 +7587,7 @@ def environment_setup(config: Config) -> PlaySetup:
     setup = make_play_setup(config, tokenizer, ends, environments)
     need(
         isinstance(setup.form, str),
-        "got a model whose tool calls are read by a response template, which the transformers of verl (5.10) has not; "
+        "got a model whose tool calls are read by a response template, which verl's transformers (5.10) lacks; "
         f"expected one of {', '.join(CALL_FORMATS)}; try --tool_format NAME",
     )
     check_fits(config, model_shape(config).get("max_position_embeddings"))
@@ -7548,7 +7696,6 @@ def compose_config(overrides: list[Override]):
 
 
 def missing_engine(name: str) -> bool:
-    """Whether a rollout engine that verl ships is not installed here."""
     return name in ("vllm", "sglang") and not importlib.util.find_spec(name)
 
 
@@ -7578,17 +7725,17 @@ def config_findings(composed) -> list[str]:
         validate_config(composed, need_reference_policy(composed), need_critic(composed))
     except Exception as error:  # assertions, and ValueError and TypeError of dataclasses
         if missing_engine(rollout.name) and "vllm version None" in str(error):
-            say("note: LoRA's rank is not held against vLLM, which is not installed here")
+            say("note: the LoRA rank is not checked against vLLM, which is not installed here")
         else:
             findings.append(f"validation: verl refuses the configuration: {type(error).__name__}: {error}")
     units, cpus = composed.transfer_queue.backend.SimpleStorage.num_data_storage_units, "ray_kwargs.ray_init.num_cpus"
     given, needed = composed.ray_kwargs.ray_init.num_cpus, cpus_needed(trainer.nnodes * trainer.n_gpus_per_node, units)
     if given is not None and given < needed:
-        hangs = "the run would wait for ever, without a word"
+        hangs = "with fewer, the run would hang without a message"
         findings.append(f"cpus: got {cpus}={given}; expected {needed}: {hangs}; try {cpus}={needed}")
     actor = composed.actor_rollout_ref.actor
     if actor.ppo_epochs == 1 and actor.ppo_mini_batch_size == composed.data.train_batch_size:
-        say("note: one update a batch, so the ratio is 1 and no clip acts; a smaller ppo_mini_batch_size makes more")
+        say("note: with one update per batch the ratio is 1 and no clip acts; a smaller ppo_mini_batch_size makes more")
     if trainer.save_freq <= 0:
         findings.append(f"checkpoint: got trainer.save_freq={trainer.save_freq}, so nothing is saved; try 25")
     return findings
@@ -7617,7 +7764,7 @@ def data_findings(composed, config: Config) -> tuple[dict, list[str]]:
         )["input_ids"]
         prompt = messages[0]["content"] if is_text and not config.chat else messages
         if [*verls] != [*encode_prompt(our_tokenizer, prompt, **template_settings(config))]:
-            got = f"prompt: verl gives row {rows[i]['index']} other token ids than our trainers"
+            got = f"prompt: verl gives row {rows[i]['index']} other token ids than our trainers do"
             return report, [f"{got}; try chat messages"]
     return report, []
 
@@ -7761,7 +7908,7 @@ def script(
 def batch_file(config: Config, job: Layout) -> str:
     """job.sbatch, which starts Ray on the machines and then run.sh."""
     least = cpus_needed(config.gpus_per_node, 1)
-    got = f"got --cpus {config.cpus}; expected {least} on each machine, or Ray waits for ever"
+    got = f"got --cpus {config.cpus}; expected {least} on each machine, or Ray hangs"
     need(not config.cpus or config.cpus >= least, f"{got}; try to leave --cpus out")
     return with_values(
         SBATCH,
@@ -7781,18 +7928,14 @@ def write_script(path: Path, text: str) -> None:
 
 
 def follow(command: list[str], output: Path, action: str, stopped: str) -> int:
-    """Run a command; its output goes to the terminal and to verl.log of the output folder.
+    """Run a command and return 0, 1 on failure, 3 where a reward or an environment failed, 128 + n after signal n.
 
-    Args:
-        action: the flag that asked for it, which decides on the cluster, whatever the environment names.
-        stopped: what to say where a signal stopped it.
-
-    Returns:
-        0, 1 where it failed, 3 where a reward or an environment did, 128 + n where signal n stopped it.
+    Its output goes to the terminal and to verl.log of the output folder. The flag `action` decides on the cluster,
+    whatever the environment names; `stopped` is said after a signal.
     """
     signals, failed, log = [], "", output / "verl.log"
     for name in RAY_ADDRESSES & os.environ.keys():
-        say(f"note: {name} {os.environ[name]} is left aside for --{action}")
+        say(f"note: {name} {os.environ[name]} is ignored for --{action}")
     env = {name: value for name, value in os.environ.items() if name not in RAY_ADDRESSES}
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     child = subprocess.Popen(command, env=env, start_new_session=True, **pipes)
@@ -7843,7 +7986,7 @@ def run_local(config: Config) -> int:
     say_findings(config, job.parameters)
     need_sound_job(config, folder)
     write_script(folder / "run.sh", script(config, job, overrides, shlex.quote(sys.executable)))
-    stopped = "go on from the newest checkpoint with --resume"
+    stopped = "--resume continues from the newest checkpoint"
     return follow([str(folder / "run.sh")], output, "run", stopped) or finish(config, output)
 
 
@@ -7877,7 +8020,7 @@ def name_dtype(folder: Path) -> None:
 
 def fetch(address: str, path: str) -> dict:
     with urllib.request.urlopen(address.rstrip("/") + path, timeout=10) as answer:
-        return json.loads(answer.read())
+        return json.load(answer)
 
 
 def need_cluster(config: Config) -> None:
@@ -7905,7 +8048,7 @@ def need_cluster(config: Config) -> None:
     gpus = config.nodes * config.gpus_per_node
     for name, count in {"GPU": gpus, "CPU": cpus_needed(gpus, 1)}.items():
         total = usage.get(name, [0, 0])[1]
-        lacking = f"{got} with {total:g} {name}s; expected {count}, or Ray waits for ever"
+        lacking = f"{got} with {total:g} {name}s; expected {count}, or Ray hangs"
         need("CPU" not in usage or total >= count, f"{lacking}; try fewer --nodes or --gpus_per_node")
 
 
@@ -7924,7 +8067,7 @@ def submit_job(config: Config) -> int:
     runtime = {"excludes": ["__pycache__", "*.sbatch", "*.log"], "env_vars": variables}
     command = [sys.executable, "-m", "ray.scripts.scripts", "job", "submit", "--address", config.submit]
     command += ["--working-dir", str(folder), "--runtime-env-json", json.dumps(runtime), "--", "bash", "run.sh"]
-    stopped = f"the job goes on; to stop it: ray job stop --address {config.submit} and its name, as printed above"
+    stopped = f"the job continues; to stop it: ray job stop --address {config.submit} and its name, as printed above"
     code = follow(command, output, "submit", stopped)
     if not code:
         tell(json.dumps({"status": "SUCCEEDED", "output_dir": job.output}))
@@ -7935,7 +8078,7 @@ def say_what_is_sent(config: Config, folder: Path) -> None:
     """Tell which files of the user go to a cluster, and which folders of this machine its nodes have to see."""
     names = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
     users = [n for n in names if n.startswith(("rewards_", "environment/", "own_")) and "__pycache__" not in n]
-    say(f"note: your files that are sent: {', '.join(users)}")
+    say(f"note: these files of yours are sent: {', '.join(users)}")
     for name in ("model", "critic_model"):
         value = getattr(config, name)
         if value and Path(value).is_dir():
@@ -7943,7 +8086,7 @@ def say_what_is_sent(config: Config, folder: Path) -> None:
                 f"note: --{name} {Path(value).resolve()} is a folder of this machine and is not sent; every node needs "
                 "it at this path; try a hub id, or a file system that all share"
             )
-    say(f"note: checkpoints and logs go to {folder.parent} on the nodes; with several it has to be shared")
+    say(f"note: checkpoints and logs go to {folder.parent} on the nodes; several nodes must share it")
 
 
 # -------------------------------------------------------------------------- export (src/programs/verl_train/export.py)
@@ -7987,8 +8130,8 @@ def compute_score(data_source, solution_str, ground_truth, extra_info=None, **kw
 PORT = """\
 # {source} in verl {verl}
 
-`bash run.sh` in an environment with `verl[vllm]=={verl}` starts the run; the four files need each other and nothing
-else. Every key below is one that verl {verl} reads, every default one of TRL 1.16's: neither has to be looked up.
+`bash run.sh` in an environment with `verl[vllm]=={verl}` starts the run; it needs these four files and nothing else.
+Every key below is one that verl {verl} reads, every default one of TRL 1.16's: neither has to be looked up.
 
 {checked}- Not tried: training on GPUs.
 
@@ -7996,7 +8139,7 @@ else. Every key below is one that verl {verl} reads, every default one of TRL 1.
 |---|---|---|
 {table}
 
-## What has no equal in verl, or another one
+## What verl lacks or does differently
 
 {notes}
 - A reward that raises does not end the run: verl drops the row and goes on. `verl_train.py --run`, `--submit` and
@@ -8027,17 +8170,17 @@ def check_exportable(config: Config) -> None:
     needs["advantage"] = (ADVANTAGES.get(config.advantage, OWN_NAME) or "").endswith("_ours")
     needs |= {"loss": is_own(config.loss), "nodes": config.nodes > 1}
     got = ", ".join(f"{name} {getattr(config, name)}" for name, value in needs.items() if value)
-    expected = "expected what verl has by itself, on one machine; try --print, whose folder takes this script along"
+    expected = "expected what verl has itself, on one machine; try --print, whose folder includes this script"
     need(not got, f"got --export with {got}; {expected}")
 
 
 def embedded_rewards(specs: list[str]) -> tuple[str, dict]:
     """Source with the reward functions and what they use, and {function: weight}; UserError where it is not enough."""
     files = {file_of(spec) for spec in specs}
-    need(len(files) == 1, f"got rewards of {len(files)} files; expected those of one with --export; try --print")
+    need(len(files) == 1, f"got rewards from {len(files)} files; expected one file with --export; try --print")
     file = files.pop()
     beside = [other.name for other in imported_files(file)[1:]]
-    alone = "expected a file that stands alone with --export; try --print, whose folder takes them along"
+    alone = "expected a file that stands alone with --export; try --print, whose folder includes them"
     need(not beside, f"got {file.name}, which imports {', '.join(beside)}; {alone}")
     weights = {}
     for spec in specs:
@@ -8050,7 +8193,7 @@ def embedded_rewards(specs: list[str]) -> tuple[str, dict]:
     source = extract(file.read_text(encoding="utf-8"), list(weights))
     names = set().union(*map(bound_names, ast.parse(source).body))
     taken = ", ".join(sorted(names & GENERATED))
-    need(not taken, f"got {file.name} with the names {taken}; expected others, as --export uses these; try --print")
+    need(not taken, f"got {file.name} with the names {taken}; expected others, as --export needs these; try --print")
     return source, weights
 
 
@@ -8190,27 +8333,23 @@ def standing_alone(config: Config, job: Layout, overrides: list[Override], count
 
 def need_new_folder(folder: str) -> None:
     there = ", ".join(name for name in FILES if folder and (Path(folder) / name).exists())
-    need(not there, f"got --export {folder}, which has {there}; expected none of them; try another folder")
+    need(not there, f"got --export {folder}, which has {there}; expected a folder without them; try another")
 
 
-def tried(found: dict, findings: list[str]) -> list[str]:
+def trial_sentences(trial: dict, findings: list[str]) -> list[str]:
     """What the trial of an exported reward has shown."""
     sentences = [*findings]
-    if found.get("raised"):
-        sentences.append(f"in a trial the reward raised at {found['raised']}; verl would drop such a row in silence")
-    if found.get("completions") and not findings:
-        seen = ", ".join(f"{score:g}" for score in found["scores"][:6])
-        rows = f"{found['completions']} completions of {found['rows']} rows"
+    if trial.get("raised"):
+        sentences.append(f"in a trial the reward raised at {trial['raised']}; verl would silently drop such a row")
+    if trial.get("completions") and not findings:
+        seen = ", ".join(f"{score:g}" for score in trial["scores"][:6])
+        rows = f"{trial['completions']} completions of {trial['rows']} rows"
         sentences.append(f"The reward was tried: {rows} have the functions' weighted sum as their score ({seen} seen)")
     return sentences
 
 
 def export_job(config: Config, run: TrlRun | None = None) -> int:
-    """--export: write run.sh, verl_reward.py, the data, and port.md of a TRL run; 3 where the reward raised in a trial.
-
-    Raises:
-        UserError: what cannot stand alone; a key that verl's configuration does not have, which is one of --override.
-    """
+    """--export: write run.sh, verl_reward.py, the data, and port.md of a TRL run; 3 where a trial reward raised."""
     check_exportable(config)
     need_new_folder(config.export)
     folder = Path(config.export).resolve()
@@ -8231,8 +8370,8 @@ def export_job(config: Config, run: TrlRun | None = None) -> int:
         for name, split in splits.items():
             write_parquet_file(split, folder / name)
         write_parquet_file(rows, place / "train.parquet")
-        findings, found = try_job(place, export=str(folder / "verl_reward.py"))
-    checked = ([KEYS_CHECKED] if wrong is not None else []) + tried(found, findings)
+        findings, trial = try_job(place, export=str(folder / "verl_reward.py"))
+    checked = ([KEYS_CHECKED] if wrong is not None else []) + trial_sentences(trial, findings)
     if trained := settings.get("eval/trained_rows"):
         shares = f"{trained} of {settings['held_out_rows']} evaluation prompts also occur in training"
         checked.append(f"{shares}: the accuracy that verl logs is inflated")
@@ -8247,11 +8386,11 @@ def export_job(config: Config, run: TrlRun | None = None) -> int:
             tell(folder / name)
     for sentence in checked:
         say(f"{'checked' if sentence.startswith(('Every', 'The')) else 'warning'}: {sentence}")
-    if found.get("raised"):
+    if trial.get("raised"):
         of_trl = run and "reward" not in run.overruled
         file = config.from_trl if of_trl else reward_specs(config)[0].rpartition(":")[0]
-        got = "error: got a reward that raised, as told above; expected a score or None for each completion"
-        say(f"{got}; the files are written; try mending it in {file}, and an export to another folder")
+        got = "error: got a reward that raised, as shown above; expected a score or None for each completion"
+        say(f"{got}; the files are written; try fixing it in {file}, then exporting to another folder")
         return 3
     say(f"start it in verl's environment: bash {folder / 'run.sh'}")
     return 0
@@ -8280,11 +8419,7 @@ class Written(Override):
 
 
 def read_overrides(file: str) -> list[Written]:
-    """The overrides of a file: KEY=VALUE or ~KEY a line, as Hydra takes them; `#` begins a comment.
-
-    Raises:
-        UserError: the file cannot be read, has none, or a line is none.
-    """
+    """The overrides of a file: KEY=VALUE or ~KEY per line, as Hydra takes them; `#` begins a comment."""
     try:
         lines = Path(file).read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError) as error:
@@ -8296,16 +8431,16 @@ def read_overrides(file: str) -> list[Written]:
         match = LINE.fullmatch(text)
         if text and (not match or SECOND.fullmatch(match[2] or "")):
             raise UserError(
-                f"{file}, line {number}: got {text!r}; expected one KEY=VALUE a line, or # and a comment; for a shell "
+                f"{file}, line {number}: got {text!r}; expected one KEY=VALUE per line, or a # comment; for a shell "
                 "script, try a copy with printf '%s\\n' in the place of `python3 -m verl.trainer.main_ppo`: `bash "
                 "COPY > overrides.txt` writes such lines"
             )
         if match:
             overrides.append(Written(match[1] or match[3], match[2], f"{file}, line {number}"))
-    need(overrides, f"got --overrides {file} without any; expected KEY=VALUE, one a line")
+    need(overrides, f"got --overrides {file} without overrides; expected KEY=VALUE, one per line")
     for override in overrides:
         if re.search(r"\$\w", str(override.value)):
-            say(f"note: {override.source}: {override.text()} has a variable of a shell, which verl takes as it stands")
+            say(f"note: {override.source}: {override.text()} has a shell variable, which verl does not expand")
     return overrides
 
 
@@ -8350,7 +8485,7 @@ def file_findings(composed) -> list[str]:
         return []
     got = f"steps: got {trainer.total_epochs} epochs of {steps} steps"
     wanted = f"trainer.total_training_steps={trainer.total_training_steps}"
-    return [f"{got}; expected {wanted}, or the run ends early, unsaved"]
+    return [f"{got}; expected {wanted}, or the run ends early without a checkpoint"]
 
 
 def reward_file_findings(file: str | None, function: str | None) -> list[str]:
@@ -8361,7 +8496,7 @@ def reward_file_findings(file: str | None, function: str | None) -> list[str]:
     try:
         body = ast.parse(path.read_text(encoding="utf-8")).body
     except (SyntaxError, ValueError) as error:
-        return [f"reward: got {path}, which is no Python ({error}); expected a file with {function}"]
+        return [f"reward: got {path}, which is not valid Python ({error}); expected a file with {function}"]
     names = [node.name for node in body if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
     others = [node for node in body if isinstance(node, (ast.Import, ast.ImportFrom, ast.Assign, ast.If, ast.Try))]
     if function in names or any(function in ast.unparse(node) or "*" in ast.unparse(node) for node in others):
@@ -8375,7 +8510,7 @@ def check_alone(config: Config) -> None:
     need(config.check, f"got --overrides {config.overrides} without --check; expected both: a run takes --override")
     usual = dataclasses.asdict(dataclasses.replace(Config(), check=True, overrides=config.overrides))
     flags = " ".join(f"--{name}" for name, value in dataclasses.asdict(config).items() if value != usual[name])
-    need(not flags, f"got {flags} with --overrides, which are all of the command; expected --check --overrides alone")
+    need(not flags, f"got {flags} with --overrides, a whole command by itself; expected --check --overrides alone")
 
 
 def check_written(config: Config) -> int:
@@ -8433,7 +8568,6 @@ def print_files(config: Config) -> int:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Command line entry; returns the exit code."""
     argv = sys.argv[1:] if argv is None else argv
     try:
         if argv[:1] == [RECORD]:

@@ -18,11 +18,11 @@ Where the solutions come from, three ways:
                    OpenAI-compatible server: http://HOST:PORT/v1#MODEL
 
 A solution is kept if the run's own reward passes it: the first --reward gives at least --pass_score, and the end token
-stands within --max_new_tokens; a sample also needs full marks from the first reward named …format…, if there is one.
-Of samples, a prompt keeps as many different ones as it had failures, one at least and --max_per_prompt at most: few of
-the easy, all of the hard. A round samples --prompts_per_round prompts, again and --max_draws times at most, until
---min_prompts of them have a solution, and trains the model as it came on the solutions of all rounds (STaR), for
---min_steps at least: what it learnt from a few it would go on to sample. With the data's own solutions a round goes on
+comes within --max_new_tokens; a sample also needs full marks from the first reward named …format…, if there is one.
+A prompt keeps as many different samples as it had failures, at least one and at most --max_per_prompt: few of the easy
+prompts, all of the hard ones. A round samples --prompts_per_round prompts, up to --max_draws times, until --min_prompts
+of them have a solution. It then trains the original model on the solutions of all rounds (STaR), for at least
+--min_steps, as a model trained on few solutions goes on sampling those. With the data's own solutions a round continues
 from the one before. The loss is the mean negative log-likelihood of the completion's tokens, its end token included,
 
     loss    -mean over t of log p(y_t | x, y_<t),   x = the prompt's ids as the RL trainers make them (checked)
@@ -32,8 +32,8 @@ and have the right format, and their entropy has not collapsed; with sampled sol
 the prompts are solved at least once, or a round adds little. Then final/ is written, and the command to go on with.
 Every file appears whole or not at all: after kill -9, --resume goes on, and samples nothing twice.
 
-Held-out prompts never train: a prompt of the data that is also held out, by its text or but for case, white space,
-Unicode form and system prompt, is refused, and the rows are compared again before each training.
+Held-out prompts are never trained on: a prompt that is also held out is refused, even if it differs in case, white
+space, Unicode form or system prompt. The rows are compared again before each training.
 
 Deliberately left out: several processes (torchrun), 4-bit weights, several turns, trackers.
 final/ of a LoRA run is merged: the trainers load it as any model.
@@ -44,52 +44,51 @@ final/ of a LoRA run is merged: the trainers load it as any model.
     python scripts/warm_start.py --teacher Qwen/Qwen2.5-7B-Instruct --chat --data train.jsonl --eval_data test.jsonl \\
         --reward my.py:reward --model Qwen/Qwen2.5-0.5B --lora_rank 16 --output_dir runs/taught
 
-Exit codes: 0 RL can begin, 1 it can not yet (--resume --rounds N goes on), 2 bad input, 3 a reward function failed,
+Exit codes: 0 RL can begin, 1 not yet (--resume --rounds N continues), 2 bad input, 3 a reward function failed,
 4 training diverged, 5 vLLM has other weights than the policy, 128 + n saved and stopped by signal n.
 """
 
 # Contents
-#       145-234  messages          Errors that a user can mend, each with its exit code, and what is said on stderr
-#       237-277  bundle            Where this bundle and its embedded model, data and rewards lie
-#       280-435  dialect           One setting under several names: ours, those of the pages, and TRL's. A program …
-#       438-621  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       624-936  processes         The processes of a run: device, CPU threads, sums, rows dealt out and gathered, …
-#      939-1003  exit codes        How a program ends: errors that a user can mend become a message and an exit code
-#     1006-1251  data files        Data files as text: unpacked, decoded, refused where they hold no data at all; and …
-#     1254-1379  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
-#     1382-1630  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1633-1830  question parts    Columns that look like a part of the question: texts to read before it, options, …
-#     1833-2021  chat              Chat templates: their settings, what they write for messages, and strings that …
-#     2024-2110  held out          Held-out prompts: rows kept back for them; those that also train, counted, refused …
-#     2113-2195  prompts           Prompts as token ids, for training and held out
-#     2198-2276  pass rates        Pass rates of prompts: pass@k, the groups that teach, and what fits them: RL, a …
-#     2279-2330  text servers      Texts from OpenAI-compatible servers: one completion a request, a busy server is …
-#     2333-2539  user code         What a reward is given: texts, copies of the columns, and a state of the process …
-#     2542-2795  reward forms      The forms that a reward function may have, loading one, and its arguments
-#     2798-3075  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
-#     3078-3555  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     3558-3738  batches           Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
-#     3741-4038  key cache         Keys and values of texts while they are sampled: room to grow, prompts held once, …
-#     4041-4253  forward           One forward pass: attention that reads a prompt once, backbone, logits, log-probs …
-#     4256-4299  folding           LoRA folded into the weights while completions are sampled: a third of the kernels …
-#     4302-4538  cache probe       What the cache and the attention of a model can do, measured before anything is …
-#     4541-4782  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     4785-4947  sync check        Proof that a sampler has the policy's weights: checksums of each tensor, and …
-#     4950-5169  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     5172-5372  rollouts          Sampling and scoring the rows of a batch over all processes, slow rewards while …
-#     5375-5430  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5433-5451  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     5454-5727  memory            The memory that a run will need, from the shape of its networks
-#     5730-5802  plan              What --dry_run prints: the batch, the memory beside what the machine has, the …
-#     5805-5976  fit               Batch sizes that fit the memory: chosen, said in one line, and what cannot fit …
-#     5979-6104  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
-#     6107-6126  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     6129-6253  settings          Settings of the warm start and what contradicts what
-#     6256-6386  solutions         Prompts that may train, and solutions as token ids behind them, with the end token
-#     6389-6572  workshop          What a run works with: the policy of a round, who samples with it, its files, and …
-#     6575-6800  samples           Samples of a round, written in parts as they come, what is kept of them, and …
-#     6803-6959  supervise         A round's training: TRL's SFTTrainer on token ids that are made here
-#     6962-7227  run               The memory and the plan, the rounds, what they hand over to RL, and the command line
+#       144-233  messages          Errors that a user can mend, each with its exit code, and what is said on stderr
+#       236-276  bundle            Where this bundle and its embedded model, data and rewards lie
+#       279-434  dialect           One setting under several names: ours, those of the pages, and TRL's. A program …
+#       437-620  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       623-950  processes         The processes of a run: torch at first use, device, threads, sums, rows dealt out …
+#      953-1017  exit codes        How a program ends: errors that a user can mend become a message and an exit code
+#     1020-1249  data files        Data files as text: unpacked, decoded, refused where they hold no data at all; and …
+#     1252-1393  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1396-1641  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1644-1821  question parts    Columns that look like a part of the question: texts to read before it, options, …
+#     1824-2005  chat              Chat templates: their settings, what they write for messages, and strings that …
+#     2008-2086  held out          Held-out prompts: rows kept back for them; those that also train, counted, refused …
+#     2089-2171  prompts           Prompts as token ids, for training and held out
+#     2174-2250  pass rates        Pass rates of prompts: pass@k, the groups that teach, and what fits them: RL, a …
+#     2253-2304  text servers      Texts from OpenAI-compatible servers: one completion a request, a busy server is …
+#     2307-2513  user code         What a reward is given: texts, copies of the columns, and a state of the process …
+#     2516-2776  reward forms      The forms that a reward function may have, loading one, and its arguments
+#     2779-3068  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
+#     3071-3498  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     3501-3662  batches           Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
+#     3665-3913  key cache         Keys and values of texts while they are sampled: room to grow, prompts held once, …
+#     3916-4114  forward           One forward pass: attention that reads a prompt once, backbone, logits, log-probs …
+#     4117-4157  folding           LoRA folded into the weights while completions are sampled: a third of the kernels …
+#     4160-4347  cache probe       What the cache and the attention of a model can do, measured before anything is …
+#     4350-4551  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     4554-4691  sync check        Proof that a sampler has the policy's weights: checksums of each tensor, and …
+#     4694-4893  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     4896-5083  rollouts          Sampling and scoring the rows of a batch over all processes, slow rewards while …
+#     5086-5133  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5136-5154  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     5157-5421  memory            The memory that a run will need, from the shape of its networks
+#     5424-5623  fit               What fits the memory: sizes chosen and said in one line, what cannot fit refused, …
+#     5626-5746  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
+#     5749-5767  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     5770-5883  settings          Settings of the warm start and what contradicts what
+#     5886-6012  solutions         Prompts that may train, and solutions as token ids behind them, with the end token
+#     6015-6180  workshop          What a run works with: the policy of a round, who samples with it, its files, and …
+#     6183-6404  samples           Samples of a round, written in parts as they come, what is kept of them, and …
+#     6407-6560  supervise         A round's training: TRL's SFTTrainer on token ids that are made here
+#     6563-6820  run               The memory and the plan, the rounds, what they hand over to RL, and the command line
 
 import argparse
 import asyncio
@@ -630,6 +629,21 @@ SLOWER = 3.0  # a step that takes this many times the fastest one: other program
 GAIN = 1.3  # one thread must be this much faster than all of them
 
 
+class LazyModule:
+    """A module that is imported when something of it is first asked for, so that --help answers at once."""
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def __getattr__(self, attribute: str):
+        value = getattr(importlib.import_module(self.name), attribute)
+        setattr(self, attribute, value)  # from now on it is found at once
+        return value
+
+
+torch, np, transformers = map(LazyModule, ("torch", "numpy", "transformers"))
+
+
 def world() -> tuple[int, int]:
     """(rank, number of processes) of a torchrun launch; (0, 1) otherwise."""
     import torch.distributed as dist
@@ -959,7 +973,7 @@ def quiet_environment(vllm: bool = False) -> None:
 def exit_code(
     run,
     mend: str = "mend it and try --resume",
-    stopped: str = "stopped at once; the newest checkpoint is intact, go on with --resume",
+    stopped: str = "stopped at once; if a checkpoint was saved, --resume goes on from it",
 ) -> int:
     """Call run() and return its exit code, or that of the error which ended it.
 
@@ -1013,8 +1027,8 @@ BINARY = re.compile(
     rb"%PDF-|\x28\xb5\x2f\xfd|PK\x03\x04|\xd0\xcf\x11\xe0|ARROW1|\x80[\x02-\x05]|BZh|\xfd7zXZ|7z\xbc\xaf|Rar!"
 )
 POINTERS = {
-    rb"version https://(git-lfs|hawser)\.github\.com/spec/": ("a pointer of Git LFS", "`git lfs pull` in its folder"),
-    rb"[./]*(\.git|annex)/[\w./-]*objects/\S*\s*\Z": ("a pointer of git-annex", "`git annex get` in its folder"),
+    rb"version https://(git-lfs|hawser)\.github\.com/spec/": ("a Git LFS pointer", "`git lfs pull` in its folder"),
+    rb"[./]*(\.git|annex)/[\w./-]*objects/\S*\s*\Z": ("a git-annex pointer", "`git annex get` in its folder"),
 }
 PAGE = re.compile(rb"\s*<(!doctype html|html|\?xml|head|body|error)\b[^\n]*>\s*(\n|\Z)", re.IGNORECASE)
 REPLY = re.compile(
@@ -1034,41 +1048,26 @@ LONGEST_CELL = 256 << 20  # characters of a cell
 HEADER_NAMES = {*ASKS, *WEAK, "answer", "response", "output", "solution", "rejected", "choices", "id"}
 
 
-class Unpacked(io.RawIOBase):
-    """Unpacked bytes, at most MAX_BYTES; what cannot be unpacked is a UserError that names the file."""
+class Unpacked(gzip.GzipFile):
+    """A gzip file of at most MAX_BYTES unpacked; a damaged one is a UserError that names it."""
 
-    def __init__(self, stream, name: str):
-        self.stream, self.name, self.total = stream, name, 0
-
-    def close(self) -> None:
-        self.stream.close()
-        super().close()
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer) -> int:
+    def read(self, size=-1) -> bytes:
         try:
-            data = self.stream.read(len(buffer))
+            data = super().read(HEAD_BYTES if size < 0 else size)  # a reader of all asks again until nothing comes
         except Exception as error:  # zlib, gzip and the system each have their own
             got = f"{self.name}: got compressed bytes that cannot be read ({error})"
             raise UserError(f"{got}; expected an intact file") from None
-        self.total += len(data)
         got = f"{self.name}: got more than {MAX_BYTES} unpacked bytes"
-        need(self.total <= MAX_BYTES, f"{got}; expected at most that many; try unpacking it if the file is yours")
-        buffer[: len(data)] = data
-        return len(data)
+        need(self.tell() <= MAX_BYTES, f"{got}; expected at most that many; try unpacking it first if you trust it")
+        return data
 
 
 def open_text(source: str, form: str | None, encoding: str | None = None, sure: bool = False) -> tuple:
     """Open a file or stdin (`-`) as text without a byte order mark; returns (stream, form).
 
-    Packing is told from the bytes, as names are often wrong; text is UTF-8, or UTF-16 with a byte order mark, unless
-    an encoding is given. Bytes that it does not have stay as lone surrogates, see `flaw_of_bytes`. Without a form
-    (stdin) it is told too; `sure` takes the form as it is.
-
-    Raises:
-        UserError: it holds no rows whatever its name says, such as a pointer of Git LFS, an HTML page or a pickle.
+    Bytes show whether it is packed, as names are often wrong. Text is UTF-8, or UTF-16 with a byte order mark, unless
+    `encoding` is given; other bytes stay as lone surrogates, see `flaw_of_bytes`. A missing form is detected, one that
+    is `sure` taken as it is. UserError where the file holds no rows: an HTML page, a pickle, a Git LFS pointer.
     """
     name = "stdin" if source == "-" else source
     with contextlib.ExitStack() as opened:
@@ -1078,7 +1077,7 @@ def open_text(source: str, form: str | None, encoding: str | None = None, sure: 
         except OSError as error:
             raise UserError(f"got {name}: {error.strerror}; expected a readable file") from None
         if head[:2] == b"\x1f\x8b":
-            raw = io.BufferedReader(Unpacked(gzip.GzipFile(fileobj=raw), name), HEAD_BYTES)
+            raw = io.BufferedReader(Unpacked(name, "rb", fileobj=raw), HEAD_BYTES)
             head = raw.peek(HEAD_BYTES)
         wide = head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) and head[2:4] != b"\0\0"
         told, encoding = bool(encoding), encoding or ("utf-16" if wide else "utf-8-sig")
@@ -1106,7 +1105,7 @@ def form_of_text(head: str, name: str, form: str | None) -> str:
         raise UserError(f"{got}; expected text; try renaming it to end in .json")
     if form == "txt":
         names = re.split(r"[,;\t]", text.partition("\n")[0].strip().lower())
-        got = f"{name}: got a first line of column names, {', '.join(names)[:60]}, in a file of one prompt a line"
+        got = f"{name}: got a first line of column names, {', '.join(names)[:60]}, in a file with one prompt per line"
         is_table = len(names) > 1 and {*names} & (ASKS | WEAK) and all(map(str.isidentifier, names))
         need(not is_table, f"{got}; expected prompts; try --input_format csv, or renaming it to end in .csv")
     return "json" if form == "jsonl" and not begins_lines(text) else form
@@ -1132,7 +1131,7 @@ def holds_json(text: str) -> bool:
 
 def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
     """Raise UserError where the first bytes are those of something that holds no rows."""
-    kind, advice = None, "downloading it again, and look at the file first"
+    kind, advice = None, "looking at the file, then downloading it again"
     if head.startswith(b"PAR1"):
         kind, advice = "a parquet file", "a name that ends in .parquet"
         if form == "parquet":
@@ -1150,19 +1149,20 @@ def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
 
 
 def table_rows(text: str, name: str, delimiter: str, chosen: str | None = None) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """(line, row) below the header of a CSV text; every cell is text. A row that does not fit comes as its flaw.
+    """(line, row or its flaw) below the header of a CSV text; every cell is text.
 
-    Args:
-        name: what messages call the file.
-        delimiter: what stands between cells, unless the file shows otherwise.
-        chosen: the same, whatever the file shows.
+    `delimiter` is the expected separator, `chosen` one that is taken whatever the file shows.
     """
     csv.field_size_limit(LONGEST_CELL)
     used = chosen or separator_of(text, delimiter, name)
     if used != delimiter:
-        say(f"{name}: read with {used!r} between the columns")
-    first = next(iter(first_records(text, used)), [])
-    padded = len(first) > 1 and all(cell[:1] == " " for cell in first[1:])
+        say(f"{name}: the columns are separated by {used!r}")
+    rests = [cells[1:] for cells in first_records(text, used)]
+    spaced = [bool(cells) and all(cell[:1] == " " for cell in cells) for cells in rests]
+    padded = any(spaced[:1])  # a blank after each separator of the header
+    if not padded and spaced[1:] and all(spaced[1:]):
+        padded = True
+        say(f"{name}: read without the blank that follows each {used!r} of its rows")
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=used, strict=True, skipinitialspace=padded)
     try:
         header = next((cells for cells in reader if any(cells)), [])
@@ -1183,14 +1183,11 @@ def column_names(header: list[str], where: str) -> list[str]:
     need(not twice, f"{where}: got the column {twice[:1]} twice; expected each name once; try renaming one")
     text = next((cell for cell in names if len(cell) > 60 or cell[-1:] in tuple(".?!:。？！")), None)
     if text and not HEADER_NAMES & {cell.casefold() for cell in names}:
-        say(
-            f"warning: {where}: got the column name {text[:60]!r}; is it data? Then put a line of column names above it"
-        )
+        say(f"warning: {where}: got the column name {text[:60]!r}; if it is data, put a line of column names above it")
     return names
 
 
 def body(reader, names: list[str], delimiter: str) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """The rows below the header."""
     while True:
         start = reader.line_num
         try:
@@ -1198,7 +1195,10 @@ def body(reader, names: list[str], delimiter: str) -> Iterator[tuple[int, dict |
         except StopIteration:
             return
         except csv.Error as error:
-            yield start + 1, RowFlaw("row", f"no CSV ({error})", "RFC 4180 quoting", 'quotes as ""')
+            yield (
+                start + 1,
+                RowFlaw("row", f"invalid CSV ({error})", "RFC 4180 quoting", 'writing a quote inside a cell as ""'),
+            )
             if reader.line_num == start:
                 return
             continue
@@ -1225,10 +1225,8 @@ def filled(cells: list[str]) -> list[str]:
 def first_records(text: str, delimiter: str) -> list[list[str]]:
     """Return the first 50 records that are not empty, up to the first that is not valid CSV."""
     reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True), []
-    try:
+    with contextlib.suppress(csv.Error):
         records += (cells for cells in itertools.islice(reader, 50) if any(cells))
-    except csv.Error:
-        pass
     return records
 
 
@@ -1245,7 +1243,7 @@ def separator_of(text: str, delimiter: str, name: str) -> str:
     if delimiter in parted and (delimiter in steady or not steady):
         return delimiter
     likely = steady or parted or [delimiter]
-    got = f"{name}: got columns that may be parted by {' or '.join(map(repr, likely))}"
+    got = f"{name}: got columns that may be separated by {' or '.join(map(repr, likely))}"
     advice = f"try python scripts/data_loader.py {name} --out clean.jsonl --delimiter {likely[0]!r}"
     need(len(likely) == 1, f"{got}; expected one of them; {advice}")
     return likely[0]
@@ -1271,14 +1269,9 @@ CHAT_COLUMNS = (*sorted(ASKS), "rejected", "response", "output", "text", "input"
 
 
 def rows_in(value: dict, name: str, known=()) -> list | None:
-    """The rows of the only object in a file; None where it is a row itself.
+    """The rows inside the only object of a file; None where it is a row itself, UserError where that is unclear.
 
-    Args:
-        name: what messages call the file.
-        known: columns that make it a row, beside the usual ones.
-
-    Raises:
-        UserError: it holds rows, but not plainly which.
+    `known` are columns that make it a row, beside the usual ones.
     """
     if (table := rows_of_columns(value, name, known)) is not None:
         return table
@@ -1293,12 +1286,36 @@ def rows_in(value: dict, name: str, known=()) -> list | None:
     # the examples of a programming task are no rows
     cases = {"input", "output"} <= items[0].keys() and value.keys() & WEAK if is_list_of_rows(items) else True
     if len(holders) == 1 and not asks and not cases and not value.keys() & CONTEXT:
+        refuse_articles(items[0], name, key)
         if unused := [other for other in value if other != key]:
             say(f"{name}: read the rows of {key!r}; not used: {', '.join(unused)[:200]}")
-        return items
+        return without_index(items)
     code = f"import json; json.dump(json.load(open({name!r}))[{key!r}], open('rows.json', 'w'))"
-    got = f"{name}: got one object that holds {' and '.join(map(repr, holders))}, and not plainly one list of rows"
-    raise UserError(f'{got}; expected JSONL, or one list of objects; try taking one out: python -c "{code}"')
+    got = f"{name}: got one object that holds {' and '.join(map(repr, holders))}; it is not clear which list is meant"
+    raise UserError(f'{got}; expected JSONL, or one list of objects; try extracting one: python -c "{code}"')
+
+
+def without_index(items: list) -> list:
+    """The rows of the hub's viewer, `{"row_idx": 0, "row": {…}, "truncated_cells": []}`; other items as they are."""
+    if not all(isinstance(item, dict) and {"row_idx", "row"} <= item.keys() for item in items):
+        return items
+    cut = next((item for item in items if item.get("truncated_cells")), None)
+    got = f"got row {cut and cut['row_idx']} of the hub's viewer with cut cells"
+    need(cut is None, f"{got}; expected whole cells; try --data OWNER/NAME, which loads the data set itself")
+    return [item["row"] for item in items]
+
+
+def refuse_articles(item, name: str, key: str) -> None:
+    """Raise UserError where the rows are SQuAD's articles, with the command that writes a row for each question."""
+    paragraphs = item.get("paragraphs") if isinstance(item, dict) else None
+    if not is_list_of_rows(paragraphs) or not is_list_of_rows(paragraphs[0].get("qas")):
+        return
+    answers = '{"text": [a["text"] for a in q.get("answers", [])]}'
+    row = f'{{"context": p["context"], "question": q["question"], "answers": {answers}}}'
+    loops = f'for d in json.load(open({json.dumps(name)}))["{key}"] for p in d["paragraphs"] for q in p["qas"]'
+    code = f'import json; json.dump([{row} {loops}], open("rows.json", "w"))'
+    got = f"{name}: got SQuAD's articles, whose questions stand in paragraphs[].qas[]"
+    raise UserError(f"{got}; expected one question a row; try writing rows.json: python -c '{code}'")
 
 
 def is_holder(name: str, item, alone: bool) -> bool:
@@ -1309,7 +1326,6 @@ def is_holder(name: str, item, alone: bool) -> bool:
 
 
 def is_list_of_rows(item) -> bool:
-    """Whether a value is a list of objects."""
     return isinstance(item, list) and bool(item) and isinstance(item[0], dict)
 
 
@@ -1343,8 +1359,7 @@ def is_column(items: list) -> bool:
 def with_chats(row: dict) -> dict:
     """The row with messages instead of their JSON text, as cells of a spreadsheet hold them; other texts stay.
 
-    Raises:
-        RowFlaw: a text is such JSON but broken, or the same as Python prints it.
+    RowFlaw where such JSON is broken, or written as Python prints it.
     """
     chats = {}
     for name in CHAT_COLUMNS:
@@ -1361,9 +1376,8 @@ def with_chats(row: dict) -> dict:
             advice = "json.dumps for the column, or pandas' to_json(FILE, orient='records', lines=True) for all"
             raise RowFlaw(name, got, "a list of messages, or its JSON text", advice) from None
         messages = [messages] if isinstance(messages, dict) else messages
-        if all(
-            isinstance(m, dict) and ({"role", "content"} <= m.keys() or {"from", "value"} <= m.keys()) for m in messages
-        ):
+        pairs = ({"role", "content"}, {"from", "value"})
+        if all(isinstance(m, dict) and any(pair <= m.keys() for pair in pairs) for m in messages):
             chats[name] = messages
     return {**row, **chats} if chats else row
 
@@ -1406,16 +1420,12 @@ def unique(pairs: list[tuple]) -> dict:
     if len(row) != len(pairs):
         names = [key for key, _ in pairs]
         twice = next(key for key in names if names.count(key) > 1)
-        raise RowFlaw(twice, "the key twice in one object", "each key once", "keeping one of them")
+        raise RowFlaw(twice, "the key twice in one object", "each key once", "deleting one of them")
     return row
 
 
 def plain_json(text: str):
-    """The value of JSON text.
-
-    Raises:
-        RowFlaw: it is none, or has a key twice in one object.
-    """
+    """The value of JSON text; RowFlaw where it is invalid or has a key twice in one object."""
     if flaw := flaw_of_bytes(text):
         raise RowFlaw("row", flaw, "UTF-8 text", OTHER_ENCODING)
     try:
@@ -1424,7 +1434,7 @@ def plain_json(text: str):
         raise RowFlaw("row", "nesting too deep", "fewer levels", "storing the inner part as JSON text") from None
     except ValueError as error:
         at = getattr(error, "pos", 0)
-        got = f"no JSON ({error}, near {text[max(at - 20, 0) : at + 20]!r})"
+        got = f"invalid JSON ({error}, near {text[max(at - 20, 0) : at + 20]!r})"
         raise RowFlaw("row", got, "one JSON object") from None
 
 
@@ -1433,7 +1443,7 @@ def as_row(value) -> dict:
     if isinstance(value, dict):
         return value
     is_chat = isinstance(value, list) and value and isinstance(value[0], dict)
-    advice = ['{"messages": […]} for each row, an answer in a field of its own'] if is_chat else []
+    advice = ['{"messages": […]} for each row, with the answer in its own field'] if is_chat else []
     raise RowFlaw("row", f"{type(value).__name__} {value!r:.60}", "a JSON object with named fields", *advice)
 
 
@@ -1459,7 +1469,7 @@ def json_records(text: str, name: str, known) -> Iterator[tuple[int, dict | RowF
             values.append(value)
             at = JSON_SPACE.match(text, at).end()
     except RecursionError:
-        raise UserError(f"{name}: got JSON that is nested too deep; expected rows; try JSONL") from None
+        raise UserError(f"{name}: got JSON with too many levels of nesting; expected rows; try JSONL") from None
     except RowFlaw as flaw:
         raise UserError(f"{name}: {flaw}") from None
     except ValueError as error:
@@ -1487,14 +1497,15 @@ def parquet_records(source: str) -> Iterator[tuple[int, dict]]:
             file = pyarrow.parquet.ParquetFile(raw)
             size = sum(file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups))
             need(
-                size <= MAX_BYTES, f"{source}: got {size} unpacked bytes; expected at most {MAX_BYTES}; try parts of it"
+                size <= MAX_BYTES,
+                f"{source}: got {size} unpacked bytes; expected {MAX_BYTES} at most; try parts",
             )
             for batch in file.iter_batches(1000):
                 for row in batch.to_pylist():
                     number += 1
                     yield number, row
     except (OSError, ValueError, pyarrow.ArrowException, RecursionError) as error:
-        raise UserError(f"{source}: got no readable parquet ({str(error)[:200]}); expected an intact file") from None
+        raise UserError(f"{source}: got unreadable parquet ({str(error)[:200]}); expected an intact file") from None
 
 
 def file_records(
@@ -1510,9 +1521,10 @@ def file_records(
     """
     name = "stdin" if source == "-" else source
     if form == "parquet":
-        need(source != "-", "got parquet on stdin; expected a file, as parquet is not read in one go")
+        need(source != "-", "got parquet on stdin; expected a file, as reading parquet needs random access")
         yield from parquet_records(source)
         return
+    asked = form
     stream, form = open_text(source, form, encoding, sure)
     try:
         with stream:
@@ -1521,7 +1533,11 @@ def file_records(
             elif form == "txt":
                 yield from prompt_lines(stream)
             elif form == "json":
-                yield from json_records(stream.read(), name, known)
+                begun = list(itertools.islice(stream, 2))  # a first line longer than the head tells only here
+                if asked != "json" and begins_lines("".join(begun)):
+                    yield from json_lines(itertools.chain(begun, stream))
+                else:
+                    yield from json_records("".join(begun) + stream.read(), name, known)
             else:
                 yield from json_lines(stream)
     except (UnicodeDecodeError, OSError) as error:
@@ -1531,12 +1547,10 @@ def file_records(
 def prompt_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
     """(line, row or its flaw) of one prompt a line; blank ones are skipped."""
     for number, line in enumerate(stream, start=1):
-        flaw = flaw_of_bytes(line)
-        if line.strip():
-            yield (
-                number,
-                RowFlaw("prompt", flaw, "UTF-8 text", OTHER_ENCODING) if flaw else {"prompt": line.strip("\r\n")},
-            )
+        if flaw := flaw_of_bytes(line):
+            yield number, RowFlaw("prompt", flaw, "UTF-8 text", OTHER_ENCODING)
+        elif line.strip():
+            yield number, {"prompt": line.strip("\r\n")}
 
 
 def is_hub_id(source: str) -> bool:
@@ -1606,7 +1620,7 @@ def prompt_of(row: dict, column: str, where: str):
     try_one = near or "; try --prompt_column NAME, or data_loader.py"
     need(column in row, f"{where}: got columns {', '.join(map(str, row))}; expected {column!r}{try_one}")
     got = f"{where}: got an empty cell in the column {column!r}; expected a prompt"
-    need(row[column] not in (None, ""), f"{got}; try filling it, or leaving out the row")
+    need(row[column] not in (None, ""), f"{got}; try filling it in, or leaving out the row")
     check_prompt(row[column], where)
     return row[column]
 
@@ -1623,11 +1637,8 @@ def check_prompt(prompt, where: str) -> None:
     is_chat = isinstance(prompt, list) and all(
         isinstance(m, dict) and isinstance(m.get("role"), str) and isinstance(m.get("content"), str) for m in prompt
     )
-    need(
-        is_text or (is_chat and prompt),
-        f"{where}: got prompt {str(prompt)[:80]!r}; expected a non-empty string or a list of "
-        '{"role": …, "content": …} messages',
-    )
+    expected = 'expected a non-empty string or a list of {"role": …, "content": …} messages'
+    need(is_text or (is_chat and prompt), f"{where}: got prompt {str(prompt)[:80]!r}; {expected}")
 
 
 # ------------------------------------------------------------------- question parts (src/parts/data/question_parts.py)
@@ -1670,11 +1681,6 @@ def plain_name(name: str) -> str:
 
 
 @functools.lru_cache(4096)
-def part_names(names: tuple[str, ...]) -> list[str]:
-    """The columns whose names say that they hold a part of the question."""
-    return [name for name in names if names_part(name)]
-
-
 def names_part(name: str) -> bool:
     """Whether a column's name says that it holds a part of the question."""
     if plain_name(name) in (*READ_FIRST, *DOUBTFUL, *SECOND_TEXTS):
@@ -1706,10 +1712,7 @@ def is_media(name: str) -> bool:
 
 @functools.lru_cache(4096)
 def choice_names(names: tuple[str, ...]) -> tuple[list[str], list[tuple[str, ...]]]:
-    """(columns that may hold all choices, groups of columns that hold one each) among the columns of a row.
-
-    The names of a group differ in a letter from A or a number from 0 or 1.
-    """
+    """(columns that may hold all choices, groups of columns that hold one each: A, B or 0, 1 or 1, 2) of a row."""
     families = {}
     for name in names:
         if match := ONE_CHOICE.fullmatch(re.sub(r"[\s-]+", "_", name)):
@@ -1780,42 +1783,30 @@ def is_json_schema(name: str, value) -> bool:
 def unread_parts(row: dict, prompt) -> list[str]:
     """Columns that look like a part of the question but are not in the prompt, a text or messages."""
     choices, unread = choice_columns(row), []
-    names = [name for name in dict.fromkeys([*part_names(tuple(row)), *choices]) if not is_empty(row[name])]
+    named = [name for name in row if names_part(name)]
+    names = [name for name in dict.fromkeys([*named, *choices]) if not is_empty(row[name])]
     names = [name for name in names if row[name] != prompt and not is_json_schema(name, row[name])]
     if not names:
         return []
     whole = prompt if isinstance(prompt, str) else "\n\n".join(message["content"] for message in prompt)
     asked, parts = squeezed(whole), [squeezed(part) for part in whole.split("\n\n")]
+    has_letters = all(re.search(rf"\b{letter}\s?[).:、．]", asked, re.IGNORECASE) for letter in "AB")  # of choices
     for name in names:
         inside = [squeezed(text) for text in texts_in(row[name])]
         is_note = isinstance(row[name], int | float) and name not in choices
-        is_whole = (
-            name in SECOND_TEXTS and len(inside) == 1 and all(part in inside[0] for part in parts)
-        )  # Alpaca's text
-        is_there = all(text in asked for text in inside) and (name not in choices or has_letters(asked))
+        is_whole = name in SECOND_TEXTS and len(inside) == 1 and all(part in inside[0] for part in parts)  # Alpaca's
+        is_there = all(text in asked for text in inside) and (name not in choices or has_letters)
         if not is_note and not is_whole and not is_there:
             unread.append(name)
     return unread
 
 
-def has_letters(text: str) -> bool:
-    """Whether a text offers choices as A and B, with a point, bracket or colon."""
-    return all(re.search(rf"\b{letter}\s?[).:、．]", text, re.IGNORECASE) for letter in "AB")
-
-
-def is_prepared(row: dict) -> bool:
-    """Whether data_loader.py wrote this row: what it left beside the prompt has been decided on."""
-    return isinstance(row.get("prompt"), list) and {"source", "id"} <= row.keys()
-
-
 def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
-    """Say which columns of (row, prompt) pairs look like a part of the question and are in no prompt, and return them.
-
-    Prompts that hold their answer, a dialogue as one text, are counted too.
-    """
+    """Warn of columns that look like a part of the question but are in no prompt, and of prompts with their answer."""
     counts, answered = Counter(), 0
     for row, prompt in asked:
-        counts.update([] if is_prepared(row) else unread_parts(row, prompt))
+        prepared = isinstance(row.get("prompt"), list) and {"source", "id"} <= row.keys()  # by data_loader.py
+        counts.update([] if prepared else unread_parts(row, prompt))
         answered += holds_answer(prompt)
     if answered:
         got = f"got {answered} of {len(asked)} prompts that are whole dialogues, answers included"
@@ -1823,9 +1814,9 @@ def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
     if counts:
         names = ", ".join(f"{name} (in {count} of {len(asked)} rows)" for name, count in counts.items())
         say(
-            f"warning: {source}: got columns that look like a part of the question and are in no prompt: {names}; "
+            f"warning: {source}: got columns that look like a part of the question but are in no prompt: {names}; "
             f"try `python scripts/data_loader.py {source} --out FILE.jsonl`, with `--drop {shlex.join(counts)}` for "
-            "columns that are no part of it"
+            "columns that do not belong to it"
         )
     return counts
 
@@ -1849,8 +1840,7 @@ def template_settings(config) -> dict:
 
 
 def template_text(file: str) -> str:
-    """The chat template in a file."""
-    need(Path(file).is_file(), f"got chat_template {file!r}, which is no file; expected one with a Jinja template")
+    need(Path(file).is_file(), f"got chat_template {file!r}, which is not a file; expected a Jinja template")
     return Path(file).read_text(encoding="utf-8")
 
 
@@ -1875,7 +1865,6 @@ def as_object(arguments):
 
 
 def as_json(arguments):
-    """Arguments of a tool call as JSON text."""
     return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
 
 
@@ -1887,24 +1876,20 @@ def recast(form: Callable, call):
 
 
 def with_arguments(form: Callable, messages: list[dict]) -> list[dict]:
-    """Messages whose tool calls have arguments in a form."""
     return [m | {"tool_calls": recast(form, m["tool_calls"])} if m.get("tool_calls") else m for m in messages]
 
 
 def write_chat(tokenizer, messages: list[dict], **given) -> str:
-    """The text of `apply_chat_template`, with the arguments of tool calls in the form that the template takes.
+    """The text of `apply_chat_template`, with tool arguments as the template takes them; ValueError for no object.
 
-    Most templates encode objects as JSON, so that OpenAI's JSON text would be encoded twice. DeepSeek's take text only,
-    and a template that prints what it gets would write an object as Python does.
-
-    Raises:
-        ValueError: arguments are no object.
+    Most templates encode objects as JSON, and would encode OpenAI's JSON text twice. DeepSeek's take text only, and a
+    template that prints its input would write an object as Python does.
     """
     objects = with_arguments(as_object, messages)
     calls = [call.get("function", call) for message in objects for call in message.get("tool_calls") or ()]
     arguments, given["tokenize"] = [call["arguments"] for call in calls if call.get("arguments")], False
-    for odd in [value for value in arguments if not isinstance(value, dict)]:
-        raise ValueError(f"the arguments of a tool call are {str(odd)[:80]!r}, no JSON object")
+    for odd in (value for value in arguments if not isinstance(value, dict)):
+        raise ValueError(f"the arguments of a tool call are {str(odd)[:80]!r}, not a JSON object")
     try:
         text = tokenizer.apply_chat_template(objects, **given)
         if not any(str(value) in text for value in arguments):
@@ -1916,10 +1901,9 @@ def write_chat(tokenizer, messages: list[dict], **given) -> str:
 
 
 def chat_text(tokenizer, messages: list[dict], **template) -> str:
-    """The text of a prompt up to where the model writes: a new turn, or the assistant's own where that ends the prompt.
+    """The text of a prompt up to where the model writes: a new turn, or a last assistant turn that it continues.
 
-    Raises:
-        ValueError: the template changes the text of that turn, or the turn calls a tool.
+    ValueError where the template changes the text of that turn, or the turn calls a tool.
     """
     text = messages[-1]["content"]
     if messages[-1]["role"] != "assistant":
@@ -1995,15 +1979,15 @@ def check_template(config, tokenizer, source: str, prompts: list) -> None:
         wrapped = [prompt for prompt in prompts if form.holds(prompt)]
         need(
             not wrapped,
-            f"{source}: got --chat for {len(wrapped)} of {len(prompts)} prompts in the form of the chat template "
-            f"already, such as {wrapped[:1]!r:.100}; expected plain text; try without --chat",
+            f"{source}: got --chat, but {len(wrapped)} of {len(prompts)} prompts already have the form of the chat "
+            f"template, such as {wrapped[:1]!r:.100}; expected plain text; try without --chat",
         )
         held = [[token for token in form.tokens if token in p] for p in prompts if isinstance(p, str)]
         if count := sum(map(bool, held)):
             token = next(tokens[0] for tokens in held if tokens)
             say(
-                f"warning: {source}: {count} of {len(prompts)} prompts have control tokens such as {token!r} in their "
-                "text; the tokenizer reads them as the tokens themselves"
+                f"warning: {source}: {count} of {len(prompts)} prompts have control tokens such as {token!r}; the "
+                "tokenizer encodes them as control tokens, not as text"
             )
     strings = strings_past_template(config, tokenizer, prompts)
     ours = source in (EMBEDDED_DATA, EMBEDDED_EVAL) and config.model == EMBEDDED_MODEL
@@ -2054,11 +2038,7 @@ def mirrored(asked: str) -> str:
 
 
 def drawn_tasks(tasks: list[tuple], count: int) -> set[tuple]:
-    """Tasks of at most `count` rows together, drawn by a hash: the same ones in any order and for every seed.
-
-    Args:
-        tasks: `task_of` each row.
-    """
+    """Tasks (`task_of` each row) with at most `count` rows, drawn by a hash: the same in any order, for any seed."""
     sizes, drawn, rows = {}, set(), 0
     for task in tasks:
         sizes[task] = sizes.get(task, 0) + 1
@@ -2070,24 +2050,20 @@ def drawn_tasks(tasks: list[tuple], count: int) -> set[tuple]:
 
 
 def hold_out(config, rows: list[dict]) -> tuple[list[dict], list[dict]]:
-    """(rows that train, `config.hold_out` rows kept back for evaluation); rows of one task stay on one side.
-
-    Raises:
-        UserError: --eval_data is given too, or there is no such split.
-    """
+    """(rows to train on, `config.hold_out` rows kept back for evaluation); rows of one task stay on one side."""
     got, fewer = f"got --hold_out {config.hold_out}", f"try --hold_out {len(rows) // 10 or 1}, or more rows"
     need(config.hold_out > 0, f"{got}; expected more than 0; {fewer}")
     need(not config.eval_data, f"{got} beside --eval_data {config.eval_data}; expected one of them")
-    none_left = f"{got} with {len(rows)} rows in {config.data}, which leaves none to train; expected fewer"
+    none_left = f"{got} with {len(rows)} rows in {config.data}, which leaves none for training; expected fewer"
     need(config.hold_out < len(rows), f"{none_left}; {fewer}")
     tasks = [task_of(row, bool(getattr(config, "environment", ""))) for row in rows]
     drawn = drawn_tasks(tasks, config.hold_out)
-    larger = "expected at least as many as a prompt has rows, and several prompts, as rows of one stay together"
+    larger = "expected several prompts and a larger number, as all rows of one stay together"
     need(drawn, f"{got} with {len(rows)} rows of {len({*tasks})} prompts in {config.data}; {larger}")
     parts = [[row for row, task in zip(rows, tasks, strict=True) if (task in drawn) == side] for side in (False, True)]
     trained = {asked for asked, _ in {*tasks} - drawn}
     count = sum(mirrored(task[0]) in trained for task in tasks if task in drawn)
-    also = f"; {count} of them turn a training question round, as a+b and b+a" if count else ""
+    also = f"; {count} of them swap the numbers of a training question (a+b, b+a)" if count else ""
     say(f"held out: {len(parts[1])} of {len(rows)} rows of {config.data}, the same ones for every seed{also}")
     return parts[0], parts[1]
 
@@ -2102,7 +2078,7 @@ def mark_trained(config, rows: list[dict], held_out: list[dict]) -> None:
     need(
         not count or count < total or config.allow_overlap,
         f"got --eval_data {config.eval_data}, whose {total} evaluation prompts all occur in --data {config.data} too; "
-        "expected prompts that do not train, or the accuracy says nothing about learning; try `python "
+        "expected prompts that are not trained on, or the accuracy says nothing about learning; try `python "
         f"scripts/data_loader.py {config.data} --split 0.1 --out train.jsonl`, which writes train.eval.jsonl too, or "
         "--allow_overlap to measure memorization",
     )
@@ -2141,10 +2117,10 @@ def checked_ids(tokenizer, prompt, where: str, **template) -> list[int]:
         ids = encode_prompt(tokenizer, prompt, **template)
     except Exception as error:  # a template raises what it likes, such as "system role not supported"
         raise UserError(
-            f"{where}: got a prompt that the template refuses ({error}); expected one that it writes as it is; try "
-            "other roles, or --chat_template FILE"
+            f"{where}: got a prompt that the chat template refuses ({error}); expected roles that it knows; try other "
+            "roles, or --chat_template FILE"
         ) from error
-    need(ids, f"{where}: got a prompt of no tokens; expected at least one")
+    need(ids, f"{where}: got a prompt without tokens; expected at least one")
     return ids
 
 
@@ -2200,10 +2176,10 @@ def evaluated_rows(config: BaseConfig, rows: list[dict]) -> list[dict]:
 BINS = ((0.0, 0.1), (0.1, 0.25), (0.25, 0.5), (0.5, 0.75), (0.75, 0.9), (0.9, 1.0))  # between never and always
 LEAST_SIGNAL = 0.2  # share of groups that must teach for RL to be worth its samples; ours
 MEND = {
-    "RL now": "enough groups hold both right and wrong answers",
+    "RL now": "enough groups have both right and wrong answers",
     "warm start": "RL has nothing to reinforce: show the model solutions first (scripts/warm_start.py)",
-    "easier prompts": "most prompts are never solved, yet some teach: begin with those, or with a warm start",
-    "harder prompts": "nearly all is solved: there is little left to learn on these prompts",
+    "easier prompts": "most prompts are never solved: begin with those that sometimes are, or with a warm start",
+    "harder prompts": "nearly all prompts are solved: there is little left to learn from them",
 }
 
 
@@ -2250,11 +2226,9 @@ def what_fits(rate: float, signal: float, within: float, low: float, high: float
 
 
 def describe_pass_rates(counts: list[tuple[int, int]], group: int, low: float, high: float) -> dict:
-    """Figures of (samples, passes) of each prompt, and what fits them.
+    """Figures of (samples, passes) of each prompt for a run with groups of `group`, and what fits them.
 
-    Args:
-        group: completions per prompt in the RL run.
-        low, high: the bounds within which RL learns from a prompt.
+    RL learns from prompts with a pass rate from `low` to `high`.
     """
     rates, fewest = [c / n for n, c in counts], min(n for n, _ in counts)
     ks = [k for k in (1, 2, 4, 8, 16, 32, 64, 128) if k <= fewest]
@@ -2728,9 +2702,16 @@ def full_spec(spec: str, library: str = EMBEDDED_REWARDS) -> str:
         return spec
     expected = "expected FILE.py:function[*weight], or a name of `reward_preflight.py --list`"
     need(name.isidentifier(), f"got reward {spec!r}; {expected}")
-    names = [*library_rewards(library)]
-    need(name in names, f"got reward {spec!r}; {expected}{suggest(name, names)}")
+    if name not in (names := library_rewards(library)):
+        members = vars(import_file("library", library, library))
+        raise UserError(f"got reward {spec!r}; {expected}{suggest_reward(name, [*names], members)}")
     return f"{library}:{spec}"
+
+
+def suggest_reward(name: str, known: list[str], members: dict) -> str:
+    """`; try …` with what a library names in place of a reward that it had, or with the nearest of its names."""
+    other = members.get("REMOVED_REWARDS", {}).get(name.removesuffix("_reward"))
+    return f"; try {other}" if other else suggest(name, known)
 
 
 def find_reward(spec: str):
@@ -2749,7 +2730,7 @@ def find_reward(spec: str):
     known = [n for n, member in own.items() if callable(member) and n == getattr(member, "__name__", n)]
     rewards = [n for n in known if is_reward(own[n], ("completion", "completions"))]
     known = rewards or known  # a library has other functions too
-    what = f"{file} has no function {name!r}; expected one of {', '.join(known)}{suggest(name, known)}"
+    what = f"{file} has no function {name!r}; expected one of {', '.join(known)}{suggest_reward(name, known, members)}"
     need(callable(found), f"got reward {spec!r}: {what}")
     return found, members
 
@@ -2972,10 +2953,14 @@ def checked_scores(name: str, result, completions: list) -> list[float | None]:
 
 
 def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> None:
-    """Raise UserError if a reward function requires an argument that is neither in the data nor among `others`."""
+    """Raise UserError if a reward function requires an argument that is neither in the data nor among `others`.
+
+    An optional argument with nearly the name of a column that the function does not take is noted.
+    """
     given = {*reward_arguments([row], [""], [[]]), *others}
     for name, function in functions.items():
-        for p in inspect.signature(function).parameters.values():
+        taken = inspect.signature(function).parameters
+        for p in taken.values():
             required = p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
             near = suggest(p.name, list(row["columns"]))
             need(
@@ -2984,6 +2969,10 @@ def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> N
                 f"expected that column too{near}; or rename it in the file, or give --reward FILE.py:function with a "
                 "function for this data",
             )
+            near = difflib.get_close_matches(p.name, [c for c in row["columns"] if c not in taken], n=1, cutoff=0.75)
+            if near and p.name not in given and p.default is not p.empty:
+                text = f"reward {name}: no column is called {p.name!r}, so it is always {p.default!r}"
+                say(f"{text}; did you mean the column {near[0]!r}?")
 
 
 def blamed_row(name: str, function, call: int, error: BaseException, completions, alone, limits) -> RewardError:
@@ -2995,13 +2984,17 @@ def blamed_row(name: str, function, call: int, error: BaseException, completions
     """
 
     def raised(error: BaseException) -> str:
-        return f"raised {type(error).__name__}: {error}"
+        hint = ""
+        turns = not isinstance(alone(0)["completions"][0], str)
+        if turns and isinstance(error, TypeError | AttributeError | KeyError):
+            hint = '; each completion is [{"role": "assistant", "content": text}] here, as prompts are chat messages'
+        return f"raised {type(error).__name__}: {error}{hint}"
 
     def where(row: int) -> str:
         return f"reward {name}, row {row}, completion {text_of_turns(completions[row])[:200]!r}"
 
     if isinstance(function, PerSample):
-        return RewardError(f"{where(call)}: {raised(error)}")
+        return RewardError(f"{where(call)}: raised {type(error).__name__}: {error}")
     if is_passing(error):  # of the connection, not of a row
         return RewardError(f"reward {name}: {raised(error)} on a batch of {len(completions)}")
     for row in range(len(completions)):
@@ -3079,31 +3072,19 @@ class Reward:
 
 LOADABLE = "expected a checkpoint folder, or a hub id that this machine has or can reach"
 # what transformers offers for training and sampling; auto is its own choice, sdpa where the architecture has it
-ATTENTION_KINDS = (
-    "auto",
-    "eager",
-    "sdpa",
-    "flash_attention_2",
-    "flash_attention_3",
-    "flash_attention_4",
-    "flex_attention",
-)
+ATTENTION_KINDS = ("auto", "eager", "sdpa", *(f"flash_attention_{i}" for i in (2, 3, 4)), "flex_attention")
 
 
 def precision_on(precision: str, device) -> str:
     """The precision that a setting stands for on a device; auto is bf16 where a CUDA GPU has it, else fp32."""
     if precision != "auto":
         return precision
-    import torch
-
     able = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
     return "bf16" if able else "fp32"
 
 
 def leave_out_cudnn_attention() -> None:
     """Let torch choose among its own kernels: cuDNN's plans anew (23 to 37 ms) for each length, so for each token."""
-    import torch
-
     torch.backends.cuda.enable_cudnn_sdp(False)
 
 
@@ -3112,8 +3093,6 @@ def settle_precision(config: BaseConfig, device) -> None:
 
     Below fp32, what stays float32 (the output layer) may use TF32: it is still finer than bf16. In fp32 nothing does.
     """
-    import torch
-
     asked, config.precision = config.precision, precision_on(config.precision, device)
     exact = config.precision == "fp32"
     leave_out_cudnn_attention()
@@ -3126,23 +3105,17 @@ def settle_precision(config: BaseConfig, device) -> None:
 
 def widest_float(device):
     """float64, but float32 on Apple's GPUs, which have no wider type."""
-    import torch
-
     return torch.float32 if device.type == "mps" else torch.float64
 
 
 def compute_dtype(config: BaseConfig, device):
     """The dtype of matrix products and of frozen weights."""
-    import torch
-
     names = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
     return names[precision_on(config.precision, device)]
 
 
 def autocast(config: BaseConfig, device):
     """Context in which the networks run; nothing in fp32."""
-    import torch
-
     dtype = compute_dtype(config, device)
     return torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32)
 
@@ -3249,7 +3222,6 @@ def saved_rows(base, weights: dict) -> dict:
 def fit_embeddings(base, source: str) -> None:
     """Give a base the rows that an adapter has saved for added tokens; UserError where it has not saved them."""
     from peft.utils import load_peft_weights
-    from transformers import AutoTokenizer
 
     known = base.get_input_embeddings().weight.shape[0]
     rows = saved_rows(base, load_peft_weights(source, device="cpu"))
@@ -3257,9 +3229,10 @@ def fit_embeddings(base, source: str) -> None:
     tied = base.get_input_embeddings().weight is base.get_output_embeddings().weight
     beyond = set()
     if tokenizer_of(source) == source:
-        beyond = {token for token, i in AutoTokenizer.from_pretrained(source).get_vocab().items() if i >= size}
+        tokens = transformers.AutoTokenizer.from_pretrained(source).get_vocab()
+        beyond = {token for token, i in tokens.items() if i >= size}
     if beyond:  # a plain model may have a few, too
-        beyond -= AutoTokenizer.from_pretrained(base.name_or_path).get_vocab().keys()
+        beyond -= transformers.AutoTokenizer.from_pretrained(base.name_or_path).get_vocab().keys()
     need(
         not beyond and (size <= known or tied or len(rows) == 2),
         f"got the adapter {source!r}, whose tokenizer has tokens beyond the {known} rows of its base, as "
@@ -3291,18 +3264,11 @@ def with_adapter(base, source: str, trainable: bool = False, dropout: float = 0.
 
 
 def load_pretrained(auto_class, source: str, base: str = "", trainable: bool = False, **options):
-    """A network by transformers; of an adapter, its base (a causal one, as it was trained on) with the adapter on top.
-
-    Args:
-        base: the adapter's, where it is not the one that it names.
-        options: of `from_pretrained`.
-    """
-    from transformers import AutoModelForCausalLM
-
+    """A network by transformers; of an adapter, its `base` (causal, as it was trained on) with the adapter on top."""
     start = base_of(source, base)
     if start == source:
         return auto_class.from_pretrained(source, **options)
-    return with_adapter(AutoModelForCausalLM.from_pretrained(start, **options), source, trainable)
+    return with_adapter(transformers.AutoModelForCausalLM.from_pretrained(start, **options), source, trainable)
 
 
 def merged(model):
@@ -3317,7 +3283,6 @@ def merged(model):
 
 def untie(model) -> None:
     """Weights of its own for the output layer where input and output share theirs and LoRA changes one of them."""
-    import torch
     from peft.tuners.tuners_utils import BaseTunerLayer
 
     ends = [model.get_base_model().get_input_embeddings(), model.get_base_model().get_output_embeddings()]
@@ -3338,21 +3303,12 @@ def save_network(model, folder: Path) -> None:
     model.save_pretrained(folder, **({"selected_adapters": ["default"]} if hasattr(model, "peft_config") else {}))
 
 
-def remember_padding(tokenizer):
-    """Note the padding and truncation that a tokenizer's files ask for, as every call of it writes over them."""
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    tokenizer.files_ask_for = (backend.padding, backend.truncation) if backend else (None, None)
-    return tokenizer
-
-
 def open_tokenizer(config: BaseConfig, **options):
     """The model's tokenizer with --chat_template; a model that is neither a folder nor a hub id is refused here."""
-    from transformers import AutoTokenizer
-
     loadable = Path(config.model).is_dir() or is_hub_id(config.model)
     need(loadable, f"got model {config.model!r}, which is not a folder; expected a checkpoint folder or a hub id")
     try:
-        tokenizer = AutoTokenizer.from_pretrained(tokenizer_of(config.model), **options)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(tokenizer_of(config.model), **options)
     except (OSError, ValueError) as error:
         raise UserError(f"got model {config.model!r}, whose tokenizer does not load: {error}; {LOADABLE}") from error
     give_template(tokenizer, config.chat_template)
@@ -3365,11 +3321,14 @@ def load_tokenizer(config: BaseConfig):
 
     logging.set_verbosity_error()  # a critic that takes a policy's weights but not its head is meant
     logging.disable_progress_bar()
-    return remember_padding(open_tokenizer(config))
+    tokenizer = open_tokenizer(config)
+    backend = getattr(tokenizer, "backend_tokenizer", None)  # every call writes over its padding and truncation
+    tokenizer.files_ask_for = (backend.padding, backend.truncation) if backend else (None, None)
+    return tokenizer
 
 
 def save_tokenizer(tokenizer, folder: Path) -> None:
-    """Save a tokenizer of `remember_padding` as it was loaded, whatever it has been called with since."""
+    """Save a tokenizer of `load_tokenizer` as it was loaded, whatever it has been called with since."""
     backend, (padding, truncation) = getattr(tokenizer, "backend_tokenizer", None), tokenizer.files_ask_for
     if backend:
         backend.enable_padding(**padding) if padding else backend.no_padding()
@@ -3411,14 +3370,8 @@ def nf4_config(compute):
         importlib.util.find_spec("bitsandbytes"),
         "got 4-bit weights; expected bitsandbytes; try `pip install bitsandbytes`, or weights of 16 bits",
     )
-    from transformers import BitsAndBytesConfig
-
-    return BitsAndBytesConfig(
-        load_in_4bit=True,
-        bnb_4bit_quant_type="nf4",
-        bnb_4bit_use_double_quant=True,
-        bnb_4bit_compute_dtype=compute,
-    )
+    kind = {"bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True, "bnb_4bit_compute_dtype": compute}
+    return transformers.BitsAndBytesConfig(load_in_4bit=True, **kind)
 
 
 def keep_differentiable(model) -> None:
@@ -3457,21 +3410,16 @@ def load_error(config: BaseConfig, source: str, error: Exception) -> UserError:
 
 def shaped_network(config: BaseConfig, source: str):
     """A causal network without weights, for its shape; UserError where transformers cannot make it."""
-    import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
-
     try:
-        shape = AutoConfig.from_pretrained(base_of(source))
+        shape = transformers.AutoConfig.from_pretrained(base_of(source))
         with torch.device("meta"):
-            return AutoModelForCausalLM.from_config(shape, **attention_choice(config))
+            return transformers.AutoModelForCausalLM.from_config(shape, **attention_choice(config))
     except (OSError, ValueError, KeyError, ImportError) as error:
         raise load_error(config, source, error) from error
 
 
 def load_network(auto_class, source: str, config: BaseConfig, device, frozen: bool = False):
     """Load a network without dropout, in eval mode: fp32 weights, but the compute dtype under LoRA or when frozen."""
-    import torch
-
     extra = attention_choice(config)
     if config.attn_implementation == "flex_attention" and device.type == "cpu" and not frozen:
         raise refuse_attention(config, source, "it has no backward pass on a CPU")
@@ -3495,33 +3443,28 @@ def load_network(auto_class, source: str, config: BaseConfig, device, frozen: bo
     return model.eval()
 
 
-def without_adapters(model) -> list[str]:
-    """Names of linear layers that adapters would break: routers return pairs, Mamba's kernels read out_proj itself."""
-    routers = [name for name, module in model.named_modules() if type(module).__name__ == "Llama4Router"]
-    return routers + [name for name, _ in model.named_modules() if name.endswith(("mamba.out_proj", "mixer.out_proj"))]
-
-
 def add_lora(model, config: BaseConfig):
     """Wrap a frozen network in new LoRA adapters on all linear layers that bear them; one that has some is kept."""
     from peft import LoraConfig, get_peft_model
 
     if hasattr(model, "peft_config"):
         return model
+    modules = {name: type(module).__name__ for name, module in model.named_modules()}
+    broken = [name for name, kind in modules.items() if kind == "Llama4Router"]  # it returns a pair
+    broken += [name for name in modules if name.endswith(("mamba.out_proj", "mixer.out_proj"))]  # read by its kernels
     lora = LoraConfig(
         r=config.lora_rank,
         lora_alpha=config.lora_alpha or 2 * config.lora_rank,
         target_modules="all-linear",
-        exclude_modules=without_adapters(model) or None,
-        fan_in_fan_out=any(type(m).__name__ == "Conv1D" for m in model.modules()),  # GPT-2 stores weights transposed
+        exclude_modules=broken or None,
+        fan_in_fan_out="Conv1D" in modules.values(),  # GPT-2 stores weights transposed
     )
     return get_peft_model(model, lora).eval()
 
 
 def load_policy(config: BaseConfig, device, saved: Path | None):
     """The network that is trained, from the folder `saved` of a checkpoint where there is one."""
-    from transformers import AutoModelForCausalLM
-
-    policy = load_network(AutoModelForCausalLM, str(saved or config.model), config, device)
+    policy = load_network(transformers.AutoModelForCausalLM, str(saved or config.model), config, device)
     return add_lora(policy, config) if config.lora_rank else policy
 
 
@@ -3570,8 +3513,6 @@ def same_prompts(piece: dict) -> tuple:
 
     The column is the first in which a token was sampled; what stands before it in a row is its prompt.
     """
-    import torch
-
     start = int(piece["response_mask"].any(0).long().argmax())
     which = torch.zeros_like(piece["input_ids"][:, 0])
     if start:
@@ -3597,14 +3538,18 @@ class Layout:
     texts: object  # [B or 0, P + C], of each row the prompt, and from column P on the response
     back: object  # [N], where each token of the line is among the n x P + B x C; None: the line is `prompts`
     predicting: object  # [B, T], the token before each that was sampled, in the columns of the rows
-    kept: object  # [M], places of those, in order: all that the last layer's states are needed of
     seen: object  # [B or 1, 1, C, P + C], whether a token of a response sees one of its text; None without responses
     masks: dict = field(default_factory=dict)
 
+    @functools.cached_property
+    def kept(self):
+        """Places [M] of those, in order and each once: all that the last layer's states are needed of."""
+        needed = torch.zeros(len(self.ids) + 1, dtype=torch.bool, device=self.ids.device)
+        needed[self.predicting.flatten()] = True
+        return needed[:-1].nonzero().squeeze(1)
+
     def added_to_scores(self, dtype):
         """0 where a token is seen, -inf elsewhere, [B or 1, 1, C, P + C]; made once for all layers."""
-        import torch
-
         if dtype not in self.masks:
             zeros = torch.zeros(self.seen.shape, dtype=dtype, device=self.seen.device)
             self.masks[dtype] = zeros.masked_fill_(~self.seen, -math.inf)
@@ -3613,8 +3558,6 @@ class Layout:
 
 def places_in_line(lengths, before: int, total: int):
     """Places [rows, longest] of texts of these lengths that stand one behind another after `before` tokens."""
-    import torch
-
     columns = torch.arange(int(lengths.max()), device=lengths.device)
     starts = before + lengths.cumsum(0) - lengths
     return torch.where(columns < lengths[:, None], starts[:, None] + columns, total)
@@ -3634,19 +3577,8 @@ def layout_of(piece: dict, longest: float) -> Layout | None:
     return layout_of_texts(piece)
 
 
-def kept_of(predicting, total: int):
-    """Places [M] in the line, in order and each once, that a table of those that predict holds."""
-    import torch
-
-    needed = torch.zeros(total + 1, dtype=torch.bool, device=predicting.device)
-    needed[predicting.flatten()] = True
-    return needed[:total].nonzero().squeeze(1)
-
-
 def layout_of_texts(piece: dict) -> Layout:
     """The layout in which each text stands whole, without its last token."""
-    import torch
-
     ids, mask = piece["input_ids"], piece["attention_mask"]
     lengths, begins = mask.sum(1) - 1, mask.argmax(1)
     columns, total = torch.arange(int(lengths.max()), device=ids.device), int(lengths.sum())
@@ -3664,15 +3596,12 @@ def layout_of_texts(piece: dict) -> Layout:
         texts=places[:0],
         back=None if len(back) == places.numel() else back,
         predicting=predicting,
-        kept=kept_of(predicting, total),
         seen=None,
     )
 
 
 def layout_of_groups(piece: dict, start: int, which, first) -> Layout:
     """The layout in which prompts that rows share stand once; the arguments are those of `same_prompts`."""
-    import torch
-
     ids, mask = piece["input_ids"], piece["attention_mask"].bool()
     of_prompt, of_response = mask[first, :start], mask[:, start:-1] & mask[:, start + 1 :]
     lengths, replies = of_prompt.sum(1), of_response.sum(1)
@@ -3697,15 +3626,12 @@ def layout_of_groups(piece: dict, start: int, which, first) -> Layout:
         texts=texts,
         back=there.nonzero().squeeze(1),
         predicting=predicting,
-        kept=kept_of(predicting, total),
         seen=seen[:1] if bool((lengths == width).all()) else seen,
     )
 
 
 def left_pad(sequences: list[list[int]], pad_id: int, device):
     """Return (input_ids, attention_mask), both [B, T], pads on the left."""
-    import torch
-
     width = max(map(len, sequences))
     ids = torch.tensor([[pad_id] * (width - len(s)) + list(s) for s in sequences], device=device)
     mask = torch.tensor([[0] * (width - len(s)) + [1] * len(s) for s in sequences], device=device)
@@ -3717,8 +3643,6 @@ def collate(samples: list[dict], pad_id: int, device) -> dict:
 
     A sample's `response_mask`, where it has one, is 1 on what was sampled; else all of the response was.
     """
-    import torch
-
     prompt_ids, prompt_mask = left_pad([s["prompt_ids"] for s in samples], pad_id, device)
     width = max(len(s["response_ids"]) for s in samples)
 
@@ -3775,12 +3699,9 @@ def roomy_layer():
 
         def reorder_cache(self, beam_idx):
             """Keep these rows, in this order."""
-            super().reorder_cache(beam_idx)
-            self.rooms = None
+            self.keys, self.values, self.rooms = self.keys[beam_idx], self.values[beam_idx], None
 
-        def batch_select_indices(self, indices):
-            """The same."""
-            self.keys, self.values, self.rooms = self.keys[indices], self.values[indices], None
+        batch_select_indices = reorder_cache
 
     return RoomyLayer
 
@@ -3790,8 +3711,6 @@ def as_read(x):
 
     Under autocast rotary embeddings make them float32, and attention would round all of them again for each token.
     """
-    import torch
-
     device = x.device.type
     return x.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else x
 
@@ -3813,11 +3732,7 @@ def give_room(cache) -> None:
 
 
 def has_plain_layers(cache, config) -> bool:
-    """Whether a cache holds the keys and values of all tokens, none of which sees only those near it.
-
-    Args:
-        config: of the model's text part.
-    """
+    """Whether a cache holds the keys and values of all tokens, none of which sees only those near it."""
     from transformers.cache_utils import DynamicCache
 
     window = getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True)
@@ -3852,8 +3767,6 @@ class KeptTexts:
             rows: [B'] which of those that the batch began with each row of the cache is.
             lengths: [B] how many tokens each of those has said; the last one was not fed.
         """
-        import torch
-
         numbers = rows if places is None else rows[places]
         pairs = pairs_of(cache)
         pairs = pairs if places is None else [(keys[places], values[places]) for keys, values in pairs]
@@ -3864,21 +3777,14 @@ class KeptTexts:
 
     def begins(self, texts: dict[int, list[int]]) -> bool:
         """Whether each text, by the number of its conversation, begins with the one that is kept, and goes on."""
-        for number, ids in texts.items():
-            known = self.ids.get(number)
-            if known is None or len(ids) <= len(known) or ids[: len(known)] != known:
-                return False
-        return True
+        known = ((self.ids.get(number), ids) for number, ids in texts.items())
+        return all(old is not None and len(ids) > len(old) and ids[: len(old)] == old for old, ids in known)
 
     def cache_of(self, numbers: list[int], last: bool = True) -> tuple[list[int], object, object]:
-        """(numbers in the order of the rows, cache, mask [B, T]) of some conversations.
+        """(numbers in the order of the rows, cache, mask [B, T]) of conversations, whose texts end in the last column.
 
-        The columns of each row are ordered so that its text ends in the last one, with pads before it only.
-
-        Args:
-            last: nothing else will be asked for: what is kept is given up, layer by layer.
+        `last`: nothing else will be asked for: what is kept is given up, layer by layer.
         """
-        import torch
         from transformers.cache_utils import DynamicCache
 
         wanted, width = {*numbers}, max(len(self.ids[number]) for number in numbers)
@@ -3923,12 +3829,12 @@ def select_rows(cache, rows) -> None:
 
     overridden = type(cache).batch_select_indices is not Cache.batch_select_indices
     (cache.batch_select_indices if overridden else cache.reorder_cache)(rows)
+    if groups := getattr(cache, "groups", None):
+        cache.groups = groups.of_rows(rows)
 
 
 def wide_product(x, y):
     """x @ y of [n, heads, ., .] in float32, as fused attention has it: rounded to bf16, a score of 60 is off by 0.1."""
-    import torch
-
     x = x.to(y.dtype)
     with torch.autocast(x.device.type, enabled=False):
         if x.is_cuda and x.dtype != torch.float32:
@@ -3938,16 +3844,9 @@ def wide_product(x, y):
 
 
 class Groups:
-    """The prompts of B rows: `which` [B] of n prompts each row begins with, `pairs` of keys and values by layer.
-
-    Args:
-        pairs: [n, heads, P, D] each.
-        mask: [n, P], 1 on the tokens of the prompts.
-    """
+    """The prompts of B rows: `which` [B] of n each begins with, keys and values [n, heads, P, D], mask [n, P]."""
 
     def __init__(self, which, pairs: list[tuple], mask):
-        import torch
-
         self.which, self.pairs, self.mask = which, pairs, mask
         pads = torch.zeros(mask.shape, device=mask.device).masked_fill_(mask == 0, -math.inf)
         self.added = None if bool(mask.all()) else pads[:, None, None]  # to scores [n, heads, rows, P]
@@ -3962,8 +3861,6 @@ class Groups:
 
     def of_rows(self, chosen) -> "Groups":
         """The groups of some rows, without the prompts that none of these has."""
-        import torch
-
         kept, which = torch.unique(self.which[chosen], return_inverse=True)
         if len(kept) == len(self.mask):
             return Groups(which, self.pairs, self.mask)
@@ -3980,11 +3877,8 @@ class Groups:
     def attend(self, layer: int, query, key, value, scaling: float | None):
         """What one more token of each row, query [B, H, 1, D], sees of its prompt and of its own tokens: [B, 1, H, D].
 
-        Args:
-            key: of the rows' own tokens [B, heads, T, D], as `value`; H is a multiple of heads.
+        key and value [B, heads, T, D] are of the rows' own tokens; H is a multiple of heads.
         """
-        import torch
-
         keys, values = self.pairs[layer]
         (heads, fresh), width = key.shape[1:3], keys.shape[2]
         r = query.shape[1] // heads
@@ -4000,30 +3894,11 @@ class Groups:
         return seen.flatten(1, 2)[:, None]
 
 
-@functools.cache
-def grouped_cache():
-    """A DynamicCache of the rows' own tokens, with their `groups`."""
+def group_rows(cache, mask, which):
+    """A cache of B rows that begin with texts, `which` [B], of one with plain layers, held once each as `groups`."""
     from transformers.cache_utils import DynamicCache
 
-    class GroupedCache(DynamicCache):
-        """What `group_rows` makes."""
-
-        def batch_select_indices(self, indices):
-            """Keep these rows, in this order."""
-            super().batch_select_indices(indices)
-            self.groups = self.groups.of_rows(indices)
-
-    return GroupedCache
-
-
-def group_rows(cache, mask, which):
-    """A cache of rows that begin with the texts of one with plain layers; it holds each of these once.
-
-    Args:
-        mask: [n, P], 1 on the tokens of the texts.
-        which: [B], the text that each row begins with.
-    """
-    grouped = grouped_cache()()
+    grouped = DynamicCache()
     grouped.groups = Groups(which, pairs_of(cache), mask)
     for keys, values in grouped.groups.pairs:
         none = (x.new_empty(len(which), x.shape[1], 0, x.shape[3]) for x in (keys, values))
@@ -4043,18 +3918,14 @@ def worth_grouping(cache, rows: int) -> bool:
 SHARED_PROMPTS = "shared_prompts"  # the attention's name among those of transformers
 
 
-def rows_at(x, places):
-    """Rows of x [N, ...] at places [...], 0 where a place is N; backwards, equal places are summed in a fixed order."""
-    import torch
+def rows_at(x, places, empty: bool = False):
+    """Rows of x [N, ...] at places [...]; where a place is N the last one, or with `empty` 0.
 
-    return some_rows_at(torch.cat([x, x.new_zeros(1, *x.shape[1:])]), places, padding_idx=len(x))
-
-
-def some_rows_at(x, places, **kwargs):
-    """The same, the last row where a place is N."""
-    import torch
-
-    rows = torch.nn.functional.embedding(places.clamp(max=len(x) - 1), x.flatten(1), **kwargs)
+    Backwards, equal places are summed in a fixed order.
+    """
+    padding = len(x) if empty else None
+    x = torch.cat([x, x.new_zeros(1, *x.shape[1:])]) if empty else x
+    rows = torch.nn.functional.embedding(places.clamp(max=len(x) - 1), x.flatten(1), padding_idx=padding)
     return rows.view(*places.shape, *x.shape[1:])
 
 
@@ -4083,7 +3954,6 @@ def logprobs_and_entropy(logits_fn, hidden, targets, temperature: float, chunk: 
     Returns:
         (logprobs [N], entropy [N]), in float32 or wider.
     """
-    import torch
     from torch.utils.checkpoint import checkpoint
 
     def piece(h, t):
@@ -4143,11 +4013,8 @@ def cached_states(model, input_ids, attention_mask, cache):
 def next_states(model, token, mask, cache, padded: bool):
     """States [B, H] of one more token [B] for each row of a plain cache, or of one that `group_rows` has made.
 
-    The host does not wait for what a mask holds.
-
-    Args:
-        mask: [B, T], 1 on the tokens of the texts, the new ones included.
-        padded: whether there may be a 0 in it.
+    mask [B, T] is 1 on the tokens of the texts, the new ones included; `padded` says whether there may be a 0 in it, as
+    the host does not wait to see.
     """
     network = below_the_head(model)
     sdpa = unwrapped(model).config._attn_implementation in ("sdpa", SHARED_PROMPTS)
@@ -4183,8 +4050,6 @@ def known_logits(model, logits):
 
 def all_logits(model, hidden):
     """Logits [..., rows] of hidden states [..., H], in the precision of the output layer's weights."""
-    import torch
-
     model = unwrapped(model)
     head, config = model.get_output_embeddings(), model.config.get_text_config()
     with torch.autocast(hidden.device.type, enabled=False):
@@ -4200,8 +4065,6 @@ def settle_logits(config: BaseConfig, models: Models) -> None:
 
     Raises UserError if its logits are not its output layer on its backbone's states, as assumed here.
     """
-    import torch
-
     ids = torch.tensor([[models.pad_id, 0, 1, 2]], device=models.device)
     name = type(unwrapped(models.policy)).__name__
     try:
@@ -4234,7 +4097,7 @@ def line_states(model, layout: Layout):
         use_cache=False,
         layout=layout,
     )
-    return rows_at(out.last_hidden_state[0], layout.predicting)
+    return rows_at(out.last_hidden_state[0], layout.predicting, empty=True)
 
 
 def predicting_states(model, piece: dict):
@@ -4243,8 +4106,6 @@ def predicting_states(model, piece: dict):
     Where `share_prompts` has found that a network can, no pad is run and, where it saves time, a common prompt once for
     all of its rows; the states that predict what was not sampled are then 0.
     """
-    import torch
-
     longest = length_that_shares(model)
     layout = layout_of(piece, longest) if longest else None
     if layout:
@@ -4265,7 +4126,6 @@ def foldable_layers(policy, device) -> list:
     """
     if device.type != "cuda" or not hasattr(policy, "peft_config"):
         return []
-    import torch
     from peft.tuners.lora import Linear
 
     layers = [m for m in policy.modules() if type(m) is Linear and "default" not in m.lora_variant]
@@ -4282,8 +4142,6 @@ def foldable_layers(policy, device) -> list:
 @contextlib.contextmanager
 def folded(layers: list) -> Iterator[None]:
     """While it lasts, each layer runs W + B A alone, rounded to the dtype of W; then W is the same tensor as before."""
-    import torch
-
     kept = []
     try:
         with torch.no_grad():
@@ -4312,8 +4170,8 @@ class Decoding:
     plain: bool = False  # a text can be gone on with by several tokens, and masks and positions say all of its columns
 
 
-def probe_texts(vocabulary: int, padded: bool) -> list[list[int]]:
-    """Two texts of 12 token ids, or of 12 and 6."""
+def probe_texts(vocabulary: int, padded: bool = True) -> list[list[int]]:
+    """Two texts of token ids, of 12 and 6 where they are padded, else of 12."""
     first, second = ([(step * i + step) % vocabulary for i in range(12)] for step in (37, 53))
     return [first, second[:6] if padded else second]
 
@@ -4327,47 +4185,19 @@ def relative_gap(states, expected) -> float:
     return float(gaps.nan_to_num(nan=math.inf).where(~expected.isnan().any(dim=-1), 0.0).mean())
 
 
-def read_once(read):
-    """`read(ids, mask)` that keeps what it said of single texts [1, T] without pads."""
-    kept = {}
-
-    def reading(ids, mask):
-        text = tuple(ids[0].tolist()) if len(ids) == 1 else None
-        if text is None or not mask.all():
-            return read(ids, mask)
-        if text not in kept:
-            kept[text] = read(ids, mask)
-        return kept[text]
-
-    return reading
-
-
-def pads_gap(read, vocabulary: int, pad_id: int, device) -> float:
-    """How far pads on the left move the states that `read(ids, mask)` returns."""
-    import torch
-
-    texts = probe_texts(vocabulary, padded=True)
-    ids, mask = left_pad(texts, pad_id, device)
-    alone = torch.tensor([texts[1]], device=device)
-    return relative_gap(read(ids, mask)[1, -len(texts[1]) :], read(alone, torch.ones_like(alone))[0])
-
-
 def decoding_gap(read, step, decoding: Decoding, vocabulary: int, pad_id: int, device) -> float:
     """How far states of tokens fed one at a time to `step(ids, mask, cache)` are from those of the whole texts."""
-    import torch
-
     texts, new, gaps = probe_texts(vocabulary, decoding.pads), 4, []
     whole = [torch.tensor([text], device=device) for text in texts]
     expected = [read(ids, torch.ones_like(ids))[0, -new:] for ids in whole]  # [new, H] each
     ids, mask = left_pad([text[: 1 - new] for text in texts], pad_id, device)
-    rows, cache = list(range(len(texts))), None
+    rows, cache = [0, 1], None
     for t in range(new):
         states, cache = step(ids, mask, cache)
         gaps += [relative_gap(states[i, -1], expected[row][t]) for i, row in enumerate(rows)]
         if decoding.leaving and t == 0:
-            rows = rows[1:]
+            rows, mask = [1], mask[1:]
             select_rows(cache, torch.tensor(rows, device=device))
-            mask = mask[1:]
         ids = torch.tensor([[texts[row][t + 1 - new]] for row in rows], device=device)
         mask = torch.cat([mask, torch.ones_like(ids)], dim=1)
     return sum(gaps) / len(gaps)
@@ -4383,14 +4213,6 @@ def holds(gap, limit: float) -> bool:
         return False
 
 
-def measured_decoding(gap, limit: float) -> Decoding | None:
-    """The most that a cache can do with `gap(decoding)` below the limit; None where it cannot decode at all."""
-    for pads, leaving in ((True, True), (True, False), (False, True), (False, False)):
-        if holds(functools.partial(gap, Decoding(pads, leaving)), limit):
-            return Decoding(pads, leaving)
-    return None
-
-
 def turns_gap(read, step, one, config, pad_id: int, device) -> float:
     """How far texts that are read in turns, with pads between these, are from the whole texts; inf for other caches.
 
@@ -4400,9 +4222,7 @@ def turns_gap(read, step, one, config, pad_id: int, device) -> float:
         one: `(token [B], mask, cache, padded) -> states [B, H]` of one more.
         config: of the model's text part.
     """
-    import torch
-
-    texts, gaps = probe_texts(config.vocab_size, padded=True), []
+    texts, gaps = probe_texts(config.vocab_size), []
     whole = [torch.tensor([text], device=device) for text in texts]
     expected = [read(ids, torch.ones_like(ids))[0] for ids in whole]
 
@@ -4435,46 +4255,47 @@ def turns_gap(read, step, one, config, pad_id: int, device) -> float:
 
 def groups_gap(config: BaseConfig, models: Models, vocabulary: int) -> float:
     """How far the worst state is off where prompts are held once for their rows, one of which leaves."""
-    import torch
-
     policy, device, gaps = models.policy, models.device, []
-    prompts = probe_texts(vocabulary, padded=True)
-    which, new = torch.tensor([1, 0, 1, 1], device=device), torch.arange(1, 9, device=device).view(2, 4) % vocabulary
-    texts = [
-        torch.tensor(prompts[n] + response, device=device) for n, response in zip(which, new.T.tolist(), strict=True)
-    ]
+    prompts, which = probe_texts(vocabulary), torch.tensor([1, 0, 1, 1], device=device)
+    new = torch.arange(1, 9, device=device).view(2, 4) % vocabulary
+    texts = [torch.tensor([prompts[n] + new[:, row].tolist()], device=device) for row, n in enumerate(which)]
     ids, mask = left_pad(prompts, models.pad_id, device)
     with autocast(config, device):
-        alike = {len(ids): torch.stack([x for x in texts if len(x) == len(ids)]) for ids in texts}  # need no pads
-        states = {length: iter(plain_states(policy, ids, torch.ones_like(ids))) for length, ids in alike.items()}
-        expected = torch.stack([next(states[len(ids)])[-2:] for ids in texts], 1)
+        expected = [plain_states(policy, ids, torch.ones_like(ids))[0, -2:] for ids in texts]  # [2, H] each
         cache = group_rows(cached_states(policy, ids, mask, None)[1], mask, which)
     mask, rows = mask[which], torch.arange(4, device=device)
     for t in range(2):
         mask = torch.cat([mask, torch.ones_like(mask[:, :1])], dim=1)
         with autocast(config, device):
             states = next_states(policy, new[t, rows], mask, cache, padded=True)
-        gaps += [relative_gap(one, expected[t, row]) for one, row in zip(states, rows, strict=True)]
+        gaps += [relative_gap(state, expected[row][t]) for state, row in zip(states, rows, strict=True)]
         if t == 0:
             rows, mask = rows[1:], mask[1:]
             select_rows(cache, rows)
     return max(gaps)
 
 
-def gap_limit(config: BaseConfig, device) -> float:
-    """The relative distance of states that rounding explains; faults of caches and pads give 0.3 and more."""
-    return 0.01 if compute_dtype(config, device).itemsize > 2 else 0.2
+def gap_limits(config: BaseConfig, device) -> tuple[float, float]:
+    """The relative distance of states that rounding explains: in the mean, and of the worst of any order of sums.
+
+    Faults of caches and pads give a mean of 0.3 and more. Of the worst: old and new log-probs are computed the same
+    way, so the update needs no more than that each token sees what it should. Two bf16 passes of Gemma 3 270M are
+    0.047 apart, and each is 0.03 to 0.04 from float32; of Qwen2.5 0.5B 0.013. A pad that is seen, a token that is not,
+    or a position off by one moves the worst state by 0.26 and more.
+    """
+    return (0.01, 1e-4) if compute_dtype(config, device).itemsize > 2 else (0.2, 0.12)
 
 
 def check_pads(config: BaseConfig, models: Models, network, name: str) -> None:
     """Raise UserError if a network reads the pads on the left of a text, as some without attention do."""
-    import torch
-
-    size, read = unwrapped(network).get_input_embeddings().weight.shape[0], functools.partial(plain_states, network)
+    texts = probe_texts(unwrapped(network).get_input_embeddings().weight.shape[0])
+    ids, mask = left_pad(texts, models.pad_id, models.device)
+    alone = torch.tensor([texts[1]], device=models.device)
     with torch.no_grad(), autocast(config, models.device):
-        gap = pads_gap(read, size, models.pad_id, models.device)
+        padded, expected = plain_states(network, ids, mask), plain_states(network, alone, torch.ones_like(alone))
+    gap = relative_gap(padded[1, -len(texts[1]) :], expected[0])
     need(
-        gap < gap_limit(config, models.device),
+        gap < gap_limits(config, models.device)[0],
         f"got {name} {type(unwrapped(network)).__name__}, whose states move by {gap:.0%} when a text is padded on the "
         "left; expected a network that leaves masked tokens out; try another architecture",
     )
@@ -4482,9 +4303,7 @@ def check_pads(config: BaseConfig, models: Models, network, name: str) -> None:
 
 def load_sampler(config: BaseConfig, tokenizer, device, name: str) -> Models:
     """A frozen network that only samples, loaded and probed as those that are trained."""
-    from transformers import AutoModelForCausalLM
-
-    policy = load_network(AutoModelForCausalLM, config.model, config, device, frozen=True)
+    policy = load_network(transformers.AutoModelForCausalLM, config.model, config, device, frozen=True)
     ends, pad = end_and_pad_ids(config, policy, tokenizer)
     models = Models(policy, None, None, tokenizer, ends, pad, device)
     settle_logits(config, models)
@@ -4494,48 +4313,38 @@ def load_sampler(config: BaseConfig, tokenizer, device, name: str) -> Models:
 
 def decoding_of_policy(config: BaseConfig, models: Models) -> Decoding:
     """What the policy's cache can do; UserError where sampling would not follow the model that is trained."""
-    import torch
-
-    policy = models.policy
+    policy, pad_id, device = models.policy, models.pad_id, models.device
+    text, name = unwrapped(policy).config.get_text_config(), type(unwrapped(policy)).__name__
     size = unwrapped(policy).get_input_embeddings().weight.shape[0]
-    read, step = read_once(functools.partial(plain_states, policy)), functools.partial(cached_states, policy)
-    limit, able = gap_limit(config, models.device), False
-    with torch.no_grad(), autocast(config, models.device):
-        measured = measured_decoding(
-            lambda decoding: decoding_gap(read, step, decoding, size, models.pad_id, models.device), limit
-        )
+    read, step, one = (functools.partial(states, policy) for states in (plain_states, cached_states, next_states))
+    (limit, worst), able = gap_limits(config, device), False
+    tried = (Decoding(pads, leaving) for pads in (True, False) for leaving in (True, False))  # the most first
+    with torch.no_grad(), autocast(config, device):
+        gap = functools.partial(decoding_gap, read, step, vocabulary=size, pad_id=pad_id, device=device)
+        measured = next((able_to for able_to in tried if holds(functools.partial(gap, decoding=able_to), limit)), None)
         if measured and measured.pads and measured.leaving:
-            one, text = functools.partial(next_states, policy), unwrapped(policy).config.get_text_config()
-            gap = functools.partial(turns_gap, read, step, one, text, models.pad_id, models.device)
-            plain = holds(gap, limit)
+            plain = holds(lambda: turns_gap(read, step, one, text, pad_id, device), limit)
             able = plain and config.reuse_prefill and length_that_shares(policy) == math.inf
-            groups = able and holds(lambda: groups_gap(config, models, size), sharing_limit(config, models.device))
+            groups = able and holds(lambda: groups_gap(config, models, size), worst)
             measured = replace(measured, plain=plain, groups=groups)
-    name = type(unwrapped(policy)).__name__
     need(
         measured,
         f"got {name}, whose states of a whole text and of one token at a time with a cache differ; expected the same "
         "ones; try vLLM (--rollout_engine vllm, in evaluation.py --engine vllm), or another architecture",
     )
-    if not measured.pads:
-        say(f"note: the cache of {name} bears no pads: prompts of one length are sampled together")
-    if not measured.leaving:
-        say(f"note: no row can leave the cache of {name}: a batch is sampled until its last completion ends")
-    if not measured.plain:
-        say(f"note: {name} reads a conversation from its start for each turn, and makes masks for each token")
-    if able and not measured.groups:
-        say(f"note: the cache of {name} holds a prompt for each of its completions: held once, it gives other states")
+    notes = (
+        (measured.pads, "the cache of {} bears no pads: prompts of one length are sampled together"),
+        (measured.leaving, "no row can leave the cache of {}: a batch is sampled until its last completion ends"),
+        (measured.plain, "{} reads a conversation from its start for each turn, and makes masks for each token"),
+        (
+            measured.groups or not able,
+            "the cache of {} holds a prompt for each of its completions: held once, it gives other states",
+        ),
+    )
+    for can, note in notes:
+        if not can:
+            say(f"note: {note.format(name)}")
     return measured
-
-
-def sharing_limit(config: BaseConfig, device) -> float:
-    """The same of the worst state, where nothing but the order of sums is another.
-
-    Old and new log-probs are computed the same way, so the update needs no more than that each token sees what it
-    should. Two bf16 passes of Gemma 3 270M are 0.047 apart, and each is 0.03 to 0.04 from float32; of Qwen2.5 0.5B
-    0.013. A pad that is seen, a token that is not, or a position off by one moves the worst state by 0.26 and more.
-    """
-    return 1e-4 if compute_dtype(config, device).itemsize > 2 else 0.12
 
 
 # --------------------------------------------------------------------------- sampling (src/parts/sampling/sampling.py)
@@ -4545,8 +4354,6 @@ DRAWN_AT_ONCE = 2**24  # probabilities in float64; three tensors of them exist a
 
 def inverse_cdf(log_probs, uniform):
     """Draw one index per row of log_probs [B, V] with uniform [B] in [0, 1)."""
-    import torch
-
     cdf = log_probs.to(widest_float(log_probs.device)).exp().cumsum(-1)
     margin = max(1e-12, 4 * torch.finfo(cdf.dtype).eps)
     point = uniform[:, None].to(cdf) * cdf[:, -1:] * (1 - margin)  # below the total in spite of rounding
@@ -4575,8 +4382,6 @@ class HFEngine:
     """Samples with the policy itself, batched, with a cache; rows that are finished leave the batch if it lets them."""
 
     def __init__(self, config: BaseConfig, models: Models):
-        import torch
-
         self.config, self.models = config, models
         self.decoding = decoding_of_policy(config, models)
         self.layers = foldable_layers(models.policy, models.device)
@@ -4588,8 +4393,6 @@ class HFEngine:
     @contextlib.contextmanager
     def ready(self) -> Iterator[None]:
         """While it lasts, weights are as sampling reads them: adapters folded, and cast once under autocast."""
-        import torch
-
         lora = folded(self.layers) if self.layers else contextlib.nullcontext()
         with lora, torch.no_grad(), autocast(self.config, self.models.device):
             yield
@@ -4626,13 +4429,7 @@ class HFEngine:
         return [group[start : start + size] for group in groups for start in range(0, len(group), size)]
 
     def read(self, prompts: list[list[int]], groups: bool = False) -> tuple:
-        """(states [B, H] after the prompts, mask [B, T], cache); equal prompts are read once, and then repeated.
-
-        Args:
-            groups: the cache may hold them once, too.
-        """
-        import torch
-
+        """(states [B, H] after the prompts, mask [B, T], cache); equal ones are read, with `groups` held once."""
         once = prompts
         if self.config.reuse_prefill and self.decoding.leaving:
             once = list(map(list, dict.fromkeys(map(tuple, prompts))))
@@ -4649,8 +4446,6 @@ class HFEngine:
 
     def read_on(self, new: list[list[int]], mask=None, cache=None) -> tuple:
         """(states [B, H] after new tokens of each row, mask [B, T] of all, cache), behind those of a cache."""
-        import torch
-
         models = self.models
         ids, new_mask = left_pad(new, models.pad_id, models.device)
         mask = new_mask if mask is None else torch.cat([mask, new_mask], dim=1)
@@ -4662,29 +4457,19 @@ class HFEngine:
         """One token per row of log_probs [B, V]: by uniform [B] in [0, 1), or the most likely one for None."""
         if uniform is None:
             return log_probs.argmax(-1)
-        import torch
-
         rows = max(1, DRAWN_AT_ONCE // log_probs.shape[1])
         pieces = zip(log_probs.split(rows), uniform.split(rows), strict=True)
         return torch.cat([inverse_cdf(*piece) for piece in pieces])
 
     def ends(self, tokens, rows, t: int):
         """Which rows [n] of tokens [B, T] end with the token at t."""
-        import torch
-
         return torch.isin(tokens[rows, t], self.end_ids)
 
     def sample(self, states, mask, cache, noise, leave=None, ended=None) -> list[tuple[list[int], list[float]]]:
-        """Completions of the texts that a cache holds, as `generate` returns them.
+        """Completions of the texts that a cache holds, as `generate` returns them; states [B, H] are of their ends.
 
-        Args:
-            states: [B, H] after the last token of each.
-            mask: [B, T], 1 on the tokens of the texts.
-            leave: called as KeptTexts.take is, before rows leave the batch and at the end.
-            ended: an Ended, to be told of rows.
+        `leave` is called as KeptTexts.take is, before rows leave the batch and at the end; `ended` is told of rows.
         """
-        import torch
-
         models, limit, device = self.models, self.config.max_new_tokens, self.models.device
         n, width = mask.shape
         tokens = torch.zeros(n, limit, dtype=torch.long, device=device)
@@ -4733,18 +4518,12 @@ class HFEngine:
 
 def rng_state() -> dict:
     """State of every random generator that a reward function could use; training itself draws from seeds and steps."""
-    import numpy as np
-    import torch
-
     cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
     return {"python": random.getstate(), "numpy": np.random.get_state(), "torch": torch.get_rng_state(), "cuda": cuda}
 
 
 def restore_rng(states: dict) -> None:
     """Put the states back; those of GPUs where there are as many as there were."""
-    import numpy as np
-    import torch
-
     random.setstate(states["python"])
     np.random.set_state(states["numpy"])
     torch.set_rng_state(states["torch"].cpu())
@@ -4754,9 +4533,6 @@ def restore_rng(states: dict) -> None:
 
 def same_rng(one: dict, other: dict) -> bool:
     """Whether two states are the same: nothing was drawn between them."""
-    import numpy as np
-    import torch
-
     pairs = zip([one["torch"], *one["cuda"]], [other["torch"], *other["cuda"]], strict=True)
     numpy = all(np.array_equal(a, b) for a, b in zip(one["numpy"], other["numpy"], strict=True))
     return one["python"] == other["python"] and numpy and all(torch.equal(a, b) for a, b in pairs)
@@ -4764,14 +4540,7 @@ def same_rng(one: dict, other: dict) -> bool:
 
 @contextlib.contextmanager
 def untouched_generators(seed: int | None = None) -> Iterator[None]:
-    """Leave the generators as they were, whatever the block draws from them, or seeds.
-
-    Args:
-        seed: 32 bits that they begin with in the block; None lets them go on.
-    """
-    import numpy as np
-    import torch
-
+    """Leave the generators as they were, whatever the block draws from them; they begin it with `seed`, of 32 bits."""
     states = rng_state()
     try:
         if seed is not None:
@@ -4796,8 +4565,6 @@ def checksums(x, dtype):
 
     Neither depends on the elements' order, and both add up over tensors that a sampler keeps as one.
     """
-    import torch
-
     total = torch.zeros(2, dtype=torch.float64, device=x.device)
     for piece in x.detach().flatten().split(2**24):  # a float64 copy of a vocabulary's weights would be gigabytes
         piece = piece.to(dtype).double()
@@ -4818,8 +4585,6 @@ def held_by(layer, name: str, dtype):
     On a CPU vLLM packs the matrices of linear layers away, or keeps a packed copy beside the output layer's; what such
     a layer makes of one-hot inputs is exact.
     """
-    import torch
-
     x = layer._parameters[name]
     packed = name == "weight" and hasattr(layer, "cpu_linear")
     if packed and not x.numel():
@@ -4843,17 +4608,7 @@ def name_in_sampler(name: str, names: Iterable[str], packed: dict[str, list[str]
 
 
 def compare_weights(named: Iterable[tuple], sampler) -> tuple[list[str], list[str]]:
-    """Compare the policy's tensors with those of a vLLM model after a copy.
-
-    Args:
-        named: (name, tensor) as they were copied.
-        sampler: vLLM's network.
-
-    Returns:
-        (tensors of the sampler that differ, or that nothing was copied to; those that cannot be compared).
-    """
-    import torch
-
+    """(tensors of a vLLM model that differ after a copy of `named`, or got none; those that cannot be compared)."""
     layers = {
         f"{prefix}.{name}".lstrip("."): (layer, name)
         for prefix, layer in sampler.named_modules()
@@ -4884,12 +4639,7 @@ def compare_weights(named: Iterable[tuple], sampler) -> tuple[list[str], list[st
 
 
 class SyncCheck:
-    """When a sampler is compared with the policy, and what is said where they differ.
-
-    Args:
-        every: steps between comparisons; those of the first two steps come too (0: none at all).
-        advice: what to try where they differ.
-    """
+    """When a sampler is compared with the policy: at the first two steps and every so many (0: never)."""
 
     def __init__(self, every: int, advice: str):
         self.every, self.advice, self.checked, self.partly = every, advice, None, False
@@ -4916,11 +4666,7 @@ class SyncCheck:
             self.partly = True
 
     def judge(self, step: int, gap: float, exact: bool) -> None:
-        """Raise StaleSamplerError where log-probs of sampler and policy are too far apart in the mean.
-
-        Args:
-            exact: both compute in float32.
-        """
+        """Raise StaleSamplerError where log-probs differ too much in the mean; `exact`: both compute in float32."""
         most = 0.01 if exact else 0.5
         if not gap <= most:
             raise StaleSamplerError(
@@ -4932,8 +4678,6 @@ class SyncCheck:
 
 def logprob_gap(config: BaseConfig, models: Models, prompts: list[list[int]], outputs: list[tuple]) -> float:
     """Mean |difference| of the sampler's log-probs of the tokens that it sampled and the policy's own."""
-    import torch
-
     samples = [
         {"prompt_ids": prompt, "response_ids": ids, "rollout_logprobs": logprobs}
         for prompt, (ids, logprobs) in zip(prompts, outputs, strict=True)
@@ -4972,12 +4716,7 @@ PROBE = "Each process samples a few tokens of this text, and the policy says how
 
 
 def import_vllm(flag: str, instead: str):
-    """Return the module vllm, its engine in this process, where weights can be copied into it.
-
-    Args:
-        flag: what asked for it.
-        instead: what to try where it is not to be had.
-    """
+    """The module vllm, for what `flag` asked, its engine in this process, where weights can be copied into it."""
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")  # nothing is sent without a word of the user's
     # it warns at every copy that rotary embeddings have no weights
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
@@ -4993,12 +4732,7 @@ def import_vllm(flag: str, instead: str):
 
 
 def vllm_options(pairs: list[str], owned: dict[str, str]) -> dict:
-    """Read --vllm_args: key=value with an argument of vLLM's engine, its value read as vLLM's command line reads it.
-
-    Args:
-        pairs: the flag's values.
-        owned: arguments that the program sets itself, and what to use for them.
-    """
+    """--vllm_args as arguments of vLLM's engine, read as its command line does; `owned` are the program's."""
     if not pairs:
         return {}
     from vllm.engine.arg_utils import EngineArgs
@@ -5038,12 +4772,10 @@ def cut_vocabulary(network, known: int) -> None:
 
 def check_copies(source: str, policy) -> None:
     """Raise UserError for an adapter that is more than matrices beside the base's, which are all that is copied."""
-    from transformers import AutoConfig
-
     settings = adapter_settings(source)
     if not settings:
         return
-    base = AutoConfig.from_pretrained(base_of(source)).get_text_config()
+    base = transformers.AutoConfig.from_pretrained(base_of(source)).get_text_config()
     more = [
         name for name in ("use_dora", "modules_to_save", "trainable_token_indices", "lora_bias") if settings.get(name)
     ]
@@ -5060,8 +4792,6 @@ class VllmEngine:
     """Samples with vLLM on the same GPU; the policy's weights are copied into it before every rollout."""
 
     def __init__(self, config: BaseConfig, models: Models):
-        import torch
-
         os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # keeps the model reachable in this process
         self.vllm = import_vllm("--rollout_engine vllm", "hf")
         self.config, self.models = config, models
@@ -5128,7 +4858,6 @@ class VllmEngine:
 
     def copy_weights(self) -> None:
         """Load vLLM's layers anew: where it keeps a matrix packed (on CPUs, or rounded), it is packed again."""
-        import torch
         from vllm.config import set_current_vllm_config
 
         with torch.no_grad(), set_current_vllm_config(self.llm.llm_engine.vllm_config):
@@ -5137,8 +4866,6 @@ class VllmEngine:
 
     def check(self, step: int) -> None:
         """Raise StaleSamplerError unless the engine has the policy's weights."""
-        import torch
-
         with torch.no_grad():
             self.watch.compare(step, self.weights(), self.network().get_model())
         prompt = self.models.tokenizer.encode(PROBE, add_special_tokens=False)[: self.config.max_prompt_tokens]
@@ -5151,9 +4878,6 @@ class VllmEngine:
 
         The same prompts, draws and weights give the same batch; a row's completion depends on the rest of its batch.
         A seed for each row would keep vLLM from sampling all rows at once.
-
-        Args:
-            limit: most tokens of a completion, where it is not max_new_tokens.
         """
         if not prompts:
             return []
@@ -5176,8 +4900,6 @@ WORTH_HIDING = 0.05  # share of sampling's time that rewards take; a thread besi
 
 def batch_rows(rows: list[dict], config: BaseConfig, start: int, count: int) -> list[dict]:
     """`count` prompts from position `start` of one endless stream of reshuffled passes over the data."""
-    import numpy as np
-
     picked = []
     for position in range(start, start + count):
         epoch, index = divmod(position, len(rows))
@@ -5222,8 +4944,6 @@ class EarlyScores:
 
         def generate() -> tuple[list, float]:
             if self.models.device.type == "cuda":  # each thread has its own current device
-                import torch
-
                 torch.cuda.set_device(self.models.device)
             return engine.generate(prompts, noise, tell), time.perf_counter()
 
@@ -5309,12 +5029,6 @@ def early_scores(config: BaseConfig, models: Models, engine, reward: Reward, row
     return EarlyScores(chosen, reward, models, rows) if chosen else None
 
 
-def note_speed(reward, start: float, sampled: float) -> None:
-    """Note whether rewards that were called from `sampled` on are slow beside sampling, which began at `start`."""
-    if isinstance(reward, Reward):
-        reward.slow = reward.slow or time.perf_counter() - sampled > WORTH_HIDING * (sampled - start)
-
-
 def collect(
     config: BaseConfig, models: Models, engine, reward: Reward, rows: list[dict], noise, timer: dict
 ) -> list[dict]:
@@ -5322,10 +5036,8 @@ def collect(
 
     def complete(local_rows: list[dict], draws) -> list[dict]:
         start = time.perf_counter()
-        prompts, early = (
-            [row["prompt_ids"] for row in local_rows],
-            early_scores(config, models, engine, reward, local_rows),
-        )
+        prompts = [row["prompt_ids"] for row in local_rows]
+        early = early_scores(config, models, engine, reward, local_rows)
         if early:
             outputs, sampled = early.sample(engine, prompts, draws)
         else:
@@ -5333,16 +5045,15 @@ def collect(
         texts = [visible_text(models.tokenizer, ids, models.eos_ids) for ids, _ in outputs]
         known = [early.results()] if early else []
         scores, parts = reward(local_rows, texts, [ids for ids, _ in outputs], *known)
-        note_speed(reward, start, sampled)
+        if isinstance(reward, Reward):
+            reward.slow = reward.slow or time.perf_counter() - sampled > WORTH_HIDING * (sampled - start)
         count_seconds(timer, start, sampled)
         samples = []
         for i, (row, (ids, logprobs)) in enumerate(zip(local_rows, outputs, strict=True)):
-            sample = {"prompt": row["prompt"], "prompt_ids": row["prompt_ids"], "completion": texts[i]}
-            sample["columns"] = row["columns"]
+            sample = {name: row[name] for name in ("prompt", "prompt_ids", "columns")} | {"completion": texts[i]}
             sample |= {"response_ids": ids, "rollout_logprobs": logprobs, "finished": ids[-1] in models.eos_ids}
-            sample["rewards"] = {name: values[i] for name, values in parts.items()}
-            sample["weights"] = getattr(reward, "weights", {})
-            samples.append(sample | {"score": scores[i]})
+            sample |= {"score": scores[i], "weights": getattr(reward, "weights", {})}
+            samples.append(sample | {"rewards": {name: values[i] for name, values in parts.items()}})
         return samples
 
     return shared_out(complete, rows, noise)
@@ -5388,29 +5099,23 @@ class RunSettings(BaseConfig):
     chat_template: str = setting("", "FILE with a chat template, in place of the tokenizer's own")
     chat_template_kwargs: str = setting("", 'JSON object for the chat template, such as {"enable_thinking": false}')
     reward: list[str] = setting(
-        [], "FILE.py:function[*weight] or a library's name, repeatable (default: the embedded data's two)"
+        [], "FILE.py:function[*weight] or a library's name, repeatable (default: the embedded data's)"
     )
     reward_timeout: float = setting(600.0, "seconds for one call of an async reward (0: no limit)", free=True)
     reward_concurrency: int = setting(32, "calls of async rewards at once, in each process", positive=True, free=True)
     reward_retries: int = setting(
-        2, "further calls after a lost connection, a time limit or HTTP 408, 425, 429, 5xx", free=True
+        2, "calls again after a lost connection, a timeout, HTTP 408, 425, 429, 5xx", free=True
     )
     output_dir: str = setting("runs/ppo", "folder for logs, checkpoints and final/", free=True)
     seed: int = setting(0, "seed of data order, sampling noise and minibatches")
     # rollout
-    temperature: float = setting(
-        1.0, "sampling temperature; all log-probs are of the logits divided by it", positive=True
-    )
+    temperature: float = setting(1.0, "sampling temperature; it divides the logits of all log-probs", positive=True)
     vllm_args: list[str] = setting([], "key=value …: any other argument of vLLM's engine", free=True, several=True)
-    check_sync: int = setting(
-        50,
-        "steps between comparisons of vLLM's weights with the policy's; the first two steps too (0: never)",
-        free=True,
-    )
+    check_sync: int = setting(50, "steps between checks of vLLM's weights, besides the first two (0: none)", free=True)
     # optimization
     warmup_steps: int = setting(0, "steps over which the learning rates rise")
     weight_decay: float = setting(0.0, "AdamW weight decay")
-    max_grad_norm: float = setting(1.0, "gradient clipping, policy and critic each", positive=True)
+    max_grad_norm: float = setting(1.0, "gradient clipping, of each network", positive=True)
     # precision and memory
     precision: str = setting(
         "auto",
@@ -5420,14 +5125,12 @@ class RunSettings(BaseConfig):
     attn_implementation: str = setting(
         "auto", "attention, as transformers names it; auto: its own choice", lambda: list(ATTENTION_KINDS), free=True
     )
-    lora_rank: int = setting(0, "train LoRA adapters of this rank on policy and critic (0: all weights, or as --model)")
+    lora_rank: int = setting(0, "train LoRA adapters of this rank (0: all weights, or as --model)")
     lora_alpha: float = setting(0.0, "LoRA scale (0: twice the rank)")
     threads: str = setting("auto", "CPU threads: a number, or auto (fewer where others use the cores)", free=True)
     # logs and checkpoints
     resume: bool = setting(False, "go on from the newest checkpoint in output_dir", free=True)
-    dry_run: bool = setting(
-        False, "print the batch, memory beside the machine's, and settings that are no defaults; stop", free=True
-    )
+    dry_run: bool = setting(False, "print the batch, memory needed and there, and changed settings; stop", free=True)
 
 
 # ------------------------------------------------------------------------- optimizer (src/parts/learning/optimizer.py)
@@ -5654,11 +5357,7 @@ def saved_for_backward(model: DecoderShape, run: PassShape) -> float:
 
 
 def backward_peak(model: DecoderShape, run: PassShape, head: float) -> float:
-    """Most bytes at any time of a forward and backward pass, beside weights, gradients and optimizer.
-
-    Args:
-        head: bytes that output layer and loss take while they run, see `head_bytes`.
-    """
+    """Most bytes of a forward and backward pass beside weights, gradients and optimizer; `head` is of `head_bytes`."""
     saved = saved_for_backward(model, run)
     states = 2 * 4 * run.tokens * model.hidden  # shifted, and picked by the mask
     mask = run.rows * run.length**2 * run.padded * (4 if run.attention == "eager" else 1)
@@ -5722,13 +5421,10 @@ def pass_of_rows(config: BaseConfig, model, rows: int, length: int) -> PassShape
     )
 
 
-def in_gib(memory: dict[str, float]) -> dict[str, float]:
-    """Bytes by name as GiB, rounded."""
-    return {f"{name} (GiB)": round(value / 2**30, 3) for name, value in memory.items()}
+# -------------------------------------------------------------------------------------- fit (src/parts/running/fit.py)
 
-
-# ------------------------------------------------------------------------------------ plan (src/parts/running/plan.py)
-
+USABLE_SHARE = 0.85  # of free memory that a choice may take: the estimate was up to 15 % below what was measured
+UPDATE, SAMPLING = "peak of the update", "peak of sampling"
 LIMITS = (  # files of version 2 and 1: the limit, what is used, and what of that is a cache of files
     ("memory.max", "memory.current", "inactive_file"),
     ("memory.high", "memory.current", "inactive_file"),
@@ -5756,56 +5452,26 @@ def main_memory(proc: Path = Path("/proc"), groups: Path = CGROUPS) -> dict[str,
 
 def device_memory(device: str) -> dict[str, float]:
     """Free and total bytes of the memory that networks will lie in; {} where nobody says."""
-    import torch
-
     if device.startswith("cuda"):
         return dict(zip(("free", "total"), torch.cuda.mem_get_info(torch.device(device)), strict=True))
     return main_memory() if device == "cpu" else {}
 
 
-def changed_settings(config, **resolved) -> dict:
-    """The settings that differ from their defaults, with the values that were worked out."""
-    chosen = {name: getattr(config, name) for name in ("algorithm", "profile") if getattr(config, name, "")}
-    usual = dataclasses.asdict(type(config)(**chosen))  # what these two set are defaults as well
-    values = dataclasses.asdict(config) | resolved | {"dry_run": False}
-    return chosen | {name: value for name, value in values.items() if value != usual.get(name)}
+def memory_for_each(device: str, aside: float = 0.0) -> dict[str, float]:
+    """Free and total bytes for a process: what shares a device shares its memory, and all heed who has least.
 
-
-def batch_plan(config, tokenizer, rows: list[dict], held_out: list[dict]) -> dict:
-    """What the batch of every plan begins with."""
-    return {
-        "processes": int(os.environ.get("WORLD_SIZE", "1")),
-        "prompts": len(rows),
-        "held_out_prompts": len(held_out),
-        "longest_prompt_tokens": max(len(row["prompt_ids"]) for row in rows),
-        "prompts_past_the_chat_template": strings_past_template(
-            config, tokenizer, [row["prompt"] for row in rows + held_out]
-        ),
-    }
-
-
-def print_plan(device: str, plan: dict, memory: dict[str, float], settings: dict, fits: str) -> None:
-    """Print a plan as JSON, and whether it fits the memory.
-
-    Args:
-        device: what networks will lie on.
-        plan: the batch and what else is to be shown.
-        memory: bytes that a process will need, by what for.
-        settings: those that differ from their defaults.
-        fits: a line about the memory.
+    Every process must call it; {} where one does not know.
     """
-    machine = device_memory(device)
-    batch, rest = {"batch": plan.pop("batch")}, plan
-    held = {"memory_of_the_machine": {"device": device} | in_gib(machine)}
-    tell(json.dumps(batch | {"memory_estimate": in_gib(memory)} | held | rest | {"settings": settings}, indent=1))
-    if fits:
-        say(fits)
-
-
-# -------------------------------------------------------------------------------------- fit (src/parts/running/fit.py)
-
-USABLE_SHARE = 0.85  # of free memory that a choice may take: the estimate was up to 15 % below what was measured
-UPDATE, SAMPLING = "peak of the update", "peak of sampling"
+    machine, sharing = device_memory(device), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    if machine and device != "cpu":
+        places = gather_rows([(platform.node(), str(torch.cuda.get_device_properties(torch.device(device)).uuid))])
+        sharing = max(map(places.count, places))
+    of_all = gather_rows([machine])
+    if not all(of_all):
+        return {}
+    fixed = os.environ.get("VLLM_CPU_KVCACHE_SPACE") if device == "cpu" and aside else None  # GiB, in place of a share
+    free = min(one["free"] - (sharing * int(fixed) * 2**30 if fixed else aside * one["total"]) for one in of_all)
+    return {"free": max(0.0, free) / sharing, "total": min(one["total"] for one in of_all)}
 
 
 @dataclass(frozen=True)
@@ -5816,15 +5482,7 @@ class Sizes:
     choices: Callable  # (config, whether to heed what the user gave) -> {peak: settings to try, the largest first}
     text: Callable  # config -> the sizes in words
     lighter: list[list[dict]]  # other settings that need less; of each list, the first that fits is advised
-    aside: float = 0.0  # share of all memory that vLLM takes beside
-
-
-@dataclass(frozen=True)
-class Fit:
-    """Whether a run fits, and what to say."""
-
-    fits: bool
-    line: str = ""
+    aside: float = 0.0
 
 
 def is_chosen_here(config: BaseConfig, name: str) -> bool:
@@ -5849,52 +5507,22 @@ def lighter_settings(config: BaseConfig, length: str, recompute: dict, bits: boo
         recompute: the settings that recompute activations, {} where they are on.
         bits: whether 4-bit weights are possible.
     """
-    shorter, tokens = [], getattr(config, length) // 2
-    while tokens >= 16:
-        shorter.append({length: tokens})
-        tokens //= 2
+    longest = getattr(config, length)
+    shorter = [{length: longest >> i} for i in range(1, longest.bit_length()) if longest >> i >= 16]
     lora = {} if config.lora_rank else {"lora_rank": 16}
     packed = lora | {"load_in_4bit": True} if bits and not config.load_in_4bit else {}
     small = [lora, lora | recompute, packed, packed | recompute]
     return [[recompute], shorter, [one for one in small if one and one != recompute]]
 
 
-def memory_for_each(device: str, aside: float = 0.0) -> dict[str, float]:
-    """Free and total bytes for a process: what shares a device shares its memory, and all heed who has least.
-
-    Every process must call it; {} where one does not know.
-    """
-    machine = device_memory(device)
-    if device == "cpu":
-        sharing = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    elif machine:
-        import torch
-
-        places = gather_rows([(platform.node(), str(torch.cuda.get_device_properties(torch.device(device)).uuid))])
-        sharing = max(map(places.count, places))
-    of_all = gather_rows([machine])
-    if not all(of_all):
-        return {}
-    fixed = os.environ.get("VLLM_CPU_KVCACHE_SPACE") if device == "cpu" and aside else None  # GiB, in place of a share
-    free = min(one["free"] - (sharing * int(fixed) * 2**30 if fixed else aside * one["total"]) for one in of_all)
-    return {"free": max(0.0, free) / sharing, "total": min(one["total"] for one in of_all)}
-
-
 def choose(config: BaseConfig, sizes: Sizes, room: float, heed: bool = True) -> float:
     """Set the largest sizes whose peaks are within `room`, else the smallest; returns the highest peak."""
     for peak, choices in sizes.choices(config, heed).items():
         for choice in choices:
-            set_all(config, choice)
+            vars(config).update(choice)
             if sizes.estimate(config)[peak] <= room:
                 break
     return max(sizes.estimate(config)[peak] for peak in (UPDATE, SAMPLING))
-
-
-def set_all(config: BaseConfig, values: dict) -> BaseConfig:
-    """Set fields of a config, and return it."""
-    for name, value in values.items():
-        setattr(config, name, value)
-    return config
 
 
 def gib(size: float) -> str:
@@ -5902,30 +5530,25 @@ def gib(size: float) -> str:
     return f"{size / 2**30:.1f}" if size >= 2**30 else f"{size / 2**30:.2g}"
 
 
-def as_flags(values: dict) -> str:
-    """Settings as flags of a command line."""
-    return " ".join(f"--{name}" + ("" if value is True else f" {value}") for name, value in values.items())
-
-
-def settle_sizes(config: BaseConfig, device: str, sizes: Sizes) -> Fit:
+def settle_sizes(config: BaseConfig, device: str, sizes: Sizes) -> tuple[bool, str]:
     """Replace the sizes that the user left open by the largest that fit, the defaults at most; the same for all ranks.
 
-    Results do not depend on them, but for the order of sums.
+    Results do not depend on them, but for the order of sums. Returns (whether the run fits, what to say).
     """
-    machine, whole = memory_for_each(device, sizes.aside), sizes.estimate(config)
-    if not machine or not whole:
-        return Fit(True)
+    machine = memory_for_each(device, sizes.aside)
+    if not machine or not sizes.estimate(config):
+        return True, ""
     free, asked = machine["free"], copy.copy(config)
     peak = choose(config, sizes, USABLE_SHARE * free)
     of = f"{gib(peak)} of {gib(free)} GiB"
     if peak <= free:
-        return Fit(True, f"{sizes.text(config)}: {of}")
+        return True, f"{sizes.text(config)}: {of}"
     smaller = copy.copy(asked)
     if choose(smaller, sizes, USABLE_SHARE * free, heed=False) <= free:
         advice = f"try {sizes.text(smaller)}, chosen where these settings are left out"
-        return Fit(True, f"warning: {sizes.text(config)} need about {of} free on {device}; {advice}")
+        return True, f"warning: {sizes.text(config)} need about {of} free on {device}; {advice}"
     advised = list(lighter_that_fit(asked, sizes, free)) or ["a smaller model, or a machine with more memory"]
-    return Fit(
+    return (
         False,
         f"got {asked.model} with settings that need {gib(peak)} GiB even with the smallest batches; expected at most "
         f"the {gib(free)} GiB that {device} has free for a process; try {', or '.join(advised)}",
@@ -5934,35 +5557,27 @@ def settle_sizes(config: BaseConfig, device: str, sizes: Sizes) -> Fit:
 
 def lighter_that_fit(config: BaseConfig, sizes: Sizes, free: float) -> Iterator[str]:
     """Settings with which a run would fit, as flags with what they need."""
-    allowed = free_on_resume(config) if config.resume else vars(config)
+    allowed = set(free_on_resume(config) if config.resume else vars(config))
     for alternatives in sizes.lighter:
         for change in alternatives:
-            lighter = set_all(copy.copy(config), change)
-            if change and change.keys() <= set(allowed):
+            lighter = copy.copy(config)
+            vars(lighter).update(change)
+            if change and change.keys() <= allowed:
                 peak = choose(lighter, sizes, USABLE_SHARE * free, heed=False)
                 if peak <= free:
-                    yield f"{as_flags(change)} ({gib(peak)} GiB)"
+                    flags = (f"--{name}" + ("" if value is True else f" {value}") for name, value in change.items())
+                    yield f"{' '.join(flags)} ({gib(peak)} GiB)"
                     break
 
 
 def settle_or_refuse(config: BaseConfig, device: str, sizes: Sizes) -> None:
     """`settle_sizes`, said in one line; UserError, before anything is loaded, where a run cannot fit."""
-    fit = settle_sizes(config, device, sizes)
-    need(fit.fits, fit.line)
-    if fit.line:
-        say(fit.line)
+    fits, line = settle_sizes(config, device, sizes)
+    need(fits, line)
+    if line:
+        say(line)
     if device == "cpu" and max(sizes.estimate(config).values(), default=0) > 2**30:
         give_back_tensors()
-
-
-def show_plan(config: BaseConfig, device: str, sizes: Sizes, plan: dict, **resolved) -> None:
-    """Print what --dry_run shows, with the sizes that fit.
-
-    Args:
-        resolved: settings with the values that were worked out.
-    """
-    fit = settle_sizes(config, device, sizes)
-    print_plan(device, plan, sizes.estimate(config), changed_settings(config, **resolved), fit.line)
 
 
 def give_back_tensors() -> None:
@@ -5974,6 +5589,38 @@ def give_back_tensors() -> None:
     mmap_threshold = -3  # M_MMAP_THRESHOLD of malloc.h
     with contextlib.suppress(OSError, AttributeError):  # another system, another libc
         ctypes.CDLL("libc.so.6").mallopt(mmap_threshold, 2**20)
+
+
+def batch_plan(config, tokenizer, rows: list[dict], held_out: list[dict]) -> dict:
+    """What the batch of every plan begins with."""
+    return {
+        "processes": int(os.environ.get("WORLD_SIZE", "1")),
+        "prompts": len(rows),
+        "held_out_prompts": len(held_out),
+        "longest_prompt_tokens": max(len(row["prompt_ids"]) for row in rows),
+        "prompts_past_the_chat_template": strings_past_template(
+            config, tokenizer, [row["prompt"] for row in rows + held_out]
+        ),
+    }
+
+
+def in_gib(memory: dict[str, float]) -> dict[str, float]:
+    """Bytes by name as GiB, rounded."""
+    return {f"{name} (GiB)": round(value / 2**30, 3) for name, value in memory.items()}
+
+
+def show_plan(config: BaseConfig, device: str, sizes: Sizes, plan: dict, **resolved) -> None:
+    """Print a plan as JSON, with sizes that fit, the machine's memory, and changed and `resolved` settings."""
+    _, line = settle_sizes(config, device, sizes)
+    batch, memory, machine = {"batch": plan.pop("batch")}, in_gib(sizes.estimate(config)), in_gib(device_memory(device))
+    chosen = {name: getattr(config, name) for name in ("algorithm", "profile") if getattr(config, name, "")}
+    usual = dataclasses.asdict(type(config)(**chosen))  # what these two set are defaults as well
+    values = dataclasses.asdict(config) | resolved | {"dry_run": False}
+    settings = chosen | {name: value for name, value in values.items() if value != usual.get(name)}
+    held = {"memory_estimate": memory, "memory_of_the_machine": {"device": device} | machine}
+    tell(json.dumps(batch | held | plan | {"settings": settings}, indent=1))
+    if line:
+        say(line)
 
 
 # ------------------------------------------------------------------ output folder (src/parts/running/output_folder.py)
@@ -6013,23 +5660,21 @@ def write_folder(target: Path, write, intact: str = "earlier checkpoints are int
         os.replace(temporary, target)
     except Exception as error:  # a full disk shows as OSError, RuntimeError or SafetensorError, by writer
         shutil.rmtree(temporary, ignore_errors=True)
+        said = f"got {type(error).__name__} while saving {target}: {error}"
         if is_disk_full(error):
-            advice = f"expected room for it; try to free some; {intact}"
-            raise UserError(f"got no space left on the disk while saving {target}; {advice}") from error
-        if isinstance(error, OSError):
-            advice = f"expected a folder that can be written; try another one; {intact}"
-            raise UserError(f"got {error} while saving {target}; {advice}") from error
-        raise UserError(f"got {type(error).__name__} while saving {target}: {error}; {intact}") from error
+            said = f"got no space left on the disk while saving {target}; expected room for it; try to free some"
+        elif isinstance(error, OSError):
+            said = f"got {error} while saving {target}; expected a folder that can be written; try another one"
+        raise UserError(f"{said}; {intact}") from error
 
 
 def saved_settings(folder: Path) -> dict:
     """The settings in a run's config.json; UserError where that file is no run's, as in a model's folder."""
-    if not (folder / "config.json").exists():
+    file, saved = folder / "config.json", None
+    if not file.exists():
         return {}
-    try:
-        saved = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except ValueError:  # broken
-        saved = None
+    with contextlib.suppress(ValueError):  # broken
+        saved = json.loads(file.read_text(encoding="utf-8"))
     need(
         isinstance(saved, dict) and "output_dir" in saved,
         f"got output_dir {str(folder)!r}, whose config.json is of no run; expected a new folder; try another "
@@ -6041,31 +5686,30 @@ def saved_settings(folder: Path) -> dict:
 def finished_work(folder: Path) -> list[str]:
     """Names of what finished steps have left in a folder; evaluations and checkpoints of step 0 are none of that."""
     log = folder / "metrics.jsonl"
-    names = ["final"] if (folder / "final").exists() else []
-    if log.exists() and not all(re.match(r'\{"step": 0\b|$', line) for line in log.read_text().splitlines()):
-        names.append("metrics.jsonl")
-    if any(int(path.name.rpartition("-")[2]) for path in (folder / "checkpoints").glob("[!.]*-*[0-9]")):
-        names.append("checkpoints")
-    if any(path.is_file() for path in (folder / "rounds").rglob("[!.]*")):
-        names.append("rounds")
-    return names
+    lines = log.read_text().splitlines() if log.exists() else []
+    left = {
+        "final": (folder / "final").exists(),
+        "metrics.jsonl": not all(re.match(r'\{"step": 0\b|$', line) for line in lines),
+        "checkpoints": any(int(x.name.rpartition("-")[2]) for x in (folder / "checkpoints").glob("[!.]*-*[0-9]")),
+        "rounds": any(path.is_file() for path in (folder / "rounds").rglob("[!.]*")),
+    }
+    return [name for name, there in left.items() if there]
 
 
 def check_folder(config: BaseConfig) -> bool:
     """Whether --resume goes on with what the output folder holds; a folder without a finished step is free.
 
-    Raises:
-        UserError: it holds a run, and --resume is not given or changes settings that may not change.
+    UserError: it holds a run, and --resume is not given or changes settings that may not change.
     """
-    folder = Path(config.output_dir)
-    work, saved, settings = finished_work(folder), saved_settings(folder), dataclasses.asdict(config)
+    folder, settings = Path(config.output_dir), dataclasses.asdict(config)
+    work, saved = finished_work(folder), saved_settings(folder)
     if not work:
         return False
-    if not config.resume:
-        raise UserError(
-            f"got output_dir {str(folder)!r}, which holds a run ({', '.join(work)}); expected a new folder; "
-            "try --resume to go on, or another --output_dir"
-        )
+    need(
+        config.resume,
+        f"got output_dir {str(folder)!r}, which holds a run ({', '.join(work)}); expected a new folder; "
+        "try --resume to go on, or another --output_dir",
+    )
     changed = [k for k in settings if k not in free_on_resume(config) and k in saved and saved[k] != settings[k]]
     text = ", ".join(f"{k} {saved[k]!r} -> {settings[k]!r}" for k in changed)
     need(not changed, f"got --resume with changed settings: {text}; expected the run's; try a new --output_dir")
@@ -6090,10 +5734,8 @@ def versions() -> dict:
 
     numbers = {"python": sys.version.split()[0]}
     for name in ("torch", "transformers", "tokenizers", "numpy", "peft", "trl", "vllm", "math-verify"):
-        try:
+        with contextlib.suppress(PackageNotFoundError):
             numbers[name] = version(name)
-        except PackageNotFoundError:
-            continue
     return numbers
 
 
@@ -6109,15 +5751,14 @@ def write_settings(config: BaseConfig) -> None:
 
 def export(config: BaseConfig, models: Models, target: Path) -> None:
     """Write final/: the policy in --save_dtype, or its adapters, with tokenizer; loads with transformers."""
-    from transformers import AutoConfig
-
     if world()[0] != 0:
         return
     policy, exact = models.policy, config.save_dtype == "fp32"
     if config.lora_rank and config.merge_lora:
         policy = merged(policy.float() if exact else policy)
     if not config.lora_rank and not exact:  # trained weights are fp32
-        policy = policy.to(getattr(AutoConfig.from_pretrained(config.model), "dtype", None) or policy.dtype)
+        saved = transformers.AutoConfig.from_pretrained(config.model)
+        policy = policy.to(getattr(saved, "dtype", None) or policy.dtype)
 
     def write(folder: Path) -> None:
         save_network(policy, folder)
@@ -6129,14 +5770,8 @@ def export(config: BaseConfig, models: Models, target: Path) -> None:
 # ---------------------------------------------------------------------- settings (src/programs/warm_start/settings.py)
 
 OF_SAMPLES = (
-    "samples",
-    "sample_temperature",
-    "prompts_per_round",
-    "max_per_prompt",
-    "min_prompts",
-    "max_draws",
-    "min_steps",
-    "min_coverage",
+    *("samples", "sample_temperature", "prompts_per_round", "max_per_prompt", "min_prompts", "max_draws"),
+    *("min_steps", "min_coverage"),
 )
 
 
@@ -6153,32 +5788,32 @@ class Config(RunSettings):
     # model and data
     completion_column: str = setting("completion", "column with the solutions, without --self and --teacher")
     output_dir: str = setting("runs/warm", "folder for samples, rounds and final/", free=True)
-    seed: int = setting(0, "seed of prompts, samples and the order of training")
+    seed: int = setting(0, "seed of prompts, samples and training order")
     # where solutions come from
-    self: bool = setting(False, "solutions are the model's own samples that pass")
-    teacher: str = setting("", "solutions are this model's: folder, hub id, or http://HOST:PORT/v1[#MODEL]")
-    samples: int = setting(16, "completions sampled of each prompt, with --self or --teacher", positive=True)
-    sample_temperature: float = setting(1.0, "temperature of these; higher finds what is rare", positive=True)
-    prompts_per_round: int = setting(256, "prompts sampled in a round, of an endless stream of the data", positive=True)
-    max_per_prompt: int = setting(4, "most solutions of a prompt among a round's samples that are kept", positive=True)
-    min_prompts: int = setting(16, "prompts with a solution, below which it samples more", positive=True, free=True)
-    max_draws: int = setting(4, "most times that a round samples prompts_per_round", positive=True, free=True)
+    self: bool = setting(False, "train on the model's own samples that pass")
+    teacher: str = setting("", "train on samples of this model: folder, hub id, or http://HOST:PORT/v1[#MODEL]")
+    samples: int = setting(16, "completions sampled per prompt, with --self or --teacher", positive=True)
+    sample_temperature: float = setting(1.0, "temperature of these; a higher one finds rare solutions", positive=True)
+    prompts_per_round: int = setting(256, "prompts sampled in a round; rounds continue through the data", positive=True)
+    max_per_prompt: int = setting(4, "most solutions kept per prompt in a round", positive=True)
+    min_prompts: int = setting(16, "sample more while fewer prompts have a solution", positive=True, free=True)
+    max_draws: int = setting(4, "most times that a round samples prompts_per_round prompts", positive=True, free=True)
     # when RL can take over
     rounds: int = setting(5, "most rounds of solutions and training", positive=True, free=True)
-    min_rounds: int = setting(0, "rounds that are run even if the model is within the bounds before", free=True)
-    pass_low: float = setting(0.1, "least pass rate on held-out prompts with which RL can begin")
-    pass_high: float = setting(0.9, "pass rate above which RL has little left to do")
-    pass_score: float = setting(1.0, "score of the first reward from which a completion passes", positive=True)
+    min_rounds: int = setting(0, "least rounds, even if the model is within the bounds before", free=True)
+    pass_low: float = setting(0.1, "least held-out pass rate at which RL can begin")
+    pass_high: float = setting(0.9, "pass rate above which RL has little left to learn")
+    pass_score: float = setting(1.0, "least score of the first reward with which a completion passes", positive=True)
     min_format: float = setting(0.8, "least share of completions that end, and pass a reward named …format…")
     min_entropy: float = setting(0.005, "least entropy of held-out samples, in nats per token")
-    min_coverage: float = setting(0.8, "share of prompts ever solved, below which rounds go on", free=True)
-    eval_prompts: int = setting(64, "held-out prompts that are sampled (0: all)")
+    min_coverage: float = setting(0.8, "continue rounds while a smaller share of prompts was ever solved", free=True)
+    eval_prompts: int = setting(64, "held-out prompts to sample (0: all)")
     eval_samples: int = setting(16, "completions of each", positive=True)
     group_size: int = setting(8, "completions per prompt in the RL run", positive=True)
     # sampling
     max_prompt_tokens: int = setting(512, "longer prompts are left out, and counted", positive=True)
     max_new_tokens: int = setting(256, "longest completion, as in the RL run", positive=True)
-    temperature: float = setting(1.0, "of the RL run, at which the pass rate is taken", positive=True)
+    temperature: float = setting(1.0, "temperature of the RL run, at which the pass rate is measured", positive=True)
     rollout_engine: str = setting("hf", "who samples", ["hf", "vllm"])
     rollout_batch_size: int = setting(128, "sequences sampled at once, and written to disk together", positive=True)
     vllm_memory: float = setting(0.3, "share of GPU memory that vLLM may take", free=True)
@@ -6187,16 +5822,16 @@ class Config(RunSettings):
     epochs: float = setting(2.0, "passes over the solutions in a round", positive=True)
     min_steps: int = setting(32, "least optimizer steps of a round on samples, by more passes", positive=True)
     batch_size: int = setting(16, "solutions per optimizer step", positive=True)
-    micro_batch_size: int = setting(0, "of these in a forward pass (0: all below 50M, else 1)", free=True)
+    micro_batch_size: int = setting(0, "solutions in a forward pass (0: all below 50M parameters, else 1)", free=True)
     lr: float = setting(0.0, "learning rate (0: 1e-3 below 50M parameters, 1e-4 with LoRA, else 1e-5)")
-    lr_schedule: str = setting("linear", "shape in a round", ["constant", "linear", "cosine"])
+    lr_schedule: str = setting("linear", "shape of the learning rate in a round", ["constant", "linear", "cosine"])
     warmup_steps: int = setting(0, "steps of a round over which the learning rate rises")
     max_grad_norm: float = setting(1.0, "gradient clipping", positive=True)
     device: str = setting("auto", "auto: a CUDA GPU, else the CPU", ["auto", "cpu", "cuda"], free=True)
     gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass", free=True)
     lora_rank: int = setting(0, "train LoRA adapters of this rank on all linear layers (0: all weights, or as --model)")
     save_every: int = setting(100, "optimizer steps between checkpoints within a round (0: none)", free=True)
-    resume: bool = setting(False, "go on in output_dir, with what is sampled and trained there", free=True)
+    resume: bool = setting(False, "continue in output_dir with what was sampled and trained there", free=True)
 
     removed: ClassVar[dict[str, str]] = {"packing": "to leave it out, and a higher --micro_batch_size"}
 
@@ -6213,11 +5848,6 @@ class Config(RunSettings):
         return bool(self_.self or self_.teacher)
 
 
-def parse_config(argv: list[str], config_class=Config, description: str = __doc__):
-    """Return the settings of a command line: defaults, then --config, then flags; a later one wins."""
-    return parse_settings(argv, config_class, description)
-
-
 def check_warm_start(config: Config) -> None:
     """Raise UserError for settings that are out of range or cannot work together."""
     check_numbers(config)
@@ -6227,7 +5857,7 @@ def check_warm_start(config: Config) -> None:
     need(not (c.self and c.teacher), "got --self and --teacher; expected one of them; try --teacher alone")
     for name in OF_SAMPLES if not c.samples_solutions else ("completion_column",):
         idle, where = getattr(c, name) != getattr(usual, name), "without" if not c.samples_solutions else "with"
-        need(not idle, f"got --{name} {where} --self or --teacher; expected the other way; try to leave it out")
+        need(not idle, f"got --{name} {where} --self or --teacher, where it has no effect; try to leave it out")
     need(
         c.pass_low <= c.pass_high <= 1,
         f"got pass_low {c.pass_low} and pass_high {c.pass_high}; expected 0 <= low <= high <= 1; try 0.1 and 0.9",
@@ -6262,18 +5892,14 @@ def load_reward(config: Config) -> Reward:
 
 
 def check_leaks(rows: list[dict], held_out: list[dict], source: str) -> None:
-    """Raise UserError where a prompt that would train is held out too, but for case, white space or system prompt.
-
-    Args:
-        source: where `rows` come from, for the message.
-    """
+    """Raise UserError where a prompt of `source` is held out too, but for case, white space or system prompt."""
     alike = {asked_words(row["prompt"]) for row in held_out}
     leaks = [row["prompt"] for row in rows if asked_words(row["prompt"]) in alike]
     first = json.dumps(leaks[0], ensure_ascii=False)[:120] if leaks else ""
     need(
         not leaks,
-        f"{source}: got {len(leaks)} of {len(rows)} prompts that are held out too, such as {first}; expected none, or "
-        "the pass rate says nothing; try `python scripts/data_loader.py FILE --split 0.1 --out train.jsonl`",
+        f"{source}: got {len(leaks)} of {len(rows)} prompts that are held out too, such as {first}; expected none, as "
+        "they would inflate the pass rate; try `python scripts/data_loader.py FILE --split 0.1 --out train.jsonl`",
     )
 
 
@@ -6333,8 +5959,8 @@ def solution_ids(config: Config, models, row: dict, text: str) -> list[int]:
         ids = ids[:-1]
     need(
         ids and not {*ids} & {*ends},
-        f"got solution {text[:80]!r} with an end token inside, or nothing else; expected one at its end at most; try "
-        "to take it out of the text",
+        f"got solution {text[:80]!r}, which is empty or has an end token inside; expected text with at most one end "
+        "token, at its end; try to remove it from the text",
     )
     return [*ids, end]
 
@@ -6356,15 +5982,15 @@ def given_solutions(config: Config, models, reward: Reward, rows: list[dict]) ->
     repeated, failing = len(rows) - long - len(kept), len(kept) - len(passing)
     if long or repeated or failing:
         say(
-            f"{config.data}: left out {failing} solutions that the reward does not pass, {long} longer than "
-            f"{config.max_new_tokens} tokens and {repeated} repeated ones, of {len(rows)}"
+            f"{config.data}: left out {failing} of {len(rows)} solutions as the reward does not pass them, {long} over "
+            f"{config.max_new_tokens} tokens, {repeated} duplicates"
         )
     example = f"; the first that fails is {texts[0][-80:]!r}" if texts else "; try a higher --max_new_tokens"
     need(
         passing,
         f"{config.data}: got no solution of {len(rows)} that ends within {config.max_new_tokens} tokens and passes "
-        f"the first reward with {config.pass_score:g}{example}; expected solutions in the form that the reward pays: "
-        "the model will write as they do",
+        f"the first reward with {config.pass_score:g}{example}; expected solutions in the form that the reward pays, "
+        "as the model learns that form",
     )
     return passing
 
@@ -6376,7 +6002,7 @@ def load_prompts_and_reward(config: Config) -> tuple:
     reward = load_reward(config)
     need(
         held_out,
-        "got no --eval_data; expected held-out prompts, which tell when RL can begin; try `python "
+        "got no --eval_data; expected held-out prompts, which show when RL can begin; try `python "
         "scripts/data_loader.py FILE --split 0.1 --out train.jsonl`, which writes train.eval.jsonl too",
     )
     for row in rows if not config.samples_solutions else []:
@@ -6390,12 +6016,10 @@ def load_prompts_and_reward(config: Config) -> tuple:
 
 
 def write_json(path: Path, value) -> None:
-    """Write one JSON value."""
     write_text(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
 
 
 def write_lines(path: Path, rows: list[dict]) -> None:
-    """Write JSONL."""
     write_text(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
 
 
@@ -6409,24 +6033,12 @@ class Stopped(Exception):
 
 
 class Workshop:
-    """Loads policies as they are needed, and none that is not.
+    """Loads policies when they are needed; `rows` are prompts without solutions, `held_out` those that are measured.
 
-    Args:
-        rows: training prompts without solutions.
-        held_out: prompts that the pass rate is taken on.
-        at_once: completions that are sampled together; halved where memory runs out.
+    `at_once` completions are sampled together, half as many whenever memory runs out.
     """
 
-    def __init__(
-        self,
-        config: Config,
-        device,
-        tokenizer,
-        reward: Reward,
-        rows: list[dict],
-        held_out: list[dict],
-        at_once: int = 0,
-    ):
+    def __init__(self, config: Config, device, tokenizer, reward: Reward, rows, held_out, at_once: int = 0):
         self.config, self.device, self.tokenizer, self.reward = config, device, tokenizer, reward
         self.rows, self.held_out, self.stop = rows, held_out, StopRequest()
         self.models, self.source, self.vllm = None, None, None
@@ -6442,12 +6054,10 @@ class Workshop:
         return next((folder for folder in folders if folder.exists()), None)
 
     def check_stop(self) -> None:
-        """Raise Stopped once a signal has come."""
         if self.stop.signum:
             raise Stopped
 
     def release(self) -> None:
-        """Let go of the policy's memory."""
         import torch
 
         if self.models:
@@ -6489,7 +6099,6 @@ class Workshop:
     def sampler(self, number: int, temperature: float):
         """A function that samples and scores one completion of each row with the policy after a round."""
         engine = self.engine(number, temperature)
-
         return lambda rows, noise: self.samples(self.models, engine, self.reward, rows, noise)
 
     def samples(self, models: Models, engine, reward: Reward, rows: list[dict], noise) -> list[dict]:
@@ -6526,7 +6135,6 @@ class Teacher:
         return shop.samples(self.models, self.engine, shop.reward, asked, noise)
 
     def row(self, row: dict) -> dict:
-        """A row with the prompt as the teacher reads it."""
         sent, template = as_turns(row["prompt"], self.config.chat), template_settings(self.config)
         return row | {
             "prompt_ids": checked_ids(self.models.tokenizer, sent, f"--teacher {self.config.model}", **template)
@@ -6578,11 +6186,10 @@ HELD_OUT, TRAINING = 1, 2  # which draws: of the noise
 
 
 class Sampler:
-    """Draws samples of prompts into a folder; parts that are there are read, and no model is loaded for them.
+    """Draws samples of prompts into a folder; finished parts are read from it, and no model is loaded for them.
 
-    Args:
-        source: returns a function of rows and noise that samples and scores a completion of each, when asked.
-        kind: which noise is drawn, with the round's number.
+    `source` returns, when asked, a function of rows and noise that samples and scores a completion of each; `kind` and
+    `number` choose the noise.
     """
 
     def __init__(self, shop: Workshop, folder: Path, source, kind: int, number: int, count: int):
@@ -6607,7 +6214,6 @@ class Sampler:
         return samples
 
     def draw(self, rows: list[dict], numbers: list[int], part: int) -> list[dict]:
-        """Sample and score one part."""
         import numpy as np
 
         self.ready = self.ready or self.source()
@@ -6641,7 +6247,7 @@ def well_formed(sample: dict) -> bool:
 def prompts_sampled(shop: Workshop, number: int) -> int:
     """How many prompts of the stream an earlier round has used."""
     path = shop.round_folder(number) / "sampled.json"
-    need(path.exists(), f"got no {path}; expected that of an earlier round; try a new --output_dir")
+    need(path.exists(), f"got no {path}; expected the file of an earlier round; try a new --output_dir")
     return json.loads(path.read_text())["prompts"]
 
 
@@ -6687,15 +6293,17 @@ def in_policys_ids(shop: Workshop, number: int, kept: list[dict]) -> list[dict]:
                 encoded.append(one | {"ids": ids})
     if len(encoded) < len(kept):
         lost = len(kept) - len(encoded)
-        say(f"left out {lost} of them, longer than {config.max_new_tokens} of the policy's tokens or with an end token")
+        say(
+            f"left out {lost} of them: over {config.max_new_tokens} of the policy's tokens, or with an end token inside"
+        )
     return encoded
 
 
 def sampled_solutions(shop: Workshop, number: int) -> list[dict]:
     """Solutions of this round and of those before it, each text of a prompt once; a teacher's in the policy's ids.
 
-    Samples are drawn until enough prompts have a solution. What a policy learns from a few it goes on to sample:
-    trained on one answer it gives that answer, and the next round finds only prompts whose answer it is.
+    Samples are drawn until enough prompts have a solution: a policy trained on a few answers goes on to sample those,
+    and the next round then solves only prompts with these answers.
     """
     config, earlier = shop.config, read_lines(shop.round_folder(number - 1) / "supervised.jsonl")
     solved, kept, counts = {one["row"] for one in earlier}, [], {"prompts": 0, "samples": 0, "passed": 0}
@@ -6712,7 +6320,7 @@ def sampled_solutions(shop: Workshop, number: int) -> list[dict]:
         )
         if len(solved) >= least:
             break
-        few = "what these few show is narrow; " if solved else ""
+        few = "so few solutions teach little; " if solved else ""
         more = "sampling more" if draw < config.max_draws else f"{few}--max_draws allows more"
         say(f"that is below --min_prompts {config.min_prompts}: {more}")
     if config.teacher and kept:
@@ -6777,11 +6385,7 @@ def coverage(figures: dict) -> float:
 
 
 def widens(config: Config, measures: list[dict]) -> bool:
-    """Whether a further round of samples pays though RL could begin: few prompts are solved, and more each time.
-
-    Args:
-        measures: measures of the rounds so far.
-    """
+    """Whether a further round pays though RL could begin: few prompts are solved, and more after each round."""
     if not config.samples_solutions or len(measures) < 2 or coverage(measures[-1]) >= config.min_coverage:
         return False
     return coverage(measures[-1]) - coverage(measures[-2]) >= LEAST_GAIN
@@ -6813,7 +6417,6 @@ def training_rows(shop: Workshop, solutions: list[dict]) -> list[dict]:
 
 
 def sft_settings(config: Config, folder: Path, parameters: int) -> dict:
-    """Arguments of TRL's SFTConfig."""
     import torch
 
     lr, micro = settled_training(config, parameters)
@@ -6854,10 +6457,10 @@ def enough_epochs(config: Config, rows: int) -> float:
     return max(config.epochs, config.min_steps / steps)
 
 
-def check_ids(trainer, rows: list[dict], most: int = 256) -> None:
-    """Raise UserError unless what TRL makes of the rows is, token by token, prompts and solutions as they are here."""
+def check_ids(trainer, rows: list[dict]) -> None:
+    """Raise UserError unless TRL makes the first 256 rows, token by token, what they are here."""
     data = trainer.train_dataset
-    for start in range(0, min(len(rows), most), 16):
+    for start in range(0, min(len(rows), 256), 16):
         batch = trainer.data_collator([data[i] for i in range(start, min(len(rows), start + 16))])
         for row, ids, labels, mask in zip(
             rows[start:], batch["input_ids"], batch["labels"], batch["attention_mask"], strict=False
@@ -6865,8 +6468,8 @@ def check_ids(trainer, rows: list[dict], most: int = 256) -> None:
             real = mask.bool()
             need(
                 row == {"input_ids": ids[real].tolist(), "labels": labels[real].tolist()},
-                f"got from TRL a row of {int(real.sum())} tokens that is not the one made here; expected the ids that "
-                "RL will see; try TRL 1.16",
+                f"got from TRL a row of {int(real.sum())} tokens that differs from the one made here; expected the ids "
+                "that RL will see; try TRL 1.16",
             )
 
 
@@ -6893,10 +6496,8 @@ def newest_checkpoint(folder: Path) -> str | None:
     """The newest complete checkpoint of a round's training; trainer_state.json is written last."""
     checkpoints = {}
     for checkpoint in folder.glob("checkpoint-*"):
-        try:
+        with contextlib.suppress(OSError, ValueError, KeyError):
             checkpoints[json.loads((checkpoint / "trainer_state.json").read_text())["global_step"]] = checkpoint
-        except (OSError, ValueError, KeyError):
-            continue
     return str(checkpoints[max(checkpoints)]) if checkpoints else None
 
 
@@ -6928,8 +6529,8 @@ def make_sft_trainer(shop: Workshop, folder: Path, rows: list[dict], policy):
 def supervise(shop: Workshop, number: int, solutions: list[dict]) -> None:
     """Train on solutions and write the round's policy/ and training.json.
 
-    On sampled ones the model as it came is trained: they are those of all rounds, and what a round learnt from few is
-    left behind (as in STaR). On the data's own, the policy of the round before goes on.
+    Sampled solutions are those of all rounds and train the original model, so that nothing stays of a round with few of
+    them (as in STaR). The data's own solutions train the policy of the round before.
     """
     start = 0 if shop.config.samples_solutions else number - 1
     folder, rows, models = shop.round_folder(number), training_rows(shop, solutions), shop.load(start)
@@ -6963,12 +6564,9 @@ def supervise(shop: Workshop, number: int, solutions: list[dict]) -> None:
 
 
 def warm_start_memory(config: Config, model, teacher, prompt: int) -> dict[str, float]:
-    """Bytes: what stays, and the peaks of training and sampling.
+    """Bytes: what stays, and the peaks of training and sampling, with a longest prompt of `prompt` tokens.
 
-    Args:
-        model: the network on the meta device.
-        teacher: a local one, the same way, else None; the model is not in memory while it samples.
-        prompt: tokens of the longest prompt.
+    `model` and a local `teacher` are networks on the meta device; the model is not in memory while the teacher samples.
     """
     parameters, shape = sum(p.numel() for p in model.parameters()), shape_of(model)
     if not shape:
@@ -7074,7 +6672,6 @@ def play_round(shop: Workshop, rows: list[dict], number: int, before: dict) -> d
 
 
 def tell_round(figures: dict) -> None:
-    """One line about a round's held-out samples."""
     k, best = list(figures["pass_at_k"].items())[-1]
     shape = "" if figures["format"] is None else f", format {figures['format']:.3f}"
     say(
@@ -7141,14 +6738,13 @@ def hand_over(shop: Workshop, number: int) -> str:
 
 
 def advice(shop: Workshop, measures: list[dict], wrong: dict) -> str:
-    """What to try where RL cannot begin."""
     config = shop.config
     if "entropy" in wrong:
         return "try fewer --epochs, a lower --lr, or more different solutions, in a new --output_dir"
     if measures[-1]["pass_rate"] > measures[0]["pass_rate"]:
-        return f"it rises: try --resume --rounds {config.rounds + 5}"
+        return f"the pass rate rises: try --resume --rounds {config.rounds + 5}"
     if measures[-1]["round"] and not read_lines(shop.round_folder(measures[-1]["round"]) / "supervised.jsonl"):
-        return "no solution was found: try --data with solutions, a column completion in the form that the reward pays"
+        return "no solution was found: try --data with a column completion, in the form that the reward pays"
     if config.self:
         more = "more --prompts_per_round, --max_draws 10, --sample_temperature 1.3"
         return f"try {more}, a --teacher, or --data with solutions"
@@ -7173,12 +6769,11 @@ def conclude(shop: Workshop, measures: list[dict]) -> int:
     tell(f"held-out pass rate {rates} after {last['round']} rounds: {last['fits']} ({last['why']})")
     if not last["round"]:
         say("the model needs no warm start on these prompts; --min_rounds 1 trains anyway")
-    tell("go on with one of\n" + "\n".join(f"  {command}" for command in summary["commands"]))
+    tell("continue with one of\n" + "\n".join(f"  {command}" for command in summary["commands"]))
     return 0
 
 
 def train(config: Config) -> int:
-    """Run the rounds as configured and return the exit code."""
     import numpy as np
     import torch
 
@@ -7200,15 +6795,14 @@ def train(config: Config) -> int:
         check_context(config, shop.load(config.rounds), rows + held_out)
         return conclude(shop, run_rounds(shop, rows))
     except Stopped:
-        say(f"stopped by signal {shop.stop.signum}; go on with --resume")
+        say(f"stopped by signal {shop.stop.signum}; --resume continues")
         return 128 + shop.stop.signum
     finally:
         shop.stop.restore()
 
 
 def run(argv: list[str]) -> int:
-    """Do what a command line says and return the exit code."""
-    config = parse_config(argv)
+    config = parse_settings(argv, Config, __doc__)
     check_warm_start(config)
     quiet_environment(config.rollout_engine == "vllm")
     settle_model(config)
@@ -7219,7 +6813,6 @@ def run(argv: list[str]) -> int:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Command line entry; returns the exit code."""
     return exit_code(lambda: run(sys.argv[1:] if argv is None else argv))
 
 
