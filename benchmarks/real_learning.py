@@ -8,7 +8,7 @@ Model folders lie in --models (default: REAL_MODELS, else ../real_models). Tasks
 
     json    a sentence about a person as one line of JSON with three keys; full marks if it parses to those values
     words   sums, differences and products in a sentence; full marks for "The answer is N." with the right N
-    tool    a request for a meeting as a call of a tool in Qwen's format; half marks for the right call without its tags
+    tool    a request for a meeting as the JSON of a tool call; full marks for the right call, with or without its tags
 
 Only lengths, batch and steps differ from the defaults. Intervals are Wilson's, 95 %; `rise` says whether they part. GiB
 is the peak resident memory of the process. Of a run that does not rise, stderr has what diagnose.py says. Runs go one
@@ -39,17 +39,14 @@ SYSTEM = {
     "json": 'Reply with one line of JSON with the keys "name" (string), "age" (integer), "city" (string). No Markdown.',
     "words": 'Reply with one short sentence that begins with "The answer is", then the number, and nothing else.',
     "tool": """You may call {"name": "book", "parameters": {"guest": "string", "day": "string", "hour": "integer"}}.
-Reply with the call alone, as JSON within tags:
-<tool_call>
-{"name": "book", "arguments": {...}}
-</tool_call>""",
+Reply with the call alone: {"name": "book", "arguments": {...}}""",
 }
 # a base model is shown the form
 SHOWN = {
     "json": 'Text: Mia, 44, from Bonn, called.\nJSON: {"name": "Mia", "age": 44, "city": "Bonn"}\n\nText: {}\nJSON:',
     "words": "Q: Mia has 12 hats and buys 15 more. How many hats does Mia have now?\nA: The answer is 27.\n\nQ: {}\nA:",
-    "tool": 'Text: Mia at 11 on Sunday.\nCall: <tool_call>\n{"name": "book", "arguments": '
-    '{"guest": "Mia", "day": "Sunday", "hour": 11}}\n</tool_call>\n\nText: {}\nCall:',
+    "tool": 'Text: Mia at 11 on Sunday.\nCall: {"name": "book", "arguments": '
+    '{"guest": "Mia", "day": "Sunday", "hour": 11}}\n\nText: {}\nCall:',
 }
 REWARDS = '''
 import json
@@ -79,7 +76,7 @@ def short_answer(completions, answer, **kwargs):
 
 
 def tool_call(completions, answer, **kwargs):
-    """1 where the completion is the right call within its tags, 0.5 without them."""
+    """1 where the completion is the right call and nothing else, within its tags or without."""
     scores = []
     for completion, gold in zip(completions, answer, strict=True):
         tagged = re.fullmatch(r"<tool_call>\\s*(.*?)\\s*</tool_call>", text_of(completion), re.DOTALL)
@@ -87,7 +84,7 @@ def tool_call(completions, answer, **kwargs):
             right = json.loads(tagged[1] if tagged else text_of(completion)) == json.loads(gold)
         except ValueError:
             right = False
-        scores.append(right * (1.0 if tagged else 0.5))
+        scores.append(float(right))
     return scores
 '''
 FUNCTIONS = {"json": "one_line_json", "words": "short_answer", "tool": "tool_call"}

@@ -7,7 +7,7 @@ export CUDA_VISIBLE_DEVICES=1,2,3,4,5,6
 export project_name="researcher"
 export experiment_name="grpo"
 
-BASE=/home/user/researcher
+BASE=/opt/researcher
 cd ${BASE}
 ray start --head
 sleep 2
