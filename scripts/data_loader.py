@@ -36,24 +36,24 @@ Exit codes: 0 done, 1 --validate or --inspect found bad rows, 2 bad input (nothi
 #       323-552  data files         Data files as text: unpacked, decoded, refused where they hold no data at all; …
 #       555-712  nested rows        Rows inside other JSON: an object that holds a list of them, columns instead of …
 #       715-894  rows               Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#      897-1054  question parts     Columns that look like a part of the question: texts to read before it, options, …
-#     1057-1119  answer marks       Final answers that worked solutions mark by a last line `#### 42`
-#     1122-1207  chat               Chat templates: their settings, what they write for messages, and strings that …
-#     1210-1218  held out           Held-out prompts: rows kept back for them; those that also train, counted, …
-#     1221-1241  prompts            Prompts as token ids, for training and held out
-#     1244-1262  verl layout        The layout of rows for verl: the ground truth in reward_model, all other columns …
-#     1265-1334  models             Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     1337-1345  batches            Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
-#     1348-1444  bad rows           Rows that do not fit, limits, and the values that a row may hold
-#     1447-1707  messages           Chat messages, the names of columns, passages that a question is about, and …
-#     1710-2082  answers and tests  Reference answers, and tests of programs in their published forms, as the sandbox …
-#     2085-2283  choices            Questions with choices
-#     2286-2684  forms              The forms that rows come in
-#     2687-2791  form names         Forms by name, and which one a row has
-#     2794-3025  writing            Rows written for each target, and held-out rows
-#     3028-3374  row reader         Rows read from files, globs and the hub, checked and counted
-#     3377-3514  batches            Batches of prompts: padded on the left, shuffled anew in each epoch, resumed …
-#     3517-3768  command            The command line, and what --inspect shows
+#      897-1087  question parts     Columns that look like a part of the question: texts to read before it, options, …
+#     1090-1152  answer marks       Final answers that worked solutions mark by a last line `#### 42`
+#     1155-1240  chat               Chat templates: their settings, what they write for messages, and strings that …
+#     1243-1251  held out           Held-out prompts: rows kept back for them; those that also train, counted, …
+#     1254-1274  prompts            Prompts as token ids, for training and held out
+#     1277-1295  verl layout        The layout of rows for verl: the ground truth in reward_model, all other columns …
+#     1298-1367  models             Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     1370-1378  batches            Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
+#     1381-1477  bad rows           Rows that do not fit, limits, and the values that a row may hold
+#     1480-1740  messages           Chat messages, the names of columns, passages that a question is about, and …
+#     1743-2115  answers and tests  Reference answers, and tests of programs in their published forms, as the sandbox …
+#     2118-2316  choices            Questions with choices
+#     2319-2717  forms              The forms that rows come in
+#     2720-2824  form names         Forms by name, and which one a row has
+#     2827-3058  writing            Rows written for each target, and held-out rows
+#     3061-3407  row reader         Rows read from files, globs and the hub, checked and counted
+#     3410-3547  batches            Batches of prompts: padded on the left, shuffled anew in each epoch, resumed …
+#     3550-3803  command            The command line, and what --inspect shows
 
 import argparse
 import ast
@@ -1052,6 +1052,39 @@ def unread_parts(row: dict, prompt) -> list[str]:
         if not is_note and not is_whole and not is_there:
             unread.append(name)
     return unread
+
+
+def odd_answers(name: str, values: list) -> list[str]:
+    """What a reward may read otherwise than it is meant in a column of answers; a line for each kind.
+
+    >>> odd_answers("answer", ["3,5", "4,25", "12"])
+    ["2 of 3 rows have an answer like '3,5': graders take the comma for a separator; write 3.5 for decimals"]
+    """
+    texts = [str(value).strip() for value in values if isinstance(value, str | float) and not isinstance(value, bool)]
+    given, lines = [text for text in texts if text and text != "nan"], []
+    if empty := texts.count(""):
+        lines.append(
+            f"{empty} of {len(values)} rows have an empty {name}, which is part of every text: a reward that looks for "
+            "it pays every completion; fill it in, or leave these rows out"
+        )
+    if padded := [value for value in values if isinstance(value, str) and value.strip() and value != value.strip()]:
+        lines.append(
+            f"{len(padded)} of {len(values)} rows have an {name} with blanks around it, like {padded[0][:40]!r}: a "
+            "reward that compares texts must strip them"
+        )
+    commas = [text for text in given if re.fullmatch(r"[-+]?\d+,\d{1,2}", text)]
+    if commas and 2 * len(commas) >= len(given):
+        lines.append(
+            f"{len(commas)} of {len(values)} rows have an {name} like {commas[0]!r}: graders take the comma for a "
+            f"separator; write {commas[0].replace(',', '.')} for decimals"
+        )
+    whole = [text for text in given if re.fullmatch(r"[-+]?\d+\.0", text)]
+    if whole and len(whole) == len(given):
+        lines.append(
+            f"every {name} is a whole number with a decimal, like {whole[0]!r}: a reward that compares texts does not "
+            f"pay {whole[0][:-2]!r}; store whole numbers, in pandas with .astype('Int64')"
+        )
+    return lines
 
 
 # ----------------------------------------------------------------------- answer marks (src/parts/data/answer_marks.py)
@@ -3716,6 +3749,8 @@ def run_command(args) -> int:
             error = nothing
     outputs = write(args, rows, rejected) if args.out and not error else []
     reader.say_notes()
+    for line in odd_answers("answer", [row["answer"] for row in rows if "answer" in row]):
+        say(f"warning: {line}")
     if collapse := collapsed(rows):
         say(f"warning: {collapse}")
     report = {

@@ -40,51 +40,51 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 #       141-230  messages          Errors that a user can mend, each with its exit code, and what is said on stderr
 #       233-273  bundle            Where this bundle and its embedded model, data and rewards lie
 #       276-431  dialect           One setting under several names: ours, those of the pages, and TRL's. A program …
-#       434-617  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       620-898  processes         The processes of a run: torch at first use, device, threads, sums, rows dealt out …
-#       901-965  exit codes        How a program ends: errors that a user can mend become a message and an exit code
-#      968-1197  data files        Data files as text: unpacked, decoded, refused where they hold no data at all; and …
-#     1200-1341  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
-#     1344-1583  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1586-1763  question parts    Columns that look like a part of the question: texts to read before it, options, …
-#     1766-1947  chat              Chat templates: their settings, what they write for messages, and strings that …
-#     1950-2034  held out          Held-out prompts: rows kept back for them; those that also train, counted, refused …
-#     2037-2119  prompts           Prompts as token ids, for training and held out
-#     2122-2328  user code         What a reward is given: texts, copies of the columns, and a state of the process …
-#     2331-2591  reward forms      The forms that a reward function may have, loading one, and its arguments
-#     2594-2820  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
-#     2823-3000  environments      Environments: classes whose methods are a model's tools, or that talk with it; …
-#     3003-3229  tool calls        Tool calls in what a model wrote: by the tokenizer's response template, or by one …
-#     3232-3372  tool runs         Running calls of many conversations side by side: a time limit for each, and …
-#     3375-3437  control tokens    Rendering messages so that nothing in them is read as a control token, where …
-#     3440-3695  turn bridge       The tokens between turns, from the chat template alone: what was sampled is never …
-#     3698-3852  conversations     The record of a conversation with an environment, and what the environment says in it
-#     3855-4025  play              Playing conversations of a policy with environments: all that are open are sampled …
-#     4028-4182  play setup        What conversations are played with, and scored by: shared by all programs that …
-#     4185-4473  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     4476-4598  sync check        Proof that a sampler has the policy's weights: checksums of each tensor, and …
-#     4601-4662  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     4665-4671  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     4674-4754  idle settings     Settings that a configuration makes inert: each is named at the start, with what …
-#     4757-4828  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     4831-4849  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     4852-5114  memory            The memory that a run will need, from the shape of its networks
-#     5117-5321  fit               What fits the memory: sizes chosen and said in one line, what cannot fit refused, …
-#     5324-5408  pictures          Pictures of a run: curves.png, and what samples.jsonl has of each sampled token
-#     5411-5531  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
-#     5534-5576  run end           What a run that went wrong says of itself at its end, by its last steps and its …
-#     5579-5611  run check         What diagnose.py says of a run that is under way, and at its end
-#     5614-5682  summary           summary.json and the lines at the end of a run
-#     5685-5815  progress          The course of a run and its log: evaluations, what follows a step, stopping by a …
-#     5818-5836  paired tests      Intervals, paired tests, pass@k
-#     5839-6115  settings          Settings under TRL's names, profiles, and what contradicts what
-#     6118-6252  data              Prompts and their order, how steps, rollouts and prompts divide, and our settings …
-#     6255-6465  rewards           Rewards as TRL calls them, checked and logged; the stages of a run
-#     6468-6679  evaluation        Conversations with environments and tools through TRL, and held-out evaluation …
-#     6682-6803  colocated         vLLM in TRL's process: the arguments of its engine that TRL does not pass on, and …
-#     6806-7095  callback          Checkpoints and final/, and what surrounds TRL's steps: stages, evaluation, logs …
-#     7098-7229  trainer           TRL's trainer, with the weights, prompts and sampler that a run here has
-#     7232-7498  run               What is loaded and checked before the first step, --dry_run, the run, and the …
+#       434-625  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       628-906  processes         The processes of a run: torch at first use, device, threads, sums, rows dealt out …
+#       909-973  exit codes        How a program ends: errors that a user can mend become a message and an exit code
+#      976-1205  data files        Data files as text: unpacked, decoded, refused where they hold no data at all; and …
+#     1208-1349  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1352-1600  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1603-1820  question parts    Columns that look like a part of the question: texts to read before it, options, …
+#     1823-2004  chat              Chat templates: their settings, what they write for messages, and strings that …
+#     2007-2091  held out          Held-out prompts: rows kept back for them; those that also train, counted, refused …
+#     2094-2176  prompts           Prompts as token ids, for training and held out
+#     2179-2385  user code         What a reward is given: texts, copies of the columns, and a state of the process …
+#     2388-2648  reward forms      The forms that a reward function may have, loading one, and its arguments
+#     2651-2877  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
+#     2880-3057  environments      Environments: classes whose methods are a model's tools, or that talk with it; …
+#     3060-3286  tool calls        Tool calls in what a model wrote: by the tokenizer's response template, or by one …
+#     3289-3429  tool runs         Running calls of many conversations side by side: a time limit for each, and …
+#     3432-3494  control tokens    Rendering messages so that nothing in them is read as a control token, where …
+#     3497-3752  turn bridge       The tokens between turns, from the chat template alone: what was sampled is never …
+#     3755-3909  conversations     The record of a conversation with an environment, and what the environment says in it
+#     3912-4082  play              Playing conversations of a policy with environments: all that are open are sampled …
+#     4085-4239  play setup        What conversations are played with, and scored by: shared by all programs that …
+#     4242-4537  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     4540-4662  sync check        Proof that a sampler has the policy's weights: checksums of each tensor, and …
+#     4665-4726  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     4729-4735  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     4738-4818  idle settings     Settings that a configuration makes inert: each is named at the start, with what …
+#     4821-4892  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     4895-4913  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     4916-5178  memory            The memory that a run will need, from the shape of its networks
+#     5181-5385  fit               What fits the memory: sizes chosen and said in one line, what cannot fit refused, …
+#     5388-5472  pictures          Pictures of a run: curves.png, and what samples.jsonl has of each sampled token
+#     5475-5595  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
+#     5598-5640  run end           What a run that went wrong says of itself at its end, by its last steps and its …
+#     5643-5675  run check         What diagnose.py says of a run that is under way, and at its end
+#     5678-5746  summary           summary.json and the lines at the end of a run
+#     5749-5879  progress          The course of a run and its log: evaluations, what follows a step, stopping by a …
+#     5882-5900  paired tests      Intervals, paired tests, pass@k
+#     5903-6179  settings          Settings under TRL's names, profiles, and what contradicts what
+#     6182-6316  data              Prompts and their order, how steps, rollouts and prompts divide, and our settings …
+#     6319-6529  rewards           Rewards as TRL calls them, checked and logged; the stages of a run
+#     6532-6743  evaluation        Conversations with environments and tools through TRL, and held-out evaluation …
+#     6746-6867  colocated         vLLM in TRL's process: the arguments of its engine that TRL does not pass on, and …
+#     6870-7159  callback          Checkpoints and final/, and what surrounds TRL's steps: stages, evaluation, logs …
+#     7162-7293  trainer           TRL's trainer, with the weights, prompts and sampler that a run here has
+#     7296-7562  run               What is loaded and checked before the first step, --dry_run, the run, and the …
 
 import argparse
 import ast
@@ -538,10 +538,14 @@ def yaml_flags(path: str, names: list[str], removed: dict[str, str] | None = Non
     import yaml
 
     try:
-        settings = yaml.safe_load(Path(path).read_text(encoding="utf-8")) or {}
+        text = Path(path).read_text(encoding="utf-8")
+        settings = yaml.safe_load(text) or {}
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise UserError(f"got --config {path}: {error}; expected a readable YAML file") from None
     need(isinstance(settings, dict), f"got --config {path} without 'key: value' lines; expected those")
+    keys = [key.value for key, _ in getattr(yaml.compose(text), "value", [])]
+    twice = next((key for key in keys if keys.count(key) > 1), None)
+    need(not twice, f"{path}: got the key {twice!r} twice; expected each once")
     flags = []
     said = {str(key): str(value) for key, value in settings.items()}
     for key, value in settings.items():
@@ -592,6 +596,10 @@ def parse_settings(argv: list[str], config_class, description: str):
     path = flag_values(argv).get("config")
     if path:
         words = yaml_flags(path, names, config_class.removed)
+        lists = [f.name for f in dataclasses.fields(config_class) if f.type == list[str]]
+        keys = [word.removeprefix("--").split("=")[0] for word in words]
+        several = next((key for key in keys if keys.count(key) > 1 and own_name(key, names) not in lists), None)
+        need(not several, f"{path}: got a list of values for {several!r}; expected one")
     in_file = vars(parser.parse_args(in_own_words(words, names)))
     flags = vars(parse_flags(parser, argv, in_file, config_class.removed))
     flags.pop("config", None)
@@ -1344,6 +1352,10 @@ def holds_answer(text) -> bool:
 # --------------------------------------------------------------------------------------- rows (src/parts/data/rows.py)
 
 SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"}
+MISNAMED = {  # as other spellings and ShareGPT have them
+    **{role: role for role in ("system", "user", "assistant", "tool")},
+    **{"human": "user", "gpt": "assistant", "bot": "assistant"},
+}
 JSON_SPACE = re.compile(r"[ \t\n\r]*")
 
 
@@ -1579,8 +1591,13 @@ def check_prompt(prompt, where: str) -> None:
     is_chat = isinstance(prompt, list) and all(
         isinstance(m, dict) and isinstance(m.get("role"), str) and isinstance(m.get("content"), str) for m in prompt
     )
-    expected = 'expected a non-empty string or a list of {"role": …, "content": …} messages'
+    expected = 'expected a non-empty string or a list of {"role": …, "content": …} messages; try data_loader.py'
     need(is_text or (is_chat and prompt), f"{where}: got prompt {str(prompt)[:80]!r}; {expected}")
+    for message in prompt if is_chat else []:
+        role = MISNAMED.get(message["role"].strip().lower(), message["role"])
+        need(
+            message["role"] == role, f"{where}: got the role {message['role']!r}; expected {role!r}; try data_loader.py"
+        )
 
 
 # ------------------------------------------------------------------- question parts (src/parts/data/question_parts.py)
@@ -1743,9 +1760,49 @@ def unread_parts(row: dict, prompt) -> list[str]:
     return unread
 
 
+def odd_answers(name: str, values: list) -> list[str]:
+    """What a reward may read otherwise than it is meant in a column of answers; a line for each kind.
+
+    >>> odd_answers("answer", ["3,5", "4,25", "12"])
+    ["2 of 3 rows have an answer like '3,5': graders take the comma for a separator; write 3.5 for decimals"]
+    """
+    texts = [str(value).strip() for value in values if isinstance(value, str | float) and not isinstance(value, bool)]
+    given, lines = [text for text in texts if text and text != "nan"], []
+    if empty := texts.count(""):
+        lines.append(
+            f"{empty} of {len(values)} rows have an empty {name}, which is part of every text: a reward that looks for "
+            "it pays every completion; fill it in, or leave these rows out"
+        )
+    if padded := [value for value in values if isinstance(value, str) and value.strip() and value != value.strip()]:
+        lines.append(
+            f"{len(padded)} of {len(values)} rows have an {name} with blanks around it, like {padded[0][:40]!r}: a "
+            "reward that compares texts must strip them"
+        )
+    commas = [text for text in given if re.fullmatch(r"[-+]?\d+,\d{1,2}", text)]
+    if commas and 2 * len(commas) >= len(given):
+        lines.append(
+            f"{len(commas)} of {len(values)} rows have an {name} like {commas[0]!r}: graders take the comma for a "
+            f"separator; write {commas[0].replace(',', '.')} for decimals"
+        )
+    whole = [text for text in given if re.fullmatch(r"[-+]?\d+\.0", text)]
+    if whole and len(whole) == len(given):
+        lines.append(
+            f"every {name} is a whole number with a decimal, like {whole[0]!r}: a reward that compares texts does not "
+            f"pay {whole[0][:-2]!r}; store whole numbers, in pandas with .astype('Int64')"
+        )
+    return lines
+
+
 def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
     """Warn of columns that look like a part of the question but are in no prompt, and of prompts with their answer."""
     counts, answered = Counter(), 0
+    for name in ("answer", "ground_truth", "solution", "target"):
+        for line in odd_answers(name, [row[name] for row, _ in asked if name in row]):
+            say(f"warning: {source}: {line}")
+    continued = sum(isinstance(prompt, list) and prompt[-1]["role"] == "assistant" for _, prompt in asked)
+    if continued:
+        got = f"{continued} of {len(asked)} prompts end with an assistant turn, which the model continues"
+        say(f"warning: {source}: {got}; if it is the answer, move it to a column of its own")
     for row, prompt in asked:
         prepared = isinstance(row.get("prompt"), list) and {"source", "id"} <= row.keys()  # by data_loader.py
         counts.update([] if prepared else unread_parts(row, prompt))
@@ -2781,8 +2838,8 @@ def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> N
             need(
                 not required or p.name in given,
                 f"reward {name} takes {p.name!r}; got data with the columns {', '.join(row['columns']) or 'none'}; "
-                f"expected that column too{near}; or rename it in the file, or give --reward FILE.py:function with a "
-                "function for this data",
+                f"expected that column too{near}; or convert the file with data_loader.py, or give --reward "
+                "FILE.py:function with a function for this data",
             )
             near = difflib.get_close_matches(p.name, [c for c in row["columns"] if c not in taken], n=1, cutoff=0.75)
             if near and p.name not in given and p.default is not p.empty:
@@ -4387,6 +4444,13 @@ def open_tokenizer(config: BaseConfig, **options):
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(tokenizer_of(config.model), **options)
     except (OSError, ValueError) as error:
+        folder, files = Path(tokenizer_of(config.model)), ("tokenizer.json", "tokenizer.model", "vocab.json")
+        if folder.is_dir() and not any((folder / file).exists() for file in files):
+            missing = (
+                "a tokenizer: try copying tokenizer.json and tokenizer_config.json from the model that it was made of"
+            )
+            missing = missing if (folder / "config.json").exists() else "a config.json: try a folder of save_pretrained"
+            raise UserError(f"got model {config.model!r}, a folder without {missing}") from None
         raise UserError(f"got model {config.model!r}, whose tokenizer does not load: {error}; {LOADABLE}") from error
     give_template(tokenizer, config.chat_template)
     return tokenizer

@@ -45,22 +45,22 @@ Exit codes: 0 done, 1 a check, the run or its diagnosis found something, 2 bad i
 #       368-392  processes       The processes of a run: torch at first use, device, threads, sums, rows dealt out …
 #       395-519  data files      Data files as text: unpacked, decoded, refused where they hold no data at all; and …
 #       522-569  nested rows     Rows inside other JSON: an object that holds a list of them, columns instead of …
-#       572-658  rows            Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#       661-838  question parts  Columns that look like a part of the question: texts to read before it, options, …
-#       841-919  held out        Held-out prompts: rows kept back for them; those that also train, counted, refused …
-#      922-1117  user code       What a reward is given: texts, copies of the columns, and a state of the process of …
-#     1120-1380  reward forms    The forms that a reward function may have, loading one, and its arguments
-#     1383-1406  rewards         The reward of a run: a weighted sum of functions; calling them, async ones in one …
-#     1409-1423  models          Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     1426-1501  saved models    What a run has saved, judged by transformers alone: loading, weights, plain …
-#     1504-1510  losses          The KL to the reference, policy and value losses, and how losses per token become …
-#     1513-1587  idle settings   Settings that a configuration makes inert: each is named at the start, with what …
-#     1590-1601  output folder   The output folder: whose run it holds, folders that appear whole or not at all, …
-#     1604-1646  run end         What a run that went wrong says of itself at its end, by its last steps and its …
-#     1649-1847  pages           The pages of templates/ as source: their settings and changes, and functions of the …
-#     1850-1900  saved model     What a run has saved, judged by other code than its own
-#     1903-2022  training        The check of a page, its run, and what both come to
-#     2025-2271  command         The command line
+#       572-668  rows            Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#       671-888  question parts  Columns that look like a part of the question: texts to read before it, options, …
+#       891-969  held out        Held-out prompts: rows kept back for them; those that also train, counted, refused …
+#      972-1167  user code       What a reward is given: texts, copies of the columns, and a state of the process of …
+#     1170-1430  reward forms    The forms that a reward function may have, loading one, and its arguments
+#     1433-1456  rewards         The reward of a run: a weighted sum of functions; calling them, async ones in one …
+#     1459-1473  models          Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     1476-1551  saved models    What a run has saved, judged by transformers alone: loading, weights, plain …
+#     1554-1560  losses          The KL to the reference, policy and value losses, and how losses per token become …
+#     1563-1637  idle settings   Settings that a configuration makes inert: each is named at the start, with what …
+#     1640-1651  output folder   The output folder: whose run it holds, folders that appear whole or not at all, …
+#     1654-1696  run end         What a run that went wrong says of itself at its end, by its last steps and its …
+#     1699-1897  pages           The pages of templates/ as source: their settings and changes, and functions of the …
+#     1900-1950  saved model     What a run has saved, judged by other code than its own
+#     1953-2072  training        The check of a page, its run, and what both come to
+#     2075-2321  command         The command line
 
 import argparse
 import ast
@@ -571,6 +571,11 @@ def holds_answer(text) -> bool:
 
 # --------------------------------------------------------------------------------------- rows (src/parts/data/rows.py)
 
+MISNAMED = {  # as other spellings and ShareGPT have them
+    **{role: role for role in ("system", "user", "assistant", "tool")},
+    **{"human": "user", "gpt": "assistant", "bot": "assistant"},
+}
+
 
 def read_json_lines(path: Path) -> list[dict]:
     """Read JSONL; a broken line is named by file and number (blank lines count)."""
@@ -654,8 +659,13 @@ def check_prompt(prompt, where: str) -> None:
     is_chat = isinstance(prompt, list) and all(
         isinstance(m, dict) and isinstance(m.get("role"), str) and isinstance(m.get("content"), str) for m in prompt
     )
-    expected = 'expected a non-empty string or a list of {"role": …, "content": …} messages'
+    expected = 'expected a non-empty string or a list of {"role": …, "content": …} messages; try data_loader.py'
     need(is_text or (is_chat and prompt), f"{where}: got prompt {str(prompt)[:80]!r}; {expected}")
+    for message in prompt if is_chat else []:
+        role = MISNAMED.get(message["role"].strip().lower(), message["role"])
+        need(
+            message["role"] == role, f"{where}: got the role {message['role']!r}; expected {role!r}; try data_loader.py"
+        )
 
 
 # ------------------------------------------------------------------- question parts (src/parts/data/question_parts.py)
@@ -818,9 +828,49 @@ def unread_parts(row: dict, prompt) -> list[str]:
     return unread
 
 
+def odd_answers(name: str, values: list) -> list[str]:
+    """What a reward may read otherwise than it is meant in a column of answers; a line for each kind.
+
+    >>> odd_answers("answer", ["3,5", "4,25", "12"])
+    ["2 of 3 rows have an answer like '3,5': graders take the comma for a separator; write 3.5 for decimals"]
+    """
+    texts = [str(value).strip() for value in values if isinstance(value, str | float) and not isinstance(value, bool)]
+    given, lines = [text for text in texts if text and text != "nan"], []
+    if empty := texts.count(""):
+        lines.append(
+            f"{empty} of {len(values)} rows have an empty {name}, which is part of every text: a reward that looks for "
+            "it pays every completion; fill it in, or leave these rows out"
+        )
+    if padded := [value for value in values if isinstance(value, str) and value.strip() and value != value.strip()]:
+        lines.append(
+            f"{len(padded)} of {len(values)} rows have an {name} with blanks around it, like {padded[0][:40]!r}: a "
+            "reward that compares texts must strip them"
+        )
+    commas = [text for text in given if re.fullmatch(r"[-+]?\d+,\d{1,2}", text)]
+    if commas and 2 * len(commas) >= len(given):
+        lines.append(
+            f"{len(commas)} of {len(values)} rows have an {name} like {commas[0]!r}: graders take the comma for a "
+            f"separator; write {commas[0].replace(',', '.')} for decimals"
+        )
+    whole = [text for text in given if re.fullmatch(r"[-+]?\d+\.0", text)]
+    if whole and len(whole) == len(given):
+        lines.append(
+            f"every {name} is a whole number with a decimal, like {whole[0]!r}: a reward that compares texts does not "
+            f"pay {whole[0][:-2]!r}; store whole numbers, in pandas with .astype('Int64')"
+        )
+    return lines
+
+
 def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
     """Warn of columns that look like a part of the question but are in no prompt, and of prompts with their answer."""
     counts, answered = Counter(), 0
+    for name in ("answer", "ground_truth", "solution", "target"):
+        for line in odd_answers(name, [row[name] for row, _ in asked if name in row]):
+            say(f"warning: {source}: {line}")
+    continued = sum(isinstance(prompt, list) and prompt[-1]["role"] == "assistant" for _, prompt in asked)
+    if continued:
+        got = f"{continued} of {len(asked)} prompts end with an assistant turn, which the model continues"
+        say(f"warning: {source}: {got}; if it is the answer, move it to a column of its own")
     for row, prompt in asked:
         prepared = isinstance(row.get("prompt"), list) and {"source", "id"} <= row.keys()  # by data_loader.py
         counts.update([] if prepared else unread_parts(row, prompt))
@@ -1397,8 +1447,8 @@ def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> N
             need(
                 not required or p.name in given,
                 f"reward {name} takes {p.name!r}; got data with the columns {', '.join(row['columns']) or 'none'}; "
-                f"expected that column too{near}; or rename it in the file, or give --reward FILE.py:function with a "
-                "function for this data",
+                f"expected that column too{near}; or convert the file with data_loader.py, or give --reward "
+                "FILE.py:function with a function for this data",
             )
             near = difflib.get_close_matches(p.name, [c for c in row["columns"] if c not in taken], n=1, cutoff=0.75)
             if near and p.name not in given and p.default is not p.empty:

@@ -41,53 +41,53 @@ weights than the policy, 128 + n saved and stopped by signal n.
 #       144-233  messages          Errors that a user can mend, each with its exit code, and what is said on stderr
 #       236-254  bundle            Where this bundle and its embedded model, data and rewards lie
 #       257-412  dialect           One setting under several names: ours, those of the pages, and TRL's. A program …
-#       415-641  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#      644-1027  processes         The processes of a run: torch at first use, device, threads, sums, rows dealt out …
-#     1030-1094  exit codes        How a program ends: errors that a user can mend become a message and an exit code
-#     1097-1326  data files        Data files as text: unpacked, decoded, refused where they hold no data at all; and …
-#     1329-1470  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
-#     1473-1712  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1715-1892  question parts    Columns that look like a part of the question: texts to read before it, options, …
-#     1895-2076  chat              Chat templates: their settings, what they write for messages, and strings that …
-#     2079-2163  held out          Held-out prompts: rows kept back for them; those that also train, counted, refused …
-#     2166-2248  prompts           Prompts as token ids, for training and held out
-#     2251-2280  text servers      Texts from OpenAI-compatible servers: one completion a request, a busy server is …
-#     2283-2489  user code         What a reward is given: texts, copies of the columns, and a state of the process …
-#     2492-2752  reward forms      The forms that a reward function may have, loading one, and its arguments
-#     2755-3044  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
-#     3047-3474  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     3477-3691  batches           Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
-#     3694-3942  key cache         Keys and values of texts while they are sampled: room to grow, prompts held once, …
-#     3945-4250  forward           One forward pass: attention that reads a prompt once, backbone, logits, log-probs …
-#     4253-4293  folding           LoRA folded into the weights while completions are sampled: a third of the kernels …
-#     4296-4517  cache probe       What the cache and the attention of a model can do, measured before anything is …
-#     4520-4721  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     4724-4861  sync check        Proof that a sampler has the policy's weights: checksums of each tensor, and …
-#     4864-5063  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     5066-5253  rollouts          Sampling and scoring the rows of a batch over all processes, slow rewards while …
-#     5256-5331  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     5334-5414  idle settings     Settings that a configuration makes inert: each is named at the start, with what …
-#     5417-5464  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     5467-5618  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5621-5785  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     5788-6101  memory            The memory that a run will need, from the shape of its networks
-#     6104-6330  fit               What fits the memory: sizes chosen and said in one line, what cannot fit refused, …
-#     6333-6417  pictures          Pictures of a run: curves.png, and what samples.jsonl has of each sampled token
-#     6420-6540  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
-#     6543-6631  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     6634-6676  run end           What a run that went wrong says of itself at its end, by its last steps and its …
-#     6679-6711  run check         What diagnose.py says of a run that is under way, and at its end
-#     6714-6782  summary           summary.json and the lines at the end of a run
-#     6785-7100  progress          The course of a run and its log: evaluations, what follows a step, stopping by a …
-#     7103-7121  paired tests      Intervals, paired tests, pass@k
-#     7124-7224  settings          Settings of the trainer and what contradicts what
-#     7227-7404  objective         Divergences between student and teacher, loss and gradient of a piece of tokens, …
-#     7407-7667  teachers          Teachers, local networks and servers, and what they say of a batch's tokens
-#     7670-7705  rollout           The batch of a step, and its metrics
-#     7708-7776  models            What a run is given: prompts, student, teachers, an optional reward; and all …
-#     7779-7869  evaluation        The held-out gap between student and teacher
-#     7872-8000  step              One step: rollout, what the teachers say of it, update, in the order of the data
-#     8003-8091  run               The memory and the plan of a run, its loop, and the command line
+#       415-649  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#      652-1035  processes         The processes of a run: torch at first use, device, threads, sums, rows dealt out …
+#     1038-1102  exit codes        How a program ends: errors that a user can mend become a message and an exit code
+#     1105-1334  data files        Data files as text: unpacked, decoded, refused where they hold no data at all; and …
+#     1337-1478  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1481-1729  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1732-1949  question parts    Columns that look like a part of the question: texts to read before it, options, …
+#     1952-2133  chat              Chat templates: their settings, what they write for messages, and strings that …
+#     2136-2220  held out          Held-out prompts: rows kept back for them; those that also train, counted, refused …
+#     2223-2305  prompts           Prompts as token ids, for training and held out
+#     2308-2337  text servers      Texts from OpenAI-compatible servers: one completion a request, a busy server is …
+#     2340-2546  user code         What a reward is given: texts, copies of the columns, and a state of the process …
+#     2549-2809  reward forms      The forms that a reward function may have, loading one, and its arguments
+#     2812-3101  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
+#     3104-3538  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     3541-3755  batches           Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
+#     3758-4006  key cache         Keys and values of texts while they are sampled: room to grow, prompts held once, …
+#     4009-4314  forward           One forward pass: attention that reads a prompt once, backbone, logits, log-probs …
+#     4317-4357  folding           LoRA folded into the weights while completions are sampled: a third of the kernels …
+#     4360-4581  cache probe       What the cache and the attention of a model can do, measured before anything is …
+#     4584-4785  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     4788-4925  sync check        Proof that a sampler has the policy's weights: checksums of each tensor, and …
+#     4928-5127  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     5130-5317  rollouts          Sampling and scoring the rows of a batch over all processes, slow rewards while …
+#     5320-5395  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     5398-5478  idle settings     Settings that a configuration makes inert: each is named at the start, with what …
+#     5481-5528  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     5531-5682  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5685-5849  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     5852-6165  memory            The memory that a run will need, from the shape of its networks
+#     6168-6394  fit               What fits the memory: sizes chosen and said in one line, what cannot fit refused, …
+#     6397-6481  pictures          Pictures of a run: curves.png, and what samples.jsonl has of each sampled token
+#     6484-6604  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
+#     6607-6695  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     6698-6740  run end           What a run that went wrong says of itself at its end, by its last steps and its …
+#     6743-6775  run check         What diagnose.py says of a run that is under way, and at its end
+#     6778-6846  summary           summary.json and the lines at the end of a run
+#     6849-7164  progress          The course of a run and its log: evaluations, what follows a step, stopping by a …
+#     7167-7185  paired tests      Intervals, paired tests, pass@k
+#     7188-7288  settings          Settings of the trainer and what contradicts what
+#     7291-7468  objective         Divergences between student and teacher, loss and gradient of a piece of tokens, …
+#     7471-7731  teachers          Teachers, local networks and servers, and what they say of a batch's tokens
+#     7734-7769  rollout           The batch of a step, and its metrics
+#     7772-7840  models            What a run is given: prompts, student, teachers, an optional reward; and all …
+#     7843-7933  evaluation        The held-out gap between student and teacher
+#     7936-8064  step              One step: rollout, what the teachers say of it, update, in the order of the data
+#     8067-8155  run               The memory and the plan of a run, its loop, and the command line
 
 import argparse
 import asyncio
@@ -519,10 +519,14 @@ def yaml_flags(path: str, names: list[str], removed: dict[str, str] | None = Non
     import yaml
 
     try:
-        settings = yaml.safe_load(Path(path).read_text(encoding="utf-8")) or {}
+        text = Path(path).read_text(encoding="utf-8")
+        settings = yaml.safe_load(text) or {}
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise UserError(f"got --config {path}: {error}; expected a readable YAML file") from None
     need(isinstance(settings, dict), f"got --config {path} without 'key: value' lines; expected those")
+    keys = [key.value for key, _ in getattr(yaml.compose(text), "value", [])]
+    twice = next((key for key in keys if keys.count(key) > 1), None)
+    need(not twice, f"{path}: got the key {twice!r} twice; expected each once")
     flags = []
     said = {str(key): str(value) for key, value in settings.items()}
     for key, value in settings.items():
@@ -573,6 +577,10 @@ def parse_settings(argv: list[str], config_class, description: str):
     path = flag_values(argv).get("config")
     if path:
         words = yaml_flags(path, names, config_class.removed)
+        lists = [f.name for f in dataclasses.fields(config_class) if f.type == list[str]]
+        keys = [word.removeprefix("--").split("=")[0] for word in words]
+        several = next((key for key in keys if keys.count(key) > 1 and own_name(key, names) not in lists), None)
+        need(not several, f"{path}: got a list of values for {several!r}; expected one")
     in_file = vars(parser.parse_args(in_own_words(words, names)))
     flags = vars(parse_flags(parser, argv, in_file, config_class.removed))
     flags.pop("config", None)
@@ -1473,6 +1481,10 @@ def holds_answer(text) -> bool:
 # --------------------------------------------------------------------------------------- rows (src/parts/data/rows.py)
 
 SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"}
+MISNAMED = {  # as other spellings and ShareGPT have them
+    **{role: role for role in ("system", "user", "assistant", "tool")},
+    **{"human": "user", "gpt": "assistant", "bot": "assistant"},
+}
 JSON_SPACE = re.compile(r"[ \t\n\r]*")
 
 
@@ -1708,8 +1720,13 @@ def check_prompt(prompt, where: str) -> None:
     is_chat = isinstance(prompt, list) and all(
         isinstance(m, dict) and isinstance(m.get("role"), str) and isinstance(m.get("content"), str) for m in prompt
     )
-    expected = 'expected a non-empty string or a list of {"role": …, "content": …} messages'
+    expected = 'expected a non-empty string or a list of {"role": …, "content": …} messages; try data_loader.py'
     need(is_text or (is_chat and prompt), f"{where}: got prompt {str(prompt)[:80]!r}; {expected}")
+    for message in prompt if is_chat else []:
+        role = MISNAMED.get(message["role"].strip().lower(), message["role"])
+        need(
+            message["role"] == role, f"{where}: got the role {message['role']!r}; expected {role!r}; try data_loader.py"
+        )
 
 
 # ------------------------------------------------------------------- question parts (src/parts/data/question_parts.py)
@@ -1872,9 +1889,49 @@ def unread_parts(row: dict, prompt) -> list[str]:
     return unread
 
 
+def odd_answers(name: str, values: list) -> list[str]:
+    """What a reward may read otherwise than it is meant in a column of answers; a line for each kind.
+
+    >>> odd_answers("answer", ["3,5", "4,25", "12"])
+    ["2 of 3 rows have an answer like '3,5': graders take the comma for a separator; write 3.5 for decimals"]
+    """
+    texts = [str(value).strip() for value in values if isinstance(value, str | float) and not isinstance(value, bool)]
+    given, lines = [text for text in texts if text and text != "nan"], []
+    if empty := texts.count(""):
+        lines.append(
+            f"{empty} of {len(values)} rows have an empty {name}, which is part of every text: a reward that looks for "
+            "it pays every completion; fill it in, or leave these rows out"
+        )
+    if padded := [value for value in values if isinstance(value, str) and value.strip() and value != value.strip()]:
+        lines.append(
+            f"{len(padded)} of {len(values)} rows have an {name} with blanks around it, like {padded[0][:40]!r}: a "
+            "reward that compares texts must strip them"
+        )
+    commas = [text for text in given if re.fullmatch(r"[-+]?\d+,\d{1,2}", text)]
+    if commas and 2 * len(commas) >= len(given):
+        lines.append(
+            f"{len(commas)} of {len(values)} rows have an {name} like {commas[0]!r}: graders take the comma for a "
+            f"separator; write {commas[0].replace(',', '.')} for decimals"
+        )
+    whole = [text for text in given if re.fullmatch(r"[-+]?\d+\.0", text)]
+    if whole and len(whole) == len(given):
+        lines.append(
+            f"every {name} is a whole number with a decimal, like {whole[0]!r}: a reward that compares texts does not "
+            f"pay {whole[0][:-2]!r}; store whole numbers, in pandas with .astype('Int64')"
+        )
+    return lines
+
+
 def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
     """Warn of columns that look like a part of the question but are in no prompt, and of prompts with their answer."""
     counts, answered = Counter(), 0
+    for name in ("answer", "ground_truth", "solution", "target"):
+        for line in odd_answers(name, [row[name] for row, _ in asked if name in row]):
+            say(f"warning: {source}: {line}")
+    continued = sum(isinstance(prompt, list) and prompt[-1]["role"] == "assistant" for _, prompt in asked)
+    if continued:
+        got = f"{continued} of {len(asked)} prompts end with an assistant turn, which the model continues"
+        say(f"warning: {source}: {got}; if it is the answer, move it to a column of its own")
     for row, prompt in asked:
         prepared = isinstance(row.get("prompt"), list) and {"source", "id"} <= row.keys()  # by data_loader.py
         counts.update([] if prepared else unread_parts(row, prompt))
@@ -2942,8 +2999,8 @@ def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> N
             need(
                 not required or p.name in given,
                 f"reward {name} takes {p.name!r}; got data with the columns {', '.join(row['columns']) or 'none'}; "
-                f"expected that column too{near}; or rename it in the file, or give --reward FILE.py:function with a "
-                "function for this data",
+                f"expected that column too{near}; or convert the file with data_loader.py, or give --reward "
+                "FILE.py:function with a function for this data",
             )
             near = difflib.get_close_matches(p.name, [c for c in row["columns"] if c not in taken], n=1, cutoff=0.75)
             if near and p.name not in given and p.default is not p.empty:
@@ -3286,6 +3343,13 @@ def open_tokenizer(config: BaseConfig, **options):
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(tokenizer_of(config.model), **options)
     except (OSError, ValueError) as error:
+        folder, files = Path(tokenizer_of(config.model)), ("tokenizer.json", "tokenizer.model", "vocab.json")
+        if folder.is_dir() and not any((folder / file).exists() for file in files):
+            missing = (
+                "a tokenizer: try copying tokenizer.json and tokenizer_config.json from the model that it was made of"
+            )
+            missing = missing if (folder / "config.json").exists() else "a config.json: try a folder of save_pretrained"
+            raise UserError(f"got model {config.model!r}, a folder without {missing}") from None
         raise UserError(f"got model {config.model!r}, whose tokenizer does not load: {error}; {LOADABLE}") from error
     give_template(tokenizer, config.chat_template)
     return tokenizer

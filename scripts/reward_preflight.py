@@ -63,43 +63,43 @@ Exit codes: 0 ready (or scored, listed; --model: RL now), 1 not ready (--score: 
 #       736-753  exit codes             How a program ends: errors that a user can mend become a message and an exit …
 #       756-985  data files             Data files as text: unpacked, decoded, refused where they hold no data at …
 #      988-1129  nested rows            Rows inside other JSON: an object that holds a list of them, columns instead …
-#     1132-1371  rows                   Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1374-1551  question parts         Columns that look like a part of the question: texts to read before it, …
-#     1554-1616  answer marks           Final answers that worked solutions mark by a last line `#### 42`
-#     1619-1800  chat                   Chat templates: their settings, what they write for messages, and strings …
-#     1803-1862  prompts                Prompts as token ids, for training and held out
-#     1865-1941  pass rates             Pass rates of prompts: pass@k, the groups that teach, and what fits them: RL, …
-#     1944-2155  user code              What a reward is given: texts, copies of the columns, and a state of the …
-#     2158-2269  schema examples        An example of what a JSON Schema accepts, for tests of rewards
-#     2272-2532  reward forms           The forms that a reward function may have, loading one, and its arguments
-#     2535-2824  rewards                The reward of a run: a weighted sum of functions; calling them, async ones in …
-#     2827-2981  environments           Environments: classes whose methods are a model's tools, or that talk with …
-#     2984-3169  tool calls             Tool calls in what a model wrote: by the tokenizer's response template, or by …
-#     3172-3312  tool runs              Running calls of many conversations side by side: a time limit for each, and …
-#     3315-3377  control tokens         Rendering messages so that nothing in them is read as a control token, where …
-#     3380-3591  turn bridge            The tokens between turns, from the chat template alone: what was sampled is …
-#     3594-3748  conversations          The record of a conversation with an environment, and what the environment …
-#     3751-3909  play                   Playing conversations of a policy with environments: all that are open are …
-#     3912-3999  play setup             What conversations are played with, and scored by: shared by all programs …
-#     4002-4335  models                 Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     4338-4346  batches                Batches: padding, collating, micro-batches, one line of tokens in which a …
-#     4349-4597  key cache              Keys and values of texts while they are sampled: room to grow, prompts held …
-#     4600-4724  forward                One forward pass: attention that reads a prompt once, backbone, logits, …
-#     4727-4767  folding                LoRA folded into the weights while completions are sampled: a third of the …
-#     4770-4957  cache probe            What the cache and the attention of a model can do, measured before anything …
-#     4960-5148  sampling               Sampling with the policy itself: a KV cache, rows that leave the batch when …
-#     5151-5327  rollouts               Sampling and scoring the rows of a batch over all processes, slow rewards …
-#     5330-5447  rows and gold          Rows of the data, and the reference completion of each
-#     5450-5639  probes                 Completions that must not pay
-#     5642-5841  reward process         The reward's own process, with a time limit: a hang or crash costs one call, …
-#     5844-5972  scoring                Scores of completions, graded, and what was found
-#     5975-6218  preflight              The checks of a reward and the verdict
-#     6221-6364  policies               What scripted policies say to an environment: the answers of one …
-#     6367-6537  environment process    The environment's own process: conversations with scripted policies, played …
-#     6540-6760  environment preflight  The checks of an environment and the verdict
-#     6763-6870  report                 What is printed: reports, --list and --score
-#     6873-6965  model preflight        --model: how often a model's own samples pass, and whether RL, a warm start …
-#     6968-7127  command                The command line
+#     1132-1380  rows                   Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1383-1600  question parts         Columns that look like a part of the question: texts to read before it, …
+#     1603-1665  answer marks           Final answers that worked solutions mark by a last line `#### 42`
+#     1668-1849  chat                   Chat templates: their settings, what they write for messages, and strings …
+#     1852-1911  prompts                Prompts as token ids, for training and held out
+#     1914-1990  pass rates             Pass rates of prompts: pass@k, the groups that teach, and what fits them: RL, …
+#     1993-2204  user code              What a reward is given: texts, copies of the columns, and a state of the …
+#     2207-2318  schema examples        An example of what a JSON Schema accepts, for tests of rewards
+#     2321-2581  reward forms           The forms that a reward function may have, loading one, and its arguments
+#     2584-2873  rewards                The reward of a run: a weighted sum of functions; calling them, async ones in …
+#     2876-3030  environments           Environments: classes whose methods are a model's tools, or that talk with …
+#     3033-3218  tool calls             Tool calls in what a model wrote: by the tokenizer's response template, or by …
+#     3221-3361  tool runs              Running calls of many conversations side by side: a time limit for each, and …
+#     3364-3426  control tokens         Rendering messages so that nothing in them is read as a control token, where …
+#     3429-3640  turn bridge            The tokens between turns, from the chat template alone: what was sampled is …
+#     3643-3797  conversations          The record of a conversation with an environment, and what the environment …
+#     3800-3958  play                   Playing conversations of a policy with environments: all that are open are …
+#     3961-4048  play setup             What conversations are played with, and scored by: shared by all programs …
+#     4051-4391  models                 Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     4394-4402  batches                Batches: padding, collating, micro-batches, one line of tokens in which a …
+#     4405-4653  key cache              Keys and values of texts while they are sampled: room to grow, prompts held …
+#     4656-4780  forward                One forward pass: attention that reads a prompt once, backbone, logits, …
+#     4783-4823  folding                LoRA folded into the weights while completions are sampled: a third of the …
+#     4826-5013  cache probe            What the cache and the attention of a model can do, measured before anything …
+#     5016-5204  sampling               Sampling with the policy itself: a KV cache, rows that leave the batch when …
+#     5207-5383  rollouts               Sampling and scoring the rows of a batch over all processes, slow rewards …
+#     5386-5503  rows and gold          Rows of the data, and the reference completion of each
+#     5506-5695  probes                 Completions that must not pay
+#     5698-5897  reward process         The reward's own process, with a time limit: a hang or crash costs one call, …
+#     5900-6028  scoring                Scores of completions, graded, and what was found
+#     6031-6274  preflight              The checks of a reward and the verdict
+#     6277-6420  policies               What scripted policies say to an environment: the answers of one …
+#     6423-6593  environment process    The environment's own process: conversations with scripted policies, played …
+#     6596-6816  environment preflight  The checks of an environment and the verdict
+#     6819-6926  report                 What is printed: reports, --list and --score
+#     6929-7021  model preflight        --model: how often a model's own samples pass, and whether RL, a warm start …
+#     7024-7183  command                The command line
 
 import argparse
 import ast
@@ -1132,6 +1132,10 @@ def holds_answer(text) -> bool:
 # --------------------------------------------------------------------------------------- rows (src/parts/data/rows.py)
 
 SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"}
+MISNAMED = {  # as other spellings and ShareGPT have them
+    **{role: role for role in ("system", "user", "assistant", "tool")},
+    **{"human": "user", "gpt": "assistant", "bot": "assistant"},
+}
 JSON_SPACE = re.compile(r"[ \t\n\r]*")
 
 
@@ -1367,8 +1371,13 @@ def check_prompt(prompt, where: str) -> None:
     is_chat = isinstance(prompt, list) and all(
         isinstance(m, dict) and isinstance(m.get("role"), str) and isinstance(m.get("content"), str) for m in prompt
     )
-    expected = 'expected a non-empty string or a list of {"role": …, "content": …} messages'
+    expected = 'expected a non-empty string or a list of {"role": …, "content": …} messages; try data_loader.py'
     need(is_text or (is_chat and prompt), f"{where}: got prompt {str(prompt)[:80]!r}; {expected}")
+    for message in prompt if is_chat else []:
+        role = MISNAMED.get(message["role"].strip().lower(), message["role"])
+        need(
+            message["role"] == role, f"{where}: got the role {message['role']!r}; expected {role!r}; try data_loader.py"
+        )
 
 
 # ------------------------------------------------------------------- question parts (src/parts/data/question_parts.py)
@@ -1531,9 +1540,49 @@ def unread_parts(row: dict, prompt) -> list[str]:
     return unread
 
 
+def odd_answers(name: str, values: list) -> list[str]:
+    """What a reward may read otherwise than it is meant in a column of answers; a line for each kind.
+
+    >>> odd_answers("answer", ["3,5", "4,25", "12"])
+    ["2 of 3 rows have an answer like '3,5': graders take the comma for a separator; write 3.5 for decimals"]
+    """
+    texts = [str(value).strip() for value in values if isinstance(value, str | float) and not isinstance(value, bool)]
+    given, lines = [text for text in texts if text and text != "nan"], []
+    if empty := texts.count(""):
+        lines.append(
+            f"{empty} of {len(values)} rows have an empty {name}, which is part of every text: a reward that looks for "
+            "it pays every completion; fill it in, or leave these rows out"
+        )
+    if padded := [value for value in values if isinstance(value, str) and value.strip() and value != value.strip()]:
+        lines.append(
+            f"{len(padded)} of {len(values)} rows have an {name} with blanks around it, like {padded[0][:40]!r}: a "
+            "reward that compares texts must strip them"
+        )
+    commas = [text for text in given if re.fullmatch(r"[-+]?\d+,\d{1,2}", text)]
+    if commas and 2 * len(commas) >= len(given):
+        lines.append(
+            f"{len(commas)} of {len(values)} rows have an {name} like {commas[0]!r}: graders take the comma for a "
+            f"separator; write {commas[0].replace(',', '.')} for decimals"
+        )
+    whole = [text for text in given if re.fullmatch(r"[-+]?\d+\.0", text)]
+    if whole and len(whole) == len(given):
+        lines.append(
+            f"every {name} is a whole number with a decimal, like {whole[0]!r}: a reward that compares texts does not "
+            f"pay {whole[0][:-2]!r}; store whole numbers, in pandas with .astype('Int64')"
+        )
+    return lines
+
+
 def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
     """Warn of columns that look like a part of the question but are in no prompt, and of prompts with their answer."""
     counts, answered = Counter(), 0
+    for name in ("answer", "ground_truth", "solution", "target"):
+        for line in odd_answers(name, [row[name] for row, _ in asked if name in row]):
+            say(f"warning: {source}: {line}")
+    continued = sum(isinstance(prompt, list) and prompt[-1]["role"] == "assistant" for _, prompt in asked)
+    if continued:
+        got = f"{continued} of {len(asked)} prompts end with an assistant turn, which the model continues"
+        say(f"warning: {source}: {got}; if it is the answer, move it to a column of its own")
     for row, prompt in asked:
         prepared = isinstance(row.get("prompt"), list) and {"source", "id"} <= row.keys()  # by data_loader.py
         counts.update([] if prepared else unread_parts(row, prompt))
@@ -2722,8 +2771,8 @@ def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> N
             need(
                 not required or p.name in given,
                 f"reward {name} takes {p.name!r}; got data with the columns {', '.join(row['columns']) or 'none'}; "
-                f"expected that column too{near}; or rename it in the file, or give --reward FILE.py:function with a "
-                "function for this data",
+                f"expected that column too{near}; or convert the file with data_loader.py, or give --reward "
+                "FILE.py:function with a function for this data",
             )
             near = difflib.get_close_matches(p.name, [c for c in row["columns"] if c not in taken], n=1, cutoff=0.75)
             if near and p.name not in given and p.default is not p.empty:
@@ -4191,6 +4240,13 @@ def open_tokenizer(config: BaseConfig, **options):
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(tokenizer_of(config.model), **options)
     except (OSError, ValueError) as error:
+        folder, files = Path(tokenizer_of(config.model)), ("tokenizer.json", "tokenizer.model", "vocab.json")
+        if folder.is_dir() and not any((folder / file).exists() for file in files):
+            missing = (
+                "a tokenizer: try copying tokenizer.json and tokenizer_config.json from the model that it was made of"
+            )
+            missing = missing if (folder / "config.json").exists() else "a config.json: try a folder of save_pretrained"
+            raise UserError(f"got model {config.model!r}, a folder without {missing}") from None
         raise UserError(f"got model {config.model!r}, whose tokenizer does not load: {error}; {LOADABLE}") from error
     give_template(tokenizer, config.chat_template)
     return tokenizer

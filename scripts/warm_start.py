@@ -52,43 +52,43 @@ Exit codes: 0 RL can begin, 1 not yet (--resume --rounds N continues), 2 bad inp
 #       144-233  messages          Errors that a user can mend, each with its exit code, and what is said on stderr
 #       236-276  bundle            Where this bundle and its embedded model, data and rewards lie
 #       279-434  dialect           One setting under several names: ours, those of the pages, and TRL's. A program …
-#       437-620  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       623-950  processes         The processes of a run: torch at first use, device, threads, sums, rows dealt out …
-#      953-1017  exit codes        How a program ends: errors that a user can mend become a message and an exit code
-#     1020-1249  data files        Data files as text: unpacked, decoded, refused where they hold no data at all; and …
-#     1252-1393  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
-#     1396-1641  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1644-1821  question parts    Columns that look like a part of the question: texts to read before it, options, …
-#     1824-2005  chat              Chat templates: their settings, what they write for messages, and strings that …
-#     2008-2086  held out          Held-out prompts: rows kept back for them; those that also train, counted, refused …
-#     2089-2171  prompts           Prompts as token ids, for training and held out
-#     2174-2250  pass rates        Pass rates of prompts: pass@k, the groups that teach, and what fits them: RL, a …
-#     2253-2304  text servers      Texts from OpenAI-compatible servers: one completion a request, a busy server is …
-#     2307-2513  user code         What a reward is given: texts, copies of the columns, and a state of the process …
-#     2516-2776  reward forms      The forms that a reward function may have, loading one, and its arguments
-#     2779-3068  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
-#     3071-3498  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     3501-3662  batches           Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
-#     3665-3913  key cache         Keys and values of texts while they are sampled: room to grow, prompts held once, …
-#     3916-4114  forward           One forward pass: attention that reads a prompt once, backbone, logits, log-probs …
-#     4117-4157  folding           LoRA folded into the weights while completions are sampled: a third of the kernels …
-#     4160-4347  cache probe       What the cache and the attention of a model can do, measured before anything is …
-#     4350-4551  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     4554-4691  sync check        Proof that a sampler has the policy's weights: checksums of each tensor, and …
-#     4694-4893  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     4896-5083  rollouts          Sampling and scoring the rows of a batch over all processes, slow rewards while …
-#     5086-5133  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5136-5154  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     5157-5421  memory            The memory that a run will need, from the shape of its networks
-#     5424-5623  fit               What fits the memory: sizes chosen and said in one line, what cannot fit refused, …
-#     5626-5746  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
-#     5749-5767  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     5770-5883  settings          Settings of the warm start and what contradicts what
-#     5886-6012  solutions         Prompts that may train, and solutions as token ids behind them, with the end token
-#     6015-6180  workshop          What a run works with: the policy of a round, who samples with it, its files, and …
-#     6183-6404  samples           Samples of a round, written in parts as they come, what is kept of them, and …
-#     6407-6560  supervise         A round's training: TRL's SFTTrainer on token ids that are made here
-#     6563-6820  run               The memory and the plan, the rounds, what they hand over to RL, and the command line
+#       437-628  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       631-958  processes         The processes of a run: torch at first use, device, threads, sums, rows dealt out …
+#      961-1025  exit codes        How a program ends: errors that a user can mend become a message and an exit code
+#     1028-1257  data files        Data files as text: unpacked, decoded, refused where they hold no data at all; and …
+#     1260-1401  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1404-1658  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1661-1878  question parts    Columns that look like a part of the question: texts to read before it, options, …
+#     1881-2062  chat              Chat templates: their settings, what they write for messages, and strings that …
+#     2065-2143  held out          Held-out prompts: rows kept back for them; those that also train, counted, refused …
+#     2146-2228  prompts           Prompts as token ids, for training and held out
+#     2231-2307  pass rates        Pass rates of prompts: pass@k, the groups that teach, and what fits them: RL, a …
+#     2310-2361  text servers      Texts from OpenAI-compatible servers: one completion a request, a busy server is …
+#     2364-2570  user code         What a reward is given: texts, copies of the columns, and a state of the process …
+#     2573-2833  reward forms      The forms that a reward function may have, loading one, and its arguments
+#     2836-3125  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
+#     3128-3562  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     3565-3726  batches           Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
+#     3729-3977  key cache         Keys and values of texts while they are sampled: room to grow, prompts held once, …
+#     3980-4178  forward           One forward pass: attention that reads a prompt once, backbone, logits, log-probs …
+#     4181-4221  folding           LoRA folded into the weights while completions are sampled: a third of the kernels …
+#     4224-4411  cache probe       What the cache and the attention of a model can do, measured before anything is …
+#     4414-4615  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     4618-4755  sync check        Proof that a sampler has the policy's weights: checksums of each tensor, and …
+#     4758-4957  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     4960-5147  rollouts          Sampling and scoring the rows of a batch over all processes, slow rewards while …
+#     5150-5197  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5200-5218  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     5221-5485  memory            The memory that a run will need, from the shape of its networks
+#     5488-5687  fit               What fits the memory: sizes chosen and said in one line, what cannot fit refused, …
+#     5690-5810  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
+#     5813-5831  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     5834-5947  settings          Settings of the warm start and what contradicts what
+#     5950-6076  solutions         Prompts that may train, and solutions as token ids behind them, with the end token
+#     6079-6244  workshop          What a run works with: the policy of a round, who samples with it, its files, and …
+#     6247-6468  samples           Samples of a round, written in parts as they come, what is kept of them, and …
+#     6471-6624  supervise         A round's training: TRL's SFTTrainer on token ids that are made here
+#     6627-6884  run               The memory and the plan, the rounds, what they hand over to RL, and the command line
 
 import argparse
 import asyncio
@@ -541,10 +541,14 @@ def yaml_flags(path: str, names: list[str], removed: dict[str, str] | None = Non
     import yaml
 
     try:
-        settings = yaml.safe_load(Path(path).read_text(encoding="utf-8")) or {}
+        text = Path(path).read_text(encoding="utf-8")
+        settings = yaml.safe_load(text) or {}
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise UserError(f"got --config {path}: {error}; expected a readable YAML file") from None
     need(isinstance(settings, dict), f"got --config {path} without 'key: value' lines; expected those")
+    keys = [key.value for key, _ in getattr(yaml.compose(text), "value", [])]
+    twice = next((key for key in keys if keys.count(key) > 1), None)
+    need(not twice, f"{path}: got the key {twice!r} twice; expected each once")
     flags = []
     said = {str(key): str(value) for key, value in settings.items()}
     for key, value in settings.items():
@@ -595,6 +599,10 @@ def parse_settings(argv: list[str], config_class, description: str):
     path = flag_values(argv).get("config")
     if path:
         words = yaml_flags(path, names, config_class.removed)
+        lists = [f.name for f in dataclasses.fields(config_class) if f.type == list[str]]
+        keys = [word.removeprefix("--").split("=")[0] for word in words]
+        several = next((key for key in keys if keys.count(key) > 1 and own_name(key, names) not in lists), None)
+        need(not several, f"{path}: got a list of values for {several!r}; expected one")
     in_file = vars(parser.parse_args(in_own_words(words, names)))
     flags = vars(parse_flags(parser, argv, in_file, config_class.removed))
     flags.pop("config", None)
@@ -1396,6 +1404,10 @@ def holds_answer(text) -> bool:
 # --------------------------------------------------------------------------------------- rows (src/parts/data/rows.py)
 
 SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"}
+MISNAMED = {  # as other spellings and ShareGPT have them
+    **{role: role for role in ("system", "user", "assistant", "tool")},
+    **{"human": "user", "gpt": "assistant", "bot": "assistant"},
+}
 JSON_SPACE = re.compile(r"[ \t\n\r]*")
 
 
@@ -1637,8 +1649,13 @@ def check_prompt(prompt, where: str) -> None:
     is_chat = isinstance(prompt, list) and all(
         isinstance(m, dict) and isinstance(m.get("role"), str) and isinstance(m.get("content"), str) for m in prompt
     )
-    expected = 'expected a non-empty string or a list of {"role": …, "content": …} messages'
+    expected = 'expected a non-empty string or a list of {"role": …, "content": …} messages; try data_loader.py'
     need(is_text or (is_chat and prompt), f"{where}: got prompt {str(prompt)[:80]!r}; {expected}")
+    for message in prompt if is_chat else []:
+        role = MISNAMED.get(message["role"].strip().lower(), message["role"])
+        need(
+            message["role"] == role, f"{where}: got the role {message['role']!r}; expected {role!r}; try data_loader.py"
+        )
 
 
 # ------------------------------------------------------------------- question parts (src/parts/data/question_parts.py)
@@ -1801,9 +1818,49 @@ def unread_parts(row: dict, prompt) -> list[str]:
     return unread
 
 
+def odd_answers(name: str, values: list) -> list[str]:
+    """What a reward may read otherwise than it is meant in a column of answers; a line for each kind.
+
+    >>> odd_answers("answer", ["3,5", "4,25", "12"])
+    ["2 of 3 rows have an answer like '3,5': graders take the comma for a separator; write 3.5 for decimals"]
+    """
+    texts = [str(value).strip() for value in values if isinstance(value, str | float) and not isinstance(value, bool)]
+    given, lines = [text for text in texts if text and text != "nan"], []
+    if empty := texts.count(""):
+        lines.append(
+            f"{empty} of {len(values)} rows have an empty {name}, which is part of every text: a reward that looks for "
+            "it pays every completion; fill it in, or leave these rows out"
+        )
+    if padded := [value for value in values if isinstance(value, str) and value.strip() and value != value.strip()]:
+        lines.append(
+            f"{len(padded)} of {len(values)} rows have an {name} with blanks around it, like {padded[0][:40]!r}: a "
+            "reward that compares texts must strip them"
+        )
+    commas = [text for text in given if re.fullmatch(r"[-+]?\d+,\d{1,2}", text)]
+    if commas and 2 * len(commas) >= len(given):
+        lines.append(
+            f"{len(commas)} of {len(values)} rows have an {name} like {commas[0]!r}: graders take the comma for a "
+            f"separator; write {commas[0].replace(',', '.')} for decimals"
+        )
+    whole = [text for text in given if re.fullmatch(r"[-+]?\d+\.0", text)]
+    if whole and len(whole) == len(given):
+        lines.append(
+            f"every {name} is a whole number with a decimal, like {whole[0]!r}: a reward that compares texts does not "
+            f"pay {whole[0][:-2]!r}; store whole numbers, in pandas with .astype('Int64')"
+        )
+    return lines
+
+
 def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
     """Warn of columns that look like a part of the question but are in no prompt, and of prompts with their answer."""
     counts, answered = Counter(), 0
+    for name in ("answer", "ground_truth", "solution", "target"):
+        for line in odd_answers(name, [row[name] for row, _ in asked if name in row]):
+            say(f"warning: {source}: {line}")
+    continued = sum(isinstance(prompt, list) and prompt[-1]["role"] == "assistant" for _, prompt in asked)
+    if continued:
+        got = f"{continued} of {len(asked)} prompts end with an assistant turn, which the model continues"
+        say(f"warning: {source}: {got}; if it is the answer, move it to a column of its own")
     for row, prompt in asked:
         prepared = isinstance(row.get("prompt"), list) and {"source", "id"} <= row.keys()  # by data_loader.py
         counts.update([] if prepared else unread_parts(row, prompt))
@@ -2966,8 +3023,8 @@ def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> N
             need(
                 not required or p.name in given,
                 f"reward {name} takes {p.name!r}; got data with the columns {', '.join(row['columns']) or 'none'}; "
-                f"expected that column too{near}; or rename it in the file, or give --reward FILE.py:function with a "
-                "function for this data",
+                f"expected that column too{near}; or convert the file with data_loader.py, or give --reward "
+                "FILE.py:function with a function for this data",
             )
             near = difflib.get_close_matches(p.name, [c for c in row["columns"] if c not in taken], n=1, cutoff=0.75)
             if near and p.name not in given and p.default is not p.empty:
@@ -3310,6 +3367,13 @@ def open_tokenizer(config: BaseConfig, **options):
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(tokenizer_of(config.model), **options)
     except (OSError, ValueError) as error:
+        folder, files = Path(tokenizer_of(config.model)), ("tokenizer.json", "tokenizer.model", "vocab.json")
+        if folder.is_dir() and not any((folder / file).exists() for file in files):
+            missing = (
+                "a tokenizer: try copying tokenizer.json and tokenizer_config.json from the model that it was made of"
+            )
+            missing = missing if (folder / "config.json").exists() else "a config.json: try a folder of save_pretrained"
+            raise UserError(f"got model {config.model!r}, a folder without {missing}") from None
         raise UserError(f"got model {config.model!r}, whose tokenizer does not load: {error}; {LOADABLE}") from error
     give_template(tokenizer, config.chat_template)
     return tokenizer

@@ -177,7 +177,9 @@ def test_small_numbers_are_floats(load, name):
             for line in ("steps: 4.5", "steps: many", "steps: true")
         ),
         ("temperature: warm\n", r"--temperature\b.*invalid"),
-        ("steps: [1, x]\n", r"--steps\b.*invalid"),
+        ("steps: [x]\n", r"--steps\b.*invalid"),
+        ("steps: [1, 2]\n", r"mine\.yaml: got a list of values for 'steps'"),
+        ("steps: 1\nseed: 1\nsteps: 2\n", r"mine\.yaml: got the key 'steps' twice"),
         ("model: {a: 1}\nsteps: {b: 2}\n", "invalid int value"),
         ("gradient_checkpointing: perhaps\n", "got 'perhaps', expected true or false"),
         ("precision: fp64\n", "invalid choice: 'fp64'"),

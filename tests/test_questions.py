@@ -1,6 +1,7 @@
 """All of a question reaches the prompt: passages, choices; what does not is named. Marks of final answers."""
 
 import json
+import re
 import shlex
 from types import SimpleNamespace
 
@@ -9,7 +10,9 @@ from conftest import TINY_LM, run_script
 from transformers import AutoTokenizer
 
 from parts.data.prompts import load_prompts
-from parts.data.question_parts import unread_parts, warn_unread
+from parts.data.question_parts import odd_answers, unread_parts, warn_unread
+from parts.data.rows import check_prompt
+from parts.foundation.messages import UserError
 from programs.data_loader.answers_and_tests import gold_of
 from programs.data_loader.bad_rows import BadRow
 from programs.data_loader.form_names import normalise
@@ -129,6 +132,31 @@ UNREAD_CHOICES = {"prompt": "2+2?", "context": "Use base ten.", "A": "4", "B": "
 )
 def test_a_json_schema_is_for_the_reward_and_tables_are_for_the_question(name, schema, unread):
     assert bool(unread_parts({"prompt": "Who is it?", name: schema}, "Who is it?")) is unread
+
+
+@pytest.mark.parametrize(
+    ("values", "line"),
+    [
+        (["3,5", "4,25", "12"], "2 of 3 rows have an answer like '3,5'.*write 3.5"),
+        (["4", "", "5"], "1 of 3 rows have an empty answer"),
+        ([2.0, None, 3.0], "like '2.0': .* does not pay '2'.*Int64"),
+        (["4", " 5"], "1 of 2 rows have an answer with blanks around it, like ' 5'"),
+        (["1,000", "3.5", 2.5, 2, None, True, "a, b"], ""),
+    ],
+)
+def test_answers_that_may_be_read_otherwise_are_noted(values, line):
+    lines = odd_answers("answer", values)
+    assert len(lines) == bool(line) and re.search(line, "".join(lines))
+
+
+def test_prompts_that_end_with_an_answer_or_name_roles_otherwise(capsys):
+    turns = [{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "4"}]
+    warn_unread("d.jsonl", [({"prompt": turns}, turns), ({"prompt": turns[:1]}, turns[:1])])
+    assert "1 of 2 prompts end with an assistant turn" in capsys.readouterr().err
+    for role, known in (("User", "user"), ("human", "user"), ("gpt", "assistant")):
+        with pytest.raises(UserError, match=f"row 1: got the role '{role}'; expected '{known}'"):
+            check_prompt([{"role": role, "content": "2+2?"}], "row 1")
+    check_prompt([{"role": "observation", "content": "4"}], "row 1")
 
 
 @pytest.mark.parametrize("load", [load_prompts, load_task])

@@ -23,6 +23,10 @@ from parts.data.nested_rows import rows_in, with_chats
 from parts.foundation.messages import RowFlaw, UserError, need, suggest
 
 SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"}
+MISNAMED = {  # as other spellings and ShareGPT have them
+    **{role: role for role in ("system", "user", "assistant", "tool")},
+    **{"human": "user", "gpt": "assistant", "bot": "assistant"},
+}
 JSON_SPACE = re.compile(r"[ \t\n\r]*")
 
 
@@ -264,5 +268,10 @@ def check_prompt(prompt, where: str) -> None:
     is_chat = isinstance(prompt, list) and all(
         isinstance(m, dict) and isinstance(m.get("role"), str) and isinstance(m.get("content"), str) for m in prompt
     )
-    expected = 'expected a non-empty string or a list of {"role": …, "content": …} messages'
+    expected = 'expected a non-empty string or a list of {"role": …, "content": …} messages; try data_loader.py'
     need(is_text or (is_chat and prompt), f"{where}: got prompt {str(prompt)[:80]!r}; {expected}")
+    for message in prompt if is_chat else []:
+        role = MISNAMED.get(message["role"].strip().lower(), message["role"])
+        need(
+            message["role"] == role, f"{where}: got the role {message['role']!r}; expected {role!r}; try data_loader.py"
+        )

@@ -117,10 +117,14 @@ def yaml_flags(path: str, names: list[str], removed: dict[str, str] | None = Non
     import yaml
 
     try:
-        settings = yaml.safe_load(Path(path).read_text(encoding="utf-8")) or {}
+        text = Path(path).read_text(encoding="utf-8")
+        settings = yaml.safe_load(text) or {}
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise UserError(f"got --config {path}: {error}; expected a readable YAML file") from None
     need(isinstance(settings, dict), f"got --config {path} without 'key: value' lines; expected those")
+    keys = [key.value for key, _ in getattr(yaml.compose(text), "value", [])]
+    twice = next((key for key in keys if keys.count(key) > 1), None)
+    need(not twice, f"{path}: got the key {twice!r} twice; expected each once")
     flags = []
     said = {str(key): str(value) for key, value in settings.items()}
     for key, value in settings.items():
@@ -171,6 +175,10 @@ def parse_settings(argv: list[str], config_class, description: str):
     path = flag_values(argv).get("config")
     if path:
         words = yaml_flags(path, names, config_class.removed)
+        lists = [f.name for f in dataclasses.fields(config_class) if f.type == list[str]]
+        keys = [word.removeprefix("--").split("=")[0] for word in words]
+        several = next((key for key in keys if keys.count(key) > 1 and own_name(key, names) not in lists), None)
+        need(not several, f"{path}: got a list of values for {several!r}; expected one")
     in_file = vars(parser.parse_args(in_own_words(words, names)))
     flags = vars(parse_flags(parser, argv, in_file, config_class.removed))
     flags.pop("config", None)

@@ -289,6 +289,13 @@ def open_tokenizer(config: BaseConfig, **options):
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(tokenizer_of(config.model), **options)
     except (OSError, ValueError) as error:
+        folder, files = Path(tokenizer_of(config.model)), ("tokenizer.json", "tokenizer.model", "vocab.json")
+        if folder.is_dir() and not any((folder / file).exists() for file in files):
+            missing = (
+                "a tokenizer: try copying tokenizer.json and tokenizer_config.json from the model that it was made of"
+            )
+            missing = missing if (folder / "config.json").exists() else "a config.json: try a folder of save_pretrained"
+            raise UserError(f"got model {config.model!r}, a folder without {missing}") from None
         raise UserError(f"got model {config.model!r}, whose tokenizer does not load: {error}; {LOADABLE}") from error
     give_template(tokenizer, config.chat_template)
     return tokenizer

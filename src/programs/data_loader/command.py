@@ -11,6 +11,7 @@ from collections import Counter
 from pathlib import Path
 
 from parts.data.held_out import asked_words
+from parts.data.question_parts import odd_answers
 from parts.data.rows import is_hub_id
 from parts.foundation.messages import UserError, need, say, tell
 from parts.foundation.settings import parse_flags
@@ -221,6 +222,8 @@ def run_command(args) -> int:
             error = nothing
     outputs = write(args, rows, rejected) if args.out and not error else []
     reader.say_notes()
+    for line in odd_answers("answer", [row["answer"] for row in rows if "answer" in row]):
+        say(f"warning: {line}")
     if collapse := collapsed(rows):
         say(f"warning: {collapse}")
     report = {
