@@ -42,18 +42,18 @@ Exit codes: 0 done, 1 --validate or --inspect found bad rows, 2 bad input (nothi
 #     1243-1251  held out           Held-out prompts: rows kept back for them; those that also train, counted, …
 #     1254-1274  prompts            Prompts as token ids, for training and held out
 #     1277-1295  verl layout        The layout of rows for verl: the ground truth in reward_model, all other columns …
-#     1298-1367  models             Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     1370-1378  batches            Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
-#     1381-1477  bad rows           Rows that do not fit, limits, and the values that a row may hold
-#     1480-1740  messages           Chat messages, the names of columns, passages that a question is about, and …
-#     1743-2115  answers and tests  Reference answers, and tests of programs in their published forms, as the sandbox …
-#     2118-2316  choices            Questions with choices
-#     2319-2717  forms              The forms that rows come in
-#     2720-2824  form names         Forms by name, and which one a row has
-#     2827-3058  writing            Rows written for each target, and held-out rows
-#     3061-3407  row reader         Rows read from files, globs and the hub, checked and counted
-#     3410-3547  batches            Batches of prompts: padded on the left, shuffled anew in each epoch, resumed …
-#     3550-3803  command            The command line, and what --inspect shows
+#     1298-1369  models             Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     1372-1380  batches            Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
+#     1383-1479  bad rows           Rows that do not fit, limits, and the values that a row may hold
+#     1482-1742  messages           Chat messages, the names of columns, passages that a question is about, and …
+#     1745-2117  answers and tests  Reference answers, and tests of programs in their published forms, as the sandbox …
+#     2120-2318  choices            Questions with choices
+#     2321-2719  forms              The forms that rows come in
+#     2722-2826  form names         Forms by name, and which one a row has
+#     2829-3060  writing            Rows written for each target, and held-out rows
+#     3063-3409  row reader         Rows read from files, globs and the hub, checked and counted
+#     3412-3549  batches            Batches of prompts: padded on the left, shuffled anew in each epoch, resumed …
+#     3552-3805  command            The command line, and what --inspect shows
 
 import argparse
 import ast
@@ -1335,6 +1335,8 @@ def adapter_settings(source: str) -> dict | None:
         whole = [x.name for form in ("model*.safetensors", "pytorch_model*.bin") for x in Path(source).glob(form)]
         both = f"{got} beside the weights of a whole model ({', '.join(whole[:2])}); expected one of them"
         need(not whole, f"{both}; try to move the files adapter_* to a folder of their own")
+        weights = any((Path(source) / f"adapter_model.{end}").exists() for end in ("safetensors", "bin"))
+        need(weights, f"{got} without adapter_model.safetensors; expected its weights beside adapter_config.json")
     return settings
 
 

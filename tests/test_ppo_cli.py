@@ -839,6 +839,18 @@ def test_the_exit_code_reaches_the_shell(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_files_of_somebody_else_are_not_replaced(ours, data, tmp_path):
+    (tmp_path / "samples.jsonl").write_text('{"step": 3, "mine": 1}\n')
+    code, _, error = ours(*data, *SIZES, f"--output_dir={tmp_path}", "--steps=1")
+    assert code == 2 and "has samples.jsonl and no run's config.json" in error
+    assert [path.name for path in tmp_path.iterdir()] == ["samples.jsonl"]
+
+
+def test_of_several_files_the_last_counts_and_a_line_says_so(ours, data, tmp_path):
+    code, _, error = ours("--data=nowhere.jsonl", *data, *SIZES, f"--output_dir={tmp_path / 'run'}", "--dry_run")
+    assert code == 0 and "note: --data is given more than once and the last one counts" in error
+
+
 def test_the_folder_of_another_run_is_refused(ours, data, uninterrupted):
     folder, _ = uninterrupted
     before = snapshot(folder)

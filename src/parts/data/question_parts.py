@@ -201,12 +201,17 @@ def odd_answers(name: str, values: list) -> list[str]:
     return lines
 
 
+def warn_odd_answers(source: str, rows: list[dict]) -> None:
+    """Warn of what `odd_answers` finds in the columns that rewards compare with."""
+    for name in ("answer", "ground_truth", "solution", "target"):
+        for line in odd_answers(name, [row[name] for row in rows if name in row]):
+            say(f"warning: {source}: {line}")
+
+
 def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
     """Warn of columns that look like a part of the question but are in no prompt, and of prompts with their answer."""
     counts, answered = Counter(), 0
-    for name in ("answer", "ground_truth", "solution", "target"):
-        for line in odd_answers(name, [row[name] for row, _ in asked if name in row]):
-            say(f"warning: {source}: {line}")
+    warn_odd_answers(source, [row for row, _ in asked])
     continued = sum(isinstance(prompt, list) and prompt[-1]["role"] == "assistant" for _, prompt in asked)
     if continued:
         got = f"{continued} of {len(asked)} prompts end with an assistant turn, which the model continues"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from parts.foundation.dialect import check_units, flag_name, flag_values, in_own_words, own_name, relation
-from parts.foundation.messages import UserError, need, suggest
+from parts.foundation.messages import UserError, need, say, suggest
 
 
 class BaseConfig:
@@ -171,6 +171,9 @@ def parse_flags(
 def parse_settings(argv: list[str], config_class, description: str):
     """Return the settings of a command line: defaults, then --config, then flags; a later one wins."""
     parser, words = build_parser(config_class, description), []
+    for flag in ("--data", "--eval_data"):
+        if sum(word.split("=")[0].replace("-", "_") == flag.replace("-", "_") for word in argv) > 1:
+            say(f"note: {flag} is given more than once and the last one counts; data_loader.py joins files")
     names = [f.name for f in dataclasses.fields(config_class)]
     path = flag_values(argv).get("config")
     if path:

@@ -110,6 +110,8 @@ def adapter_settings(source: str) -> dict | None:
         whole = [x.name for form in ("model*.safetensors", "pytorch_model*.bin") for x in Path(source).glob(form)]
         both = f"{got} beside the weights of a whole model ({', '.join(whole[:2])}); expected one of them"
         need(not whole, f"{both}; try to move the files adapter_* to a folder of their own")
+        weights = any((Path(source) / f"adapter_model.{end}").exists() for end in ("safetensors", "bin"))
+        need(weights, f"{got} without adapter_model.safetensors; expected its weights beside adapter_config.json")
     return settings
 
 

@@ -13,6 +13,8 @@ from parts.foundation.messages import UserError, is_disk_full, need
 from parts.foundation.processes import gather_rows, world
 from parts.foundation.settings import BaseConfig, free_on_resume
 
+WRITTEN = ("metrics.jsonl", "samples.jsonl", "summary.json", "curves.png", "versions.json")  # by a run, in its folder
+
 
 def write_text(path: Path, text: str) -> None:
     """Write a file that appears whole or not at all, also after the machine went down."""
@@ -92,6 +94,9 @@ def check_folder(config: BaseConfig) -> bool:
     folder, settings = Path(config.output_dir), dataclasses.asdict(config)
     work, saved = finished_work(folder), saved_settings(folder)
     if not work:
+        foreign = [name for name in WRITTEN if not saved and (folder / name).exists()]
+        got = f"got output_dir {str(folder)!r}, which has {', '.join(foreign)} and no run's config.json"
+        need(not foreign, f"{got}; expected a new folder, as these files would be replaced; try another --output_dir")
         return False
     need(
         config.resume,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from parts.data.chat import TemplateForm, chat_text, joined_text, template_settings
 from parts.data.prompts import encode_text
-from parts.foundation.messages import UserError, need
+from parts.foundation.messages import UserError, need, say
 from parts.foundation.processes import dealt, gather_rows
 from parts.rewards.user_code import user_text
 from programs.evaluation.rows import given_texts, ranks
@@ -108,6 +108,10 @@ def make_requests(config: Config, task: Task, model, rows: list[dict], shots: li
     task.in_turns = chat
     worked, template = [(task.question(row), task.target(row)) for row in shots], template_settings(config)
     form = TemplateForm(model.tokenizer) if chat and model.tokenizer else None
+    strings = sum(isinstance(row.get("prompt"), str) for row in rows)
+    if chat and strings and config.chat_template == "auto":
+        got = f"{strings} of {len(rows)} prompts are strings, sent as the user's turn of the chat template"
+        say(f"note: {got}; a run without --chat trains on them as they are: --chat_template off evaluates that")
     for row in rows:
         question = task.question(row)
         templated = form is not None and form.holds(question)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from parts.data.held_out import drawn_tasks, task_of
 from parts.data.prompts import RESERVED
-from parts.data.question_parts import warn_unread
+from parts.data.question_parts import warn_odd_answers, warn_unread
 from parts.data.rows import is_hub_id, read_rows
 from parts.foundation.bundle import BUNDLE
 from parts.foundation.messages import UserError, need, say
@@ -82,6 +82,10 @@ def task_rows(config, task) -> tuple[list[dict], list[dict]]:
         except UserError as error:
             raise type(error)(f"{task.source}, row {number}: {error}") from None
     if task.asks:
+        read = [row.keys() - task.unused(row).keys() for row in rows]
+        warn_odd_answers(
+            task.source, [{name: row[name] for name in names} for row, names in zip(rows, read, strict=True)]
+        )
         warn_unread(task.source, [(task.unused(row), task.question(row)) for row in rows])
     return rows, shots
 
