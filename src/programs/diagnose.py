@@ -11,7 +11,7 @@ A RUN_OR_FILE is one of
     templates/*.py and copies     the same, with settings.json in the place of config.json
     TRL                           trainer_state.json, a checkpoint or output folder, or console output ({'loss': …})
     verl                          console output (step:N - key:value - …), or the JSONL of trainer.logger=file
-    others                        lines of name=value, or a CSV file such as wandb's export; --columns for other names
+    others                        lines of name=value, CSV (wandb's export), pasted tables; --columns for other names
 
 The verdict is learned, did not learn, broken (since a step), too short or unreadable. At most two causes are named,
 and what they explain stands under them, without advice of its own; with two, a command tells them apart. Settings,

@@ -160,28 +160,21 @@ FEATURES = {  # what a reward may pay in place of the answer: how much of it a c
 }
 
 
-def correlation(x: list[float], y: list[float]) -> float:
-    """Pearson's correlation; 0 where one of them does not vary."""
-    if len(x) < 3 or max(x) == min(x) or max(y) == min(y):
-        return 0.0
-    return statistics.correlation(x, y)
-
-
-def within_classes(values: list[float], classes: list) -> list[float]:
-    """Values less the mean of their class."""
-    means = {c: statistics.fmean(v for v, k in zip(values, classes, strict=True) if k == c) for c in {*classes}}
-    return [v - means[c] for v, c in zip(values, classes, strict=True)]
-
-
 def payment_by_feature(texts: list[Text]) -> dict[str, float]:
-    """Correlation of score and each feature among completions that are equally right."""
+    """Pearson's correlation of score and each feature among completions that are equally right; 0 without a spread."""
     scored = [t for t in texts if t.score is not None]
-    classes = [t.right for t in scored]
-    scores = within_classes([t.score for t in scored], classes) if scored else []
-    paid = {}
+
+    def within(values: list[float]) -> list[float]:
+        """Values less the mean of those that are equally right."""
+        by_class = {right: [v for v, t in zip(values, scored, strict=True) if t.right is right] for right in classes}
+        return [v - statistics.fmean(by_class[t.right]) for v, t in zip(values, scored, strict=True)]
+
+    classes, paid = {t.right for t in scored}, {}
+    scores = within([t.score for t in scored])
     for name, measure in FEATURES.items():
-        amounts = [float(measure(t.completion)) for t in scored]
-        paid[name] = correlation(within_classes(amounts, classes), scores) if scored else 0.0
+        amounts = within([float(measure(t.completion)) for t in scored])
+        varied = len(scored) > 2 and max(amounts) > min(amounts) and max(scores) > min(scores)
+        paid[name] = statistics.correlation(amounts, scores) if varied else 0.0
     return paid
 
 

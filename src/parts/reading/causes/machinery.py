@@ -69,20 +69,10 @@ def jumps_at(run: LoggedRun, series: dict[str, list], step: int, least: float) -
 
 
 def schedules_anew(run: LoggedRun) -> list[int]:
-    """Steps at which the rate's schedule, or the KL, begins anew."""
-    rates, kl = run.points("lr"), run.points("kl")
-    anew = [
-        rates[i][0]
-        for i in range(3, len(rates))
-        if rates[i - 2][1] > rates[i - 1][1] and rates[i][1] > 1.5 * rates[i - 1][1]
-    ]
-    zeros = [abs(value) < 1e-6 for _, value in kl]
-    for i in range(3, len(kl) - 1) if kl and zeros[0] and sum(zeros) < 4 else ():
-        before, after = [abs(value) for _, value in kl[max(1, i - 4) : i]], [abs(value) for _, value in kl[i : i + 4]]
-        # it grows again from 0; a single 0 among values that scatter is chance
-        if zeros[i] and min(before) > 1e-4 and max(after) < 0.5 * statistics.median(before):
-            anew.append(kl[i][0])
-    return anew
+    """Steps at which the rate's schedule begins anew."""
+    rates = run.points("lr")
+    pairs = ((rates[i], rates[i - 1][1], rates[i - 2][1]) for i in range(3, len(rates)))
+    return [step for (step, rate), last, before in pairs if before > last and rate > 1.5 * last]
 
 
 @cause(
@@ -98,7 +88,7 @@ def jump_at_restart(run: LoggedRun) -> Evidence | None:
     restarts = {*anew, *run.settings.get("restarts", ())}
     for step in sorted({*restarts, *run.steps()[5:-2]}):
         facts = jumps_at(run, series, step, 1.5 if step in restarts else 6)
-        if step in restarts and (facts or step in anew):  # a schedule or a KL that begins anew is a jump by itself
+        if step in restarts and (facts or step in anew):  # a schedule that begins anew is a jump by itself
             said = Fact(f"the log shows a restart at step {step}", "step", step)
             return Evidence(CERTAIN + 0.06 if facts else LIKELY + 0.1, [said, *facts], since=step)
         if step not in restarts and len(facts) > 1 and facts[0].figure == run.name("entropy"):

@@ -4,7 +4,7 @@ import itertools
 import math
 import statistics
 
-from parts.reading.causes.cause import CERTAIN, FLAT, LIKELY, LOST, STILL, Evidence, Fact, cause, fact, shown
+from parts.reading.causes.cause import CERTAIN, FLAT, LIKELY, LOST, STILL, Evidence, Fact, cause, fact
 from parts.reading.logged_run import LoggedRun, collapse, gained, held_out_gain, is_constant, is_solved
 from parts.reading.trends import TREND_STEPS, ends, noise
 
@@ -73,20 +73,6 @@ def updates_too_large(run: LoggedRun) -> Evidence | None:
     return Evidence(CERTAIN + 0.01 if at_once else LIKELY + 0.1, [fact(run, "score", text, step)], step)
 
 
-def unchanged_texts(run: LoggedRun, start: int) -> Fact | None:
-    """Held-out completions of the first and the last evaluation that are the same, all of them."""
-    held_out = [t for t in run.texts if t.kind == "eval"]
-    steps = sorted({t.step for t in held_out})
-    if len(steps) < 2 or steps[-1] - steps[0] < 3 or steps[-1] < start + 3:
-        return None
-    first, last = ({t.prompt: t for t in held_out if t.step == step} for step in (steps[0], steps[-1]))
-    both = [prompt for prompt in first if prompt in last]
-    if len(both) < 4 or any(first[prompt].completion != last[prompt].completion for prompt in both):
-        return None
-    text = f"all {len(both)} held-out completions of step {steps[-1]} are those of step {steps[0]}"
-    return shown([last[prompt] for prompt in both], text)
-
-
 def rate_fact(run: LoggedRun) -> Fact | None:
     """A learning rate of 0, a warm-up as long as the run, a rate far below any in use, a clip that leaves nothing."""
     rates, steps, warmup = run.values("lr"), max(run.steps(), default=0), run.number("warmup") or 0
@@ -137,27 +123,24 @@ def still_figures(run: LoggedRun, start: int) -> list[Fact]:
     source="definition; TRL lora_without_regret.md; a bf16 weight swallows updates below 1/256 of it",
 )
 def nothing_moves(run: LoggedRun) -> Evidence | None:
-    """The rate cannot move anything, or scores differ and KL, gradient or held-out texts stand still."""
+    """The rate cannot move anything, or scores differ and KL, gradient or held-out figure stand still."""
     critic = run.number("critic_warmup") or 0
     if max(run.steps(), default=0) <= critic:
         return None  # only the critic has been trained so far
     if is_constant(run) or (gained(run) and run.trend("score") > 0):
         return None
     start = int(critic + max(run.number("warmup") or 0, 0))  # until then the policy is not meant to move
-    rate, still, texts = rate_fact(run), still_figures(run, start), unchanged_texts(run, start)
-    held_out = run.values("held_out")
-    if len(held_out) >= 2 and max(held_out) - min(held_out) > 0.02:
-        texts = None
-    elif len(held_out) >= 3 and max(held_out) == min(held_out) and not texts and 0.02 < held_out[0] < 0.98:
-        texts = fact(run, "held_out", f"the held-out figure is {held_out[0]:.4g} at all {len(held_out)} evaluations")
-    facts = [item for item in (rate, *still, texts) if item]
+    rate, still, held_out, same = rate_fact(run), still_figures(run, start), run.values("held_out"), None
+    if len(held_out) >= 3 and max(held_out) == min(held_out) and 0.02 < held_out[0] < 0.98:
+        same = fact(run, "held_out", f"the held-out figure is {held_out[0]:.4g} at all {len(held_out)} evaluations")
+    facts = [item for item in (rate, *still, same) if item]
     if not facts:
         return None
     decisive = any(f.figure == run.name("grad_norm") for f in still)
     rounded = rate is not None and rate.figure == "dtype"
-    if (rate and not rounded) or decisive or (texts and (still or rounded)) or len(still) > 1:
+    if (rate and not rounded) or decisive or (same and (still or rounded)) or len(still) > 1:
         return Evidence(CERTAIN + 0.03, facts)
-    return Evidence(LIKELY + (0.25 if texts or run.series.get("kl") else 0.0), facts)
+    return Evidence(LIKELY + (0.25 if same or run.series.get("kl") else 0.0), facts)
 
 
 @cause(
