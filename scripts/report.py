@@ -42,24 +42,24 @@ Exit codes: 0 the page is written, 2 bad input; a page of the readable ones is w
 #       785-886  trends              Trends of a series
 #      889-1059  logged run          A run as its log, settings and samples show it: the facts that causes are told by
 #     1062-1252  run settings        Settings of a run under common names: ours, TRL's, verl's, EasyR1's, ms-swift's; …
-#     1255-1456  sample texts        Samples as causes read them: text, score, gold, and what a completion states and …
-#     1459-1619  sample files        Files of samples: samples.jsonl, TRL's tables of completions, verl's dumps of …
-#     1622-1930  log reading         Reading a log of any dialect in one pass: ours, TRL's, verl's, CSV, lines of …
-#     1933-2103  run folder          A run from its folder: the log, and the settings, samples, data and rewards that …
-#     2106-2173  cause               A cause: the evidence that it needs, what it explains, and what to change
-#     2176-2240  signs               Signs: what figures show without saying why; a cause explains them, and none has …
-#     2243-2442  machinery           Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale …
-#     2445-2659  groups              Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, …
-#     2662-2928  rewards             Rewards at fault: another form, another gold, constant, inverted, blind to the …
-#     2931-3159  updates             Updates at fault: too large, none that moves anything, held by the KL, or led by …
-#     3162-3393  outcomes            What was learnt in place of the task: a part bought or lost, prompts by heart, …
-#     3396-3509  ranking             Which cause explains a run best, and the run's verdict
-#     3512-3599  sources             What the command line names: runs and evaluations, read, and what of them cannot be
-#     3602-3766  run facts           What the page says of a run: held-out figure, how far it came, what it took, how …
-#     3769-4133  curves              The curves of all runs as plain data: metrics of all logs under one name, in …
-#     4136-4265  samples             Samples of all sources as rows, thinned and compressed: browsers unpack base64 …
-#     4268-5362  page                The page
-#     5365-5428  command             The command line
+#     1255-1451  sample texts        Samples as causes read them: text, score, gold, and what a completion states and …
+#     1454-1614  sample files        Files of samples: samples.jsonl, TRL's tables of completions, verl's dumps of …
+#     1617-1925  log reading         Reading a log of any dialect in one pass: ours, TRL's, verl's, CSV, lines of …
+#     1928-2098  run folder          A run from its folder: the log, and the settings, samples, data and rewards that …
+#     2101-2168  cause               A cause: the evidence that it needs, what it explains, and what to change
+#     2171-2235  signs               Signs: what figures show without saying why; a cause explains them, and none has …
+#     2238-2427  machinery           Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale …
+#     2430-2644  groups              Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, …
+#     2647-2916  rewards             Rewards at fault: another form, another gold, constant, inverted, blind to the …
+#     2919-3130  updates             Updates at fault: too large, none that moves anything, held by the KL, or led by …
+#     3133-3392  outcomes            What was learnt in place of the task: a part bought or lost, prompts by heart, …
+#     3395-3508  ranking             Which cause explains a run best, and the run's verdict
+#     3511-3598  sources             What the command line names: runs and evaluations, read, and what of them cannot be
+#     3601-3765  run facts           What the page says of a run: held-out figure, how far it came, what it took, how …
+#     3768-4132  curves              The curves of all runs as plain data: metrics of all logs under one name, in …
+#     4135-4264  samples             Samples of all sources as rows, thinned and compressed: browsers unpack base64 …
+#     4267-5361  page                The page
+#     5364-5427  command             The command line
 
 import argparse
 import ast
@@ -1282,6 +1282,7 @@ class Text:
     right: bool | None = None
     finished: bool | None = None
     parts: dict = field(default_factory=dict)
+    unscored: bool = False  # every reward gave None
 
 
 def plain_text(value) -> str:
@@ -1356,7 +1357,8 @@ def sample_texts(samples: list[dict], golds: dict[str, str]) -> list[Text]:
         step = int(row["step"]) if is_real(row.get("step")) else 0
         finished = row.get("finished") if isinstance(row.get("finished"), bool) else None
         kind = str(row.get("kind", "train"))
-        texts.append(Text(f"{step}.{i}", step, kind, prompt, completion, score, gold, right, finished, parts))
+        none = isinstance(rewards, dict) and bool(rewards) and all(v is None for v in rewards.values())
+        texts.append(Text(f"{step}.{i}", step, kind, prompt, completion, score, gold, right, finished, parts, none))
     return texts
 
 
@@ -1402,28 +1404,21 @@ FEATURES = {  # what a reward may pay in place of the answer: how much of it a c
 }
 
 
-def correlation(x: list[float], y: list[float]) -> float:
-    """Pearson's correlation; 0 where one of them does not vary."""
-    if len(x) < 3 or max(x) == min(x) or max(y) == min(y):
-        return 0.0
-    return statistics.correlation(x, y)
-
-
-def within_classes(values: list[float], classes: list) -> list[float]:
-    """Values less the mean of their class."""
-    means = {c: statistics.fmean(v for v, k in zip(values, classes, strict=True) if k == c) for c in {*classes}}
-    return [v - means[c] for v, c in zip(values, classes, strict=True)]
-
-
 def payment_by_feature(texts: list[Text]) -> dict[str, float]:
-    """Correlation of score and each feature among completions that are equally right."""
+    """Pearson's correlation of score and each feature among completions that are equally right; 0 without a spread."""
     scored = [t for t in texts if t.score is not None]
-    classes = [t.right for t in scored]
-    scores = within_classes([t.score for t in scored], classes) if scored else []
-    paid = {}
+
+    def within(values: list[float]) -> list[float]:
+        """Values less the mean of those that are equally right."""
+        by_class = {right: [v for v, t in zip(values, scored, strict=True) if t.right is right] for right in classes}
+        return [v - statistics.fmean(by_class[t.right]) for v, t in zip(values, scored, strict=True)]
+
+    classes, paid = {t.right for t in scored}, {}
+    scores = within([t.score for t in scored])
     for name, measure in FEATURES.items():
-        amounts = [float(measure(t.completion)) for t in scored]
-        paid[name] = correlation(within_classes(amounts, classes), scores) if scored else 0.0
+        amounts = within([float(measure(t.completion)) for t in scored])
+        varied = len(scored) > 2 and max(amounts) > min(amounts) and max(scores) > min(scores)
+        paid[name] = statistics.correlation(amounts, scores) if varied else 0.0
     return paid
 
 
@@ -2301,20 +2296,10 @@ def jumps_at(run: LoggedRun, series: dict[str, list], step: int, least: float) -
 
 
 def schedules_anew(run: LoggedRun) -> list[int]:
-    """Steps at which the rate's schedule, or the KL, begins anew."""
-    rates, kl = run.points("lr"), run.points("kl")
-    anew = [
-        rates[i][0]
-        for i in range(3, len(rates))
-        if rates[i - 2][1] > rates[i - 1][1] and rates[i][1] > 1.5 * rates[i - 1][1]
-    ]
-    zeros = [abs(value) < 1e-6 for _, value in kl]
-    for i in range(3, len(kl) - 1) if kl and zeros[0] and sum(zeros) < 4 else ():
-        before, after = [abs(value) for _, value in kl[max(1, i - 4) : i]], [abs(value) for _, value in kl[i : i + 4]]
-        # it grows again from 0; a single 0 among values that scatter is chance
-        if zeros[i] and min(before) > 1e-4 and max(after) < 0.5 * statistics.median(before):
-            anew.append(kl[i][0])
-    return anew
+    """Steps at which the rate's schedule begins anew."""
+    rates = run.points("lr")
+    pairs = ((rates[i], rates[i - 1][1], rates[i - 2][1]) for i in range(3, len(rates)))
+    return [step for (step, rate), last, before in pairs if before > last and rate > 1.5 * last]
 
 
 @cause(
@@ -2330,7 +2315,7 @@ def jump_at_restart(run: LoggedRun) -> Evidence | None:
     restarts = {*anew, *run.settings.get("restarts", ())}
     for step in sorted({*restarts, *run.steps()[5:-2]}):
         facts = jumps_at(run, series, step, 1.5 if step in restarts else 6)
-        if step in restarts and (facts or step in anew):  # a schedule or a KL that begins anew is a jump by itself
+        if step in restarts and (facts or step in anew):  # a schedule that begins anew is a jump by itself
             said = Fact(f"the log shows a restart at step {step}", "step", step)
             return Evidence(CERTAIN + 0.06 if facts else LIKELY + 0.1, [said, *facts], since=step)
         if step not in restarts and len(facts) > 1 and facts[0].figure == run.name("entropy"):
@@ -2809,6 +2794,9 @@ def placeholder(source: str) -> str:
 def constant_reward(run: LoggedRun) -> Evidence | None:
     """No spread of scores, or of the part for correctness, at any step, for right and wrong completions alike."""
     name, means = first_part(run)
+    if len(run.texts) >= 8 and all(t.unscored for t in run.texts):
+        text = f"the reward gave None for all {len(run.texts)} logged completions: a `return` may be missing"
+        return Evidence(CERTAIN + 0.09, [shown(run.texts, text)])
     seen = means + run.values(f"held_out_part:{name}")
     part = len(run.parts()) > 1 and len(seen) >= 3 and max(seen) - min(seen) < 1e-9
     few = 0 < len(run.values("score")) < 3 and run.series.get("score_std") and max(run.values("score_std")) <= 1e-6
@@ -2995,20 +2983,6 @@ def updates_too_large(run: LoggedRun) -> Evidence | None:
     return Evidence(CERTAIN + 0.01 if at_once else LIKELY + 0.1, [fact(run, "score", text, step)], step)
 
 
-def unchanged_texts(run: LoggedRun, start: int) -> Fact | None:
-    """Held-out completions of the first and the last evaluation that are the same, all of them."""
-    held_out = [t for t in run.texts if t.kind == "eval"]
-    steps = sorted({t.step for t in held_out})
-    if len(steps) < 2 or steps[-1] - steps[0] < 3 or steps[-1] < start + 3:
-        return None
-    first, last = ({t.prompt: t for t in held_out if t.step == step} for step in (steps[0], steps[-1]))
-    both = [prompt for prompt in first if prompt in last]
-    if len(both) < 4 or any(first[prompt].completion != last[prompt].completion for prompt in both):
-        return None
-    text = f"all {len(both)} held-out completions of step {steps[-1]} are those of step {steps[0]}"
-    return shown([last[prompt] for prompt in both], text)
-
-
 def rate_fact(run: LoggedRun) -> Fact | None:
     """A learning rate of 0, a warm-up as long as the run, a rate far below any in use, a clip that leaves nothing."""
     rates, steps, warmup = run.values("lr"), max(run.steps(), default=0), run.number("warmup") or 0
@@ -3059,27 +3033,24 @@ def still_figures(run: LoggedRun, start: int) -> list[Fact]:
     source="definition; TRL lora_without_regret.md; a bf16 weight swallows updates below 1/256 of it",
 )
 def nothing_moves(run: LoggedRun) -> Evidence | None:
-    """The rate cannot move anything, or scores differ and KL, gradient or held-out texts stand still."""
+    """The rate cannot move anything, or scores differ and KL, gradient or held-out figure stand still."""
     critic = run.number("critic_warmup") or 0
     if max(run.steps(), default=0) <= critic:
         return None  # only the critic has been trained so far
     if is_constant(run) or (gained(run) and run.trend("score") > 0):
         return None
     start = int(critic + max(run.number("warmup") or 0, 0))  # until then the policy is not meant to move
-    rate, still, texts = rate_fact(run), still_figures(run, start), unchanged_texts(run, start)
-    held_out = run.values("held_out")
-    if len(held_out) >= 2 and max(held_out) - min(held_out) > 0.02:
-        texts = None
-    elif len(held_out) >= 3 and max(held_out) == min(held_out) and not texts and 0.02 < held_out[0] < 0.98:
-        texts = fact(run, "held_out", f"the held-out figure is {held_out[0]:.4g} at all {len(held_out)} evaluations")
-    facts = [item for item in (rate, *still, texts) if item]
+    rate, still, held_out, same = rate_fact(run), still_figures(run, start), run.values("held_out"), None
+    if len(held_out) >= 3 and max(held_out) == min(held_out) and 0.02 < held_out[0] < 0.98:
+        same = fact(run, "held_out", f"the held-out figure is {held_out[0]:.4g} at all {len(held_out)} evaluations")
+    facts = [item for item in (rate, *still, same) if item]
     if not facts:
         return None
     decisive = any(f.figure == run.name("grad_norm") for f in still)
     rounded = rate is not None and rate.figure == "dtype"
-    if (rate and not rounded) or decisive or (texts and (still or rounded)) or len(still) > 1:
+    if (rate and not rounded) or decisive or (same and (still or rounded)) or len(still) > 1:
         return Evidence(CERTAIN + 0.03, facts)
-    return Evidence(LIKELY + (0.25 if texts or run.series.get("kl") else 0.0), facts)
+    return Evidence(LIKELY + (0.25 if same or run.series.get("kl") else 0.0), facts)
 
 
 @cause(
@@ -3379,7 +3350,10 @@ def other_eval_task(run: LoggedRun) -> Evidence | None:
     if unlike:
         return Evidence(CERTAIN + 0.02, [unlike])
     train, held_out = (sorted({t.prompt for t in run.texts if t.kind == kind}) for kind in ("train", "eval"))
-    if len(train) < 2 or len(held_out) < 4 or gained(run):
+    name, part = first_part(run)
+    alike = run.values(f"held_out_part:{name}")  # the same reward on held-out prompts
+    follows = len(alike) > 1 and len(part) > 1 and alike[-1] - alike[0] > 0.5 * (ends(part)[1] - part[0]) > 0.02
+    if len(train) < 2 or len(held_out) < 4 or gained(run) or follows:
         return None
     a, b = common_words(train), common_words(held_out)
     if len(a & b) > 0.5 * min(len(a), len(b)) and not (b - a and a - b and len(a & b) < 0.75 * max(len(a), len(b))):
@@ -3387,10 +3361,35 @@ def other_eval_task(run: LoggedRun) -> Evidence | None:
     words = [" ".join(sorted(x)[:6]) or "-" for x in (a - b, b - a)]
     examples = [next(t for t in run.texts if t.kind == kind) for kind in ("train", "eval")]
     said = shown(examples, f"training prompts have {words[0]}, held-out ones {words[1]}")
-    return Evidence(CERTAIN + 0.04 if run.trend("score") > 0 else LIKELY + 0.1, [said])
+    sure = run.trend("score") > 0 and len(train) > 3
+    return Evidence(CERTAIN + 0.04 if sure else LIKELY + 0.1, [said])
 
 
-OUTCOME_CAUSES = (part_bought, part_dies, memorised_prompts, other_eval_task)
+@cause(
+    "every completion has the same partial credit and none full marks: nothing is left that tells completions apart",
+    explains=f"{FLAT} too_easy too_hard entropy_fell",
+    change="show the form that earns full marks in the prompt, or warm start on it; a part that all completions have "
+    "teaches nothing more",
+    decide_with=TRY_MODEL,
+    source="definition of a group's advantage; measured on Qwen2.5-Coder-0.5B (benchmarks/README.md)",
+)
+def partial_credit_stalls(run: LoggedRun) -> Evidence | None:
+    """Scores rose to a level below full marks, where groups score alike; no held-out text has full marks."""
+    scores, alike, held_out = run.values("score"), run.values("zero_std"), run.values("held_out")
+    if len(scores) < TREND_STEPS or len(run.parts()) > 1 or not alike or not held_out or max(held_out) > 0.02:
+        return None
+    level, last = scores[-1], min(3, len(scores))
+    settled = max(scores[-last:]) - min(scores[-last:]) <= 0.05 and min(alike[-last:]) >= 0.7
+    if not settled or not 0.1 <= level <= 0.95 or level < scores[0] + 0.1 or alike[0] >= 0.9:
+        return None
+    text = f"the score rose from {scores[0]:.3g} to {level:.3g} and stays there"
+    text += f"; {alike[-1]:.0%} of the groups score all alike; full marks held out: {max(held_out):.3g}"
+    paid = [t for t in run.texts if t.kind == "train" and t.score and abs(t.score - level) <= 0.05]
+    facts = [fact(run, "score", text), *([shown(paid, f"logged completions with {level:.3g}")] if paid else [])]
+    return Evidence(CERTAIN + 0.03, facts)
+
+
+OUTCOME_CAUSES = (part_bought, part_dies, memorised_prompts, other_eval_task, partial_credit_stalls)
 
 
 # ----------------------------------------------------------------------- ranking (src/parts/reading/causes/ranking.py)

@@ -251,6 +251,15 @@ FIGURES = {  # cause: (whether the run is flat, figures), and "log": without its
     "near_greedy_sampling, log": (True, {"reward/zero_std_frac": 1.0}),
     "other_eval_task, log": (True, learns(0.45, 0.8) | {"eval/accuracy": lambda n: None if n % 10 else 0.0}),
     "answer_form": (True, learns(0.3, 0.9) | {"reward/correct": 0.0, "reward/tags": lambda n: 0.3 + n / 70}),
+    "partial_credit_stalls": (
+        True,
+        {
+            "reward/mean": lambda n: min(0.5, 0.1 + 0.02 * n) if n else None,
+            "reward/std": lambda n: max(0.001, 0.3 - 0.015 * n) if n else None,
+            "reward/zero_std_frac": lambda n: min(1.0, 0.05 * n) if n else None,
+            "eval/accuracy": lambda n: None if n % 10 else 0.0,
+        },
+    ),
     "constant_reward": (True, learns(0.3, 0.9) | {"reward/correct": 0.5, "reward/tags": lambda n: 0.3 + n / 70}),
     "none, a critic near 0 in a run that learns, log": (
         True,
@@ -268,6 +277,17 @@ def test_cause_that_figures_show(case, tmp_path):
     run = judged(write_run(tmp_path / "run", rows, None if alone else config_of("ppo_healthy")))
     assert next((cause["cause"] for cause in run["causes"]), "none") == case.partition(",")[0]
     assert any("--settings" in text for text in run["lacked"]) == alone
+
+
+def test_a_reward_that_gives_none_for_every_completion(tmp_path):
+    run = write_run(tmp_path / "run", changed("ppo_healthy", {}, True), config_of("ppo_healthy"))
+    lines = [
+        {"step": n, "kind": "train", "prompt": "1+1=", "completion": f"so {n}", "score": 0, "rewards": {"mine": None}}
+        for n in range(1, 11)
+    ]
+    (run / "samples.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    cause = judged(run)["causes"][0]
+    assert cause["cause"] == "constant_reward" and "None for all 10" in json.dumps(cause)
 
 
 def test_rate_of_zero_in_a_page_is_its_default_by_size(tmp_path):

@@ -40,6 +40,7 @@ class Text:
     right: bool | None = None
     finished: bool | None = None
     parts: dict = field(default_factory=dict)
+    unscored: bool = False  # every reward gave None
 
 
 def plain_text(value) -> str:
@@ -114,7 +115,8 @@ def sample_texts(samples: list[dict], golds: dict[str, str]) -> list[Text]:
         step = int(row["step"]) if is_real(row.get("step")) else 0
         finished = row.get("finished") if isinstance(row.get("finished"), bool) else None
         kind = str(row.get("kind", "train"))
-        texts.append(Text(f"{step}.{i}", step, kind, prompt, completion, score, gold, right, finished, parts))
+        none = isinstance(rewards, dict) and bool(rewards) and all(v is None for v in rewards.values())
+        texts.append(Text(f"{step}.{i}", step, kind, prompt, completion, score, gold, right, finished, parts, none))
     return texts
 
 

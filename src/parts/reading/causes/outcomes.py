@@ -4,7 +4,19 @@ import math
 import re
 import statistics
 
-from parts.reading.causes.cause import CERTAIN, FLAT, LIKELY, LOST, TRY_REWARD, Evidence, Fact, cause, fact, shown
+from parts.reading.causes.cause import (
+    CERTAIN,
+    FLAT,
+    LIKELY,
+    LOST,
+    TRY_MODEL,
+    TRY_REWARD,
+    Evidence,
+    Fact,
+    cause,
+    fact,
+    shown,
+)
 from parts.reading.logged_run import GAIN, SOLVED, LoggedRun, first_part, first_series, gained, held_out_gain
 from parts.reading.paired_tests import wilson_interval
 from parts.reading.sample_texts import FEATURES, payment_by_feature, right_gain, scores_by_answer
@@ -228,7 +240,10 @@ def other_eval_task(run: LoggedRun) -> Evidence | None:
     if unlike:
         return Evidence(CERTAIN + 0.02, [unlike])
     train, held_out = (sorted({t.prompt for t in run.texts if t.kind == kind}) for kind in ("train", "eval"))
-    if len(train) < 2 or len(held_out) < 4 or gained(run):
+    name, part = first_part(run)
+    alike = run.values(f"held_out_part:{name}")  # the same reward on held-out prompts
+    follows = len(alike) > 1 and len(part) > 1 and alike[-1] - alike[0] > 0.5 * (ends(part)[1] - part[0]) > 0.02
+    if len(train) < 2 or len(held_out) < 4 or gained(run) or follows:
         return None
     a, b = common_words(train), common_words(held_out)
     if len(a & b) > 0.5 * min(len(a), len(b)) and not (b - a and a - b and len(a & b) < 0.75 * max(len(a), len(b))):
@@ -236,7 +251,32 @@ def other_eval_task(run: LoggedRun) -> Evidence | None:
     words = [" ".join(sorted(x)[:6]) or "-" for x in (a - b, b - a)]
     examples = [next(t for t in run.texts if t.kind == kind) for kind in ("train", "eval")]
     said = shown(examples, f"training prompts have {words[0]}, held-out ones {words[1]}")
-    return Evidence(CERTAIN + 0.04 if run.trend("score") > 0 else LIKELY + 0.1, [said])
+    sure = run.trend("score") > 0 and len(train) > 3
+    return Evidence(CERTAIN + 0.04 if sure else LIKELY + 0.1, [said])
 
 
-OUTCOME_CAUSES = (part_bought, part_dies, memorised_prompts, other_eval_task)
+@cause(
+    "every completion has the same partial credit and none full marks: nothing is left that tells completions apart",
+    explains=f"{FLAT} too_easy too_hard entropy_fell",
+    change="show the form that earns full marks in the prompt, or warm start on it; a part that all completions have "
+    "teaches nothing more",
+    decide_with=TRY_MODEL,
+    source="definition of a group's advantage; measured on Qwen2.5-Coder-0.5B (benchmarks/README.md)",
+)
+def partial_credit_stalls(run: LoggedRun) -> Evidence | None:
+    """Scores rose to a level below full marks, where groups score alike; no held-out text has full marks."""
+    scores, alike, held_out = run.values("score"), run.values("zero_std"), run.values("held_out")
+    if len(scores) < TREND_STEPS or len(run.parts()) > 1 or not alike or not held_out or max(held_out) > 0.02:
+        return None
+    level, last = scores[-1], min(3, len(scores))
+    settled = max(scores[-last:]) - min(scores[-last:]) <= 0.05 and min(alike[-last:]) >= 0.7
+    if not settled or not 0.1 <= level <= 0.95 or level < scores[0] + 0.1 or alike[0] >= 0.9:
+        return None
+    text = f"the score rose from {scores[0]:.3g} to {level:.3g} and stays there"
+    text += f"; {alike[-1]:.0%} of the groups score all alike; full marks held out: {max(held_out):.3g}"
+    paid = [t for t in run.texts if t.kind == "train" and t.score and abs(t.score - level) <= 0.05]
+    facts = [fact(run, "score", text), *([shown(paid, f"logged completions with {level:.3g}")] if paid else [])]
+    return Evidence(CERTAIN + 0.03, facts)
+
+
+OUTCOME_CAUSES = (part_bought, part_dies, memorised_prompts, other_eval_task, partial_credit_stalls)

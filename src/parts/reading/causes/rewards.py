@@ -194,6 +194,9 @@ def placeholder(source: str) -> str:
 def constant_reward(run: LoggedRun) -> Evidence | None:
     """No spread of scores, or of the part for correctness, at any step, for right and wrong completions alike."""
     name, means = first_part(run)
+    if len(run.texts) >= 8 and all(t.unscored for t in run.texts):
+        text = f"the reward gave None for all {len(run.texts)} logged completions: a `return` may be missing"
+        return Evidence(CERTAIN + 0.09, [shown(run.texts, text)])
     seen = means + run.values(f"held_out_part:{name}")
     part = len(run.parts()) > 1 and len(seen) >= 3 and max(seen) - min(seen) < 1e-9
     few = 0 < len(run.values("score")) < 3 and run.series.get("score_std") and max(run.values("score_std")) <= 1e-6
