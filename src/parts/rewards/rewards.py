@@ -188,6 +188,12 @@ def checked_scores(name: str, result, completions: list) -> list[float | None]:
     return scores
 
 
+@functools.cache
+def say_once(text: str) -> None:
+    """`say` a text the first time."""
+    say(text)
+
+
 def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> None:
     """Raise UserError if a reward function requires an argument that is neither in the data nor among `others`.
 
@@ -208,7 +214,7 @@ def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> N
             near = difflib.get_close_matches(p.name, [c for c in row["columns"] if c not in taken], n=1, cutoff=0.75)
             if near and p.name not in given and p.default is not p.empty:
                 text = f"reward {name}: no column is called {p.name!r}, so it is always {p.default!r}"
-                say(f"{text}; did you mean the column {near[0]!r}?")
+                say_once(f"{text}; did you mean the column {near[0]!r}?")
 
 
 def blamed_row(name: str, function, call: int, error: BaseException, completions, alone, limits) -> RewardError:
