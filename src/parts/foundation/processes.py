@@ -31,9 +31,7 @@ class LazyModule:
         self.name = name
 
     def __getattr__(self, attribute: str):
-        value = getattr(importlib.import_module(self.name), attribute)
-        setattr(self, attribute, value)  # from now on it is found at once
-        return value
+        return getattr(sys.modules.get(self.name) or importlib.import_module(self.name), attribute)
 
 
 torch, np, transformers = map(LazyModule, ("torch", "numpy", "transformers"))
