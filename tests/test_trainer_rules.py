@@ -137,7 +137,7 @@ def test_auto_precision_is_bf16_where_the_gpu_has_it(monkeypatch):
 
 def test_precision_and_tf32_are_said_on_a_gpu(monkeypatch, capsys):
     chosen = []
-    monkeypatch.setattr(ppo.torch, "set_float32_matmul_precision", chosen.append)
+    monkeypatch.setattr(torch, "set_float32_matmul_precision", chosen.append)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **_: True)
     assert ppo.Config().precision == "auto"
     for precision, device, settled, told in (

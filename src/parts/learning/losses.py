@@ -195,11 +195,9 @@ LOSSES = {
 
 def check_loss(config: BaseConfig) -> None:
     """Raise UserError for an entry of LOSSES that does not say whether rows of advantage 0 matter to it."""
-    need(
-        isinstance(LOSSES[config.loss], PolicyLoss),
-        f"got loss {config.loss} registered as a plain {type(LOSSES[config.loss]).__name__}; expected PolicyLoss; try "
-        f"LOSSES[{config.loss!r}] = PolicyLoss(function, trains_zero_advantage=True)",
-    )
+    got = f"got loss {config.loss} registered as a plain {type(LOSSES[config.loss]).__name__}; expected PolicyLoss"
+    advice = f"try LOSSES[{config.loss!r}] = PolicyLoss(function, trains_zero_advantage=True)"
+    need(isinstance(LOSSES[config.loss], PolicyLoss), f"{got}; {advice}")
 
 
 def covariance_choice(logprobs, old_logprobs, advantages, mask, draw, config):

@@ -66,11 +66,8 @@ def is_own(name) -> bool:
 def check_algorithm(config: BaseConfig) -> None:
     """Raise UserError for choices of the algorithm that contradict each other or would do nothing."""
     c, grouped = config, config.advantage in GROUPED
-    need(
-        c.group_size > 1 or not grouped,
-        f"got advantage {c.advantage} with group_size {c.group_size}; expected several completions per prompt, whose "
-        "mean is the baseline; try --group_size 8",
-    )
+    got = f"got advantage {c.advantage} with group_size {c.group_size}; expected several completions per prompt"
+    need(c.group_size > 1 or not grouped, f"{got}, whose mean is the baseline; try --group_size 8")
     dynamic = f"got --dynamic_sampling with {c.advantage}; expected a group estimator; try --algorithm dapo"
     need(grouped or not c.dynamic_sampling, dynamic)
     need(c.kl_coef or not c.kl_target, "got --kl_target; expected a coefficient to adapt; try --kl_coef 0.05")

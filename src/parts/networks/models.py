@@ -354,10 +354,8 @@ def disable_dropout(model) -> None:
 
 def nf4_config(compute):
     """4-bit weights as in QLoRA (Dettmers 2023), with matrix products in dtype `compute`; for CUDA and the CPU."""
-    need(
-        importlib.util.find_spec("bitsandbytes"),
-        "got 4-bit weights; expected bitsandbytes; try `pip install bitsandbytes`, or weights of 16 bits",
-    )
+    got = "got 4-bit weights; expected bitsandbytes"
+    need(importlib.util.find_spec("bitsandbytes"), f"{got}; try `pip install bitsandbytes`, or weights of 16 bits")
     kind = {"bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True, "bnb_4bit_compute_dtype": compute}
     return transformers.BitsAndBytesConfig(load_in_4bit=True, **kind)
 
@@ -496,8 +494,6 @@ def check_context(config: BaseConfig, models: Models, rows: list[dict]) -> None:
     """Raise UserError if the longest prompt and completion do not fit the model's positions."""
     limit = getattr(unwrapped(models.policy).config.get_text_config(), "max_position_embeddings", None)
     longest = max(len(row["prompt_ids"]) for row in rows)
-    need(
-        not limit or longest + config.max_new_tokens <= limit,
-        f"got a prompt of {longest} and completions of {config.max_new_tokens} tokens; expected at most {limit} "
-        "together; try a lower --max_new_tokens or --max_prompt_tokens",
-    )
+    got = f"got a prompt of {longest} and completions of {config.max_new_tokens} tokens"
+    expected = f"expected at most {limit} together; try a lower --max_new_tokens or --max_prompt_tokens"
+    need(not limit or longest + config.max_new_tokens <= limit, f"{got}; {expected}")

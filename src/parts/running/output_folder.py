@@ -65,11 +65,8 @@ def saved_settings(folder: Path) -> dict:
         return {}
     with contextlib.suppress(ValueError):  # broken
         saved = json.loads(file.read_text(encoding="utf-8"))
-    need(
-        isinstance(saved, dict) and "output_dir" in saved,
-        f"got output_dir {str(folder)!r}, whose config.json is of no run; expected a new folder; try another "
-        "--output_dir",
-    )
+    got = f"got output_dir {str(folder)!r}, whose config.json is of no run; expected a new folder"
+    need(isinstance(saved, dict) and "output_dir" in saved, f"{got}; try another --output_dir")
     return saved
 
 
@@ -98,11 +95,8 @@ def check_folder(config: BaseConfig) -> bool:
         got = f"got output_dir {str(folder)!r}, which has {', '.join(foreign)} and no run's config.json"
         need(not foreign, f"{got}; expected a new folder, as these files would be replaced; try another --output_dir")
         return False
-    need(
-        config.resume,
-        f"got output_dir {str(folder)!r}, which holds a run ({', '.join(work)}); expected a new folder; "
-        "try --resume to go on, or another --output_dir",
-    )
+    got = f"got output_dir {str(folder)!r}, which holds a run ({', '.join(work)}); expected a new folder"
+    need(config.resume, f"{got}; try --resume to go on, or another --output_dir")
     changed = [k for k in settings if k not in free_on_resume(config) and k in saved and saved[k] != settings[k]]
     text = ", ".join(f"{k} {saved[k]!r} -> {settings[k]!r}" for k in changed)
     need(not changed, f"got --resume with changed settings: {text}; expected the run's; try a new --output_dir")

@@ -99,11 +99,8 @@ def check_copies(source: str, policy) -> None:
     ]
     if policy.get_input_embeddings().weight.shape[0] != base.vocab_size:
         more.append("rows of added tokens")
-    need(
-        not more,
-        f"got --rollout_engine vllm with the adapter {source!r}, which has {', '.join(more)}; expected LoRA's matrices "
-        f"alone; try hf, or {merge_command(source)}",
-    )
+    got = f"got --rollout_engine vllm with the adapter {source!r}, which has {', '.join(more)}"
+    need(not more, f"{got}; expected LoRA's matrices alone; try hf, or {merge_command(source)}")
 
 
 class VllmEngine:

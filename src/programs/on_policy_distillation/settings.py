@@ -84,11 +84,8 @@ def check_objective(config: Config) -> None:
     need(not (sampled and c.kl_top_k), "got --kl_top_k with policy_gradient, which looks at the sampled token only")
     need(c.top_k_of == "teacher" or c.kl_top_k, "got --top_k_of student; expected a number of them; try --kl_top_k 32")
     need(c.kl_coef or c.reward_coef, "got kl_coef 0; expected something to train by")
-    need(
-        c.group_size > 1 or not c.reward_coef,
-        f"got reward_coef {c.reward_coef} with group_size 1; expected several completions per prompt, whose mean is "
-        "the baseline; try --group_size 8",
-    )
+    got = f"got reward_coef {c.reward_coef} with group_size 1; expected several completions per prompt"
+    need(c.group_size > 1 or not c.reward_coef, f"{got}, whose mean is the baseline; try --group_size 8")
     fixed = c.aggregation == "fixed_length"
     need(fixed or not c.norm_length, "got --norm_length; expected --aggregation fixed_length, which divides by it")
 
@@ -96,15 +93,11 @@ def check_objective(config: Config) -> None:
 def check_batch(config: Config, world: int) -> None:
     """Raise UserError unless minibatches and groups divide the batch."""
     part = config.minibatches * world
-    need(
-        config.batch_size % part == 0,
-        f"got batch_size {config.batch_size}, minibatches {config.minibatches}, processes {world}; expected a multiple "
-        f"of {part}; try --batch_size {math.ceil(config.batch_size / part) * part}",
-    )
-    need(
-        config.batch_size % config.group_size == 0,
-        f"got batch_size {config.batch_size}, group_size {config.group_size}; expected whole groups",
-    )
+    got = f"got batch_size {config.batch_size}, minibatches {config.minibatches}, processes {world}"
+    expected = f"expected a multiple of {part}; try --batch_size {math.ceil(config.batch_size / part) * part}"
+    need(config.batch_size % part == 0, f"{got}; {expected}")
+    split = f"got batch_size {config.batch_size}, group_size {config.group_size}; expected whole groups"
+    need(config.batch_size % config.group_size == 0, split)
 
 
 def parse_config(argv: list[str], config_class=Config, description: str = __doc__):

@@ -32,10 +32,10 @@ class DistillationModels(Models):
 
 def teacher_specs(config: Config) -> dict[str, str]:
     """{name: folder, hub id or URL} of the teachers; a single one needs no name."""
+    made = "`python assets/make_tiny_lm.py --teacher runs/teacher`, then --teacher runs/teacher"
     need(
         config.teacher,
-        "got no --teacher; expected a model folder, a hub id or a server; for the embedded task try "
-        "`python assets/make_tiny_lm.py --teacher runs/teacher`, then --teacher runs/teacher",
+        f"got no --teacher; expected a model folder, a hub id or a server; for the embedded task try {made}",
     )
     if not config.teacher_column:
         count = len(config.teacher)
@@ -55,11 +55,8 @@ def teacher_of(config: Config, row: dict, names: list[str]) -> int:
     if not config.teacher_column:
         return 0
     value = str(row["columns"].get(config.teacher_column))
-    need(
-        value in names,
-        f"prompt {str(row['prompt'])[:60]!r}: got {config.teacher_column} {value!r}; expected one of "
-        f"{', '.join(names)}{suggest(value, names)}",
-    )
+    got = f"prompt {str(row['prompt'])[:60]!r}: got {config.teacher_column} {value!r}"
+    need(value in names, f"{got}; expected one of {', '.join(names)}{suggest(value, names)}")
     return names.index(value)
 
 
@@ -69,11 +66,8 @@ def check_same_tokenizer(tokenizer, other, spec: str, rows: list[dict]) -> None:
     wrong = sorted((t for t in ours.keys() | theirs.keys() if ours.get(t) != theirs.get(t)), key=lambda t: (len(t), t))
     shown = "; ".join(f"{t!r} {ours.get(t, 'absent')} / {theirs.get(t, 'absent')}" for t in wrong[:8])
     remedy = "try a teacher of the same family, or one that teaches by its texts: warm_start.py --teacher"
-    need(
-        not wrong,
-        f"got teacher {spec!r}, whose vocabulary differs from the student's in {len(wrong)} tokens (student's id / "
-        f"teacher's id): {shown}; expected one vocabulary; {remedy}",
-    )
+    got = f"got teacher {spec!r}, whose vocabulary differs from the student's in {len(wrong)} tokens"
+    need(not wrong, f"{got} (student's id / teacher's id): {shown}; expected one vocabulary; {remedy}")
     for row in rows[:64]:
         text = tokenizer.decode(row["prompt_ids"])
         student, teacher = (t.tokenize(text, add_special_tokens=False) for t in (tokenizer, other))
@@ -88,11 +82,8 @@ def check_same_tokenizer(tokenizer, other, spec: str, rows: list[dict]) -> None:
 def check_server_objective(config: Config) -> None:
     """Raise UserError for settings that need more than a server returns."""
     full = config.objective != "policy_gradient" and not config.kl_top_k
-    need(
-        not full,
-        f"got objective {config.objective} over the whole vocabulary with a server, which returns its likeliest tokens "
-        "only; try --kl_top_k 20 or --objective policy_gradient",
-    )
+    got = f"got objective {config.objective} over the whole vocabulary with a server"
+    need(not full, f"{got}, which returns its likeliest tokens only; try --kl_top_k 20 or --objective policy_gradient")
     need(config.top_k_of == "teacher", "got --top_k_of student with a server; expected teacher, as it returns its own")
     need(config.temperature == 1.0, f"got temperature {config.temperature} with a server; expected 1, its own")
 
@@ -109,10 +100,8 @@ class LocalTeacher:
         share_prompts(self.config, models, [self.model])
         known, used = (m.get_input_embeddings().weight.shape[0] for m in (self.model, unwrapped(models.policy)))
         self.width = min(known, used)  # rows beyond the tokenizer's are padding, and models of one family differ there
-        need(
-            self.width >= len(models.tokenizer),
-            f"got teacher {source!r} of {known} tokens, student of {used}; expected {len(models.tokenizer)} at least",
-        )
+        got = f"got teacher {source!r} of {known} tokens, student of {used}"
+        need(self.width >= len(models.tokenizer), f"{got}; expected {len(models.tokenizer)} at least")
 
     def states(self, piece: dict):
         """Hidden states [B, T, H] that predict each token of a piece; the student's padding rows read as the last."""

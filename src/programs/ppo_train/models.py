@@ -52,10 +52,8 @@ def make_critic(config: Config, policy, device):
     if config.critic == "separate":
         critic.backbone = load_network(transformers.AutoModel, config.critic_model or config.model, config, device)
         known, used = (m.get_input_embeddings().weight.shape[0] for m in (critic.backbone, unwrapped(policy)))
-        need(
-            known >= used,
-            f"got critic_model {config.critic_model!r} of {known} tokens; expected the policy's {used} at least",
-        )
+        got = f"got critic_model {config.critic_model!r} of {known} tokens"
+        need(known >= used, f"{got}; expected the policy's {used} at least")
         if config.lora_rank:
             critic.backbone = add_lora(critic.backbone, config)
     size = unwrapped(critic.backbone or policy).config.get_text_config().hidden_size
@@ -164,8 +162,5 @@ def validate(config: Config, processes: int = 1, inputs: Inputs | None = None, m
 def check_turn_baseline(config: Config) -> None:
     """Raise UserError unless the estimator can compare turn by turn, where it has to."""
     by_turn = [name for name, entry in ADVANTAGES.items() if getattr(entry, "by_turn", False)]
-    need(
-        config.turn_baseline == "conversation" or estimator(config).by_turn,
-        f"got --turn_baseline turn with advantage {config.advantage}; expected one of {', '.join(by_turn)}; "
-        "try --algorithm rloo",
-    )
+    got = f"got --turn_baseline turn with advantage {config.advantage}; expected one of {', '.join(by_turn)}"
+    need(config.turn_baseline == "conversation" or estimator(config).by_turn, f"{got}; try --algorithm rloo")
