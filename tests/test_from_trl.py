@@ -122,7 +122,7 @@ def test_flags_win_and_a_constant_or_dictionary_is_read(tmp_path, capsys):
         ({"data": '"json", data_files="rows.jsonl", field="x"'}, "DATASET.to_json('rows.jsonl')`, then --data rows"),
         ({"settings": "max_steps=5, **more()"}, "got **more() in line 9"),
         ({"settings": "max_steps=5, reward_weights=[1.0, 2.0]"}, "got 2 reward_weights for 1 reward_funcs"),
-        ({"data": "name"}, "line 9: `load_dataset(name)`, without a data set that can be read off the source; expected"),
+        ({"data": "name"}, "line 9: `load_dataset(name)`, without a data set that can be read off the source"),
         ({"text": "x = 1\n"}, "which has no GRPOConfig"),
         ({"text": "x = (\n"}, "expected Python"),
         (
