@@ -150,10 +150,7 @@ REFUSED = {
         {"problem": "Add.", "entry_point": "add", "tests": [{"input": [1, 2], "expected": 3}]},
         "input and output",
     ),
-    "turns apart from the prompt": (
-        {"instruction": "Q?", "output": "A", "history": [["a", "b"]]},
-        "turns in `messages`",
-    ),
+    "turns beside a prompt": ({"instruction": "Q?", "output": "A", "history": [["a", "b"]]}, "turns in `messages`"),
     "a class": ({"question": "Q?", "label": 1, "passage": "P."}, "--map answer=label"),
     "a good or bad completion": ({"prompt": "Q?", "completion": "A.", "label": "true"}, "KTOTrainer"),
     "an answer inside": ({"question": "1+1?", "answer": {"number": 2, "unit": "km"}}, "answer=answer.number"),

@@ -1108,7 +1108,7 @@ BAD = {
     "three models": (["--task", "generation", *["--model", "x"] * 3], "expected one, or two"),
     "one file to compare": (["--compare", "x"], "expected two"),
     "no scheme": (["--task", "math", "--base_url", "localhost:8000/v1", "--model", "x"], "try http://HOST:PORT/v1"),
-    "no system prompt": (["--task", "math", "--system_prompt", "nowhere/system.txt"], "which is no file"),
+    "no system prompt": (["--task", "math", "--system_prompt", "nowhere/system.txt"], "which is not a file"),
     "shown samples": (["--task", "math", "--shown_samples", "9"], "try scripts/report.py FOLDER"),
     "nothing to compare": (["--compare", "x", "y"], "expected a results.json"),
     "fields alone": (["--task", "math", "--fields", "n"], "without --out_json"),

@@ -124,10 +124,7 @@ def test_flags_win_and_a_constant_or_dictionary_is_read(tmp_path, capsys):
         ({"data": '"json", data_files="rows.jsonl", field="x"'}, "DATASET.to_json('rows.jsonl')`, then --data rows"),
         ({"settings": "max_steps=5, **more()"}, "got **more() in line 9"),
         ({"settings": "max_steps=5, reward_weights=[1.0, 2.0]"}, "got 2 reward_weights for 1 reward_funcs"),
-        (
-            {"data": "name"},
-            "line 9: `load_dataset(name)`, without a data set that can be read off the source; expected",
-        ),
+        ({"data": "name"}, "line 9: `load_dataset(name)`, without a data set that can be read off the source"),
         ({"text": "x = 1\n"}, "which has no GRPOConfig"),
         ({"text": "x = (\n"}, "expected Python"),
         (
@@ -306,7 +303,7 @@ def test_the_job_stands_without_trl(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "trl", None)  # an import of it fails
     assert verl.main(f"--from_trl trl_run.py --model {TINY_LM} --gpus_per_node 8 --print".split()) == 0
     told = capsys.readouterr()
-    assert "got 6 rows; expected the 32 prompts of a step at least" in told.err
+    assert "got 6 rows; expected at least the 32 prompts of a step" in told.err
     for part in ("kl_loss_type='\"'\"'k3+", "clip_ratio_high=0.28", "data.train_batch_size=32", "rollout.n=8"):
         assert part in told.out
     code = "import sys; sys.modules['trl'] = None; import asyncio, json, verl_reward as v\n"

@@ -400,7 +400,7 @@ def test_template_settings_that_cannot_work_are_refused(name, strings, tmp_path)
     for value in ("{", "[1]", '{"tokenize": false}'):
         with pytest.raises(script.UserError, match="expected a JSON object"):
             script.template_settings(types.SimpleNamespace(chat_template_kwargs=value))
-    with pytest.raises(script.UserError, match="which is no file"):
+    with pytest.raises(script.UserError, match="which is not a file"):
         script.template_text(str(tmp_path / "none.jinja"))
     if name != "verl_train":
         with pytest.raises(script.UserError, match="no chat template"):
@@ -435,7 +435,7 @@ def test_evaluation_takes_a_template_and_its_settings(tmp_path):
     )
     _, ((request,),), _ = evaluation.make_requests(config, task, model, [{}], [])
     assert model.tokenizer.decode(request.ids) == "[user]1+1=!?"
-    with pytest.raises(evaluation.UserError, match="expected auto, on, off, or a file"):
+    with pytest.raises(evaluation.UserError, match="expected auto, on, off, or a template file"):
         evaluation.check_choices(evaluation.parse_config(["--task=math", "--chat_template=none.jinja"]))
 
 

@@ -662,7 +662,7 @@ BAD = [  # flags, what the message holds
     (["--environment", "e.py:E", "--data", "rows.jsonl", "--profile", "format"], ["got --profile with --environment"]),
     ([*GOOD, "--model", "m", "--profile", "format"], ["got --profile with --model"]),
     (["--reward", "bad_import.py:f", "--data", "rows.jsonl"], ["raises KeyError", "expected a file that imports"]),
-    (["--reward", "exits_at_import.py:f", "--data", "rows.jsonl"], ["importing it", "exit code 5"]),
+    (["--reward", "exits_at_import.py:f", "--data", "rows.jsonl"], ["whose import", "exit code 5"]),
     (["--score", "rewards.py:good", "--data", "rows.jsonl"], ["no text in 'completion'", "--completion_column"]),
     ([*GOOD, "--allow", "emty=1"], ["got 'emty=1'", "try empty"]),
     (["--reward", "rewards.py:good", "--dta", "rows.jsonl"], ["unknown argument '--dta'", "try --data"]),

@@ -284,7 +284,7 @@ def test_a_variable_of_a_shell_is_told(tmp_path, capsys):
         ("from mine import compute_score\n\ndef other(): pass", None),
         ("def compute_scores(a): pass", "functions compute_scores; expected reward.custom_reward_function.name"),
         ("x = 1", "functions none"),
-        ("def (", "no Python"),
+        ("def (", "not valid Python"),
     ],
 )
 def test_a_reward_file_without_the_function_is_named(tmp_path, reward, message):
@@ -692,7 +692,7 @@ def test_too_few_rows_for_a_step(told, tmp_path):
     flags += ["--reward", verl.EMBEDDED_SPECS[0]]
     for flag, code in (("--slurm", 2), ("--print", 0)):  # a command may be written before its data is there
         done = told(*flags, flag)
-        assert done.returncode == code and "got 3 rows; expected the 128 prompts of a step at least" in done.stderr
+        assert done.returncode == code and "got 3 rows; expected at least the 128 prompts of a step" in done.stderr
 
 
 # ------------------------------------------------------------------------------------------------ rewards
@@ -1067,7 +1067,7 @@ def test_unknown_size_needs_a_learning_rate(told, tmp_path, data):
 
 
 BATCHES = [
-    ("--gpus_per_node 3 --sequence_parallel 2", "3 GPUs with 2 to a replica"),
+    ("--gpus_per_node 3 --sequence_parallel 2", "3 GPUs, 2 per replica"),
     ("--gpus_per_node 4 --rollout_tensor_parallel 3", "rollout_tensor_parallel 3"),
     ("--micro_batch_tokens 100", "expected 768, a sequence"),
     ("--gpus_per_node 8 --batch_size 12 --group_size 1", "12 completions in a minibatch for 8 replicas"),

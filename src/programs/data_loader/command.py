@@ -27,7 +27,7 @@ SEVERAL = {"action": "extend", "nargs": "+", "default": []}
 FLAGS = {  # name: (help, what argparse gets)
     "kind": (f"auto, {', '.join(KINDS)}", {"default": "auto", "metavar": "KIND"}),
     "out": ("file to write, .jsonl or .parquet", {"type": Path, "metavar": "FILE"}),
-    "for": ("who reads the output", {"dest": "target", "choices": TARGETS, "default": "ours"}),
+    "for": ("trainer that will read the output", {"dest": "target", "choices": TARGETS, "default": "ours"}),
     "data_source": ("verl's data_source of all rows (default: each row's source)", {"metavar": "NAME"}),
     "inspect": ("report fields, lengths, duplicates, overlap of sources, examples", {"action": "store_true"}),
     "tokenizer": ("folder or hub id, for lengths in tokens", {"metavar": "DIR"}),

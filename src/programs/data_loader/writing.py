@@ -39,27 +39,23 @@ def verl_row(row: dict, index: int, split: str, data_source: str = "") -> dict:
 
     A row with an `extra_info` or `reward_model` is in verl's form already, and keeps each key where verl reads it.
     """
+    kind = kind_of(row)
+    head = {"data_source": data_source or row.get("source") or "data", "prompt": row["prompt"]}
+    head["ability"] = kind if kind in ("math", "code") else "chat"
     if isinstance(row.get("extra_info"), dict) or isinstance(row.get("reward_model"), dict):
-        return own_verl_row(row, index, split, data_source)
-    (gold, field, truth), kind = ground_truth_of(row), kind_of(row)
+        return head | own_verl_columns(row, index, split)
+    gold, field, truth = ground_truth_of(row)
     extra = {"index": index, "split": split, "ground_truth_field": field}
     outside = {name: row[name] for name in VERL_OUTSIDE if name in row}
     for name, value in row.items():
         if name not in ("prompt", gold, *outside):
             extra[info_key(name)] = value
-    return {
-        "data_source": data_source or row.get("source") or "data",
-        "prompt": row["prompt"],
-        "ability": kind if kind in ("math", "code") else "chat",
-        "reward_model": {"style": "rule", "ground_truth": truth},
-        **outside,
-        "extra_info": extra,
-    }
+    return {**head, "reward_model": {"style": "rule", "ground_truth": truth}, **outside, "extra_info": extra}
 
 
-def own_verl_row(row: dict, index: int, split: str, data_source: str) -> dict:
-    """A row in verl's form as it was before reading, with the prompt, and the answer or tests, that it has now."""
-    extra, kind = row.get("extra_info"), kind_of(row)
+def own_verl_columns(row: dict, index: int, split: str) -> dict:
+    """The columns of a row in verl's form as they were before reading, with the answer or tests that it has now."""
+    extra = row.get("extra_info")
     model = row.get("reward_model") or {"style": "rule"}
     truth = model.get("ground_truth")
     held = ground_truth(truth, "reward_model.ground_truth", row) if truth not in (None, "") else {}
@@ -71,9 +67,7 @@ def own_verl_row(row: dict, index: int, split: str, data_source: str) -> dict:
     derived = re.fullmatch(r".*:\d+", row.get("id", "")) or row.get("id") == str((extra or {}).get("index"))
     left = {"prompt", "source", "tests", "answer", *held, *(["id"] if derived else []), *VERL_COLUMNS}
     return {
-        "data_source": data_source or row.get("source") or "data",
-        "prompt": row["prompt"],
-        "ability": row.get("ability", kind if kind in ("math", "code") else "chat"),
+        **({"ability": row["ability"]} if "ability" in row else {}),
         "reward_model": model,
         **({} if extra is None else {"extra_info": extra}),
         **{name.removeprefix("column:"): value for name, value in row.items() if name not in left},

@@ -46,8 +46,7 @@ class RewardTask(Task):
         self.graders = Reward(specs, call_limits(self.config))
 
     def columns(self, row: dict) -> dict:
-        reserved = ("prompt", "prompts", "completions", "completion_ids")
-        return {"prompt": self.question(row), "columns": {k: v for k, v in row.items() if k not in reserved}}
+        return {"prompt": self.question(row), "columns": {k: v for k, v in row.items() if k not in RESERVED}}
 
     def check_row(self, row):
         self.graders.check_columns(self.columns(row))

@@ -22,15 +22,15 @@ class Config(BaseConfig):
     model: list[str] = setting([], f"folder, adapter folder or hub id; two are compared (default: {EMBEDDED_MODEL})")
     data: str = setting("", "rows to evaluate on: file, folder, or hub id[:config][@split]")
     limit: int = setting(0, "use only the first rows (0: all)")
-    compare: list[str] = setting([], "BEFORE AFTER: results.json of two runs, for the paired tests alone", several=True)
+    compare: list[str] = setting([], "BEFORE AFTER: compare two results.json without running a model", several=True)
     completion_column: str = setting("", "grade this column of the data instead of a model's completions")
     output_dir: str = setting("runs/evaluation", "folder for results.json, samples.jsonl and the cache")
     # prompt
     fewshot: int = setting(0, "worked examples before each prompt")
-    fewshot_data: str = setting("", "file whose first rows they are (default: --data, which loses them)")
-    chat_template: str = setting("auto", "auto: the model's where it has one; on, off, or a FILE with a template")
+    fewshot_data: str = setting("", "file with worked examples, its first rows (default: --data, less these rows)")
+    chat_template: str = setting("auto", "auto: the model's if it has one; on, off, or a FILE with a template")
     chat_template_kwargs: str = setting("", 'JSON object for the chat template, such as {"enable_thinking": false}')
-    system_prompt: str = setting("", "text, or a file that holds it")
+    system_prompt: str = setting("", "text, or a file with it")
     reward: list[str] = setting([], "FILE.py:function[*weight] for the tasks reward and environment, repeatable")
     reward_timeout: float = setting(600.0, "seconds for one call of an async reward (0: no limit)")
     reward_concurrency: int = setting(32, "calls of async rewards at once, in each process", positive=True)
@@ -52,18 +52,18 @@ class Config(BaseConfig):
         0, "tokens of a whole conversation (0: max_prompt_tokens + max_turns x max_new_tokens)"
     )
     tool_timeout: float = setting(30.0, "seconds for an answer's tool calls together, or for a reply", positive=True)
-    tool_characters: int = setting(8000, "longer results of tools are cut", positive=True)
+    tool_characters: int = setting(8000, "characters to which tool results are cut", positive=True)
     tool_format: str = setting(
         "",
         "form of tool calls: hermes, qwen_xml, mistral, deepseek, pythonic, llama3_json, or template for the "
         "tokenizer's response_template (default: what the chat template shows)",
     )
     # engine
-    engine: str = setting("hf", "who runs the model", ["hf", "vllm"])
+    engine: str = setting("hf", "engine that runs the model", ["hf", "vllm"])
     base_url: str = setting("", "OpenAI-compatible server, such as http://localhost:8000/v1 (key: OPENAI_API_KEY)")
     base_model: str = setting("", "base model of an adapter folder (default: the one it names)")
     concurrency: int = setting(16, "requests to --base_url at a time", positive=True)
-    precision: str = setting("auto", "auto: bf16 where the CUDA GPU can, else fp32", ["auto", "fp32", "bf16", "fp16"])
+    precision: str = setting("auto", "auto: bf16 if the CUDA GPU can, else fp32", ["auto", "fp32", "bf16", "fp16"])
     attn_implementation: str = setting(
         "auto", "attention, as transformers names it; auto: its own choice", lambda: list(ATTENTION_KINDS)
     )

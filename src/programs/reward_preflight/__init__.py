@@ -33,9 +33,9 @@ Some are played again: side by side, and with an object that served another one.
 processes, which separates chance from shared state. An exception in reset, reply or get_reward is reported with file,
 line and row.
 
-`--model M` samples completions from a model, as the run will (16 of each of 32 prompts), and says how often they pass
-(the first reward gives full marks, 1), the prompts by pass rate, and which share of groups of --group_size has both
-right and wrong ones; of *RL now, warm start, easier prompts, harder prompts* it names the one that fits.
+`--model M` samples completions from a model, as the run will (16 of each of 32 prompts). It reports how often they pass
+(the first reward gives full marks, 1), the prompts by pass rate, and the share of groups of --group_size with both
+right and wrong answers, and names what fits: *RL now, warm start, easier prompts* or *harder prompts*.
 
 Deliberately left out, except with --model: a model and a tokenizer (`completion_ids` has one id per 4 characters; in a
 conversation each text is one token). Lone surrogates, which no tokenizer decodes to, occur only in arguments of tools.

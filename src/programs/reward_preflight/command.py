@@ -89,7 +89,7 @@ def make_parser() -> argparse.ArgumentParser:
     flag("answer_column", answer, "NAME")
     template = "reference completion, such as 'Answer: {answer}' or '\\boxed{answer}'; {NAME} is a column"
     flag("gold_template", template, "TEXT")
-    full = "score of full marks (default: of the documented ranges, else the best of gold, 1 at least)"
+    full = "score of full marks (default: from the documented ranges, else gold's best, at least 1)"
     flag("full_score", full, "SCORE", type=float)
     kind = "what the reward pays for: answer, format (a wrong answer may be paid) or judge (grades that may vary)"
     flag("profile", kind, None, "answer", choices=[*PROFILES])

@@ -149,11 +149,6 @@ def weighted_rewards(t: dict) -> list[str]:
     return [f"{name}*{weight}" for name, weight in zip(names, weights, strict=False)]
 
 
-def precision(t: dict) -> str | None:
-    given = [name for name in ("fp16", "bf16") if name in t]
-    return next((name for name in given if t[name]), None)
-
-
 def lora_rank(t: dict) -> int | None:
     """The rank of the adapters, which lie on all linear layers."""
     if t.get("LoraConfig.target_modules") == "all-linear":
@@ -208,7 +203,7 @@ SETTINGS = {
     "save_every": lambda t: rollouts_between(t, "save_steps"),
     "keep_checkpoints": "save_total_limit",
     "eval_every": lambda t: rollouts_between(t, "eval_steps"),
-    "precision": precision,
+    "precision": lambda t: next((name for name in ("fp16", "bf16") if t.get(name)), None),
     "gradient_checkpointing": "gradient_checkpointing",
     "vllm_memory": "vllm_gpu_memory_utilization",
     "rollout_tensor_parallel": "vllm_tensor_parallel_size",

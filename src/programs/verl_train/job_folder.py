@@ -105,7 +105,7 @@ def check_row_count(config: Config, count: int) -> None:
     """Refuse fewer rows than a step has prompts; a command may be written before its data is there."""
     prompts = config.batch_size // config.group_size
     if count < prompts:
-        few = f"got {count} rows; expected the {prompts} prompts of a step at least, as verl drops an incomplete batch"
+        few = f"got {count} rows; expected at least the {prompts} prompts of a step, as verl drops an incomplete batch"
         few += "; try more rows, or a smaller --batch_size"
         need(config.print or config.export, few)
         say(f"warning: {few}")
@@ -202,7 +202,7 @@ def job_findings(config: Config, folder: Path) -> list[str]:
     """What is wrong with a job's files in a process of their own; an error of a reward there is a warning."""
     findings, found = try_job(folder, copied_environment(config))
     if found.get("raised"):
-        say(f"warning: in a trial a reward raised, at which verl's run would end: {found['raised']}")
+        say(f"warning: a reward raised in a trial, which would end verl's run: {found['raised']}")
     return findings
 
 

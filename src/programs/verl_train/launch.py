@@ -151,7 +151,7 @@ def run_local(config: Config) -> int:
     need_verl()
     names = [value for _, key, value in map(split_override, config.override) if key == f"{ROLLOUT}.name"]
     engine = (names or [config.verl_rollout])[-1]
-    need(not missing_engine(engine), f"got a Python without {engine}, which samples; expected it; {INSTALL}")
+    need(not missing_engine(engine), f"got a Python without {engine}, the sampling engine; expected it; {INSTALL}")
     job, overrides = prepare_job(config)
     folder, output = Path(job.folder), Path(job.output)
     say_findings(config, job.parameters)

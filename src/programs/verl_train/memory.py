@@ -90,8 +90,8 @@ def batch_findings(config: Config, shape: dict) -> list[str]:
     least, worst = math.ceil(c.conversation_tokens / split), part // replicas * c.conversation_tokens
     heads, pairs, count = shape.get("num_attention_heads"), shape.get("num_key_value_heads"), math.lcm(together, split)
     wrong = {
-        f"{gpus} GPUs with {split} to a replica of the policy; expected a multiple": gpus % split,
-        f"{c.gpus_per_node} GPUs a node, rollout_tensor_parallel {together}; expected a divisor": (
+        f"{gpus} GPUs, {split} per replica of the policy; expected a multiple": gpus % split,
+        f"{c.gpus_per_node} GPUs per node, rollout_tensor_parallel {together}; expected a divisor": (
             gpus % together or c.gpus_per_node < min(gpus, together)
         ),
         f"micro_batch_tokens {c.micro_batch_tokens}; expected {least}, a sequence's share of a GPU": (

@@ -43,9 +43,9 @@ class Config(PolicySettings):
     cpus: int = setting(0, "CPUs of each node that Ray may count on (0: those of this machine)")
     parameters: str = setting("", "model size, such as 7B, if the model folder is not on this machine")
     # engines
-    verl_rollout: str = setting("vllm", "who samples", ["vllm", "sglang"])
-    rollout_tensor_parallel: int = setting(1, "GPUs that share one sampler")
-    sequence_parallel: int = setting(1, "GPUs that share a sequence (Ulysses)")
+    verl_rollout: str = setting("vllm", "sampling engine", ["vllm", "sglang"])
+    rollout_tensor_parallel: int = setting(1, "GPUs per sampler")
+    sequence_parallel: int = setting(1, "GPUs per sequence (Ulysses)")
     offload: str = setting("none", "what moves to CPU memory while it is not needed", ["none", "optimizer", "all"])
     override: list[str] = setting([], "Hydra override KEY=VALUE for verl, repeatable; wins over the settings")
     data_source: str = setting(
@@ -66,7 +66,7 @@ class Config(PolicySettings):
     export: str = setting(
         "", "write run.sh, verl_reward.py and data to this folder, which then needs neither this script nor its bundle"
     )
-    check: bool = setting(False, "compose and load everything with the installed verl, and start nothing")
+    check: bool = setting(False, "compose and load everything with the installed verl, without starting a run")
     run: bool = setting(False, "train on this machine, in a Ray of its own")
     submit: str = setting("", "address of a Ray cluster, http://HEAD:8265: submit the job and follow its log")
     slurm: bool = setting(False, "print a batch file that starts Ray on the nodes, and write it to the job folder")

@@ -8,7 +8,7 @@
 # ///
 """From never right to sometimes right: supervised rounds, on TRL's SFTTrainer, until RL has something to reinforce.
 
-Where the solutions come from, three ways:
+Three sources of solutions:
 
     (default)      the column `completion` of the data: a string, or one assistant message
     --self         the model's own samples (rejection sampling; STaR, arXiv 2203.14465; expert iteration)
@@ -27,8 +27,8 @@ from the one before. The loss is the mean negative log-likelihood of the complet
 
 Rounds repeat until samples of held-out prompts, at --temperature, pass at a rate from --pass_low to --pass_high, end
 and have the right format, and their entropy has not collapsed; with sampled solutions also until --min_coverage of
-the prompts are solved at least once, or a round adds little. Then final/ is written, and the command to go on with.
-Every file appears whole or not at all: after kill -9, --resume goes on, and samples nothing twice.
+the prompts are solved at least once, or a round adds little. Then final/ is written, and the next command printed.
+Every file appears whole or not at all: after kill -9, --resume continues and samples nothing twice.
 
 Held-out prompts are never trained on: a prompt that is also held out is refused, even if it differs in case, white
 space, Unicode form or system prompt. The rows are compared again before each training.

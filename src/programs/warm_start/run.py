@@ -126,7 +126,7 @@ def solutions_of_round(shop: Workshop, rows: list[dict], number: int) -> list[di
     check_leaks(solutions, shop.held_out, str(path))
     for one in solutions:
         same = one["row"] < len(shop.rows) and shop.rows[one["row"]]["prompt"] == one["prompt"]
-        need(same, f"{path}: got a solution of another prompt than {config.data} has there; expected the run's data")
+        need(same, f"{path}: got a solution to another prompt than {config.data} has there; expected the run's data")
     return solutions
 
 

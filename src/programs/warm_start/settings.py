@@ -57,7 +57,7 @@ class Config(RunSettings):
     max_prompt_tokens: int = setting(512, "longer prompts are left out, and counted", positive=True)
     max_new_tokens: int = setting(256, "longest completion, as in the RL run", positive=True)
     temperature: float = setting(1.0, "temperature of the RL run, at which the pass rate is measured", positive=True)
-    rollout_engine: str = setting("hf", "who samples", ["hf", "vllm"])
+    rollout_engine: str = setting("hf", "sampling engine", ["hf", "vllm"])
     rollout_batch_size: int = setting(128, "sequences sampled at once, and written to disk together", positive=True)
     vllm_memory: float = setting(0.3, "share of GPU memory that vLLM may take", free=True)
     check_sync: int = setting(1, "rounds between comparisons of vLLM's weights with the policy's (0: never)", free=True)
@@ -117,7 +117,7 @@ def check_warm_start(config: Config) -> None:
     need(known, f"got teacher {c.teacher!r}; expected a folder, a hub id, or http://HOST:PORT/v1; try its whole path")
     need(not (vllm and local), "got --teacher with vllm, whose engine holds one model; try --rollout_engine hf")
     many = int(os.environ.get("WORLD_SIZE", "1"))
-    need(many == 1, f"got {many} processes; expected one, as this program has; try it without torchrun")
+    need(many == 1, f"got {many} processes; expected one; try without torchrun")
 
 
 def settled_training(config: Config, parameters: int) -> tuple[float, int]:
