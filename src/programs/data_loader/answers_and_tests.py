@@ -29,8 +29,9 @@ MONEY = re.compile(r"-?\$?-?(\d{1,3}(,\d{3})+|\d+)?(\.\d+)?")
 SPAN = {"text", "answer_start", "answer_end"}  # an answer in a passage, as SQuAD has it
 
 
-def from_json(text, name: str, expected: str = "tests as JSON text, or Python source"):
+def from_json(text, name: str):
     """The value of JSON text in a cell; JSON that is cut off must not pass for Python source."""
+    expected = "tests as JSON text, or Python source"
     if not isinstance(text, str):
         raise BadRow(name, shown(text), expected)
     try:
