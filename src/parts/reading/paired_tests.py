@@ -6,9 +6,10 @@ from dataclasses import dataclass
 Z95, Z_POWER = 1.959963984540054, 0.8416212335729143  # normal quantiles of 97.5 % and of 80 % power
 
 
-def wilson_interval(successes: float, n: int, z: float = Z95) -> tuple[float, float]:
-    """Score interval of a proportion (Wilson 1927), also for 0 and n successes."""
-    p, shrink = successes / n, 1 + z * z / n
+def wilson_interval(successes: float, n: int) -> tuple[float, float]:
+    """95 % score interval of a proportion (Wilson 1927), also for 0 and n successes."""
+    z, p = Z95, successes / n
+    shrink = 1 + z * z / n
     middle = (p + z * z / (2 * n)) / shrink
     half = z / shrink * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
     return (0.0 if successes == 0 else middle - half), (1.0 if successes == n else middle + half)

@@ -68,10 +68,10 @@ def trend(values: list[float]) -> int:
     return 0 if abs(last - first) <= max(chance, 1e-9) else 1 if last > first else -1
 
 
-def is_flat(values: list[float], slack: float = 0.02) -> bool:
-    """Whether 20 steps or more show no rise: neither a trend nor more than `slack` between the medians."""
+def is_flat(values: list[float]) -> bool:
+    """Whether 20 steps or more show no rise: neither a trend nor more than 0.02 between the medians."""
     first, last = ends(values) if values else (0.0, 0.0)
-    return len(values) >= 2 * TREND_STEPS and trend(values) <= 0 and last - first <= slack
+    return len(values) >= 2 * TREND_STEPS and trend(values) <= 0 and last - first <= 0.02
 
 
 def onset(found: dict[int, float]) -> int:

@@ -175,9 +175,9 @@ SET_HERE = {
 }
 
 
-def parse_config(argv: list[str], config_class=Config, description: str = __doc__) -> Config:
+def parse_config(argv: list[str]) -> Config:
     """Settings of a command line: defaults, then --profile, then --config, then flags; a later one wins."""
-    config = parse_settings(argv, config_class, description)
+    config = parse_settings(argv, Config, __doc__)
     for name, value in PROFILES.get(config.profile, {}).items():
         if name not in config.given:
             setattr(config, name, value)

@@ -100,6 +100,6 @@ def check_batch(config: Config, world: int) -> None:
     need(config.batch_size % config.group_size == 0, split)
 
 
-def parse_config(argv: list[str], config_class=Config, description: str = __doc__):
+def parse_config(argv: list[str]):
     """Return the settings of a command line: defaults, then --config, then flags; a later one wins."""
-    return parse_settings(argv, config_class, description)
+    return parse_settings(argv, Config, __doc__)

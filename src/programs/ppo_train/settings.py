@@ -28,6 +28,6 @@ class Config(PolicySettings):
         enter_own(self)
 
 
-def parse_config(argv: list[str], config_class=Config, description: str = __doc__):
+def parse_config(argv: list[str]):
     """Return the settings of a command line: defaults, then --config, then flags; a later one wins."""
-    return parse_settings(argv, config_class, description)
+    return parse_settings(argv, Config, __doc__)

@@ -108,6 +108,6 @@ def hardware_flags(words: list[str]) -> list[str]:
     return [f"--{name}={value}" for name, value in ready.items() if name not in flags]
 
 
-def parse_config(argv: list[str], config_class=Config, description: str = __doc__):
+def parse_config(argv: list[str]):
     """Return the settings of a command line: defaults, then --config, then flags; a later one wins."""
-    return parse_settings(argv, config_class, description)
+    return parse_settings(argv, Config, __doc__)
