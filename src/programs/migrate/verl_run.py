@@ -19,6 +19,7 @@ OF_THE_MACHINE = re.compile(
     r"reward_model\.(micro_batch_size\w*|forward_\w+|use_dynamic_bsz|ulysses_\w+|prime_\w+|strategy"
     r"|model\.(fsdp_config\.\w+|use_remove_padding))"
 )
+NUMBER = r"\d+|\$\w+|\$\{.*\}"  # or a variable of the shell, which has one
 UNSET = ("False", "false", "null", "None", "0")
 
 
@@ -44,9 +45,7 @@ class VerlMigration:
             return report
         for word in job.words:
             plan |= self.word(word)
-        if fork := [
-            word.key for word in job.words if word.sign == "+" and word.key not in plan and not self.read(word)
-        ]:
+        if fork := [w.key for w in job.words if w.sign == "+" and w.key not in plan and not self.read(w)]:
             report.note(f"verl reads nothing of +{', +'.join(fork)}: settings of a fork, or of code of your own")
         own = re.search(r"--config-name[= ]+['\"]?([\w./-]+)", job.text)
         if own and own[1].removesuffix(".yaml") not in ("ppo_trainer", "ppo_megatron_trainer"):
@@ -75,11 +74,8 @@ class VerlMigration:
         """The reward manager: prime scored each row, as naive does; others have another form today."""
         name = "naive" if word.plain == "prime" else word.value
         if word.is_fixed and word.plain not in (*MANAGERS, "prime"):
-            nearest = "naive, with a function of one row"
-            if word.plain != "batch":
-                nearest = (
-                    f"a class of RewardManagerBase: {target.rpartition('.')[0]}.source=importlib, name and module.path"
-                )
+            own = "a class of RewardManagerBase, by reward.reward_manager.source=importlib, name and module.path"
+            nearest = "naive, with a function of one row" if word.plain == "batch" else own
             self.refuse(word, f"{word.key}={word.value}", "verl no longer has this manager", nearest)
         return {word.key: Change(target, name, self.since(word.key), "its new name", "ignored")}
 
@@ -110,12 +106,9 @@ class VerlMigration:
             return {key: Change(key, word.value, newest_verl, "a key of its own today: no +", "an error of Hydra")}
         if not word.sign and self.known and not self.read(word):
             near = suggest(key, sorted(self.known)).removeprefix("; try ") or "leaving it out"
-            is_forks = ".megatron." not in key and key not in changes("verl")["keys"]
-            why = (
-                "in no release's ppo_trainer.yaml: a fork's, or of another trainer"
-                if is_forks
-                else f"verl {newest_verl} does not have it"
-            )
+            why = "in no release's ppo_trainer.yaml: a fork's, or of another trainer"
+            if ".megatron." in key or key in changes("verl")["keys"]:
+                why = f"verl {newest_verl} does not have it"
             self.refuse(word, key, why, near)
         return {}
 
@@ -159,9 +152,7 @@ class VerlMigration:
         if all(text.isdigit() for text in (*texts, word.plain)):
             gpus, nodes, parallel = map(int, texts)
             value = str(int(word.plain) // max(1, gpus * nodes // parallel))
-        elif isinstance(self.job, ShellJob) and all(
-            re.fullmatch(r"\d+|\$\w+|\$\{.*\}", x) for x in (*texts, word.plain)
-        ):
+        elif isinstance(self.job, ShellJob) and all(re.fullmatch(NUMBER, x) for x in (*texts, word.plain)):
             value = "$(({} / ({} * {} / {})))".format(word.plain, *texts)  # as the old version, by the shell
         else:
             value = "0"
