@@ -2,6 +2,7 @@
 
 import importlib.util
 import re
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -210,6 +211,12 @@ def is_equal(old, new) -> bool:
         return str(old).lower() == str(new).lower()
 
 
+def as_shell_reads(job: ShellJob, word: Word) -> str:
+    """A value without the shell's quotes, where they are not around the whole word."""
+    is_quoted = job.text[word.start - 1 : word.start] in ("'", '"')
+    return word.value.strip() if is_quoted else "".join(shlex.split(word.value))
+
+
 def composed(job: ShellJob, report: Report) -> str:
     """Compose a new job with the verl of this Python; says what was checked."""
     package = importlib.util.find_spec("verl")
@@ -218,11 +225,12 @@ def composed(job: ShellJob, report: Report) -> str:
     from hydra import compose, initialize_config_dir
 
     words = [w for w in job.words if w.is_fixed]
-    texts = [f"{w.sign}{w.key}" + f"={w.value.strip()}" * (w.value is not None) for w in words]
+    texts = [f"{w.sign}{w.key}" + f"={as_shell_reads(job, w)}" * (w.value is not None) for w in words]
+    name = "ppo_megatron_trainer" if "ppo_megatron_trainer" in job.text else "ppo_trainer"
     try:
         folder = str(Path(package.origin).parent / "trainer" / "config")
         with initialize_config_dir(config_dir=folder, version_base=None):
-            compose("ppo_trainer", overrides=texts)
+            compose(name, overrides=texts)
     except Exception as error:
         line = str(error).strip().splitlines()[0]
         report.refuse("", "the new job", f"verl's configuration refuses it: {line}", "the key that it names")
