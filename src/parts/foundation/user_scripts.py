@@ -21,6 +21,7 @@ from parts.foundation.messages import UserError
 
 CHANGING = {"append", "extend", "insert", "pop", "remove", "setdefault", "update"}  # methods
 QUIET = {"WANDB_MODE": "disabled", "TOKENIZERS_PARALLELISM": "false"}
+NAMED = ast.Name | ast.Attribute
 FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 ARITHMETIC = {ast.Mult: operator.mul, ast.Add: operator.add, ast.Sub: operator.sub, ast.FloorDiv: operator.floordiv}
 
@@ -186,13 +187,13 @@ class PythonSource:
         calls = [call for call in self.calls.get(getattr(function, "name", ""), []) if self.own(call)]
         if len(calls) != 1 or any(isinstance(x, ast.Starred) for x in calls[0].args):
             return None
-        given, defaults = function.args, {}
-        names = [x.arg for x in [*given.posonlyargs, *given.args]]
-        defaults |= dict(zip(reversed(names), reversed(given.defaults), strict=False))
-        defaults |= {x.arg: d for x, d in zip(given.kwonlyargs, given.kw_defaults, strict=True)}
-        keywords = {keyword.arg: keyword.value for keyword in calls[0].keywords}
-        keywords |= dict(zip(names[names[:1] == ["self"] :], calls[0].args, strict=False))
-        return keywords.get(name) or (None if None in keywords else defaults.get(name))
+        names = [x.arg for x in [*function.args.posonlyargs, *function.args.args]]
+        only = [x.arg for x in function.args.kwonlyargs]
+        defaults = dict(zip(reversed(names), reversed(function.args.defaults), strict=False))
+        defaults |= dict(zip(only, function.args.kw_defaults, strict=True))
+        given = dict(zip(names[names[:1] == ["self"] :], calls[0].args, strict=False))
+        given |= {keyword.arg: keyword.value for keyword in calls[0].keywords}
+        return given.get(name) or (None if None in given else defaults.get(name))
 
     def origin(self, node: ast.expr | None, whole: bool = False) -> ast.expr | None:
         """What makes an object: through names, parameters, `self.name`, and functions of this file that return it.
@@ -204,8 +205,9 @@ class PythonSource:
             if isinstance(node, ast.Name) and not (whole and node.id in self.changed):
                 made = self.bound(node)
             elif isinstance(node, ast.Attribute) and not whole:
-                stored = [x for x in self.nodes if isinstance(x, ast.Assign) and same(x.targets[0], node)]
-                made = stored[0].value if len(stored) == 1 else None
+                targets = [x for x in self.nodes if isinstance(x, ast.Attribute) and not isinstance(x.ctx, ast.Load)]
+                stored = [self.parents[x] for x in targets if ast.unparse(x) == ast.unparse(node)]
+                made = getattr(stored[0], "value", None) if len(stored) == 1 else None
             elif isinstance(node, ast.Call) and self.own(node):
                 maker = self.definitions.get(self.name_of(node), ast.Pass())
                 returned = [x.value for x in ast.walk(maker) if isinstance(x, ast.Return) and x.value]
@@ -221,48 +223,29 @@ class PythonSource:
             pass
         return node
 
-    def names_of(self, made: ast.expr) -> set[str]:
-        """The names, and attributes of self, of the object that an expression makes."""
-        assigned = [x for x in self.nodes if isinstance(x, ast.Assign | ast.AnnAssign)]
-        targets = [
-            x.targets[0] if isinstance(x, ast.Assign) else x.target for x in assigned if self.origin(x.value) is made
-        ]
-        return {self.code(target) for target in targets if isinstance(target, ast.Name | ast.Attribute)}
-
     def changes(self, made: ast.expr) -> list[Argument]:
         """Assignments `config.name = value` and `d["name"] = value` to the object that an expression makes."""
-        names, found = self.names_of(made), []
+        found = []
         for node in [x for x in self.nodes if isinstance(x, ast.Assign)]:
-            target = node.targets[0]
-            if not isinstance(target, ast.Attribute | ast.Subscript) or self.code(target.value) not in names:
-                continue
-            owner, form = self.code(target.value), "{owner}.{name} = {text}"
-            name = target.attr if isinstance(target, ast.Attribute) else getattr(target.slice, "value", None)
-            if isinstance(target, ast.Subscript):
-                form = '{owner}["{name}"] = {text}'
-            is_sure = isinstance(self.parents[node], ast.Module | FUNCTIONS)
-            if isinstance(name, str):
-                form = form.replace("{owner}", owner.replace("{", "{{").replace("}", "}}"))
+            target, is_item = node.targets[0], isinstance(node.targets[0], ast.Subscript)
+            name = getattr(target.slice, "value", None) if is_item else getattr(target, "attr", None)
+            if isinstance(name, str) and self.origin(target.value) is made:
+                owner = self.code(target.value).replace("{", "{{").replace("}", "}}")
+                form = owner + ('["{name}"] = {text}' if is_item else ".{name} = {text}")
+                is_sure = isinstance(self.parents[node], ast.Module | FUNCTIONS)
                 found.append(Argument(name, node.value, *self.span(node), form, is_statement=True, is_sure=is_sure))
         return found
 
     def hidden_changes(self, made: ast.expr) -> list[ast.expr]:
         """`setattr(config, …)`, `vars(config).update(…)`, `d.pop(…)`, `d[key] = …` on the object that is made."""
-        names = self.names_of(made)
         objects = [(change, change.args[0]) for change in self.calls.get("setattr", []) if change.args]
         objects += [(change, change.func) for name in CHANGING for change in self.calls.get(name, [])]
-        objects += [
-            (node, node.value)
-            for node in self.nodes
-            if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store | ast.Del)
-            if not isinstance(node.slice, ast.Constant) or isinstance(node.ctx, ast.Del)
-        ]
-        return [
-            c for c, node in objects if any(self.code(n) in names for n in ast.walk(node) if isinstance(n, ast.expr))
-        ]
+        items = [x for x in self.nodes if isinstance(x, ast.Subscript) and not isinstance(x.ctx, ast.Load)]
+        objects += [(x, x.value) for x in items if not isinstance(x.slice, ast.Constant) or isinstance(x.ctx, ast.Del)]
+        return [c for c, node in objects if any(self.origin(n) is made for n in ast.walk(node) if isinstance(n, NAMED))]
 
     def resolved(self, node):
-        """An expression, or that which the name of a constant stands for."""
+        """What an expression stands for, where nothing changes it later."""
         return self.origin(node, whole=True)
 
     def value(self, node):
@@ -313,10 +296,6 @@ class PythonSource:
                 place = self.start(key), self.span(value)[1]
                 items.append(Argument(str(key.value), value, *place, form='"{name}": {text}'))
         return items + changes, unseen + hidden
-
-
-def same(one: ast.AST, other: ast.AST) -> bool:
-    return isinstance(one, ast.Attribute) and ast.unparse(one) == ast.unparse(other)
 
 
 @cache

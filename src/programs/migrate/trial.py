@@ -48,7 +48,7 @@ def cut_model(name: str, folder: str, notes: list[str]) -> str:
 def replace_loading(folder: str, model: str, notes: list[str]) -> None:
     """Every from_pretrained loads the cut."""
     import transformers
-    from transformers.models.auto.auto_factory import _BaseAutoModelClass
+    from transformers.models.auto.modeling_auto import _BaseAutoModelClass
 
     cuts = {EMBEDDED_MODEL: EMBEDDED_MODEL}
 
@@ -62,9 +62,11 @@ def replace_loading(folder: str, model: str, notes: list[str]) -> None:
             cuts[name] = cut_model(name, f"{folder}/cut{len(cuts)}", notes)
         return cuts[name]
 
-    autos = (transformers.AutoConfig, transformers.AutoTokenizer, transformers.AutoProcessor, _BaseAutoModelClass)
-    for owner in (*autos, transformers.PreTrainedModel, transformers.GenerationConfig):
-        function = owner.__dict__["from_pretrained"].__func__
+    owners = [_BaseAutoModelClass, *_BaseAutoModelClass.__subclasses__()]  # each with a copy of its own
+    owners += [getattr(transformers, f"Auto{name}") for name in ("Config", "Tokenizer", "Processor")]
+    owners += [transformers.PreTrainedModel, transformers.GenerationConfig]
+    for owner in [owner for owner in owners if "from_pretrained" in vars(owner)]:
+        function = vars(owner)["from_pretrained"].__func__
 
         def load(cls, name, *args, function=function, **kwargs):
             for key in ("quantization_config", "device_map", "attn_implementation", "revision", "token"):

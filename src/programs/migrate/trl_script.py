@@ -11,7 +11,7 @@ from programs.migrate.edits import Change, Report, by_hand, edit_call
 from programs.migrate.tables import NAMES, changes, entry_at, gone_entry, is_there, newest, numbers
 from programs.migrate.trainer_parts import mend_loading, mend_rewards, name_unsloth
 from programs.migrate.trl_run import CONFIGS, SAMPLING, UNKNOWN, TrlRun
-from programs.migrate.trl_settings import CLASS, MEANINGS, default_changes, old_trainer, planned, prompt_limit
+from programs.migrate.trl_settings import MEANINGS, default_changes, old_trainer, planned, prompt_limit
 
 OFFER = "its YAML file: migrate.py FILE.yaml --config_class"
 MOVED = {"neftune_noise_alpha", "max_prompt_length", "max_target_length"}  # into the config, beside those of the table
@@ -198,7 +198,8 @@ class TrlMigration:
         why = "made at run time: its settings cannot be seen"
         parsers = [x for name in ("HfArgumentParser", "TrlParser") for x in source.calls.get(name, [])]
         for parser in [x for x in parsers if run.config in {source.name_of(n) for n in ast.walk(x)}]:
-            statement, name = source.around(parser, ast.stmt), next(iter(source.names_of(parser)), None)
+            statement = source.around(parser, ast.stmt)
+            name = source.code(statement.targets[0]) if isinstance(statement, ast.Assign) else ""
             added = {n: change for n, change in settings.items() if change.text is not None}
             if name and added and id(parser) not in self.done:
                 self.done.add(id(parser))
@@ -226,8 +227,7 @@ class TrlMigration:
             shown = f"max_prompt_length={source.code(limit)}"
             report.refuse(self.place(limit), shown, "known inside another function only", f"a number in {name}")
         line = source.text.rfind("\n", 0, source.start(statement)) + 1
-        text = CLASS.replace("{name}", name).replace("{base}", base).replace("{version}", run.version).strip()
-        text = textwrap.indent(f"{text}\n{body}\n", re.match(r"[ \t]*", source.text[line:])[0])
+        text = textwrap.indent(f"class {name}({base}):\n{body}\n\n", re.match(r"[ \t]*", source.text[line:])[0])
         report.edit(line, line, text if statement.col_offset else f"{text}\n")
         row = by_hand(f"{name}(…)", "", "end_token" if ending == "WithoutEndToken" else "prompts")
         report.edit(*source.span(call.func), name, row)

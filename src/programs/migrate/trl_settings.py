@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 
 from parts.data.trl_names import trl_defaults
+from parts.foundation.file_text import file_text, with_values
 from programs.migrate.edits import Change, Report, by_hand, rules_of
 from programs.migrate.tables import ABSENT, NAMES, changes, default_at, gone_entry, newest, since_of
 from programs.migrate.trl_run import SAMPLING, UNKNOWN, TrlRun
@@ -117,30 +118,7 @@ MEANINGS = (by_rules, batch, sampling, schedule, preferences, supervised)
 CUT = ("max_prompt_length", "max_target_length", "max_completion_length")  # by a class, where no config has it
 ELSEWHERE = {"warmup_ratio", "group_by_length", "adafactor", "rpo_alpha", *CUT}
 SAME = ([None, 0, -1], [True, "group"], [False, "none"])  # values of top_k and scale_rewards that are one setting
-CLASS = '''
-class {name}({base}):
-    """Made as by TRL {version}."""
-
-'''
-SAMPLED = """
-    def _tokenize_prompts(self, prompts):
-        if isinstance(prompts[0], str):
-            ids, images, fields = self.processing_class(text=prompts{special})["input_ids"], None, {}
-        else:
-            ids, images, fields = super()._tokenize_prompts(prompts)
-        return {rows}, images, fields
-"""
-PAIRED = """
-    def _prepare_dataset(self, *args, **kwargs):
-        rows = super()._prepare_dataset(*args, **kwargs)
-        return rows.map(lambda row: {{cuts}})
-"""
-TEXTS = """
-    def _prepare_dataset(self, rows, tokenizer, args, packing, formatting_func, *rest):
-        text = formatting_func or (lambda row: row[args.dataset_text_field])
-        rows = rows.map(lambda row: {"input_ids": tokenizer(text(row))["input_ids"]}, remove_columns=rows.column_names)
-        return super()._prepare_dataset(rows, tokenizer, args, packing, None, *rest)
-"""
+OLD_TRAINERS = file_text("files/old_trainers.py")
 
 
 def python(value) -> str:
@@ -221,22 +199,28 @@ def prompt_limit(run: TrlRun):
 
 
 def old_trainer(run: TrlRun, takes_text: bool) -> tuple[str, str] | None:
-    """(Name's end, body) of a class that makes prompts or texts as the old version did; None without a difference.
+    """(Name's end, class) that makes prompts or texts as the old version did; None without a difference.
 
     `takes_text`: the rows of SFT are plain texts, to which the old version put no end token.
     """
     limit, shown = prompt_limit(run)
     if run.config in SAMPLING and run.before("0.29") and (limit is not None or run.before("0.26")):
-        special = ", add_special_tokens=False" if run.before("0.26") else ""
         cut = f"({shown} or 0)" if limit is UNKNOWN else shown
-        rows = "ids" if limit is None else f"[row[-{cut}:] for row in ids]"
-        return "WithCutPrompts", SAMPLED.replace("{special}", special).replace("{rows}", rows)
+        rows = "parts[0]" if limit is None else f"[row[-{cut}:] for row in parts[0]]"
+        return class_of(run, "SampledWithCutPrompts", rows=rows, special=not run.before("0.26"))
     if run.config == "DPOConfig" and run.before("0.29") and limit is not None:
         cuts = f'"prompt_ids": row["prompt_ids"][-{shown}:]'
         if run.value("max_completion_length") not in (None, -1):
             answer = run.text("max_completion_length")
             cuts += "".join(f', "{key}": row["{key}"][:{answer}]' for key in ("chosen_ids", "rejected_ids"))
-        return "WithCutPrompts", PAIRED.replace("{cuts}", cuts)
+        return class_of(run, "DPOWithCutPrompts", cuts=f"{{{cuts}}}")
     if run.config == "SFTConfig" and run.before("0.16") and not run.is_on("packing") and takes_text:
-        return "WithoutEndToken", TEXTS
+        return class_of(run, "SFTWithoutEndToken")
     return None
+
+
+def class_of(run: TrlRun, name: str, **values) -> tuple[str, str]:
+    """A class of old_trainers.py with its values, without its first line."""
+    text = OLD_TRAINERS.partition(f"\nclass {name}(")[2].partition("\n\n\n")[0]
+    text = with_values(text.partition("\n")[2].rstrip(), version=run.version, **values)
+    return f"With{name.partition('With')[2]}", text

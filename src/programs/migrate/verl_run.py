@@ -2,6 +2,7 @@
 
 import importlib.util
 import re
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +20,7 @@ OF_THE_MACHINE = re.compile(
     r"reward_model\.(micro_batch_size\w*|forward_\w+|use_dynamic_bsz|ulysses_\w+|prime_\w+|strategy"
     r"|model\.(fsdp_config\.\w+|use_remove_padding))"
 )
+NUMBER = r"\d+|\$\w+|\$\{.*\}"  # or a variable of the shell, which has one
 UNSET = ("False", "false", "null", "None", "0")
 
 
@@ -44,9 +46,7 @@ class VerlMigration:
             return report
         for word in job.words:
             plan |= self.word(word)
-        if fork := [
-            word.key for word in job.words if word.sign == "+" and word.key not in plan and not self.read(word)
-        ]:
+        if fork := [w.key for w in job.words if w.sign == "+" and w.key not in plan and not self.read(w)]:
             report.note(f"verl reads nothing of +{', +'.join(fork)}: settings of a fork, or of code of your own")
         own = re.search(r"--config-name[= ]+['\"]?([\w./-]+)", job.text)
         if own and own[1].removesuffix(".yaml") not in ("ppo_trainer", "ppo_megatron_trainer"):
@@ -75,11 +75,8 @@ class VerlMigration:
         """The reward manager: prime scored each row, as naive does; others have another form today."""
         name = "naive" if word.plain == "prime" else word.value
         if word.is_fixed and word.plain not in (*MANAGERS, "prime"):
-            nearest = "naive, with a function of one row"
-            if word.plain != "batch":
-                nearest = (
-                    f"a class of RewardManagerBase: {target.rpartition('.')[0]}.source=importlib, name and module.path"
-                )
+            own = "a class of RewardManagerBase, by reward.reward_manager.source=importlib, name and module.path"
+            nearest = "naive, with a function of one row" if word.plain == "batch" else own
             self.refuse(word, f"{word.key}={word.value}", "verl no longer has this manager", nearest)
         return {word.key: Change(target, name, self.since(word.key), "its new name", "ignored")}
 
@@ -110,12 +107,9 @@ class VerlMigration:
             return {key: Change(key, word.value, newest_verl, "a key of its own today: no +", "an error of Hydra")}
         if not word.sign and self.known and not self.read(word):
             near = suggest(key, sorted(self.known)).removeprefix("; try ") or "leaving it out"
-            is_forks = ".megatron." not in key and key not in changes("verl")["keys"]
-            why = (
-                "in no release's ppo_trainer.yaml: a fork's, or of another trainer"
-                if is_forks
-                else f"verl {newest_verl} does not have it"
-            )
+            why = "in no release's ppo_trainer.yaml: a fork's, or of another trainer"
+            if ".megatron." in key or key in changes("verl")["keys"]:
+                why = f"verl {newest_verl} does not have it"
             self.refuse(word, key, why, near)
         return {}
 
@@ -159,9 +153,7 @@ class VerlMigration:
         if all(text.isdigit() for text in (*texts, word.plain)):
             gpus, nodes, parallel = map(int, texts)
             value = str(int(word.plain) // max(1, gpus * nodes // parallel))
-        elif isinstance(self.job, ShellJob) and all(
-            re.fullmatch(r"\d+|\$\w+|\$\{.*\}", x) for x in (*texts, word.plain)
-        ):
+        elif isinstance(self.job, ShellJob) and all(re.fullmatch(NUMBER, x) for x in (*texts, word.plain)):
             value = "$(({} / ({} * {} / {})))".format(word.plain, *texts)  # as the old version, by the shell
         else:
             value = "0"
@@ -219,6 +211,12 @@ def is_equal(old, new) -> bool:
         return str(old).lower() == str(new).lower()
 
 
+def as_shell_reads(job: ShellJob, word: Word) -> str:
+    """A value without the shell's quotes, where they are not around the whole word."""
+    is_quoted = job.text[word.start - 1 : word.start] in ("'", '"')
+    return word.value.strip() if is_quoted else "".join(shlex.split(word.value))
+
+
 def composed(job: ShellJob, report: Report) -> str:
     """Compose a new job with the verl of this Python; says what was checked."""
     package = importlib.util.find_spec("verl")
@@ -227,11 +225,12 @@ def composed(job: ShellJob, report: Report) -> str:
     from hydra import compose, initialize_config_dir
 
     words = [w for w in job.words if w.is_fixed]
-    texts = [f"{w.sign}{w.key}" + f"={w.value.strip()}" * (w.value is not None) for w in words]
+    texts = [f"{w.sign}{w.key}" + f"={as_shell_reads(job, w)}" * (w.value is not None) for w in words]
+    name = "ppo_megatron_trainer" if "ppo_megatron_trainer" in job.text else "ppo_trainer"
     try:
         folder = str(Path(package.origin).parent / "trainer" / "config")
         with initialize_config_dir(config_dir=folder, version_base=None):
-            compose("ppo_trainer", overrides=texts)
+            compose(name, overrides=texts)
     except Exception as error:
         line = str(error).strip().splitlines()[0]
         report.refuse("", "the new job", f"verl's configuration refuses it: {line}", "the key that it names")

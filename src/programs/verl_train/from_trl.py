@@ -262,8 +262,10 @@ class TrlFile:
                 values[argument.name] = source.value(argument.value if argument.is_sure else ast.Pass())
             except (ValueError, TypeError):
                 unknown.append(f"{argument.name}={source.code(argument.value)} in line {argument.value.lineno}")
-        if source.changes(call) or source.hidden_changes(call):
-            unknown += [f"{name}, which changes after line {call.lineno}" for name in source.names_of(call)]
+        changes = [source.text[change.start : change.end] for change in source.changes(call)]
+        changes += [source.code(change) for change in source.hidden_changes(call)]
+        names = dict.fromkeys(change.partition(".")[0] for change in changes)
+        unknown += [f"{name}, which changes after line {call.lineno}" for name in names]
         got = f"got {', '.join(unknown)} in {source.name_of(call)}(…) of {self.file}"
         need(not unknown, f"{got}; expected literals; try --run_script, or a copy with its values")
         return values
