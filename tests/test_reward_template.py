@@ -822,12 +822,15 @@ def test_a_code_reward_in_one_file_is_called_as_asked_and_leaves_nothing_behind(
     assert report["tried"]["ready"] and len(report["tried"]["hostile_programs"]) == 20
     assert [path.name for path in folder.iterdir() if path.suffix == ".py"] == ["code_reward.py"]
     text = (folder / "code_reward.py").read_text()
-    imported = {alias.name for x in ast.walk(ast.parse(text)) if isinstance(x, ast.Import) for alias in x.names}
+    imported = {
+        alias.name.partition(".")[0]
+        for x in ast.walk(ast.parse(text))
+        if isinstance(x, ast.Import)
+        for alias in x.names
+    }
     assert imported <= sys.stdlib_module_names | {"numpy"} and "completion or 256 MiB" in report["tried"]["right_but_0"]
-    limits = (
-        '{"timeout_s": 2.0, "total_timeout_s": 2.0, "memory_mb": 256, "strict": True, "stop_at_first_failure": True}'
-    )
-    assert f"LIMITS = {limits}" in text
+    limits = {"timeout_s": 2.0, "total_timeout_s": 2.0, "memory_mb": 256, "strict": True, "stop_at_first_failure": True}
+    assert f"LIMITS = {json.dumps(limits).replace('true', 'True')}" in text
     (tmp_path / "calls.py").write_text(ONE_FILE_CALLS)
     done = subprocess.run(
         [sys.executable, "-I", "calls.py", folder], cwd=tmp_path, capture_output=True, text=True, timeout=300

@@ -117,9 +117,7 @@ def check_flags(args) -> None:
     need(above, f"got --timeout_s {args.timeout_s} and --memory_mb {args.memory_mb}; expected numbers above 0")
     if args.signature:
         alone = not (args.name or args.gold_column) and args.target != "verl"
-        need(
-            alone, "got --signature with --name, --gold_column or --for verl; expected it alone, as it says all of them"
-        )
+        need(alone, "got --signature with --name, --gold_column or --for verl; expected it in their place, for TRL")
         args.name, args.parameters = read_signature(args.signature)
         args.gold_column = next(x for x in args.parameters if x not in ("prompts", "completions", "completion_ids"))
     if args.task:
