@@ -560,6 +560,27 @@ def test_a_setting_that_a_change_makes_brings_the_change(folder):
     assert done.returncode == 2 and "--vf_coef" in done.stderr and not (folder / "no.py").exists()
 
 
+def test_a_page_reads_the_users_column_and_logs_under_the_users_names(folder):
+    rows = [{"question": f"{a}+1=", "answer": str(a + 1)} for a in range(24)]
+    (folder / "asked.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    flags = ["--prompt_column=question", "--metrics_file=mine.jsonl", "--max_new_tokens=4"]
+    names = "--metric_names=reward=reward/mean,loss=policy/loss"
+    done = run_script("new_trainer", "grpo", "own.py", *flags, names, cwd=folder)
+    assert json.loads(done.stdout)["changes"] == ["prompt_column", "metrics_file"], done.stderr
+    run = ["--model", TINY_LM, "--data", "asked.jsonl", "--eval_data", "asked.jsonl", "--reward", "my.py:reward"]
+    done = run_script(folder / "own.py", *map(str, run), "--steps=2", "--prompts=2", "--allow_overlap", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    logged = [json.loads(line) for line in (folder / "mine.jsonl").read_text().splitlines()]
+    every = [json.loads(line) for line in (folder / "out" / "metrics.jsonl").read_text().splitlines()]
+    updates = [row for row in every if "policy/loss" in row]
+    assert logged == [{"step": x["step"], "reward": x["reward/mean"], "loss": x["policy/loss"]} for x in updates]
+    assert [row["step"] for row in logged] == [1, 2] and len(every) == 4
+    samples = [json.loads(line) for line in (folder / "out" / "samples.jsonl").read_text().splitlines()]
+    assert samples[0]["prompt"] in [row["question"] for row in rows] and "question" not in samples[0]
+    done = run_script("new_trainer", "ppo", "no.py", "--metric_names", "loss=policy/los", cwd=folder)
+    assert done.returncode == 2 and "try policy/loss" in done.stderr and not (folder / "no.py").exists()
+
+
 def test_the_settings_and_changes_that_the_skill_names_are_those_of_the_pages():
     """SKILL.md's table of pages, so that an agent need not list them."""
     table = (ROOT / "SKILL.md").read_text(encoding="utf-8").partition("| page | defaults | `--change` |")[2]

@@ -1,5 +1,6 @@
 """Generated rewards: each task and contract runs, passes ruff and its own test; scores by hand; ports; bad input."""
 
+import ast
 import asyncio
 import http.server
 import itertools
@@ -804,6 +805,91 @@ def test_the_short_code_reward_is_tried_on_hostile_programs(tmp_path):
     assert tried["isolated"]["network"] and tried["isolated"]["files"]
 
 
+FENCED = "```python\ndef double(x):\n    return 2 * x\n```"
+
+
+@pytest.fixture(scope="module")
+def one_file(tmp_path_factory):
+    """The folder of a code reward in one file, with what was said of it."""
+    folder = tmp_path_factory.mktemp("one_file")
+    flags = ["--task", "passes_tests", "--one_file", "--signature", "code_reward(completions, tests)"]
+    flags += ["--per", "completion", "--timeout_s", "2", "--memory_mb", "256", "--stop_at_first_failure"]
+    return folder, make(folder, *flags, name="code_reward.py")
+
+
+def test_a_code_reward_in_one_file_is_called_as_asked_and_leaves_nothing_behind(one_file, tmp_path):
+    folder, report = one_file
+    assert report["tried"]["ready"] and len(report["tried"]["hostile_programs"]) == 20
+    assert [path.name for path in folder.iterdir() if path.suffix == ".py"] == ["code_reward.py"]
+    text = (folder / "code_reward.py").read_text()
+    imported = {
+        alias.name.partition(".")[0]
+        for x in ast.walk(ast.parse(text))
+        if isinstance(x, ast.Import)
+        for alias in x.names
+    }
+    assert imported <= sys.stdlib_module_names | {"numpy"} and "completion or 256 MiB" in report["tried"]["right_but_0"]
+    limits = {"timeout_s": 2.0, "total_timeout_s": 2.0, "memory_mb": 256, "strict": True, "stop_at_first_failure": True}
+    assert f"LIMITS = {json.dumps(limits).replace('true', 'True')}" in text
+    (tmp_path / "calls.py").write_text(ONE_FILE_CALLS)
+    done = subprocess.run(
+        [sys.executable, "-I", "calls.py", folder], cwd=tmp_path, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {
+        "before": 0,
+        "scores": [1.0, 0.0, 1.0, 1.0, 1.0, 1.0, 0.0],
+        "by_keyword": [1.0],
+        "endless": [0.0],
+        "in_time": True,
+        "after": 0,
+    }
+
+
+ONE_FILE_CALLS = """
+import json, os, sys, time
+sys.path.insert(0, sys.argv[1])
+from code_reward import code_reward
+
+def children():
+    return len(open(f"/proc/self/task/{os.getpid()}/children").read().split())
+
+plain = "def double(x):\\n    return 2 * x\\n"
+tests = ["assert double(2) == 4", "assert double(0) == 0"]
+said = [
+    f"```python\\n{plain}```",
+    f"```python\\n{plain.replace('2', '3')}```",
+    plain,  # no fence
+    f"So:\\n```python\\n{plain}",  # no fence closes it
+    f"```bash\\npip list\\n```\\n```py\\n{plain}```\\nprints\\n```\\n8\\n```",
+    [{"role": "assistant", "content": f"1. So\\n   ```python\\n   def double(x):\\n       return 2 * x\\n   ```"}],
+    "```bash\\nls\\n```",
+]
+told = {"before": children(), "scores": code_reward(said, [tests] * len(said))}
+about = {"trainer_state": None, "completion_ids": [[1]], "tests": [tests]}
+told["by_keyword"] = code_reward(prompts=["?"], completions=said[:1], **about)
+slow, started = "import time\\ndef double(x):\\n    time.sleep(1.2)\\n    return 2 * x", time.monotonic()
+told["endless"] = code_reward([slow], [tests])  # 1.2 s a test, 2 s a completion
+told["in_time"] = time.monotonic() - started < 60
+print(json.dumps(told | {"after": children()}))
+"""
+
+
+def test_a_text_without_a_fence_is_no_program_where_that_is_asked(tmp_path):
+    make(tmp_path, "--task", "passes_tests", "--one_file", "--no_fence", "empty", name="code_reward.py")
+    program_in = load(tmp_path, "code_reward.py").program_in
+    assert program_in("def f(): ...") == "" and program_in("```\nx = 1\n```") == "x = 1\n"
+
+
+def test_a_signature_says_name_column_and_order(tmp_path):
+    make(tmp_path, "--task", "qa", "--signature", "def right(completions, gold)", name="qa.py")
+    assert load(tmp_path, "qa.py").right(["Paris", "Rome"], ["paris", "Paris"]) == [1.0, 0.0]
+    done = subprocess.run([sys.executable, "qa.py", "--test"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+    make(tmp_path, "--task", "passes_tests", "--signature", "code(completions, tests, prompts)", name="code.py")
+    assert load(tmp_path, "code.py").code([FENCED], [["assert double(2) == 4"]], [""]) == [1.0]
+
+
 # what a sandbox would be without its walls, and the names of the programs that then pay
 OPEN = {"file deleted", "file changed", "file read", "files left behind", "process left behind"}
 OPEN |= {"equal to everything", "object that answers every name", "secret of the environment", "network"}
@@ -1026,6 +1112,12 @@ BAD = [  # flags, what the message holds
     (["--from", "mine.py:REWARDS", "--weights", "1", "nan", *OUT], "expected finite numbers"),
     (["--from", "mine.py:both", "--weights", "1", "2", *OUT], "without weights of its own"),
     (["--task", "passes_tests", "--for", "verl", *OUT], "expected trl; try --task code"),
+    (["--task", "passes_tests", "--signature", "f(tests)", *OUT], "expected NAME(completions, COLUMN)"),
+    (["--task", "passes_tests", "--signature", "f(completions, a, b)", *OUT], "further columns come by **"),
+    (["--task", "qa", "--signature", "f(completions, a)", "--name", "g", *OUT], "expected it in their place"),
+    (["--task", "passes_tests", "--no_fence", "empty", *OUT], "without --one_file; expected them together"),
+    (["--task", "passes_tests", "--timeout_s", "0", *OUT], "expected numbers above 0"),
+    (["--task", "qa", "--per", "test", *OUT], "expected it with passes_tests"),
     (["--task", "qa", "--inline", *OUT], "got --inline with qa; expected it with --from"),
     (["--task", "qa", "--for", "verl", "--data", "x.jsonl", *OUT], "got --data with a reward for verl"),
 ]

@@ -467,6 +467,38 @@ def test_numpy_works(sandbox):
     assert verdict.all_passed, verdict
 
 
+ARRAYS = [  # (what f returns, tests, whether they pass in Python)
+    ("np.array([1, 2])", "assert f() == [1, 2]", False),
+    ("[np.array([1, 2]), 3]", "assert f() == [[1, 2], 3]", False),
+    ("np.array([1, 2])", "x = f()\nassert x == [1, 2]", False),
+    ("np.array([1, 2])", "assert f().tolist() == [1, 2]", True),
+    ("np.array([1, 2])", "assert list(f()) == [1, 2]", True),
+    ("np.array([1.0, 2])", "import numpy as np\nassert np.allclose(f(), [1, 2])\nassert f().dtype == float", True),
+    ("np.array([1, 2])", "import numpy as np\nassert (f() == np.array([1, 2])).all()", True),
+    ("np.array([1, 2])", "import numpy as np\nassert (f() == np.array([1, 3])).all()", False),
+    ("np.float64(2)", "assert f() == 2", True),
+]
+
+
+@pytest.mark.parametrize(("value", "tests", "passes"), ARRAYS)
+def test_an_array_equals_what_it_equals_in_python(sandbox, value, tests, passes):
+    pytest.importorskip("numpy")
+    code = f"import numpy as np\ndef f():\n    return {value}"
+    assert sandbox.run_code(code, tests, timeout_s=30, memory_mb=2048).all_passed is passes
+
+
+def test_nothing_runs_after_the_first_failure_where_that_is_asked(sandbox):
+    asked = {"stop_at_first_failure": True}
+    tests = ["assert f(1) == 1", "assert f(1) == 2", "assert f(2) == 2", "assert f(3) == 3"]
+    for source in (tests, ["x = f(1)", *tests]):  # calls alone, and a judge's
+        verdict = sandbox.run_code("def f(x):\n    return x", source, **asked)
+        assert (verdict.status, verdict.passed, verdict.total) == ("failed", 1, 4) and len(verdict.results) == 2
+    runs = [{"input": "1", "output": "2"}, {"input": "1", "output": "1"}]
+    verdict = sandbox.run_code("print(input())", runs, **asked)
+    assert (verdict.passed, verdict.total, len(verdict.results)) == (0, 2, 1)
+    assert sandbox.run_code("def f(x):\n    return x", tests[:1], **asked).all_passed
+
+
 NEARLY_PRINTED = [("1 2", "12"), ("a\nb", "a b"), ("", "0"), ("0\n0", "0"), ("1.1", "1.0"), ("yes", "YES")]
 
 
@@ -723,7 +755,11 @@ UNITTEST = "import unittest\nclass T(unittest.TestCase):\n    def test_f(self):\
         (ZONED, "import datetime\nassert f() == datetime.datetime(2020, 1, 1)", "failed", 0, 1),
         (ZONED, "import datetime\nassert f() == datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)", "ok", 1, 1),
         ("def f(): print(3)", CAPTURE, "invalid_tests", 0, 1),
-        ("def f(g): return g(1)", "assert f(lambda x: x) == 1", "invalid_tests", 0, 1),
+        ("def f(g): return g(1)", "assert f(lambda x: x + 1) == 2", "ok", 1, 1),
+        ("def f(g): return g(1)", "def h(x, y=2):\n    return [x + y for _ in 'a']\nassert f(h) == [3]", "ok", 1, 1),
+        ("def f(g): return g(2)", "assert f(lambda x: x + 1) == 2", "failed", 0, 1),
+        ("def f(g): return 2", "y = 1\nassert f(lambda x: x + y) == 2", "invalid_tests", 0, 1),
+        ("def f(g): return g(1)", "assert f(max) == 1", "invalid_tests", 0, 1),
         ("def f(x): return x", "def check(candidate):\n    pass", "no_tests", 0, 0),
         ("def f(x): return x", "def test_f():\n    f(1)", "no_tests", 0, 0),
     ],

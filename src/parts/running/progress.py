@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from parts.foundation.messages import MemoryShortage, UserError, say
+from parts.foundation.messages import MemoryShortage, UserError, need, say, suggest
 from parts.foundation.processes import (
     THREADS,
     StopRequest,
@@ -82,6 +82,29 @@ def forget_after(path: Path, step: int) -> None:
         write_text(path, "".join(kept))
 
 
+def metric_names(text: str) -> dict[str, str]:
+    """{name in the user's file: ours} of --metric_names; {} for all under our names."""
+    pairs = [pair.partition("=") for pair in text.replace(" ", ",").split(",") if pair]
+    fine = all(own and equals and ours for own, equals, ours in pairs)
+    need(fine, f"got --metric_names {text}; expected NAME=METRIC, comma-separated, such as reward=reward/mean")
+    return {own: ours for own, _, ours in pairs}
+
+
+def begin_metrics_file(config: BaseConfig, start: int) -> dict[str, str]:
+    """Empty --metrics_file of what comes after `start`; returns its names. UserError for a file of something else."""
+    names, path = metric_names(config.metric_names), Path(config.metrics_file)
+    need(
+        config.metrics_file or not names, "got --metric_names alone; expected a file for them; try --metrics_file FILE"
+    )
+    if config.metrics_file and path.exists():
+        first = path.read_text(encoding="utf-8").partition("\n")[0]
+        need(first[:8] in ("", '{"step":'), f"got --metrics_file {path}, which is no run's; expected a new file")
+        forget_after(path, start)
+        if not path.stat().st_size:
+            path.unlink()
+    return names
+
+
 def open_tracker(name: str, config: BaseConfig, start: int):
     """Return (log(metrics, step), close()) of an experiment tracker."""
     settings, folder, more = dataclasses.asdict(config), Path(config.output_dir), {}
@@ -119,6 +142,7 @@ class RunLog:
 
         for name in ("metrics.jsonl", "samples.jsonl"):
             forget_after(self.dir / name, start)
+        self.names = begin_metrics_file(config, start)
         start = max(start, 0)
         self.trackers = [open_tracker(name, config, start) for name in report_to]
         wait = 0.5 if sys.stderr.isatty() else 20
@@ -130,6 +154,8 @@ class RunLog:
             return
         with (self.dir / "metrics.jsonl").open("a", encoding="utf-8") as f:
             f.write(json.dumps({"step": step, **{k: float(f"{v:.7g}") for k, v in metrics.items()}}) + "\n")
+        if self.config.metrics_file:
+            self.in_own_names(step, {k: v for k, v in metrics.items() if not k.startswith("eval/")})
         for track, _ in self.trackers:
             track(metrics, step)
         self.show(step, metrics)
@@ -138,6 +164,18 @@ class RunLog:
                 value, low, high = (metrics.get(f"eval/{key}{end}") for end in ("", "_low", "_high"))
                 interval = "" if low is None else f" (95%: {low:{form}} to {high:{form}})"
                 self.bar.write(f"step {step}: held-out {name} {value:{form}}{interval}", file=sys.stderr)
+
+    def in_own_names(self, step: int, metrics: dict) -> None:
+        """Append one line to --metrics_file for an update: `step`, and the metrics of --metric_names or all."""
+        path, rounded = Path(self.config.metrics_file), {k: float(f"{v:.7g}") for k, v in metrics.items()}
+        wrong = next((name for name in self.names.values() if metrics and name not in metrics), "")
+        if wrong and not path.exists():  # a step without an update lacks some, too
+            known = f"step {step} has {', '.join(metrics)}{suggest(wrong, [*metrics])}"
+            say(f"warning: --metric_names has {wrong}, written as null; {known}")
+        if metrics:
+            chosen = {own: rounded.get(name) for own, name in self.names.items()} or rounded
+            with path.open("a", encoding="utf-8") as f:
+                f.write(json.dumps({"step": step, **chosen}) + "\n")
 
     def show(self, step: int, metrics: dict) -> None:
         """Move the bar after a step, with reward and speed beside it, or the KL to the teacher."""

@@ -16,7 +16,9 @@ which verl_train.py's reward manager puts there. verl has no None: the score is 
     math        the final answer equals the gold one: math_grader.py, copied beside the output
     final_number  the number behind the only ####, as in GSM8K: 33 lines without a dependency or a self-test
     code        tests that the program passes: sandbox.py, copied beside the output
-    passes_tests  the same for TRL in 35 lines, tried on right and hostile programs when it is written
+    passes_tests  the same for TRL in 37 lines, tried on right and hostile programs when it is written; --one_file
+                has the sandbox inside, needs the standard library alone and leaves no process behind; --per completion
+                makes --timeout_s the time of all tests of a program
     qa          the short answer is one of the gold ones, but for case, punctuation and articles
     format      the tags stand once, in order, with content (--tags)
     json_schema  JSON that --schema FILE accepts, alone or as one fenced block; --exact KEY: with the row's value of it
@@ -34,6 +36,9 @@ of one: they must score the same, or nothing is written.
 A port without --inline imports FILE.py by its path from the output, so keep both together. It sees one row at a time in
 verl, without `completion_ids`; an exception there scores 0 and sets `raised`, as verl would go on without the row.
 
+--signature says how a reward with a gold column is called, such as "code_reward(completions, tests)": its name, the
+column, and the order of the arguments; `prompts` and further columns then come by keyword.
+
 --data FILE tries a new reward on its rows: reward_preflight.py says whether gold answers score and empty, copied, cut
 and listed ones do not.
 
@@ -44,10 +49,12 @@ Deliberately left out: rewards that look at a whole batch in verl, which calls o
     python scripts/create_reward_template.py --task json_schema --schema schema.json --output my_reward.py
     python scripts/create_reward_template.py --task final_number --data gsm8k.jsonl --output my_reward.py
     python scripts/create_reward_template.py --task passes_tests --name reward --output code_reward.py
+    python scripts/create_reward_template.py --task passes_tests --one_file --per completion --timeout_s 5 \\
+        --signature "code_reward(completions, tests)" --stop_at_first_failure --output code_reward.py
     python scripts/create_reward_template.py --from my_rewards.py:correct --inline --output my_verl_reward.py
     python scripts/create_reward_template.py --from trl_run.py:REWARDS --weights 1.0 0.2 --output my_verl_reward.py
 
 Exit codes: 0 written, 1 the trial found something (the file stays), 2 bad input.
 """
 
-ROOMS = ("assembly", "json_reward", "tasks", "ports", "trials", "code_trial", "command")
+ROOMS = ("assembly", "json_reward", "tasks", "ports", "trials", "code_files", "code_trial", "command")

@@ -24,8 +24,8 @@ NOT_AGAINST = (
     "in the kernel"
 )
 RIGHT_AT_0 = (
-    "programs that need processes, network or files, more than 3 s a test (ten times that in all) or 512 MiB; tests "
-    "that compare two objects of the program, pass it a function or capture what it prints"
+    "programs that need processes, network or files, more than {timeout_s:g} s a {per} or {memory_mb} MiB; tests that "
+    "compare two objects of the program, pass it a function that reads other names, or capture what it prints"
 )
 
 
@@ -56,4 +56,4 @@ def tried_on_programs(args) -> dict:
     paid = [name for kind, name, score in tried if kind == "hostile" and score]
     report = {"ready": not paid and not missed, "right_programs": kinds.count("right"), "not_paid_of_them": missed}
     report |= {"hostile_programs": hostile, "paid_of_them": paid, "isolated": told["isolated"]}
-    return report | {"holds_against": HOLDS, "not_against": NOT_AGAINST, "right_but_0": RIGHT_AT_0}
+    return report | {"holds_against": HOLDS, "not_against": NOT_AGAINST, "right_but_0": RIGHT_AT_0.format(**vars(args))}

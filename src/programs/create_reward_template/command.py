@@ -12,6 +12,7 @@ from parts.foundation.messages import UserError, need, say, tell
 from parts.foundation.settings import parse_flags
 from parts.rewards.reward_forms import full_spec
 from programs.create_reward_template.assembly import check_column
+from programs.create_reward_template.code_files import code_reward, read_signature, with_signature
 from programs.create_reward_template.code_trial import tried_on_programs
 from programs.create_reward_template.ports import parts_of, ported
 from programs.create_reward_template.tasks import TASKS, new_reward
@@ -24,9 +25,21 @@ ONLY_FOR = {  # flag -> the tasks that it is for
     "rule": ("custom",),
     **dict.fromkeys(("completions", "weights", "inline"), ("--from",)),
     "gold_column": WITH_GOLD,
+    "signature": WITH_GOLD[:-1],
+    **dict.fromkeys(
+        ("per", "timeout_s", "memory_mb", "one_file", "no_fence", "stop_at_first_failure"), ("passes_tests",)
+    ),
     "data": (*(task for task in TASKS if task != "passes_tests"), "--from"),
 }
-DEFAULTS = {"tags": ["think", "answer"], "rule": ["equals:answer", "words:1-400*0.1"], "completions": "messages"}
+DEFAULTS = {
+    "tags": ["think", "answer"],
+    "rule": ["equals:answer", "words:1-400*0.1"],
+    "completions": "messages",
+    "per": "test",
+    "timeout_s": 3.0,
+    "memory_mb": 512,
+    "no_fence": "whole",
+}
 IN_FILE = "the constants at the top of the written file"
 REMOVED = {  # flags of earlier versions, and what takes their place
     "print": "--output FILE.py",
@@ -68,6 +81,15 @@ def read_flags(argv: list[str] | None) -> argparse.Namespace:
     flag("name", "TRL's function, and its metric (default: TASK_reward, with --from the function's)", metavar="NAME")
     gold = "column of the gold answer (default: answer; code, passes_tests: tests; --from: what it reads)"
     flag("gold_column", gold, metavar="NAME")
+    flag("signature", "how the reward is called: NAME(completions, COLUMN)", metavar="TEXT")
+    flag("one_file", "passes_tests: the sandbox inside, standard library alone", action="store_true", default=None)
+    flag("per", "passes_tests: what timeout_s is for", choices=["test", "completion"])
+    flag("timeout_s", "passes_tests: seconds", type=float, metavar="S")
+    flag("memory_mb", "passes_tests: MiB that a program may add", type=int, metavar="MB")
+    no_fence = "--one_file: a completion without a fence is a program, or has none"
+    flag("no_fence", no_fence, choices=["whole", "empty"])
+    stop = "passes_tests: run no further test of a program that failed one"
+    flag("stop_at_first_failure", stop, action="store_true", default=None)
     flag("schema", "json_schema: the JSON Schema", metavar="FILE")
     exact = "json_schema: properties whose value is the row's, in columns of these names"
     flag("exact", exact, nargs="+", metavar="KEY")
@@ -85,11 +107,19 @@ def check_flags(args) -> None:
     need(args.task or not args.prompt_column, "got --prompt_column with --from, which reads no prompt column")
     args.source = full_spec(args.source) if args.source else None
     kind = args.task or "--from"
+    need(args.one_file or not args.no_fence, "got --no_fence without --one_file; expected them together")
     for name, kinds in ONLY_FOR.items():
         fits = kind in kinds or getattr(args, name) is None
         need(fits, f"got --{name} with {kind}; expected it with {' or '.join(kinds)}")
         if getattr(args, name) is None:
             setattr(args, name, DEFAULTS.get(name))
+    above = args.timeout_s > 0 and args.memory_mb > 0
+    need(above, f"got --timeout_s {args.timeout_s} and --memory_mb {args.memory_mb}; expected numbers above 0")
+    if args.signature:
+        alone = not (args.name or args.gold_column) and args.target != "verl"
+        need(alone, "got --signature with --name, --gold_column or --for verl; expected it in their place, for TRL")
+        args.name, args.parameters = read_signature(args.signature)
+        args.gold_column = next(x for x in args.parameters if x not in ("prompts", "completions", "completion_ids"))
     if args.task:
         args.name = args.name or f"{args.task}_reward".replace("llm_", "")
         args.target = args.target or ("trl" if kind == "passes_tests" else "both")
@@ -139,7 +169,7 @@ def write_reward(args, text: str) -> dict:
     if args.target != "trl":
         keys = "reward.custom_reward_function"
         report["verl"] = [f"{keys}.path={path}", f"{keys}.name=compute_score"]
-    if args.task and TASKS[args.task].helper:
+    if args.task and TASKS[args.task].helper and not args.one_file:
         report |= copy_helper(TASKS[args.task].helper, path.resolve().parent)
     before = path.read_bytes() if path.exists() else None
     path.write_text(text, encoding="utf-8")
@@ -165,7 +195,11 @@ def main(argv: list[str] | None = None) -> int:
     args = read_flags(argv)
     try:
         check_flags(args)
-        report = write_reward(args, new_reward(args) if args.task else ported(args))
+        if args.task == "passes_tests":
+            text = code_reward(args)
+        else:
+            text = new_reward(args) if args.task else ported(args)
+        report = write_reward(args, with_signature(text, args.name, args.parameters) if args.signature else text)
     except UserError as error:
         say(f"error: {error}")
         return error.code

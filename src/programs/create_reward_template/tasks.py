@@ -64,9 +64,6 @@ TASKS = {
 def new_reward(args) -> str:
     """The text of a new reward."""
     task, gold = TASKS[args.task], args.gold_column or TASKS[args.task].gold
-    if args.task == "passes_tests":
-        text = named(PASSES_TESTS, [gold], gold_column=gold, reward_name=args.name)
-        return text.replace("my_reward.py", args.output.name, 1)
     roots, tests = contracts_of(args)
     about = ast.get_docstring(ast.parse(task.texts[-1]))
     if args.task == "final_number":

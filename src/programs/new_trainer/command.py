@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import re
 import shlex
 import signal
 import sys
@@ -10,7 +11,7 @@ from types import SimpleNamespace
 
 from parts.data.held_out import hold_out, mark_trained
 from parts.foundation.dialect import check_units, in_own_words
-from parts.foundation.messages import UserError, need, say, tell
+from parts.foundation.messages import UserError, need, say, suggest, tell
 from parts.foundation.processes import wait_passively
 from parts.foundation.settings import parse_flags
 from parts.learning.idle_settings import idle_settings
@@ -78,6 +79,15 @@ def rows_text(rows: list[dict]) -> str:
     return "".join(json.dumps(row["columns"], ensure_ascii=False) + "\n" for row in rows)
 
 
+def check_metric_names(source: str, given: dict) -> None:
+    """Raise UserError for --metric_names that are not NAME=METRIC with a metric that the page logs at each update."""
+    known = {*re.findall(r'"((?:reward|rollout|policy|value|kl|optim|time)/\w+)"', source)}
+    for pair in filter(None, given.get("metric_names", "").split(",")):
+        own, _, name = pair.partition("=")
+        fits = f"got --metric_names with {pair}; expected NAME=METRIC with one of {', '.join(sorted(known))}"
+        need(own and name in known, fits + suggest(name, [*known]))
+
+
 def split_data(count: int, given: dict, rows: list[dict]) -> tuple[dict[str, list[dict]], dict[str, Path]]:
     """(rows, file to write) by setting, `count` rows held out; the files lie beside OUT, which a later run moves."""
     got = f"got --hold_out {count}"
@@ -93,7 +103,8 @@ def split_data(count: int, given: dict, rows: list[dict]) -> tuple[dict[str, lis
 
 def read_data(args, given: dict, started: bool) -> tuple[dict[str, list[dict]], dict[str, Path]]:
     """(rows, file to write with --hold_out) by setting; held-out rows know whether they train."""
-    rows = {name: page_rows(name, given[name]) for name in ("data", "eval_data") if started and given.get(name)}
+    column = given.get("prompt_column", "prompt")
+    rows = {name: page_rows(name, given[name], column) for name in ("data", "eval_data") if started and given.get(name)}
     files = {}
     if args.hold_out is not None:
         rows, files = split_data(args.hold_out, given, rows.get("data", []))
@@ -132,7 +143,9 @@ def edited_page(args, rest: list[str], theirs: dict[str, str]) -> tuple[str, lis
 
 def given_settings(kind: str, source: str, words: list[str]) -> dict:
     """The settings of the page that a command line names."""
-    return {k: x for k, x in vars(parse_flags(page_parser(kind, source), words)).items() if x is not None}
+    given = {k: x for k, x in vars(parse_flags(page_parser(kind, source), words)).items() if x is not None}
+    check_metric_names(source, given)
+    return given
 
 
 def new_trainer(args, rest: list[str], report: dict) -> int:
@@ -154,7 +167,7 @@ def new_trainer(args, rest: list[str], report: dict) -> int:
     if given.get("reward"):
         given["reward"] = full_spec(given["reward"])
         if "data" in rows:
-            check_reward(given["reward"], rows["data"])
+            check_reward(given["reward"], rows["data"], given.get("prompt_column", "prompt"))
     settings = {name: value for name, value in given.items() if name not in OF_A_RUN}
     for name, value in settings.items():
         source = with_default(source, name, value)

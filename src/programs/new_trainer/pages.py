@@ -49,8 +49,8 @@ def changes_of(kind: str) -> dict[str, dict]:
         if kind in pages.removeprefix("Pages: ").split(", "):
             edits = [
                 tuple("".join(f"{line[1:]}\n" for line in hunk.splitlines() if line[0] == sign) for sign in "-+")
-                for page, hunk in zip(hunks[::2], hunks[1::2], strict=True)
-                if page in ("", kind)
+                for names, hunk in zip(hunks[::2], hunks[1::2], strict=True)
+                if not names or kind in names.split(", ")
             ]
             changes[path.stem] = {"what": summary, "edits": edits}
     return changes

@@ -81,23 +81,23 @@ def time_left(given: dict, check: dict) -> dict:
     return {"minutes": round(left, 2)}
 
 
-def page_rows(flag: str, file: str) -> list[dict]:
+def page_rows(flag: str, file: str, column: str) -> list[dict]:
     """Rows {"prompt", "columns"} of a JSONL file; UserError where a page could not read it."""
-    need(Path(file).is_file(), f"got --{flag} {file}, which is not a file; expected JSONL with a column prompt")
+    need(Path(file).is_file(), f"got --{flag} {file}, which is not a file; expected JSONL with a column {column}")
     try:
         found = read_json_lines(Path(file))
-        need(found, f"got --{flag} {file} without rows; expected JSONL with a column prompt")
-        return [{"prompt": prompt_of(x, "prompt", f"{file}, row {i}"), "columns": x} for i, x in enumerate(found, 1)]
+        need(found, f"got --{flag} {file} without rows; expected JSONL with a column {column}")
+        return [{"prompt": prompt_of(x, column, f"{file}, row {i}"), "columns": x} for i, x in enumerate(found, 1)]
     except UserError as error:
         reader = f"python {BUNDLE / 'scripts' / 'data_loader.py'} {file} --out {Path(file).stem}_read.jsonl"
         raise UserError(f"{error}; other forms of data become such a file by {reader}") from None
 
 
-def check_reward(spec: str, rows: list[dict]) -> None:
+def check_reward(spec: str, rows: list[dict], column: str) -> None:
     """Raise UserError for a reward that needs a column which the data do not have."""
     for function, _ in load_rewards(spec):
         name = getattr(function, "__name__", type(function).__name__)
-        columns = {k: v for row in rows for k, v in row["columns"].items() if k != "prompt"}
+        columns = {k: v for row in rows for k, v in row["columns"].items() if k != column}
         check_columns({name: as_reward(function)}, {"prompt": rows[0]["prompt"], "columns": columns})
 
 

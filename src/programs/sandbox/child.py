@@ -4,6 +4,7 @@ import atexit
 import contextlib
 import fcntl
 import importlib
+import marshal
 import os
 import resource
 import signal
@@ -171,6 +172,8 @@ def answer_calls(channel: socket.socket, job: dict) -> None:
         args = [decode(item, lambda i, _: kept[i]) for item in call["args"]]
         kwargs = {name: decode(item, lambda i, _: kept[i]) for name, item in call["kwargs"].items()}
         value = operate(call["op"], find(call["target"], namespace, kept), args, kwargs)
+        if call.get("asserted") and is_ambiguous(value):
+            raise ValueError("the truth value of an array with more than one element is ambiguous")
         answer = {"value": encode(value, keep if call["objects"] else None)}
         if call["objects"] and any(isinstance(item, list | dict | set) for item in args):
             answer["args"] = [encode(item, keep) for item in args]
@@ -190,10 +193,17 @@ def answer_calls(channel: socket.socket, job: dict) -> None:
             os._exit(0)
 
 
+def is_ambiguous(value) -> bool:
+    """Whether `value == list` has no truth value in Python: an array, or a list or tuple with one."""
+    if isinstance(value, list | tuple):
+        return any(map(is_ambiguous, value))
+    return type(value).__module__ == "numpy" and getattr(value, "size", 1) != 1
+
+
 def find(target, namespace: dict, kept: list):
     """The object a call is about: one kept from before, a global name, or a method of the program's class Solution."""
-    if isinstance(target, int):
-        return kept[target]
+    if target is None or isinstance(target, int):
+        return None if target is None else kept[target]
     if target in namespace:
         return namespace[target]
     if "Solution" in namespace and hasattr(namespace["Solution"], target):
@@ -222,6 +232,7 @@ def operate(operation: str, value, args: list, kwargs: dict):
         "await": lambda: awaited(value),
         "item": lambda: value[args[0]],
         "set": lambda: setattr(value, *args),
+        "function": lambda: types.FunctionType(marshal.loads(args[0]), {}, "given", tuple(args[1] or ())),
         "put": lambda: value.__setitem__(*args),
         **{kind.__name__: lambda kind=kind: kind(value) for kind in (len, str, repr, bool, int, float)},
     }

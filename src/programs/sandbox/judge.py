@@ -5,6 +5,7 @@ import builtins
 import contextlib
 import importlib
 import inspect
+import marshal
 import operator
 import os
 import socket
@@ -139,11 +140,21 @@ class RemoteCoroutine(RemoteObject):
         """Nothing is left to close."""
 
 
+def is_closed(function: types.FunctionType) -> bool:
+    """Whether a function of the tests, a lambda say, reads no name of theirs: it can run in the program's process."""
+    codes = [function.__code__]
+    for code in codes:  # grows
+        codes += [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
+    own = {name for code in codes for name in code.co_names} & function.__globals__.keys()
+    return not (own or function.__closure__ or function.__kwdefaults__)
+
+
 class Judge:
     """Runs tests; calls go to the program's own process, and what comes back is compared here.
 
     Attributes:
-        unfit: the tests compare two objects of the program, pass functions to it, or look at what it prints.
+        unfit: the tests compare two objects of the program, pass it functions that read names of theirs, or look at
+            what it prints.
         trusted: False where the program's constants or functions judge a result.
         ended: why no test could go on.
     """
@@ -159,6 +170,8 @@ class Judge:
         self.total += 1
         if len(self.results) < 1000:
             self.results.append({"test": line, "passed": passed, "detail": detail[:500]})
+        if self.job["stops"] and not passed:
+            raise Ended("a test failed")
 
     def check(self, line: int, value) -> None:
         """Count an assert."""
@@ -227,8 +240,11 @@ class Judge:
         """The number of an object that stays with the program; other arguments that are no data are refused."""
         if isinstance(value, RemoteObject):
             return value._target
+        if isinstance(value, types.FunctionType) and is_closed(value):
+            return self.ask("function", None, (marshal.dumps(value.__code__), value.__defaults__))._target
         self.unfit = True
-        raise Unsafe(f"passes a {type(value).__name__} to the program; only plain data can be sent")
+        what = "function that reads names of the tests" if callable(value) else type(value).__name__
+        raise Unsafe(f"passes a {what} to the program; only plain data and other functions can be sent")
 
     @staticmethod
     def raise_same(answer: dict):
@@ -250,6 +266,7 @@ class Judge:
         self.load()
         for number, (name, args, kwargs, expected, mode) in enumerate(self.job["cases"]):
             call = {"op": "call", "target": name, "args": args, "kwargs": kwargs, "objects": False}
+            call["asserted"] = mode == "=="
             detail = compare(self.exchange(call), decode(expected), mode)
             self.record(number, not detail, detail)
 

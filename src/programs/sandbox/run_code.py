@@ -33,8 +33,8 @@ class Verdict:
     Attributes:
         passed, total: numbers of tests.
         status: ok, failed, timeout, memory, output_limit, error, syntax_error or no_tests: why it is not ok;
-            invalid_tests: the tests compare two objects of the program, pass functions to it, or look at what it
-            prints.
+            invalid_tests: the tests compare two objects of the program, pass it functions that read names of theirs, or
+            look at what it prints.
         trusted: False where the tests used the program's constants or functions to judge results: it could then forge
             the verdict.
         results: for each test (the first 1,000) its `test` (number or line), `passed` and `detail`.
@@ -78,6 +78,7 @@ def run_code(
     memory_mb: int = 512,
     output_mb: int = 8,
     strict: bool = False,
+    stop_at_first_failure: bool = False,
     sandbox: Sandbox | None = None,
     **removed,
 ) -> Verdict:
@@ -105,6 +106,7 @@ def run_code(
         output_mb: MiB that one result may have as JSON, that one run may print, and that one file may have. More is an
             `output_limit`.
         strict: raise SandboxError unless programs are kept from network and files.
+        stop_at_first_failure: run no test after one that failed; those left count as failed.
         sandbox: a Sandbox of your own instead of the shared one.
 
     Raises:
@@ -124,6 +126,7 @@ def run_code(
         return Verdict(total=len(plan.cases), status=status, detail=detail)
     total_s = total_timeout_s or timeout_s * min(max(plan.least, 4), 10)
     limits = {"timeout_s": timeout_s, "total_s": total_s, "memory_mb": memory_mb, "result_bytes": output_mb << 20}
+    limits["stops"] = stop_at_first_failure
     sandbox, run = sandbox or DEFAULT, {"stdin": run_stdin_tests, "calls": run_calls, "python": run_judged}[plan.kind]
 
     def judge() -> Verdict:
@@ -185,7 +188,7 @@ def run_stdin_tests(sandbox: Sandbox, code: str, plan: Plan, limits: dict, *_) -
         if not detail and not same_output(expected, printed):
             detail = f"printed {printed[:200]!r}, expected {expected[:200]!r}"
         results.append({"test": number, "passed": not detail, "detail": detail})
-        if detail.startswith("timeout"):
+        if detail.startswith("timeout") or (detail and limits["stops"]):
             break
     passed = sum(result["passed"] for result in results)
     answer = {"passed": passed, "total": len(plan.cases), "results": results, "unfit": False, "trusted": True}
@@ -280,7 +283,7 @@ def run_judged(sandbox: Sandbox, code: str, plan: Plan, limits: dict, *names) ->
 
 def job_of(code: str, plan: Plan, limits: dict, entry_point: str | None, setup: str) -> dict:
     """What a judge is told."""
-    told = {name: limits[name] for name in ("timeout_s", "result_bytes", "deadline")}
+    told = {name: limits[name] for name in ("timeout_s", "result_bytes", "deadline", "stops")}
     return {"code": code, "kind": plan.kind, "cases": plan.cases, "entry_point": entry_point, "setup": setup, **told}
 
 
@@ -291,6 +294,8 @@ def conclude(answer: dict, report: dict | None, plan: Plan, limits: dict) -> Ver
         end = why_it_ended(end, report or {}, limits)
         results.append({"test": len(results), "passed": False, "detail": end})
         total = max(total + 1, plan.least)
+    elif limits["stops"]:
+        total = max(total, plan.least)
     detail = end or next((result["detail"] for result in results if not result["passed"]), "")
     status = "ok" if answer["passed"] == total else status_of(detail)
     if answer["unfit"] and status != "ok" and not end:

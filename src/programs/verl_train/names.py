@@ -66,6 +66,8 @@ FIXED = {
     "merge_lora": ([False], "verl saves adapters; merge them afterwards, with peft's merge_and_unload"),
     "load_in_4bit": ([False], "verl trains no 4-bit weights; try --lora_rank with --offload all"),
     "device": (["auto", "cuda"], "verl finds the devices by itself"),
+    "metrics_file": ([""], "verl writes its own names; try scripts/ppo_train.py"),
+    "metric_names": ([""], "verl writes its own names; try scripts/ppo_train.py"),
     "dry_run": ([False], "--check is the dry run"),
 }
 

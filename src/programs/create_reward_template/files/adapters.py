@@ -22,7 +22,7 @@ def compute_score(data_source, solution_str, ground_truth, extra_info=None, **kw
 def by_trl(text: str, row: dict) -> float | None:
     """The score of a case by TRL's contract."""
     columns = {name: [value] for name, value in row.items() if name != "prompt"}
-    return reward_name([row.get("prompt")], [text], **columns)[0]
+    return reward_name(prompts=[row.get("prompt")], completions=[text], **columns)[0]
 
 
 def by_verl(text: str, row: dict) -> float | None:

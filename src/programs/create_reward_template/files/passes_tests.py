@@ -12,7 +12,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from sandbox import program_of, run_code, run_many
 
-LIMITS = {"timeout_s": 3.0, "memory_mb": 512, "strict": True}  # a test; a program; raise where nothing isolates it
+LIMITS = {"timeout_s": 3.0, "memory_mb": 512, "strict": True}  # strict: raise where nothing isolates a program
 run_code("x = 1", ["assert x == 1"], **LIMITS)  # which is here then, before a training begins
 PAY_WEAK_TESTS = True  # those that take the program's own word, as decode(encode(s)) == s; False: they pay nothing
 
@@ -25,6 +25,7 @@ def text_of(completion) -> str:
 def reward_name(prompts, completions, gold_column, **kwargs) -> list:
     """A score for each completion: 1.0 where its program passes all tests, else 0.0."""
     jobs = []
+    prompts = prompts or [""] * len(completions)
     for i, (prompt, said, tests) in enumerate(zip(prompts, completions, gold_column, strict=True)):
         about = {name: kwargs[name][i] or "" for name in ("entry_point", "setup") if name in kwargs}
         code = program_of(text_of(said), tests, prompt=prompt, **about)

@@ -1,0 +1,46 @@
+"""1 for a program that passes all tests of its row, judged in a sandbox, else 0.
+
+TRL, and trainers with its contract: my_reward.py:reward_name
+    column gold_column: asserts, or what else run_code takes
+One file for Linux, with the standard library alone: the reward stands at the end, below its sandbox, of which run_code
+is the first function to read. No program runs in the process that calls the reward; none is left when it returns.
+"""
+
+import re
+import textwrap
+import warnings
+
+from sandbox import Sandbox, run_many
+
+LIMITS = {}
+PAY_WEAK_TESTS = True  # those that take the program's own word, as decode(encode(s)) == s; False: they pay nothing
+WHOLE_WITHOUT_FENCE = True  # a text without a fence is a program; False: it has none
+FENCED = re.compile(r"```[ \t]*([\w.+-]*)[^\n]*\n(.*?)(?:^[ \t]*```|\Z)", re.DOTALL | re.MULTILINE)
+
+
+def text_of(completion) -> str:
+    """The text of a completion, a text or chat messages."""
+    return completion if isinstance(completion, str) else completion[-1]["content"] if completion else ""
+
+
+def program_in(text: str) -> str:
+    """The last block of Python in a text, else the last without label; one that no fence closes goes to the end."""
+    blocks = [(label.lower(), code) for label, code in FENCED.findall(text)]
+    python = [code for label, code in blocks if label.startswith("py")] or [code for label, code in blocks if not label]
+    return textwrap.dedent(python[-1]) if python else text if WHOLE_WITHOUT_FENCE and not blocks else ""
+
+
+def reward_name(prompts, completions, gold_column, **kwargs) -> list:
+    """A score for each completion: 1.0 where its program passes all tests, else 0.0."""
+    sandbox, jobs = Sandbox(), []
+    for i, (said, tests) in enumerate(zip(completions, gold_column, strict=True)):
+        about = {name: kwargs[name][i] or "" for name in ("entry_point", "setup") if name in kwargs}
+        jobs.append({"code": program_in(text_of(said)), "tests": tests, "sandbox": sandbox, **about, **LIMITS})
+    try:
+        verdicts = run_many(jobs)
+    finally:
+        sandbox.stop()
+    unfit = [i for i, verdict in enumerate(verdicts) if verdict.status in ("invalid_tests", "no_tests")]
+    if unfit:  # to leave such rows out of the training, return None for them
+        warnings.warn(f"{len(unfit)} of {len(verdicts)} rows have tests that judge nothing: {unfit}", stacklevel=2)
+    return [float(v.all_passed and (v.trusted or PAY_WEAK_TESTS)) for v in verdicts]

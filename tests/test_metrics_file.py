@@ -1,0 +1,58 @@
+"""--metrics_file and --metric_names: a second log of updates alone, under the user's names."""
+
+import json
+
+import pytest
+
+from parts.foundation.messages import UserError
+from parts.running.progress import RunLog, metric_names
+from programs.ppo_train.settings import Config
+
+
+def log_of(folder, start: int = -1, **settings) -> RunLog:
+    """A log of a run whose second log is mine.jsonl."""
+    return RunLog(
+        Config(output_dir=str(folder), metrics_file=str(folder / "mine.jsonl"), **settings), start, 3, report_to=[]
+    )
+
+
+def lines(folder) -> list[dict]:
+    """Rows of mine.jsonl."""
+    return [json.loads(line) for line in (folder / "mine.jsonl").read_text().splitlines()]
+
+
+UPDATE = {"reward/mean": 0.5, "policy/loss": -0.25, "rollout/tokens_per_s": 9.0}
+
+
+def test_it_has_an_object_an_update_under_the_names_given(tmp_path, capsys):
+    log = log_of(tmp_path, metric_names="reward=reward/mean,loss=policy/loss")
+    log.metrics(0, {"eval/score": 0.5})
+    log.metrics(1, UPDATE | {"eval/score": 0.6})  # as grpo_train.py writes them
+    log.metrics(2, {"reward/mean": 1.0, "rollout/tokens_per_s": 9.0})  # nothing to learn
+    assert lines(tmp_path) == [{"step": 1, "reward": 0.5, "loss": -0.25}, {"step": 2, "reward": 1.0, "loss": None}]
+    assert "null" not in capsys.readouterr().err
+    log_of(tmp_path, start=1)  # resumed from step 1
+    assert [row["step"] for row in lines(tmp_path)] == [1]
+    log = log_of(tmp_path)  # a new run; all under our names
+    log.metrics(1, UPDATE)
+    assert lines(tmp_path) == [{"step": 1, **UPDATE}]
+
+
+def test_a_name_that_no_metric_has_is_told_once(tmp_path, capsys):
+    log = log_of(tmp_path, metric_names="loss=policy/los")
+    log.metrics(1, UPDATE)
+    log.metrics(2, UPDATE)
+    told = capsys.readouterr().err
+    assert told.count("--metric_names has policy/los, written as null") == 1 and "try policy/loss" in told
+
+
+def test_what_cannot_be_such_a_log_is_refused(tmp_path):
+    for text in ("reward", "=reward/mean", "reward="):
+        with pytest.raises(UserError, match="expected NAME=METRIC"):
+            metric_names(text)
+    with pytest.raises(UserError, match="try --metrics_file FILE"):
+        RunLog(Config(output_dir=str(tmp_path), metric_names="reward=reward/mean"), -1, 3, report_to=[])
+    (tmp_path / "mine.jsonl").write_text('{"prompt": "1+1="}\n')
+    with pytest.raises(UserError, match="which is no run's"):
+        log_of(tmp_path)
+    assert (tmp_path / "mine.jsonl").read_text() == '{"prompt": "1+1="}\n'
