@@ -39,6 +39,8 @@ ROOMS = (
     "evaluation_proof",
     "attack_proof",
     "reward_proof",
+    "trainer_proof",
+    "job_proof",
     "formulas",
     "recognition",
     "function_calls",

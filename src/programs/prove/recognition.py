@@ -51,14 +51,20 @@ NEEDED = {  # inputs of a kind of formula, one of each line
 
 @dataclass
 class Candidate:
-    """A public function of a file: its formula, and why it is not checked; {parameter: input}."""
+    """A public function of a file: its formula and how it is written, why it is not checked, what is wrong with it."""
 
     name: str
     where: str
     formula: str = ""
     why: str = ""
-    roles: dict = field(default_factory=dict)
+    written_as: str = ""
+    findings: list = field(default_factory=list)
+    roles: dict = field(default_factory=dict)  # {parameter: input}
     left: tuple = ()  # parameters of unknown names, which keep their defaults
+
+    def find(self, finding: str) -> None:
+        """Add a finding against it."""
+        self.findings.append(f"{self.where}: {finding}")
 
 
 def formula_of(name: str, roles: set[str]) -> str:
