@@ -388,8 +388,8 @@ def test_a_trainer_is_checked_by_selfcheck(tmp_path, capsys, right):
     text = (ROOT / "templates" / "grpo.py").read_text()
     assert text.count(right) >= 1
     (tmp_path / "mine.py").write_text(text.replace(right, right.replace("-", "")))
-    code, report, err = run(capsys, tmp_path / "mine.py", "--minutes", 5, "--", "--kl_coef", "0.1")
-    assert code == bool(right) and "--kl_coef 0.1" in err and "selfcheck.py" in err, err
+    code, report, err = run(capsys, tmp_path / "mine.py", "--minutes", 5, "--", "--temperature", "0.9")
+    assert code == bool(right) and "--temperature 0.9" in err and "selfcheck.py" in err, err
     assert any(x.startswith("advantages_detached") for x in report["findings"]) == bool(right), report["findings"]
 
 

@@ -25,15 +25,11 @@ FORMULAS = {
     "sapo": Formula("loss", "arXiv 2511.20347"),
     "gmpo": Formula("loss", "arXiv 2507.20673, eq. 3", "mean over sequences of token means"),
     "reinforce": Formula("loss", "Williams 1992"),
-    "k1": Formula("kl", "Schulman 2020, k1"),
-    "k2": Formula("kl", "Schulman 2020, k2"),
-    "k3": Formula("kl", "Schulman 2020, k3"),
-    "kl": Formula("kl", "Schulman 2020, k1, k2 or k3"),
+    **{name: Formula("kl", f"Schulman 2020, {name}") for name in ("k1", "k2", "k3", "kl")},
     "value_loss": Formula("value", "Schulman 2017, eq. 9, with clipped values"),
     "grpo_advantage": Formula("advantage", "arXiv 2402.03300, section 4.1.2"),
     "dr_grpo_advantage": Formula("advantage", "arXiv 2503.20783, section 3.2"),
     "rloo": Formula("advantage", "arXiv 2402.14740"),
-    "maxrl": Formula("advantage", "arXiv 2602.02710"),
     "gae": Formula("gae", "Schulman 2016, eq. 16"),
     "masked_mean": Formula("mean", "sum of masked entries / their number"),
 }
@@ -142,7 +138,8 @@ def group_advantages(formula: str, c: dict) -> dict:
         return {"R - mean of the others": [x - (sum(group) - x) / (len(group) - 1) for x, group in pairs]}
     ways = {}
     for eps in dict.fromkeys((c["std_eps"], *DEVIATION_EPS)):
-        divisors = {"unbiased deviation": statistics.stdev, "population deviation": statistics.pstdev}
-        for name, divisor in ({"mean": mean} if formula == "maxrl" else divisors).items():
-            ways[f"{name}, eps {eps:g}"] = [(x - mean(group)) / (divisor(group) + eps) for x, group in pairs]
+        for name, deviation in (("unbiased", statistics.stdev), ("population", statistics.pstdev)):
+            ways[f"{name} deviation, eps {eps:g}"] = [
+                (x - mean(group)) / (deviation(group) + eps) for x, group in pairs
+            ]
     return ways

@@ -6,7 +6,7 @@ import math
 import sys
 from pathlib import Path
 
-from parts.foundation.messages import UserError, need, suggest
+from parts.foundation.messages import UserError, need
 from parts.learning.oracles import own_gae
 from parts.rewards.reward_forms import import_file
 from programs.prove.formulas import FORMULAS, aggregated, group_advantages, token_losses, ways_of
@@ -15,9 +15,9 @@ from programs.prove.proof import Proof
 from programs.prove.recognition import Candidate, recognised
 
 FAULTS = {  # what is changed in the inputs of the formula, and the sign of its result
-    "the formula with its sign flipped": lambda c: {"sign": -1},
+    "the formula with its sign flipped": lambda c: {"sign": -c["sign"]},
     "the formula without the mask": lambda c: {"mask": c["mask"] * 0 + 1},
-    "the formula with its bound on the wrong side": lambda c: {"all": -c["all"], "sign": -1},
+    "the formula with its bound on the wrong side": lambda c: {"all": -c["all"], "sign": -c["sign"]},
     "the formula without a bound": lambda c: {"low": math.inf, "high": math.inf, "value_clip": math.inf},
     "the formula with its two bounds exchanged": lambda c: {"low": c["high"], "high": c["low"]},
     "the formula with the ratio upside down": lambda c: {"logprobs": c["old_logprobs"], "old_logprobs": c["logprobs"]},
@@ -58,6 +58,7 @@ def judge(candidate: Candidate, function) -> None:
     """Compare a function with its formula, in the form of inputs that it takes."""
     tried, nearest = Tried(function, candidate), []
     c = inputs(tried.kind, tried.takes)
+    c["sign"] = -1 if "objective" in candidate.name else 1  # which is maximised
     for form in input_forms(candidate.formula, tried.kind, tried.takes, c):
         try:
             result, gradient = tried.with_gradient(c | form)
@@ -73,7 +74,7 @@ def judge(candidate: Candidate, function) -> None:
     if not nearest:
         return
     (value, gradient, *_, way), given, result = min(nearest, key=lambda x: x[0])
-    candidate.why, candidate.written_as = "", way
+    candidate.why, candidate.written_as = "", way + given.get("note", "")
     if value or gradient:
         candidate.find(named_fault(candidate.formula, tried, given, result, value, gradient, way))
         return
@@ -155,17 +156,14 @@ def functions_of(path: Path) -> dict[Path, list[ast.FunctionDef]]:
 
 
 def named_formulas(given: str, names: list[str]) -> dict[str, str]:
-    """{function: formula} of --as: `my_loss=grpo,…`, or a formula for each function in their order."""
-    pairs = [word.strip().rpartition("=")[::2] for word in given.split(",") if word.strip()]
-    if any(not name for name, _ in pairs):
-        fits = len(pairs) == len(names)
-        need(fits, f"got --as {given} for {len(names)} functions; expected one for each, or NAME=FORMULA pairs")
-        pairs = [(name, formula) for name, (_, formula) in zip(names, pairs, strict=True)]
-    for name, formula in pairs:
-        known = f"expected one of {', '.join(FORMULAS)}{suggest(formula, FORMULAS)}"
-        need(formula in FORMULAS, f"got --as {formula}; {known}")
-        need(name in names, f"got --as {name}={formula}; expected a function among {', '.join(names)}")
-    return dict(pairs)
+    """{function: formula} of --as: `my_loss=grpo,…`, or formulas of the functions in their order."""
+    words = [word.strip() for word in given.split(",") if word.strip()]
+    expected = f"expected NAME=FORMULA,… or a formula for each of {', '.join(names)}; formulas: {', '.join(FORMULAS)}"
+    if len(words) == len(names) and "=" not in given:
+        words = [f"{name}={word}" for name, word in zip(names, words, strict=True)]
+    pairs = dict(word.partition("=")[::2] for word in words)
+    need({*pairs} <= {*names} and {*pairs.values()} <= {*FORMULAS}, f"got --as {given}; {expected}")
+    return pairs
 
 
 def prove_functions(path: Path, only: str, given: str) -> Proof:
@@ -210,7 +208,7 @@ def describe(proof: Proof, known: list[Candidate]) -> None:
         f"{len(right)} of {len(known)} have the value and gradient of their published formula, by prove.py's own "
         f"float64 loops over single tokens, within 1e-6 (3e-5 in float32){ways}."
     )
-    masked = sum("mask" in x.roles.values() for x in right)
+    masked = sum("mask" in x.roles.values() and "without holes" not in x.written_as for x in right)
     tried = "ragged rows, pads on either side, a hole, an empty row and nan beneath the mask change nothing"
     if masked:
         proof.say(f"{masked} of these take a mask: {tried}.")

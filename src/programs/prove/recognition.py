@@ -32,12 +32,11 @@ ROLES = {  # input -> names of parameters
     "length": r"max_(len|length|tokens|new_tokens|completion_length|response_length)|norm_length|constant",
     "tau_pos": r"(sapo_)?tau_pos(itive)?",
     "tau_neg": r"(sapo_)?tau_neg(ative)?",
-    "config": r"config|cfg|args",
 }
 # what a name means in a formula of another kind
 OTHERWISE = {"advantage": {"clip": "std_eps"}, "gae": {"scores": "token_rewards"}, "value": {"clip": "value_clip"}}
 LOSSES = ("gspo", "cispo", "sapo", "gmpo", "dapo", "dr_grpo", "grpo", "ppo", "reinforce")  # the first that a name has
-ADVANTAGES = {"dr_grpo": "dr_grpo_advantage", "grpo": "grpo_advantage", "rloo": "rloo", "maxrl": "maxrl", "gae": "gae"}
+ADVANTAGES = {"dr_grpo": "dr_grpo_advantage", "grpo": "grpo_advantage", "rloo": "rloo", "gae": "gae"}
 CLIPPED = {"clip", "clipped", "surrogate", "policy", "actor", "loss", "objective", "compute", "get", "per", "token"}
 NEEDED = {  # inputs of a kind of formula, one of each line
     "loss": ("logprobs", "advantages"),
@@ -80,7 +79,7 @@ def formula_of(name: str, roles: set[str]) -> str:
     known = next((f for f in (LOSSES if is_loss else ADVANTAGES) if {*f.split("_")} <= has), "")
     if known or not is_loss:
         return ADVANTAGES.get(known, "") if not is_loss else known
-    bounded = roles & {"clip", "low", "high", "config"} and "old_logprobs" in roles
+    bounded = roles & {"clip", "low", "high"} and "old_logprobs" in roles
     return "ppo" if bounded and has <= CLIPPED and has & {"clip", "clipped", "policy"} else ""
 
 

@@ -95,13 +95,12 @@ def describe_checks(proof: Proof, report: dict, data: str) -> None:
     paid = {name: probes[name]["worst"] for name in NONSENSE if probes.get(name, {}).get("worst") is not None}
     proof.figures |= {"gold": {key: gold[key] for key in ("rows", "variant", "full_marks", "mean")}}
     proof.figures |= {"nonsense_worst_share": paid, "contract": contract, "probes": report["probes"]}
-    proof.say(
-        f"reward_preflight.py gave {gold['full_marks']:.1%} of {gold['rows']} gold answers of {data} full marks, "
-        f"written as {gold['variant']!r}."
-    )
     most = f"{max(paid.values()):.0%} of gold's score" if paid else "nothing that could be compared"
     count = sum(probes[name]["completions"] for name in paid)
-    proof.say(f"Of {count} empty and nonsense completions ({', '.join(paid)}), the best paid got {most}.")
+    proof.say(
+        f"reward_preflight.py gave {gold['full_marks']:.1%} of {gold['rows']} gold answers of {data} full marks "
+        f"(written {gold['variant']!r}); of {count} nonsense completions ({', '.join(paid)}), the best got {most}."
+    )
     tests = ("deterministic", "order_independent", "batch_independent")
     names = {"deterministic": "twice", "order_independent": "in another order", "batch_independent": "alone"}
     words = [f"{names[test]} {'yes' if contract[test] else 'no'}" for test in tests if test in contract]

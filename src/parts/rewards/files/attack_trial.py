@@ -13,17 +13,15 @@ from pathlib import Path
 
 def scores_of(function, row, texts):
     """Scores of completions by a reward of a batch or of one sample, async or not."""
-    names = inspect.signature(function).parameters
-    takes_any = any(p.kind is p.VAR_KEYWORD for p in names.values())
-    batch, chat = "completions" in names, isinstance(row["prompt"], list)
-    texts = [[{"role": "assistant", "content": text}] if batch and chat else text for text in texts]
-    rows = [{"prompt": row["prompt"], "completion": text, **row} for text in texts]
-    given = [{key: value for key, value in x.items() if takes_any or key in names} for x in rows]
+    parameters = inspect.signature(function).parameters
+    takes_any, batch = any(p.kind is p.VAR_KEYWORD for p in parameters.values()), "completions" in parameters
+    calls = [row | {"completion": text} for text in texts]
     if batch:
-        whole = {"prompts": [row["prompt"]] * len(texts), "completions": texts}
-        whole |= {key: [value] * len(texts) for key, value in row.items() if key != "prompt"}
-        given = [{key: value for key, value in whole.items() if takes_any or key in names}]
-    found = [function(**x) for x in given]
+        chats = [[{"role": "assistant", "content": text}] for text in texts]
+        calls = [{name: [value] * len(texts) for name, value in row.items() if name != "prompt"}]
+        calls[0] |= {"prompts": [row["prompt"]] * len(texts)}
+        calls[0] |= {"completions": chats if isinstance(row["prompt"], list) else texts}
+    found = [function(**{k: v for k, v in call.items() if takes_any or k in parameters}) for call in calls]
     found = [asyncio.run(x) if inspect.iscoroutine(x) else x for x in found]
     return [*found[0]] if batch else found
 
