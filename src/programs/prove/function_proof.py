@@ -183,7 +183,7 @@ def prove_functions(path: Path, only: str, given: str) -> Proof:
         proof.findings += x.findings
         if not x.why:
             about = {"formula": x.formula, "source": FORMULAS[x.formula].source, "written_as": x.written_as}
-            proof.figures[x.name] = about | {"left_at_default": [*x.left], "agrees": not x.findings}
+            proof.figures[x.where] = about | {"left_at_default": [*x.left], "agrees": not x.findings}
     proof.not_measured += [f"{x.where}: {x.why}" for x in unknown]
     accepted = f"expected losses or advantages of known names; try --as NAME=FORMULA, one of {', '.join(FORMULAS)}"
     need(known, f"got {proof.thing} with {first([x.name for x in unknown])}; {accepted}")
