@@ -8,7 +8,7 @@ from programs.prove.formulas import FORMULAS, KINDS
 
 LOGP = r"(log_?probs?|logps?|lp)"
 ROLES = {  # input -> names of parameters
-    "old_logprobs": rf"(old|behaviou?r|rollout|sampling|mu)_(\w+_)?{LOGP}|{LOGP}_(old|mu|rollout|behaviou?r)",
+    "old_logprobs": rf"(old|behav\w+|rollout|sampling|mu)_(\w+_)?{LOGP}|{LOGP}_(old|mu|rollout|behav\w+)",
     "ref_logprobs": rf"(ref|reference)_(\w+_)?{LOGP}|{LOGP}_(ref|reference)",
     "logprobs": rf"((new|cur|current|policy|pi|actor|per_token)_)*{LOGP}(_new|_theta)?",
     "advantages": r"adv(antage)?s?",
@@ -30,8 +30,8 @@ ROLES = {  # input -> names of parameters
     "gamma": r"gamma|discount",
     "gae_lambda": r"lam|lambda_?|gae_lambda|lmbda|lambd",
     "length": r"max_(len|length|tokens|new_tokens|completion_length|response_length)|norm_length|constant",
-    "tau_pos": r"(sapo_)?tau_pos(itive)?",
-    "tau_neg": r"(sapo_)?tau_neg(ative)?",
+    "tau_pos": r"(sapo_)?(tau_pos|tau_positive)",
+    "tau_neg": r"(sapo_)?(tau_neg|tau_negative)",
 }
 # what a name means in a formula of another kind
 OTHERWISE = {"advantage": {"clip": "std_eps"}, "gae": {"scores": "token_rewards"}, "value": {"clip": "value_clip"}}
