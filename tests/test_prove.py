@@ -7,7 +7,7 @@ from statistics import NormalDist
 
 import pytest
 import torch
-from conftest import EVAL_DATA, TINY_LM, TRAIN_DATA, load_script, run_script
+from conftest import EVAL_DATA, ROOT, TINY_LM, TRAIN_DATA, load_script, run_script
 from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -285,12 +285,112 @@ def test_a_reward(rewards, capsys, name, finding):
     assert report["figures"]["forms"]["verl"] == (name == "compute_score") and "reward_preflight.py" in err
 
 
-@pytest.mark.parametrize("thing", ["nothing", TINY_LM, "scripts/ppo_train.py", "none.py:f", f"{EVAL_DATA}"])
-def test_another_thing_is_told_what_is_accepted(capsys, thing):
-    code, report, err = run(capsys, thing)
-    assert (
-        (code, report, len(err.splitlines())) == (2, {}, 1) and "selfcheck.py" in err and "verl_train.py --check" in err
-    )
+BAD = {  # a thing, and words of the one line that is said of it
+    "nothing": ("", "no file or folder"),
+    "notes.md": ("text", "none of these"),
+    "my_file.py": ("import nothing_at_all\n\ndef ppo_loss(logp, old_logp, advantages):\n    pass\n", "No module"),
+    "ends.py": ("raise SystemExit(3)\n\ndef ppo_loss(logp, old_logp, advantages):\n    pass\n", "SystemExit"),
+    "unparsed.py": ("def f(:", "cannot be read"),
+    "other.py": ("def area(a, b):\n    return a * b\n", "--as NAME=FORMULA, one of ppo, grpo"),
+    "empty.py": ("x = 1\n", "none of these"),
+    "job.yaml": ("algorithm: grpo\noutput_dir: out\n", "without verl"),
+}
+
+
+@pytest.mark.parametrize("thing", BAD)
+def test_another_thing_is_told_what_is_accepted(tmp_path, capsys, thing):
+    text, words = BAD[thing]
+    if text:
+        (tmp_path / thing).write_text(text)
+    code, report, err = run(capsys, tmp_path / thing)
+    assert (code, report, len(err.splitlines())) == (2, {}, 1) and words in err and "expected" in err, err
+
+
+def test_an_unfinished_run_and_rows_that_do_not_fit_are_told(tmp_path, rewards, capsys):
+    folder = make_run(tmp_path / "run", rewards, moved(1e-3), max_prompt_tokens=1)
+    code, _, err = run(capsys, folder)
+    assert code == 2 and "longer than 1 tokens" in err
+    shutil.rmtree(folder / "final")
+    code, _, err = run(capsys, folder)
+    assert code == 2 and "expected a run that has ended" in err
+
+
+def cut_off(line: str) -> str:
+    """A sample that counts as right and was cut off."""
+    sample = json.loads(line)
+    return json.dumps(sample | {"finish": "length", "metrics": sample["metrics"] | {"verified": 1.0}}) + "\n"
+
+
+def test_an_evaluation_that_counts_unfinished_texts_is_named(compared, tmp_path, capsys):
+    folder = shutil.copytree(compared, tmp_path / "out")
+    samples(lambda lines: [*map(cut_off, lines)])(folder)
+    code, report, _ = run(capsys, folder / "after")
+    assert code == 1 and any("unfinished texts count as right" in text for text in report["findings"])
+
+
+CODE_REWARD = """
+import re, subprocess, sys
+
+
+def code_of(text):
+    found = re.findall(r"```python\\n(.*?)```", text, re.DOTALL)
+    return found[-1] if found else ""
+
+
+def in_a_process(completions, tests, **kwargs):
+    scores = []
+    for text, checks in zip(completions, tests):
+        try:
+            code = code_of(text) + "\\n" + "\\n".join(checks)
+            done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=2)
+            scores.append(float(done.returncode == 0))
+        except subprocess.TimeoutExpired:
+            scores.append(0.0)
+    return scores
+
+
+def compute_score(solution_str, ground_truth, data_source=None, extra_info=None):
+    return in_a_process([solution_str], [ground_truth])[0]
+"""
+THROUGH = {
+    "exit with success",
+    "exit at exit",
+    "equal to everything",
+    "own source read",
+    "killed parent",
+    "file deleted",
+}
+THROUGH |= {"process left behind", "network", "secret of the environment"}
+
+
+@pytest.mark.parametrize("form", ["trl", "verl"])
+def test_a_sandbox_that_only_uses_a_subprocess_is_named(tmp_path, capsys, form):
+    (tmp_path / "code_reward.py").write_text(CODE_REWARD)
+    row = {"tests": ["assert f(1) == 2"]} if form == "trl" else {"reward_model": {"ground_truth": ["assert f(1) == 2"]}}
+    (tmp_path / "rows.jsonl").write_text(json.dumps({"prompt": "Double.", **row}) + "\n")
+    spec = f"{tmp_path}/code_reward.py:{'in_a_process' if form == 'trl' else 'compute_score'}"
+    code, report, _ = run(capsys, spec, "--data", tmp_path / "rows.jsonl")
+    assert code == 1 and {*report["figures"]["attacks"]["got_through"]} >= THROUGH
+    assert not {"endless loop", "wrong"} & {*report["figures"]["attacks"]["got_through"]}
+
+
+def test_a_reward_in_our_sandbox_stands_the_attacks(tmp_path, capsys):
+    done = run_script("create_reward_template", "--task", "code", "--output", tmp_path / "code_reward.py")
+    assert done.returncode == 0, done.stderr
+    (tmp_path / "rows.jsonl").write_text(json.dumps({"prompt": "Double.", "tests": ["assert f(1) == 2"]}) + "\n")
+    code, report, _ = run(capsys, f"{tmp_path}/code_reward.py:code_reward", "--data", tmp_path / "rows.jsonl")
+    assert (code, report["findings"]) == (0, []) and len(report["figures"]["attacks"]["tried"]) >= 20
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("right", ["", "plain = -advantages * ratio"])
+def test_a_trainer_is_checked_by_selfcheck(tmp_path, capsys, right):
+    text = (ROOT / "templates" / "grpo.py").read_text()
+    assert text.count(right) >= 1
+    (tmp_path / "mine.py").write_text(text.replace(right, right.replace("-", "")))
+    code, report, err = run(capsys, tmp_path / "mine.py", "--minutes", 5, "--", "--temperature", "0.9")
+    assert code == bool(right) and "--temperature 0.9" in err and "selfcheck.py" in err, err
+    assert any(x.startswith("advantages_detached") for x in report["findings"]) == bool(right), report["findings"]
 
 
 @pytest.mark.long

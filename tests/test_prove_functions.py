@@ -100,7 +100,9 @@ SOUND = {
     "value": VALUE,
     "kl": KL,
     "gae": GAE,
+    "gae without holes": GAE.replace("torch.where(keep[:, t], values[:, t], following)", "values[:, t]"),
     "grpo advantage": GRPO_ADVANTAGE,
+    "objective": loss("ppo_objective", "-" + TOKEN),
     "grpo advantage of neighbours": """
 def grpo_advantage(rewards, num_generations):
     x = rewards.view(-1, num_generations)
@@ -171,7 +173,7 @@ BROKEN = {  # {name: (code, words of what is found)}
     "gamma and lambda": (GAE.replace("gamma * following", "lam * following"), "gamma and lambda exchanged"),
     "gae over padding": (
         GAE.replace("torch.where(keep[:, t], values[:, t], following)", "values[:, t]").replace(
-            "torch.where(keep[:, t], now, last)", "now"
+            "values, rewards = torch.where(keep, values, 0.0), torch.where(keep, rewards, 0.0)", "pass"
         ),
         "none of the published",
     ),
@@ -204,3 +206,10 @@ def test_a_broken_function_is_named(tmp_path, capsys, name):
     code, report, err = run(capsys, write(tmp_path, text))
     assert code == 1 and finding in report["findings"][0] and "functions.py, line" in report["findings"][0], report
     assert len(report["sentences"]) <= 5 and "against it:" in err
+
+
+@pytest.mark.parametrize(("flags", "code"), [(["--as", "mine=gspo"], 1), (["--as", "grpo"], 0), (["--as", "x"], 2)])
+def test_a_formula_can_be_named(tmp_path, capsys, flags, code):
+    file = write(tmp_path, loss("mine"))
+    assert run(capsys, file, *flags)[0] == code
+    assert run(capsys, file)[0] == 2 and run(capsys, tmp_path, "--as", "mine=ppo")[0] == 0

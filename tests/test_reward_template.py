@@ -801,7 +801,7 @@ def test_the_short_code_reward_is_tried_on_hostile_programs(tmp_path):
     report = make(tmp_path, "--task", "passes_tests", "--name", "reward", name="code_reward.py")
     tried = report["tried"]
     assert report["lines"] <= 42 and report["copied"] and (tmp_path / "sandbox.py").is_file()
-    assert tried["ready"] and not tried["paid_of_them"] and len(tried["hostile_programs"]) == 20
+    assert tried["ready"] and not tried["paid_of_them"] and len(tried["hostile_programs"]) == 24
     assert tried["isolated"]["network"] and tried["isolated"]["files"]
 
 
@@ -893,7 +893,8 @@ def test_a_signature_says_name_column_and_order(tmp_path):
 # what a sandbox would be without its walls, and the names of the programs that then pay
 OPEN = {"file deleted", "file changed", "file read", "files left behind", "process left behind"}
 OPEN |= {"equal to everything", "object that answers every name", "secret of the environment", "network"}
-EXITS = {"exit with success", "exit in the function"}
+OPEN |= {"own source read"}
+EXITS = {"exit with success", "exit in the function", "exit at exit"}
 BROKEN = {
     "all pass": ("lambda jobs: [verdict(True)] * len(jobs)", {"wrong", "no program", "deep nesting", "much output"}),
     "no process": ("lambda jobs: [in_process(**job) for job in jobs]", OPEN),
@@ -913,6 +914,7 @@ def verdict(passed):
 
 def in_process(code, tests, **limits):
     ends = ("SystemExit", "import os\\nos._exit", "while True", "getppid(), 9", "builtins", "1 << 36", "range(20)")
+    ends += ("killpg",)
     if any(part in code for part in ends):
         return verdict(False)
     space = {}
@@ -925,7 +927,7 @@ def in_process(code, tests, **limits):
 
 
 def in_a_process(code, tests, seen=True, **limits):
-    if any(part in code for part in ("while True", "getppid(), 9", "1 << 36")):
+    if any(part in code for part in ("while True", "getppid(), 9", "1 << 36", "killpg")):
         return verdict(False)
     return verdict(subprocess.run([sys.executable, "-c", code + "\\n" + tests[0]], capture_output=seen).returncode == 0)
 """

@@ -1,17 +1,8 @@
 """The programs that the shortest code reward is tried on."""
 
-import json
-import os
-import subprocess
-import sys
-import tempfile
-from pathlib import Path
-
-from parts.foundation.file_text import file_text
 from parts.foundation.messages import UserError
-from parts.rewards.attacks import attack_programs
+from parts.rewards.attacks import TEST_OF_ATTACKS, attack_programs, called_on_programs
 
-TRIAL = file_text("files/trial.py")
 TRIAL_S = 120  # seconds that a trial may take: 4 are usual, nearly all of them for the endless loop
 # what the attacks of the sandbox's own tests say
 HOLDS = (
@@ -36,20 +27,12 @@ def tried_on_programs(args) -> dict:
         UserError: it raised, as it does where nothing isolates programs.
     """
     kinds, names, codes = map(list, zip(*attack_programs(), strict=True))
-    given = json.dumps([str(args.output.resolve()), args.name, args.gold_column or "tests", codes])
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder).chmod(0o777)  # what keeps a program of another user out shall be the sandbox alone
-        about = {"env": os.environ | {"TRIAL_SECRET": "told"}, "cwd": folder, "timeout": TRIAL_S}
-        try:
-            done = subprocess.run([sys.executable, "-c", TRIAL, given], capture_output=True, text=True, **about)
-        except subprocess.TimeoutExpired:
-            return {"ready": False, "ended": f"the reward did not come back in {TRIAL_S} s"}
-    if done.returncode <= 0 and not done.stdout.strip():
-        return {"ready": False, "ended": "a program ended the process that called the reward"}
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-        raise UserError(f"got {last} from {args.output}; nothing is written; try sandbox.py --report")
-    told = json.loads(done.stdout.splitlines()[-1])
+    row = {"prompt": [{"role": "user", "content": ""}], args.gold_column or "tests": [TEST_OF_ATTACKS]}
+    told = called_on_programs(str(args.output.resolve()), args.name, row, codes, TRIAL_S)
+    if "ended" in told:
+        return {"ready": False, "ended": told["ended"]}
+    if "raised" in told:
+        raise UserError(f"got {told['raised']} from {args.output}; nothing is written; try sandbox.py --report")
     tried = list(zip(kinds, names, told["scores"], strict=True))
     hostile = [name for kind, name, _ in tried if kind == "hostile"]
     missed = [name for kind, name, score in tried if kind == "right" and score != 1.0]

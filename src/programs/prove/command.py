@@ -5,29 +5,36 @@ import json
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 from parts.foundation.exit_codes import exit_code, quiet_environment
 from parts.foundation.messages import need, say, tell
-from parts.foundation.processes import CpuThreads
 from parts.foundation.settings import parse_flags
 from programs.prove.evaluation_proof import prove_evaluation, results_files
-from programs.prove.function_proof import prove_functions
+from programs.prove.formulas import FORMULAS
+from programs.prove.function_proof import functions_of, prove_functions
+from programs.prove.job_proof import prove_job
 from programs.prove.proof import Proof
 from programs.prove.reward_proof import prove_reward
 from programs.prove.run_proof import prove_run
 from programs.prove.run_settings import ACCEPTED, values_of
+from programs.prove.trainer_proof import CONTRACT, prove_trainer
 
 
 def make_parser() -> argparse.ArgumentParser:
     """The command line; flags work with `_` and `-`."""
     raw = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(
-        usage="%(prog)s THING [--flag value ...]", description=__doc__, formatter_class=raw, allow_abbrev=False
+        usage="%(prog)s THING [--flag value ...] [-- a trainer's flags]",
+        description=__doc__,
+        formatter_class=raw,
+        allow_abbrev=False,
     )
-    parser.add_argument("thing", help="a run's folder, results.json or its folder, FILE.py:function", metavar="THING")
+    parser.add_argument("thing", help="what to prove, as above", metavar="THING")
     parser.add_argument("--data", default="", metavar="FILE", help="rows for a reward")
-    parser.add_argument("--as", default="", dest="formulas", metavar="NAMES", help="formulas of functions")
+    named = "formulas of functions: loss_1=grpo,loss_2=gspo, or one for each function; " + ", ".join(FORMULAS)
+    parser.add_argument("--as", default="", dest="formulas", metavar="NAMES", help=named)
+    python = "for a verl job: the Python that has verl (default: this one)"
+    parser.add_argument("--python", default=sys.executable, metavar="PYTHON", help=python)
     parser.add_argument("--minutes", type=float, default=1.0, metavar="M", help="time for all (default: 1)")
     parser.add_argument("--rows", type=int, default=256, metavar="N", help="most held-out rows of a run (default: 256)")
     return parser
@@ -35,26 +42,26 @@ def make_parser() -> argparse.ArgumentParser:
 
 def proof_of(args) -> Proof:
     """The proof of the thing, by its kind; UserError for a thing of no known kind."""
-    path, seconds = Path(args.thing), 60 * args.minutes
+    path, seconds = Path(args.thing), 54 * args.minutes  # the rest is for imports and the report
     need(args.minutes > 0 and args.rows > 0, f"got --minutes {args.minutes:g} --rows {args.rows}; expected above 0")
-    if ".py:" in args.thing:
-        file = Path(args.thing.rpartition(":")[0])
-        need(file.is_file(), f"got {args.thing}: no file {file}; {ACCEPTED}")
-        need(args.data, f"got {args.thing} without --data; expected rows to try it on; try --data FILE.jsonl")
-        return prove_reward(args.thing, args.data, 0.9 * seconds)
-    if path.suffix == ".py" or (path.is_dir() and not results_files(path) and [*path.glob("*.py")]):
-        return prove_functions(path, "", args.formulas)
-    need(not args.data, f"got --data with {args.thing}; expected it with FILE.py:function alone; {ACCEPTED}")
-    need(path.exists(), f"got {args.thing}, which does not exist; {ACCEPTED}")
+    file, _, name = args.thing.rpartition(":") if ".py:" in args.thing else (args.thing, "", "")
+    need(Path(file).exists(), f"got {args.thing}: no file or folder {file}; {ACCEPTED}")
+    need(not args.data or name, f"got --data with {args.thing}; expected it with FILE.py:function alone; {ACCEPTED}")
+    if name and args.data:
+        return prove_reward(args.thing, args.data, seconds)
     if results_files(path):
         return prove_evaluation(path)
     folder = next((x for x in (path, path.parent) if path.is_dir() and {"model", "data"} <= {*values_of(x)}), None)
-    need(folder, f"got {args.thing}, which is none of these; {ACCEPTED}")
-    import torch
-
-    if not torch.accelerator.is_available():
-        CpuThreads().begin(SimpleNamespace(threads="auto"), torch.device("cpu"))
-    return prove_run(folder, 0.8 * seconds, args.rows)
+    if folder:
+        return prove_run(folder, seconds, args.rows)
+    if path.suffix in (".yaml", ".yml", ".txt"):
+        return prove_job(path, args.python, seconds)
+    functions = functions_of(Path(file)) if file.endswith(".py") or [*path.glob("*.py")] else {}
+    names = {node.name for found in functions.values() for node in found}
+    if path.suffix == ".py" and CONTRACT & names and not args.formulas:
+        return prove_trainer(path, args.trainer_flags, seconds)
+    need(names, f"got {args.thing}, which is none of these; {ACCEPTED}")
+    return prove_functions(Path(file), name, args.formulas)
 
 
 def prove(args) -> int:
@@ -73,7 +80,10 @@ def prove(args) -> int:
 
 def main(argv: list[str] | None = None) -> int:
     """Command line entry; returns the exit code."""
-    args = parse_flags(make_parser(), argv)
+    argv = sys.argv[1:] if argv is None else argv
+    at = argv.index("--") if "--" in argv else len(argv)  # what follows is the trainer's
+    args = parse_flags(make_parser(), argv[:at])
+    args.trainer_flags = argv[at + 1 :]
     quiet_environment()
     return exit_code(lambda: prove(args), mend="try the same command", stopped="stopped; nothing was written")
 

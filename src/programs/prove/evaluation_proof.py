@@ -156,7 +156,10 @@ def describe_unfinished(proof: Proof, samples: list[dict], main: tuple[str, str]
     if not ours:
         proof.skip("How many texts are unfinished", "samples.jsonl does not say how they ended")
         return
-    proof.say(f"{len(cut)} of {len(ours)} texts were cut off at the token limit; {full} of these have full marks.")
+    text = f"{len(cut)} of {len(ours)} texts were cut off at the token limit; {full} of these have full marks"
+    proof.say(f"{text}.")
+    if full:
+        proof.find(f"{text}: unfinished texts count as right; try a larger --max_new_tokens")
 
 
 def describe_rows(proof: Proof, results: Results, main: tuple[str, str]) -> None:

@@ -8,34 +8,40 @@ DEVIATION_EPS = (0.0, 1e-6, 1e-5, 1e-4)  # what implementations add to a standar
 
 @dataclass(frozen=True)
 class Formula:
-    """A published formula: its kind (loss, kl, value, advantage, gae or mean), where it stands, its aggregations."""
+    """A published formula."""
 
-    kind: str
+    kind: str  # of KINDS
     source: str
+    words: str  # of the name of a function that computes it
     aggregations: str = ""  # the beginnings of those that are published with it, "" for all
 
 
-FORMULAS = {
-    "ppo": Formula("loss", "Schulman 2017, eq. 7"),
-    "grpo": Formula("loss", "arXiv 2402.03300, eq. 3"),
-    "dapo": Formula("loss", "arXiv 2503.14476, eq. 8", "sum over tokens / their number"),
-    "dr_grpo": Formula("loss", "arXiv 2503.20783, section 3.2", "token sum"),
-    "gspo": Formula("loss", "arXiv 2507.18071, eq. 5", "mean over sequences of token means"),
-    "cispo": Formula("loss", "arXiv 2506.13585, eq. 4"),
-    "sapo": Formula("loss", "arXiv 2511.20347"),
-    "gmpo": Formula("loss", "arXiv 2507.20673, eq. 3", "mean over sequences of token means"),
-    "reinforce": Formula("loss", "Williams 1992"),
-    "k1": Formula("kl", "Schulman 2020, k1"),
-    "k2": Formula("kl", "Schulman 2020, k2"),
-    "k3": Formula("kl", "Schulman 2020, k3"),
-    "kl": Formula("kl", "Schulman 2020, k1, k2 or k3"),
-    "value_loss": Formula("value", "Schulman 2017, eq. 9, with clipped values"),
-    "grpo_advantage": Formula("advantage", "arXiv 2402.03300, section 4.1.2"),
-    "dr_grpo_advantage": Formula("advantage", "arXiv 2503.20783, section 3.2"),
-    "rloo": Formula("advantage", "arXiv 2402.14740"),
-    "maxrl": Formula("advantage", "arXiv 2602.02710"),
-    "gae": Formula("gae", "Schulman 2016, eq. 16"),
-    "masked_mean": Formula("mean", "sum of masked entries / their number"),
+KINDS = {  # inputs that the formulas of a kind cannot do without
+    "loss": {"logprobs", "advantages"},
+    "kl": {"logprobs", "ref_logprobs"},
+    "value": {"values", "returns"},
+    "gae": {"values", "token_rewards"},
+    "advantage": {"scores"},
+    "mean": {"mask"},
+}
+FORMULAS = {  # of two that have a function's words, the first is meant
+    "gspo": Formula("loss", "arXiv 2507.18071, eq. 5", "gspo", "mean over sequences of token means"),
+    "cispo": Formula("loss", "arXiv 2506.13585, eq. 4", "cispo"),
+    "sapo": Formula("loss", "arXiv 2511.20347", "sapo"),
+    "gmpo": Formula("loss", "arXiv 2507.20673, eq. 3", "gmpo", "mean over sequences of token means"),
+    "dapo": Formula("loss", "arXiv 2503.14476, eq. 8", "dapo", "sum over tokens / their number"),
+    "dr_grpo": Formula("loss", "arXiv 2503.20783, section 3.2", "dr grpo", "token sum"),
+    "grpo": Formula("loss", "arXiv 2402.03300, eq. 3", "grpo"),
+    "ppo": Formula("loss", "Schulman 2017, eq. 7", "ppo"),
+    "reinforce": Formula("loss", "Williams 1992", "reinforce"),
+    **{name: Formula("kl", f"Schulman 2020, {name}", name) for name in ("k1", "k2", "k3", "kl")},
+    "value_loss": Formula("value", "Schulman 2017, eq. 9, with clipped values", "value"),
+    "critic_loss": Formula("value", "Schulman 2017, eq. 9, with clipped values", "critic"),
+    "dr_grpo_advantage": Formula("advantage", "arXiv 2503.20783, section 3.2", "dr grpo"),
+    "grpo_advantage": Formula("advantage", "arXiv 2402.03300, section 4.1.2", "grpo"),
+    "rloo": Formula("advantage", "arXiv 2402.14740", "rloo"),
+    "gae": Formula("gae", "Schulman 2016, eq. 16", "gae"),
+    "masked_mean": Formula("mean", "sum of masked entries / their number", "masked mean"),
 }
 
 
@@ -142,7 +148,8 @@ def group_advantages(formula: str, c: dict) -> dict:
         return {"R - mean of the others": [x - (sum(group) - x) / (len(group) - 1) for x, group in pairs]}
     ways = {}
     for eps in dict.fromkeys((c["std_eps"], *DEVIATION_EPS)):
-        divisors = {"unbiased deviation": statistics.stdev, "population deviation": statistics.pstdev}
-        for name, divisor in ({"mean": mean} if formula == "maxrl" else divisors).items():
-            ways[f"{name}, eps {eps:g}"] = [(x - mean(group)) / (divisor(group) + eps) for x, group in pairs]
+        for name, deviation in (("unbiased", statistics.stdev), ("population", statistics.pstdev)):
+            ways[f"{name} deviation, eps {eps:g}"] = [
+                (x - mean(group)) / (deviation(group) + eps) for x, group in pairs
+            ]
     return ways

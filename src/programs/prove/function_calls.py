@@ -1,7 +1,6 @@
 """Inputs for functions of losses and advantages, by role; calling a function with them, and its gradient."""
 
 import math
-from types import SimpleNamespace
 
 from programs.prove.formulas import FORMULAS
 from programs.prove.recognition import Candidate
@@ -20,12 +19,6 @@ NUMBERS = {
     **{"gae_lambda": 0.8, "length": 11.0, "tau_pos": 1.0, "tau_neg": 1.5, "group_size": 4, "dual_clip": 2.0},
 }
 LEAVES = {"value": "values", "mean": "x"}  # what a gradient is taken of, log-probs elsewhere
-SETTINGS = {  # what functions of this bundle and of verl read of their config
-    **{"clip_eps": "clip", "clip_ratio": "clip", "clip_eps_low": "low", "clip_eps_high": "high", "kl_coef": "beta"},
-    **{"clip_ratio_low": "low", "clip_ratio_high": "high", "sapo_tau_pos": "tau_pos", "sapo_tau_neg": "tau_neg"},
-    **{"dual_clip": "dual_clip", "gamma": "gamma", "gae_lambda": "gae_lambda", "max_new_tokens": "length"},
-    **{"value_clip": "value_clip", "advantage_eps": "std_eps"},
-}
 
 
 def inputs(kind: str, takes: set[str]) -> dict:
@@ -42,9 +35,8 @@ def inputs(kind: str, takes: set[str]) -> dict:
         c[name] = c["logprobs"] + size * c[name]
     c["old_values"] = c["values"] + 0.4 * c["old_values"]
     c |= NUMBERS | {"mask": mask, "scores": torch.tensor(SCORES, dtype=torch.float64), "all": c["x"], "groups": [0] * 5}
-    c |= {"low": 0.2, "high": 0.2} if not takes & {"low", "high", "config"} else {}
-    c |= {name: 1.0 for name in ("gamma", "gae_lambda") if not takes & {name, "config"}}
-    c["dual_clip"] *= bool(takes & {"dual_clip", "config"})
+    c |= {"low": 0.2, "high": 0.2} if not takes & {"low", "high"} else {}
+    c |= {"dual_clip": 0.0, "gamma": 1.0, "gae_lambda": 1.0} | {name: c[name] for name in NUMBERS if name in takes}
     if kind == "advantage":
         c["groups"] = [i % 2 if "groups" in takes else i // 4 for i in range(len(SCORES))]
         c["token_rewards"] = torch.zeros_like(mask)
@@ -57,16 +49,17 @@ def input_forms(formula: str, kind: str, takes: set[str], c: dict) -> list[dict]
     import torch
 
     if kind == "advantage":
-        by_id = takes & {"groups", "group_size", "token_rewards"}
-        return (
-            [{"ids": torch.tensor(c["groups"])}, {"ids": c["groups"]}]
-            if by_id
-            else [{"scores": c["scores"].view(2, 4)}]
-        )
+        ids = [{"ids": torch.tensor(c["groups"])}, {"ids": c["groups"]}]
+        return ids if takes & {"groups", "group_size", "token_rewards"} else [{"scores": c["scores"].view(2, 4)}]
+    if kind == "gae" and "mask" in takes:
+        whole = (c["mask"].cumsum(1) > 0) & (c["mask"].flip(1).cumsum(1).flip(1) > 0)
+        return [{}, {"mask": whole.double(), "note": ", for masks without holes alone"}]
+    if kind != "loss":
+        return [{}]
     rows = torch.tensor(ROW_ADVANTAGES, dtype=torch.float64)
     same = rows[:, None].expand_as(c["mask"])
-    forms = [{"advantages": x, "all": same} for x in (same, rows, rows[:, None])] if kind == "loss" else [{}]
-    return forms if kind != "loss" or formula in ("gspo", "gmpo") else [{"advantages": c["x"]}, *forms]
+    forms = [{"advantages": x, "all": same} for x in (same, rows, rows[:, None])]
+    return forms if formula in ("gspo", "gmpo") else [{"advantages": c["x"]}, *forms]
 
 
 class Tried:
@@ -83,7 +76,6 @@ class Tried:
 
         for dtype in (torch.float64, torch.bool):
             values = c | {"mask": c["mask"].to(dtype), "groups": c.get("ids")}
-            values["config"] = SimpleNamespace(advantage_std="unbiased", **{k: c[role] for k, role in SETTINGS.items()})
             try:
                 result = self.function(**{name: values[role] for name, role in self.roles.items()})
                 break
@@ -95,7 +87,7 @@ class Tried:
         return result.reshape(()) if result.numel() == 1 else result
 
     def with_gradient(self, c: dict):
-        """(Result, gradient of its weighted sum or None), with the weights of `weights_for`."""
+        """(Result, gradient of its weighted sum or None), with the weights of `weights`."""
         import torch
 
         c = c | {self.leaf: c[self.leaf].clone().requires_grad_(True)}

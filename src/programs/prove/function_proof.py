@@ -4,10 +4,9 @@ import ast
 import contextlib
 import math
 import sys
-from dataclasses import dataclass, field
 from pathlib import Path
 
-from parts.foundation.messages import UserError, need, suggest
+from parts.foundation.messages import UserError, need
 from parts.learning.oracles import own_gae
 from parts.rewards.reward_forms import import_file
 from programs.prove.formulas import FORMULAS, aggregated, group_advantages, token_losses, ways_of
@@ -16,9 +15,9 @@ from programs.prove.proof import Proof
 from programs.prove.recognition import Candidate, recognised
 
 FAULTS = {  # what is changed in the inputs of the formula, and the sign of its result
-    "the formula with its sign flipped": lambda c: {"sign": -1},
+    "the formula with its sign flipped": lambda c: {"sign": -c["sign"]},
     "the formula without the mask": lambda c: {"mask": c["mask"] * 0 + 1},
-    "the formula with its bound on the wrong side": lambda c: {"all": -c["all"], "sign": -1},
+    "the formula with its bound on the wrong side": lambda c: {"all": -c["all"], "sign": -c["sign"]},
     "the formula without a bound": lambda c: {"low": math.inf, "high": math.inf, "value_clip": math.inf},
     "the formula with its two bounds exchanged": lambda c: {"low": c["high"], "high": c["low"]},
     "the formula with the ratio upside down": lambda c: {"logprobs": c["old_logprobs"], "old_logprobs": c["logprobs"]},
@@ -55,46 +54,37 @@ def references(formula: str, tried: Tried, c: dict, shape) -> dict:
     return {way: pair for way, pair in found.items() if pair[0].shape == shape}
 
 
-@dataclass
-class Verdict:
-    """What was found of a recognised function: how it is written, or what is wrong, or why it was not called."""
-
-    written_as: str = ""
-    findings: list = field(default_factory=list)
-    not_called: str = ""
-
-
-def judge(candidate: Candidate, function) -> Verdict:
+def judge(candidate: Candidate, function) -> None:
     """Compare a function with its formula, in the form of inputs that it takes."""
-    tried, verdict, nearest = Tried(function, candidate), Verdict(), []
+    tried, nearest = Tried(function, candidate), []
     c = inputs(tried.kind, tried.takes)
+    c["sign"] = -1 if "objective" in candidate.name else 1  # which is maximised
     for form in input_forms(candidate.formula, tried.kind, tried.takes, c):
         try:
             result, gradient = tried.with_gradient(c | form)
             found = references(candidate.formula, tried, c | form, result.shape)
             weights = tried.weights(c, result)
             gaps = {way: compared(result, gradient, *pair, weights) for way, pair in found.items()}
-            ranks = {way: (*(x * (x > ROUNDING) for x in gap), PADDED in way, *gap, way) for way, gap in gaps.items()}
-            nearest += [(rank, c | form, result) for rank in ranks.values()]
-            problem = f"it returns a tensor {[*result.shape]}"
+            ranks = [(*(x * (x > ROUNDING) for x in gap), PADDED in way, *gap, way) for way, gap in gaps.items()]
+            nearest += [(rank, c | form, result) for rank in ranks]
+            problem = f"it could not be read: it returns a tensor {[*result.shape]}"
         except Exception as error:  # a form that it does not take, or the function itself
-            problem = f"{type(error).__name__}: {str(error)[:160]}"
-        verdict.not_called = verdict.not_called or problem
+            problem = f"it could not be called: {type(error).__name__}: {str(error)[:160]}"
+        candidate.why = candidate.why or problem
     if not nearest:
-        return verdict
+        return
     (value, gradient, *_, way), given, result = min(nearest, key=lambda x: x[0])
-    verdict.not_called, verdict.written_as = "", way
+    candidate.why, candidate.written_as = "", way + given.get("note", "")
     if value or gradient:
-        verdict.findings.append(named_fault(candidate, tried, given, result, value, gradient, way))
-        return verdict
-    look_at_way(candidate, way, verdict)
+        candidate.find(named_fault(candidate.formula, tried, given, result, value, gradient, way))
+        return
+    look_at_way(candidate, way)
     if "mask" in tried.takes:
-        look_beneath(tried, given, verdict)
+        look_beneath(candidate, tried, given)
     if tried.kind == "advantage":
         equal = tried(given | {"scores": given["scores"] * 0, "token_rewards": given["token_rewards"] * 0}).flatten()
         if not bool((equal.abs() <= ROUNDING).all()):
-            verdict.findings.append(f"groups of equal scores get {equal[0].item():g}; expected 0")
-    return verdict
+            candidate.find(f"groups of equal scores get {equal[0].item():g}; expected 0")
 
 
 def compared(result, gradient, reference, leaf, weights) -> tuple[float, float]:
@@ -109,12 +99,11 @@ def compared(result, gradient, reference, leaf, weights) -> tuple[float, float]:
     return value, near(got, own, torch.ones_like(own))
 
 
-def named_fault(candidate: Candidate, tried: Tried, c: dict, result, value: float, gradient: float, way: str) -> str:
+def named_fault(formula: str, tried: Tried, c: dict, result, value: float, gradient: float, way: str) -> str:
     """What a function computes instead of its formula."""
     import torch
 
-    formula, weights = candidate.formula, tried.weights(c, result)
-    about = f"{formula} ({FORMULAS[formula].source})"
+    weights, about = tried.weights(c, result), f"{formula} ({FORMULAS[formula].source})"
     if not value:
         return f"its value is that of {about}, {way}, its gradient is not (relative difference {gradient:.2g})"
     if not torch.where(weights != 0, result, torch.zeros_like(result)).isfinite().all():
@@ -126,16 +115,16 @@ def named_fault(candidate: Candidate, tried: Tried, c: dict, result, value: floa
     return f"it is none of the published ways of {about}: the nearest, {way}, differs by {value:.2g} (relative)"
 
 
-def look_at_way(candidate: Candidate, way: str, verdict: Verdict) -> None:
+def look_at_way(candidate: Candidate, way: str) -> None:
     """Add a finding about an aggregation that is another formula's."""
     wanted, how = FORMULAS[candidate.formula].aggregations, way.partition(", ")[2]
     if PADDED in how and candidate.formula != "dr_grpo":
-        verdict.findings.append("it divides by all places, padding included; expected the masked tokens alone")
+        candidate.find("it divides by all places, padding included; expected the masked tokens alone")
     elif wanted and not how.startswith(("each token", "token mean of each row", wanted)):
-        verdict.findings.append(f"it aggregates by {how}; expected {wanted} for {candidate.formula}")
+        candidate.find(f"it aggregates by {how}; expected {wanted} for {candidate.formula}")
 
 
-def look_beneath(tried: Tried, c: dict, verdict: Verdict) -> None:
+def look_beneath(candidate: Candidate, tried: Tried, c: dict) -> None:
     """Add a finding where nan beneath the mask changes a value or a gradient."""
     import torch
 
@@ -146,13 +135,12 @@ def look_beneath(tried: Tried, c: dict, verdict: Verdict) -> None:
     try:
         result, other = tried.with_gradient(c | spoilt)
     except Exception as error:
-        verdict.findings.append(f"with nan beneath the mask it raises {type(error).__name__}: {str(error)[:120]}")
+        candidate.find(f"with nan beneath the mask it raises {type(error).__name__}: {str(error)[:120]}")
         return
     in_value = near(result, usual.double(), tried.weights(c, result)) > ROUNDING
     if in_value or (gradient is not None and near(other, gradient.double(), nan.isnan()) > ROUNDING):
-        part = "value" if in_value else "gradient"
-        advice = "try torch.where(mask, x, 0) before arithmetic"
-        verdict.findings.append(f"nan beneath the mask gets into its {part}; {advice}")
+        part, advice = "value" if in_value else "gradient", "try torch.where(mask, x, 0) before arithmetic"
+        candidate.find(f"nan beneath the mask gets into its {part}; {advice}")
 
 
 def functions_of(path: Path) -> dict[Path, list[ast.FunctionDef]]:
@@ -168,22 +156,19 @@ def functions_of(path: Path) -> dict[Path, list[ast.FunctionDef]]:
 
 
 def named_formulas(given: str, names: list[str]) -> dict[str, str]:
-    """{function: formula} of --as: `my_loss=grpo,…`, or a formula for each function in their order."""
-    pairs = [word.strip().rpartition("=")[::2] for word in given.split(",") if word.strip()]
-    if any(not name for name, _ in pairs):
-        fits = len(pairs) == len(names)
-        need(fits, f"got --as {given} for {len(names)} functions; expected one for each, or NAME=FORMULA pairs")
-        pairs = [(name, formula) for name, (_, formula) in zip(names, pairs, strict=True)]
-    for name, formula in pairs:
-        known = f"expected one of {', '.join(FORMULAS)}{suggest(formula, FORMULAS)}"
-        need(formula in FORMULAS, f"got --as {formula}; {known}")
-        need(name in names, f"got --as {name}={formula}; expected a function among {', '.join(names)}")
-    return dict(pairs)
+    """{function: formula} of --as: `my_loss=grpo,…`, or formulas of the functions in their order."""
+    words = [word.strip() for word in given.split(",") if word.strip()]
+    expected = f"expected NAME=FORMULA,… or a formula for each of {', '.join(names)}; formulas: {', '.join(FORMULAS)}"
+    if len(words) == len(names) and "=" not in given:
+        words = [f"{name}={word}" for name, word in zip(names, words, strict=True)]
+    pairs = dict(word.partition("=")[::2] for word in words)
+    need({*pairs} <= {*names} and {*pairs.values()} <= {*FORMULAS}, f"got --as {given}; {expected}")
+    return pairs
 
 
 def prove_functions(path: Path, only: str, given: str) -> Proof:
     """Compare the functions of a file or folder, or a single one, with their formulas."""
-    proof, verdicts, unknown = Proof("functions", f"{path}:{only}" if only else str(path)), {}, []
+    proof, known, unknown = Proof("functions", f"{path}:{only}" if only else str(path)), [], []
     nodes = [(f, n) for f, found in functions_of(path).items() for n in found if n.name == (only or n.name)]
     need(nodes, f"got {path} without {only or 'a public function'}; expected functions of losses or advantages")
     formulas = named_formulas(given, [node.name for _, node in nodes])
@@ -191,22 +176,20 @@ def prove_functions(path: Path, only: str, given: str) -> Proof:
         with contextlib.redirect_stdout(sys.stderr):
             function = getattr(import_file("functions", str(file), str(file)), node.name)
         where = f"{node.name} ({file}, line {node.lineno})"
-        candidate = recognised(node.name, function, where, formulas.get(node.name, ""))
-        verdict = Verdict() if candidate.why else judge(candidate, function)
-        if why := candidate.why or verdict.not_called:
-            proof.not_measured.append(f"{where}: {why}")
-            unknown.append(node.name)
-            continue
-        verdicts[node.name] = (candidate, verdict)
-        proof.findings += [f"{where}: {finding}" for finding in verdict.findings]
-        about = {"formula": candidate.formula, "source": FORMULAS[candidate.formula].source}
-        about |= {"written_as": verdict.written_as, "left_at_default": [*candidate.left]}
-        proof.figures[node.name] = about | {"agrees": not verdict.findings}
+        x = recognised(node.name, function, where, formulas.get(node.name, ""))
+        if not x.why:
+            judge(x, function)
+        (unknown if x.why else known).append(x)
+        proof.findings += x.findings
+        if not x.why:
+            about = {"formula": x.formula, "source": FORMULAS[x.formula].source, "written_as": x.written_as}
+            proof.figures[x.where] = about | {"left_at_default": [*x.left], "agrees": not x.findings}
+    proof.not_measured += [f"{x.where}: {x.why}" for x in unknown]
     accepted = f"expected losses or advantages of known names; try --as NAME=FORMULA, one of {', '.join(FORMULAS)}"
-    need(verdicts, f"got {proof.thing} with {first(unknown)}; {accepted}")
-    describe(proof, verdicts)
+    need(known, f"got {proof.thing} with {first([x.name for x in unknown])}; {accepted}")
+    describe(proof, known)
     if unknown:
-        proof.say(f"Not recognised, and so not checked: {first(unknown)}.")
+        proof.say(f"Not recognised, and so not checked: {first([x.name for x in unknown])}.")
     return proof
 
 
@@ -215,17 +198,17 @@ def first(names: list[str], most: int = 12) -> str:
     return ", ".join(names if len(names) <= most else [*names[:most], f"{len(names) - most} more"])
 
 
-def describe(proof: Proof, verdicts: dict) -> None:
+def describe(proof: Proof, known: list[Candidate]) -> None:
     """Add the sentences of what was recognised and how it agrees."""
-    right = {name: verdict.written_as for name, (_, verdict) in verdicts.items() if not verdict.findings}
-    known = [f"{name} as {c.formula}" for name, (c, _) in verdicts.items()]
-    proof.say(f"{len(verdicts)} functions of {proof.thing} were recognised: {first(known)}.")
-    ways = f" ({first([f'{name}: {way}' for name, way in right.items()], 8)})" if right else ""
+    right = [x for x in known if not x.findings]
+    names = first([f"{x.name} as {x.formula}" for x in known])
+    proof.say(f"{len(known)} functions of {proof.thing} were recognised: {names}.")
+    ways = f" ({first([f'{x.name}: {x.written_as}' for x in right], 8)})" if right else ""
     proof.say(
-        f"{len(right)} of {len(verdicts)} have the value and gradient of their published formula, by prove.py's own "
+        f"{len(right)} of {len(known)} have the value and gradient of their published formula, by prove.py's own "
         f"float64 loops over single tokens, within 1e-6 (3e-5 in float32){ways}."
     )
-    masked = sum("mask" in verdicts[name][0].roles.values() for name in right)
+    masked = sum("mask" in x.roles.values() and "without holes" not in x.written_as for x in right)
     tried = "ragged rows, pads on either side, a hole, an empty row and nan beneath the mask change nothing"
     if masked:
         proof.say(f"{masked} of these take a mask: {tried}.")

@@ -1,6 +1,12 @@
 """What a proof says: figures, sentences, what was found against the thing and what was not measured."""
 
+import json
+import subprocess
+import sys
 from dataclasses import dataclass, field
+
+from parts.foundation.bundle import BUNDLE
+from parts.foundation.messages import UserError, need
 
 
 @dataclass
@@ -31,3 +37,17 @@ class Proof:
 def shown(values, digits: int = 3) -> str:
     """Numbers as `0.434 to 0.910`, one number as it is."""
     return " to ".join(f"{x:.{digits}f}" for x in (values if isinstance(values, list | tuple) else [values]))
+
+
+def report_of(script: str, words: list[str], seconds: float, python: str = sys.executable) -> dict:
+    """What another script of the bundle says in JSON; UserError where it does not take what it is given."""
+    path = BUNDLE / "scripts" / script
+    need(path.is_file(), f"got no {path}; expected it, as it does the work; try prove.py inside of the bundle")
+    try:
+        done = subprocess.run([python, str(path), *words], capture_output=True, text=True, timeout=max(10.0, seconds))
+    except subprocess.TimeoutExpired:
+        raise UserError(f"got a thing whose checks take longer than {seconds:g} s; try --minutes") from None
+    if done.returncode not in (0, 1) or not done.stdout.strip():
+        said = done.stderr.strip().splitlines() or [f"got exit code {done.returncode} of {path}"]
+        raise UserError(said[-1].removeprefix("error: "))
+    return json.loads(done.stdout)

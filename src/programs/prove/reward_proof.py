@@ -1,20 +1,16 @@
 """A reward: the forms of trainers that it has, reward_preflight.py's checks on the user's rows, memory a completion."""
 
 import ast
-import json
-import subprocess
-import sys
 import tempfile
 import tracemalloc
 from pathlib import Path
 
 from parts.data.rows import prompt_of, read_rows
-from parts.foundation.bundle import BUNDLE
 from parts.foundation.file_text import file_text, with_values
-from parts.foundation.messages import UserError, need
+from parts.foundation.messages import UserError
 from parts.rewards.rewards import Reward
 from programs.prove.attack_proof import attacked_row, prove_against_attacks
-from programs.prove.proof import Proof
+from programs.prove.proof import Proof, report_of
 
 AS_SAMPLE_REWARD = file_text("files/as_sample_reward.py")
 NONSENSE = ("empty", "whitespace", "unicode_junk", "keyword_stuffing", "very_long")  # probes of reward_preflight.py
@@ -43,21 +39,6 @@ def forms_of(arguments: ast.arguments) -> dict[str, str]:
     return {"TRL": trl, "verl": verl, "ours": "" if batch or sample else "it takes no completion or completions"}
 
 
-def preflight(spec: str, data: str, seconds: float) -> dict:
-    """The report of reward_preflight.py."""
-    script = BUNDLE / "scripts" / "reward_preflight.py"
-    need(script.is_file(), f"got no {script}; expected it, as it tries the reward; try prove.py inside of the bundle")
-    command = [sys.executable, str(script), "--reward", spec, "--data", data, "--json"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=max(10.0, seconds))
-    except subprocess.TimeoutExpired:
-        raise UserError(f"got {spec}, whose checks take longer than {seconds:g} s; try --minutes") from None
-    if done.returncode not in (0, 1) or not done.stdout.strip():
-        said = done.stderr.strip().splitlines() or [f"got exit code {done.returncode} of {script}"]
-        raise UserError(said[-1].removeprefix("error: "))
-    return json.loads(done.stdout)
-
-
 def prove_reward(spec: str, data: str, seconds: float) -> Proof:
     """Try a reward on rows."""
     file, _, name = spec.partition("*")[0].rpartition(":")
@@ -69,21 +50,21 @@ def prove_reward(spec: str, data: str, seconds: float) -> Proof:
             adapter = Path(folder, "as_sample_reward.py")
             adapter.write_text(with_values(AS_SAMPLE_REWARD, file=repr(str(Path(file).resolve())), name=repr(name)))
             tried = f"{adapter}:as_sample_reward"
-        rows = [{"prompt": row.get("prompt", ""), "columns": row} for row in read_rows(data)]
-        names = set().union(*(row["columns"] for row in rows))
-        names &= {x.arg for x in arguments.args} if arguments and not arguments.kwarg and tried == spec else names
+        rows = read_rows(data)
+        names = {*rows[0]} & ({x.arg for x in arguments.args} if arguments and not arguments.kwarg else {*rows[0]})
+        attacked = attacked_row({"prompt": "", **rows[0]}, {*rows[0]} if tried != spec else names)
         describe_forms(proof, forms, name)
         try:
-            report = preflight(tried, data, seconds)
+            report = report_of("reward_preflight.py", ["--reward", tried, "--data", data, "--json"], seconds)
+            describe_checks(proof, report, data)
+            describe_cost(proof, report, tried, data)
         except UserError as error:
-            if not any(attacked_row(row, names) for row in rows) or "reference completion" not in str(error):
+            if not attacked or "reference completion" not in str(error):
                 raise
+            report = {"findings": [], "ready": True}
             proof.skip("What gold answers are paid", "the rows have tests and no solutions")
-            prove_against_attacks(proof, tried, rows, names, seconds)
-            return proof
-        describe_checks(proof, report, data)
-        describe_cost(proof, report, tried, data)
-        prove_against_attacks(proof, tried, rows, names, seconds)
+        if attacked:
+            prove_against_attacks(proof, tried, attacked)
     failed = {}
     for finding in report["findings"]:
         if finding["severity"] == "fail":
@@ -114,13 +95,12 @@ def describe_checks(proof: Proof, report: dict, data: str) -> None:
     paid = {name: probes[name]["worst"] for name in NONSENSE if probes.get(name, {}).get("worst") is not None}
     proof.figures |= {"gold": {key: gold[key] for key in ("rows", "variant", "full_marks", "mean")}}
     proof.figures |= {"nonsense_worst_share": paid, "contract": contract, "probes": report["probes"]}
-    proof.say(
-        f"reward_preflight.py gave {gold['full_marks']:.1%} of {gold['rows']} gold answers of {data} full marks, "
-        f"written as {gold['variant']!r}."
-    )
     most = f"{max(paid.values()):.0%} of gold's score" if paid else "nothing that could be compared"
     count = sum(probes[name]["completions"] for name in paid)
-    proof.say(f"Of {count} empty and nonsense completions ({', '.join(paid)}), the best paid got {most}.")
+    proof.say(
+        f"reward_preflight.py gave {gold['full_marks']:.1%} of {gold['rows']} gold answers of {data} full marks "
+        f"(written {gold['variant']!r}); of {count} nonsense completions ({', '.join(paid)}), the best got {most}."
+    )
     tests = ("deterministic", "order_independent", "batch_independent")
     names = {"deterministic": "twice", "order_independent": "in another order", "batch_independent": "alone"}
     words = [f"{names[test]} {'yes' if contract[test] else 'no'}" for test in tests if test in contract]

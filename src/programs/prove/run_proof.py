@@ -4,12 +4,14 @@ import math
 import random
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 from parts.data.chat import as_turns
 from parts.data.held_out import task_of
 from parts.data.prompts import RESERVED, encode_prompt
 from parts.data.rows import prompt_of, read_rows
-from parts.foundation.messages import UserError
+from parts.foundation.messages import UserError, need
+from parts.foundation.processes import CpuThreads
 from parts.rewards.rewards import Reward
 from parts.sampling.saved_models import answer_texts, answered, dtype_of, load_plainly, reverse_kl, weight_change
 from programs.prove.exact_figures import paired_figures
@@ -39,7 +41,10 @@ def prove_run(folder: Path, seconds: float, most: int) -> Proof:
     from transformers import AutoTokenizer
 
     started, run, proof = time.perf_counter(), run_settings(folder), Proof("run", str(folder))
+    need(run.saved.is_dir(), f"got {folder} without {run.saved}; expected a run that has ended; try it then")
     device = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
+    if device.type == "cpu":
+        CpuThreads().begin(SimpleNamespace(threads="auto"), device)
     try:
         tokenizer = AutoTokenizer.from_pretrained(run.saved)
         networks = {"after": load_plainly(run.saved)}
@@ -67,6 +72,8 @@ def prove_run(folder: Path, seconds: float, most: int) -> Proof:
     for row in rows:
         row["prompt_ids"] = encode_prompt(tokenizer, as_turns(row["prompt"], chat), **run.template)
     rows = [row for row in rows if 0 < len(row["prompt_ids"]) <= run.max_prompt_tokens][:most]
+    got = f"got {folder}, whose held-out rows of {run.eval_data} are all longer than {run.max_prompt_tokens} tokens"
+    need(rows, f"{got}; expected rows that fit")
     measured = Measurement(run, networks, tokenizer)
     try:
         measured.go_through(rows, seconds - (time.perf_counter() - started))
