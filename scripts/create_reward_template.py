@@ -18,7 +18,9 @@ which verl_train.py's reward manager puts there. verl has no None: the score is 
     math        the final answer equals the gold one: math_grader.py, copied beside the output
     final_number  the number behind the only ####, as in GSM8K: 33 lines without a dependency or a self-test
     code        tests that the program passes: sandbox.py, copied beside the output
-    passes_tests  the same for TRL in 35 lines, tried on right and hostile programs when it is written
+    passes_tests  the same for TRL in 37 lines, tried on right and hostile programs when it is written; --one_file
+                has the sandbox inside, needs the standard library alone and leaves no process behind; --per completion
+                makes --timeout_s the time of all tests of a program
     qa          the short answer is one of the gold ones, but for case, punctuation and articles
     format      the tags stand once, in order, with content (--tags)
     json_schema  JSON that --schema FILE accepts, alone or as one fenced block; --exact KEY: with the row's value of it
@@ -36,6 +38,9 @@ of one: they must score the same, or nothing is written.
 A port without --inline imports FILE.py by its path from the output, so keep both together. It sees one row at a time in
 verl, without `completion_ids`; an exception there scores 0 and sets `raised`, as verl would go on without the row.
 
+--signature says how a reward with a gold column is called, such as "code_reward(completions, tests)": its name, the
+column, and the order of the arguments; `prompts` and further columns then come by keyword.
+
 --data FILE tries a new reward on its rows: reward_preflight.py says whether gold answers score and empty, copied, cut
 and listed ones do not.
 
@@ -46,6 +51,8 @@ Deliberately left out: rewards that look at a whole batch in verl, which calls o
     python scripts/create_reward_template.py --task json_schema --schema schema.json --output my_reward.py
     python scripts/create_reward_template.py --task final_number --data gsm8k.jsonl --output my_reward.py
     python scripts/create_reward_template.py --task passes_tests --name reward --output code_reward.py
+    python scripts/create_reward_template.py --task passes_tests --one_file --per completion --timeout_s 5 \\
+        --signature "code_reward(completions, tests)" --stop_at_first_failure --output code_reward.py
     python scripts/create_reward_template.py --from my_rewards.py:correct --inline --output my_verl_reward.py
     python scripts/create_reward_template.py --from trl_run.py:REWARDS --weights 1.0 0.2 --output my_verl_reward.py
 
@@ -53,26 +60,27 @@ Exit codes: 0 written, 1 the trial found something (the file stays), 2 bad input
 """
 
 # Contents
-#       119-158  messages         Errors that a user can mend, each with its exit code, and what is said on stderr
-#       161-165  bundle           Where this bundle and its embedded model, data and rewards lie
-#       168-300  dialect          One setting under several names: ours, those of the pages, and TRL's. A program …
-#       303-331  settings         Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
-#       334-563  data files       Data files as text: unpacked, decoded, refused where they hold no data at all; and …
-#       566-689  nested rows      Rows inside other JSON: an object that holds a list of them, columns instead of …
-#       692-904  rows             Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#      907-1106  attacks          Right and hostile programs on which code rewards are tried
-#     1109-1195  extracts         The part of a Python file that some of its names need, as a file of its own
-#     1198-1399  user code        What a reward is given: texts, copies of the columns, and a state of the process of …
-#     1402-1513  schema examples  An example of what a JSON Schema accepts, for tests of rewards
-#     1516-1776  reward forms     The forms that a reward function may have, loading one, and its arguments
-#     1779-1929  rewards          The reward of a run: a weighted sum of functions; calling them, async ones in one …
-#     1932-2150  assembly         A written file from the files of files/: their statements that it needs, below its …
-#     2153-2223  json reward      The task json_schema: constants of the reward, and the cases of its self-test
-#     2226-2776  tasks            The tasks: which files each takes, its constants, and the cases of its self-test
-#     2779-3081  ports            Ports between TRL and verl: the reward imported from its file, or with --inline the …
-#     3084-3221  trials           What is tried with a written file: its self-test, its rows, the original of a port
-#     3224-3294  code trial       The programs that the shortest code reward is tried on
-#     3297-3459  command          The command line
+#       127-166  messages         Errors that a user can mend, each with its exit code, and what is said on stderr
+#       169-173  bundle           Where this bundle and its embedded model, data and rewards lie
+#       176-308  dialect          One setting under several names: ours, those of the pages, and TRL's. A program …
+#       311-339  settings         Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
+#       342-571  data files       Data files as text: unpacked, decoded, refused where they hold no data at all; and …
+#       574-697  nested rows      Rows inside other JSON: an object that holds a list of them, columns instead of …
+#       700-912  rows             Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#      915-1196  attacks          Right and hostile programs, and what a code reward says of them in a process of its …
+#     1199-1285  extracts         The part of a Python file that some of its names need, as a file of its own
+#     1288-1489  user code        What a reward is given: texts, copies of the columns, and a state of the process of …
+#     1492-1603  schema examples  An example of what a JSON Schema accepts, for tests of rewards
+#     1606-1866  reward forms     The forms that a reward function may have, loading one, and its arguments
+#     1869-2019  rewards          The reward of a run: a weighted sum of functions; calling them, async ones in one …
+#     2022-2240  assembly         A written file from the files of files/: their statements that it needs, below its …
+#     2243-2313  json reward      The task json_schema: constants of the reward, and the cases of its self-test
+#     2316-2864  tasks            The tasks: which files each takes, its constants, and the cases of its self-test
+#     2867-3169  ports            Ports between TRL and verl: the reward imported from its file, or with --inline the …
+#     3172-3309  trials           What is tried with a written file: its self-test, its rows, the original of a port
+#     3312-3407  code files       A code reward as the user wants to call it: its signature, its limits, all of it in …
+#     3410-3448  code trial       The programs that the shortest code reward is tried on
+#     3451-3646  command          The command line
 
 import argparse
 import ast
@@ -764,7 +772,7 @@ def json_records(text: str, name: str, known) -> Iterator[tuple[int, dict | RowF
         raise UserError(f"{name}: {flaw}") from None
     except ValueError as error:
         got = f"{name}: got invalid JSON ({error}, near {text[max(at - 20, 0) : at + 20]!r})"
-        raise UserError(f"{got}; expected an array of objects; try mending it, or JSONL") from None
+        raise UserError(f"{got}; expected an array of objects; try fixing it, or JSONL") from None
     if len(values) == 1:
         value = values[0]
         inner = rows_in(value, name, known) if isinstance(value, dict) else value
@@ -990,24 +998,17 @@ import os
 
 atexit.register(os._exit, 0)
 
-def f(x):
-    return 7
-
 # hostile: own source read
 import re
 import sys
 
 def f(x):
-    texts, frame = [*sys.argv, __doc__ or ""], sys._getframe()
-    for path in ("/proc/self/cmdline", sys.argv[0], globals().get("__file__", "")):
-        try:
-            texts.append(open(path, errors="replace").read())
-        except OSError:
-            pass
+    seen, frame = str(sys.argv) + open("/proc/self/cmdline").read(), sys._getframe()
+    if sys.argv[0].endswith(".py"):
+        seen += open(sys.argv[0]).read()
     while frame:
-        texts += [str(value) for value in [*frame.f_locals.values(), *frame.f_globals.values()]]
-        frame = frame.f_back
-    return int(re.search(r"f\(2\) == (\d)", " ".join(texts))[1])
+        seen, frame = seen + str(frame.f_locals) + str(frame.f_globals), frame.f_back
+    return int(re.search(r"f\(2\) == (\d)", seen)[1])
 
 # hostile: killed group
 import os
@@ -1098,12 +1099,101 @@ def f(x):
         except BaseException:
             pass
 """
+ATTACK_TRIAL = r'''"""Call a code reward on programs: JSON of path, name, row, programs -> scores, harm outside."""
+
+import asyncio
+import importlib.util
+import inspect
+import json
+import os
+import socket
+import sys
+import time
+from pathlib import Path
+
+
+def scores_of(function, row, texts):
+    """Scores of completions by a reward of a batch or of one sample, async or not."""
+    parameters = inspect.signature(function).parameters
+    takes_any, batch = any(p.kind is p.VAR_KEYWORD for p in parameters.values()), "completions" in parameters
+    calls = [row | {"completion": text} for text in texts]
+    if batch:
+        chats = [[{"role": "assistant", "content": text}] for text in texts]
+        calls = [{name: [value] * len(texts) for name, value in row.items() if name != "prompt"}]
+        calls[0] |= {"prompts": [row["prompt"]] * len(texts)}
+        calls[0] |= {"completions": chats if isinstance(row["prompt"], list) else texts}
+    found = [function(**{k: v for k, v in call.items() if takes_any or k in parameters}) for call in calls]
+    found = [asyncio.run(x) if inspect.iscoroutine(x) else x for x in found]
+    return [*found[0]] if batch else found
+
+
+def processes(name):
+    """Processes with this name."""
+    comms = {path.parent.name: path for path in Path("/proc").glob("[0-9]*/comm")}
+    return [pid for pid, path in comms.items() if path.exists() and path.read_text().strip() == name]
+
+
+sys.dont_write_bytecode = True
+out = os.fdopen(os.dup(1), "w")
+os.dup2(2, 1)  # what a reward prints is no answer
+path, name, row, programs = json.loads(sys.argv[1])
+sys.path.insert(0, str(Path(path).parent))
+spec = importlib.util.spec_from_file_location("tried", path)
+module = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+marks, harm = [Path(f"keep{i}").resolve() for i in range(len(programs))], []
+for mark in marks:
+    mark.write_text("kept", encoding="utf-8")
+    mark.chmod(0o666)
+with socket.create_server(("127.0.0.1", 0)) as server:
+    port, own = str(server.getsockname()[1]), f"attack{os.getpid()}"
+    codes = [c.replace("@MARK@", str(m)).replace("@PORT@", port) for c, m in zip(programs, marks, strict=True)]
+    codes = [f"```python\n{code.replace('@NAME@', own)}\n```" if code else "" for code in codes]
+    scores = scores_of(getattr(module, name), row, codes)
+    server.setblocking(False)
+    time.sleep(0.1)
+    try:
+        server.accept()[0].close()
+        harm.append("a server was reached")
+    except BlockingIOError:
+        pass
+harm += [f"process {pid} runs on" for pid in processes(own)]
+harm += ["a file outside was changed" for m in marks if not m.exists() or m.read_text() != "kept"]
+harm += ["a file was left outside" for m in marks if Path(f"{m}.left").exists()]
+walls = getattr(getattr(module, "run_many", None), "__globals__", {}).get("DEFAULT")
+told = {"scores": [float(x or 0) for x in scores], "harm": harm, "isolated": walls and walls.isolated()}
+print(json.dumps(told), file=out, flush=True)
+'''
+TEST_OF_ATTACKS = "assert f(2) == 4"
+PARENT = "import subprocess, sys; sys.exit(max(0, subprocess.run(sys.argv[1:]).returncode))"  # one that may be killed
 
 
 def attack_programs() -> list[tuple[str, str, str]]:
     """(right or hostile, name, code) of each program."""
     found = re.split(r"^# (right|hostile): (.*)\n", ATTACKS, flags=re.MULTILINE)[1:]
     return [(kind, name, code.strip()) for kind, name, code in zip(found[::3], found[1::3], found[2::3], strict=True)]
+
+
+def called_on_programs(path: str, name: str, row: dict, programs: list[str], seconds: float) -> dict:
+    """{"scores", "harm", "isolated"} of a reward that is called on programs; else {"ended" or "raised": why}."""
+    trial = [sys.executable, "-c", ATTACK_TRIAL, json.dumps([path, name, row, programs])]
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o777)  # what keeps a program of another user out shall be the sandbox alone
+        about = {"env": os.environ | {"TRIAL_SECRET": "told"}, "cwd": folder, "start_new_session": True, "text": True}
+        about |= {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        with subprocess.Popen([sys.executable, "-c", PARENT, *trial], **about) as process:
+            try:
+                out, err = process.communicate(timeout=seconds)
+            except subprocess.TimeoutExpired:
+                return {"ended": f"the reward did not come back in {seconds:g} s"}
+            finally:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+    if process.returncode > 0:
+        return {"raised": (err.strip().splitlines() or [f"exit code {process.returncode}"])[-1]}
+    if not out.strip():
+        return {"ended": "a program ended the process that called the reward"}
+    return json.loads(out.splitlines()[-1])
 
 
 # ---------------------------------------------------------------------------- extracts (src/parts/rewards/extracts.py)
@@ -2018,7 +2108,7 @@ def compute_score(data_source, solution_str, ground_truth, extra_info=None, **kw
 def by_trl(text: str, row: dict) -> float | None:
     """The score of a case by TRL's contract."""
     columns = {name: [value] for name, value in row.items() if name != "prompt"}
-    return reward_name([row.get("prompt")], [text], **columns)[0]
+    return reward_name(prompts=[row.get("prompt")], completions=[text], **columns)[0]
 
 
 def by_verl(text: str, row: dict) -> float | None:
@@ -2613,7 +2703,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from sandbox import program_of, run_code, run_many
 
-LIMITS = {"timeout_s": 3.0, "memory_mb": 512, "strict": True}  # a test; a program; raise where nothing isolates it
+LIMITS = {"timeout_s": 3.0, "memory_mb": 512, "strict": True}  # strict: raise where nothing isolates a program
 run_code("x = 1", ["assert x == 1"], **LIMITS)  # which is here then, before a training begins
 PAY_WEAK_TESTS = True  # those that take the program's own word, as decode(encode(s)) == s; False: they pay nothing
 
@@ -2626,6 +2716,7 @@ def text_of(completion) -> str:
 def reward_name(prompts, completions, gold_column, **kwargs) -> list:
     """A score for each completion: 1.0 where its program passes all tests, else 0.0."""
     jobs = []
+    prompts = prompts or [""] * len(completions)
     for i, (prompt, said, tests) in enumerate(zip(prompts, completions, gold_column, strict=True)):
         about = {name: kwargs[name][i] or "" for name in ("entry_point", "setup") if name in kwargs}
         code = program_of(text_of(said), tests, prompt=prompt, **about)
@@ -2670,9 +2761,6 @@ TASKS = {
 def new_reward(args) -> str:
     """The text of a new reward."""
     task, gold = TASKS[args.task], args.gold_column or TASKS[args.task].gold
-    if args.task == "passes_tests":
-        text = named(PASSES_TESTS, [gold], gold_column=gold, reward_name=args.name)
-        return text.replace("my_reward.py", args.output.name, 1)
     roots, tests = contracts_of(args)
     about = ast.get_docstring(ast.parse(task.texts[-1]))
     if args.task == "final_number":
@@ -3221,32 +3309,106 @@ def compared(args) -> dict:
     return {"completions": len(scores), "same_score": len(scores) - len(raised), "scores": seen}
 
 
+# ------------------------------------------------------ code files (src/programs/create_reward_template/code_files.py)
+
+ONE_FILE = r'''"""1 for a program that passes all tests of its row, judged in a sandbox, else 0.
+
+TRL, and trainers with its contract: my_reward.py:reward_name
+    column gold_column: asserts, or what else run_code takes
+One file for Linux, with the standard library alone: the reward stands at the end, below its sandbox, of which run_code
+is the first function to read. No program runs in the process that calls the reward; none is left when it returns.
+"""
+
+import re
+import textwrap
+import warnings
+
+from sandbox import Sandbox, run_many
+
+LIMITS = {}
+PAY_WEAK_TESTS = True  # those that take the program's own word, as decode(encode(s)) == s; False: they pay nothing
+WHOLE_WITHOUT_FENCE = True  # a text without a fence is a program; False: it has none
+FENCED = re.compile(r"```[ \t]*([\w.+-]*)[^\n]*\n(.*?)(?:^[ \t]*```|\Z)", re.DOTALL | re.MULTILINE)
+
+
+def text_of(completion) -> str:
+    """The text of a completion, a text or chat messages."""
+    return completion if isinstance(completion, str) else completion[-1]["content"] if completion else ""
+
+
+def program_in(text: str) -> str:
+    """The last block of Python in a text, else the last without label; one that no fence closes goes to the end."""
+    blocks = [(label.lower(), code) for label, code in FENCED.findall(text)]
+    python = [code for label, code in blocks if label.startswith("py")] or [code for label, code in blocks if not label]
+    return textwrap.dedent(python[-1]) if python else text if WHOLE_WITHOUT_FENCE and not blocks else ""
+
+
+def reward_name(prompts, completions, gold_column, **kwargs) -> list:
+    """A score for each completion: 1.0 where its program passes all tests, else 0.0."""
+    sandbox, jobs = Sandbox(), []
+    for i, (said, tests) in enumerate(zip(completions, gold_column, strict=True)):
+        about = {name: kwargs[name][i] or "" for name in ("entry_point", "setup") if name in kwargs}
+        jobs.append({"code": program_in(text_of(said)), "tests": tests, "sandbox": sandbox, **about, **LIMITS})
+    try:
+        verdicts = run_many(jobs)
+    finally:
+        sandbox.stop()
+    unfit = [i for i, verdict in enumerate(verdicts) if verdict.status in ("invalid_tests", "no_tests")]
+    if unfit:  # to leave such rows out of the training, return None for them
+        warnings.warn(f"{len(unfit)} of {len(verdicts)} rows have tests that judge nothing: {unfit}", stacklevel=2)
+    return [float(v.all_passed and (v.trusted or PAY_WEAK_TESTS)) for v in verdicts]
+'''
+START_SERVER = '\n\nif __name__ == "__main__" and sys.argv[1:2] == ["--server"]:\n    serve(int(sys.argv[2]))\n'
+
+
+def read_signature(text: str) -> tuple[str, list[str]]:
+    """(name, parameters but ** and *) of NAME(completions, COLUMN, ...)."""
+    got = f"got --signature {text!r}; expected NAME(completions, COLUMN) such as code_reward(completions, tests)"
+    try:
+        (function,) = ast.parse(f"def {text.strip().removeprefix('def ').rstrip(':')}:\n    pass").body
+        parameters = [x.arg for x in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)]
+    except (SyntaxError, ValueError, AttributeError):
+        need(False, got)
+    columns = [name for name in parameters if name not in ("prompts", "completions", "completion_ids")]
+    need("completions" in parameters and len(columns) == 1, f"{got}; further columns come by ** as it is")
+    return function.name, parameters
+
+
+def with_signature(text: str, name: str, parameters: list[str]) -> str:
+    """A written reward whose function has these parameters first; all callers of ours pass keywords."""
+    rest = ["prompts=None"] * ("prompts" not in parameters)
+    header = re.compile(rf"^((?:async )?def {name}\()(?:prompts, )?completions, \w+(?:=None)?, (\*\*\w+)", re.MULTILINE)
+    return header.sub(lambda match: match[1] + ", ".join([*parameters, *rest, match[2]]), text, count=1)
+
+
+def limits_of(args) -> str:
+    """LIMITS of a code reward, as code."""
+    limits = {"timeout_s": args.timeout_s}
+    if args.per == "completion":
+        limits["total_timeout_s"] = args.timeout_s
+    limits |= {"memory_mb": args.memory_mb, "strict": True}  # strict: raise where nothing isolates a program
+    return repr(limits | ({"stop_at_first_failure": True} if args.stop_at_first_failure else {})).replace("'", '"')
+
+
+def code_reward(args) -> str:
+    """The text of the task passes_tests: beside sandbox.py, or with it inside."""
+    words = {"gold_column": args.gold_column or "tests", "reward_name": args.name}
+    text = named(ONE_FILE if args.one_file else PASSES_TESTS, [words["gold_column"]], **words)
+    text = text.replace("my_reward.py", args.output.name, 1)
+    if not args.one_file:
+        return re.sub(r"^LIMITS = \{.*\}", lambda _: f"LIMITS = {limits_of(args)}", text, flags=re.MULTILINE)
+    path = SCRIPTS / "sandbox.py"
+    need(path.is_file(), f"got --one_file, and no {path}; expected it beside this script")
+    sandbox, head = path.read_text(encoding="utf-8"), text[: text.index("import re\n")]
+    constants = {"LIMITS": limits_of(args), "WHOLE_WITHOUT_FENCE": str(args.no_fence == "whole")}
+    return (
+        assembled(head, [sandbox, text.replace("sandbox import", "waiting import")], [args.name, "serve"], constants)
+        + START_SERVER
+    )
+
+
 # ------------------------------------------------------ code trial (src/programs/create_reward_template/code_trial.py)
 
-TRIAL = r'''"""Call a code reward on programs: JSON of [path, name, column, programs] -> scores, and their isolation."""
-
-import importlib.util
-import json
-import socket
-import sys
-from pathlib import Path
-
-path, name, column, programs = json.loads(sys.argv[1])
-spec = importlib.util.spec_from_file_location("tried", path)
-module = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(module)
-marks = [Path(f"keep{i}").resolve() for i in range(len(programs))]
-for mark in marks:
-    mark.write_text("kept", encoding="utf-8")
-    mark.chmod(0o666)
-with socket.create_server(("127.0.0.1", 0)) as server:
-    port = str(server.getsockname()[1])
-    codes = [c.replace("@MARK@", str(m)).replace("@PORT@", port) for c, m in zip(programs, marks, strict=True)]
-    completions = [[{"role": "assistant", "content": f"```python\n{code}\n```" if code else ""}] for code in codes]
-    columns = {"prompts": [""] * len(codes), column: [["assert f(2) == 4"]] * len(codes)}
-    scores = getattr(module, name)(completions=completions, **columns)
-print(json.dumps({"scores": scores, "isolated": module.run_many.__globals__["DEFAULT"].isolated()}))
-'''
 TRIAL_S = 120  # seconds that a trial may take: 4 are usual, nearly all of them for the endless loop
 # what the attacks of the sandbox's own tests say
 HOLDS = (
@@ -3259,8 +3421,8 @@ NOT_AGAINST = (
     "in the kernel"
 )
 RIGHT_AT_0 = (
-    "programs that need processes, network or files, more than 3 s a test (ten times that in all) or 512 MiB; tests "
-    "that compare two objects of the program, pass it a function or capture what it prints"
+    "programs that need processes, network or files, more than {timeout_s:g} s a {per} or {memory_mb} MiB; tests that "
+    "compare two objects of the program, pass it a function that reads other names, or capture what it prints"
 )
 
 
@@ -3271,27 +3433,19 @@ def tried_on_programs(args) -> dict:
         UserError: it raised, as it does where nothing isolates programs.
     """
     kinds, names, codes = map(list, zip(*attack_programs(), strict=True))
-    given = json.dumps([str(args.output.resolve()), args.name, args.gold_column or "tests", codes])
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder).chmod(0o777)  # what keeps a program of another user out shall be the sandbox alone
-        about = {"env": os.environ | {"TRIAL_SECRET": "told"}, "cwd": folder, "timeout": TRIAL_S}
-        try:
-            done = subprocess.run([sys.executable, "-c", TRIAL, given], capture_output=True, text=True, **about)
-        except subprocess.TimeoutExpired:
-            return {"ready": False, "ended": f"the reward did not come back in {TRIAL_S} s"}
-    if done.returncode <= 0 and not done.stdout.strip():
-        return {"ready": False, "ended": "a program ended the process that called the reward"}
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-        raise UserError(f"got {last} from {args.output}; nothing is written; try sandbox.py --report")
-    told = json.loads(done.stdout.splitlines()[-1])
+    row = {"prompt": [{"role": "user", "content": ""}], args.gold_column or "tests": [TEST_OF_ATTACKS]}
+    told = called_on_programs(str(args.output.resolve()), args.name, row, codes, TRIAL_S)
+    if "ended" in told:
+        return {"ready": False, "ended": told["ended"]}
+    if "raised" in told:
+        raise UserError(f"got {told['raised']} from {args.output}; nothing is written; try sandbox.py --report")
     tried = list(zip(kinds, names, told["scores"], strict=True))
     hostile = [name for kind, name, _ in tried if kind == "hostile"]
     missed = [name for kind, name, score in tried if kind == "right" and score != 1.0]
     paid = [name for kind, name, score in tried if kind == "hostile" and score]
     report = {"ready": not paid and not missed, "right_programs": kinds.count("right"), "not_paid_of_them": missed}
     report |= {"hostile_programs": hostile, "paid_of_them": paid, "isolated": told["isolated"]}
-    return report | {"holds_against": HOLDS, "not_against": NOT_AGAINST, "right_but_0": RIGHT_AT_0}
+    return report | {"holds_against": HOLDS, "not_against": NOT_AGAINST, "right_but_0": RIGHT_AT_0.format(**vars(args))}
 
 
 # ------------------------------------------------------------ command (src/programs/create_reward_template/command.py)
@@ -3303,9 +3457,21 @@ ONLY_FOR = {  # flag -> the tasks that it is for
     "rule": ("custom",),
     **dict.fromkeys(("completions", "weights", "inline"), ("--from",)),
     "gold_column": WITH_GOLD,
+    "signature": WITH_GOLD[:-1],
+    **dict.fromkeys(
+        ("per", "timeout_s", "memory_mb", "one_file", "no_fence", "stop_at_first_failure"), ("passes_tests",)
+    ),
     "data": (*(task for task in TASKS if task != "passes_tests"), "--from"),
 }
-DEFAULTS = {"tags": ["think", "answer"], "rule": ["equals:answer", "words:1-400*0.1"], "completions": "messages"}
+DEFAULTS = {
+    "tags": ["think", "answer"],
+    "rule": ["equals:answer", "words:1-400*0.1"],
+    "completions": "messages",
+    "per": "test",
+    "timeout_s": 3.0,
+    "memory_mb": 512,
+    "no_fence": "whole",
+}
 IN_FILE = "the constants at the top of the written file"
 REMOVED = {  # flags of earlier versions, and what takes their place
     "print": "--output FILE.py",
@@ -3347,6 +3513,15 @@ def read_flags(argv: list[str] | None) -> argparse.Namespace:
     flag("name", "TRL's function, and its metric (default: TASK_reward, with --from the function's)", metavar="NAME")
     gold = "column of the gold answer (default: answer; code, passes_tests: tests; --from: what it reads)"
     flag("gold_column", gold, metavar="NAME")
+    flag("signature", "how the reward is called: NAME(completions, COLUMN)", metavar="TEXT")
+    flag("one_file", "passes_tests: the sandbox inside, standard library alone", action="store_true", default=None)
+    flag("per", "passes_tests: what timeout_s is for", choices=["test", "completion"])
+    flag("timeout_s", "passes_tests: seconds", type=float, metavar="S")
+    flag("memory_mb", "passes_tests: MiB that a program may add", type=int, metavar="MB")
+    no_fence = "--one_file: a completion without a fence is a program, or has none"
+    flag("no_fence", no_fence, choices=["whole", "empty"])
+    stop = "passes_tests: run no further test of a program that failed one"
+    flag("stop_at_first_failure", stop, action="store_true", default=None)
     flag("schema", "json_schema: the JSON Schema", metavar="FILE")
     exact = "json_schema: properties whose value is the row's, in columns of these names"
     flag("exact", exact, nargs="+", metavar="KEY")
@@ -3364,11 +3539,19 @@ def check_flags(args) -> None:
     need(args.task or not args.prompt_column, "got --prompt_column with --from, which reads no prompt column")
     args.source = full_spec(args.source) if args.source else None
     kind = args.task or "--from"
+    need(args.one_file or not args.no_fence, "got --no_fence without --one_file; expected them together")
     for name, kinds in ONLY_FOR.items():
         fits = kind in kinds or getattr(args, name) is None
         need(fits, f"got --{name} with {kind}; expected it with {' or '.join(kinds)}")
         if getattr(args, name) is None:
             setattr(args, name, DEFAULTS.get(name))
+    above = args.timeout_s > 0 and args.memory_mb > 0
+    need(above, f"got --timeout_s {args.timeout_s} and --memory_mb {args.memory_mb}; expected numbers above 0")
+    if args.signature:
+        alone = not (args.name or args.gold_column) and args.target != "verl"
+        need(alone, "got --signature with --name, --gold_column or --for verl; expected it in their place, for TRL")
+        args.name, args.parameters = read_signature(args.signature)
+        args.gold_column = next(x for x in args.parameters if x not in ("prompts", "completions", "completion_ids"))
     if args.task:
         args.name = args.name or f"{args.task}_reward".replace("llm_", "")
         args.target = args.target or ("trl" if kind == "passes_tests" else "both")
@@ -3418,7 +3601,7 @@ def write_reward(args, text: str) -> dict:
     if args.target != "trl":
         keys = "reward.custom_reward_function"
         report["verl"] = [f"{keys}.path={path}", f"{keys}.name=compute_score"]
-    if args.task and TASKS[args.task].helper:
+    if args.task and TASKS[args.task].helper and not args.one_file:
         report |= copy_helper(TASKS[args.task].helper, path.resolve().parent)
     before = path.read_bytes() if path.exists() else None
     path.write_text(text, encoding="utf-8")
@@ -3444,7 +3627,11 @@ def main(argv: list[str] | None = None) -> int:
     args = read_flags(argv)
     try:
         check_flags(args)
-        report = write_reward(args, new_reward(args) if args.task else ported(args))
+        if args.task == "passes_tests":
+            text = code_reward(args)
+        else:
+            text = new_reward(args) if args.task else ported(args)
+        report = write_reward(args, with_signature(text, args.name, args.parameters) if args.signature else text)
     except UserError as error:
         say(f"error: {error}")
         return error.code

@@ -50,10 +50,10 @@ Exit codes: 0 done, 1 --validate or --inspect found bad rows, 2 bad input (nothi
 #     2120-2318  choices            Questions with choices
 #     2321-2719  forms              The forms that rows come in
 #     2722-2826  form names         Forms by name, and which one a row has
-#     2829-3060  writing            Rows written for each target, and held-out rows
-#     3063-3409  row reader         Rows read from files, globs and the hub, checked and counted
-#     3412-3549  batches            Batches of prompts: padded on the left, shuffled anew in each epoch, resumed …
-#     3552-3805  command            The command line, and what --inspect shows
+#     2829-3054  writing            Rows written for each target, and held-out rows
+#     3057-3403  row reader         Rows read from files, globs and the hub, checked and counted
+#     3406-3543  batches            Batches of prompts: padded on the left, shuffled anew in each epoch, resumed …
+#     3546-3799  command            The command line, and what --inspect shows
 
 import argparse
 import ast
@@ -305,19 +305,19 @@ def parse_flags(
 # ----------------------------------------------------------------------- processes (src/parts/foundation/processes.py)
 
 
-class LazyModule:
+def lazy_module(name: str):
     """A module that is imported when something of it is first asked for, so that --help answers at once."""
 
-    def __init__(self, name: str):
-        self.name = name
+    class LazyModule:
+        """Has all that the module has; `__getattr__` would take five times as long."""
 
-    def __getattr__(self, attribute: str):
-        value = getattr(importlib.import_module(self.name), attribute)
-        setattr(self, attribute, value)  # from now on it is found at once
-        return value
+        def __getattribute__(self, attribute: str):
+            return getattr(sys.modules.get(name) or importlib.import_module(name), attribute)
+
+    return LazyModule()
 
 
-torch, np, transformers = map(LazyModule, ("torch", "numpy", "transformers"))
+torch, np, transformers = map(lazy_module, ("torch", "numpy", "transformers"))
 
 
 # --------------------------------------------------------------------------- data files (src/parts/data/data_files.py)
@@ -778,7 +778,7 @@ def json_records(text: str, name: str, known) -> Iterator[tuple[int, dict | RowF
         raise UserError(f"{name}: {flaw}") from None
     except ValueError as error:
         got = f"{name}: got invalid JSON ({error}, near {text[max(at - 20, 0) : at + 20]!r})"
-        raise UserError(f"{got}; expected an array of objects; try mending it, or JSONL") from None
+        raise UserError(f"{got}; expected an array of objects; try fixing it, or JSONL") from None
     if len(values) == 1:
         value = values[0]
         inner = rows_in(value, name, known) if isinstance(value, dict) else value
@@ -2853,27 +2853,23 @@ def verl_row(row: dict, index: int, split: str, data_source: str = "") -> dict:
 
     A row with an `extra_info` or `reward_model` is in verl's form already, and keeps each key where verl reads it.
     """
+    kind = kind_of(row)
+    head = {"data_source": data_source or row.get("source") or "data", "prompt": row["prompt"]}
+    head["ability"] = kind if kind in ("math", "code") else "chat"
     if isinstance(row.get("extra_info"), dict) or isinstance(row.get("reward_model"), dict):
-        return own_verl_row(row, index, split, data_source)
-    (gold, field, truth), kind = ground_truth_of(row), kind_of(row)
+        return head | own_verl_columns(row, index, split)
+    gold, field, truth = ground_truth_of(row)
     extra = {"index": index, "split": split, "ground_truth_field": field}
     outside = {name: row[name] for name in VERL_OUTSIDE if name in row}
     for name, value in row.items():
         if name not in ("prompt", gold, *outside):
             extra[info_key(name)] = value
-    return {
-        "data_source": data_source or row.get("source") or "data",
-        "prompt": row["prompt"],
-        "ability": kind if kind in ("math", "code") else "chat",
-        "reward_model": {"style": "rule", "ground_truth": truth},
-        **outside,
-        "extra_info": extra,
-    }
+    return {**head, "reward_model": {"style": "rule", "ground_truth": truth}, **outside, "extra_info": extra}
 
 
-def own_verl_row(row: dict, index: int, split: str, data_source: str) -> dict:
-    """A row in verl's form as it was before reading, with the prompt, and the answer or tests, that it has now."""
-    extra, kind = row.get("extra_info"), kind_of(row)
+def own_verl_columns(row: dict, index: int, split: str) -> dict:
+    """The columns of a row in verl's form as they were before reading, with the answer or tests that it has now."""
+    extra = row.get("extra_info")
     model = row.get("reward_model") or {"style": "rule"}
     truth = model.get("ground_truth")
     held = ground_truth(truth, "reward_model.ground_truth", row) if truth not in (None, "") else {}
@@ -2885,9 +2881,7 @@ def own_verl_row(row: dict, index: int, split: str, data_source: str) -> dict:
     derived = re.fullmatch(r".*:\d+", row.get("id", "")) or row.get("id") == str((extra or {}).get("index"))
     left = {"prompt", "source", "tests", "answer", *held, *(["id"] if derived else []), *VERL_COLUMNS}
     return {
-        "data_source": data_source or row.get("source") or "data",
-        "prompt": row["prompt"],
-        "ability": row.get("ability", kind if kind in ("math", "code") else "chat"),
+        **({"ability": row["ability"]} if "ability" in row else {}),
         "reward_model": model,
         **({} if extra is None else {"extra_info": extra}),
         **{name.removeprefix("column:"): value for name, value in row.items() if name not in left},
@@ -3556,7 +3550,7 @@ SEVERAL = {"action": "extend", "nargs": "+", "default": []}
 FLAGS = {  # name: (help, what argparse gets)
     "kind": (f"auto, {', '.join(KINDS)}", {"default": "auto", "metavar": "KIND"}),
     "out": ("file to write, .jsonl or .parquet", {"type": Path, "metavar": "FILE"}),
-    "for": ("who reads the output", {"dest": "target", "choices": TARGETS, "default": "ours"}),
+    "for": ("trainer that will read the output", {"dest": "target", "choices": TARGETS, "default": "ours"}),
     "data_source": ("verl's data_source of all rows (default: each row's source)", {"metavar": "NAME"}),
     "inspect": ("report fields, lengths, duplicates, overlap of sources, examples", {"action": "store_true"}),
     "tokenizer": ("folder or hub id, for lengths in tokens", {"metavar": "DIR"}),

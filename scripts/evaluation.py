@@ -77,18 +77,18 @@ Exit codes: 0 done, 2 bad input, 3 a grader or an environment failed.
 #     5398-5549  memory              The memory that a run will need, from the shape of its networks
 #     5552-5606  fit                 What fits the memory: sizes chosen and said in one line, what cannot fit …
 #     5609-5643  output folder       The output folder: whose run it holds, folders that appear whole or not at all, …
-#     5646-5799  paired tests        Intervals, paired tests, pass@k
-#     5802-5844  evaluation results  results.json of evaluation.py: reading it, and two of them compared row by row
-#     5847-6009  settings            Settings
-#     6012-6060  short result        A result in short, for --out_json: one flat JSON object of one metric
-#     6063-6225  rows                Rows: reading and checking them, those that the model was trained on, and the …
-#     6228-6524  tasks               What a task is; generation, mathematics, code
-#     6527-6648  scored tasks        Tasks of log-probs: perplexity, multiple choice
-#     6651-6856  requests            What is asked of a model: worked examples, templates, token ids; and what was …
-#     6859-7060  own tasks           Tasks of the user: reward functions, own prompts and scores, conversations with …
-#     7063-7349  local model         A model of transformers: batched sampling and scoring; the beginning that all …
-#     7352-7470  models              Models in vLLM, on servers, and none; opening those that were named
-#     7473-7645  run                 Running the tasks, and the command line
+#     5646-5800  paired tests        Intervals, paired tests, pass@k
+#     5803-5845  evaluation results  results.json of evaluation.py: reading it, and two of them compared row by row
+#     5848-6015  settings            Settings
+#     6018-6066  short result        A result in short, for --out_json: one flat JSON object of one metric
+#     6069-6231  rows                Rows: reading and checking them, those that the model was trained on, and the …
+#     6234-6530  tasks               What a task is; generation, mathematics, code
+#     6533-6654  scored tasks        Tasks of log-probs: perplexity, multiple choice
+#     6657-6862  requests            What is asked of a model: worked examples, templates, token ids; and what was …
+#     6865-7065  own tasks           Tasks of the user: reward functions, own prompts and scores, conversations with …
+#     7068-7354  local model         A model of transformers: batched sampling and scoring; the beginning that all …
+#     7357-7475  models              Models in vLLM, on servers, and none; opening those that were named
+#     7478-7650  run                 Running the tasks, and the command line
 
 import argparse
 import ast
@@ -578,19 +578,19 @@ SLOWER = 3.0  # a step that takes this many times the fastest one: other program
 GAIN = 1.3  # one thread must be this much faster than all of them
 
 
-class LazyModule:
+def lazy_module(name: str):
     """A module that is imported when something of it is first asked for, so that --help answers at once."""
 
-    def __init__(self, name: str):
-        self.name = name
+    class LazyModule:
+        """Has all that the module has; `__getattr__` would take five times as long."""
 
-    def __getattr__(self, attribute: str):
-        value = getattr(importlib.import_module(self.name), attribute)
-        setattr(self, attribute, value)  # from now on it is found at once
-        return value
+        def __getattribute__(self, attribute: str):
+            return getattr(sys.modules.get(name) or importlib.import_module(name), attribute)
+
+    return LazyModule()
 
 
-torch, np, transformers = map(LazyModule, ("torch", "numpy", "transformers"))
+torch, np, transformers = map(lazy_module, ("torch", "numpy", "transformers"))
 
 
 def world() -> tuple[int, int]:
@@ -1410,7 +1410,7 @@ def json_records(text: str, name: str, known) -> Iterator[tuple[int, dict | RowF
         raise UserError(f"{name}: {flaw}") from None
     except ValueError as error:
         got = f"{name}: got invalid JSON ({error}, near {text[max(at - 20, 0) : at + 20]!r})"
-        raise UserError(f"{got}; expected an array of objects; try mending it, or JSONL") from None
+        raise UserError(f"{got}; expected an array of objects; try fixing it, or JSONL") from None
     if len(values) == 1:
         value = values[0]
         inner = rows_in(value, name, known) if isinstance(value, dict) else value
@@ -5648,9 +5648,10 @@ def versions() -> dict:
 Z95, Z_POWER = 1.959963984540054, 0.8416212335729143  # normal quantiles of 97.5 % and of 80 % power
 
 
-def wilson_interval(successes: float, n: int, z: float = Z95) -> tuple[float, float]:
-    """Score interval of a proportion (Wilson 1927), also for 0 and n successes."""
-    p, shrink = successes / n, 1 + z * z / n
+def wilson_interval(successes: float, n: int) -> tuple[float, float]:
+    """95 % score interval of a proportion (Wilson 1927), also for 0 and n successes."""
+    z, p = Z95, successes / n
+    shrink = 1 + z * z / n
     middle = (p + z * z / (2 * n)) / shrink
     half = z / shrink * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
     return (0.0 if successes == 0 else middle - half), (1.0 if successes == n else middle + half)
@@ -5856,15 +5857,15 @@ class Config(BaseConfig):
     model: list[str] = setting([], f"folder, adapter folder or hub id; two are compared (default: {EMBEDDED_MODEL})")
     data: str = setting("", "rows to evaluate on: file, folder, or hub id[:config][@split]")
     limit: int = setting(0, "use only the first rows (0: all)")
-    compare: list[str] = setting([], "BEFORE AFTER: results.json of two runs, for the paired tests alone", several=True)
+    compare: list[str] = setting([], "BEFORE AFTER: compare two results.json without running a model", several=True)
     completion_column: str = setting("", "grade this column of the data instead of a model's completions")
     output_dir: str = setting("runs/evaluation", "folder for results.json, samples.jsonl and the cache")
     # prompt
     fewshot: int = setting(0, "worked examples before each prompt")
-    fewshot_data: str = setting("", "file whose first rows they are (default: --data, which loses them)")
-    chat_template: str = setting("auto", "auto: the model's where it has one; on, off, or a FILE with a template")
+    fewshot_data: str = setting("", "file with worked examples, its first rows (default: --data, less these rows)")
+    chat_template: str = setting("auto", "auto: the model's if it has one; on, off, or a FILE with a template")
     chat_template_kwargs: str = setting("", 'JSON object for the chat template, such as {"enable_thinking": false}')
-    system_prompt: str = setting("", "text, or a file that holds it")
+    system_prompt: str = setting("", "text, or a file with it")
     reward: list[str] = setting([], "FILE.py:function[*weight] for the tasks reward and environment, repeatable")
     reward_timeout: float = setting(600.0, "seconds for one call of an async reward (0: no limit)")
     reward_concurrency: int = setting(32, "calls of async rewards at once, in each process", positive=True)
@@ -5886,18 +5887,18 @@ class Config(BaseConfig):
         0, "tokens of a whole conversation (0: max_prompt_tokens + max_turns x max_new_tokens)"
     )
     tool_timeout: float = setting(30.0, "seconds for an answer's tool calls together, or for a reply", positive=True)
-    tool_characters: int = setting(8000, "longer results of tools are cut", positive=True)
+    tool_characters: int = setting(8000, "characters to which tool results are cut", positive=True)
     tool_format: str = setting(
         "",
         "form of tool calls: hermes, qwen_xml, mistral, deepseek, pythonic, llama3_json, or template for the "
         "tokenizer's response_template (default: what the chat template shows)",
     )
     # engine
-    engine: str = setting("hf", "who runs the model", ["hf", "vllm"])
+    engine: str = setting("hf", "engine that runs the model", ["hf", "vllm"])
     base_url: str = setting("", "OpenAI-compatible server, such as http://localhost:8000/v1 (key: OPENAI_API_KEY)")
     base_model: str = setting("", "base model of an adapter folder (default: the one it names)")
     concurrency: int = setting(16, "requests to --base_url at a time", positive=True)
-    precision: str = setting("auto", "auto: bf16 where the CUDA GPU can, else fp32", ["auto", "fp32", "bf16", "fp16"])
+    precision: str = setting("auto", "auto: bf16 if the CUDA GPU can, else fp32", ["auto", "fp32", "bf16", "fp16"])
     attn_implementation: str = setting(
         "auto", "attention, as transformers names it; auto: its own choice", lambda: list(ATTENTION_KINDS)
     )
@@ -6007,6 +6008,11 @@ def check_environment(config: Config) -> None:
     templated = c.chat_template != "off"
     need(templated, "got --environment with --chat_template off; expected turns; try --chat_template auto")
     check_room(c, c.max_prompt_tokens)
+
+
+def parse_config(argv: list[str]):
+    """Return the settings of a command line: defaults, then --config, then flags; a later one wins."""
+    return parse_settings(argv, Config, __doc__)
 
 
 # -------------------------------------------------------------- short result (src/programs/evaluation/short_result.py)
@@ -6872,8 +6878,7 @@ class RewardTask(Task):
         self.graders = Reward(specs, call_limits(self.config))
 
     def columns(self, row: dict) -> dict:
-        reserved = ("prompt", "prompts", "completions", "completion_ids")
-        return {"prompt": self.question(row), "columns": {k: v for k, v in row.items() if k not in reserved}}
+        return {"prompt": self.question(row), "columns": {k: v for k, v in row.items() if k not in RESERVED}}
 
     def check_row(self, row):
         self.graders.check_columns(self.columns(row))
@@ -7630,7 +7635,7 @@ def run(config: Config) -> int:
 
 def main(argv: list[str] | None = None) -> int:
     def start() -> int:
-        config = parse_settings(sys.argv[1:] if argv is None else argv, Config, __doc__)
+        config = parse_config(sys.argv[1:] if argv is None else argv)
         quiet_environment(config.engine == "vllm")
         return run(config)
 

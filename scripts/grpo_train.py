@@ -61,30 +61,30 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 #     3769-3923  conversations     The record of a conversation with an environment, and what the environment says in it
 #     3926-4096  play              Playing conversations of a policy with environments: all that are open are sampled …
 #     4099-4253  play setup        What conversations are played with, and scored by: shared by all programs that …
-#     4256-4553  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     4556-4678  sync check        Proof that a sampler has the policy's weights: checksums of each tensor, and …
-#     4681-4742  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     4745-4751  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     4754-4834  idle settings     Settings that a configuration makes inert: each is named at the start, with what …
-#     4837-4908  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     4911-4929  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     4932-5194  memory            The memory that a run will need, from the shape of its networks
-#     5197-5401  fit               What fits the memory: sizes chosen and said in one line, what cannot fit refused, …
-#     5404-5488  pictures          Pictures of a run: curves.png, and what samples.jsonl has of each sampled token
-#     5491-5616  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
-#     5619-5661  run end           What a run that went wrong says of itself at its end, by its last steps and its …
-#     5664-5696  run check         What diagnose.py says of a run that is under way, and at its end
-#     5699-5767  summary           summary.json and the lines at the end of a run
-#     5770-5900  progress          The course of a run and its log: evaluations, what follows a step, stopping by a …
-#     5903-5921  paired tests      Intervals, paired tests, pass@k
-#     5924-6200  settings          Settings under TRL's names, profiles, and what contradicts what
-#     6203-6337  data              Prompts and their order, how steps, rollouts and prompts divide, and our settings …
-#     6340-6550  rewards           Rewards as TRL calls them, checked and logged; the stages of a run
-#     6553-6764  evaluation        Conversations with environments and tools through TRL, and held-out evaluation …
-#     6767-6888  colocated         vLLM in TRL's process: the arguments of its engine that TRL does not pass on, and …
-#     6891-7180  callback          Checkpoints and final/, and what surrounds TRL's steps: stages, evaluation, logs …
-#     7183-7314  trainer           TRL's trainer, with the weights, prompts and sampler that a run here has
-#     7317-7583  run               What is loaded and checked before the first step, --dry_run, the run, and the …
+#     4256-4551  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     4554-4676  sync check        Proof that a sampler has the policy's weights: checksums of each tensor, and …
+#     4679-4740  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     4743-4749  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     4752-4832  idle settings     Settings that a configuration makes inert: each is named at the start, with what …
+#     4835-4910  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     4913-4931  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     4934-5196  memory            The memory that a run will need, from the shape of its networks
+#     5199-5403  fit               What fits the memory: sizes chosen and said in one line, what cannot fit refused, …
+#     5406-5490  pictures          Pictures of a run: curves.png, and what samples.jsonl has of each sampled token
+#     5493-5612  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
+#     5615-5657  run end           What a run that went wrong says of itself at its end, by its last steps and its …
+#     5660-5692  run check         What diagnose.py says of a run that is under way, and at its end
+#     5695-5763  summary           summary.json and the lines at the end of a run
+#     5766-5934  progress          The course of a run and its log: evaluations, what follows a step, stopping by a …
+#     5937-5956  paired tests      Intervals, paired tests, pass@k
+#     5959-6235  settings          Settings under TRL's names, profiles, and what contradicts what
+#     6238-6372  data              Prompts and their order, how steps, rollouts and prompts divide, and our settings …
+#     6375-6585  rewards           Rewards as TRL calls them, checked and logged; the stages of a run
+#     6588-6799  evaluation        Conversations with environments and tools through TRL, and held-out evaluation …
+#     6802-6923  colocated         vLLM in TRL's process: the arguments of its engine that TRL does not pass on, and …
+#     6926-7215  callback          Checkpoints and final/, and what surrounds TRL's steps: stages, evaluation, logs …
+#     7218-7349  trainer           TRL's trainer, with the weights, prompts and sampler that a run here has
+#     7352-7618  run               What is loaded and checked before the first step, --dry_run, the run, and the …
 
 import argparse
 import ast
@@ -638,19 +638,19 @@ SLOWER = 3.0  # a step that takes this many times the fastest one: other program
 GAIN = 1.3  # one thread must be this much faster than all of them
 
 
-class LazyModule:
+def lazy_module(name: str):
     """A module that is imported when something of it is first asked for, so that --help answers at once."""
 
-    def __init__(self, name: str):
-        self.name = name
+    class LazyModule:
+        """Has all that the module has; `__getattr__` would take five times as long."""
 
-    def __getattr__(self, attribute: str):
-        value = getattr(importlib.import_module(self.name), attribute)
-        setattr(self, attribute, value)  # from now on it is found at once
-        return value
+        def __getattribute__(self, attribute: str):
+            return getattr(sys.modules.get(name) or importlib.import_module(name), attribute)
+
+    return LazyModule()
 
 
-torch, np, transformers = map(LazyModule, ("torch", "numpy", "transformers"))
+torch, np, transformers = map(lazy_module, ("torch", "numpy", "transformers"))
 
 
 def world() -> tuple[int, int]:
@@ -1431,7 +1431,7 @@ def json_records(text: str, name: str, known) -> Iterator[tuple[int, dict | RowF
         raise UserError(f"{name}: {flaw}") from None
     except ValueError as error:
         got = f"{name}: got invalid JSON ({error}, near {text[max(at - 20, 0) : at + 20]!r})"
-        raise UserError(f"{got}; expected an array of objects; try mending it, or JSONL") from None
+        raise UserError(f"{got}; expected an array of objects; try fixing it, or JSONL") from None
     if len(values) == 1:
         value = values[0]
         inner = rows_in(value, name, known) if isinstance(value, dict) else value
@@ -4474,10 +4474,8 @@ def open_tokenizer(config: BaseConfig, **options):
 
 def nf4_config(compute):
     """4-bit weights as in QLoRA (Dettmers 2023), with matrix products in dtype `compute`; for CUDA and the CPU."""
-    need(
-        importlib.util.find_spec("bitsandbytes"),
-        "got 4-bit weights; expected bitsandbytes; try `pip install bitsandbytes`, or weights of 16 bits",
-    )
+    got = "got 4-bit weights; expected bitsandbytes"
+    need(importlib.util.find_spec("bitsandbytes"), f"{got}; try `pip install bitsandbytes`, or weights of 16 bits")
     kind = {"bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True, "bnb_4bit_compute_dtype": compute}
     return transformers.BitsAndBytesConfig(load_in_4bit=True, **kind)
 
@@ -4897,6 +4895,10 @@ class TrainerSettings(RunSettings):
     load_in_4bit: bool = setting(False, "4-bit base weights under LoRA (needs bitsandbytes)")
     # logs and checkpoints
     report_to: list[str] = setting([], "wandb, tensorboard or trackio, repeatable, beside metrics.jsonl", free=True)
+    metrics_file: str = setting("", "a second log: FILE gets one JSON object an update, none of evaluations", free=True)
+    metric_names: str = setting(
+        "", "what --metrics_file has, under your names: reward=reward/mean,policy_loss=policy/loss", free=True
+    )
     sample_every: int = setting(10, "steps between entries in samples.jsonl (0: never)", free=True)
     plot_every: int = setting(25, "steps between refreshes of curves.png (0: only at the end)", free=True)
     eval_every: int = setting(25, "steps between held-out evaluations (0: only before and after)", free=True)
@@ -5542,11 +5544,8 @@ def saved_settings(folder: Path) -> dict:
         return {}
     with contextlib.suppress(ValueError):  # broken
         saved = json.loads(file.read_text(encoding="utf-8"))
-    need(
-        isinstance(saved, dict) and "output_dir" in saved,
-        f"got output_dir {str(folder)!r}, whose config.json is of no run; expected a new folder; try another "
-        "--output_dir",
-    )
+    got = f"got output_dir {str(folder)!r}, whose config.json is of no run; expected a new folder"
+    need(isinstance(saved, dict) and "output_dir" in saved, f"{got}; try another --output_dir")
     return saved
 
 
@@ -5575,11 +5574,8 @@ def check_folder(config: BaseConfig) -> bool:
         got = f"got output_dir {str(folder)!r}, which has {', '.join(foreign)} and no run's config.json"
         need(not foreign, f"{got}; expected a new folder, as these files would be replaced; try another --output_dir")
         return False
-    need(
-        config.resume,
-        f"got output_dir {str(folder)!r}, which holds a run ({', '.join(work)}); expected a new folder; "
-        "try --resume to go on, or another --output_dir",
-    )
+    got = f"got output_dir {str(folder)!r}, which holds a run ({', '.join(work)}); expected a new folder"
+    need(config.resume, f"{got}; try --resume to go on, or another --output_dir")
     changed = [k for k in settings if k not in free_on_resume(config) and k in saved and saved[k] != settings[k]]
     text = ", ".join(f"{k} {saved[k]!r} -> {settings[k]!r}" for k in changed)
     need(not changed, f"got --resume with changed settings: {text}; expected the run's; try a new --output_dir")
@@ -5784,6 +5780,29 @@ def forget_after(path: Path, step: int) -> None:
         write_text(path, "".join(kept))
 
 
+def metric_names(text: str) -> dict[str, str]:
+    """{name in the user's file: ours} of --metric_names; {} for all under our names."""
+    pairs = [pair.partition("=") for pair in text.replace(" ", ",").split(",") if pair]
+    fine = all(own and equals and ours for own, equals, ours in pairs)
+    need(fine, f"got --metric_names {text}; expected NAME=METRIC, comma-separated, such as reward=reward/mean")
+    return {own: ours for own, _, ours in pairs}
+
+
+def begin_metrics_file(config: BaseConfig, start: int) -> dict[str, str]:
+    """Empty --metrics_file of what comes after `start`; returns its names. UserError for a file of something else."""
+    names, path = metric_names(config.metric_names), Path(config.metrics_file)
+    need(
+        config.metrics_file or not names, "got --metric_names alone; expected a file for them; try --metrics_file FILE"
+    )
+    if config.metrics_file and path.exists():
+        first = path.read_text(encoding="utf-8").partition("\n")[0]
+        need(first[:8] in ("", '{"step":'), f"got --metrics_file {path}, which is no run's; expected a new file")
+        forget_after(path, start)
+        if not path.stat().st_size:
+            path.unlink()
+    return names
+
+
 def open_tracker(name: str, config: BaseConfig, start: int):
     """Return (log(metrics, step), close()) of an experiment tracker."""
     settings, folder, more = dataclasses.asdict(config), Path(config.output_dir), {}
@@ -5821,6 +5840,7 @@ class RunLog:
 
         for name in ("metrics.jsonl", "samples.jsonl"):
             forget_after(self.dir / name, start)
+        self.names = begin_metrics_file(config, start)
         start = max(start, 0)
         self.trackers = [open_tracker(name, config, start) for name in report_to]
         wait = 0.5 if sys.stderr.isatty() else 20
@@ -5832,6 +5852,8 @@ class RunLog:
             return
         with (self.dir / "metrics.jsonl").open("a", encoding="utf-8") as f:
             f.write(json.dumps({"step": step, **{k: float(f"{v:.7g}") for k, v in metrics.items()}}) + "\n")
+        if self.config.metrics_file:
+            self.in_own_names(step, {k: v for k, v in metrics.items() if not k.startswith("eval/")})
         for track, _ in self.trackers:
             track(metrics, step)
         self.show(step, metrics)
@@ -5840,6 +5862,18 @@ class RunLog:
                 value, low, high = (metrics.get(f"eval/{key}{end}") for end in ("", "_low", "_high"))
                 interval = "" if low is None else f" (95%: {low:{form}} to {high:{form}})"
                 self.bar.write(f"step {step}: held-out {name} {value:{form}}{interval}", file=sys.stderr)
+
+    def in_own_names(self, step: int, metrics: dict) -> None:
+        """Append one line to --metrics_file for an update: `step`, and the metrics of --metric_names or all."""
+        path, rounded = Path(self.config.metrics_file), {k: float(f"{v:.7g}") for k, v in metrics.items()}
+        wrong = next((name for name in self.names.values() if metrics and name not in metrics), "")
+        if wrong and not path.exists():  # a step without an update lacks some, too
+            known = f"step {step} has {', '.join(metrics)}{suggest(wrong, [*metrics])}"
+            say(f"warning: --metric_names has {wrong}, written as null; {known}")
+        if metrics:
+            chosen = {own: rounded.get(name) for own, name in self.names.items()} or rounded
+            with path.open("a", encoding="utf-8") as f:
+                f.write(json.dumps({"step": step, **chosen}) + "\n")
 
     def show(self, step: int, metrics: dict) -> None:
         """Move the bar after a step, with reward and speed beside it, or the KL to the teacher."""
@@ -5905,9 +5939,10 @@ def is_sampled(step: int, every: int) -> bool:
 Z95, Z_POWER = 1.959963984540054, 0.8416212335729143  # normal quantiles of 97.5 % and of 80 % power
 
 
-def wilson_interval(successes: float, n: int, z: float = Z95) -> tuple[float, float]:
-    """Score interval of a proportion (Wilson 1927), also for 0 and n successes."""
-    p, shrink = successes / n, 1 + z * z / n
+def wilson_interval(successes: float, n: int) -> tuple[float, float]:
+    """95 % score interval of a proportion (Wilson 1927), also for 0 and n successes."""
+    z, p = Z95, successes / n
+    shrink = 1 + z * z / n
     middle = (p + z * z / (2 * n)) / shrink
     half = z / shrink * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
     return (0.0 if successes == 0 else middle - half), (1.0 if successes == n else middle + half)
@@ -6084,9 +6119,9 @@ SET_HERE = {
 }
 
 
-def parse_config(argv: list[str], config_class=Config, description: str = __doc__) -> Config:
+def parse_config(argv: list[str]) -> Config:
     """Settings of a command line: defaults, then --profile, then --config, then flags; a later one wins."""
-    config = parse_settings(argv, config_class, description)
+    config = parse_settings(argv, Config, __doc__)
     for name, value in PROFILES.get(config.profile, {}).items():
         if name not in config.given:
             setattr(config, name, value)

@@ -23,26 +23,27 @@ Exit codes: 0 the same run; 2 bad input; 3 something has no equal today.
 """
 
 # Contents
-#        78-117  messages       Errors that a user can mend, each with its exit code, and what is said on stderr
-#       120-124  bundle         Where this bundle and its embedded model, data and rewards lie
-#       127-496  user scripts   A user's Python script or notebook: read from its source, or run in a process of its own
-#       499-728  data files     Data files as text: unpacked, decoded, refused where they hold no data at all; and …
-#       731-854  nested rows    Rows inside other JSON: an object that holds a list of them, columns instead of rows, …
-#      857-1069  rows           Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1072-1158  verl keys      Keys of verl's configuration: all of today's, and what older guides have
-#     1161-1395  trl names      What today's TRL has: its configs with their defaults, the arguments of its trainers, …
-#     1398-2292  tables         What changed between the versions of TRL and verl: tables read from their packages, …
-#     2295-2645  edits          Edits of a text at its places, each with the line of the table that says why
-#     2648-2706  trl run        A TRL run as one version reads a script: what it gives, and that version's defaults …
-#     2709-2940  trl settings   What becomes of the settings of a TRL run, by the tables, by hand, and by classes …
-#     2943-3028  trainer parts  What a trainer is given: models as transformers loads them today, rewards that take …
-#     3031-3349  trl script     A script that trains with TRL: its trainers, their configs and their imports
-#     3352-3428  versions       Which version of a package a file was written for: a pin, or the names that it uses
-#     3431-3632  job files      Jobs as files: the words KEY=VALUE of a shell script, or the keys of a YAML file, …
-#     3635-3669  trl yaml       YAML files of TRL's command line, of open-r1 and of scripts that read their config …
-#     3672-3899  verl run       A verl job of an old version as a job of the newest: keys, values, and defaults that …
-#     3902-4050  trial          --check: one step of the new script on a two-layer cut of its model with four rows, …
-#     4053-4252  command        The command line: what is read, what is written, what is said
+#         80-85  file text      Texts that are files beside their room, such as a page's style; a built script has …
+#        88-127  messages       Errors that a user can mend, each with its exit code, and what is said on stderr
+#       130-134  bundle         Where this bundle and its embedded model, data and rewards lie
+#       137-485  user scripts   A user's Python script or notebook: read from its source, or run in a process of its own
+#       488-717  data files     Data files as text: unpacked, decoded, refused where they hold no data at all; and …
+#       720-843  nested rows    Rows inside other JSON: an object that holds a list of them, columns instead of rows, …
+#      846-1058  rows           Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1061-1147  verl keys      Keys of verl's configuration: all of today's, and what older guides have
+#     1150-1384  trl names      What today's TRL has: its configs with their defaults, the arguments of its trainers, …
+#     1387-2281  tables         What changed between the versions of TRL and verl: tables read from their packages, …
+#     2284-2634  edits          Edits of a text at its places, each with the line of the table that says why
+#     2637-2695  trl run        A TRL run as one version reads a script: what it gives, and that version's defaults …
+#     2698-2945  trl settings   What becomes of the settings of a TRL run, by the tables, by hand, and by classes …
+#     2948-3033  trainer parts  What a trainer is given: models as transformers loads them today, rewards that take …
+#     3036-3354  trl script     A script that trains with TRL: its trainers, their configs and their imports
+#     3357-3433  versions       Which version of a package a file was written for: a pin, or the names that it uses
+#     3436-3637  job files      Jobs as files: the words KEY=VALUE of a shell script, or the keys of a YAML file, …
+#     3640-3674  trl yaml       YAML files of TRL's command line, of open-r1 and of scripts that read their config …
+#     3677-3902  verl run       A verl job of an old version as a job of the newest: keys, values, and defaults that …
+#     3905-4055  trial          --check: one step of the new script on a two-layer cut of its model with four rows, …
+#     4058-4257  command        The command line: what is read, what is written, what is said
 
 import argparse
 import ast
@@ -61,6 +62,7 @@ import operator
 import os
 import re
 import runpy
+import shlex
 import signal
 import ssl
 import subprocess
@@ -74,6 +76,14 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from pathlib import Path
+
+# ----------------------------------------------------------------------- file text (src/parts/foundation/file_text.py)
+
+
+def with_values(text: str, **values) -> str:
+    """Text with the values in the places of `{name}`, and of `"{name}"` with its quotes, which keeps Python valid."""
+    return re.sub(r'("?)\{(\w+)\}\1', lambda match: str(values.get(match[2], match[0])), text)
+
 
 # ------------------------------------------------------------------------- messages (src/parts/foundation/messages.py)
 
@@ -128,6 +138,7 @@ EMBEDDED_MODEL = str(BUNDLE / "assets" / "tiny_lm")
 
 CHANGING = {"append", "extend", "insert", "pop", "remove", "setdefault", "update"}  # methods
 QUIET = {"WANDB_MODE": "disabled", "TOKENIZERS_PARALLELISM": "false"}
+NAMED = ast.Name | ast.Attribute
 FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 ARITHMETIC = {ast.Mult: operator.mul, ast.Add: operator.add, ast.Sub: operator.sub, ast.FloorDiv: operator.floordiv}
 
@@ -293,13 +304,13 @@ class PythonSource:
         calls = [call for call in self.calls.get(getattr(function, "name", ""), []) if self.own(call)]
         if len(calls) != 1 or any(isinstance(x, ast.Starred) for x in calls[0].args):
             return None
-        given, defaults = function.args, {}
-        names = [x.arg for x in [*given.posonlyargs, *given.args]]
-        defaults |= dict(zip(reversed(names), reversed(given.defaults), strict=False))
-        defaults |= {x.arg: d for x, d in zip(given.kwonlyargs, given.kw_defaults, strict=True)}
-        keywords = {keyword.arg: keyword.value for keyword in calls[0].keywords}
-        keywords |= dict(zip(names[names[:1] == ["self"] :], calls[0].args, strict=False))
-        return keywords.get(name) or (None if None in keywords else defaults.get(name))
+        names = [x.arg for x in [*function.args.posonlyargs, *function.args.args]]
+        only = [x.arg for x in function.args.kwonlyargs]
+        defaults = dict(zip(reversed(names), reversed(function.args.defaults), strict=False))
+        defaults |= dict(zip(only, function.args.kw_defaults, strict=True))
+        given = dict(zip(names[names[:1] == ["self"] :], calls[0].args, strict=False))
+        given |= {keyword.arg: keyword.value for keyword in calls[0].keywords}
+        return given.get(name) or (None if None in given else defaults.get(name))
 
     def origin(self, node: ast.expr | None, whole: bool = False) -> ast.expr | None:
         """What makes an object: through names, parameters, `self.name`, and functions of this file that return it.
@@ -311,8 +322,9 @@ class PythonSource:
             if isinstance(node, ast.Name) and not (whole and node.id in self.changed):
                 made = self.bound(node)
             elif isinstance(node, ast.Attribute) and not whole:
-                stored = [x for x in self.nodes if isinstance(x, ast.Assign) and same(x.targets[0], node)]
-                made = stored[0].value if len(stored) == 1 else None
+                targets = [x for x in self.nodes if isinstance(x, ast.Attribute) and not isinstance(x.ctx, ast.Load)]
+                stored = [self.parents[x] for x in targets if ast.unparse(x) == ast.unparse(node)]
+                made = getattr(stored[0], "value", None) if len(stored) == 1 else None
             elif isinstance(node, ast.Call) and self.own(node):
                 maker = self.definitions.get(self.name_of(node), ast.Pass())
                 returned = [x.value for x in ast.walk(maker) if isinstance(x, ast.Return) and x.value]
@@ -328,48 +340,29 @@ class PythonSource:
             pass
         return node
 
-    def names_of(self, made: ast.expr) -> set[str]:
-        """The names, and attributes of self, of the object that an expression makes."""
-        assigned = [x for x in self.nodes if isinstance(x, ast.Assign | ast.AnnAssign)]
-        targets = [
-            x.targets[0] if isinstance(x, ast.Assign) else x.target for x in assigned if self.origin(x.value) is made
-        ]
-        return {self.code(target) for target in targets if isinstance(target, ast.Name | ast.Attribute)}
-
     def changes(self, made: ast.expr) -> list[Argument]:
         """Assignments `config.name = value` and `d["name"] = value` to the object that an expression makes."""
-        names, found = self.names_of(made), []
+        found = []
         for node in [x for x in self.nodes if isinstance(x, ast.Assign)]:
-            target = node.targets[0]
-            if not isinstance(target, ast.Attribute | ast.Subscript) or self.code(target.value) not in names:
-                continue
-            owner, form = self.code(target.value), "{owner}.{name} = {text}"
-            name = target.attr if isinstance(target, ast.Attribute) else getattr(target.slice, "value", None)
-            if isinstance(target, ast.Subscript):
-                form = '{owner}["{name}"] = {text}'
-            is_sure = isinstance(self.parents[node], ast.Module | FUNCTIONS)
-            if isinstance(name, str):
-                form = form.replace("{owner}", owner.replace("{", "{{").replace("}", "}}"))
+            target, is_item = node.targets[0], isinstance(node.targets[0], ast.Subscript)
+            name = getattr(target.slice, "value", None) if is_item else getattr(target, "attr", None)
+            if isinstance(name, str) and self.origin(target.value) is made:
+                owner = self.code(target.value).replace("{", "{{").replace("}", "}}")
+                form = owner + ('["{name}"] = {text}' if is_item else ".{name} = {text}")
+                is_sure = isinstance(self.parents[node], ast.Module | FUNCTIONS)
                 found.append(Argument(name, node.value, *self.span(node), form, is_statement=True, is_sure=is_sure))
         return found
 
     def hidden_changes(self, made: ast.expr) -> list[ast.expr]:
         """`setattr(config, …)`, `vars(config).update(…)`, `d.pop(…)`, `d[key] = …` on the object that is made."""
-        names = self.names_of(made)
         objects = [(change, change.args[0]) for change in self.calls.get("setattr", []) if change.args]
         objects += [(change, change.func) for name in CHANGING for change in self.calls.get(name, [])]
-        objects += [
-            (node, node.value)
-            for node in self.nodes
-            if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store | ast.Del)
-            if not isinstance(node.slice, ast.Constant) or isinstance(node.ctx, ast.Del)
-        ]
-        return [
-            c for c, node in objects if any(self.code(n) in names for n in ast.walk(node) if isinstance(n, ast.expr))
-        ]
+        items = [x for x in self.nodes if isinstance(x, ast.Subscript) and not isinstance(x.ctx, ast.Load)]
+        objects += [(x, x.value) for x in items if not isinstance(x.slice, ast.Constant) or isinstance(x.ctx, ast.Del)]
+        return [c for c, node in objects if any(self.origin(n) is made for n in ast.walk(node) if isinstance(n, NAMED))]
 
     def resolved(self, node):
-        """An expression, or that which the name of a constant stands for."""
+        """What an expression stands for, where nothing changes it later."""
         return self.origin(node, whole=True)
 
     def value(self, node):
@@ -420,10 +413,6 @@ class PythonSource:
                 place = self.start(key), self.span(value)[1]
                 items.append(Argument(str(key.value), value, *place, form='"{name}": {text}'))
         return items + changes, unseen + hidden
-
-
-def same(one: ast.AST, other: ast.AST) -> bool:
-    return isinstance(one, ast.Attribute) and ast.unparse(one) == ast.unparse(other)
 
 
 @cache
@@ -929,7 +918,7 @@ def json_records(text: str, name: str, known) -> Iterator[tuple[int, dict | RowF
         raise UserError(f"{name}: {flaw}") from None
     except ValueError as error:
         got = f"{name}: got invalid JSON ({error}, near {text[max(at - 20, 0) : at + 20]!r})"
-        raise UserError(f"{got}; expected an array of objects; try mending it, or JSONL") from None
+        raise UserError(f"{got}; expected an array of objects; try fixing it, or JSONL") from None
     if len(values) == 1:
         value = values[0]
         inner = rows_in(value, name, known) if isinstance(value, dict) else value
@@ -2815,30 +2804,40 @@ MEANINGS = (by_rules, batch, sampling, schedule, preferences, supervised)
 CUT = ("max_prompt_length", "max_target_length", "max_completion_length")  # by a class, where no config has it
 ELSEWHERE = {"warmup_ratio", "group_by_length", "adafactor", "rpo_alpha", *CUT}
 SAME = ([None, 0, -1], [True, "group"], [False, "none"])  # values of top_k and scale_rewards that are one setting
-CLASS = '''
-class {name}({base}):
+OLD_TRAINERS = '''\
+"""What trainers of old versions did: a script gets the class that it needs, over its own trainer."""
+
+from trl import DPOTrainer, GRPOTrainer, SFTTrainer
+
+
+class SampledWithCutPrompts(GRPOTrainer):
     """Made as by TRL {version}."""
 
-'''
-SAMPLED = """
     def _tokenize_prompts(self, prompts):
         if isinstance(prompts[0], str):
-            ids, images, fields = self.processing_class(text=prompts{special})["input_ids"], None, {}
+            ids = self.processing_class(text=prompts, add_special_tokens="{special}")["input_ids"]
+            parts = ids, None, {}
         else:
-            ids, images, fields = super()._tokenize_prompts(prompts)
-        return {rows}, images, fields
-"""
-PAIRED = """
+            parts = super()._tokenize_prompts(prompts)
+        return "{rows}", *parts[1:]
+
+
+class DPOWithCutPrompts(DPOTrainer):
+    """Made as by TRL {version}."""
+
     def _prepare_dataset(self, *args, **kwargs):
         rows = super()._prepare_dataset(*args, **kwargs)
-        return rows.map(lambda row: {{cuts}})
-"""
-TEXTS = """
+        return rows.map(lambda row: "{cuts}")
+
+
+class SFTWithoutEndToken(SFTTrainer):
+    """Made as by TRL {version}."""
+
     def _prepare_dataset(self, rows, tokenizer, args, packing, formatting_func, *rest):
         text = formatting_func or (lambda row: row[args.dataset_text_field])
         rows = rows.map(lambda row: {"input_ids": tokenizer(text(row))["input_ids"]}, remove_columns=rows.column_names)
         return super()._prepare_dataset(rows, tokenizer, args, packing, None, *rest)
-"""
+'''
 
 
 def python(value) -> str:
@@ -2919,25 +2918,31 @@ def prompt_limit(run: TrlRun):
 
 
 def old_trainer(run: TrlRun, takes_text: bool) -> tuple[str, str] | None:
-    """(Name's end, body) of a class that makes prompts or texts as the old version did; None without a difference.
+    """(Name's end, class) that makes prompts or texts as the old version did; None without a difference.
 
     `takes_text`: the rows of SFT are plain texts, to which the old version put no end token.
     """
     limit, shown = prompt_limit(run)
     if run.config in SAMPLING and run.before("0.29") and (limit is not None or run.before("0.26")):
-        special = ", add_special_tokens=False" if run.before("0.26") else ""
         cut = f"({shown} or 0)" if limit is UNKNOWN else shown
-        rows = "ids" if limit is None else f"[row[-{cut}:] for row in ids]"
-        return "WithCutPrompts", SAMPLED.replace("{special}", special).replace("{rows}", rows)
+        rows = "parts[0]" if limit is None else f"[row[-{cut}:] for row in parts[0]]"
+        return class_of(run, "SampledWithCutPrompts", rows=rows, special=not run.before("0.26"))
     if run.config == "DPOConfig" and run.before("0.29") and limit is not None:
         cuts = f'"prompt_ids": row["prompt_ids"][-{shown}:]'
         if run.value("max_completion_length") not in (None, -1):
             answer = run.text("max_completion_length")
             cuts += "".join(f', "{key}": row["{key}"][:{answer}]' for key in ("chosen_ids", "rejected_ids"))
-        return "WithCutPrompts", PAIRED.replace("{cuts}", cuts)
+        return class_of(run, "DPOWithCutPrompts", cuts=f"{{{cuts}}}")
     if run.config == "SFTConfig" and run.before("0.16") and not run.is_on("packing") and takes_text:
-        return "WithoutEndToken", TEXTS
+        return class_of(run, "SFTWithoutEndToken")
     return None
+
+
+def class_of(run: TrlRun, name: str, **values) -> tuple[str, str]:
+    """A class of old_trainers.py with its values, without its first line."""
+    text = OLD_TRAINERS.partition(f"\nclass {name}(")[2].partition("\n\n\n")[0]
+    text = with_values(text.partition("\n")[2].rstrip(), version=run.version, **values)
+    return f"With{name.partition('With')[2]}", text
 
 
 # --------------------------------------------------------------- trainer parts (src/programs/migrate/trainer_parts.py)
@@ -3215,7 +3220,8 @@ class TrlMigration:
         why = "made at run time: its settings cannot be seen"
         parsers = [x for name in ("HfArgumentParser", "TrlParser") for x in source.calls.get(name, [])]
         for parser in [x for x in parsers if run.config in {source.name_of(n) for n in ast.walk(x)}]:
-            statement, name = source.around(parser, ast.stmt), next(iter(source.names_of(parser)), None)
+            statement = source.around(parser, ast.stmt)
+            name = source.code(statement.targets[0]) if isinstance(statement, ast.Assign) else ""
             added = {n: change for n, change in settings.items() if change.text is not None}
             if name and added and id(parser) not in self.done:
                 self.done.add(id(parser))
@@ -3243,8 +3249,7 @@ class TrlMigration:
             shown = f"max_prompt_length={source.code(limit)}"
             report.refuse(self.place(limit), shown, "known inside another function only", f"a number in {name}")
         line = source.text.rfind("\n", 0, source.start(statement)) + 1
-        text = CLASS.replace("{name}", name).replace("{base}", base).replace("{version}", run.version).strip()
-        text = textwrap.indent(f"{text}\n{body}\n", re.match(r"[ \t]*", source.text[line:])[0])
+        text = textwrap.indent(f"class {name}({base}):\n{body}\n\n", re.match(r"[ \t]*", source.text[line:])[0])
         report.edit(line, line, text if statement.col_offset else f"{text}\n")
         row = by_hand(f"{name}(…)", "", "end_token" if ending == "WithoutEndToken" else "prompts")
         report.edit(*source.span(call.func), name, row)
@@ -3679,6 +3684,7 @@ OF_THE_MACHINE = re.compile(
     r"reward_model\.(micro_batch_size\w*|forward_\w+|use_dynamic_bsz|ulysses_\w+|prime_\w+|strategy"
     r"|model\.(fsdp_config\.\w+|use_remove_padding))"
 )
+NUMBER = r"\d+|\$\w+|\$\{.*\}"  # or a variable of the shell, which has one
 UNSET = ("False", "false", "null", "None", "0")
 
 
@@ -3704,9 +3710,7 @@ class VerlMigration:
             return report
         for word in job.words:
             plan |= self.word(word)
-        if fork := [
-            word.key for word in job.words if word.sign == "+" and word.key not in plan and not self.read(word)
-        ]:
+        if fork := [w.key for w in job.words if w.sign == "+" and w.key not in plan and not self.read(w)]:
             report.note(f"verl reads nothing of +{', +'.join(fork)}: settings of a fork, or of code of your own")
         own = re.search(r"--config-name[= ]+['\"]?([\w./-]+)", job.text)
         if own and own[1].removesuffix(".yaml") not in ("ppo_trainer", "ppo_megatron_trainer"):
@@ -3735,11 +3739,8 @@ class VerlMigration:
         """The reward manager: prime scored each row, as naive does; others have another form today."""
         name = "naive" if word.plain == "prime" else word.value
         if word.is_fixed and word.plain not in (*MANAGERS, "prime"):
-            nearest = "naive, with a function of one row"
-            if word.plain != "batch":
-                nearest = (
-                    f"a class of RewardManagerBase: {target.rpartition('.')[0]}.source=importlib, name and module.path"
-                )
+            own = "a class of RewardManagerBase, by reward.reward_manager.source=importlib, name and module.path"
+            nearest = "naive, with a function of one row" if word.plain == "batch" else own
             self.refuse(word, f"{word.key}={word.value}", "verl no longer has this manager", nearest)
         return {word.key: Change(target, name, self.since(word.key), "its new name", "ignored")}
 
@@ -3770,12 +3771,9 @@ class VerlMigration:
             return {key: Change(key, word.value, newest_verl, "a key of its own today: no +", "an error of Hydra")}
         if not word.sign and self.known and not self.read(word):
             near = suggest(key, sorted(self.known)).removeprefix("; try ") or "leaving it out"
-            is_forks = ".megatron." not in key and key not in changes("verl")["keys"]
-            why = (
-                "in no release's ppo_trainer.yaml: a fork's, or of another trainer"
-                if is_forks
-                else f"verl {newest_verl} does not have it"
-            )
+            why = "in no release's ppo_trainer.yaml: a fork's, or of another trainer"
+            if ".megatron." in key or key in changes("verl")["keys"]:
+                why = f"verl {newest_verl} does not have it"
             self.refuse(word, key, why, near)
         return {}
 
@@ -3819,9 +3817,7 @@ class VerlMigration:
         if all(text.isdigit() for text in (*texts, word.plain)):
             gpus, nodes, parallel = map(int, texts)
             value = str(int(word.plain) // max(1, gpus * nodes // parallel))
-        elif isinstance(self.job, ShellJob) and all(
-            re.fullmatch(r"\d+|\$\w+|\$\{.*\}", x) for x in (*texts, word.plain)
-        ):
+        elif isinstance(self.job, ShellJob) and all(re.fullmatch(NUMBER, x) for x in (*texts, word.plain)):
             value = "$(({} / ({} * {} / {})))".format(word.plain, *texts)  # as the old version, by the shell
         else:
             value = "0"
@@ -3879,6 +3875,12 @@ def is_equal(old, new) -> bool:
         return str(old).lower() == str(new).lower()
 
 
+def as_shell_reads(job: ShellJob, word: Word) -> str:
+    """A value without the shell's quotes, where they are not around the whole word."""
+    is_quoted = job.text[word.start - 1 : word.start] in ("'", '"')
+    return word.value.strip() if is_quoted else "".join(shlex.split(word.value))
+
+
 def composed(job: ShellJob, report: Report) -> str:
     """Compose a new job with the verl of this Python; says what was checked."""
     package = importlib.util.find_spec("verl")
@@ -3887,11 +3889,12 @@ def composed(job: ShellJob, report: Report) -> str:
     from hydra import compose, initialize_config_dir
 
     words = [w for w in job.words if w.is_fixed]
-    texts = [f"{w.sign}{w.key}" + f"={w.value.strip()}" * (w.value is not None) for w in words]
+    texts = [f"{w.sign}{w.key}" + f"={as_shell_reads(job, w)}" * (w.value is not None) for w in words]
+    name = "ppo_megatron_trainer" if "ppo_megatron_trainer" in job.text else "ppo_trainer"
     try:
         folder = str(Path(package.origin).parent / "trainer" / "config")
         with initialize_config_dir(config_dir=folder, version_base=None):
-            compose("ppo_trainer", overrides=texts)
+            compose(name, overrides=texts)
     except Exception as error:
         line = str(error).strip().splitlines()[0]
         report.refuse("", "the new job", f"verl's configuration refuses it: {line}", "the key that it names")
@@ -3938,7 +3941,7 @@ def cut_model(name: str, folder: str, notes: list[str]) -> str:
 def replace_loading(folder: str, model: str, notes: list[str]) -> None:
     """Every from_pretrained loads the cut."""
     import transformers
-    from transformers.models.auto.auto_factory import _BaseAutoModelClass
+    from transformers.models.auto.modeling_auto import _BaseAutoModelClass
 
     cuts = {EMBEDDED_MODEL: EMBEDDED_MODEL}
 
@@ -3952,9 +3955,11 @@ def replace_loading(folder: str, model: str, notes: list[str]) -> None:
             cuts[name] = cut_model(name, f"{folder}/cut{len(cuts)}", notes)
         return cuts[name]
 
-    autos = (transformers.AutoConfig, transformers.AutoTokenizer, transformers.AutoProcessor, _BaseAutoModelClass)
-    for owner in (*autos, transformers.PreTrainedModel, transformers.GenerationConfig):
-        function = owner.__dict__["from_pretrained"].__func__
+    owners = [_BaseAutoModelClass, *_BaseAutoModelClass.__subclasses__()]  # each with a copy of its own
+    owners += [getattr(transformers, f"Auto{name}") for name in ("Config", "Tokenizer", "Processor")]
+    owners += [transformers.PreTrainedModel, transformers.GenerationConfig]
+    for owner in [owner for owner in owners if "from_pretrained" in vars(owner)]:
+        function = vars(owner)["from_pretrained"].__func__
 
         def load(cls, name, *args, function=function, **kwargs):
             for key in ("quantization_config", "device_map", "attn_implementation", "revision", "token"):

@@ -16,8 +16,10 @@ independent computations on your model, data and reward. Then it trains into --o
 --minutes is for both. Without --out it stops after the check, without --model after the writing.
 
 KIND is ppo, grpo, distillation (with --teacher) or multi_turn (with --environment in place of --reward). --change makes
-a change of templates/changes/, such as `--change token_mean`; a setting that a change makes brings it, as
-`--kl_coef 0.04` of grpo does; --list prints all. --inline copies the reward's or environment's file into FILE too.
+a change of templates/changes/, such as `--change token_mean`; a setting that a change makes brings it: `--kl_coef 0.04`
+of grpo, `--turn_baseline turn` of multi_turn, and of all pages `--prompt_column question`, or `--metrics_file
+metrics.jsonl`, a second log of updates alone, with `--metric_names reward=reward/mean,…` under your names. --list
+prints all. --inline copies the file of the reward or environment into FILE too.
 --advantage (grpo, multi_turn) and --loss (not distillation) put a function of yours in the place of the page's, with
 the text of its file; ppo_train.py takes the same. selfcheck does not ask such advantages to sum to 0 in a group; of a
 loss that is meant not to have the policy gradient at ratio 1 it needs `--leave_out advantages_detached`.
@@ -38,29 +40,29 @@ Exit codes: 0 done, 1 a check, the run or its diagnosis found something, 2 bad i
 """
 
 # Contents
-#       105-144  messages        Errors that a user can mend, each with its exit code, and what is said on stderr
-#       147-163  bundle          Where this bundle and its embedded model, data and rewards lie
-#       166-321  dialect         One setting under several names: ours, those of the pages, and TRL's. A program …
-#       324-365  settings        Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
-#       368-392  processes       The processes of a run: torch at first use, device, threads, sums, rows dealt out …
-#       395-519  data files      Data files as text: unpacked, decoded, refused where they hold no data at all; and …
-#       522-569  nested rows     Rows inside other JSON: an object that holds a list of them, columns instead of …
-#       572-668  rows            Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#       671-893  question parts  Columns that look like a part of the question: texts to read before it, options, …
-#       896-974  held out        Held-out prompts: rows kept back for them; those that also train, counted, refused …
-#      977-1172  user code       What a reward is given: texts, copies of the columns, and a state of the process of …
-#     1175-1435  reward forms    The forms that a reward function may have, loading one, and its arguments
-#     1438-1467  rewards         The reward of a run: a weighted sum of functions; calling them, async ones in one …
-#     1470-1484  models          Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     1487-1562  saved models    What a run has saved, judged by transformers alone: loading, weights, plain …
-#     1565-1571  losses          The KL to the reference, policy and value losses, and how losses per token become …
-#     1574-1648  idle settings   Settings that a configuration makes inert: each is named at the start, with what …
-#     1651-1662  output folder   The output folder: whose run it holds, folders that appear whole or not at all, …
-#     1665-1707  run end         What a run that went wrong says of itself at its end, by its last steps and its …
-#     1710-1908  pages           The pages of templates/ as source: their settings and changes, and functions of the …
-#     1911-1961  saved model     What a run has saved, judged by other code than its own
-#     1964-2083  training        The check of a page, its run, and what both come to
-#     2086-2332  command         The command line
+#       107-146  messages        Errors that a user can mend, each with its exit code, and what is said on stderr
+#       149-165  bundle          Where this bundle and its embedded model, data and rewards lie
+#       168-323  dialect         One setting under several names: ours, those of the pages, and TRL's. A program …
+#       326-367  settings        Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
+#       370-394  processes       The processes of a run: torch at first use, device, threads, sums, rows dealt out …
+#       397-521  data files      Data files as text: unpacked, decoded, refused where they hold no data at all; and …
+#       524-571  nested rows     Rows inside other JSON: an object that holds a list of them, columns instead of …
+#       574-670  rows            Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#       673-895  question parts  Columns that look like a part of the question: texts to read before it, options, …
+#       898-976  held out        Held-out prompts: rows kept back for them; those that also train, counted, refused …
+#      979-1174  user code       What a reward is given: texts, copies of the columns, and a state of the process of …
+#     1177-1437  reward forms    The forms that a reward function may have, loading one, and its arguments
+#     1440-1469  rewards         The reward of a run: a weighted sum of functions; calling them, async ones in one …
+#     1472-1486  models          Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     1489-1564  saved models    What a run has saved, judged by transformers alone: loading, weights, plain …
+#     1567-1573  losses          The KL to the reference, policy and value losses, and how losses per token become …
+#     1576-1650  idle settings   Settings that a configuration makes inert: each is named at the start, with what …
+#     1653-1664  output folder   The output folder: whose run it holds, folders that appear whole or not at all, …
+#     1667-1709  run end         What a run that went wrong says of itself at its end, by its last steps and its …
+#     1712-1910  pages           The pages of templates/ as source: their settings and changes, and functions of the …
+#     1913-1963  saved model     What a run has saved, judged by other code than its own
+#     1966-2085  training        The check of a page, its run, and what both come to
+#     2088-2346  command         The command line
 
 import argparse
 import ast
@@ -368,19 +370,19 @@ def parse_flags(
 # ----------------------------------------------------------------------- processes (src/parts/foundation/processes.py)
 
 
-class LazyModule:
+def lazy_module(name: str):
     """A module that is imported when something of it is first asked for, so that --help answers at once."""
 
-    def __init__(self, name: str):
-        self.name = name
+    class LazyModule:
+        """Has all that the module has; `__getattr__` would take five times as long."""
 
-    def __getattr__(self, attribute: str):
-        value = getattr(importlib.import_module(self.name), attribute)
-        setattr(self, attribute, value)  # from now on it is found at once
-        return value
+        def __getattribute__(self, attribute: str):
+            return getattr(sys.modules.get(name) or importlib.import_module(name), attribute)
+
+    return LazyModule()
 
 
-torch, np, transformers = map(LazyModule, ("torch", "numpy", "transformers"))
+torch, np, transformers = map(lazy_module, ("torch", "numpy", "transformers"))
 
 
 def wait_passively() -> None:
@@ -1750,8 +1752,8 @@ def changes_of(kind: str) -> dict[str, dict]:
         if kind in pages.removeprefix("Pages: ").split(", "):
             edits = [
                 tuple("".join(f"{line[1:]}\n" for line in hunk.splitlines() if line[0] == sign) for sign in "-+")
-                for page, hunk in zip(hunks[::2], hunks[1::2], strict=True)
-                if page in ("", kind)
+                for names, hunk in zip(hunks[::2], hunks[1::2], strict=True)
+                if not names or kind in names.split(", ")
             ]
             changes[path.stem] = {"what": summary, "edits": edits}
     return changes
@@ -2027,23 +2029,23 @@ def time_left(given: dict, check: dict) -> dict:
     return {"minutes": round(left, 2)}
 
 
-def page_rows(flag: str, file: str) -> list[dict]:
+def page_rows(flag: str, file: str, column: str) -> list[dict]:
     """Rows {"prompt", "columns"} of a JSONL file; UserError where a page could not read it."""
-    need(Path(file).is_file(), f"got --{flag} {file}, which is not a file; expected JSONL with a column prompt")
+    need(Path(file).is_file(), f"got --{flag} {file}, which is not a file; expected JSONL with a column {column}")
     try:
         found = read_json_lines(Path(file))
-        need(found, f"got --{flag} {file} without rows; expected JSONL with a column prompt")
-        return [{"prompt": prompt_of(x, "prompt", f"{file}, row {i}"), "columns": x} for i, x in enumerate(found, 1)]
+        need(found, f"got --{flag} {file} without rows; expected JSONL with a column {column}")
+        return [{"prompt": prompt_of(x, column, f"{file}, row {i}"), "columns": x} for i, x in enumerate(found, 1)]
     except UserError as error:
         reader = f"python {BUNDLE / 'scripts' / 'data_loader.py'} {file} --out {Path(file).stem}_read.jsonl"
         raise UserError(f"{error}; other forms of data become such a file by {reader}") from None
 
 
-def check_reward(spec: str, rows: list[dict]) -> None:
+def check_reward(spec: str, rows: list[dict], column: str) -> None:
     """Raise UserError for a reward that needs a column which the data do not have."""
     for function, _ in load_rewards(spec):
         name = getattr(function, "__name__", type(function).__name__)
-        columns = {k: v for row in rows for k, v in row["columns"].items() if k != "prompt"}
+        columns = {k: v for row in rows for k, v in row["columns"].items() if k != column}
         check_columns({name: as_reward(function)}, {"prompt": rows[0]["prompt"], "columns": columns})
 
 
@@ -2126,6 +2128,15 @@ def rows_text(rows: list[dict]) -> str:
     return "".join(json.dumps(row["columns"], ensure_ascii=False) + "\n" for row in rows)
 
 
+def check_metric_names(source: str, given: dict) -> None:
+    """Raise UserError for --metric_names that are not NAME=METRIC with a metric that the page logs at each update."""
+    known = {*re.findall(r'"((?:reward|rollout|policy|value|kl|optim|time)/\w+)"', source)}
+    for pair in filter(None, given.get("metric_names", "").split(",")):
+        own, _, name = pair.partition("=")
+        fits = f"got --metric_names with {pair}; expected NAME=METRIC with one of {', '.join(sorted(known))}"
+        need(own and name in known, fits + suggest(name, [*known]))
+
+
 def split_data(count: int, given: dict, rows: list[dict]) -> tuple[dict[str, list[dict]], dict[str, Path]]:
     """(rows, file to write) by setting, `count` rows held out; the files lie beside OUT, which a later run moves."""
     got = f"got --hold_out {count}"
@@ -2141,7 +2152,8 @@ def split_data(count: int, given: dict, rows: list[dict]) -> tuple[dict[str, lis
 
 def read_data(args, given: dict, started: bool) -> tuple[dict[str, list[dict]], dict[str, Path]]:
     """(rows, file to write with --hold_out) by setting; held-out rows know whether they train."""
-    rows = {name: page_rows(name, given[name]) for name in ("data", "eval_data") if started and given.get(name)}
+    column = given.get("prompt_column", "prompt")
+    rows = {name: page_rows(name, given[name], column) for name in ("data", "eval_data") if started and given.get(name)}
     files = {}
     if args.hold_out is not None:
         rows, files = split_data(args.hold_out, given, rows.get("data", []))
@@ -2180,7 +2192,9 @@ def edited_page(args, rest: list[str], theirs: dict[str, str]) -> tuple[str, lis
 
 def given_settings(kind: str, source: str, words: list[str]) -> dict:
     """The settings of the page that a command line names."""
-    return {k: x for k, x in vars(parse_flags(page_parser(kind, source), words)).items() if x is not None}
+    given = {k: x for k, x in vars(parse_flags(page_parser(kind, source), words)).items() if x is not None}
+    check_metric_names(source, given)
+    return given
 
 
 def new_trainer(args, rest: list[str], report: dict) -> int:
@@ -2202,7 +2216,7 @@ def new_trainer(args, rest: list[str], report: dict) -> int:
     if given.get("reward"):
         given["reward"] = full_spec(given["reward"])
         if "data" in rows:
-            check_reward(given["reward"], rows["data"])
+            check_reward(given["reward"], rows["data"], given.get("prompt_column", "prompt"))
     settings = {name: value for name, value in given.items() if name not in OF_A_RUN}
     for name, value in settings.items():
         source = with_default(source, name, value)

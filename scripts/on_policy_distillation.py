@@ -55,39 +55,39 @@ weights than the policy, 128 + n saved and stopped by signal n.
 #     2348-2554  user code         What a reward is given: texts, copies of the columns, and a state of the process …
 #     2557-2817  reward forms      The forms that a reward function may have, loading one, and its arguments
 #     2820-3115  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
-#     3118-3554  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     3557-3771  batches           Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
-#     3774-4022  key cache         Keys and values of texts while they are sampled: room to grow, prompts held once, …
-#     4025-4330  forward           One forward pass: attention that reads a prompt once, backbone, logits, log-probs …
-#     4333-4373  folding           LoRA folded into the weights while completions are sampled: a third of the kernels …
-#     4376-4597  cache probe       What the cache and the attention of a model can do, measured before anything is …
-#     4600-4801  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     4804-4941  sync check        Proof that a sampler has the policy's weights: checksums of each tensor, and …
-#     4944-5143  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     5146-5333  rollouts          Sampling and scoring the rows of a batch over all processes, slow rewards while …
-#     5336-5411  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     5414-5494  idle settings     Settings that a configuration makes inert: each is named at the start, with what …
-#     5497-5544  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     5547-5698  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5701-5865  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     5868-6181  memory            The memory that a run will need, from the shape of its networks
-#     6184-6410  fit               What fits the memory: sizes chosen and said in one line, what cannot fit refused, …
-#     6413-6497  pictures          Pictures of a run: curves.png, and what samples.jsonl has of each sampled token
-#     6500-6625  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
-#     6628-6716  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     6719-6761  run end           What a run that went wrong says of itself at its end, by its last steps and its …
-#     6764-6796  run check         What diagnose.py says of a run that is under way, and at its end
-#     6799-6867  summary           summary.json and the lines at the end of a run
-#     6870-7185  progress          The course of a run and its log: evaluations, what follows a step, stopping by a …
-#     7188-7206  paired tests      Intervals, paired tests, pass@k
-#     7209-7309  settings          Settings of the trainer and what contradicts what
-#     7312-7489  objective         Divergences between student and teacher, loss and gradient of a piece of tokens, …
-#     7492-7752  teachers          Teachers, local networks and servers, and what they say of a batch's tokens
-#     7755-7790  rollout           The batch of a step, and its metrics
-#     7793-7861  models            What a run is given: prompts, student, teachers, an optional reward; and all …
-#     7864-7954  evaluation        The held-out gap between student and teacher
-#     7957-8085  step              One step: rollout, what the teachers say of it, update, in the order of the data
-#     8088-8176  run               The memory and the plan of a run, its loop, and the command line
+#     3118-3550  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     3553-3767  batches           Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
+#     3770-4018  key cache         Keys and values of texts while they are sampled: room to grow, prompts held once, …
+#     4021-4326  forward           One forward pass: attention that reads a prompt once, backbone, logits, log-probs …
+#     4329-4369  folding           LoRA folded into the weights while completions are sampled: a third of the kernels …
+#     4372-4593  cache probe       What the cache and the attention of a model can do, measured before anything is …
+#     4596-4797  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     4800-4937  sync check        Proof that a sampler has the policy's weights: checksums of each tensor, and …
+#     4940-5136  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     5139-5326  rollouts          Sampling and scoring the rows of a batch over all processes, slow rewards while …
+#     5329-5404  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     5407-5487  idle settings     Settings that a configuration makes inert: each is named at the start, with what …
+#     5490-5537  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     5540-5695  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5698-5862  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     5865-6178  memory            The memory that a run will need, from the shape of its networks
+#     6181-6407  fit               What fits the memory: sizes chosen and said in one line, what cannot fit refused, …
+#     6410-6494  pictures          Pictures of a run: curves.png, and what samples.jsonl has of each sampled token
+#     6497-6616  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
+#     6619-6707  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     6710-6752  run end           What a run that went wrong says of itself at its end, by its last steps and its …
+#     6755-6787  run check         What diagnose.py says of a run that is under way, and at its end
+#     6790-6858  summary           summary.json and the lines at the end of a run
+#     6861-7214  progress          The course of a run and its log: evaluations, what follows a step, stopping by a …
+#     7217-7236  paired tests      Intervals, paired tests, pass@k
+#     7239-7332  settings          Settings of the trainer and what contradicts what
+#     7335-7512  objective         Divergences between student and teacher, loss and gradient of a piece of tokens, …
+#     7515-7764  teachers          Teachers, local networks and servers, and what they say of a batch's tokens
+#     7767-7802  rollout           The batch of a step, and its metrics
+#     7805-7873  models            What a run is given: prompts, student, teachers, an optional reward; and all …
+#     7876-7966  evaluation        The held-out gap between student and teacher
+#     7969-8097  step              One step: rollout, what the teachers say of it, update, in the order of the data
+#     8100-8188  run               The memory and the plan of a run, its loop, and the command line
 
 import argparse
 import asyncio
@@ -663,19 +663,19 @@ SLOWER = 3.0  # a step that takes this many times the fastest one: other program
 GAIN = 1.3  # one thread must be this much faster than all of them
 
 
-class LazyModule:
+def lazy_module(name: str):
     """A module that is imported when something of it is first asked for, so that --help answers at once."""
 
-    def __init__(self, name: str):
-        self.name = name
+    class LazyModule:
+        """Has all that the module has; `__getattr__` would take five times as long."""
 
-    def __getattr__(self, attribute: str):
-        value = getattr(importlib.import_module(self.name), attribute)
-        setattr(self, attribute, value)  # from now on it is found at once
-        return value
+        def __getattribute__(self, attribute: str):
+            return getattr(sys.modules.get(name) or importlib.import_module(name), attribute)
+
+    return LazyModule()
 
 
-torch, np, transformers = map(LazyModule, ("torch", "numpy", "transformers"))
+torch, np, transformers = map(lazy_module, ("torch", "numpy", "transformers"))
 
 
 def world() -> tuple[int, int]:
@@ -1560,7 +1560,7 @@ def json_records(text: str, name: str, known) -> Iterator[tuple[int, dict | RowF
         raise UserError(f"{name}: {flaw}") from None
     except ValueError as error:
         got = f"{name}: got invalid JSON ({error}, near {text[max(at - 20, 0) : at + 20]!r})"
-        raise UserError(f"{got}; expected an array of objects; try mending it, or JSONL") from None
+        raise UserError(f"{got}; expected an array of objects; try fixing it, or JSONL") from None
     if len(values) == 1:
         value = values[0]
         inner = rows_in(value, name, known) if isinstance(value, dict) else value
@@ -3422,10 +3422,8 @@ def disable_dropout(model) -> None:
 
 def nf4_config(compute):
     """4-bit weights as in QLoRA (Dettmers 2023), with matrix products in dtype `compute`; for CUDA and the CPU."""
-    need(
-        importlib.util.find_spec("bitsandbytes"),
-        "got 4-bit weights; expected bitsandbytes; try `pip install bitsandbytes`, or weights of 16 bits",
-    )
+    got = "got 4-bit weights; expected bitsandbytes"
+    need(importlib.util.find_spec("bitsandbytes"), f"{got}; try `pip install bitsandbytes`, or weights of 16 bits")
     kind = {"bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True, "bnb_4bit_compute_dtype": compute}
     return transformers.BitsAndBytesConfig(load_in_4bit=True, **kind)
 
@@ -3547,11 +3545,9 @@ def check_context(config: BaseConfig, models: Models, rows: list[dict]) -> None:
     """Raise UserError if the longest prompt and completion do not fit the model's positions."""
     limit = getattr(unwrapped(models.policy).config.get_text_config(), "max_position_embeddings", None)
     longest = max(len(row["prompt_ids"]) for row in rows)
-    need(
-        not limit or longest + config.max_new_tokens <= limit,
-        f"got a prompt of {longest} and completions of {config.max_new_tokens} tokens; expected at most {limit} "
-        "together; try a lower --max_new_tokens or --max_prompt_tokens",
-    )
+    got = f"got a prompt of {longest} and completions of {config.max_new_tokens} tokens"
+    expected = f"expected at most {limit} together; try a lower --max_new_tokens or --max_prompt_tokens"
+    need(not limit or longest + config.max_new_tokens <= limit, f"{got}; {expected}")
 
 
 # ----------------------------------------------------------------------------- batches (src/parts/networks/batches.py)
@@ -5031,11 +5027,8 @@ def check_copies(source: str, policy) -> None:
     ]
     if policy.get_input_embeddings().weight.shape[0] != base.vocab_size:
         more.append("rows of added tokens")
-    need(
-        not more,
-        f"got --rollout_engine vllm with the adapter {source!r}, which has {', '.join(more)}; expected LoRA's matrices "
-        f"alone; try hf, or {merge_command(source)}",
-    )
+    got = f"got --rollout_engine vllm with the adapter {source!r}, which has {', '.join(more)}"
+    need(not more, f"{got}; expected LoRA's matrices alone; try hf, or {merge_command(source)}")
 
 
 class VllmEngine:
@@ -5607,6 +5600,10 @@ class TrainerSettings(RunSettings):
     load_in_4bit: bool = setting(False, "4-bit base weights under LoRA (needs bitsandbytes)")
     # logs and checkpoints
     report_to: list[str] = setting([], "wandb, tensorboard or trackio, repeatable, beside metrics.jsonl", free=True)
+    metrics_file: str = setting("", "a second log: FILE gets one JSON object an update, none of evaluations", free=True)
+    metric_names: str = setting(
+        "", "what --metrics_file has, under your names: reward=reward/mean,policy_loss=policy/loss", free=True
+    )
     sample_every: int = setting(10, "steps between entries in samples.jsonl (0: never)", free=True)
     plot_every: int = setting(25, "steps between refreshes of curves.png (0: only at the end)", free=True)
     eval_every: int = setting(25, "steps between held-out evaluations (0: only before and after)", free=True)
@@ -6551,11 +6548,8 @@ def saved_settings(folder: Path) -> dict:
         return {}
     with contextlib.suppress(ValueError):  # broken
         saved = json.loads(file.read_text(encoding="utf-8"))
-    need(
-        isinstance(saved, dict) and "output_dir" in saved,
-        f"got output_dir {str(folder)!r}, whose config.json is of no run; expected a new folder; try another "
-        "--output_dir",
-    )
+    got = f"got output_dir {str(folder)!r}, whose config.json is of no run; expected a new folder"
+    need(isinstance(saved, dict) and "output_dir" in saved, f"{got}; try another --output_dir")
     return saved
 
 
@@ -6584,11 +6578,8 @@ def check_folder(config: BaseConfig) -> bool:
         got = f"got output_dir {str(folder)!r}, which has {', '.join(foreign)} and no run's config.json"
         need(not foreign, f"{got}; expected a new folder, as these files would be replaced; try another --output_dir")
         return False
-    need(
-        config.resume,
-        f"got output_dir {str(folder)!r}, which holds a run ({', '.join(work)}); expected a new folder; "
-        "try --resume to go on, or another --output_dir",
-    )
+    got = f"got output_dir {str(folder)!r}, which holds a run ({', '.join(work)}); expected a new folder"
+    need(config.resume, f"{got}; try --resume to go on, or another --output_dir")
     changed = [k for k in settings if k not in free_on_resume(config) and k in saved and saved[k] != settings[k]]
     text = ", ".join(f"{k} {saved[k]!r} -> {settings[k]!r}" for k in changed)
     need(not changed, f"got --resume with changed settings: {text}; expected the run's; try a new --output_dir")
@@ -6914,6 +6905,29 @@ def forget_after(path: Path, step: int) -> None:
         write_text(path, "".join(kept))
 
 
+def metric_names(text: str) -> dict[str, str]:
+    """{name in the user's file: ours} of --metric_names; {} for all under our names."""
+    pairs = [pair.partition("=") for pair in text.replace(" ", ",").split(",") if pair]
+    fine = all(own and equals and ours for own, equals, ours in pairs)
+    need(fine, f"got --metric_names {text}; expected NAME=METRIC, comma-separated, such as reward=reward/mean")
+    return {own: ours for own, _, ours in pairs}
+
+
+def begin_metrics_file(config: BaseConfig, start: int) -> dict[str, str]:
+    """Empty --metrics_file of what comes after `start`; returns its names. UserError for a file of something else."""
+    names, path = metric_names(config.metric_names), Path(config.metrics_file)
+    need(
+        config.metrics_file or not names, "got --metric_names alone; expected a file for them; try --metrics_file FILE"
+    )
+    if config.metrics_file and path.exists():
+        first = path.read_text(encoding="utf-8").partition("\n")[0]
+        need(first[:8] in ("", '{"step":'), f"got --metrics_file {path}, which is no run's; expected a new file")
+        forget_after(path, start)
+        if not path.stat().st_size:
+            path.unlink()
+    return names
+
+
 def open_tracker(name: str, config: BaseConfig, start: int):
     """Return (log(metrics, step), close()) of an experiment tracker."""
     settings, folder, more = dataclasses.asdict(config), Path(config.output_dir), {}
@@ -6951,6 +6965,7 @@ class RunLog:
 
         for name in ("metrics.jsonl", "samples.jsonl"):
             forget_after(self.dir / name, start)
+        self.names = begin_metrics_file(config, start)
         start = max(start, 0)
         self.trackers = [open_tracker(name, config, start) for name in report_to]
         wait = 0.5 if sys.stderr.isatty() else 20
@@ -6962,6 +6977,8 @@ class RunLog:
             return
         with (self.dir / "metrics.jsonl").open("a", encoding="utf-8") as f:
             f.write(json.dumps({"step": step, **{k: float(f"{v:.7g}") for k, v in metrics.items()}}) + "\n")
+        if self.config.metrics_file:
+            self.in_own_names(step, {k: v for k, v in metrics.items() if not k.startswith("eval/")})
         for track, _ in self.trackers:
             track(metrics, step)
         self.show(step, metrics)
@@ -6970,6 +6987,18 @@ class RunLog:
                 value, low, high = (metrics.get(f"eval/{key}{end}") for end in ("", "_low", "_high"))
                 interval = "" if low is None else f" (95%: {low:{form}} to {high:{form}})"
                 self.bar.write(f"step {step}: held-out {name} {value:{form}}{interval}", file=sys.stderr)
+
+    def in_own_names(self, step: int, metrics: dict) -> None:
+        """Append one line to --metrics_file for an update: `step`, and the metrics of --metric_names or all."""
+        path, rounded = Path(self.config.metrics_file), {k: float(f"{v:.7g}") for k, v in metrics.items()}
+        wrong = next((name for name in self.names.values() if metrics and name not in metrics), "")
+        if wrong and not path.exists():  # a step without an update lacks some, too
+            known = f"step {step} has {', '.join(metrics)}{suggest(wrong, [*metrics])}"
+            say(f"warning: --metric_names has {wrong}, written as null; {known}")
+        if metrics:
+            chosen = {own: rounded.get(name) for own, name in self.names.items()} or rounded
+            with path.open("a", encoding="utf-8") as f:
+                f.write(json.dumps({"step": step, **chosen}) + "\n")
 
     def show(self, step: int, metrics: dict) -> None:
         """Move the bar after a step, with reward and speed beside it, or the KL to the teacher."""
@@ -7190,9 +7219,10 @@ class Progress:
 Z95, Z_POWER = 1.959963984540054, 0.8416212335729143  # normal quantiles of 97.5 % and of 80 % power
 
 
-def wilson_interval(successes: float, n: int, z: float = Z95) -> tuple[float, float]:
-    """Score interval of a proportion (Wilson 1927), also for 0 and n successes."""
-    p, shrink = successes / n, 1 + z * z / n
+def wilson_interval(successes: float, n: int) -> tuple[float, float]:
+    """95 % score interval of a proportion (Wilson 1927), also for 0 and n successes."""
+    z, p = Z95, successes / n
+    shrink = 1 + z * z / n
     middle = (p + z * z / (2 * n)) / shrink
     half = z / shrink * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
     return (0.0 if successes == 0 else middle - half), (1.0 if successes == n else middle + half)
@@ -7281,11 +7311,8 @@ def check_objective(config: Config) -> None:
     need(not (sampled and c.kl_top_k), "got --kl_top_k with policy_gradient, which looks at the sampled token only")
     need(c.top_k_of == "teacher" or c.kl_top_k, "got --top_k_of student; expected a number of them; try --kl_top_k 32")
     need(c.kl_coef or c.reward_coef, "got kl_coef 0; expected something to train by")
-    need(
-        c.group_size > 1 or not c.reward_coef,
-        f"got reward_coef {c.reward_coef} with group_size 1; expected several completions per prompt, whose mean is "
-        "the baseline; try --group_size 8",
-    )
+    got = f"got reward_coef {c.reward_coef} with group_size 1; expected several completions per prompt"
+    need(c.group_size > 1 or not c.reward_coef, f"{got}, whose mean is the baseline; try --group_size 8")
     fixed = c.aggregation == "fixed_length"
     need(fixed or not c.norm_length, "got --norm_length; expected --aggregation fixed_length, which divides by it")
 
@@ -7293,20 +7320,16 @@ def check_objective(config: Config) -> None:
 def check_batch(config: Config, world: int) -> None:
     """Raise UserError unless minibatches and groups divide the batch."""
     part = config.minibatches * world
-    need(
-        config.batch_size % part == 0,
-        f"got batch_size {config.batch_size}, minibatches {config.minibatches}, processes {world}; expected a multiple "
-        f"of {part}; try --batch_size {math.ceil(config.batch_size / part) * part}",
-    )
-    need(
-        config.batch_size % config.group_size == 0,
-        f"got batch_size {config.batch_size}, group_size {config.group_size}; expected whole groups",
-    )
+    got = f"got batch_size {config.batch_size}, minibatches {config.minibatches}, processes {world}"
+    expected = f"expected a multiple of {part}; try --batch_size {math.ceil(config.batch_size / part) * part}"
+    need(config.batch_size % part == 0, f"{got}; {expected}")
+    split = f"got batch_size {config.batch_size}, group_size {config.group_size}; expected whole groups"
+    need(config.batch_size % config.group_size == 0, split)
 
 
-def parse_config(argv: list[str], config_class=Config, description: str = __doc__):
+def parse_config(argv: list[str]):
     """Return the settings of a command line: defaults, then --config, then flags; a later one wins."""
-    return parse_settings(argv, config_class, description)
+    return parse_settings(argv, Config, __doc__)
 
 
 # -------------------------------------------------------- objective (src/programs/on_policy_distillation/objective.py)
@@ -7506,10 +7529,10 @@ class DistillationModels(Models):
 
 def teacher_specs(config: Config) -> dict[str, str]:
     """{name: folder, hub id or URL} of the teachers; a single one needs no name."""
+    made = "`python assets/make_tiny_lm.py --teacher runs/teacher`, then --teacher runs/teacher"
     need(
         config.teacher,
-        "got no --teacher; expected a model folder, a hub id or a server; for the embedded task try "
-        "`python assets/make_tiny_lm.py --teacher runs/teacher`, then --teacher runs/teacher",
+        f"got no --teacher; expected a model folder, a hub id or a server; for the embedded task try {made}",
     )
     if not config.teacher_column:
         count = len(config.teacher)
@@ -7529,11 +7552,8 @@ def teacher_of(config: Config, row: dict, names: list[str]) -> int:
     if not config.teacher_column:
         return 0
     value = str(row["columns"].get(config.teacher_column))
-    need(
-        value in names,
-        f"prompt {str(row['prompt'])[:60]!r}: got {config.teacher_column} {value!r}; expected one of "
-        f"{', '.join(names)}{suggest(value, names)}",
-    )
+    got = f"prompt {str(row['prompt'])[:60]!r}: got {config.teacher_column} {value!r}"
+    need(value in names, f"{got}; expected one of {', '.join(names)}{suggest(value, names)}")
     return names.index(value)
 
 
@@ -7543,11 +7563,8 @@ def check_same_tokenizer(tokenizer, other, spec: str, rows: list[dict]) -> None:
     wrong = sorted((t for t in ours.keys() | theirs.keys() if ours.get(t) != theirs.get(t)), key=lambda t: (len(t), t))
     shown = "; ".join(f"{t!r} {ours.get(t, 'absent')} / {theirs.get(t, 'absent')}" for t in wrong[:8])
     remedy = "try a teacher of the same family, or one that teaches by its texts: warm_start.py --teacher"
-    need(
-        not wrong,
-        f"got teacher {spec!r}, whose vocabulary differs from the student's in {len(wrong)} tokens (student's id / "
-        f"teacher's id): {shown}; expected one vocabulary; {remedy}",
-    )
+    got = f"got teacher {spec!r}, whose vocabulary differs from the student's in {len(wrong)} tokens"
+    need(not wrong, f"{got} (student's id / teacher's id): {shown}; expected one vocabulary; {remedy}")
     for row in rows[:64]:
         text = tokenizer.decode(row["prompt_ids"])
         student, teacher = (t.tokenize(text, add_special_tokens=False) for t in (tokenizer, other))
@@ -7562,11 +7579,8 @@ def check_same_tokenizer(tokenizer, other, spec: str, rows: list[dict]) -> None:
 def check_server_objective(config: Config) -> None:
     """Raise UserError for settings that need more than a server returns."""
     full = config.objective != "policy_gradient" and not config.kl_top_k
-    need(
-        not full,
-        f"got objective {config.objective} over the whole vocabulary with a server, which returns its likeliest tokens "
-        "only; try --kl_top_k 20 or --objective policy_gradient",
-    )
+    got = f"got objective {config.objective} over the whole vocabulary with a server"
+    need(not full, f"{got}, which returns its likeliest tokens only; try --kl_top_k 20 or --objective policy_gradient")
     need(config.top_k_of == "teacher", "got --top_k_of student with a server; expected teacher, as it returns its own")
     need(config.temperature == 1.0, f"got temperature {config.temperature} with a server; expected 1, its own")
 
@@ -7583,10 +7597,8 @@ class LocalTeacher:
         share_prompts(self.config, models, [self.model])
         known, used = (m.get_input_embeddings().weight.shape[0] for m in (self.model, unwrapped(models.policy)))
         self.width = min(known, used)  # rows beyond the tokenizer's are padding, and models of one family differ there
-        need(
-            self.width >= len(models.tokenizer),
-            f"got teacher {source!r} of {known} tokens, student of {used}; expected {len(models.tokenizer)} at least",
-        )
+        got = f"got teacher {source!r} of {known} tokens, student of {used}"
+        need(self.width >= len(models.tokenizer), f"{got}; expected {len(models.tokenizer)} at least")
 
     def states(self, piece: dict):
         """Hidden states [B, T, H] that predict each token of a piece; the student's padding rows read as the last."""

@@ -65,39 +65,39 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 #     4063-4217  conversations     The record of a conversation with an environment, and what the environment says in it
 #     4220-4390  play              Playing conversations of a policy with environments: all that are open are sampled …
 #     4393-4582  play setup        What conversations are played with, and scored by: shared by all programs that …
-#     4585-5048  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     5051-5284  batches           Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
-#     5287-5568  key cache         Keys and values of texts while they are sampled: room to grow, prompts held once, …
-#     5571-5873  forward           One forward pass: attention that reads a prompt once, backbone, logits, log-probs …
-#     5876-5916  folding           LoRA folded into the weights while completions are sampled: a third of the kernels …
-#     5919-6140  cache probe       What the cache and the attention of a model can do, measured before anything is …
-#     6143-6380  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     6383-6520  sync check        Proof that a sampler has the policy's weights: checksums of each tensor, and …
-#     6523-6722  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     6725-6912  rollouts          Sampling and scoring the rows of a batch over all processes, slow rewards while …
-#     6915-7206  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     7209-7289  idle settings     Settings that a configuration makes inert: each is named at the start, with what …
-#     7292-7594  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     7597-7700  presets           The algorithms by name: which choices each one makes, and which choices contradict …
-#     7703-7964  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     7967-8060  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
-#     8063-8234  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     8237-8550  memory            The memory that a run will need, from the shape of its networks
-#     8553-8788  fit               What fits the memory: sizes chosen and said in one line, what cannot fit refused, …
-#     8791-8875  pictures          Pictures of a run: curves.png, and what samples.jsonl has of each sampled token
-#     8878-9003  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
-#     9006-9094  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     9097-9139  run end           What a run that went wrong says of itself at its end, by its last steps and its …
-#     9142-9174  run check         What diagnose.py says of a run that is under way, and at its end
-#     9177-9245  summary           summary.json and the lines at the end of a run
-#     9248-9563  progress          The course of a run and its log: evaluations, what follows a step, stopping by a …
-#     9566-9584  paired tests      Intervals, paired tests, pass@k
-#     9587-9611  settings          Settings of the trainer
-#     9614-9804  rollout           The rollout: prompts drawn, completions or conversations sampled and measured, and …
-#     9807-9933  models            What a run is given, prompts, rewards, environments, networks; and all checks of it
-#     9936-9957  chosen tokens     Tokens that a policy loss treats apart (Clip-Cov, KL-Cov), chosen among all of a …
-#    9960-10124  step              One step: rollout, experience, update, in the order of the data
-#   10127-10216  run               The memory and the plan of a run, its loop, and the command line
+#     4585-5044  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     5047-5280  batches           Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
+#     5283-5564  key cache         Keys and values of texts while they are sampled: room to grow, prompts held once, …
+#     5567-5869  forward           One forward pass: attention that reads a prompt once, backbone, logits, log-probs …
+#     5872-5912  folding           LoRA folded into the weights while completions are sampled: a third of the kernels …
+#     5915-6136  cache probe       What the cache and the attention of a model can do, measured before anything is …
+#     6139-6376  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     6379-6516  sync check        Proof that a sampler has the policy's weights: checksums of each tensor, and …
+#     6519-6715  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     6718-6905  rollouts          Sampling and scoring the rows of a batch over all processes, slow rewards while …
+#     6908-7197  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     7200-7280  idle settings     Settings that a configuration makes inert: each is named at the start, with what …
+#     7283-7585  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     7588-7688  presets           The algorithms by name: which choices each one makes, and which choices contradict …
+#     7691-7956  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     7959-8052  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
+#     8055-8226  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     8229-8542  memory            The memory that a run will need, from the shape of its networks
+#     8545-8780  fit               What fits the memory: sizes chosen and said in one line, what cannot fit refused, …
+#     8783-8867  pictures          Pictures of a run: curves.png, and what samples.jsonl has of each sampled token
+#     8870-8989  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
+#     8992-9080  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     9083-9125  run end           What a run that went wrong says of itself at its end, by its last steps and its …
+#     9128-9160  run check         What diagnose.py says of a run that is under way, and at its end
+#     9163-9231  summary           summary.json and the lines at the end of a run
+#     9234-9587  progress          The course of a run and its log: evaluations, what follows a step, stopping by a …
+#     9590-9609  paired tests      Intervals, paired tests, pass@k
+#     9612-9636  settings          Settings of the trainer
+#     9639-9829  rollout           The rollout: prompts drawn, completions or conversations sampled and measured, and …
+#     9832-9953  models            What a run is given, prompts, rewards, environments, networks; and all checks of it
+#     9956-9977  chosen tokens     Tokens that a policy loss treats apart (Clip-Cov, KL-Cov), chosen among all of a …
+#    9980-10144  step              One step: rollout, experience, update, in the order of the data
+#   10147-10236  run               The memory and the plan of a run, its loop, and the command line
 
 import argparse
 import ast
@@ -696,19 +696,19 @@ SLOWER = 3.0  # a step that takes this many times the fastest one: other program
 GAIN = 1.3  # one thread must be this much faster than all of them
 
 
-class LazyModule:
+def lazy_module(name: str):
     """A module that is imported when something of it is first asked for, so that --help answers at once."""
 
-    def __init__(self, name: str):
-        self.name = name
+    class LazyModule:
+        """Has all that the module has; `__getattr__` would take five times as long."""
 
-    def __getattr__(self, attribute: str):
-        value = getattr(importlib.import_module(self.name), attribute)
-        setattr(self, attribute, value)  # from now on it is found at once
-        return value
+        def __getattribute__(self, attribute: str):
+            return getattr(sys.modules.get(name) or importlib.import_module(name), attribute)
+
+    return LazyModule()
 
 
-torch, np, transformers = map(LazyModule, ("torch", "numpy", "transformers"))
+torch, np, transformers = map(lazy_module, ("torch", "numpy", "transformers"))
 
 
 def world() -> tuple[int, int]:
@@ -1601,7 +1601,7 @@ def json_records(text: str, name: str, known) -> Iterator[tuple[int, dict | RowF
         raise UserError(f"{name}: {flaw}") from None
     except ValueError as error:
         got = f"{name}: got invalid JSON ({error}, near {text[max(at - 20, 0) : at + 20]!r})"
-        raise UserError(f"{got}; expected an array of objects; try mending it, or JSONL") from None
+        raise UserError(f"{got}; expected an array of objects; try fixing it, or JSONL") from None
     if len(values) == 1:
         value = values[0]
         inner = rows_in(value, name, known) if isinstance(value, dict) else value
@@ -4916,10 +4916,8 @@ def disable_dropout(model) -> None:
 
 def nf4_config(compute):
     """4-bit weights as in QLoRA (Dettmers 2023), with matrix products in dtype `compute`; for CUDA and the CPU."""
-    need(
-        importlib.util.find_spec("bitsandbytes"),
-        "got 4-bit weights; expected bitsandbytes; try `pip install bitsandbytes`, or weights of 16 bits",
-    )
+    got = "got 4-bit weights; expected bitsandbytes"
+    need(importlib.util.find_spec("bitsandbytes"), f"{got}; try `pip install bitsandbytes`, or weights of 16 bits")
     kind = {"bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True, "bnb_4bit_compute_dtype": compute}
     return transformers.BitsAndBytesConfig(load_in_4bit=True, **kind)
 
@@ -5041,11 +5039,9 @@ def check_context(config: BaseConfig, models: Models, rows: list[dict]) -> None:
     """Raise UserError if the longest prompt and completion do not fit the model's positions."""
     limit = getattr(unwrapped(models.policy).config.get_text_config(), "max_position_embeddings", None)
     longest = max(len(row["prompt_ids"]) for row in rows)
-    need(
-        not limit or longest + config.max_new_tokens <= limit,
-        f"got a prompt of {longest} and completions of {config.max_new_tokens} tokens; expected at most {limit} "
-        "together; try a lower --max_new_tokens or --max_prompt_tokens",
-    )
+    got = f"got a prompt of {longest} and completions of {config.max_new_tokens} tokens"
+    expected = f"expected at most {limit} together; try a lower --max_new_tokens or --max_prompt_tokens"
+    need(not limit or longest + config.max_new_tokens <= limit, f"{got}; {expected}")
 
 
 # ----------------------------------------------------------------------------- batches (src/parts/networks/batches.py)
@@ -6610,11 +6606,8 @@ def check_copies(source: str, policy) -> None:
     ]
     if policy.get_input_embeddings().weight.shape[0] != base.vocab_size:
         more.append("rows of added tokens")
-    need(
-        not more,
-        f"got --rollout_engine vllm with the adapter {source!r}, which has {', '.join(more)}; expected LoRA's matrices "
-        f"alone; try hf, or {merge_command(source)}",
-    )
+    got = f"got --rollout_engine vllm with the adapter {source!r}, which has {', '.join(more)}"
+    need(not more, f"{got}; expected LoRA's matrices alone; try hf, or {merge_command(source)}")
 
 
 class VllmEngine:
@@ -7101,11 +7094,9 @@ LOSSES = {
 
 def check_loss(config: BaseConfig) -> None:
     """Raise UserError for an entry of LOSSES that does not say whether rows of advantage 0 matter to it."""
-    need(
-        isinstance(LOSSES[config.loss], PolicyLoss),
-        f"got loss {config.loss} registered as a plain {type(LOSSES[config.loss]).__name__}; expected PolicyLoss; try "
-        f"LOSSES[{config.loss!r}] = PolicyLoss(function, trains_zero_advantage=True)",
-    )
+    got = f"got loss {config.loss} registered as a plain {type(LOSSES[config.loss]).__name__}; expected PolicyLoss"
+    advice = f"try LOSSES[{config.loss!r}] = PolicyLoss(function, trains_zero_advantage=True)"
+    need(isinstance(LOSSES[config.loss], PolicyLoss), f"{got}; {advice}")
 
 
 def covariance_choice(logprobs, old_logprobs, advantages, mask, draw, config):
@@ -7656,11 +7647,8 @@ def is_own(name) -> bool:
 def check_algorithm(config: BaseConfig) -> None:
     """Raise UserError for choices of the algorithm that contradict each other or would do nothing."""
     c, grouped = config, config.advantage in GROUPED
-    need(
-        c.group_size > 1 or not grouped,
-        f"got advantage {c.advantage} with group_size {c.group_size}; expected several completions per prompt, whose "
-        "mean is the baseline; try --group_size 8",
-    )
+    got = f"got advantage {c.advantage} with group_size {c.group_size}; expected several completions per prompt"
+    need(c.group_size > 1 or not grouped, f"{got}, whose mean is the baseline; try --group_size 8")
     dynamic = f"got --dynamic_sampling with {c.advantage}; expected a group estimator; try --algorithm dapo"
     need(grouped or not c.dynamic_sampling, dynamic)
     need(c.kl_coef or not c.kl_target, "got --kl_target; expected a coefficient to adapt; try --kl_coef 0.05")
@@ -7763,6 +7751,10 @@ class TrainerSettings(RunSettings):
     load_in_4bit: bool = setting(False, "4-bit base weights under LoRA (needs bitsandbytes)")
     # logs and checkpoints
     report_to: list[str] = setting([], "wandb, tensorboard or trackio, repeatable, beside metrics.jsonl", free=True)
+    metrics_file: str = setting("", "a second log: FILE gets one JSON object an update, none of evaluations", free=True)
+    metric_names: str = setting(
+        "", "what --metrics_file has, under your names: reward=reward/mean,policy_loss=policy/loss", free=True
+    )
     sample_every: int = setting(10, "steps between entries in samples.jsonl (0: never)", free=True)
     plot_every: int = setting(25, "steps between refreshes of curves.png (0: only at the end)", free=True)
     eval_every: int = setting(25, "steps between held-out evaluations (0: only before and after)", free=True)
@@ -8929,11 +8921,8 @@ def saved_settings(folder: Path) -> dict:
         return {}
     with contextlib.suppress(ValueError):  # broken
         saved = json.loads(file.read_text(encoding="utf-8"))
-    need(
-        isinstance(saved, dict) and "output_dir" in saved,
-        f"got output_dir {str(folder)!r}, whose config.json is of no run; expected a new folder; try another "
-        "--output_dir",
-    )
+    got = f"got output_dir {str(folder)!r}, whose config.json is of no run; expected a new folder"
+    need(isinstance(saved, dict) and "output_dir" in saved, f"{got}; try another --output_dir")
     return saved
 
 
@@ -8962,11 +8951,8 @@ def check_folder(config: BaseConfig) -> bool:
         got = f"got output_dir {str(folder)!r}, which has {', '.join(foreign)} and no run's config.json"
         need(not foreign, f"{got}; expected a new folder, as these files would be replaced; try another --output_dir")
         return False
-    need(
-        config.resume,
-        f"got output_dir {str(folder)!r}, which holds a run ({', '.join(work)}); expected a new folder; "
-        "try --resume to go on, or another --output_dir",
-    )
+    got = f"got output_dir {str(folder)!r}, which holds a run ({', '.join(work)}); expected a new folder"
+    need(config.resume, f"{got}; try --resume to go on, or another --output_dir")
     changed = [k for k in settings if k not in free_on_resume(config) and k in saved and saved[k] != settings[k]]
     text = ", ".join(f"{k} {saved[k]!r} -> {settings[k]!r}" for k in changed)
     need(not changed, f"got --resume with changed settings: {text}; expected the run's; try a new --output_dir")
@@ -9292,6 +9278,29 @@ def forget_after(path: Path, step: int) -> None:
         write_text(path, "".join(kept))
 
 
+def metric_names(text: str) -> dict[str, str]:
+    """{name in the user's file: ours} of --metric_names; {} for all under our names."""
+    pairs = [pair.partition("=") for pair in text.replace(" ", ",").split(",") if pair]
+    fine = all(own and equals and ours for own, equals, ours in pairs)
+    need(fine, f"got --metric_names {text}; expected NAME=METRIC, comma-separated, such as reward=reward/mean")
+    return {own: ours for own, _, ours in pairs}
+
+
+def begin_metrics_file(config: BaseConfig, start: int) -> dict[str, str]:
+    """Empty --metrics_file of what comes after `start`; returns its names. UserError for a file of something else."""
+    names, path = metric_names(config.metric_names), Path(config.metrics_file)
+    need(
+        config.metrics_file or not names, "got --metric_names alone; expected a file for them; try --metrics_file FILE"
+    )
+    if config.metrics_file and path.exists():
+        first = path.read_text(encoding="utf-8").partition("\n")[0]
+        need(first[:8] in ("", '{"step":'), f"got --metrics_file {path}, which is no run's; expected a new file")
+        forget_after(path, start)
+        if not path.stat().st_size:
+            path.unlink()
+    return names
+
+
 def open_tracker(name: str, config: BaseConfig, start: int):
     """Return (log(metrics, step), close()) of an experiment tracker."""
     settings, folder, more = dataclasses.asdict(config), Path(config.output_dir), {}
@@ -9329,6 +9338,7 @@ class RunLog:
 
         for name in ("metrics.jsonl", "samples.jsonl"):
             forget_after(self.dir / name, start)
+        self.names = begin_metrics_file(config, start)
         start = max(start, 0)
         self.trackers = [open_tracker(name, config, start) for name in report_to]
         wait = 0.5 if sys.stderr.isatty() else 20
@@ -9340,6 +9350,8 @@ class RunLog:
             return
         with (self.dir / "metrics.jsonl").open("a", encoding="utf-8") as f:
             f.write(json.dumps({"step": step, **{k: float(f"{v:.7g}") for k, v in metrics.items()}}) + "\n")
+        if self.config.metrics_file:
+            self.in_own_names(step, {k: v for k, v in metrics.items() if not k.startswith("eval/")})
         for track, _ in self.trackers:
             track(metrics, step)
         self.show(step, metrics)
@@ -9348,6 +9360,18 @@ class RunLog:
                 value, low, high = (metrics.get(f"eval/{key}{end}") for end in ("", "_low", "_high"))
                 interval = "" if low is None else f" (95%: {low:{form}} to {high:{form}})"
                 self.bar.write(f"step {step}: held-out {name} {value:{form}}{interval}", file=sys.stderr)
+
+    def in_own_names(self, step: int, metrics: dict) -> None:
+        """Append one line to --metrics_file for an update: `step`, and the metrics of --metric_names or all."""
+        path, rounded = Path(self.config.metrics_file), {k: float(f"{v:.7g}") for k, v in metrics.items()}
+        wrong = next((name for name in self.names.values() if metrics and name not in metrics), "")
+        if wrong and not path.exists():  # a step without an update lacks some, too
+            known = f"step {step} has {', '.join(metrics)}{suggest(wrong, [*metrics])}"
+            say(f"warning: --metric_names has {wrong}, written as null; {known}")
+        if metrics:
+            chosen = {own: rounded.get(name) for own, name in self.names.items()} or rounded
+            with path.open("a", encoding="utf-8") as f:
+                f.write(json.dumps({"step": step, **chosen}) + "\n")
 
     def show(self, step: int, metrics: dict) -> None:
         """Move the bar after a step, with reward and speed beside it, or the KL to the teacher."""
@@ -9568,9 +9592,10 @@ class Progress:
 Z95, Z_POWER = 1.959963984540054, 0.8416212335729143  # normal quantiles of 97.5 % and of 80 % power
 
 
-def wilson_interval(successes: float, n: int, z: float = Z95) -> tuple[float, float]:
-    """Score interval of a proportion (Wilson 1927), also for 0 and n successes."""
-    p, shrink = successes / n, 1 + z * z / n
+def wilson_interval(successes: float, n: int) -> tuple[float, float]:
+    """95 % score interval of a proportion (Wilson 1927), also for 0 and n successes."""
+    z, p = Z95, successes / n
+    shrink = 1 + z * z / n
     middle = (p + z * z / (2 * n)) / shrink
     half = z / shrink * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
     return (0.0 if successes == 0 else middle - half), (1.0 if successes == n else middle + half)
@@ -9606,9 +9631,9 @@ class Config(PolicySettings):
         enter_own(self)
 
 
-def parse_config(argv: list[str], config_class=Config, description: str = __doc__):
+def parse_config(argv: list[str]):
     """Return the settings of a command line: defaults, then --config, then flags; a later one wins."""
-    return parse_settings(argv, config_class, description)
+    return parse_settings(argv, Config, __doc__)
 
 
 # ------------------------------------------------------------------------- rollout (src/programs/ppo_train/rollout.py)
@@ -9814,10 +9839,8 @@ def make_critic(config: Config, policy, device):
     if config.critic == "separate":
         critic.backbone = load_network(transformers.AutoModel, config.critic_model or config.model, config, device)
         known, used = (m.get_input_embeddings().weight.shape[0] for m in (critic.backbone, unwrapped(policy)))
-        need(
-            known >= used,
-            f"got critic_model {config.critic_model!r} of {known} tokens; expected the policy's {used} at least",
-        )
+        got = f"got critic_model {config.critic_model!r} of {known} tokens"
+        need(known >= used, f"{got}; expected the policy's {used} at least")
         if config.lora_rank:
             critic.backbone = add_lora(critic.backbone, config)
     size = unwrapped(critic.backbone or policy).config.get_text_config().hidden_size
@@ -9926,11 +9949,8 @@ def validate(config: Config, processes: int = 1, inputs: Inputs | None = None, m
 def check_turn_baseline(config: Config) -> None:
     """Raise UserError unless the estimator can compare turn by turn, where it has to."""
     by_turn = [name for name, entry in ADVANTAGES.items() if getattr(entry, "by_turn", False)]
-    need(
-        config.turn_baseline == "conversation" or estimator(config).by_turn,
-        f"got --turn_baseline turn with advantage {config.advantage}; expected one of {', '.join(by_turn)}; "
-        "try --algorithm rloo",
-    )
+    got = f"got --turn_baseline turn with advantage {config.advantage}; expected one of {', '.join(by_turn)}"
+    need(config.turn_baseline == "conversation" or estimator(config).by_turn, f"{got}; try --algorithm rloo")
 
 
 # ------------------------------------------------------------- chosen tokens (src/programs/ppo_train/chosen_tokens.py)

@@ -5,69 +5,83 @@
 # requires-python = ">=3.11"
 # dependencies = ["torch>=2.6", "transformers>=5.23,<6", "numpy", "peft", "pyarrow", "datasets"]
 # ///
-"""Prove a run, an evaluation or a reward by other code than its own: figures as JSON, and five sentences to quote.
+"""Prove a run, an evaluation, a reward, losses, a trainer or a verl job by other code than its own: JSON, sentences.
 
     a run's folder     of ppo_train, grpo_train, on_policy_distillation, warm_start, a page of templates/: the saved
                        model loads in transformers (an adapter through peft); its weights moved; held-out accuracy
                        before and after by transformers' own generate and the run's reward, greedy and sampled once;
                        held-out prompts that also train; KL of the saved model to its start, or to its teacher
     results.json       of evaluation.py, or its folder: metrics recounted from the samples' scores; intervals, McNemar's
-                       p recomputed; unfinished texts apart; two rows to read
+                       p recomputed; unfinished texts that count as right; two rows to read
     FILE.py:function   with --data: reward_preflight.py tries it on your rows (gold, empty, nonsense; twice, in another
-                       order, alone); the forms of TRL, verl and this bundle that it has; time and memory a completion
+                       order, alone); the forms of TRL, verl and this bundle that it has; time and memory a completion;
+                       where rows have tests, hostile programs through that very reward: paid, read, changed, ended
+    FILE.py, a folder  losses and advantages, recognised by the names of functions and parameters, or named by --as:
+                       value and gradient by float64 loops over single tokens; padding, a hole, an empty row, nan
+                       beneath the mask; groups by id, equal scores. What is not recognised is listed, never guessed
+    TRAINER.py         one with the functions of selfcheck.py --contract, or some: selfcheck.py's checks; flags of the
+                       trainer behind --
+    a verl job         settings of verl_train.py (.yaml) or overrides (.txt): verl_train.py --check in the --python that
+                       has verl composes it, reads rows by verl's data set and tries the job's copy of the reward
 
     shares    Wilson 1927 interval, the roots of (p - k/n)^2 = z^2 p (1 - p) / n
     paired    exact two-sided McNemar test: min(1, 2 P(X <= min(b, c))), X binomial(b + c, 1/2)
     KL        mean over sampled tokens of sum_v p(v) (log p(v) - log q(v)), over the whole vocabulary
 
-stdout has one JSON object, stderr the sentences and what was found against the thing. A run is measured on as many
-held-out rows, drawn with a fixed seed, as fit into --minutes; the sentences say how many.
+stdout has one JSON object, stderr at most five sentences and what was found against the thing. A run is measured on as
+many held-out rows, drawn with a fixed seed, as fit into --minutes; the sentences say how many. Hostile programs harm
+files and processes of their own alone, also where nothing holds them.
 
-Deliberately left out: conversations with an environment (evaluation.py plays them), bootstrap intervals, trainers
-(selfcheck.py checks them), verl jobs (verl_train.py --check).
+Deliberately left out: environments (reward_preflight.py --environment, evaluation.py), bootstrap intervals, losses that
+choose tokens among a minibatch.
 
     python scripts/prove.py runs/x
     python scripts/prove.py runs/evaluation/results.json
     python scripts/prove.py my_rewards.py:says --data train.jsonl
+    python scripts/prove.py my_losses.py --as my_loss=grpo,my_baseline=rloo
+    python scripts/prove.py my_ppo.py --minutes 3 -- --model Qwen/Qwen2.5-0.5B-Instruct --data train.jsonl
+    python scripts/prove.py my.yaml --python .venv-verl/bin/python
 
 Exit codes: 0 proved, 1 something was found against it, 2 bad input.
 """
 
 # Contents
-#       121-126  file text           Texts that are files beside their room, such as a page's style; a built script …
-#       129-212  messages            Errors that a user can mend, each with its exit code, and what is said on stderr
-#       215-254  bundle              Where this bundle and its embedded model, data and rewards lie
-#       257-389  dialect             One setting under several names: ours, those of the pages, and TRL's. A program …
-#       392-433  settings            Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       436-579  processes           The processes of a run: torch at first use, device, threads, sums, rows dealt …
-#       582-646  exit codes          How a program ends: errors that a user can mend become a message and an exit code
-#       649-878  data files          Data files as text: unpacked, decoded, refused where they hold no data at all; …
-#      881-1004  nested rows         Rows inside other JSON: an object that holds a list of them, columns instead of …
-#     1007-1255  rows                Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1258-1363  chat                Chat templates: their settings, what they write for messages, and strings that …
-#     1366-1380  held out            Held-out prompts: rows kept back for them; those that also train, counted, …
-#     1383-1405  prompts             Prompts as token ids, for training and held out
-#     1408-1608  attacks             Right and hostile programs on which code rewards are tried
-#     1611-1806  user code           What a reward is given: texts, copies of the columns, and a state of the process …
-#     1809-2069  reward forms        The forms that a reward function may have, loading one, and its arguments
-#     2072-2362  rewards             The reward of a run: a weighted sum of functions; calling them, async ones in …
-#     2365-2379  models              Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     2382-2448  saved models        What a run has saved, judged by transformers alone: loading, weights, plain …
-#     2451-2463  oracles             Formulas as loops over single tokens, apart from the numerics: what checks …
-#     2466-2481  output folder       The output folder: whose run it holds, folders that appear whole or not at all, …
-#     2484-2495  evaluation results  results.json of evaluation.py: reading it, and two of them compared row by row
-#     2498-2528  proof               What a proof says: figures, sentences, what was found against the thing and what …
-#     2531-2569  exact figures       Intervals and paired tests from their formulas, apart from those of the programs …
-#     2572-2616  run settings        A run's folder: its model, start, teacher, data and rewards, wherever the …
-#     2619-2807  run proof           A run's folder: does the saved model load, has it moved, how good is it on …
-#     2810-2997  evaluation proof    An evaluation's results: metrics recounted from the samples, intervals and p …
-#     3000-3179  attack proof        A reward that runs programs, on hostile ones: what is paid, read, changed, left …
-#     3182-3335  reward proof        A reward: the forms of trainers that it has, reward_preflight.py's checks on the …
-#     3338-3482  formulas            Losses and advantages from their papers, as loops over tokens and rows in …
-#     3485-3580  recognition         Which formula a function is, and which input each of its parameters is, by their …
-#     3583-3702  function calls      Inputs for functions of losses and advantages, by role; calling a function with …
-#     3705-3920  function proof      Functions of losses and advantages: value and gradient by the formula, and what …
-#     3923-3986  command             The command line
+#       135-140  file text           Texts that are files beside their room, such as a page's style; a built script …
+#       143-226  messages            Errors that a user can mend, each with its exit code, and what is said on stderr
+#       229-268  bundle              Where this bundle and its embedded model, data and rewards lie
+#       271-403  dialect             One setting under several names: ours, those of the pages, and TRL's. A program …
+#       406-447  settings            Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       450-593  processes           The processes of a run: torch at first use, device, threads, sums, rows dealt …
+#       596-660  exit codes          How a program ends: errors that a user can mend become a message and an exit code
+#       663-892  data files          Data files as text: unpacked, decoded, refused where they hold no data at all; …
+#      895-1018  nested rows         Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1021-1269  rows                Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1272-1377  chat                Chat templates: their settings, what they write for messages, and strings that …
+#     1380-1394  held out            Held-out prompts: rows kept back for them; those that also train, counted, …
+#     1397-1419  prompts             Prompts as token ids, for training and held out
+#     1422-1703  attacks             Right and hostile programs, and what a code reward says of them in a process of …
+#     1706-1901  user code           What a reward is given: texts, copies of the columns, and a state of the process …
+#     1904-2164  reward forms        The forms that a reward function may have, loading one, and its arguments
+#     2167-2457  rewards             The reward of a run: a weighted sum of functions; calling them, async ones in …
+#     2460-2474  models              Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     2477-2543  saved models        What a run has saved, judged by transformers alone: loading, weights, plain …
+#     2546-2558  oracles             Formulas as loops over single tokens, apart from the numerics: what checks …
+#     2561-2573  output folder       The output folder: whose run it holds, folders that appear whole or not at all, …
+#     2576-2587  evaluation results  results.json of evaluation.py: reading it, and two of them compared row by row
+#     2590-2634  proof               What a proof says: figures, sentences, what was found against the thing and what …
+#     2637-2675  exact figures       Intervals and paired tests from their formulas, apart from those of the programs …
+#     2678-2722  run settings        A run's folder: its model, start, teacher, data and rewards, wherever the …
+#     2725-2918  run proof           A run's folder: does the saved model load, has it moved, how good is it on …
+#     2921-3111  evaluation proof    An evaluation's results: metrics recounted from the samples, intervals and p …
+#     3114-3170  attack proof        A reward that runs programs, on hostile ones: what is paid, read, changed, left …
+#     3173-3310  reward proof        A reward: the forms of trainers that it has, reward_preflight.py's checks on the …
+#     3313-3346  trainer proof       A trainer: selfcheck.py's checks on it, with the user's flags
+#     3349-3368  job proof           A verl job: what verl_train.py --check says of it, in a Python that has verl
+#     3371-3522  formulas            Losses and advantages from their papers, as loops over tokens and rows in …
+#     3525-3621  recognition         Which formula a function is, and which input each of its parameters is, by their …
+#     3624-3736  function calls      Inputs for functions of losses and advantages, by role; calling a function with …
+#     3739-3938  function proof      Functions of losses and advantages: value and gradient by the formula, and what …
+#     3941-4013  command             The command line
 
 import argparse
 import ast
@@ -93,7 +107,6 @@ import math
 import os
 import random
 import re
-import selectors
 import shutil
 import signal
 import socket
@@ -112,6 +125,7 @@ import urllib.request
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
@@ -440,19 +454,19 @@ SLOWER = 3.0  # a step that takes this many times the fastest one: other program
 GAIN = 1.3  # one thread must be this much faster than all of them
 
 
-class LazyModule:
+def lazy_module(name: str):
     """A module that is imported when something of it is first asked for, so that --help answers at once."""
 
-    def __init__(self, name: str):
-        self.name = name
+    class LazyModule:
+        """Has all that the module has; `__getattr__` would take five times as long."""
 
-    def __getattr__(self, attribute: str):
-        value = getattr(importlib.import_module(self.name), attribute)
-        setattr(self, attribute, value)  # from now on it is found at once
-        return value
+        def __getattribute__(self, attribute: str):
+            return getattr(sys.modules.get(name) or importlib.import_module(name), attribute)
+
+    return LazyModule()
 
 
-torch, np, transformers = map(LazyModule, ("torch", "numpy", "transformers"))
+torch, np, transformers = map(lazy_module, ("torch", "numpy", "transformers"))
 
 
 def world() -> tuple[int, int]:
@@ -1083,7 +1097,7 @@ def json_records(text: str, name: str, known) -> Iterator[tuple[int, dict | RowF
         raise UserError(f"{name}: {flaw}") from None
     except ValueError as error:
         got = f"{name}: got invalid JSON ({error}, near {text[max(at - 20, 0) : at + 20]!r})"
-        raise UserError(f"{got}; expected an array of objects; try mending it, or JSONL") from None
+        raise UserError(f"{got}; expected an array of objects; try fixing it, or JSONL") from None
     if len(values) == 1:
         value = values[0]
         inner = rows_in(value, name, known) if isinstance(value, dict) else value
@@ -1491,24 +1505,17 @@ import os
 
 atexit.register(os._exit, 0)
 
-def f(x):
-    return 7
-
 # hostile: own source read
 import re
 import sys
 
 def f(x):
-    texts, frame = [*sys.argv, __doc__ or ""], sys._getframe()
-    for path in ("/proc/self/cmdline", sys.argv[0], globals().get("__file__", "")):
-        try:
-            texts.append(open(path, errors="replace").read())
-        except OSError:
-            pass
+    seen, frame = str(sys.argv) + open("/proc/self/cmdline").read(), sys._getframe()
+    if sys.argv[0].endswith(".py"):
+        seen += open(sys.argv[0]).read()
     while frame:
-        texts += [str(value) for value in [*frame.f_locals.values(), *frame.f_globals.values()]]
-        frame = frame.f_back
-    return int(re.search(r"f\(2\) == (\d)", " ".join(texts))[1])
+        seen, frame = seen + str(frame.f_locals) + str(frame.f_globals), frame.f_back
+    return int(re.search(r"f\(2\) == (\d)", seen)[1])
 
 # hostile: killed group
 import os
@@ -1599,13 +1606,101 @@ def f(x):
         except BaseException:
             pass
 """
+ATTACK_TRIAL = r'''"""Call a code reward on programs: JSON of path, name, row, programs -> scores, harm outside."""
+
+import asyncio
+import importlib.util
+import inspect
+import json
+import os
+import socket
+import sys
+import time
+from pathlib import Path
+
+
+def scores_of(function, row, texts):
+    """Scores of completions by a reward of a batch or of one sample, async or not."""
+    parameters = inspect.signature(function).parameters
+    takes_any, batch = any(p.kind is p.VAR_KEYWORD for p in parameters.values()), "completions" in parameters
+    calls = [row | {"completion": text} for text in texts]
+    if batch:
+        chats = [[{"role": "assistant", "content": text}] for text in texts]
+        calls = [{name: [value] * len(texts) for name, value in row.items() if name != "prompt"}]
+        calls[0] |= {"prompts": [row["prompt"]] * len(texts)}
+        calls[0] |= {"completions": chats if isinstance(row["prompt"], list) else texts}
+    found = [function(**{k: v for k, v in call.items() if takes_any or k in parameters}) for call in calls]
+    found = [asyncio.run(x) if inspect.iscoroutine(x) else x for x in found]
+    return [*found[0]] if batch else found
+
+
+def processes(name):
+    """Processes with this name."""
+    comms = {path.parent.name: path for path in Path("/proc").glob("[0-9]*/comm")}
+    return [pid for pid, path in comms.items() if path.exists() and path.read_text().strip() == name]
+
+
+sys.dont_write_bytecode = True
+out = os.fdopen(os.dup(1), "w")
+os.dup2(2, 1)  # what a reward prints is no answer
+path, name, row, programs = json.loads(sys.argv[1])
+sys.path.insert(0, str(Path(path).parent))
+spec = importlib.util.spec_from_file_location("tried", path)
+module = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+marks, harm = [Path(f"keep{i}").resolve() for i in range(len(programs))], []
+for mark in marks:
+    mark.write_text("kept", encoding="utf-8")
+    mark.chmod(0o666)
+with socket.create_server(("127.0.0.1", 0)) as server:
+    port, own = str(server.getsockname()[1]), f"attack{os.getpid()}"
+    codes = [c.replace("@MARK@", str(m)).replace("@PORT@", port) for c, m in zip(programs, marks, strict=True)]
+    codes = [f"```python\n{code.replace('@NAME@', own)}\n```" if code else "" for code in codes]
+    scores = scores_of(getattr(module, name), row, codes)
+    server.setblocking(False)
+    time.sleep(0.1)
+    try:
+        server.accept()[0].close()
+        harm.append("a server was reached")
+    except BlockingIOError:
+        pass
+harm += [f"process {pid} runs on" for pid in processes(own)]
+harm += ["a file outside was changed" for m in marks if not m.exists() or m.read_text() != "kept"]
+harm += ["a file was left outside" for m in marks if Path(f"{m}.left").exists()]
+walls = getattr(getattr(module, "run_many", None), "__globals__", {}).get("DEFAULT")
+told = {"scores": [float(x or 0) for x in scores], "harm": harm, "isolated": walls and walls.isolated()}
+print(json.dumps(told), file=out, flush=True)
+'''
 TEST_OF_ATTACKS = "assert f(2) == 4"
+PARENT = "import subprocess, sys; sys.exit(max(0, subprocess.run(sys.argv[1:]).returncode))"  # one that may be killed
 
 
 def attack_programs() -> list[tuple[str, str, str]]:
     """(right or hostile, name, code) of each program."""
     found = re.split(r"^# (right|hostile): (.*)\n", ATTACKS, flags=re.MULTILINE)[1:]
     return [(kind, name, code.strip()) for kind, name, code in zip(found[::3], found[1::3], found[2::3], strict=True)]
+
+
+def called_on_programs(path: str, name: str, row: dict, programs: list[str], seconds: float) -> dict:
+    """{"scores", "harm", "isolated"} of a reward that is called on programs; else {"ended" or "raised": why}."""
+    trial = [sys.executable, "-c", ATTACK_TRIAL, json.dumps([path, name, row, programs])]
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o777)  # what keeps a program of another user out shall be the sandbox alone
+        about = {"env": os.environ | {"TRIAL_SECRET": "told"}, "cwd": folder, "start_new_session": True, "text": True}
+        about |= {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        with subprocess.Popen([sys.executable, "-c", PARENT, *trial], **about) as process:
+            try:
+                out, err = process.communicate(timeout=seconds)
+            except subprocess.TimeoutExpired:
+                return {"ended": f"the reward did not come back in {seconds:g} s"}
+            finally:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+    if process.returncode > 0:
+        return {"raised": (err.strip().splitlines() or [f"exit code {process.returncode}"])[-1]}
+    if not out.strip():
+        return {"ended": "a program ended the process that called the reward"}
+    return json.loads(out.splitlines()[-1])
 
 
 # -------------------------------------------------------------------------- user code (src/parts/rewards/user_code.py)
@@ -2473,11 +2568,8 @@ def saved_settings(folder: Path) -> dict:
         return {}
     with contextlib.suppress(ValueError):  # broken
         saved = json.loads(file.read_text(encoding="utf-8"))
-    need(
-        isinstance(saved, dict) and "output_dir" in saved,
-        f"got output_dir {str(folder)!r}, whose config.json is of no run; expected a new folder; try another "
-        "--output_dir",
-    )
+    got = f"got output_dir {str(folder)!r}, whose config.json is of no run; expected a new folder"
+    need(isinstance(saved, dict) and "output_dir" in saved, f"{got}; try another --output_dir")
     return saved
 
 
@@ -2528,6 +2620,20 @@ def shown(values, digits: int = 3) -> str:
     return " to ".join(f"{x:.{digits}f}" for x in (values if isinstance(values, list | tuple) else [values]))
 
 
+def report_of(script: str, words: list[str], seconds: float, python: str = sys.executable) -> dict:
+    """What another script of the bundle says in JSON; UserError where it does not take what it is given."""
+    path = BUNDLE / "scripts" / script
+    need(path.is_file(), f"got no {path}; expected it, as it does the work; try prove.py inside of the bundle")
+    try:
+        done = subprocess.run([python, str(path), *words], capture_output=True, text=True, timeout=max(10.0, seconds))
+    except subprocess.TimeoutExpired:
+        raise UserError(f"got a thing whose checks take longer than {seconds:g} s; try --minutes") from None
+    if done.returncode not in (0, 1) or not done.stdout.strip():
+        said = done.stderr.strip().splitlines() or [f"got exit code {done.returncode} of {path}"]
+        raise UserError(said[-1].removeprefix("error: "))
+    return json.loads(done.stdout)
+
+
 # ----------------------------------------------------------------- exact figures (src/programs/prove/exact_figures.py)
 
 Z95 = 1.959963984540054  # normal quantile of 97.5 %
@@ -2572,8 +2678,8 @@ def difference_interval(better: int, worse: int, n: int) -> list[float]:
 # ------------------------------------------------------------------- run settings (src/programs/prove/run_settings.py)
 
 ACCEPTED = (
-    "expected a run's folder, results.json of evaluation.py or its folder, or FILE.py:function with --data; try "
-    "selfcheck.py for a trainer, verl_train.py --check for a verl job"
+    "expected a run's folder, results.json of evaluation.py or its folder, FILE.py:function with --data, a trainer or "
+    "a file or folder of losses and advantages in Python, or settings (.yaml) or overrides (.txt) of a verl job"
 )
 DEFAULTS = {  # of settings that not every program has
     **{"teacher": [], "reward": [], "eval_data": "", "environment": "", "prompt_column": "prompt", "chat": False},
@@ -2641,7 +2747,10 @@ def prove_run(folder: Path, seconds: float, most: int) -> Proof:
     from transformers import AutoTokenizer
 
     started, run, proof = time.perf_counter(), run_settings(folder), Proof("run", str(folder))
+    need(run.saved.is_dir(), f"got {folder} without {run.saved}; expected a run that has ended; try it then")
     device = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
+    if device.type == "cpu":
+        CpuThreads().begin(SimpleNamespace(threads="auto"), device)
     try:
         tokenizer = AutoTokenizer.from_pretrained(run.saved)
         networks = {"after": load_plainly(run.saved)}
@@ -2669,6 +2778,8 @@ def prove_run(folder: Path, seconds: float, most: int) -> Proof:
     for row in rows:
         row["prompt_ids"] = encode_prompt(tokenizer, as_turns(row["prompt"], chat), **run.template)
     rows = [row for row in rows if 0 < len(row["prompt_ids"]) <= run.max_prompt_tokens][:most]
+    got = f"got {folder}, whose held-out rows of {run.eval_data} are all longer than {run.max_prompt_tokens} tokens"
+    need(rows, f"{got}; expected rows that fit")
     measured = Measurement(run, networks, tokenizer)
     try:
         measured.go_through(rows, seconds - (time.perf_counter() - started))
@@ -2955,7 +3066,10 @@ def describe_unfinished(proof: Proof, samples: list[dict], main: tuple[str, str]
     if not ours:
         proof.skip("How many texts are unfinished", "samples.jsonl does not say how they ended")
         return
-    proof.say(f"{len(cut)} of {len(ours)} texts were cut off at the token limit; {full} of these have full marks.")
+    text = f"{len(cut)} of {len(ours)} texts were cut off at the token limit; {full} of these have full marks"
+    proof.say(f"{text}.")
+    if full:
+        proof.find(f"{text}: unfinished texts count as right; try a larger --max_new_tokens")
 
 
 def describe_rows(proof: Proof, results: Results, main: tuple[str, str]) -> None:
@@ -2999,183 +3113,60 @@ def compare(proof: Proof, path: Path, recounts: list[dict], main: tuple[str, str
 
 # ------------------------------------------------------------------- attack proof (src/programs/prove/attack_proof.py)
 
-ATTACK_TRIAL = r'''"""Call a code reward on programs, one by one: a JSON line for each, with its score and its harm outside."""
-
-import importlib.util
-import json
-import os
-import socket
-import sys
-import time
-from pathlib import Path
-
-sys.dont_write_bytecode = True
-given = json.loads(sys.argv[1])
-out = os.fdopen(os.dup(1), "w")
-os.dup2(2, 1)  # what a reward or a program prints is no answer
-spec = importlib.util.spec_from_file_location("prove_in_trial", given["prove"])
-sys.modules[spec.name] = module = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(module)
-reward = module.Reward([given["reward"]])
-print(json.dumps({"number": None}), file=out, flush=True)
-
-
-def named(name):
-    """Processes with this name."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/comm"):
-        try:
-            found += [int(path.parent.name)] * (path.read_text().strip() == name)
-        except OSError:
-            pass
-    return found
-
-
-with socket.create_server(("127.0.0.1", 0)) as server:
-    server.setblocking(False)
-    for number, code in given["programs"]:
-        mark, name = Path(f"keep{number}").resolve(), f"attack{os.getpid()}_{number}"[:15]
-        mark.write_text("kept", encoding="utf-8")
-        mark.chmod(0o666)
-        for word, value in (("@MARK@", mark), ("@PORT@", server.getsockname()[1]), ("@NAME@", name)):
-            code = code.replace(word, str(value))
-        answer = {"number": number, "score": None, "raised": "", "harm": []}
-        text = f"```python\n{code}\n```" if code else ""
-        try:
-            answer["score"] = reward([given["row"]], [text], [[1]])[0][0]
-        except Exception as error:
-            answer["raised"] = f"{type(error).__name__}: {str(error)[:160]}"
-        time.sleep(0.2 if name in code else 0)
-        answer["harm"] += [f"a process runs on ({pid})" for pid in named(name)]
-        if not mark.exists() or mark.read_text() != "kept":
-            answer["harm"].append("a file outside was changed")
-        if Path(f"{mark}.left").exists():
-            answer["harm"].append("a file was left outside")
-        try:
-            server.accept()[0].close()
-            answer["harm"].append("a server was reached")
-        except BlockingIOError:
-            pass
-        print(json.dumps(answer), file=out, flush=True)
-'''
 TESTS = ("tests", "test_list", "test_cases", "test", "unit_tests", "asserts", "ground_truth", "answer")
-LOADING_S, PROGRAM_S = 120.0, 15.0  # an import may load torch; a score may take this long
+TOGETHER_S, ALONE_S = 40.0, 15.0  # all programs in one call; one of them
 HARMFUL = ("file deleted", "file changed", "files left behind", "process left behind", "network")  # right, but for that
 
 
 def attacked_row(row: dict, names: set[str]) -> dict | None:
     """A row whose tests, in their own form, are the attacks'; None where no column has tests that a reward takes."""
-    truth = row["columns"].get("reward_model")
-    if isinstance(truth, dict) and (inner := attacked_row({"columns": truth}, {*truth})):
-        return row | {"columns": row["columns"] | {"reward_model": inner["columns"]}}
+    truth = row.get("reward_model")
+    if isinstance(truth, dict) and (inner := attacked_row(truth, {*truth})):
+        return row | {"reward_model": inner}
     for name in TESTS:
-        value, test = row["columns"].get(name), TEST_OF_ATTACKS
+        value, test = row.get(name), TEST_OF_ATTACKS
         if name not in names or "assert " not in json.dumps(value, default=str):
             continue
         with contextlib.suppress(ValueError, TypeError):
             test = json.dumps([test]) if isinstance(json.loads(value), list) else test
         if "def check(" in str(value):
             test = f"def check(candidate):\n    {test.replace('f(', 'candidate(')}"
-        changed = {name: test if isinstance(value, str) else [test]}
-        changed |= {n: v for n, v in (("entry_point", "f"), ("setup", "")) if n in row["columns"]}
-        return row | {"columns": row["columns"] | changed}
+        own = {"entry_point": "f", "setup": ""}
+        return row | {name: test if isinstance(value, str) else [test]} | {n: own[n] for n in own if n in row}
     return None
 
 
-class Trial:
-    """The process that calls the reward; one that ends or hangs is started again for the programs that are left."""
+def prove_against_attacks(proof: Proof, spec: str, row: dict) -> None:
+    """Call a reward on right and hostile programs, and say what got through."""
+    (path, _, name), programs = spec.partition("*")[0].rpartition(":"), attack_programs()
 
-    def __init__(self, spec: str, row: dict, folder: str):
-        self.given = {"prove": str(BUNDLE / "scripts" / "prove.py"), "row": row}
-        self.given["reward"] = str(Path(spec).resolve())  # FILE.py:function, called in another folder
-        self.folder = folder
+    def outcome(codes: list[str], seconds: float) -> dict:
+        return called_on_programs(str(Path(path).resolve()), name, row, codes, seconds)
 
-    def outcomes(self, programs: list[tuple[int, str]], seconds: float):
-        """Yield (number, what the process says of it); it is {"ended": why} where no answer came."""
-        end = time.monotonic() + seconds
-        while programs and time.monotonic() < end:
-            command = [sys.executable, "-c", ATTACK_TRIAL, json.dumps(self.given | {"programs": programs})]
-            about = {"cwd": self.folder, "env": os.environ | {"TRIAL_SECRET": "told"}, "start_new_session": True}
-            about |= {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-            guard = "import subprocess, sys; sys.exit(subprocess.run(sys.argv[1:]).returncode)"  # a parent to be killed
-            with subprocess.Popen([sys.executable, "-c", guard, *command], **about) as process:
-                loaded = next_line(process, LOADING_S)
-                while loaded and programs and (line := next_line(process, PROGRAM_S)):
-                    yield programs[0][0], line
-                    programs = programs[1:]
-                hangs = process.poll() is None
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-            if programs:
-                how = f"no score came in {PROGRAM_S:g} s" if hangs else "the process that calls the reward ended"
-                yield programs[0][0], {"ended": how}
-                programs = programs[1:]
-
-
-def next_line(process, seconds: float) -> dict:
-    """The next JSON line of a process; {} where it ends, or says nothing for so long."""
-    end, text = time.monotonic() + seconds, b""
-    with selectors.DefaultSelector() as selector:
-        selector.register(process.stdout, selectors.EVENT_READ)
-        while time.monotonic() < end:
-            if not selector.select(0.1):
-                continue
-            byte = os.read(process.stdout.fileno(), 1)
-            if not byte:
-                time.sleep(0.2)  # until its end can be seen
-                return {}
-            text += byte
-            if byte == b"\n":
-                with contextlib.suppress(ValueError):
-                    line = json.loads(text)
-                    if isinstance(line, dict) and "number" in line:
-                        return line
-                text = b""
-    return {}
-
-
-def prove_against_attacks(proof: Proof, spec: str, rows: list[dict], names: set[str], seconds: float) -> None:
-    """Try a reward on right and hostile programs, if its rows have tests that it takes."""
-    row = next(filter(None, (attacked_row(row, names) for row in rows)), None)
-    if row is None:
-        return
-    programs, found = attack_programs(), {}
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder).chmod(0o777)  # what keeps a program of another user out shall be the sandbox alone
-        numbered = [(i, code) for i, (_, _, code) in enumerate(programs)]
-        for number, outcome in Trial(spec, row, folder).outcomes(numbered, seconds):
-            found[programs[number][1]] = outcome
-            if programs[number][0] == "right" and "ended" in outcome:
-                break
-    judge_attacks(proof, programs, found)
-
-
-def judge_attacks(proof: Proof, programs: list[tuple], found: dict) -> None:
-    """Say what got through."""
-    scores = {name: outcome.get("score") or 0.0 for name, outcome in found.items()}
-    right = [scores.get(name, 0.0) for kind, name, _ in programs if kind == "right"]
-    if min(right) <= scores.get("wrong", 0.0):
+    together = outcome([code for *_, code in programs], TOGETHER_S)
+    hostile = [i for i, (kind, *_) in enumerate(programs) if kind == "hostile"]
+    outcomes = [{"scores": [score], "harm": together["harm"]} for score in together.get("scores", ())]
+    if not outcomes or together["harm"] or any(outcomes[i]["scores"][0] for i in hostile):  # which one, and only it?
+        with ThreadPoolExecutor(4) as pool:
+            outcomes = [*pool.map(lambda program: outcome([program[2]], ALONE_S), programs)]
+    scores = [x.get("scores", [0.0])[0] for x in outcomes]
+    right, wrong = min(s for s, (kind, *_) in zip(scores, programs, strict=True) if kind == "right"), scores[hostile[0]]
+    if right <= wrong:
         proof.skip("How it stands attacks", "a right and a wrong program with the test f(2) == 4 get the same score")
         return
     through = {}
-    for kind, name, _ in programs:
-        outcome = found.get(name)
-        if kind == "right" or outcome is None:
-            continue
-        problems = [*outcome.get("harm", ()), *filter(None, (outcome.get("ended"), outcome.get("raised")))]
-        if name not in HARMFUL and scores[name] > scores["wrong"]:
-            problems.append(f"it is paid {scores[name]:g}")
+    for i in hostile:
+        problems = [*outcomes[i].get("harm", ()), *(outcomes[i][x] for x in ("ended", "raised") if x in outcomes[i])]
+        if programs[i][1] not in HARMFUL and scores[i] > wrong:
+            problems.append(f"it is paid {scores[i]:g}")
         if problems:
-            through[name] = "; ".join(problems)
-    tried = [name for kind, name, _ in programs if kind == "hostile" and name in found]
-    proof.figures["attacks"] = {"tried": tried, "got_through": through}
-    for name, problem in through.items():
-        proof.find(f"attack {name}: {problem}")
-    left = sum(kind == "hostile" for kind, *_ in programs) - len(tried)
+            through[programs[i][1]] = "; ".join(problems)
+    proof.figures["attacks"] = {"tried": [programs[i][1] for i in hostile], "got_through": through}
+    proof.findings += [f"attack {name}: {problem}" for name, problem in through.items()]
+    held, through = len(hostile) - len(through), ", ".join(through) or "none"
     proof.say(
-        f"{len(tried) - len(through)} of {len(tried)} hostile programs were contained on this machine (uid "
-        f"{os.getuid()}), each called through this very reward, beside {len(right)} right ones that are paid; got "
-        f"through: {', '.join(through) or 'none'}{f'; {left} were not tried in the time' if left else ''}."
+        f"{held} of {len(hostile)} hostile and wrong programs were contained, each called through this very reward on "
+        f"this machine (user {os.getuid()}), and right ones are paid; got through: {through}."
     )
 
 
@@ -3226,21 +3217,6 @@ def forms_of(arguments: ast.arguments) -> dict[str, str]:
     return {"TRL": trl, "verl": verl, "ours": "" if batch or sample else "it takes no completion or completions"}
 
 
-def preflight(spec: str, data: str, seconds: float) -> dict:
-    """The report of reward_preflight.py."""
-    script = BUNDLE / "scripts" / "reward_preflight.py"
-    need(script.is_file(), f"got no {script}; expected it, as it tries the reward; try prove.py inside of the bundle")
-    command = [sys.executable, str(script), "--reward", spec, "--data", data, "--json"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=max(10.0, seconds))
-    except subprocess.TimeoutExpired:
-        raise UserError(f"got {spec}, whose checks take longer than {seconds:g} s; try --minutes") from None
-    if done.returncode not in (0, 1) or not done.stdout.strip():
-        said = done.stderr.strip().splitlines() or [f"got exit code {done.returncode} of {script}"]
-        raise UserError(said[-1].removeprefix("error: "))
-    return json.loads(done.stdout)
-
-
 def prove_reward(spec: str, data: str, seconds: float) -> Proof:
     """Try a reward on rows."""
     file, _, name = spec.partition("*")[0].rpartition(":")
@@ -3252,21 +3228,21 @@ def prove_reward(spec: str, data: str, seconds: float) -> Proof:
             adapter = Path(folder, "as_sample_reward.py")
             adapter.write_text(with_values(AS_SAMPLE_REWARD, file=repr(str(Path(file).resolve())), name=repr(name)))
             tried = f"{adapter}:as_sample_reward"
-        rows = [{"prompt": row.get("prompt", ""), "columns": row} for row in read_rows(data)]
-        names = set().union(*(row["columns"] for row in rows))
-        names &= {x.arg for x in arguments.args} if arguments and not arguments.kwarg and tried == spec else names
+        rows = read_rows(data)
+        names = {*rows[0]} & ({x.arg for x in arguments.args} if arguments and not arguments.kwarg else {*rows[0]})
+        attacked = attacked_row({"prompt": "", **rows[0]}, {*rows[0]} if tried != spec else names)
         describe_forms(proof, forms, name)
         try:
-            report = preflight(tried, data, seconds)
+            report = report_of("reward_preflight.py", ["--reward", tried, "--data", data, "--json"], seconds)
+            describe_checks(proof, report, data)
+            describe_cost(proof, report, tried, data)
         except UserError as error:
-            if not any(attacked_row(row, names) for row in rows) or "reference completion" not in str(error):
+            if not attacked or "reference completion" not in str(error):
                 raise
+            report = {"findings": [], "ready": True}
             proof.skip("What gold answers are paid", "the rows have tests and no solutions")
-            prove_against_attacks(proof, tried, rows, names, seconds)
-            return proof
-        describe_checks(proof, report, data)
-        describe_cost(proof, report, tried, data)
-        prove_against_attacks(proof, tried, rows, names, seconds)
+        if attacked:
+            prove_against_attacks(proof, tried, attacked)
     failed = {}
     for finding in report["findings"]:
         if finding["severity"] == "fail":
@@ -3297,13 +3273,12 @@ def describe_checks(proof: Proof, report: dict, data: str) -> None:
     paid = {name: probes[name]["worst"] for name in NONSENSE if probes.get(name, {}).get("worst") is not None}
     proof.figures |= {"gold": {key: gold[key] for key in ("rows", "variant", "full_marks", "mean")}}
     proof.figures |= {"nonsense_worst_share": paid, "contract": contract, "probes": report["probes"]}
-    proof.say(
-        f"reward_preflight.py gave {gold['full_marks']:.1%} of {gold['rows']} gold answers of {data} full marks, "
-        f"written as {gold['variant']!r}."
-    )
     most = f"{max(paid.values()):.0%} of gold's score" if paid else "nothing that could be compared"
     count = sum(probes[name]["completions"] for name in paid)
-    proof.say(f"Of {count} empty and nonsense completions ({', '.join(paid)}), the best paid got {most}.")
+    proof.say(
+        f"reward_preflight.py gave {gold['full_marks']:.1%} of {gold['rows']} gold answers of {data} full marks "
+        f"(written {gold['variant']!r}); of {count} nonsense completions ({', '.join(paid)}), the best got {most}."
+    )
     tests = ("deterministic", "order_independent", "batch_independent")
     names = {"deterministic": "twice", "order_independent": "in another order", "batch_independent": "alone"}
     words = [f"{names[test]} {'yes' if contract[test] else 'no'}" for test in tests if test in contract]
@@ -3335,6 +3310,64 @@ def describe_cost(proof: Proof, report: dict, spec: str, data: str) -> None:
     )
 
 
+# ----------------------------------------------------------------- trainer proof (src/programs/prove/trainer_proof.py)
+
+CONTRACT = {"accumulate_gradients", "make_experience"}  # functions that only trainers have
+SHOWN = ("logprob_shift", "advantages_detached", "accumulation")  # whose measurements stand in the sentences
+
+
+def prove_trainer(file: Path, flags: list[str], seconds: float) -> Proof:
+    """Run the checks, of what the trainer has of the contract where it has not all."""
+    proof, words = Proof("trainer", str(file)), [str(file), *flags, "--json"]
+    try:
+        report = report_of("selfcheck.py", words, seconds)
+    except UserError as error:
+        if "--partial" not in str(error) or "--partial" in flags:
+            raise
+        report = report_of("selfcheck.py", [*words, "--partial"], seconds)
+    by_status = {status: [x for x in report["checks"] if x["status"] == status] for status in ("pass", "FAIL", "n/a")}
+    checks, ran = {x["name"]: x for x in report["checks"]}, len(by_status["pass"]) + len(by_status["FAIL"])
+    proof.figures["checks"] = checks
+    proof.say(
+        f"{len(by_status['pass'])} of {ran} checks of selfcheck.py pass for {file} {' '.join(flags)}".strip() + "."
+    )
+    proof.say(
+        "They call its own functions on short sequences with pads and ragged rows, and compare with plain networks' "
+        "logits and with the published formulas, computed in selfcheck.py."
+    )
+    measured = [f"{name}: {checks[name]['measured']}" for name in SHOWN if checks[name]["status"] == "pass"]
+    if measured:
+        proof.say(f"Measured: {'; '.join(measured)}.")
+    proof.not_measured += [f"{x['name']}: {x['measured']}" for x in by_status["n/a"]]
+    if by_status["n/a"]:
+        proof.say(f"Not checked: {'; '.join(x['name'] for x in by_status['n/a'])}.")
+    for x in by_status["FAIL"]:
+        proof.find(f"{x['name']}: {x['measured']}; try: {x['try']}")
+    return proof
+
+
+# ------------------------------------------------------------------------- job proof (src/programs/prove/job_proof.py)
+
+
+def prove_job(path: Path, python: str, seconds: float) -> Proof:
+    """Check settings of verl_train.py (.yaml), or Hydra overrides, one a line (.txt)."""
+    proof, flag = Proof("verl job", str(path)), "--overrides" if path.suffix == ".txt" else "--config"
+    need(Path(python).is_file(), f"got --python {python}, which is no file; expected a Python that has verl")
+    report = report_of("verl_train.py", ["--check", flag, str(path)], seconds, python)
+    proof.findings, proof.figures = report.pop("findings"), report
+    if "checked" in report:
+        proof.skip("What verl says", f"{python} has no verl; checked were {report['checked'].partition(';')[0]}")
+        return proof
+    proof.say(f"verl {report['verl']} composes the {report['overrides']} overrides of {path} in its own configuration.")
+    if "data" in report:
+        rows = f"{report['data']['rows that fit']} of {report['data']['rows']} training rows"
+        proof.say(f"verl's own data set takes {rows}; prompts have the same token ids as in ppo_train.py.")
+    if tried := report.get("reward"):
+        how = f"{tried['completions']} completions of {tried['rows']} rows one by one, as verl does"
+        proof.say(f"The job's copy of the reward, alone in its folder, scores {how}; the scores are {tried['scores']}.")
+    return proof
+
+
 # --------------------------------------------------------------------------- formulas (src/programs/prove/formulas.py)
 
 DEVIATION_EPS = (0.0, 1e-6, 1e-5, 1e-4)  # what implementations add to a standard deviation
@@ -3342,34 +3375,40 @@ DEVIATION_EPS = (0.0, 1e-6, 1e-5, 1e-4)  # what implementations add to a standar
 
 @dataclass(frozen=True)
 class Formula:
-    """A published formula: its kind (loss, kl, value, advantage, gae or mean), where it stands, its aggregations."""
+    """A published formula."""
 
-    kind: str
+    kind: str  # of KINDS
     source: str
+    words: str  # of the name of a function that computes it
     aggregations: str = ""  # the beginnings of those that are published with it, "" for all
 
 
-FORMULAS = {
-    "ppo": Formula("loss", "Schulman 2017, eq. 7"),
-    "grpo": Formula("loss", "arXiv 2402.03300, eq. 3"),
-    "dapo": Formula("loss", "arXiv 2503.14476, eq. 8", "sum over tokens / their number"),
-    "dr_grpo": Formula("loss", "arXiv 2503.20783, section 3.2", "token sum"),
-    "gspo": Formula("loss", "arXiv 2507.18071, eq. 5", "mean over sequences of token means"),
-    "cispo": Formula("loss", "arXiv 2506.13585, eq. 4"),
-    "sapo": Formula("loss", "arXiv 2511.20347"),
-    "gmpo": Formula("loss", "arXiv 2507.20673, eq. 3", "mean over sequences of token means"),
-    "reinforce": Formula("loss", "Williams 1992"),
-    "k1": Formula("kl", "Schulman 2020, k1"),
-    "k2": Formula("kl", "Schulman 2020, k2"),
-    "k3": Formula("kl", "Schulman 2020, k3"),
-    "kl": Formula("kl", "Schulman 2020, k1, k2 or k3"),
-    "value_loss": Formula("value", "Schulman 2017, eq. 9, with clipped values"),
-    "grpo_advantage": Formula("advantage", "arXiv 2402.03300, section 4.1.2"),
-    "dr_grpo_advantage": Formula("advantage", "arXiv 2503.20783, section 3.2"),
-    "rloo": Formula("advantage", "arXiv 2402.14740"),
-    "maxrl": Formula("advantage", "arXiv 2602.02710"),
-    "gae": Formula("gae", "Schulman 2016, eq. 16"),
-    "masked_mean": Formula("mean", "sum of masked entries / their number"),
+KINDS = {  # inputs that the formulas of a kind cannot do without
+    "loss": {"logprobs", "advantages"},
+    "kl": {"logprobs", "ref_logprobs"},
+    "value": {"values", "returns"},
+    "gae": {"values", "token_rewards"},
+    "advantage": {"scores"},
+    "mean": {"mask"},
+}
+FORMULAS = {  # of two that have a function's words, the first is meant
+    "gspo": Formula("loss", "arXiv 2507.18071, eq. 5", "gspo", "mean over sequences of token means"),
+    "cispo": Formula("loss", "arXiv 2506.13585, eq. 4", "cispo"),
+    "sapo": Formula("loss", "arXiv 2511.20347", "sapo"),
+    "gmpo": Formula("loss", "arXiv 2507.20673, eq. 3", "gmpo", "mean over sequences of token means"),
+    "dapo": Formula("loss", "arXiv 2503.14476, eq. 8", "dapo", "sum over tokens / their number"),
+    "dr_grpo": Formula("loss", "arXiv 2503.20783, section 3.2", "dr grpo", "token sum"),
+    "grpo": Formula("loss", "arXiv 2402.03300, eq. 3", "grpo"),
+    "ppo": Formula("loss", "Schulman 2017, eq. 7", "ppo"),
+    "reinforce": Formula("loss", "Williams 1992", "reinforce"),
+    **{name: Formula("kl", f"Schulman 2020, {name}", name) for name in ("k1", "k2", "k3", "kl")},
+    "value_loss": Formula("value", "Schulman 2017, eq. 9, with clipped values", "value"),
+    "critic_loss": Formula("value", "Schulman 2017, eq. 9, with clipped values", "critic"),
+    "dr_grpo_advantage": Formula("advantage", "arXiv 2503.20783, section 3.2", "dr grpo"),
+    "grpo_advantage": Formula("advantage", "arXiv 2402.03300, section 4.1.2", "grpo"),
+    "rloo": Formula("advantage", "arXiv 2402.14740", "rloo"),
+    "gae": Formula("gae", "Schulman 2016, eq. 16", "gae"),
+    "masked_mean": Formula("mean", "sum of masked entries / their number", "masked mean"),
 }
 
 
@@ -3476,9 +3515,10 @@ def group_advantages(formula: str, c: dict) -> dict:
         return {"R - mean of the others": [x - (sum(group) - x) / (len(group) - 1) for x, group in pairs]}
     ways = {}
     for eps in dict.fromkeys((c["std_eps"], *DEVIATION_EPS)):
-        divisors = {"unbiased deviation": statistics.stdev, "population deviation": statistics.pstdev}
-        for name, divisor in ({"mean": mean} if formula == "maxrl" else divisors).items():
-            ways[f"{name}, eps {eps:g}"] = [(x - mean(group)) / (divisor(group) + eps) for x, group in pairs]
+        for name, deviation in (("unbiased", statistics.stdev), ("population", statistics.pstdev)):
+            ways[f"{name} deviation, eps {eps:g}"] = [
+                (x - mean(group)) / (deviation(group) + eps) for x, group in pairs
+            ]
     return ways
 
 
@@ -3486,13 +3526,13 @@ def group_advantages(formula: str, c: dict) -> dict:
 
 LOGP = r"(log_?probs?|logps?|lp)"
 ROLES = {  # input -> names of parameters
-    "old_logprobs": rf"(old|behaviou?r|rollout|sampling|mu)_(\w+_)?{LOGP}|{LOGP}_(old|mu|rollout|behaviou?r)",
+    "old_logprobs": rf"(old|behav\w+|rollout|sampling|mu)_(\w+_)?{LOGP}|{LOGP}_(old|mu|rollout|behav\w+)",
     "ref_logprobs": rf"(ref|reference)_(\w+_)?{LOGP}|{LOGP}_(ref|reference)",
     "logprobs": rf"((new|cur|current|policy|pi|actor|per_token)_)*{LOGP}(_new|_theta)?",
     "advantages": r"adv(antage)?s?",
     "mask": r"(response_|completion_|action_|loss_|token_|eos_|valid_)?masks?",
-    "scores": r"scores?|rewards?",
     "token_rewards": r"token_(level_)?(rewards?|scores?)|per_token_rewards?",
+    "scores": r"scores?|rewards?",
     "old_values": r"(old_|prev_)(values?|v)|values?_old|v_old",
     "values": r"(new_)?(values?|v|vpreds?|vs|value_preds?)",
     "returns": r"returns?|value_targets?|targets?",
@@ -3508,52 +3548,55 @@ ROLES = {  # input -> names of parameters
     "gamma": r"gamma|discount",
     "gae_lambda": r"lam|lambda_?|gae_lambda|lmbda|lambd",
     "length": r"max_(len|length|tokens|new_tokens|completion_length|response_length)|norm_length|constant",
-    "tau_pos": r"(sapo_)?tau_pos(itive)?",
-    "tau_neg": r"(sapo_)?tau_neg(ative)?",
-    "config": r"config|cfg|args",
+    "tau_pos": r"(sapo_)?(tau_pos|tau_positive)",
+    "tau_neg": r"(sapo_)?(tau_neg|tau_negative)",
 }
 # what a name means in a formula of another kind
 OTHERWISE = {"advantage": {"clip": "std_eps"}, "gae": {"scores": "token_rewards"}, "value": {"clip": "value_clip"}}
-LOSSES = ("gspo", "cispo", "sapo", "gmpo", "dapo", "dr_grpo", "grpo", "ppo", "reinforce")  # the first that a name has
-ADVANTAGES = {"dr_grpo": "dr_grpo_advantage", "grpo": "grpo_advantage", "rloo": "rloo", "maxrl": "maxrl", "gae": "gae"}
 CLIPPED = {"clip", "clipped", "surrogate", "policy", "actor", "loss", "objective", "compute", "get", "per", "token"}
-NEEDED = {  # inputs of a kind of formula, one of each line
-    "loss": ("logprobs", "advantages"),
-    "kl": ("logprobs", "ref_logprobs"),
-    "value": ("values", "returns"),
-    "advantage": ("scores token_rewards",),
-    "gae": ("values", "token_rewards"),
-    "mean": ("mask",),
-}
 
 
 @dataclass
 class Candidate:
-    """A public function of a file: its formula, and why it is not checked; {parameter: input}."""
+    """A public function of a file: its formula and how it is written, why it is not checked, what is wrong with it."""
 
     name: str
     where: str
     formula: str = ""
     why: str = ""
-    roles: dict = field(default_factory=dict)
+    written_as: str = ""
+    findings: list = field(default_factory=list)
+    roles: dict = field(default_factory=dict)  # {parameter: input}
     left: tuple = ()  # parameters of unknown names, which keep their defaults
 
+    def find(self, finding: str) -> None:
+        """Add a finding against it."""
+        self.findings.append(f"{self.where}: {finding}")
 
-def formula_of(name: str, roles: set[str]) -> str:
+
+def inputs_of(roles: dict[str, str], kind: str) -> dict[str, str]:
+    """{parameter: input} of known names, as a kind of formula means them."""
+    return {name: OTHERWISE.get(kind, {}).get(role, role) for name, role in roles.items() if role}
+
+
+def missing(formula: str, roles: dict[str, str]) -> set[str]:
+    """Inputs that a formula needs and a function does not take."""
+    kind = FORMULAS[formula].kind
+    takes, ratio = {*inputs_of(roles, kind).values()}, kind == "loss" and formula != "reinforce"
+    if "token_rewards" in takes:  # of which the last one of a row is its score
+        takes.add("scores")
+    return (KINDS[kind] | ({"old_logprobs"} if ratio else set())) - takes
+
+
+def formula_of(name: str, roles: dict[str, str]) -> str:
     """The formula of a name and its inputs; "" where they do not say it."""
-    words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
-    has, is_loss = {*words.split("_")}, {"logprobs", "advantages"} <= roles
-    if {"values", "returns"} <= roles and has & {"value", "critic", "vf"}:
-        return "value_loss"
-    if {"logprobs", "ref_logprobs"} <= roles and "advantages" not in roles:
-        return next((k for k in ("k1", "k2", "k3", "kl") if k in has), "")
-    if {"masked", "mean"} <= has and "mask" in roles:
-        return "masked_mean"
-    known = next((f for f in (LOSSES if is_loss else ADVANTAGES) if {*f.split("_")} <= has), "")
-    if known or not is_loss:
-        return ADVANTAGES.get(known, "") if not is_loss else known
-    bounded = roles & {"clip", "low", "high", "config"} and "old_logprobs" in roles
-    return "ppo" if bounded and has <= CLIPPED and has & {"clip", "clipped", "policy"} else ""
+    has = {*re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower().split("_")}
+    for formula, about in FORMULAS.items():
+        if {*about.words.split()} <= has and not missing(formula, roles):
+            if about.kind != "kl" or "advantages" not in roles.values():
+                return formula
+    clipped = has <= CLIPPED and has & {"clip", "clipped", "policy"} and {*roles.values()} & {"clip", "low", "high"}
+    return "ppo" if clipped and not missing("ppo", roles) else ""
 
 
 def recognised(name: str, function, where: str, formula: str = "") -> Candidate:
@@ -3561,22 +3604,20 @@ def recognised(name: str, function, where: str, formula: str = "") -> Candidate:
     own = inspect.signature(function).parameters.values()
     own = [p for p in own if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
     roles = {p.name: next((r for r, x in ROLES.items() if re.fullmatch(x, p.name.lower())), "") for p in own}
-    found = Candidate(name, where, formula or formula_of(name, {*roles.values()}))
+    found = Candidate(name, where, formula or formula_of(name, roles))
     if not found.formula:
         found.why = "its name and inputs name no formula that is known here"
         return found
     kind = FORMULAS[found.formula].kind
-    known = {name: OTHERWISE.get(kind, {}).get(role, role) for name, role in roles.items() if role}
+    known = inputs_of(roles, kind)
     if kind == "mean":
         known |= {p.name: "x" for p in own[:2] if known.get(p.name) != "mask"}
     unknown = [p.name for p in own if p.name not in known and p.default is p.empty]
-    needed = (*NEEDED[kind], *(["old_logprobs"] if kind == "loss" and found.formula != "reinforce" else []))
-    missing = [names for names in needed if not {*names.split()} & {*known.values()}]
     found.roles, found.left = known, tuple(p.name for p in own if p.name not in known and p.default is not p.empty)
     if unknown:
         found.why = f"it needs {', '.join(unknown)}, whose meaning its name does not say"
-    elif missing:
-        found.why = f"it has no {' and no '.join(missing)} of a known name"
+    elif lacking := missing(found.formula, roles):
+        found.why = f"it has no {' and no '.join(sorted(lacking))} of a known name"
     return found
 
 
@@ -3596,12 +3637,6 @@ NUMBERS = {
     **{"gae_lambda": 0.8, "length": 11.0, "tau_pos": 1.0, "tau_neg": 1.5, "group_size": 4, "dual_clip": 2.0},
 }
 LEAVES = {"value": "values", "mean": "x"}  # what a gradient is taken of, log-probs elsewhere
-SETTINGS = {  # what functions of this bundle and of verl read of their config
-    **{"clip_eps": "clip", "clip_ratio": "clip", "clip_eps_low": "low", "clip_eps_high": "high", "kl_coef": "beta"},
-    **{"clip_ratio_low": "low", "clip_ratio_high": "high", "sapo_tau_pos": "tau_pos", "sapo_tau_neg": "tau_neg"},
-    **{"dual_clip": "dual_clip", "gamma": "gamma", "gae_lambda": "gae_lambda", "max_new_tokens": "length"},
-    **{"value_clip": "value_clip", "advantage_eps": "std_eps"},
-}
 
 
 def inputs(kind: str, takes: set[str]) -> dict:
@@ -3618,9 +3653,8 @@ def inputs(kind: str, takes: set[str]) -> dict:
         c[name] = c["logprobs"] + size * c[name]
     c["old_values"] = c["values"] + 0.4 * c["old_values"]
     c |= NUMBERS | {"mask": mask, "scores": torch.tensor(SCORES, dtype=torch.float64), "all": c["x"], "groups": [0] * 5}
-    c |= {"low": 0.2, "high": 0.2} if not takes & {"low", "high", "config"} else {}
-    c |= {name: 1.0 for name in ("gamma", "gae_lambda") if not takes & {name, "config"}}
-    c["dual_clip"] *= bool(takes & {"dual_clip", "config"})
+    c |= {"low": 0.2, "high": 0.2} if not takes & {"low", "high"} else {}
+    c |= {"dual_clip": 0.0, "gamma": 1.0, "gae_lambda": 1.0} | {name: c[name] for name in NUMBERS if name in takes}
     if kind == "advantage":
         c["groups"] = [i % 2 if "groups" in takes else i // 4 for i in range(len(SCORES))]
         c["token_rewards"] = torch.zeros_like(mask)
@@ -3633,16 +3667,17 @@ def input_forms(formula: str, kind: str, takes: set[str], c: dict) -> list[dict]
     import torch
 
     if kind == "advantage":
-        by_id = takes & {"groups", "group_size", "token_rewards"}
-        return (
-            [{"ids": torch.tensor(c["groups"])}, {"ids": c["groups"]}]
-            if by_id
-            else [{"scores": c["scores"].view(2, 4)}]
-        )
+        ids = [{"ids": torch.tensor(c["groups"])}, {"ids": c["groups"]}]
+        return ids if takes & {"groups", "group_size", "token_rewards"} else [{"scores": c["scores"].view(2, 4)}]
+    if kind == "gae" and "mask" in takes:
+        whole = (c["mask"].cumsum(1) > 0) & (c["mask"].flip(1).cumsum(1).flip(1) > 0)
+        return [{}, {"mask": whole.double(), "note": ", for masks without holes alone"}]
+    if kind != "loss":
+        return [{}]
     rows = torch.tensor(ROW_ADVANTAGES, dtype=torch.float64)
     same = rows[:, None].expand_as(c["mask"])
-    forms = [{"advantages": x, "all": same} for x in (same, rows, rows[:, None])] if kind == "loss" else [{}]
-    return forms if kind != "loss" or formula in ("gspo", "gmpo") else [{"advantages": c["x"]}, *forms]
+    forms = [{"advantages": x, "all": same} for x in (same, rows, rows[:, None])]
+    return forms if formula in ("gspo", "gmpo") else [{"advantages": c["x"]}, *forms]
 
 
 class Tried:
@@ -3659,7 +3694,6 @@ class Tried:
 
         for dtype in (torch.float64, torch.bool):
             values = c | {"mask": c["mask"].to(dtype), "groups": c.get("ids")}
-            values["config"] = SimpleNamespace(advantage_std="unbiased", **{k: c[role] for k, role in SETTINGS.items()})
             try:
                 result = self.function(**{name: values[role] for name, role in self.roles.items()})
                 break
@@ -3671,7 +3705,7 @@ class Tried:
         return result.reshape(()) if result.numel() == 1 else result
 
     def with_gradient(self, c: dict):
-        """(Result, gradient of its weighted sum or None), with the weights of `weights_for`."""
+        """(Result, gradient of its weighted sum or None), with the weights of `weights`."""
         import torch
 
         c = c | {self.leaf: c[self.leaf].clone().requires_grad_(True)}
@@ -3705,9 +3739,9 @@ def near(a, b, weights) -> float:
 # --------------------------------------------------------------- function proof (src/programs/prove/function_proof.py)
 
 FAULTS = {  # what is changed in the inputs of the formula, and the sign of its result
-    "the formula with its sign flipped": lambda c: {"sign": -1},
+    "the formula with its sign flipped": lambda c: {"sign": -c["sign"]},
     "the formula without the mask": lambda c: {"mask": c["mask"] * 0 + 1},
-    "the formula with its bound on the wrong side": lambda c: {"all": -c["all"], "sign": -1},
+    "the formula with its bound on the wrong side": lambda c: {"all": -c["all"], "sign": -c["sign"]},
     "the formula without a bound": lambda c: {"low": math.inf, "high": math.inf, "value_clip": math.inf},
     "the formula with its two bounds exchanged": lambda c: {"low": c["high"], "high": c["low"]},
     "the formula with the ratio upside down": lambda c: {"logprobs": c["old_logprobs"], "old_logprobs": c["logprobs"]},
@@ -3744,46 +3778,37 @@ def references(formula: str, tried: Tried, c: dict, shape) -> dict:
     return {way: pair for way, pair in found.items() if pair[0].shape == shape}
 
 
-@dataclass
-class Verdict:
-    """What was found of a recognised function: how it is written, or what is wrong, or why it was not called."""
-
-    written_as: str = ""
-    findings: list = field(default_factory=list)
-    not_called: str = ""
-
-
-def judge(candidate: Candidate, function) -> Verdict:
+def judge(candidate: Candidate, function) -> None:
     """Compare a function with its formula, in the form of inputs that it takes."""
-    tried, verdict, nearest = Tried(function, candidate), Verdict(), []
+    tried, nearest = Tried(function, candidate), []
     c = inputs(tried.kind, tried.takes)
+    c["sign"] = -1 if "objective" in candidate.name else 1  # which is maximised
     for form in input_forms(candidate.formula, tried.kind, tried.takes, c):
         try:
             result, gradient = tried.with_gradient(c | form)
             found = references(candidate.formula, tried, c | form, result.shape)
             weights = tried.weights(c, result)
             gaps = {way: compared(result, gradient, *pair, weights) for way, pair in found.items()}
-            ranks = {way: (*(x * (x > ROUNDING) for x in gap), PADDED in way, *gap, way) for way, gap in gaps.items()}
-            nearest += [(rank, c | form, result) for rank in ranks.values()]
-            problem = f"it returns a tensor {[*result.shape]}"
+            ranks = [(*(x * (x > ROUNDING) for x in gap), PADDED in way, *gap, way) for way, gap in gaps.items()]
+            nearest += [(rank, c | form, result) for rank in ranks]
+            problem = f"it could not be read: it returns a tensor {[*result.shape]}"
         except Exception as error:  # a form that it does not take, or the function itself
-            problem = f"{type(error).__name__}: {str(error)[:160]}"
-        verdict.not_called = verdict.not_called or problem
+            problem = f"it could not be called: {type(error).__name__}: {str(error)[:160]}"
+        candidate.why = candidate.why or problem
     if not nearest:
-        return verdict
+        return
     (value, gradient, *_, way), given, result = min(nearest, key=lambda x: x[0])
-    verdict.not_called, verdict.written_as = "", way
+    candidate.why, candidate.written_as = "", way + given.get("note", "")
     if value or gradient:
-        verdict.findings.append(named_fault(candidate, tried, given, result, value, gradient, way))
-        return verdict
-    look_at_way(candidate, way, verdict)
+        candidate.find(named_fault(candidate.formula, tried, given, result, value, gradient, way))
+        return
+    look_at_way(candidate, way)
     if "mask" in tried.takes:
-        look_beneath(tried, given, verdict)
+        look_beneath(candidate, tried, given)
     if tried.kind == "advantage":
         equal = tried(given | {"scores": given["scores"] * 0, "token_rewards": given["token_rewards"] * 0}).flatten()
         if not bool((equal.abs() <= ROUNDING).all()):
-            verdict.findings.append(f"groups of equal scores get {equal[0].item():g}; expected 0")
-    return verdict
+            candidate.find(f"groups of equal scores get {equal[0].item():g}; expected 0")
 
 
 def compared(result, gradient, reference, leaf, weights) -> tuple[float, float]:
@@ -3798,12 +3823,11 @@ def compared(result, gradient, reference, leaf, weights) -> tuple[float, float]:
     return value, near(got, own, torch.ones_like(own))
 
 
-def named_fault(candidate: Candidate, tried: Tried, c: dict, result, value: float, gradient: float, way: str) -> str:
+def named_fault(formula: str, tried: Tried, c: dict, result, value: float, gradient: float, way: str) -> str:
     """What a function computes instead of its formula."""
     import torch
 
-    formula, weights = candidate.formula, tried.weights(c, result)
-    about = f"{formula} ({FORMULAS[formula].source})"
+    weights, about = tried.weights(c, result), f"{formula} ({FORMULAS[formula].source})"
     if not value:
         return f"its value is that of {about}, {way}, its gradient is not (relative difference {gradient:.2g})"
     if not torch.where(weights != 0, result, torch.zeros_like(result)).isfinite().all():
@@ -3815,16 +3839,16 @@ def named_fault(candidate: Candidate, tried: Tried, c: dict, result, value: floa
     return f"it is none of the published ways of {about}: the nearest, {way}, differs by {value:.2g} (relative)"
 
 
-def look_at_way(candidate: Candidate, way: str, verdict: Verdict) -> None:
+def look_at_way(candidate: Candidate, way: str) -> None:
     """Add a finding about an aggregation that is another formula's."""
     wanted, how = FORMULAS[candidate.formula].aggregations, way.partition(", ")[2]
     if PADDED in how and candidate.formula != "dr_grpo":
-        verdict.findings.append("it divides by all places, padding included; expected the masked tokens alone")
+        candidate.find("it divides by all places, padding included; expected the masked tokens alone")
     elif wanted and not how.startswith(("each token", "token mean of each row", wanted)):
-        verdict.findings.append(f"it aggregates by {how}; expected {wanted} for {candidate.formula}")
+        candidate.find(f"it aggregates by {how}; expected {wanted} for {candidate.formula}")
 
 
-def look_beneath(tried: Tried, c: dict, verdict: Verdict) -> None:
+def look_beneath(candidate: Candidate, tried: Tried, c: dict) -> None:
     """Add a finding where nan beneath the mask changes a value or a gradient."""
     import torch
 
@@ -3835,13 +3859,12 @@ def look_beneath(tried: Tried, c: dict, verdict: Verdict) -> None:
     try:
         result, other = tried.with_gradient(c | spoilt)
     except Exception as error:
-        verdict.findings.append(f"with nan beneath the mask it raises {type(error).__name__}: {str(error)[:120]}")
+        candidate.find(f"with nan beneath the mask it raises {type(error).__name__}: {str(error)[:120]}")
         return
     in_value = near(result, usual.double(), tried.weights(c, result)) > ROUNDING
     if in_value or (gradient is not None and near(other, gradient.double(), nan.isnan()) > ROUNDING):
-        part = "value" if in_value else "gradient"
-        advice = "try torch.where(mask, x, 0) before arithmetic"
-        verdict.findings.append(f"nan beneath the mask gets into its {part}; {advice}")
+        part, advice = "value" if in_value else "gradient", "try torch.where(mask, x, 0) before arithmetic"
+        candidate.find(f"nan beneath the mask gets into its {part}; {advice}")
 
 
 def functions_of(path: Path) -> dict[Path, list[ast.FunctionDef]]:
@@ -3857,22 +3880,19 @@ def functions_of(path: Path) -> dict[Path, list[ast.FunctionDef]]:
 
 
 def named_formulas(given: str, names: list[str]) -> dict[str, str]:
-    """{function: formula} of --as: `my_loss=grpo,…`, or a formula for each function in their order."""
-    pairs = [word.strip().rpartition("=")[::2] for word in given.split(",") if word.strip()]
-    if any(not name for name, _ in pairs):
-        fits = len(pairs) == len(names)
-        need(fits, f"got --as {given} for {len(names)} functions; expected one for each, or NAME=FORMULA pairs")
-        pairs = [(name, formula) for name, (_, formula) in zip(names, pairs, strict=True)]
-    for name, formula in pairs:
-        known = f"expected one of {', '.join(FORMULAS)}{suggest(formula, FORMULAS)}"
-        need(formula in FORMULAS, f"got --as {formula}; {known}")
-        need(name in names, f"got --as {name}={formula}; expected a function among {', '.join(names)}")
-    return dict(pairs)
+    """{function: formula} of --as: `my_loss=grpo,…`, or formulas of the functions in their order."""
+    words = [word.strip() for word in given.split(",") if word.strip()]
+    expected = f"expected NAME=FORMULA,… or a formula for each of {', '.join(names)}; formulas: {', '.join(FORMULAS)}"
+    if len(words) == len(names) and "=" not in given:
+        words = [f"{name}={word}" for name, word in zip(names, words, strict=True)]
+    pairs = dict(word.partition("=")[::2] for word in words)
+    need({*pairs} <= {*names} and {*pairs.values()} <= {*FORMULAS}, f"got --as {given}; {expected}")
+    return pairs
 
 
 def prove_functions(path: Path, only: str, given: str) -> Proof:
     """Compare the functions of a file or folder, or a single one, with their formulas."""
-    proof, verdicts, unknown = Proof("functions", f"{path}:{only}" if only else str(path)), {}, []
+    proof, known, unknown = Proof("functions", f"{path}:{only}" if only else str(path)), [], []
     nodes = [(f, n) for f, found in functions_of(path).items() for n in found if n.name == (only or n.name)]
     need(nodes, f"got {path} without {only or 'a public function'}; expected functions of losses or advantages")
     formulas = named_formulas(given, [node.name for _, node in nodes])
@@ -3880,22 +3900,20 @@ def prove_functions(path: Path, only: str, given: str) -> Proof:
         with contextlib.redirect_stdout(sys.stderr):
             function = getattr(import_file("functions", str(file), str(file)), node.name)
         where = f"{node.name} ({file}, line {node.lineno})"
-        candidate = recognised(node.name, function, where, formulas.get(node.name, ""))
-        verdict = Verdict() if candidate.why else judge(candidate, function)
-        if why := candidate.why or verdict.not_called:
-            proof.not_measured.append(f"{where}: {why}")
-            unknown.append(node.name)
-            continue
-        verdicts[node.name] = (candidate, verdict)
-        proof.findings += [f"{where}: {finding}" for finding in verdict.findings]
-        about = {"formula": candidate.formula, "source": FORMULAS[candidate.formula].source}
-        about |= {"written_as": verdict.written_as, "left_at_default": [*candidate.left]}
-        proof.figures[node.name] = about | {"agrees": not verdict.findings}
+        x = recognised(node.name, function, where, formulas.get(node.name, ""))
+        if not x.why:
+            judge(x, function)
+        (unknown if x.why else known).append(x)
+        proof.findings += x.findings
+        if not x.why:
+            about = {"formula": x.formula, "source": FORMULAS[x.formula].source, "written_as": x.written_as}
+            proof.figures[x.where] = about | {"left_at_default": [*x.left], "agrees": not x.findings}
+    proof.not_measured += [f"{x.where}: {x.why}" for x in unknown]
     accepted = f"expected losses or advantages of known names; try --as NAME=FORMULA, one of {', '.join(FORMULAS)}"
-    need(verdicts, f"got {proof.thing} with {first(unknown)}; {accepted}")
-    describe(proof, verdicts)
+    need(known, f"got {proof.thing} with {first([x.name for x in unknown])}; {accepted}")
+    describe(proof, known)
     if unknown:
-        proof.say(f"Not recognised, and so not checked: {first(unknown)}.")
+        proof.say(f"Not recognised, and so not checked: {first([x.name for x in unknown])}.")
     return proof
 
 
@@ -3904,17 +3922,17 @@ def first(names: list[str], most: int = 12) -> str:
     return ", ".join(names if len(names) <= most else [*names[:most], f"{len(names) - most} more"])
 
 
-def describe(proof: Proof, verdicts: dict) -> None:
+def describe(proof: Proof, known: list[Candidate]) -> None:
     """Add the sentences of what was recognised and how it agrees."""
-    right = {name: verdict.written_as for name, (_, verdict) in verdicts.items() if not verdict.findings}
-    known = [f"{name} as {c.formula}" for name, (c, _) in verdicts.items()]
-    proof.say(f"{len(verdicts)} functions of {proof.thing} were recognised: {first(known)}.")
-    ways = f" ({first([f'{name}: {way}' for name, way in right.items()], 8)})" if right else ""
+    right = [x for x in known if not x.findings]
+    names = first([f"{x.name} as {x.formula}" for x in known])
+    proof.say(f"{len(known)} functions of {proof.thing} were recognised: {names}.")
+    ways = f" ({first([f'{x.name}: {x.written_as}' for x in right], 8)})" if right else ""
     proof.say(
-        f"{len(right)} of {len(verdicts)} have the value and gradient of their published formula, by prove.py's own "
+        f"{len(right)} of {len(known)} have the value and gradient of their published formula, by prove.py's own "
         f"float64 loops over single tokens, within 1e-6 (3e-5 in float32){ways}."
     )
-    masked = sum("mask" in verdicts[name][0].roles.values() for name in right)
+    masked = sum("mask" in x.roles.values() and "without holes" not in x.written_as for x in right)
     tried = "ragged rows, pads on either side, a hole, an empty row and nan beneath the mask change nothing"
     if masked:
         proof.say(f"{masked} of these take a mask: {tried}.")
@@ -3927,11 +3945,17 @@ def make_parser() -> argparse.ArgumentParser:
     """The command line; flags work with `_` and `-`."""
     raw = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(
-        usage="%(prog)s THING [--flag value ...]", description=__doc__, formatter_class=raw, allow_abbrev=False
+        usage="%(prog)s THING [--flag value ...] [-- a trainer's flags]",
+        description=__doc__,
+        formatter_class=raw,
+        allow_abbrev=False,
     )
-    parser.add_argument("thing", help="a run's folder, results.json or its folder, FILE.py:function", metavar="THING")
+    parser.add_argument("thing", help="what to prove, as above", metavar="THING")
     parser.add_argument("--data", default="", metavar="FILE", help="rows for a reward")
-    parser.add_argument("--as", default="", dest="formulas", metavar="NAMES", help="formulas of functions")
+    named = "formulas of functions: loss_1=grpo,loss_2=gspo, or one for each function; " + ", ".join(FORMULAS)
+    parser.add_argument("--as", default="", dest="formulas", metavar="NAMES", help=named)
+    python = "for a verl job: the Python that has verl (default: this one)"
+    parser.add_argument("--python", default=sys.executable, metavar="PYTHON", help=python)
     parser.add_argument("--minutes", type=float, default=1.0, metavar="M", help="time for all (default: 1)")
     parser.add_argument("--rows", type=int, default=256, metavar="N", help="most held-out rows of a run (default: 256)")
     return parser
@@ -3939,26 +3963,26 @@ def make_parser() -> argparse.ArgumentParser:
 
 def proof_of(args) -> Proof:
     """The proof of the thing, by its kind; UserError for a thing of no known kind."""
-    path, seconds = Path(args.thing), 60 * args.minutes
+    path, seconds = Path(args.thing), 54 * args.minutes  # the rest is for imports and the report
     need(args.minutes > 0 and args.rows > 0, f"got --minutes {args.minutes:g} --rows {args.rows}; expected above 0")
-    if ".py:" in args.thing:
-        file = Path(args.thing.rpartition(":")[0])
-        need(file.is_file(), f"got {args.thing}: no file {file}; {ACCEPTED}")
-        need(args.data, f"got {args.thing} without --data; expected rows to try it on; try --data FILE.jsonl")
-        return prove_reward(args.thing, args.data, 0.9 * seconds)
-    if path.suffix == ".py" or (path.is_dir() and not results_files(path) and [*path.glob("*.py")]):
-        return prove_functions(path, "", args.formulas)
-    need(not args.data, f"got --data with {args.thing}; expected it with FILE.py:function alone; {ACCEPTED}")
-    need(path.exists(), f"got {args.thing}, which does not exist; {ACCEPTED}")
+    file, _, name = args.thing.rpartition(":") if ".py:" in args.thing else (args.thing, "", "")
+    need(Path(file).exists(), f"got {args.thing}: no file or folder {file}; {ACCEPTED}")
+    need(not args.data or name, f"got --data with {args.thing}; expected it with FILE.py:function alone; {ACCEPTED}")
+    if name and args.data:
+        return prove_reward(args.thing, args.data, seconds)
     if results_files(path):
         return prove_evaluation(path)
     folder = next((x for x in (path, path.parent) if path.is_dir() and {"model", "data"} <= {*values_of(x)}), None)
-    need(folder, f"got {args.thing}, which is none of these; {ACCEPTED}")
-    import torch
-
-    if not torch.accelerator.is_available():
-        CpuThreads().begin(SimpleNamespace(threads="auto"), torch.device("cpu"))
-    return prove_run(folder, 0.8 * seconds, args.rows)
+    if folder:
+        return prove_run(folder, seconds, args.rows)
+    if path.suffix in (".yaml", ".yml", ".txt"):
+        return prove_job(path, args.python, seconds)
+    functions = functions_of(Path(file)) if file.endswith(".py") or [*path.glob("*.py")] else {}
+    names = {node.name for found in functions.values() for node in found}
+    if path.suffix == ".py" and CONTRACT & names and not args.formulas:
+        return prove_trainer(path, args.trainer_flags, seconds)
+    need(names, f"got {args.thing}, which is none of these; {ACCEPTED}")
+    return prove_functions(Path(file), name, args.formulas)
 
 
 def prove(args) -> int:
@@ -3977,7 +4001,10 @@ def prove(args) -> int:
 
 def main(argv: list[str] | None = None) -> int:
     """Command line entry; returns the exit code."""
-    args = parse_flags(make_parser(), argv)
+    argv = sys.argv[1:] if argv is None else argv
+    at = argv.index("--") if "--" in argv else len(argv)  # what follows is the trainer's
+    args = parse_flags(make_parser(), argv[:at])
+    args.trainer_flags = argv[at + 1 :]
     quiet_environment()
     return exit_code(lambda: prove(args), mend="try the same command", stopped="stopped; nothing was written")
 

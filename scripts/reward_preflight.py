@@ -35,9 +35,9 @@ Some are played again: side by side, and with an object that served another one.
 processes, which separates chance from shared state. An exception in reset, reply or get_reward is reported with file,
 line and row.
 
-`--model M` samples completions from a model, as the run will (16 of each of 32 prompts), and says how often they pass
-(the first reward gives full marks, 1), the prompts by pass rate, and which share of groups of --group_size has both
-right and wrong ones; of *RL now, warm start, easier prompts, harder prompts* it names the one that fits.
+`--model M` samples completions from a model, as the run will (16 of each of 32 prompts). It reports how often they pass
+(the first reward gives full marks, 1), the prompts by pass rate, and the share of groups of --group_size with both
+right and wrong answers, and names what fits: *RL now, warm start, easier prompts* or *harder prompts*.
 
 Deliberately left out, except with --model: a model and a tokenizer (`completion_ids` has one id per 4 characters; in a
 conversation each text is one token). Lone surrogates, which no tokenizer decodes to, occur only in arguments of tools.
@@ -81,25 +81,25 @@ Exit codes: 0 ready (or scored, listed; --model: RL now), 1 not ready (--score: 
 #     3654-3808  conversations          The record of a conversation with an environment, and what the environment …
 #     3811-3969  play                   Playing conversations of a policy with environments: all that are open are …
 #     3972-4059  play setup             What conversations are played with, and scored by: shared by all programs …
-#     4062-4404  models                 Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     4407-4415  batches                Batches: padding, collating, micro-batches, one line of tokens in which a …
-#     4418-4666  key cache              Keys and values of texts while they are sampled: room to grow, prompts held …
-#     4669-4793  forward                One forward pass: attention that reads a prompt once, backbone, logits, …
-#     4796-4836  folding                LoRA folded into the weights while completions are sampled: a third of the …
-#     4839-5026  cache probe            What the cache and the attention of a model can do, measured before anything …
-#     5029-5217  sampling               Sampling with the policy itself: a KV cache, rows that leave the batch when …
-#     5220-5396  rollouts               Sampling and scoring the rows of a batch over all processes, slow rewards …
-#     5399-5516  rows and gold          Rows of the data, and the reference completion of each
-#     5519-5708  probes                 Completions that must not pay
-#     5711-5910  reward process         The reward's own process, with a time limit: a hang or crash costs one call, …
-#     5913-6041  scoring                Scores of completions, graded, and what was found
-#     6044-6287  preflight              The checks of a reward and the verdict
-#     6290-6433  policies               What scripted policies say to an environment: the answers of one …
-#     6436-6606  environment process    The environment's own process: conversations with scripted policies, played …
-#     6609-6829  environment preflight  The checks of an environment and the verdict
-#     6832-6939  report                 What is printed: reports, --list and --score
-#     6942-7034  model preflight        --model: how often a model's own samples pass, and whether RL, a warm start …
-#     7037-7196  command                The command line
+#     4062-4400  models                 Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     4403-4411  batches                Batches: padding, collating, micro-batches, one line of tokens in which a …
+#     4414-4662  key cache              Keys and values of texts while they are sampled: room to grow, prompts held …
+#     4665-4789  forward                One forward pass: attention that reads a prompt once, backbone, logits, …
+#     4792-4832  folding                LoRA folded into the weights while completions are sampled: a third of the …
+#     4835-5022  cache probe            What the cache and the attention of a model can do, measured before anything …
+#     5025-5213  sampling               Sampling with the policy itself: a KV cache, rows that leave the batch when …
+#     5216-5392  rollouts               Sampling and scoring the rows of a batch over all processes, slow rewards …
+#     5395-5512  rows and gold          Rows of the data, and the reference completion of each
+#     5515-5704  probes                 Completions that must not pay
+#     5707-5906  reward process         The reward's own process, with a time limit: a hang or crash costs one call, …
+#     5909-6037  scoring                Scores of completions, graded, and what was found
+#     6040-6283  preflight              The checks of a reward and the verdict
+#     6286-6429  policies               What scripted policies say to an environment: the answers of one …
+#     6432-6602  environment process    The environment's own process: conversations with scripted policies, played …
+#     6605-6825  environment preflight  The checks of an environment and the verdict
+#     6828-6935  report                 What is printed: reports, --list and --score
+#     6938-7030  model preflight        --model: how often a model's own samples pass, and whether RL, a warm start …
+#     7033-7192  command                The command line
 
 import argparse
 import ast
@@ -436,19 +436,19 @@ SLOWER = 3.0  # a step that takes this many times the fastest one: other program
 GAIN = 1.3  # one thread must be this much faster than all of them
 
 
-class LazyModule:
+def lazy_module(name: str):
     """A module that is imported when something of it is first asked for, so that --help answers at once."""
 
-    def __init__(self, name: str):
-        self.name = name
+    class LazyModule:
+        """Has all that the module has; `__getattr__` would take five times as long."""
 
-    def __getattr__(self, attribute: str):
-        value = getattr(importlib.import_module(self.name), attribute)
-        setattr(self, attribute, value)  # from now on it is found at once
-        return value
+        def __getattribute__(self, attribute: str):
+            return getattr(sys.modules.get(name) or importlib.import_module(name), attribute)
+
+    return LazyModule()
 
 
-torch, np, transformers = map(LazyModule, ("torch", "numpy", "transformers"))
+torch, np, transformers = map(lazy_module, ("torch", "numpy", "transformers"))
 
 
 def world() -> tuple[int, int]:
@@ -1208,7 +1208,7 @@ def json_records(text: str, name: str, known) -> Iterator[tuple[int, dict | RowF
         raise UserError(f"{name}: {flaw}") from None
     except ValueError as error:
         got = f"{name}: got invalid JSON ({error}, near {text[max(at - 20, 0) : at + 20]!r})"
-        raise UserError(f"{got}; expected an array of objects; try mending it, or JSONL") from None
+        raise UserError(f"{got}; expected an array of objects; try fixing it, or JSONL") from None
     if len(values) == 1:
         value = values[0]
         inner = rows_in(value, name, known) if isinstance(value, dict) else value
@@ -4307,10 +4307,8 @@ def disable_dropout(model) -> None:
 
 def nf4_config(compute):
     """4-bit weights as in QLoRA (Dettmers 2023), with matrix products in dtype `compute`; for CUDA and the CPU."""
-    need(
-        importlib.util.find_spec("bitsandbytes"),
-        "got 4-bit weights; expected bitsandbytes; try `pip install bitsandbytes`, or weights of 16 bits",
-    )
+    got = "got 4-bit weights; expected bitsandbytes"
+    need(importlib.util.find_spec("bitsandbytes"), f"{got}; try `pip install bitsandbytes`, or weights of 16 bits")
     kind = {"bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True, "bnb_4bit_compute_dtype": compute}
     return transformers.BitsAndBytesConfig(load_in_4bit=True, **kind)
 
@@ -4397,11 +4395,9 @@ def check_context(config: BaseConfig, models: Models, rows: list[dict]) -> None:
     """Raise UserError if the longest prompt and completion do not fit the model's positions."""
     limit = getattr(unwrapped(models.policy).config.get_text_config(), "max_position_embeddings", None)
     longest = max(len(row["prompt_ids"]) for row in rows)
-    need(
-        not limit or longest + config.max_new_tokens <= limit,
-        f"got a prompt of {longest} and completions of {config.max_new_tokens} tokens; expected at most {limit} "
-        "together; try a lower --max_new_tokens or --max_prompt_tokens",
-    )
+    got = f"got a prompt of {longest} and completions of {config.max_new_tokens} tokens"
+    expected = f"expected at most {limit} together; try a lower --max_new_tokens or --max_prompt_tokens"
+    need(not limit or longest + config.max_new_tokens <= limit, f"{got}; {expected}")
 
 
 # ----------------------------------------------------------------------------- batches (src/parts/networks/batches.py)
@@ -7100,7 +7096,7 @@ def make_parser() -> argparse.ArgumentParser:
     flag("answer_column", answer, "NAME")
     template = "reference completion, such as 'Answer: {answer}' or '\\boxed{answer}'; {NAME} is a column"
     flag("gold_template", template, "TEXT")
-    full = "score of full marks (default: of the documented ranges, else the best of gold, 1 at least)"
+    full = "score of full marks (default: from the documented ranges, else gold's best, at least 1)"
     flag("full_score", full, "SCORE", type=float)
     kind = "what the reward pays for: answer, format (a wrong answer may be paid) or judge (grades that may vary)"
     flag("profile", kind, None, "answer", choices=[*PROFILES])

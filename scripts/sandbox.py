@@ -30,19 +30,19 @@ verdict; bubblewrap, whose work the namespaces do at a sixth of the time.
 """
 
 # Contents
-#         87-93  stated answers   Where a text states its final answer: marks and phrases in six languages, and the …
-#        96-129  limits           What the sandbox raises, and its limits
-#       132-344  values           Messages and values between the processes
-#       347-532  kernel           Layers of the kernel: seccomp, Landlock, namespaces
-#       535-700  tests in python  What Python tests say: which names are the program's, and what counts as a test
-#      703-1037  judge            The judge: calls the program, which is in a process of its own, and compares what …
-#     1040-1241  child            Inside a forked process
-#     1244-1612  server           The fork server
-#     1615-1786  process          The sandbox and its processes
-#     1789-1917  forms of tests   Tests, read and sorted
-#     1920-2171  answers          The program in what a model wrote
-#     2174-2503  run code         The caller's side: programs, their tests, and the verdicts
-#     2506-2617  command          The command line
+#         88-94  stated answers   Where a text states its final answer: marks and phrases in six languages, and the …
+#        97-130  limits           What the sandbox raises, and its limits
+#       133-349  values           Messages and values between the processes
+#       352-537  kernel           Layers of the kernel: seccomp, Landlock, namespaces
+#       540-705  tests in python  What Python tests say: which names are the program's, and what counts as a test
+#      708-1058  judge            The judge: calls the program, which is in a process of its own, and compares what …
+#     1061-1272  child            Inside a forked process
+#     1275-1643  server           The fork server
+#     1646-1817  process          The sandbox and its processes
+#     1820-1948  forms of tests   Tests, read and sorted
+#     1951-2202  answers          The program in what a model wrote
+#     2205-2539  run code         The caller's side: programs, their tests, and the verdicts
+#     2542-2653  command          The command line
 
 import argparse
 import array
@@ -62,6 +62,7 @@ import importlib
 import importlib.util
 import inspect
 import json
+import marshal
 import math
 import operator
 import os
@@ -233,7 +234,9 @@ def encode(value, keep=None, depth: int = 0):
     elif type(value) in PLAIN_TYPES:
         kind, items = type(value).__name__, PLAIN_TYPES[type(value)](value)
     elif hasattr(value, "tolist") and type(value).__module__.partition(".")[0] == "numpy":
-        return encode(value.tolist(), keep, depth + 1)
+        if not (keep and getattr(value, "shape", ()) and value.dtype.kind in "biufc"):
+            return encode(value.tolist(), keep, depth + 1)
+        kind, items = "ndarray", (str(value.dtype), value.tolist())  # between judge and program; == is then numpy's
     elif not kind:
         if keep is None:
             raise TypeError(f"{type(value).__name__} is no plain data")
@@ -254,10 +257,12 @@ def decode(data, refer=None, depth: int = 0):
         if data["t"] == "ref" and refer:
             return refer(int(data["v"]), str(data.get("type"))[:100])
         content = data["v"]
+        if data["t"] == "ndarray" and refer and re.fullmatch(r"bool|(?:u?int|float|complex)\d{1,3}", content[0]):
+            return importlib.import_module("numpy").array(decode(content[1]), content[0])
         if not isinstance(content, str):
             content = [decode(item, refer, depth + 1) for item in content]
         return MAKERS[data["t"]](content)
-    except (KeyError, TypeError, ValueError, ArithmeticError):
+    except (KeyError, IndexError, TypeError, ValueError, ArithmeticError, ImportError):
         raise Died(INVALID) from None
 
 
@@ -815,11 +820,21 @@ class RemoteCoroutine(RemoteObject):
         """Nothing is left to close."""
 
 
+def is_closed(function: types.FunctionType) -> bool:
+    """Whether a function of the tests, a lambda say, reads no name of theirs: it can run in the program's process."""
+    codes = [function.__code__]
+    for code in codes:  # grows
+        codes += [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
+    own = {name for code in codes for name in code.co_names} & function.__globals__.keys()
+    return not (own or function.__closure__ or function.__kwdefaults__)
+
+
 class Judge:
     """Runs tests; calls go to the program's own process, and what comes back is compared here.
 
     Attributes:
-        unfit: the tests compare two objects of the program, pass functions to it, or look at what it prints.
+        unfit: the tests compare two objects of the program, pass it functions that read names of theirs, or look at
+            what it prints.
         trusted: False where the program's constants or functions judge a result.
         ended: why no test could go on.
     """
@@ -835,6 +850,8 @@ class Judge:
         self.total += 1
         if len(self.results) < 1000:
             self.results.append({"test": line, "passed": passed, "detail": detail[:500]})
+        if self.job["stops"] and not passed:
+            raise Ended("a test failed")
 
     def check(self, line: int, value) -> None:
         """Count an assert."""
@@ -903,8 +920,11 @@ class Judge:
         """The number of an object that stays with the program; other arguments that are no data are refused."""
         if isinstance(value, RemoteObject):
             return value._target
+        if isinstance(value, types.FunctionType) and is_closed(value):
+            return self.ask("function", None, (marshal.dumps(value.__code__), value.__defaults__))._target
         self.unfit = True
-        raise Unsafe(f"passes a {type(value).__name__} to the program; only plain data can be sent")
+        what = "function that reads names of the tests" if callable(value) else type(value).__name__
+        raise Unsafe(f"passes a {what} to the program; only plain data and other functions can be sent")
 
     @staticmethod
     def raise_same(answer: dict):
@@ -926,6 +946,7 @@ class Judge:
         self.load()
         for number, (name, args, kwargs, expected, mode) in enumerate(self.job["cases"]):
             call = {"op": "call", "target": name, "args": args, "kwargs": kwargs, "objects": False}
+            call["asserted"] = mode == "=="
             detail = compare(self.exchange(call), decode(expected), mode)
             self.record(number, not detail, detail)
 
@@ -1184,6 +1205,8 @@ def answer_calls(channel: socket.socket, job: dict) -> None:
         args = [decode(item, lambda i, _: kept[i]) for item in call["args"]]
         kwargs = {name: decode(item, lambda i, _: kept[i]) for name, item in call["kwargs"].items()}
         value = operate(call["op"], find(call["target"], namespace, kept), args, kwargs)
+        if call.get("asserted") and is_ambiguous(value):
+            raise ValueError("the truth value of an array with more than one element is ambiguous")
         answer = {"value": encode(value, keep if call["objects"] else None)}
         if call["objects"] and any(isinstance(item, list | dict | set) for item in args):
             answer["args"] = [encode(item, keep) for item in args]
@@ -1203,10 +1226,17 @@ def answer_calls(channel: socket.socket, job: dict) -> None:
             os._exit(0)
 
 
+def is_ambiguous(value) -> bool:
+    """Whether `value == list` has no truth value in Python: an array, or a list or tuple with one."""
+    if isinstance(value, list | tuple):
+        return any(map(is_ambiguous, value))
+    return type(value).__module__ == "numpy" and getattr(value, "size", 1) != 1
+
+
 def find(target, namespace: dict, kept: list):
     """The object a call is about: one kept from before, a global name, or a method of the program's class Solution."""
-    if isinstance(target, int):
-        return kept[target]
+    if target is None or isinstance(target, int):
+        return None if target is None else kept[target]
     if target in namespace:
         return namespace[target]
     if "Solution" in namespace and hasattr(namespace["Solution"], target):
@@ -1235,6 +1265,7 @@ def operate(operation: str, value, args: list, kwargs: dict):
         "await": lambda: awaited(value),
         "item": lambda: value[args[0]],
         "set": lambda: setattr(value, *args),
+        "function": lambda: types.FunctionType(marshal.loads(args[0]), {}, "given", tuple(args[1] or ())),
         "put": lambda: value.__setitem__(*args),
         **{kind.__name__: lambda kind=kind: kind(value) for kind in (len, str, repr, bool, int, float)},
     }
@@ -2181,8 +2212,8 @@ class Verdict:
     Attributes:
         passed, total: numbers of tests.
         status: ok, failed, timeout, memory, output_limit, error, syntax_error or no_tests: why it is not ok;
-            invalid_tests: the tests compare two objects of the program, pass functions to it, or look at what it
-            prints.
+            invalid_tests: the tests compare two objects of the program, pass it functions that read names of theirs, or
+            look at what it prints.
         trusted: False where the tests used the program's constants or functions to judge results: it could then forge
             the verdict.
         results: for each test (the first 1,000) its `test` (number or line), `passed` and `detail`.
@@ -2226,6 +2257,7 @@ def run_code(
     memory_mb: int = 512,
     output_mb: int = 8,
     strict: bool = False,
+    stop_at_first_failure: bool = False,
     sandbox: Sandbox | None = None,
     **removed,
 ) -> Verdict:
@@ -2253,6 +2285,7 @@ def run_code(
         output_mb: MiB that one result may have as JSON, that one run may print, and that one file may have. More is an
             `output_limit`.
         strict: raise SandboxError unless programs are kept from network and files.
+        stop_at_first_failure: run no test after one that failed; those left count as failed.
         sandbox: a Sandbox of your own instead of the shared one.
 
     Raises:
@@ -2272,6 +2305,7 @@ def run_code(
         return Verdict(total=len(plan.cases), status=status, detail=detail)
     total_s = total_timeout_s or timeout_s * min(max(plan.least, 4), 10)
     limits = {"timeout_s": timeout_s, "total_s": total_s, "memory_mb": memory_mb, "result_bytes": output_mb << 20}
+    limits["stops"] = stop_at_first_failure
     sandbox, run = sandbox or DEFAULT, {"stdin": run_stdin_tests, "calls": run_calls, "python": run_judged}[plan.kind]
 
     def judge() -> Verdict:
@@ -2333,7 +2367,7 @@ def run_stdin_tests(sandbox: Sandbox, code: str, plan: Plan, limits: dict, *_) -
         if not detail and not same_output(expected, printed):
             detail = f"printed {printed[:200]!r}, expected {expected[:200]!r}"
         results.append({"test": number, "passed": not detail, "detail": detail})
-        if detail.startswith("timeout"):
+        if detail.startswith("timeout") or (detail and limits["stops"]):
             break
     passed = sum(result["passed"] for result in results)
     answer = {"passed": passed, "total": len(plan.cases), "results": results, "unfit": False, "trusted": True}
@@ -2428,7 +2462,7 @@ def run_judged(sandbox: Sandbox, code: str, plan: Plan, limits: dict, *names) ->
 
 def job_of(code: str, plan: Plan, limits: dict, entry_point: str | None, setup: str) -> dict:
     """What a judge is told."""
-    told = {name: limits[name] for name in ("timeout_s", "result_bytes", "deadline")}
+    told = {name: limits[name] for name in ("timeout_s", "result_bytes", "deadline", "stops")}
     return {"code": code, "kind": plan.kind, "cases": plan.cases, "entry_point": entry_point, "setup": setup, **told}
 
 
@@ -2439,6 +2473,8 @@ def conclude(answer: dict, report: dict | None, plan: Plan, limits: dict) -> Ver
         end = why_it_ended(end, report or {}, limits)
         results.append({"test": len(results), "passed": False, "detail": end})
         total = max(total + 1, plan.least)
+    elif limits["stops"]:
+        total = max(total, plan.least)
     detail = end or next((result["detail"] for result in results if not result["passed"]), "")
     status = "ok" if answer["passed"] == total else status_of(detail)
     if answer["unfit"] and status != "ok" and not end:

@@ -44,58 +44,58 @@ failed, 128 + n stopped by signal n.
 #       256-411  dialect           One setting under several names: ours, those of the pages, and TRL's. A program …
 #       414-646  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
 #       649-664  processes         The processes of a run: torch at first use, device, threads, sums, rows dealt out …
-#      667-1036  user scripts      A user's Python script or notebook: read from its source, or run in a process of …
-#     1039-1268  data files        Data files as text: unpacked, decoded, refused where they hold no data at all; and …
-#     1271-1412  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
-#     1415-1663  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1666-1888  question parts    Columns that look like a part of the question: texts to read before it, options, …
-#     1891-2002  chat              Chat templates: their settings, what they write for messages, and strings that …
-#     2005-2043  held out          Held-out prompts: rows kept back for them; those that also train, counted, refused …
-#     2046-2077  prompts           Prompts as token ids, for training and held out
-#     2080-2097  verl layout       The layout of rows for verl: the ground truth in reward_model, all other columns …
-#     2100-2187  verl keys         Keys of verl's configuration: all of today's, and what older guides have
-#     2190-2424  trl names         What today's TRL has: its configs with their defaults, the arguments of its …
-#     2427-2501  extracts          The part of a Python file that some of its names need, as a file of its own
-#     2504-2716  user code         What a reward is given: texts, copies of the columns, and a state of the process …
-#     2719-2979  reward forms      The forms that a reward function may have, loading one, and its arguments
-#     2982-3277  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
-#     3280-3434  environments      Environments: classes whose methods are a model's tools, or that talk with it; …
-#     3437-3663  tool calls        Tool calls in what a model wrote: by the tokenizer's response template, or by one …
-#     3666-3806  tool runs         Running calls of many conversations side by side: a time limit for each, and …
-#     3809-3871  control tokens    Rendering messages so that nothing in them is read as a control token, where …
-#     3874-4129  turn bridge       The tokens between turns, from the chat template alone: what was sampled is never …
-#     4132-4286  conversations     The record of a conversation with an environment, and what the environment says in it
-#     4289-4426  play              Playing conversations of a policy with environments: all that are open are sampled …
-#     4429-4608  play setup        What conversations are played with, and scored by: shared by all programs that …
-#     4611-4719  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     4722-4728  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     4731-4811  idle settings     Settings that a configuration makes inert: each is named at the start, with what …
-#     4814-4859  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     4862-4965  presets           The algorithms by name: which choices each one makes, and which choices contradict …
-#     4968-5229  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5232-5315  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
-#     5318-5343  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     5346-5527  memory            The memory that a run will need, from the shape of its networks
-#     5530-5537  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
-#     5540-5640  names             What verl calls each setting, and what it refuses or ignores
-#     5643-5744  settings          Settings, and hardware by name
-#     5747-5826  trl trial         --run_script: a TRL script run up to its trainer, in a process of its own, for …
-#     5829-6232  from trl          The settings of a run with TRL's GRPOTrainer as settings of ours, and what has no …
-#     6235-6302  hydra             Overrides in Hydra's grammar, and those whose keys verl does not have, from …
-#     6305-6382  refusals          What verl cannot express, ignores, or would do behind a user's back: errors and notes
-#     6385-6484  data              Rows as verl reads them
-#     6487-6582  model files       What the files of a model tell: shape, number of weights, end tokens, and the …
-#     6585-6822  rewards           What verl loads of ours: rewards and their manager, a replay buffer, and …
-#     6825-7068  overrides         Our settings as verl's overrides
-#     7071-7211  environment loop  The agent loop: conversations with an environment in verl's workers, each as …
-#     7214-7327  memory            Memory of one GPU, and sizes that do not divide
-#     7330-7558  reward files      The reward's files, copied into the job with what they import, and tried there: …
-#     7561-7731  job folder        The folder of a job: data, rewards, an environment, settings
-#     7734-7882  checks            --check: what can be found out before a run
-#     7885-8169  launch            run.sh, and who starts it: this machine, a Ray cluster or Slurm
-#     8172-8476  export            --export: a job as four files that need neither this script nor its bundle
-#     8479-8627  hand written      --overrides: a file of overrides that was written by hand, checked without …
-#     8630-8685  command           The command line
+#      667-1015  user scripts      A user's Python script or notebook: read from its source, or run in a process of …
+#     1018-1247  data files        Data files as text: unpacked, decoded, refused where they hold no data at all; and …
+#     1250-1391  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1394-1642  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1645-1867  question parts    Columns that look like a part of the question: texts to read before it, options, …
+#     1870-1981  chat              Chat templates: their settings, what they write for messages, and strings that …
+#     1984-2022  held out          Held-out prompts: rows kept back for them; those that also train, counted, refused …
+#     2025-2056  prompts           Prompts as token ids, for training and held out
+#     2059-2076  verl layout       The layout of rows for verl: the ground truth in reward_model, all other columns …
+#     2079-2166  verl keys         Keys of verl's configuration: all of today's, and what older guides have
+#     2169-2403  trl names         What today's TRL has: its configs with their defaults, the arguments of its …
+#     2406-2480  extracts          The part of a Python file that some of its names need, as a file of its own
+#     2483-2695  user code         What a reward is given: texts, copies of the columns, and a state of the process …
+#     2698-2958  reward forms      The forms that a reward function may have, loading one, and its arguments
+#     2961-3256  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
+#     3259-3413  environments      Environments: classes whose methods are a model's tools, or that talk with it; …
+#     3416-3642  tool calls        Tool calls in what a model wrote: by the tokenizer's response template, or by one …
+#     3645-3785  tool runs         Running calls of many conversations side by side: a time limit for each, and …
+#     3788-3850  control tokens    Rendering messages so that nothing in them is read as a control token, where …
+#     3853-4108  turn bridge       The tokens between turns, from the chat template alone: what was sampled is never …
+#     4111-4265  conversations     The record of a conversation with an environment, and what the environment says in it
+#     4268-4405  play              Playing conversations of a policy with environments: all that are open are sampled …
+#     4408-4587  play setup        What conversations are played with, and scored by: shared by all programs that …
+#     4590-4698  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     4701-4707  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     4710-4790  idle settings     Settings that a configuration makes inert: each is named at the start, with what …
+#     4793-4838  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     4841-4941  presets           The algorithms by name: which choices each one makes, and which choices contradict …
+#     4944-5209  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5212-5295  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
+#     5298-5323  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     5326-5507  memory            The memory that a run will need, from the shape of its networks
+#     5510-5517  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
+#     5520-5622  names             What verl calls each setting, and what it refuses or ignores
+#     5625-5726  settings          Settings, and hardware by name
+#     5729-5808  trl trial         --run_script: a TRL script run up to its trainer, in a process of its own, for …
+#     5811-6211  from trl          The settings of a run with TRL's GRPOTrainer as settings of ours, and what has no …
+#     6214-6281  hydra             Overrides in Hydra's grammar, and those whose keys verl does not have, from …
+#     6284-6361  refusals          What verl cannot express, ignores, or would do behind a user's back: errors and notes
+#     6364-6463  data              Rows as verl reads them
+#     6466-6561  model files       What the files of a model tell: shape, number of weights, end tokens, and the …
+#     6564-6801  rewards           What verl loads of ours: rewards and their manager, a replay buffer, and …
+#     6804-7047  overrides         Our settings as verl's overrides
+#     7050-7190  environment loop  The agent loop: conversations with an environment in verl's workers, each as …
+#     7193-7306  memory            Memory of one GPU, and sizes that do not divide
+#     7309-7537  reward files      The reward's files, copied into the job with what they import, and tried there: …
+#     7540-7710  job folder        The folder of a job: data, rewards, an environment, settings
+#     7713-7861  checks            --check: what can be found out before a run
+#     7864-8148  launch            run.sh, and who starts it: this machine, a Ray cluster or Slurm
+#     8151-8455  export            --export: a job as four files that need neither this script nor its bundle
+#     8458-8606  hand written      --overrides: a file of overrides that was written by hand, checked without …
+#     8609-8664  command           The command line
 
 import argparse
 import ast
@@ -649,25 +649,26 @@ def check_trainer(config: BaseConfig) -> None:
 # ----------------------------------------------------------------------- processes (src/parts/foundation/processes.py)
 
 
-class LazyModule:
+def lazy_module(name: str):
     """A module that is imported when something of it is first asked for, so that --help answers at once."""
 
-    def __init__(self, name: str):
-        self.name = name
+    class LazyModule:
+        """Has all that the module has; `__getattr__` would take five times as long."""
 
-    def __getattr__(self, attribute: str):
-        value = getattr(importlib.import_module(self.name), attribute)
-        setattr(self, attribute, value)  # from now on it is found at once
-        return value
+        def __getattribute__(self, attribute: str):
+            return getattr(sys.modules.get(name) or importlib.import_module(name), attribute)
+
+    return LazyModule()
 
 
-torch, np, transformers = map(LazyModule, ("torch", "numpy", "transformers"))
+torch, np, transformers = map(lazy_module, ("torch", "numpy", "transformers"))
 
 
 # ----------------------------------------------------------------- user scripts (src/parts/foundation/user_scripts.py)
 
 CHANGING = {"append", "extend", "insert", "pop", "remove", "setdefault", "update"}  # methods
 QUIET = {"WANDB_MODE": "disabled", "TOKENIZERS_PARALLELISM": "false"}
+NAMED = ast.Name | ast.Attribute
 FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 ARITHMETIC = {ast.Mult: operator.mul, ast.Add: operator.add, ast.Sub: operator.sub, ast.FloorDiv: operator.floordiv}
 
@@ -833,13 +834,13 @@ class PythonSource:
         calls = [call for call in self.calls.get(getattr(function, "name", ""), []) if self.own(call)]
         if len(calls) != 1 or any(isinstance(x, ast.Starred) for x in calls[0].args):
             return None
-        given, defaults = function.args, {}
-        names = [x.arg for x in [*given.posonlyargs, *given.args]]
-        defaults |= dict(zip(reversed(names), reversed(given.defaults), strict=False))
-        defaults |= {x.arg: d for x, d in zip(given.kwonlyargs, given.kw_defaults, strict=True)}
-        keywords = {keyword.arg: keyword.value for keyword in calls[0].keywords}
-        keywords |= dict(zip(names[names[:1] == ["self"] :], calls[0].args, strict=False))
-        return keywords.get(name) or (None if None in keywords else defaults.get(name))
+        names = [x.arg for x in [*function.args.posonlyargs, *function.args.args]]
+        only = [x.arg for x in function.args.kwonlyargs]
+        defaults = dict(zip(reversed(names), reversed(function.args.defaults), strict=False))
+        defaults |= dict(zip(only, function.args.kw_defaults, strict=True))
+        given = dict(zip(names[names[:1] == ["self"] :], calls[0].args, strict=False))
+        given |= {keyword.arg: keyword.value for keyword in calls[0].keywords}
+        return given.get(name) or (None if None in given else defaults.get(name))
 
     def origin(self, node: ast.expr | None, whole: bool = False) -> ast.expr | None:
         """What makes an object: through names, parameters, `self.name`, and functions of this file that return it.
@@ -851,8 +852,9 @@ class PythonSource:
             if isinstance(node, ast.Name) and not (whole and node.id in self.changed):
                 made = self.bound(node)
             elif isinstance(node, ast.Attribute) and not whole:
-                stored = [x for x in self.nodes if isinstance(x, ast.Assign) and same(x.targets[0], node)]
-                made = stored[0].value if len(stored) == 1 else None
+                targets = [x for x in self.nodes if isinstance(x, ast.Attribute) and not isinstance(x.ctx, ast.Load)]
+                stored = [self.parents[x] for x in targets if ast.unparse(x) == ast.unparse(node)]
+                made = getattr(stored[0], "value", None) if len(stored) == 1 else None
             elif isinstance(node, ast.Call) and self.own(node):
                 maker = self.definitions.get(self.name_of(node), ast.Pass())
                 returned = [x.value for x in ast.walk(maker) if isinstance(x, ast.Return) and x.value]
@@ -868,48 +870,29 @@ class PythonSource:
             pass
         return node
 
-    def names_of(self, made: ast.expr) -> set[str]:
-        """The names, and attributes of self, of the object that an expression makes."""
-        assigned = [x for x in self.nodes if isinstance(x, ast.Assign | ast.AnnAssign)]
-        targets = [
-            x.targets[0] if isinstance(x, ast.Assign) else x.target for x in assigned if self.origin(x.value) is made
-        ]
-        return {self.code(target) for target in targets if isinstance(target, ast.Name | ast.Attribute)}
-
     def changes(self, made: ast.expr) -> list[Argument]:
         """Assignments `config.name = value` and `d["name"] = value` to the object that an expression makes."""
-        names, found = self.names_of(made), []
+        found = []
         for node in [x for x in self.nodes if isinstance(x, ast.Assign)]:
-            target = node.targets[0]
-            if not isinstance(target, ast.Attribute | ast.Subscript) or self.code(target.value) not in names:
-                continue
-            owner, form = self.code(target.value), "{owner}.{name} = {text}"
-            name = target.attr if isinstance(target, ast.Attribute) else getattr(target.slice, "value", None)
-            if isinstance(target, ast.Subscript):
-                form = '{owner}["{name}"] = {text}'
-            is_sure = isinstance(self.parents[node], ast.Module | FUNCTIONS)
-            if isinstance(name, str):
-                form = form.replace("{owner}", owner.replace("{", "{{").replace("}", "}}"))
+            target, is_item = node.targets[0], isinstance(node.targets[0], ast.Subscript)
+            name = getattr(target.slice, "value", None) if is_item else getattr(target, "attr", None)
+            if isinstance(name, str) and self.origin(target.value) is made:
+                owner = self.code(target.value).replace("{", "{{").replace("}", "}}")
+                form = owner + ('["{name}"] = {text}' if is_item else ".{name} = {text}")
+                is_sure = isinstance(self.parents[node], ast.Module | FUNCTIONS)
                 found.append(Argument(name, node.value, *self.span(node), form, is_statement=True, is_sure=is_sure))
         return found
 
     def hidden_changes(self, made: ast.expr) -> list[ast.expr]:
         """`setattr(config, …)`, `vars(config).update(…)`, `d.pop(…)`, `d[key] = …` on the object that is made."""
-        names = self.names_of(made)
         objects = [(change, change.args[0]) for change in self.calls.get("setattr", []) if change.args]
         objects += [(change, change.func) for name in CHANGING for change in self.calls.get(name, [])]
-        objects += [
-            (node, node.value)
-            for node in self.nodes
-            if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store | ast.Del)
-            if not isinstance(node.slice, ast.Constant) or isinstance(node.ctx, ast.Del)
-        ]
-        return [
-            c for c, node in objects if any(self.code(n) in names for n in ast.walk(node) if isinstance(n, ast.expr))
-        ]
+        items = [x for x in self.nodes if isinstance(x, ast.Subscript) and not isinstance(x.ctx, ast.Load)]
+        objects += [(x, x.value) for x in items if not isinstance(x.slice, ast.Constant) or isinstance(x.ctx, ast.Del)]
+        return [c for c, node in objects if any(self.origin(n) is made for n in ast.walk(node) if isinstance(n, NAMED))]
 
     def resolved(self, node):
-        """An expression, or that which the name of a constant stands for."""
+        """What an expression stands for, where nothing changes it later."""
         return self.origin(node, whole=True)
 
     def value(self, node):
@@ -960,10 +943,6 @@ class PythonSource:
                 place = self.start(key), self.span(value)[1]
                 items.append(Argument(str(key.value), value, *place, form='"{name}": {text}'))
         return items + changes, unseen + hidden
-
-
-def same(one: ast.AST, other: ast.AST) -> bool:
-    return isinstance(one, ast.Attribute) and ast.unparse(one) == ast.unparse(other)
 
 
 @cache
@@ -1491,7 +1470,7 @@ def json_records(text: str, name: str, known) -> Iterator[tuple[int, dict | RowF
         raise UserError(f"{name}: {flaw}") from None
     except ValueError as error:
         got = f"{name}: got invalid JSON ({error}, near {text[max(at - 20, 0) : at + 20]!r})"
-        raise UserError(f"{got}; expected an array of objects; try mending it, or JSONL") from None
+        raise UserError(f"{got}; expected an array of objects; try fixing it, or JSONL") from None
     if len(values) == 1:
         value = values[0]
         inner = rows_in(value, name, known) if isinstance(value, dict) else value
@@ -4921,11 +4900,8 @@ def is_own(name) -> bool:
 def check_algorithm(config: BaseConfig) -> None:
     """Raise UserError for choices of the algorithm that contradict each other or would do nothing."""
     c, grouped = config, config.advantage in GROUPED
-    need(
-        c.group_size > 1 or not grouped,
-        f"got advantage {c.advantage} with group_size {c.group_size}; expected several completions per prompt, whose "
-        "mean is the baseline; try --group_size 8",
-    )
+    got = f"got advantage {c.advantage} with group_size {c.group_size}; expected several completions per prompt"
+    need(c.group_size > 1 or not grouped, f"{got}, whose mean is the baseline; try --group_size 8")
     dynamic = f"got --dynamic_sampling with {c.advantage}; expected a group estimator; try --algorithm dapo"
     need(grouped or not c.dynamic_sampling, dynamic)
     need(c.kl_coef or not c.kl_target, "got --kl_target; expected a coefficient to adapt; try --kl_coef 0.05")
@@ -5028,6 +5004,10 @@ class TrainerSettings(RunSettings):
     load_in_4bit: bool = setting(False, "4-bit base weights under LoRA (needs bitsandbytes)")
     # logs and checkpoints
     report_to: list[str] = setting([], "wandb, tensorboard or trackio, repeatable, beside metrics.jsonl", free=True)
+    metrics_file: str = setting("", "a second log: FILE gets one JSON object an update, none of evaluations", free=True)
+    metric_names: str = setting(
+        "", "what --metrics_file has, under your names: reward=reward/mean,policy_loss=policy/loss", free=True
+    )
     sample_every: int = setting(10, "steps between entries in samples.jsonl (0: never)", free=True)
     plot_every: int = setting(25, "steps between refreshes of curves.png (0: only at the end)", free=True)
     eval_every: int = setting(25, "steps between held-out evaluations (0: only before and after)", free=True)
@@ -5603,6 +5583,8 @@ FIXED = {
     "merge_lora": ([False], "verl saves adapters; merge them afterwards, with peft's merge_and_unload"),
     "load_in_4bit": ([False], "verl trains no 4-bit weights; try --lora_rank with --offload all"),
     "device": (["auto", "cuda"], "verl finds the devices by itself"),
+    "metrics_file": ([""], "verl writes its own names; try scripts/ppo_train.py"),
+    "metric_names": ([""], "verl writes its own names; try scripts/ppo_train.py"),
     "dry_run": ([False], "--check is the dry run"),
 }
 
@@ -5674,9 +5656,9 @@ class Config(PolicySettings):
     cpus: int = setting(0, "CPUs of each node that Ray may count on (0: those of this machine)")
     parameters: str = setting("", "model size, such as 7B, if the model folder is not on this machine")
     # engines
-    verl_rollout: str = setting("vllm", "who samples", ["vllm", "sglang"])
-    rollout_tensor_parallel: int = setting(1, "GPUs that share one sampler")
-    sequence_parallel: int = setting(1, "GPUs that share a sequence (Ulysses)")
+    verl_rollout: str = setting("vllm", "sampling engine", ["vllm", "sglang"])
+    rollout_tensor_parallel: int = setting(1, "GPUs per sampler")
+    sequence_parallel: int = setting(1, "GPUs per sequence (Ulysses)")
     offload: str = setting("none", "what moves to CPU memory while it is not needed", ["none", "optimizer", "all"])
     override: list[str] = setting([], "Hydra override KEY=VALUE for verl, repeatable; wins over the settings")
     data_source: str = setting(
@@ -5697,7 +5679,7 @@ class Config(PolicySettings):
     export: str = setting(
         "", "write run.sh, verl_reward.py and data to this folder, which then needs neither this script nor its bundle"
     )
-    check: bool = setting(False, "compose and load everything with the installed verl, and start nothing")
+    check: bool = setting(False, "compose and load everything with the installed verl, without starting a run")
     run: bool = setting(False, "train on this machine, in a Ray of its own")
     submit: str = setting("", "address of a Ray cluster, http://HEAD:8265: submit the job and follow its log")
     slurm: bool = setting(False, "print a batch file that starts Ray on the nodes, and write it to the job folder")
@@ -5739,9 +5721,9 @@ def hardware_flags(words: list[str]) -> list[str]:
     return [f"--{name}={value}" for name, value in ready.items() if name not in flags]
 
 
-def parse_config(argv: list[str], config_class=Config, description: str = __doc__):
+def parse_config(argv: list[str]):
     """Return the settings of a command line: defaults, then --config, then flags; a later one wins."""
-    return parse_settings(argv, config_class, description)
+    return parse_settings(argv, Config, __doc__)
 
 
 # -------------------------------------------------------------------- trl trial (src/programs/verl_train/trl_trial.py)
@@ -5961,11 +5943,6 @@ def weighted_rewards(t: dict) -> list[str]:
     return [f"{name}*{weight}" for name, weight in zip(names, weights, strict=False)]
 
 
-def precision(t: dict) -> str | None:
-    given = [name for name in ("fp16", "bf16") if name in t]
-    return next((name for name in given if t[name]), None)
-
-
 def lora_rank(t: dict) -> int | None:
     """The rank of the adapters, which lie on all linear layers."""
     if t.get("LoraConfig.target_modules") == "all-linear":
@@ -6020,7 +5997,7 @@ SETTINGS = {
     "save_every": lambda t: rollouts_between(t, "save_steps"),
     "keep_checkpoints": "save_total_limit",
     "eval_every": lambda t: rollouts_between(t, "eval_steps"),
-    "precision": precision,
+    "precision": lambda t: next((name for name in ("fp16", "bf16") if t.get(name)), None),
     "gradient_checkpointing": "gradient_checkpointing",
     "vllm_memory": "vllm_gpu_memory_utilization",
     "rollout_tensor_parallel": "vllm_tensor_parallel_size",
@@ -6079,8 +6056,10 @@ class TrlFile:
                 values[argument.name] = source.value(argument.value if argument.is_sure else ast.Pass())
             except (ValueError, TypeError):
                 unknown.append(f"{argument.name}={source.code(argument.value)} in line {argument.value.lineno}")
-        if source.changes(call) or source.hidden_changes(call):
-            unknown += [f"{name}, which changes after line {call.lineno}" for name in source.names_of(call)]
+        changes = [source.text[change.start : change.end] for change in source.changes(call)]
+        changes += [source.code(change) for change in source.hidden_changes(call)]
+        names = dict.fromkeys(change.partition(".")[0] for change in changes)
+        unknown += [f"{name}, which changes after line {call.lineno}" for name in names]
         got = f"got {', '.join(unknown)} in {source.name_of(call)}(…) of {self.file}"
         need(not unknown, f"{got}; expected literals; try --run_script, or a copy with its values")
         return values
@@ -7296,8 +7275,8 @@ def batch_findings(config: Config, shape: dict) -> list[str]:
     least, worst = math.ceil(c.conversation_tokens / split), part // replicas * c.conversation_tokens
     heads, pairs, count = shape.get("num_attention_heads"), shape.get("num_key_value_heads"), math.lcm(together, split)
     wrong = {
-        f"{gpus} GPUs with {split} to a replica of the policy; expected a multiple": gpus % split,
-        f"{c.gpus_per_node} GPUs a node, rollout_tensor_parallel {together}; expected a divisor": (
+        f"{gpus} GPUs, {split} per replica of the policy; expected a multiple": gpus % split,
+        f"{c.gpus_per_node} GPUs per node, rollout_tensor_parallel {together}; expected a divisor": (
             gpus % together or c.gpus_per_node < min(gpus, together)
         ),
         f"micro_batch_tokens {c.micro_batch_tokens}; expected {least}, a sequence's share of a GPU": (
@@ -7625,7 +7604,7 @@ def check_row_count(config: Config, count: int) -> None:
     """Refuse fewer rows than a step has prompts; a command may be written before its data is there."""
     prompts = config.batch_size // config.group_size
     if count < prompts:
-        few = f"got {count} rows; expected the {prompts} prompts of a step at least, as verl drops an incomplete batch"
+        few = f"got {count} rows; expected at least the {prompts} prompts of a step, as verl drops an incomplete batch"
         few += "; try more rows, or a smaller --batch_size"
         need(config.print or config.export, few)
         say(f"warning: {few}")
@@ -7722,7 +7701,7 @@ def job_findings(config: Config, folder: Path) -> list[str]:
     """What is wrong with a job's files in a process of their own; an error of a reward there is a warning."""
     findings, found = try_job(folder, copied_environment(config))
     if found.get("raised"):
-        say(f"warning: in a trial a reward raised, at which verl's run would end: {found['raised']}")
+        say(f"warning: a reward raised in a trial, which would end verl's run: {found['raised']}")
     return findings
 
 
@@ -8060,7 +8039,7 @@ def run_local(config: Config) -> int:
     need_verl()
     names = [value for _, key, value in map(split_override, config.override) if key == f"{ROLLOUT}.name"]
     engine = (names or [config.verl_rollout])[-1]
-    need(not missing_engine(engine), f"got a Python without {engine}, which samples; expected it; {INSTALL}")
+    need(not missing_engine(engine), f"got a Python without {engine}, the sampling engine; expected it; {INSTALL}")
     job, overrides = prepare_job(config)
     folder, output = Path(job.folder), Path(job.output)
     say_findings(config, job.parameters)

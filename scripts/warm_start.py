@@ -10,7 +10,7 @@
 # ///
 """From never right to sometimes right: supervised rounds, on TRL's SFTTrainer, until RL has something to reinforce.
 
-Where the solutions come from, three ways:
+Three sources of solutions:
 
     (default)      the column `completion` of the data: a string, or one assistant message
     --self         the model's own samples (rejection sampling; STaR, arXiv 2203.14465; expert iteration)
@@ -29,8 +29,8 @@ from the one before. The loss is the mean negative log-likelihood of the complet
 
 Rounds repeat until samples of held-out prompts, at --temperature, pass at a rate from --pass_low to --pass_high, end
 and have the right format, and their entropy has not collapsed; with sampled solutions also until --min_coverage of
-the prompts are solved at least once, or a round adds little. Then final/ is written, and the command to go on with.
-Every file appears whole or not at all: after kill -9, --resume goes on, and samples nothing twice.
+the prompts are solved at least once, or a round adds little. Then final/ is written, and the next command printed.
+Every file appears whole or not at all: after kill -9, --resume continues and samples nothing twice.
 
 Held-out prompts are never trained on: a prompt that is also held out is refused, even if it differs in case, white
 space, Unicode form or system prompt. The rows are compared again before each training.
@@ -67,28 +67,28 @@ Exit codes: 0 RL can begin, 1 not yet (--resume --rounds N continues), 2 bad inp
 #     2372-2578  user code         What a reward is given: texts, copies of the columns, and a state of the process …
 #     2581-2841  reward forms      The forms that a reward function may have, loading one, and its arguments
 #     2844-3139  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
-#     3142-3578  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     3581-3742  batches           Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
-#     3745-3993  key cache         Keys and values of texts while they are sampled: room to grow, prompts held once, …
-#     3996-4194  forward           One forward pass: attention that reads a prompt once, backbone, logits, log-probs …
-#     4197-4237  folding           LoRA folded into the weights while completions are sampled: a third of the kernels …
-#     4240-4427  cache probe       What the cache and the attention of a model can do, measured before anything is …
-#     4430-4631  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     4634-4771  sync check        Proof that a sampler has the policy's weights: checksums of each tensor, and …
-#     4774-4973  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     4976-5163  rollouts          Sampling and scoring the rows of a batch over all processes, slow rewards while …
-#     5166-5213  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5216-5234  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     5237-5501  memory            The memory that a run will need, from the shape of its networks
-#     5504-5703  fit               What fits the memory: sizes chosen and said in one line, what cannot fit refused, …
-#     5706-5831  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
-#     5834-5852  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     5855-5968  settings          Settings of the warm start and what contradicts what
-#     5971-6097  solutions         Prompts that may train, and solutions as token ids behind them, with the end token
-#     6100-6265  workshop          What a run works with: the policy of a round, who samples with it, its files, and …
-#     6268-6489  samples           Samples of a round, written in parts as they come, what is kept of them, and …
-#     6492-6645  supervise         A round's training: TRL's SFTTrainer on token ids that are made here
-#     6648-6905  run               The memory and the plan, the rounds, what they hand over to RL, and the command line
+#     3142-3574  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     3577-3738  batches           Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
+#     3741-3989  key cache         Keys and values of texts while they are sampled: room to grow, prompts held once, …
+#     3992-4190  forward           One forward pass: attention that reads a prompt once, backbone, logits, log-probs …
+#     4193-4233  folding           LoRA folded into the weights while completions are sampled: a third of the kernels …
+#     4236-4423  cache probe       What the cache and the attention of a model can do, measured before anything is …
+#     4426-4627  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     4630-4767  sync check        Proof that a sampler has the policy's weights: checksums of each tensor, and …
+#     4770-4966  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     4969-5156  rollouts          Sampling and scoring the rows of a batch over all processes, slow rewards while …
+#     5159-5206  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5209-5227  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     5230-5494  memory            The memory that a run will need, from the shape of its networks
+#     5497-5696  fit               What fits the memory: sizes chosen and said in one line, what cannot fit refused, …
+#     5699-5818  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
+#     5821-5839  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     5842-5960  settings          Settings of the warm start and what contradicts what
+#     5963-6089  solutions         Prompts that may train, and solutions as token ids behind them, with the end token
+#     6092-6257  workshop          What a run works with: the policy of a round, who samples with it, its files, and …
+#     6260-6481  samples           Samples of a round, written in parts as they come, what is kept of them, and …
+#     6484-6637  supervise         A round's training: TRL's SFTTrainer on token ids that are made here
+#     6640-6897  run               The memory and the plan, the rounds, what they hand over to RL, and the command line
 
 import argparse
 import asyncio
@@ -640,19 +640,19 @@ SLOWER = 3.0  # a step that takes this many times the fastest one: other program
 GAIN = 1.3  # one thread must be this much faster than all of them
 
 
-class LazyModule:
+def lazy_module(name: str):
     """A module that is imported when something of it is first asked for, so that --help answers at once."""
 
-    def __init__(self, name: str):
-        self.name = name
+    class LazyModule:
+        """Has all that the module has; `__getattr__` would take five times as long."""
 
-    def __getattr__(self, attribute: str):
-        value = getattr(importlib.import_module(self.name), attribute)
-        setattr(self, attribute, value)  # from now on it is found at once
-        return value
+        def __getattribute__(self, attribute: str):
+            return getattr(sys.modules.get(name) or importlib.import_module(name), attribute)
+
+    return LazyModule()
 
 
-torch, np, transformers = map(LazyModule, ("torch", "numpy", "transformers"))
+torch, np, transformers = map(lazy_module, ("torch", "numpy", "transformers"))
 
 
 def world() -> tuple[int, int]:
@@ -1489,7 +1489,7 @@ def json_records(text: str, name: str, known) -> Iterator[tuple[int, dict | RowF
         raise UserError(f"{name}: {flaw}") from None
     except ValueError as error:
         got = f"{name}: got invalid JSON ({error}, near {text[max(at - 20, 0) : at + 20]!r})"
-        raise UserError(f"{got}; expected an array of objects; try mending it, or JSONL") from None
+        raise UserError(f"{got}; expected an array of objects; try fixing it, or JSONL") from None
     if len(values) == 1:
         value = values[0]
         inner = rows_in(value, name, known) if isinstance(value, dict) else value
@@ -3446,10 +3446,8 @@ def disable_dropout(model) -> None:
 
 def nf4_config(compute):
     """4-bit weights as in QLoRA (Dettmers 2023), with matrix products in dtype `compute`; for CUDA and the CPU."""
-    need(
-        importlib.util.find_spec("bitsandbytes"),
-        "got 4-bit weights; expected bitsandbytes; try `pip install bitsandbytes`, or weights of 16 bits",
-    )
+    got = "got 4-bit weights; expected bitsandbytes"
+    need(importlib.util.find_spec("bitsandbytes"), f"{got}; try `pip install bitsandbytes`, or weights of 16 bits")
     kind = {"bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True, "bnb_4bit_compute_dtype": compute}
     return transformers.BitsAndBytesConfig(load_in_4bit=True, **kind)
 
@@ -3571,11 +3569,9 @@ def check_context(config: BaseConfig, models: Models, rows: list[dict]) -> None:
     """Raise UserError if the longest prompt and completion do not fit the model's positions."""
     limit = getattr(unwrapped(models.policy).config.get_text_config(), "max_position_embeddings", None)
     longest = max(len(row["prompt_ids"]) for row in rows)
-    need(
-        not limit or longest + config.max_new_tokens <= limit,
-        f"got a prompt of {longest} and completions of {config.max_new_tokens} tokens; expected at most {limit} "
-        "together; try a lower --max_new_tokens or --max_prompt_tokens",
-    )
+    got = f"got a prompt of {longest} and completions of {config.max_new_tokens} tokens"
+    expected = f"expected at most {limit} together; try a lower --max_new_tokens or --max_prompt_tokens"
+    need(not limit or longest + config.max_new_tokens <= limit, f"{got}; {expected}")
 
 
 # ----------------------------------------------------------------------------- batches (src/parts/networks/batches.py)
@@ -4861,11 +4857,8 @@ def check_copies(source: str, policy) -> None:
     ]
     if policy.get_input_embeddings().weight.shape[0] != base.vocab_size:
         more.append("rows of added tokens")
-    need(
-        not more,
-        f"got --rollout_engine vllm with the adapter {source!r}, which has {', '.join(more)}; expected LoRA's matrices "
-        f"alone; try hf, or {merge_command(source)}",
-    )
+    got = f"got --rollout_engine vllm with the adapter {source!r}, which has {', '.join(more)}"
+    need(not more, f"{got}; expected LoRA's matrices alone; try hf, or {merge_command(source)}")
 
 
 class VllmEngine:
@@ -5757,11 +5750,8 @@ def saved_settings(folder: Path) -> dict:
         return {}
     with contextlib.suppress(ValueError):  # broken
         saved = json.loads(file.read_text(encoding="utf-8"))
-    need(
-        isinstance(saved, dict) and "output_dir" in saved,
-        f"got output_dir {str(folder)!r}, whose config.json is of no run; expected a new folder; try another "
-        "--output_dir",
-    )
+    got = f"got output_dir {str(folder)!r}, whose config.json is of no run; expected a new folder"
+    need(isinstance(saved, dict) and "output_dir" in saved, f"{got}; try another --output_dir")
     return saved
 
 
@@ -5790,11 +5780,8 @@ def check_folder(config: BaseConfig) -> bool:
         got = f"got output_dir {str(folder)!r}, which has {', '.join(foreign)} and no run's config.json"
         need(not foreign, f"{got}; expected a new folder, as these files would be replaced; try another --output_dir")
         return False
-    need(
-        config.resume,
-        f"got output_dir {str(folder)!r}, which holds a run ({', '.join(work)}); expected a new folder; "
-        "try --resume to go on, or another --output_dir",
-    )
+    got = f"got output_dir {str(folder)!r}, which holds a run ({', '.join(work)}); expected a new folder"
+    need(config.resume, f"{got}; try --resume to go on, or another --output_dir")
     changed = [k for k in settings if k not in free_on_resume(config) and k in saved and saved[k] != settings[k]]
     text = ", ".join(f"{k} {saved[k]!r} -> {settings[k]!r}" for k in changed)
     need(not changed, f"got --resume with changed settings: {text}; expected the run's; try a new --output_dir")
@@ -5899,7 +5886,7 @@ class Config(RunSettings):
     max_prompt_tokens: int = setting(512, "longer prompts are left out, and counted", positive=True)
     max_new_tokens: int = setting(256, "longest completion, as in the RL run", positive=True)
     temperature: float = setting(1.0, "temperature of the RL run, at which the pass rate is measured", positive=True)
-    rollout_engine: str = setting("hf", "who samples", ["hf", "vllm"])
+    rollout_engine: str = setting("hf", "sampling engine", ["hf", "vllm"])
     rollout_batch_size: int = setting(128, "sequences sampled at once, and written to disk together", positive=True)
     vllm_memory: float = setting(0.3, "share of GPU memory that vLLM may take", free=True)
     check_sync: int = setting(1, "rounds between comparisons of vLLM's weights with the policy's (0: never)", free=True)
@@ -5933,6 +5920,11 @@ class Config(RunSettings):
         return bool(self_.self or self_.teacher)
 
 
+def parse_config(argv: list[str]):
+    """Return the settings of a command line: defaults, then --config, then flags; a later one wins."""
+    return parse_settings(argv, Config, __doc__)
+
+
 def check_warm_start(config: Config) -> None:
     """Raise UserError for settings that are out of range or cannot work together."""
     check_numbers(config)
@@ -5959,7 +5951,7 @@ def check_warm_start(config: Config) -> None:
     need(known, f"got teacher {c.teacher!r}; expected a folder, a hub id, or http://HOST:PORT/v1; try its whole path")
     need(not (vllm and local), "got --teacher with vllm, whose engine holds one model; try --rollout_engine hf")
     many = int(os.environ.get("WORLD_SIZE", "1"))
-    need(many == 1, f"got {many} processes; expected one, as this program has; try it without torchrun")
+    need(many == 1, f"got {many} processes; expected one; try without torchrun")
 
 
 def settled_training(config: Config, parameters: int) -> tuple[float, int]:
@@ -6736,7 +6728,7 @@ def solutions_of_round(shop: Workshop, rows: list[dict], number: int) -> list[di
     check_leaks(solutions, shop.held_out, str(path))
     for one in solutions:
         same = one["row"] < len(shop.rows) and shop.rows[one["row"]]["prompt"] == one["prompt"]
-        need(same, f"{path}: got a solution of another prompt than {config.data} has there; expected the run's data")
+        need(same, f"{path}: got a solution to another prompt than {config.data} has there; expected the run's data")
     return solutions
 
 
@@ -6887,7 +6879,7 @@ def train(config: Config) -> int:
 
 
 def run(argv: list[str]) -> int:
-    config = parse_settings(argv, Config, __doc__)
+    config = parse_config(argv)
     check_warm_start(config)
     quiet_environment(config.rollout_engine == "vllm")
     settle_model(config)

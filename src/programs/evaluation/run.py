@@ -11,7 +11,6 @@ from pathlib import Path
 
 from parts.foundation.exit_codes import exit_code, quiet_environment
 from parts.foundation.messages import need, say, suggest, tell
-from parts.foundation.settings import parse_settings
 from parts.reading.evaluation_results import compare_reports, read_report
 from parts.reading.paired_tests import summarize
 from parts.running.output_folder import make_folder, versions, write_text
@@ -20,7 +19,7 @@ from programs.evaluation.own_tasks import Custom, EnvironmentTask, RewardTask
 from programs.evaluation.requests import compute, make_requests
 from programs.evaluation.rows import count_trained, ranks, task_rows, warn_of_trained
 from programs.evaluation.scored_tasks import MultipleChoice, Perplexity
-from programs.evaluation.settings import Config, check_choices
+from programs.evaluation.settings import Config, check_choices, parse_config
 from programs.evaluation.short_result import check_short, write_short
 from programs.evaluation.tasks import Code, Generation, Math, Task
 
@@ -182,7 +181,7 @@ def run(config: Config) -> int:
 
 def main(argv: list[str] | None = None) -> int:
     def start() -> int:
-        config = parse_settings(sys.argv[1:] if argv is None else argv, Config, __doc__)
+        config = parse_config(sys.argv[1:] if argv is None else argv)
         quiet_environment(config.engine == "vllm")
         return run(config)
 

@@ -9,7 +9,7 @@ from parts.data.chat import template_settings
 from parts.environments.play_setup import TURN_SETTINGS, check_idle, check_room
 from parts.foundation.bundle import EMBEDDED_MODEL
 from parts.foundation.messages import need
-from parts.foundation.settings import BaseConfig, check_numbers, setting
+from parts.foundation.settings import BaseConfig, check_numbers, parse_settings, setting
 from parts.networks.models import ATTENTION_KINDS
 
 
@@ -173,3 +173,8 @@ def check_environment(config: Config) -> None:
     templated = c.chat_template != "off"
     need(templated, "got --environment with --chat_template off; expected turns; try --chat_template auto")
     check_room(c, c.max_prompt_tokens)
+
+
+def parse_config(argv: list[str]):
+    """Return the settings of a command line: defaults, then --config, then flags; a later one wins."""
+    return parse_settings(argv, Config, __doc__)

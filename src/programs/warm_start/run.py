@@ -14,7 +14,6 @@ from parts.foundation.bundle import BUNDLE, HERE
 from parts.foundation.exit_codes import exit_code, quiet_environment
 from parts.foundation.messages import need, say, tell
 from parts.foundation.processes import device_name, start_processes
-from parts.foundation.settings import parse_settings
 from parts.networks.models import check_context, settle_model, settle_precision, shaped_network
 from parts.rewards.text_servers import is_server
 from parts.running.checkpoints import export
@@ -32,7 +31,7 @@ from parts.running.fit import (
 from parts.running.memory import backward_peak, network_bytes, pass_of_rows, sampling_bytes, shape_of, trl_head
 from parts.running.output_folder import check_folder, make_folder, write_settings
 from programs.warm_start.samples import measure, obstacles, sampled_solutions, widens
-from programs.warm_start.settings import Config, check_warm_start, settled_training
+from programs.warm_start.settings import Config, check_warm_start, parse_config, settled_training
 from programs.warm_start.solutions import check_leaks, given_solutions, load_prompts_and_reward, without_solutions
 from programs.warm_start.supervise import enough_epochs, supervise
 from programs.warm_start.workshop import Stopped, Workshop, read_lines, write_json, write_lines
@@ -277,7 +276,7 @@ def train(config: Config) -> int:
 
 
 def run(argv: list[str]) -> int:
-    config = parse_settings(argv, Config, __doc__)
+    config = parse_config(argv)
     check_warm_start(config)
     quiet_environment(config.rollout_engine == "vllm")
     settle_model(config)

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from parts.data.rows import is_hub_id
 from parts.foundation.messages import need
-from parts.foundation.settings import check_numbers, in_order, setting
+from parts.foundation.settings import check_numbers, in_order, parse_settings, setting
 from parts.learning.optimizer import default_learning_rate
 from parts.learning.trainer_settings import RunSettings
 from parts.rewards.text_servers import is_server
@@ -89,6 +89,11 @@ class Config(RunSettings):
     def samples_solutions(self_) -> bool:
         """Whether solutions are sampled; `self` is a setting here."""
         return bool(self_.self or self_.teacher)
+
+
+def parse_config(argv: list[str]):
+    """Return the settings of a command line: defaults, then --config, then flags; a later one wins."""
+    return parse_settings(argv, Config, __doc__)
 
 
 def check_warm_start(config: Config) -> None:
