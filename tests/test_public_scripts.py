@@ -57,7 +57,11 @@ TRL = {
     "dpo_0.20_rpo_branches.py": (3, '["sigmoid", "sft"] loss_weights=[1.0, [-4096:] [:4096]', "max_prompt_length=4096"),
     "dpo_0.24_argparse.py": (0, "[-args.max_prompt_len:] -max_prompt_length=", ""),
     "sft_0.10_chat_format.py": (3, 'SFTConfig( packing_strategy="wrapped" max_length=3072', "setup_chat_format"),
-    "sft_0.11_wrapper.py": (3, "formatting_func=lambda dtype=compute_dtype", "DataCollatorForCompletionOnlyLM"),
+    "sft_0.11_wrapper.py": (
+        3,
+        "formatting_func=lambda dtype=compute_dtype",
+        "DataCollatorForCompletionOnlyLM max_length=args.max_seq_length",
+    ),
     "sft_0.12_plain_arguments.py": (0, "WithoutEndToken( completion_only_loss=False dtype=torch.float16", ""),
     "sft_0.13_inline_config.py": (3, "max_length=4096 formatting_func=lambda", "DataCollatorForCompletionOnlyLM"),
     "sft_0.15_merged_dict.py": (3, "SFTConfig( processing_class=tokenizer formatting_func=lambda", "**config"),
@@ -208,6 +212,11 @@ SAME_FORMS = {
     "an attribute of self": (
         "class T:\n    def __init__(self):\n        self.args = GRPOConfig('o')\n"
         "    def run(self):\n        GRPOTrainer('m', print, args=self.args)\n",
+        "GRPOConfig('o', beta=0.04",
+    ),
+    "what a class is made with": (
+        "class T:\n    def __init__(self, args):\n        self.args = args\n"
+        "    def run(self):\n        GRPOTrainer('m', print, args=self.args)\nT(args=GRPOConfig('o')).run()\n",
         "GRPOConfig('o', beta=0.04",
     ),
     "a dictionary that grows": (

@@ -184,7 +184,9 @@ class PythonSource:
 
     def passed(self, function: ast.AST, name: str) -> ast.expr | None:
         """What the only call of a function of this file gives for a parameter, or its default."""
-        calls = [call for call in self.calls.get(getattr(function, "name", ""), []) if self.own(call)]
+        is_init = getattr(function, "name", "") == "__init__"
+        maker = getattr(self.parents[function] if is_init else function, "name", "")
+        calls = [call for call in self.calls.get(maker, []) if self.own(call)]
         if len(calls) != 1 or any(isinstance(x, ast.Starred) for x in calls[0].args):
             return None
         names = [x.arg for x in [*function.args.posonlyargs, *function.args.args]]

@@ -33,11 +33,6 @@ def trainer_calls(source: PythonSource) -> list[tuple[str, ast.Call]]:
     return sorted(calls, key=lambda pair: source.start(pair[1]))
 
 
-def texts(source: PythonSource) -> list[str]:
-    """The literal texts of a script."""
-    return [node.value for node in source.nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
-
-
 def is_config(source: PythonSource, call: ast.expr | None) -> bool:
     return isinstance(call, ast.Call) and source.name_of(call) in {*CONFIGS.values(), "TrainingArguments"}
 
@@ -94,12 +89,16 @@ class TrlMigration:
             plan |= self.new_config(run, trainer, call, settings)
         else:
             self.unseen_config(run, call, node or unseen[0], settings, old_trainer(run, False))
+            for name, change in moved.items():
+                nearest = f"{change.setting} in {config}"
+                report.refuse(self.place(call), name, "an argument of the config, which cannot be seen", nearest)
         if trainer == "SFTTrainer" and "formatting_func" in given and run.before("0.17"):
             plan |= self.format_rows(run, given["formatting_func"])
         edit_call(source, call, plan, report)
-        takes_text = {"dataset_text_field", "formatting_func"} & {*run.nodes, *given}
-        takes_text = takes_text or run.value("dataset_text_field") in texts(source)
-        if old := old_trainer(run, bool(takes_text)):
+        takes_text = bool({"dataset_text_field", "formatting_func"} & {*run.nodes, *given})
+        field = run.value("dataset_text_field") or UNKNOWN
+        takes_text = takes_text or any(getattr(node, "value", None) == field for node in source.nodes)
+        if old := old_trainer(run, takes_text):
             self.insert_class(run, call, *old)
         self.say_differences(run, trainer, call)
         if config in (*SAMPLING, "OnlineDPOConfig"):
@@ -196,7 +195,8 @@ class TrlMigration:
         source, report, place = self.source, self.report, self.place(call)
         nearest = f"one call {run.config}(…) with all settings, or {OFFER} {run.config}"
         why = "made at run time: its settings cannot be seen"
-        parsers = [x for name in ("HfArgumentParser", "TrlParser") for x in source.calls.get(name, [])]
+        is_file = any(source.calls.get(f"parse_{kind}") for kind in ("yaml_file", "json_file", "dict"))
+        parsers = [x for name in ("HfArgumentParser", "TrlParser") for x in source.calls.get(name, []) if not is_file]
         for parser in [x for x in parsers if run.config in {source.name_of(n) for n in ast.walk(x)}]:
             statement = source.around(parser, ast.stmt)
             name = source.code(statement.targets[0]) if isinstance(statement, ast.Assign) else ""
@@ -240,6 +240,9 @@ class TrlMigration:
             why = f"{trainer}'s arguments have other places today"
             report.refuse(place, source.code(call.args[len(first)]), why, "NAME=VALUE for each argument")
         base = source.code(call.func)
+        for name in [n.id for n in ast.walk(source.origin(call.func)) if isinstance(n, ast.Name)]:
+            if name in source.imports and source.imports[name][0].split(".")[0] != "trl":
+                report.note(f"{name} is imported from {source.imports[name][0]}: whether it fits cannot be seen here")
         methods = [x.name for x in getattr(source.definitions.get(base), "body", []) if isinstance(x, ast.FunctionDef)]
         if overridden := ", ".join(name for name in methods if name != "__init__"):
             why = f"written for the {trainer} of {self.version}, whose methods it replaces"
