@@ -80,6 +80,11 @@ class LoggedRun:
         """The means of the reward functions, in the order of the log."""
         return {name[5:]: self.values(name) for name in self.series if name.startswith("part:")}
 
+    def part_spread(self) -> float:
+        """The largest spread of a part over a batch, as TRL logs it beside that within groups; 0 without one."""
+        names = [key for key in self.columns if re.fullmatch(r"(train/)?rewards/.+/std", key)]
+        return max((value for name in names for value in self.columns[name].values()), default=0.0)
+
     def number(self, setting: str) -> float | None:
         """A setting as a number; None where it is not known or no number."""
         value = self.settings.get(setting)
@@ -113,13 +118,7 @@ def is_constant(run: LoggedRun) -> bool:
         return len(scores) >= TREND_STEPS and not any(scores) and not any(any(run.values(name)) for name in others)
     means = [score for score, same in zip(run.values("score"), alike, strict=False) if same]
     differ = bool(means) and max(means) - min(means) > 1e-6  # TRL's spread is one within groups
-    return len(alike) >= 3 and sum(alike) >= 0.8 * len(alike) and not differ and not part_spread(run)
-
-
-def part_spread(run: LoggedRun) -> float:
-    """The largest spread of a part over a batch, as TRL logs it beside that within groups; 0 without one."""
-    names = [key for key in run.columns if re.fullmatch(r"(train/)?rewards/.+/std", key)]
-    return max((value for name in names for value in run.columns[name].values()), default=0.0)
+    return len(alike) >= 3 and sum(alike) >= 0.8 * len(alike) and not differ and not run.part_spread()
 
 
 def is_solved(run: LoggedRun) -> bool:

@@ -3,17 +3,7 @@
 import math
 
 from parts.reading.causes.cause import CERTAIN, FLAT, LIKELY, STILL, TRY_MODEL, Evidence, Fact, cause, fact, shown
-from parts.reading.logged_run import (
-    EARLY,
-    SOLVED,
-    LoggedRun,
-    first_part,
-    first_series,
-    gained,
-    is_constant,
-    is_solved,
-    part_spread,
-)
+from parts.reading.logged_run import EARLY, SOLVED, LoggedRun, first_part, first_series, gained, is_constant, is_solved
 from parts.reading.paired_tests import wilson_interval
 from parts.reading.sample_texts import Text, grouped, holds, scores_by_answer
 from parts.reading.trends import forecast
@@ -219,10 +209,10 @@ def no_group_variance(run: LoggedRun) -> Evidence | None:
         return Evidence(CERTAIN + 0.06, [shown(several[0], text)])
     equal = alike or [a == b for a, b in zip(run.early("advantage_max"), run.early("advantage_min"), strict=False)]
     share = sum(equal) / len(equal) if equal else 0.0
-    if is_constant(run) or is_solved(run) or share < 0.8 or len(equal) < (1 if part_spread(run) else 3):
+    if is_constant(run) or is_solved(run) or share < 0.8 or len(equal) < (1 if run.part_spread() else 3):
         return None
     scores, text = run.early("score"), alike_at_pass_rate(run, equal)
-    between = run.first("score_std") if min(run.early("score_std"), default=0) > 1e-6 else part_spread(run)
+    between = run.first("score_std") if min(run.early("score_std"), default=0) > 1e-6 else run.part_spread()
     between = between or max(scores, default=0.0) - min(scores, default=0.0)
     if not text and (rate or between <= 1e-6):
         return None

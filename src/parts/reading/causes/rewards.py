@@ -19,15 +19,7 @@ from parts.reading.causes.cause import (
     fact,
     shown,
 )
-from parts.reading.logged_run import (
-    LoggedRun,
-    first_part,
-    first_series,
-    held_out_gain,
-    is_constant,
-    is_solved,
-    part_spread,
-)
+from parts.reading.logged_run import LoggedRun, first_part, first_series, held_out_gain, is_constant, is_solved
 from parts.reading.paired_tests import wilson_interval
 from parts.reading.sample_texts import (
     COMPLETIONS,
@@ -201,7 +193,7 @@ def constant_reward(run: LoggedRun) -> Evidence | None:
     part = len(run.parts()) > 1 and len(seen) >= 3 and max(seen) - min(seen) < 1e-9
     few = 0 < len(run.values("score")) < 3 and run.series.get("score_std") and max(run.values("score_std")) <= 1e-6
     # a few zeros may be wrong answers; a spread within groups of 0 is none between prompts
-    few = few and not part_spread(run) and (run.last("score") or placeholder(run.reward_source))
+    few = few and not run.part_spread() and (run.last("score") or placeholder(run.reward_source))
     solved = is_solved(run) and not (is_constant(run) and max(run.early("score_std", 3), default=1) <= 1e-6)
     if not (is_constant(run) or few or part) or solved:
         return None
