@@ -48,22 +48,22 @@ Exit codes: 0 learned, 1 a cause, broken or did not learn, 2 unreadable, 3 too s
 #       367-389  paired tests  Intervals, paired tests, pass@k
 #       392-609  dialects      What our trainers, TRL, verl and others call metrics and settings
 #       612-713  trends        Trends of a series
-#       716-886  logged run    A run as its log, settings and samples show it: the facts that causes are told by
-#      889-1079  run settings  Settings of a run under common names: ours, TRL's, verl's, EasyR1's, ms-swift's; YAML, …
-#     1082-1279  sample texts  Samples as causes read them: text, score, gold, and what a completion states and is …
-#     1282-1442  sample files  Files of samples: samples.jsonl, TRL's tables of completions, verl's dumps of …
-#     1445-1753  log reading   Reading a log of any dialect in one pass: ours, TRL's, verl's, CSV, lines of name=value
-#     1756-1926  run folder    A run from its folder: the log, and the settings, samples, data and rewards that lie …
-#     1929-2068  rescoring     --rescore: the reward on logged samples, on gold, on nonsense, twice, alone and in …
-#     2071-2138  cause         A cause: the evidence that it needs, what it explains, and what to change
-#     2141-2205  signs         Signs: what figures show without saying why; a cause explains them, and none has …
-#     2208-2397  machinery     Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale weights, …
-#     2400-2614  groups        Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, without …
-#     2617-2886  rewards       Rewards at fault: another form, another gold, constant, inverted, blind to the answer, …
-#     2889-3100  updates       Updates at fault: too large, none that moves anything, held by the KL, or led by a …
-#     3103-3362  outcomes      What was learnt in place of the task: a part bought or lost, prompts by heart, another …
-#     3365-3478  ranking       Which cause explains a run best, and the run's verdict
-#     3481-3584  diagnose      Read what an RL run left and name the root cause first: evidence, what it explains, …
+#       716-885  logged run    A run as its log, settings and samples show it: the facts that causes are told by
+#      888-1078  run settings  Settings of a run under common names: ours, TRL's, verl's, EasyR1's, ms-swift's; YAML, …
+#     1081-1278  sample texts  Samples as causes read them: text, score, gold, and what a completion states and is …
+#     1281-1441  sample files  Files of samples: samples.jsonl, TRL's tables of completions, verl's dumps of …
+#     1444-1752  log reading   Reading a log of any dialect in one pass: ours, TRL's, verl's, CSV, lines of name=value
+#     1755-1925  run folder    A run from its folder: the log, and the settings, samples, data and rewards that lie …
+#     1928-2067  rescoring     --rescore: the reward on logged samples, on gold, on nonsense, twice, alone and in …
+#     2070-2137  cause         A cause: the evidence that it needs, what it explains, and what to change
+#     2140-2204  signs         Signs: what figures show without saying why; a cause explains them, and none has …
+#     2207-2396  machinery     Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale weights, …
+#     2399-2613  groups        Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, without …
+#     2616-2885  rewards       Rewards at fault: another form, another gold, constant, inverted, blind to the answer, …
+#     2888-3099  updates       Updates at fault: too large, none that moves anything, held by the KL, or led by a …
+#     3102-3361  outcomes      What was learnt in place of the task: a part bought or lost, prompts by heart, another …
+#     3364-3477  ranking       Which cause explains a run best, and the run's verdict
+#     3480-3583  diagnose      Read what an RL run left and name the root cause first: evidence, what it explains, …
 
 import argparse
 import ast
@@ -786,6 +786,11 @@ class LoggedRun:
         """The means of the reward functions, in the order of the log."""
         return {name[5:]: self.values(name) for name in self.series if name.startswith("part:")}
 
+    def part_spread(self) -> float:
+        """The largest spread of a part over a batch, as TRL logs it beside that within groups; 0 without one."""
+        names = [key for key in self.columns if re.fullmatch(r"(train/)?rewards/.+/std", key)]
+        return max((value for name in names for value in self.columns[name].values()), default=0.0)
+
     def number(self, setting: str) -> float | None:
         """A setting as a number; None where it is not known or no number."""
         value = self.settings.get(setting)
@@ -819,13 +824,7 @@ def is_constant(run: LoggedRun) -> bool:
         return len(scores) >= TREND_STEPS and not any(scores) and not any(any(run.values(name)) for name in others)
     means = [score for score, same in zip(run.values("score"), alike, strict=False) if same]
     differ = bool(means) and max(means) - min(means) > 1e-6  # TRL's spread is one within groups
-    return len(alike) >= 3 and sum(alike) >= 0.8 * len(alike) and not differ and not part_spread(run)
-
-
-def part_spread(run: LoggedRun) -> float:
-    """The largest spread of a part over a batch, as TRL logs it beside that within groups; 0 without one."""
-    names = [key for key in run.columns if re.fullmatch(r"(train/)?rewards/.+/std", key)]
-    return max((value for name in names for value in run.columns[name].values()), default=0.0)
+    return len(alike) >= 3 and sum(alike) >= 0.8 * len(alike) and not differ and not run.part_spread()
 
 
 def is_solved(run: LoggedRun) -> bool:
@@ -2600,10 +2599,10 @@ def no_group_variance(run: LoggedRun) -> Evidence | None:
         return Evidence(CERTAIN + 0.06, [shown(several[0], text)])
     equal = alike or [a == b for a, b in zip(run.early("advantage_max"), run.early("advantage_min"), strict=False)]
     share = sum(equal) / len(equal) if equal else 0.0
-    if is_constant(run) or is_solved(run) or share < 0.8 or len(equal) < (1 if part_spread(run) else 3):
+    if is_constant(run) or is_solved(run) or share < 0.8 or len(equal) < (1 if run.part_spread() else 3):
         return None
     scores, text = run.early("score"), alike_at_pass_rate(run, equal)
-    between = run.first("score_std") if min(run.early("score_std"), default=0) > 1e-6 else part_spread(run)
+    between = run.first("score_std") if min(run.early("score_std"), default=0) > 1e-6 else run.part_spread()
     between = between or max(scores, default=0.0) - min(scores, default=0.0)
     if not text and (rate or between <= 1e-6):
         return None
@@ -2771,7 +2770,7 @@ def constant_reward(run: LoggedRun) -> Evidence | None:
     part = len(run.parts()) > 1 and len(seen) >= 3 and max(seen) - min(seen) < 1e-9
     few = 0 < len(run.values("score")) < 3 and run.series.get("score_std") and max(run.values("score_std")) <= 1e-6
     # a few zeros may be wrong answers; a spread within groups of 0 is none between prompts
-    few = few and not part_spread(run) and (run.last("score") or placeholder(run.reward_source))
+    few = few and not run.part_spread() and (run.last("score") or placeholder(run.reward_source))
     solved = is_solved(run) and not (is_constant(run) and max(run.early("score_std", 3), default=1) <= 1e-6)
     if not (is_constant(run) or few or part) or solved:
         return None

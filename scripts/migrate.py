@@ -26,24 +26,24 @@ Exit codes: 0 the same run; 2 bad input; 3 something has no equal today.
 #         80-85  file text      Texts that are files beside their room, such as a page's style; a built script has …
 #        88-127  messages       Errors that a user can mend, each with its exit code, and what is said on stderr
 #       130-134  bundle         Where this bundle and its embedded model, data and rewards lie
-#       137-485  user scripts   A user's Python script or notebook: read from its source, or run in a process of its own
-#       488-717  data files     Data files as text: unpacked, decoded, refused where they hold no data at all; and …
-#       720-843  nested rows    Rows inside other JSON: an object that holds a list of them, columns instead of rows, …
-#      846-1058  rows           Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1061-1147  verl keys      Keys of verl's configuration: all of today's, and what older guides have
-#     1150-1384  trl names      What today's TRL has: its configs with their defaults, the arguments of its trainers, …
-#     1387-2281  tables         What changed between the versions of TRL and verl: tables read from their packages, …
-#     2284-2634  edits          Edits of a text at its places, each with the line of the table that says why
-#     2637-2695  trl run        A TRL run as one version reads a script: what it gives, and that version's defaults …
-#     2698-2945  trl settings   What becomes of the settings of a TRL run, by the tables, by hand, and by classes …
-#     2948-3033  trainer parts  What a trainer is given: models as transformers loads them today, rewards that take …
-#     3036-3354  trl script     A script that trains with TRL: its trainers, their configs and their imports
-#     3357-3433  versions       Which version of a package a file was written for: a pin, or the names that it uses
-#     3436-3637  job files      Jobs as files: the words KEY=VALUE of a shell script, or the keys of a YAML file, …
-#     3640-3674  trl yaml       YAML files of TRL's command line, of open-r1 and of scripts that read their config …
-#     3677-3902  verl run       A verl job of an old version as a job of the newest: keys, values, and defaults that …
-#     3905-4055  trial          --check: one step of the new script on a two-layer cut of its model with four rows, …
-#     4058-4257  command        The command line: what is read, what is written, what is said
+#       137-487  user scripts   A user's Python script or notebook: read from its source, or run in a process of its own
+#       490-719  data files     Data files as text: unpacked, decoded, refused where they hold no data at all; and …
+#       722-845  nested rows    Rows inside other JSON: an object that holds a list of them, columns instead of rows, …
+#      848-1060  rows           Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1063-1149  verl keys      Keys of verl's configuration: all of today's, and what older guides have
+#     1152-1386  trl names      What today's TRL has: its configs with their defaults, the arguments of its trainers, …
+#     1389-2277  tables         What changed between the versions of TRL and verl: tables read from their packages, …
+#     2280-2630  edits          Edits of a text at its places, each with the line of the table that says why
+#     2633-2691  trl run        A TRL run as one version reads a script: what it gives, and that version's defaults …
+#     2694-2941  trl settings   What becomes of the settings of a TRL run, by the tables, by hand, and by classes …
+#     2944-3029  trainer parts  What a trainer is given: models as transformers loads them today, rewards that take …
+#     3032-3353  trl script     A script that trains with TRL: its trainers, their configs and their imports
+#     3356-3432  versions       Which version of a package a file was written for: a pin, or the names that it uses
+#     3435-3636  job files      Jobs as files: the words KEY=VALUE of a shell script, or the keys of a YAML file, …
+#     3639-3673  trl yaml       YAML files of TRL's command line, of open-r1 and of scripts that read their config …
+#     3676-3901  verl run       A verl job of an old version as a job of the newest: keys, values, and defaults that …
+#     3904-4054  trial          --check: one step of the new script on a two-layer cut of its model with four rows, …
+#     4057-4256  command        The command line: what is read, what is written, what is said
 
 import argparse
 import ast
@@ -301,7 +301,9 @@ class PythonSource:
 
     def passed(self, function: ast.AST, name: str) -> ast.expr | None:
         """What the only call of a function of this file gives for a parameter, or its default."""
-        calls = [call for call in self.calls.get(getattr(function, "name", ""), []) if self.own(call)]
+        is_init = getattr(function, "name", "") == "__init__"
+        maker = getattr(self.parents[function] if is_init else function, "name", "")
+        calls = [call for call in self.calls.get(maker, []) if self.own(call)]
         if len(calls) != 1 or any(isinstance(x, ast.Starred) for x in calls[0].args):
             return None
         names = [x.arg for x in [*function.args.posonlyargs, *function.args.args]]
@@ -2155,52 +2157,46 @@ VERL_CHANGES = """\
 # By hand: settings without an effect on the run, defaults that say nothing of it, what is gone and what to use instead.
 NAMES_TEXT = r"""{
 "places": {"GRPOTrainer": ["model", "reward_funcs", "args", "train_dataset", "eval_dataset", "processing_class"],
-"RLOOTrainer": ["model", "reward_funcs", "args", "train_dataset", "eval_dataset", "processing_class"],
-"SFTTrainer": ["model", "args", "data_collator", "train_dataset", "eval_dataset"], "DPOTrainer": ["model",
-"ref_model", "args", "data_collator", "train_dataset", "eval_dataset"], "KTOTrainer": ["model", "ref_model",
-"args"], "OnlineDPOTrainer": ["model", "ref_model", "reward_funcs"], "RewardTrainer": ["model", "args",
-"data_collator", "train_dataset", "eval_dataset"]},
-"lossless": ["base_model_attribute_name", "chars_per_token", "dataset_batch_size", "dataset_num_proc", "exp_name",
-"fp16_backend", "fp16_opt_level", "fsdp_min_num_params", "generate_during_eval", "half_precision_backend",
+"RLOOTrainer": ["model", "reward_funcs", "args", "train_dataset", "eval_dataset", "processing_class"], "SFTTrainer":
+["model", "args", "data_collator", "train_dataset", "eval_dataset"], "DPOTrainer": ["model", "ref_model", "args",
+"data_collator", "train_dataset", "eval_dataset"], "KTOTrainer": ["model", "ref_model", "args"], "OnlineDPOTrainer":
+["model", "ref_model", "reward_funcs"], "RewardTrainer": ["model", "args", "data_collator", "train_dataset",
+"eval_dataset"]}, "lossless": ["base_model_attribute_name", "chars_per_token", "dataset_batch_size", "dataset_num_proc",
+"exp_name", "fp16_backend", "fp16_opt_level", "fsdp_min_num_params", "generate_during_eval", "half_precision_backend",
 "include_inputs_for_metrics", "include_tokens_per_second", "infinite", "is_encoder_decoder", "jit_mode_eval",
 "label_pad_token_id", "local_rank", "logging_dir", "mp_parameters", "num_of_sequences", "overwrite_output_dir",
 "padding_value", "past_index", "push_to_hub_organization", "ray_scope", "save_safetensors", "sharded_ddp",
-"tpu_metrics_debug", "tpu_num_cores", "use_ipex", "use_legacy_prediction_loop", "use_logits_to_keep",
-"use_mps_device", "use_num_logits_to_keep", "vllm_device", "vllm_dtype", "vllm_enable_prefix_caching"],
-"beside_the_run": ["average_tokens_across_devices", "dataloader_prefetch_factor", "f_divergence_type", "fsdp", "hub_private_repo",
+"tpu_metrics_debug", "tpu_num_cores", "use_ipex", "use_legacy_prediction_loop", "use_logits_to_keep", "use_mps_device",
+"use_num_logits_to_keep", "vllm_device", "vllm_dtype", "vllm_enable_prefix_caching"], "beside_the_run":
+["average_tokens_across_devices", "dataloader_prefetch_factor", "f_divergence_type", "fsdp", "hub_private_repo",
 "include_num_input_tokens_seen", "lr_scheduler_kwargs", "output_dir", "pad_to_multiple_of", "report_to",
-"router_aux_loss_coef", "trackio_space_id", "vllm_gpu_memory_utilization", "vllm_server_timeout"],
-"gone_arguments": {"judge": "a reward function that asks the judge", "model_init": "model="},
-"gone_names": {"DataCollatorForCompletionOnlyLM": "rows with the columns prompt and completion, and completion_only_loss=True",
-"setup_chat_format": "clone_chat_template, or chat_template_path in SFTConfig",
-"AutoModelForCausalLMWithValueHead": "scripts/ppo_train.py, which has its own value head",
-"ConstantLengthDataset": "packing=True with packing_strategy='wrapped'",
-"DPODataCollatorWithPadding": "leaving data_collator out",
-"RewardDataCollatorWithPadding": "leaving data_collator out",
-"BestOfNSampler": "generate with num_return_sequences", "LengthSampler": "random.randint",
-"SFTScriptArguments": "ScriptArguments", "DPOScriptArguments": "ScriptArguments",
-"get_kbit_device_map": "accelerate's PartialState().local_process_index"},
-"carried": {"lr": ["learning_rate"], "kl_coef": ["kl_coef", "init_kl_coef"], "ppo_epochs": ["num_ppo_epochs", "ppo_epochs"],
-"minibatches": ["num_mini_batches"], "clip_eps_low": ["cliprange"], "clip_eps_high": ["cliprange"],
-"vf_coef": ["vf_coef"], "gamma": ["gamma"], "gae_lambda": ["lam"], "max_new_tokens": ["response_length"],
-"temperature": ["temperature"], "seed": ["seed"], "batch_size": ["batch_size", "per_device_train_batch_size"]},
-"signs": {"num_generations": "GRPOConfig", "max_completion_length": "GRPOConfig", "max_seq_length": "SFTConfig",
-"packing": "SFTConfig", "precompute_ref_log_probs": "DPOConfig", "rpo_alpha": "DPOConfig"},
-"of_loading": {"torch_dtype": ["dtype", "{}"], "use_auth_token": ["token", "{}"], "use_flash_attention_2": ["attn_implementation",
-"\"flash_attention_2\" if {} else \"sdpa\""]},
-"per_job": {"actor_rollout_ref.actor.ppo_micro_batch_size": "actor_rollout_ref.actor",
-"actor_rollout_ref.ref.log_prob_micro_batch_size": "actor_rollout_ref.ref",
-"actor_rollout_ref.rollout.log_prob_micro_batch_size": "actor_rollout_ref.actor",
-"critic.ppo_micro_batch_size": "critic", "critic.forward_micro_batch_size": "critic"},
-"not_written": ["actor_rollout_ref.actor.optim.min_lr_ratio", "actor_rollout_ref.actor.optim.warmup_style",
-"actor_rollout_ref.ref.fsdp_config.forward_only", "actor_rollout_ref.rollout.calculate_log_probs",
-"actor_rollout_ref.rollout.enforce_eager", "actor_rollout_ref.rollout.load_format",
-"actor_rollout_ref.rollout.max_num_seqs", "actor_rollout_ref.rollout.mode", "critic.optim.min_lr_ratio",
-"critic.optim.warmup_style", "data.return_raw_chat", "data.val_batch_size", "trainer.resume_from_path"],
-"successors": {"fsdp_sft_trainer": "verl.trainer.sft_trainer, with its own keys",
-"main_generation": "verl.trainer.main_generation_server, with its own keys",
-"main_eval": "verl.trainer.main_eval of today, by hand"}
-}
+"router_aux_loss_coef", "trackio_space_id", "vllm_gpu_memory_utilization", "vllm_server_timeout"], "gone_arguments":
+{"judge": "a reward function that asks the judge", "model_init": "model="}, "gone_names":
+{"DataCollatorForCompletionOnlyLM": "rows with the columns prompt and completion, and completion_only_loss=True",
+"setup_chat_format": "clone_chat_template, or chat_template_path in SFTConfig", "AutoModelForCausalLMWithValueHead":
+"scripts/ppo_train.py, which has its own value head", "ConstantLengthDataset":
+"packing=True with packing_strategy='wrapped'", "DPODataCollatorWithPadding": "leaving data_collator out",
+"RewardDataCollatorWithPadding": "leaving data_collator out", "BestOfNSampler": "generate with num_return_sequences",
+"LengthSampler": "random.randint", "SFTScriptArguments": "ScriptArguments", "DPOScriptArguments": "ScriptArguments",
+"get_kbit_device_map": "accelerate's PartialState().local_process_index"}, "carried": {"lr": ["learning_rate"],
+"kl_coef": ["kl_coef", "init_kl_coef"], "ppo_epochs": ["num_ppo_epochs", "ppo_epochs"], "minibatches":
+["num_mini_batches"], "clip_eps_low": ["cliprange"], "clip_eps_high": ["cliprange"], "vf_coef": ["vf_coef"], "gamma":
+["gamma"], "gae_lambda": ["lam"], "max_new_tokens": ["response_length"], "temperature": ["temperature"], "seed":
+["seed"], "batch_size": ["batch_size", "per_device_train_batch_size"]}, "signs": {"num_generations": "GRPOConfig",
+"max_completion_length": "GRPOConfig", "max_seq_length": "SFTConfig", "packing": "SFTConfig",
+"precompute_ref_log_probs": "DPOConfig", "rpo_alpha": "DPOConfig"}, "of_loading": {"torch_dtype": ["dtype", "{}"],
+"use_auth_token": ["token", "{}"], "use_flash_attention_2": ["attn_implementation",
+"\"flash_attention_2\" if {} else \"sdpa\""]}, "per_job": {"actor_rollout_ref.actor.ppo_micro_batch_size":
+"actor_rollout_ref.actor", "actor_rollout_ref.ref.log_prob_micro_batch_size": "actor_rollout_ref.ref",
+"actor_rollout_ref.rollout.log_prob_micro_batch_size": "actor_rollout_ref.actor", "critic.ppo_micro_batch_size":
+"critic", "critic.forward_micro_batch_size": "critic"}, "not_written": ["actor_rollout_ref.actor.optim.min_lr_ratio",
+"actor_rollout_ref.actor.optim.warmup_style", "actor_rollout_ref.ref.fsdp_config.forward_only",
+"actor_rollout_ref.rollout.calculate_log_probs", "actor_rollout_ref.rollout.enforce_eager",
+"actor_rollout_ref.rollout.load_format", "actor_rollout_ref.rollout.max_num_seqs", "actor_rollout_ref.rollout.mode",
+"critic.optim.min_lr_ratio", "critic.optim.warmup_style", "data.return_raw_chat", "data.val_batch_size",
+"trainer.resume_from_path"], "successors": {"fsdp_sft_trainer": "verl.trainer.sft_trainer, with its own keys",
+"main_generation": "verl.trainer.main_generation_server, with its own keys", "main_eval":
+"verl.trainer.main_eval of today, by hand"}}
 """
 NAMES = json.loads(NAMES_TEXT)
 ABSENT = object()  # the default of a setting that a version does not have
@@ -3055,11 +3051,6 @@ def trainer_calls(source: PythonSource) -> list[tuple[str, ast.Call]]:
     return sorted(calls, key=lambda pair: source.start(pair[1]))
 
 
-def texts(source: PythonSource) -> list[str]:
-    """The literal texts of a script."""
-    return [node.value for node in source.nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
-
-
 def is_config(source: PythonSource, call: ast.expr | None) -> bool:
     return isinstance(call, ast.Call) and source.name_of(call) in {*CONFIGS.values(), "TrainingArguments"}
 
@@ -3116,12 +3107,16 @@ class TrlMigration:
             plan |= self.new_config(run, trainer, call, settings)
         else:
             self.unseen_config(run, call, node or unseen[0], settings, old_trainer(run, False))
+            for name, change in moved.items():
+                nearest = f"{change.setting} in {config}"
+                report.refuse(self.place(call), name, "an argument of the config, which cannot be seen", nearest)
         if trainer == "SFTTrainer" and "formatting_func" in given and run.before("0.17"):
             plan |= self.format_rows(run, given["formatting_func"])
         edit_call(source, call, plan, report)
-        takes_text = {"dataset_text_field", "formatting_func"} & {*run.nodes, *given}
-        takes_text = takes_text or run.value("dataset_text_field") in texts(source)
-        if old := old_trainer(run, bool(takes_text)):
+        takes_text = bool({"dataset_text_field", "formatting_func"} & {*run.nodes, *given})
+        field = run.value("dataset_text_field") or UNKNOWN
+        takes_text = takes_text or any(getattr(node, "value", None) == field for node in source.nodes)
+        if old := old_trainer(run, takes_text):
             self.insert_class(run, call, *old)
         self.say_differences(run, trainer, call)
         if config in (*SAMPLING, "OnlineDPOConfig"):
@@ -3218,7 +3213,8 @@ class TrlMigration:
         source, report, place = self.source, self.report, self.place(call)
         nearest = f"one call {run.config}(…) with all settings, or {OFFER} {run.config}"
         why = "made at run time: its settings cannot be seen"
-        parsers = [x for name in ("HfArgumentParser", "TrlParser") for x in source.calls.get(name, [])]
+        is_file = any(source.calls.get(f"parse_{kind}") for kind in ("yaml_file", "json_file", "dict"))
+        parsers = [x for name in ("HfArgumentParser", "TrlParser") for x in source.calls.get(name, []) if not is_file]
         for parser in [x for x in parsers if run.config in {source.name_of(n) for n in ast.walk(x)}]:
             statement = source.around(parser, ast.stmt)
             name = source.code(statement.targets[0]) if isinstance(statement, ast.Assign) else ""
@@ -3262,6 +3258,9 @@ class TrlMigration:
             why = f"{trainer}'s arguments have other places today"
             report.refuse(place, source.code(call.args[len(first)]), why, "NAME=VALUE for each argument")
         base = source.code(call.func)
+        for name in [n.id for n in ast.walk(source.origin(call.func)) if isinstance(n, ast.Name)]:
+            if name in source.imports and source.imports[name][0].split(".")[0] != "trl":
+                report.note(f"{name} is imported from {source.imports[name][0]}: whether it fits cannot be seen here")
         methods = [x.name for x in getattr(source.definitions.get(base), "body", []) if isinstance(x, ast.FunctionDef)]
         if overridden := ", ".join(name for name in methods if name != "__init__"):
             why = f"written for the {trainer} of {self.version}, whose methods it replaces"

@@ -40,26 +40,26 @@ Exit codes: 0 the page is written, 2 bad input; a page of the readable ones is w
 #       521-563  evaluation results  results.json of evaluation.py: reading it, and two of them compared row by row
 #       566-783  dialects            What our trainers, TRL, verl and others call metrics and settings
 #       786-887  trends              Trends of a series
-#      890-1060  logged run          A run as its log, settings and samples show it: the facts that causes are told by
-#     1063-1253  run settings        Settings of a run under common names: ours, TRL's, verl's, EasyR1's, ms-swift's; …
-#     1256-1452  sample texts        Samples as causes read them: text, score, gold, and what a completion states and …
-#     1455-1615  sample files        Files of samples: samples.jsonl, TRL's tables of completions, verl's dumps of …
-#     1618-1926  log reading         Reading a log of any dialect in one pass: ours, TRL's, verl's, CSV, lines of …
-#     1929-2099  run folder          A run from its folder: the log, and the settings, samples, data and rewards that …
-#     2102-2169  cause               A cause: the evidence that it needs, what it explains, and what to change
-#     2172-2236  signs               Signs: what figures show without saying why; a cause explains them, and none has …
-#     2239-2428  machinery           Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale …
-#     2431-2645  groups              Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, …
-#     2648-2917  rewards             Rewards at fault: another form, another gold, constant, inverted, blind to the …
-#     2920-3131  updates             Updates at fault: too large, none that moves anything, held by the KL, or led by …
-#     3134-3393  outcomes            What was learnt in place of the task: a part bought or lost, prompts by heart, …
-#     3396-3509  ranking             Which cause explains a run best, and the run's verdict
-#     3512-3599  sources             What the command line names: runs and evaluations, read, and what of them cannot be
-#     3602-3766  run facts           What the page says of a run: held-out figure, how far it came, what it took, how …
-#     3769-4133  curves              The curves of all runs as plain data: metrics of all logs under one name, in …
-#     4136-4265  samples             Samples of all sources as rows, thinned and compressed: browsers unpack base64 …
-#     4268-5362  page                The page
-#     5365-5428  command             The command line
+#      890-1059  logged run          A run as its log, settings and samples show it: the facts that causes are told by
+#     1062-1252  run settings        Settings of a run under common names: ours, TRL's, verl's, EasyR1's, ms-swift's; …
+#     1255-1451  sample texts        Samples as causes read them: text, score, gold, and what a completion states and …
+#     1454-1614  sample files        Files of samples: samples.jsonl, TRL's tables of completions, verl's dumps of …
+#     1617-1925  log reading         Reading a log of any dialect in one pass: ours, TRL's, verl's, CSV, lines of …
+#     1928-2098  run folder          A run from its folder: the log, and the settings, samples, data and rewards that …
+#     2101-2168  cause               A cause: the evidence that it needs, what it explains, and what to change
+#     2171-2235  signs               Signs: what figures show without saying why; a cause explains them, and none has …
+#     2238-2427  machinery           Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale …
+#     2430-2644  groups              Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, …
+#     2647-2916  rewards             Rewards at fault: another form, another gold, constant, inverted, blind to the …
+#     2919-3130  updates             Updates at fault: too large, none that moves anything, held by the KL, or led by …
+#     3133-3392  outcomes            What was learnt in place of the task: a part bought or lost, prompts by heart, …
+#     3395-3508  ranking             Which cause explains a run best, and the run's verdict
+#     3511-3598  sources             What the command line names: runs and evaluations, read, and what of them cannot be
+#     3601-3765  run facts           What the page says of a run: held-out figure, how far it came, what it took, how …
+#     3768-4132  curves              The curves of all runs as plain data: metrics of all logs under one name, in …
+#     4135-4264  samples             Samples of all sources as rows, thinned and compressed: browsers unpack base64 …
+#     4267-5361  page                The page
+#     5364-5427  command             The command line
 
 import argparse
 import ast
@@ -960,6 +960,11 @@ class LoggedRun:
         """The means of the reward functions, in the order of the log."""
         return {name[5:]: self.values(name) for name in self.series if name.startswith("part:")}
 
+    def part_spread(self) -> float:
+        """The largest spread of a part over a batch, as TRL logs it beside that within groups; 0 without one."""
+        names = [key for key in self.columns if re.fullmatch(r"(train/)?rewards/.+/std", key)]
+        return max((value for name in names for value in self.columns[name].values()), default=0.0)
+
     def number(self, setting: str) -> float | None:
         """A setting as a number; None where it is not known or no number."""
         value = self.settings.get(setting)
@@ -993,13 +998,7 @@ def is_constant(run: LoggedRun) -> bool:
         return len(scores) >= TREND_STEPS and not any(scores) and not any(any(run.values(name)) for name in others)
     means = [score for score, same in zip(run.values("score"), alike, strict=False) if same]
     differ = bool(means) and max(means) - min(means) > 1e-6  # TRL's spread is one within groups
-    return len(alike) >= 3 and sum(alike) >= 0.8 * len(alike) and not differ and not part_spread(run)
-
-
-def part_spread(run: LoggedRun) -> float:
-    """The largest spread of a part over a batch, as TRL logs it beside that within groups; 0 without one."""
-    names = [key for key in run.columns if re.fullmatch(r"(train/)?rewards/.+/std", key)]
-    return max((value for name in names for value in run.columns[name].values()), default=0.0)
+    return len(alike) >= 3 and sum(alike) >= 0.8 * len(alike) and not differ and not run.part_spread()
 
 
 def is_solved(run: LoggedRun) -> bool:
@@ -2631,10 +2630,10 @@ def no_group_variance(run: LoggedRun) -> Evidence | None:
         return Evidence(CERTAIN + 0.06, [shown(several[0], text)])
     equal = alike or [a == b for a, b in zip(run.early("advantage_max"), run.early("advantage_min"), strict=False)]
     share = sum(equal) / len(equal) if equal else 0.0
-    if is_constant(run) or is_solved(run) or share < 0.8 or len(equal) < (1 if part_spread(run) else 3):
+    if is_constant(run) or is_solved(run) or share < 0.8 or len(equal) < (1 if run.part_spread() else 3):
         return None
     scores, text = run.early("score"), alike_at_pass_rate(run, equal)
-    between = run.first("score_std") if min(run.early("score_std"), default=0) > 1e-6 else part_spread(run)
+    between = run.first("score_std") if min(run.early("score_std"), default=0) > 1e-6 else run.part_spread()
     between = between or max(scores, default=0.0) - min(scores, default=0.0)
     if not text and (rate or between <= 1e-6):
         return None
@@ -2802,7 +2801,7 @@ def constant_reward(run: LoggedRun) -> Evidence | None:
     part = len(run.parts()) > 1 and len(seen) >= 3 and max(seen) - min(seen) < 1e-9
     few = 0 < len(run.values("score")) < 3 and run.series.get("score_std") and max(run.values("score_std")) <= 1e-6
     # a few zeros may be wrong answers; a spread within groups of 0 is none between prompts
-    few = few and not part_spread(run) and (run.last("score") or placeholder(run.reward_source))
+    few = few and not run.part_spread() and (run.last("score") or placeholder(run.reward_source))
     solved = is_solved(run) and not (is_constant(run) and max(run.early("score_std", 3), default=1) <= 1e-6)
     if not (is_constant(run) or few or part) or solved:
         return None
