@@ -291,7 +291,7 @@ BAD = {  # a thing, and words of the one line that is said of it
     "my_file.py": ("import nothing_at_all\n\ndef ppo_loss(logp, old_logp, advantages):\n    pass\n", "No module"),
     "ends.py": ("raise SystemExit(3)\n\ndef ppo_loss(logp, old_logp, advantages):\n    pass\n", "SystemExit"),
     "unparsed.py": ("def f(:", "cannot be read"),
-    "other.py": ("def area(a, b):\n    return a * b\n", "--as NAME=FORMULA, one of ppo, grpo"),
+    "other.py": ("def area(a, b):\n    return a * b\n", "--as NAME=FORMULA, one of gspo, "),
     "empty.py": ("x = 1\n", "none of these"),
     "job.yaml": ("algorithm: grpo\noutput_dir: out\n", "without verl"),
 }
