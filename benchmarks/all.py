@@ -84,7 +84,10 @@ BENCHMARKS = {
     ),
     "algorithm_presets": Benchmark("algorithm_presets", "", "--algorithms grpo dapo rloo -- --steps 20", "auto"),
     "grpo_seeds": Benchmark("grpo_seeds", "", "--seeds 0 --steps 20", "auto", needs=("trl",)),
-    "real_learning": Benchmark("real_learning", "", None, "auto"),  # needs the model folders that its docstring names
+    # these two need the model folders that their docstrings name
+    "real_learning": Benchmark("real_learning", "", None, "auto"),
+    "real_model": Benchmark("real_model", "", None, needs=("trl",)),
+    "posted_logs": Benchmark("posted_logs", "", ""),
     "warm_start": Benchmark(
         "warm_start",
         "--model {out}/unable",

@@ -291,7 +291,7 @@ DATA = ["grpo", "mine.py", "--model", "m", "--reward", "my.py:reward", "--data"]
             ["grpo", "mine.py", "--model", "m", "--data", "rows.csv"],
             ["got no --reward beside --model, --data", ".py:fun"],
         ),
-        ([*DATA, "rows.csv"], ["rows.csv:1: row: got no JSON", "data_loader.py rows.csv --out rows_read.jsonl"]),
+        ([*DATA, "rows.csv"], ["rows.csv:1: row: got invalid JSON", "data_loader.py rows.csv --out rows_read.jsonl"]),
         ([*DATA, "asked.jsonl"], ["asked.jsonl, row 1: got columns question, answer", "--out asked_read.jsonl"]),
         ([*DATA, "empty.jsonl"], ["empty.jsonl without rows"]),
         ([*DATA, "gold.jsonl"], ["reward takes 'answer'", "with the columns gold"]),

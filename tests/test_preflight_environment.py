@@ -319,7 +319,7 @@ def test_fault_has_file_line_and_row(check, folder):
 def test_tool_that_hangs_is_found_and_bounded(check):
     report = check("Hangs", "--tool_timeout", 2)
     matches = [f for f in report["findings"] if f["check"] == "hung_tool"]
-    assert len(matches) == 3 and "tool look gave no answer in 2 s" in matches[0]["message"]
+    assert len(matches) == 3 and "tool look did not answer within 2 s" in matches[0]["message"]
     assert line(report, "gold")["problems"] == 0 and line(report, "injection")["problems"] > 0  # not played any more
 
 

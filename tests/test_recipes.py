@@ -91,7 +91,7 @@ def test_recipes_around_a_run_by_flags(folder):
 
 
 def test_the_code_reward_pays_programs_that_pass(folder, monkeypatch):
-    assert [done.returncode for done in run_recipe("A code reward in my own folder", folder)] == [0]
+    assert [done.returncode for done in run_recipe("A code reward in my own folder", folder)] == [0, 0]
     monkeypatch.syspath_prepend(str(folder))
     reward = load_module(folder / "code_reward.py", "recipe_code_reward").reward
     right, wrong = (f"So:\n```python\ndef double(x):\n    return {body}\n```" for body in ("2 * x", "x"))
