@@ -819,7 +819,7 @@ def one_file(tmp_path_factory):
 
 def test_a_code_reward_in_one_file_is_called_as_asked_and_leaves_nothing_behind(one_file, tmp_path):
     folder, report = one_file
-    assert report["tried"]["ready"] and len(report["tried"]["hostile_programs"]) == 20
+    assert report["tried"]["ready"]
     assert [path.name for path in folder.iterdir() if path.suffix == ".py"] == ["code_reward.py"]
     text = (folder / "code_reward.py").read_text()
     imported = {

@@ -324,7 +324,7 @@ WRONG_FILES = [
     ("#!/bin/sh\npython3 -m verl.trainer.main_ppo data.seed=1", f"line 2: got 'python3 -m .*{re.escape(ASK_BASH)}"),
     (
         "data.seed=1 data.shuffle=False \\",
-        "line 1: got 'data.seed=1 data.shuffle=False'; expected one KEY=VALUE a line",
+        "line 1: got 'data.seed=1 data.shuffle=False'; expected one KEY=VALUE per line",
     ),
     ("data.seed=1\ncd there", "line 2: got 'cd there'; expected one KEY=VALUE"),
     ("# nothing", "without overrides; expected KEY=VALUE"),
