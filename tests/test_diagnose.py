@@ -297,6 +297,20 @@ def test_rate_of_zero_in_a_page_is_its_default_by_size(tmp_path):
     assert names(run) == []
 
 
+@pytest.mark.parametrize(("pays", "found"), [("c == a", []), ("1 < 2", ["reward_ignores_answer"])])
+def test_a_reward_named_by_its_form_may_judge_the_answer(pays, found, tmp_path):
+    rows = changed("ppo_healthy", learns(0.2, 0.8), True)
+    for row in rows:
+        if "reward/mean" in row:
+            row["reward/one_line_json"] = row["reward/mean"]
+        row.pop("reward/correctness_reward", None)
+        row.pop("reward/format_reward", None)
+    run = write_run(tmp_path / "run", rows, config_of("ppo_healthy") | {"reward": ["mine.py:one_line_json"]})
+    body = f"return [float({pays}) for c, a in zip(completions, {'answer' if 'a' in pays else 'completions'})]"
+    (run / "mine.py").write_text(f"def one_line_json(completions, answer, **kw):\n    {body}\n", encoding="utf-8")
+    assert names(run) == found
+
+
 SETTINGS = [  # (cause, settings that show it, whatever the figures do)
     ("near_greedy_sampling", {"temperature": 0.05}),
     ("near_greedy_sampling", {"top_k": 1}),

@@ -38,6 +38,7 @@ from parts.reading.sample_texts import (
 )
 from parts.reading.trends import is_format
 
+READS_GOLD = re.compile(r"\b(answers?|golds?|targets?|solutions?|ground_truths?|labels?|expected|references?)\b *[,)=]")
 OTHER_ROW = re.compile(r"\b(answers?|golds?|targets?|solutions?|ground_truth|labels?)\[(\d+|-1|::-1)\]")
 
 
@@ -265,7 +266,8 @@ def inverted_reward(run: LoggedRun) -> Evidence | None:
 def reward_ignores_answer(run: LoggedRun) -> Evidence | None:
     """Scores differ, and the difference between right and wrong completions is none; or all parts judge the form."""
     parts = run.parts()
-    if parts and all(map(is_format, parts)):
+    body = re.sub(r"(?s)\bdef \w+\(.*?\)( ->[^:]*)?:", "", run.reward_source)
+    if parts and all(map(is_format, parts)) and not READS_GOLD.search(body):
         text = f"no part of the reward judges the answer: {', '.join(parts)}"
         return Evidence(LIKELY + 0.25, [fact(run, f"part:{next(iter(parts))}", text)], since=1)
     right, wrong = scores_by_answer(early_texts(run.texts))
