@@ -281,7 +281,26 @@ def files_of_data_formats(folder):
     return {"tokenizer": AutoTokenizer.from_pretrained(TINY_LM)}
 
 
+def names_of_templates(folder) -> dict:
+    """The functions of losses.py, and log-probs for them."""
+    import torch
+
+    names = vars(load_module(ROOT / "templates" / "losses.py", "documented_losses"))
+    logprobs = torch.full((2, 3), -1.0, requires_grad=True)
+    given = {name: torch.full((2, 3), -1.5) for name in ("old_logprobs", "ref_logprobs")}
+    return (
+        {name: names[name] for name in ("paper_loss", "aggregate", "kl")}
+        | given
+        | {
+            "logprobs": logprobs,
+            "advantages": torch.ones(2, 3),
+            "mask": torch.ones(2, 3),
+        }
+    )
+
+
 SETUP = {
+    "templates.md": names_of_templates,
     "deployment.md": files_of_deployment,
     "grpo_trl.md": files_of_trl,
     "data_formats.md": files_of_data_formats,

@@ -50,7 +50,7 @@ def test_a_migrated_script_takes_the_step_of_its_old_version(old, tmp_path):
     step = json.loads(result.stdout.splitlines()[-1])
     assert step["loss"] == pytest.approx(old["loss"], abs=1e-5)
     for name, values in old["gradient"].items():  # its norm, and its product with fixed numbers
-        assert step["gradient"][name] == pytest.approx(values, rel=1e-5, abs=1e-5), name
+        assert step["gradient"][name] == pytest.approx(values, rel=1e-4, abs=1e-5), name
     assert step["sampling"] == old["sampling"] | {"top_k": old["sampling"]["top_k"] or 0}  # None and 0: all tokens
     for name in ("optimizer", "prompts", "completions"):
         assert step[name] == old[name]
