@@ -3,7 +3,7 @@
 
     python benchmarks/posted_logs.py
 
-benchmarks/posted/ has the figures of each post, as far as a stored copy of it shows them, in the form of the post.
+benchmarks/posted/ has the figures of each post, in the post's own form and as far as a stored copy shows them.
 posts.json has the cause that its thread, its answer or its code names. Nothing but the log is read.
 """
 

@@ -8,9 +8,9 @@
 logprobs, old_logprobs, ref_logprobs and mask are [B, T], and x[b, t] is about token t; a mask is 1 or True = keep;
 advantages are [B], [B, 1] or [B, T]. Per-token results are 0 outside the mask. Whatever lies there, nan or inf too, is
 replaced before any arithmetic, so it reaches neither a loss nor a gradient. (A nan in the logits does: it passes
-through log_softmax's own backward pass.) No log-ratio is bounded but where exp would overflow; log_ratio_bound=20 is
-verl's and this bundle's. Only logprobs and values get a gradient.
-Left out, and in scripts/ppo_train.py: Clip-Cov and KL-Cov, whose choice of tokens needs the whole minibatch, the
+through log_softmax's own backward pass.) A log-ratio is bounded only where exp would overflow; verl and this bundle
+use log_ratio_bound=20. Only logprobs and values get a gradient.
+Left out here but in scripts/ppo_train.py: Clip-Cov and KL-Cov, whose choice of tokens needs the whole minibatch, the
 correction for a sampler that is not the trainer, advantages.
 """
 

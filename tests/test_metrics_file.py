@@ -1,4 +1,4 @@
-"""--metrics_file and --metric_names: a second log of updates alone, under the user's names."""
+"""--metrics_file and --metric_names: a second log only of updates, under the user's names."""
 
 import json
 

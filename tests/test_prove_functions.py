@@ -159,7 +159,7 @@ BROKEN = {  # {name: (code, words of what is found)}
     ),
     "cispo with gradient": (CISPO.replace(".detach()", ""), "gradient is not"),
     "kl dropped": (WITH_KL.replace("beta * kl", "0 * kl"), "without the KL term"),
-    "kl upside down": (KL.replace("d.exp() - d - 1", "(-d).exp() + d - 1"), "none of the published ways"),
+    "kl upside down": (KL.replace("d.exp() - d - 1", "(-d).exp() + d - 1"), "none of the published forms"),
     "batch mean": (
         "def grpo_advantages(scores, groups):\n    return (scores - scores.mean()) / (scores.std() + 1e-6)\n",
         "whole batch as one group",

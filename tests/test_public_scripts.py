@@ -40,7 +40,7 @@ TRL = {
     "grpo_0.21_passed_config.py": (0, 'row[-4096:] max_completion_length=256 loss_type="bnpo" warmup_steps=0.1', ""),
     "grpo_0.22_liger_loss.py": (0, "use_liger_kernel=True max_completion_length=256 row[-512:] -use_liger_loss", ""),
     "grpo_0.24_built_dict.py": (0, "row[-3072:] trainer_clsWithCutPrompts(trainer_cls) -max_prompt_length", ""),
-    "grpo_0.26_parser.py": (3, "parser.set_defaults(max_completion_length=256) -" + CUT, "flags that are gone"),
+    "grpo_0.26_parser.py": (3, "parser.set_defaults(max_completion_length=256) -" + CUT, "removed flags are not"),
     "grpo_1.0_argparse.py": (0, "use_bias_correction_kl=False -**kwargs,", ""),
     "grpo_1.1_sleep.py": (0, "warmup_steps=0.05 vllm_importance_sampling_cap=3.0", ""),
     "dpo_0.11_unsloth.py": (

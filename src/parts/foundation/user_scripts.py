@@ -28,7 +28,7 @@ ARITHMETIC = {ast.Mult: operator.mul, ast.Add: operator.add, ast.Sub: operator.s
 
 @dataclass(frozen=True)
 class Argument:
-    """A setting as it stands in the file: of a call, an item of a dictionary that is spread, or a statement."""
+    """A setting as the file writes it: an argument of a call, an item of a spread dictionary, or a statement."""
 
     name: str
     value: ast.expr
@@ -183,7 +183,7 @@ class PythonSource:
         return isinstance(call.func, ast.Name) or (isinstance(owner, ast.Name) and owner.id == "self")
 
     def passed(self, function: ast.AST, name: str) -> ast.expr | None:
-        """What the only call of a function of this file gives for a parameter, or its default."""
+        """The value of a parameter in the only call of a function of this file, or its default."""
         is_init = getattr(function, "name", "") == "__init__"
         maker = getattr(self.parents[function] if is_init else function, "name", "")
         calls = [call for call in self.calls.get(maker, []) if self.own(call)]
@@ -198,9 +198,9 @@ class PythonSource:
         return given.get(name) or (None if None in given else defaults.get(name))
 
     def origin(self, node: ast.expr | None, whole: bool = False) -> ast.expr | None:
-        """What makes an object: through names, parameters, `self.name`, and functions of this file that return it.
+        """The expression that makes an object, through names, parameters, `self.name` and functions that return it.
 
-        `whole`: not through a name whose object is changed later.
+        `whole`: not through a name whose object changes later.
         """
         for _ in range(8):
             made = None
@@ -276,7 +276,7 @@ class PythonSource:
         return given[name] if name in given else dict(zip(places, call.args, strict=False)).get(name)
 
     def items(self, node: ast.expr) -> tuple[list[Argument], list[ast.expr]]:
-        """(Items of a dictionary: literal, dict(…), merged with | or **, set later; what of it is not seen)."""
+        """(Items of a dictionary: literal, dict(…), merged with | or **, set later; its unseen parts)."""
         made = self.origin(node)
         changes, hidden = (self.changes(made), self.hidden_changes(made)) if isinstance(node, ast.Name) else ([], [])
         changes = [change for change in changes if change.start < self.start(node)]
@@ -302,7 +302,7 @@ class PythonSource:
 
 @cache
 def bindings(node: ast.AST) -> list[str]:
-    """The names that a node binds, as often as it does, without those inside of functions and classes."""
+    """The names that a node binds, once for each binding, without those inside functions and classes."""
     names = names_bound_by(node)
     if not isinstance(node, FUNCTIONS | ast.ClassDef):
         names += [name for child in ast.iter_child_nodes(node) for name in bindings(child)]

@@ -9,7 +9,7 @@ from parts.learning.losses import mismatch_mode
 
 
 def has(name: str, *values):
-    """A condition: the setting has one of the values, or without any is off; never where there is no such setting."""
+    """A condition: the setting has one of the values, or is off if none are given; False without such a setting."""
 
     def condition(config: BaseConfig) -> bool:
         if not hasattr(config, name):
@@ -26,7 +26,7 @@ def is_never_held_out(config: BaseConfig) -> bool:
 
 
 def is_without_vllm(config: BaseConfig) -> bool:
-    """Whether vLLM does not sample; for verl it always does."""
+    """Whether vLLM does not sample; under verl it always does."""
     return has("rollout_engine", "hf")(config) and not hasattr(config, "gpu_memory")
 
 
@@ -57,7 +57,7 @@ RATIO_LOSSES = ("clip", "gspo", "cispo", "sapo", "gmpo", "dppo_tv", "dppo_kl", "
 
 
 def idle_settings(config: BaseConfig, updates: int, named: Iterable[str] = ()) -> list[str]:
-    """A line for each reason for which settings that the user gave, or a preset is named for, do nothing.
+    """A line for each reason why settings do nothing: those that the user gave, or that a preset is named for.
 
     `updates` are the optimizer steps of a rollout.
     """

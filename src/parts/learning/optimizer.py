@@ -103,10 +103,10 @@ class Statistics:
 def run_updates(
     config: BaseConfig, optimizer, scaler, step: int, bad: int, accumulate: Callable, active=None
 ) -> tuple[dict, int]:
-    """Run the epochs and minibatches of a step; returns metrics of the applied updates, and non-finite ones in a row.
+    """Run a step's epochs and minibatches; returns metrics of the applied updates, and the number of bad ones in a row.
 
     `accumulate` adds the gradients of rows, and returns their Statistics. Minibatches without `active` rows (None: all)
-    are passed over. DivergedError is raised after `max_bad_updates` in a row, `bad` of them before this step.
+    are skipped. DivergedError is raised after `max_bad_updates` in a row, `bad` of them before this step.
     """
     for group in optimizer.param_groups:
         group["lr"] = group["initial_lr"] * lr_factor(step, config.steps, config.warmup_steps, config.lr_schedule)

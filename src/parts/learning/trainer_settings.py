@@ -48,12 +48,12 @@ class RunSettings(BaseConfig):
     attn_implementation: str = setting(
         "auto", "attention, as transformers names it; auto: its own choice", lambda: list(ATTENTION_KINDS), free=True
     )
-    lora_rank: int = setting(0, "train LoRA adapters of this rank (0: all weights, or as --model)")
+    lora_rank: int = setting(0, "train LoRA adapters of this rank (0: all weights, or --model's own adapters)")
     lora_alpha: float = setting(0.0, "LoRA scale (0: twice the rank)")
     threads: str = setting("auto", "CPU threads: a number, or auto (fewer where others use the cores)", free=True)
     # logs and checkpoints
     resume: bool = setting(False, "go on from the newest checkpoint in output_dir", free=True)
-    dry_run: bool = setting(False, "print the batch, memory needed and there, and changed settings; stop", free=True)
+    dry_run: bool = setting(False, "print the batch, memory needed and free, and changed settings; stop", free=True)
 
 
 @in_order(steps="seed", entropy_coef="check_sync", load_in_4bit="lora_alpha")
@@ -69,9 +69,9 @@ class TrainerSettings(RunSettings):
     load_in_4bit: bool = setting(False, "4-bit base weights under LoRA (needs bitsandbytes)")
     # logs and checkpoints
     report_to: list[str] = setting([], "wandb, tensorboard or trackio, repeatable, beside metrics.jsonl", free=True)
-    metrics_file: str = setting("", "a second log: FILE gets one JSON object an update, none of evaluations", free=True)
+    metrics_file: str = setting("", "a second log: one JSON object per update, none for evaluations", free=True)
     metric_names: str = setting(
-        "", "what --metrics_file has, under your names: reward=reward/mean,policy_loss=policy/loss", free=True
+        "", "metrics of --metrics_file, under your names: reward=reward/mean,policy_loss=policy/loss", free=True
     )
     sample_every: int = setting(10, "steps between entries in samples.jsonl (0: never)", free=True)
     plot_every: int = setting(25, "steps between refreshes of curves.png (0: only at the end)", free=True)
@@ -80,7 +80,7 @@ class TrainerSettings(RunSettings):
     eval_rows: int = setting(512, "held-out prompts of an evaluation, the same ones each time (0: all)")
     allow_overlap: bool = setting(False, "evaluate though all held-out prompts also train", free=True)
     stop_when: str = setting(
-        "never", "broken: stop, saved, where diagnose.py says so at step 3, 10, 30 …", ["never", "broken"], free=True
+        "never", "broken: save and stop if diagnose.py says so at step 3, 10, 30 …", ["never", "broken"], free=True
     )
 
 
@@ -144,7 +144,7 @@ class RolloutSettings(TrainerSettings):
         auto="what memory holds, at most 8192",
     )
     share_prompts: bool = setting(
-        True, "networks run a group's prompt once, and no pads, and hf holds it once, to save time", free=True
+        True, "to save time, networks run a group's prompt once and no pads, and hf keeps it once", free=True
     )
     logits_chunk: int = setting(
         2**26,
@@ -156,7 +156,7 @@ class RolloutSettings(TrainerSettings):
     gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass", free=True)
     merge_lora: bool = setting(False, "merge the adapters into final/", free=True)
     save_dtype: str = setting(
-        "checkpoint", "of final/: --model's, whose bf16 loses small changes, or fp32", ["checkpoint", "fp32"], free=True
+        "checkpoint", "dtype of final/: --model's (bf16 loses small changes) or fp32", ["checkpoint", "fp32"], free=True
     )
     # logs and checkpoints
     sample_tokens: bool = setting(True, "log-probs and advantages of their tokens in samples.jsonl", free=True)
@@ -186,7 +186,7 @@ class PolicySettings(RolloutSettings):
     )
     max_turns: int = setting(8, "answers in a conversation with an environment", positive=True)
     max_conversation_tokens: int = setting(
-        0, "most of a conversation (0: max_prompt_tokens + max_turns x max_new_tokens)"
+        0, "most tokens of a conversation (0: max_prompt_tokens + max_turns x max_new_tokens)"
     )
     tool_timeout: float = setting(30.0, "seconds for an answer's tool calls, or for a reply", positive=True, free=True)
     tool_characters: int = setting(8000, "longer results of tools are cut", positive=True)
@@ -231,7 +231,7 @@ class PolicySettings(RolloutSettings):
         several=True,
     )
     max_oversampling: float = setting(
-        1.0, "groups sampled in a round, over those missing: as many as the share kept lately asks for, at most so many"
+        1.0, "most groups to sample per missing group in a round; the share of groups kept lately decides how many"
     )
     # algorithm: details of advantages and losses
     advantage_std: str = setting("unbiased", "a group's deviation (grpo, gdpo): by n - 1 or n", ["unbiased", "biased"])

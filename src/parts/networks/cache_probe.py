@@ -138,10 +138,10 @@ def groups_gap(config: BaseConfig, models: Models, vocabulary: int) -> float:
 
 
 def gap_limits(config: BaseConfig, device) -> tuple[float, float]:
-    """The relative distance of states that rounding explains: in the mean, and of the worst of any order of sums.
+    """The relative distance of states that rounding explains: of the mean, and of the worst in any order of sums.
 
-    Faults of caches and pads give a mean of 0.3 and more. Of the worst: old and new log-probs are computed the same
-    way, so the update needs no more than that each token sees what it should. Two bf16 passes of Gemma 3 270M are
+    Faults of caches and pads give a mean of 0.3 and more. As for the worst: old and new log-probs are computed the
+    same way, so the update only needs each token to see what it should. Two bf16 passes of Gemma 3 270M are
     0.047 apart, and each is 0.03 to 0.04 from float32; of Qwen2.5 0.5B 0.013. A pad that is seen, a token that is not,
     or a position off by one moves the worst state by 0.26 and more.
     """
@@ -195,12 +195,12 @@ def decoding_of_policy(config: BaseConfig, models: Models) -> Decoding:
         "ones; try vLLM (--rollout_engine vllm, in evaluation.py --engine vllm), or another architecture",
     )
     notes = (
-        (measured.pads, "the cache of {} bears no pads: prompts of one length are sampled together"),
-        (measured.leaving, "no row can leave the cache of {}: a batch is sampled until its last completion ends"),
-        (measured.plain, "{} reads a conversation from its start for each turn, and makes masks for each token"),
+        (measured.pads, "the cache of {} cannot handle padding; only prompts of equal length are sampled together"),
+        (measured.leaving, "the cache of {} cannot drop rows; a batch is sampled until its last completion ends"),
+        (measured.plain, "{} reads the whole conversation again at each turn, and builds masks for each token"),
         (
             measured.groups or not able,
-            "the cache of {} holds a prompt for each of its completions: held once, it gives other states",
+            "the cache of {} cannot share a prompt among completions: its states would change",
         ),
     )
     for can, note in notes:

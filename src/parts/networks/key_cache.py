@@ -127,7 +127,7 @@ class KeptTexts:
     def cache_of(self, numbers: list[int], last: bool = True) -> tuple[list[int], object, object]:
         """(numbers in the order of the rows, cache, mask [B, T]) of conversations, whose texts end in the last column.
 
-        `last`: nothing else will be asked for: what is kept is given up, layer by layer.
+        `last`: nothing else will be needed, so what is kept is freed layer by layer.
         """
         from transformers.cache_utils import DynamicCache
 

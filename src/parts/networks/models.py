@@ -219,7 +219,7 @@ def with_adapter(base, source: str, trainable: bool = False, dropout: float = 0.
 
 
 def load_pretrained(auto_class, source: str, base: str = "", trainable: bool = False, **options):
-    """A network by transformers; of an adapter, its `base` (causal, as it was trained on) with the adapter on top."""
+    """A network by transformers; for an adapter, its causal `base`, on which it was trained, with it on top."""
     start = base_of(source, base)
     if start == source:
         return auto_class.from_pretrained(source, **options)

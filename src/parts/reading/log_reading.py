@@ -166,7 +166,7 @@ class Reader:
             self.config = printed_config(self.printed) if line.rstrip().endswith("}}") else {}
 
     def run(self, path: Path, columns: dict[str, str], whole: bool) -> LoggedRun:
-        """The run of the lines that tell most; `whole` is whether the last line is."""
+        """The run in the kind of line that says most; `whole`: the last line is complete."""
         text = self.console if self.console.rows else self.plain
         table = self.json if self.json.rows * 2 >= self.lines or not text.rows else text
         need(
@@ -209,7 +209,7 @@ def state_rows(text: mmap.mmap) -> Iterator[dict]:
 
 
 def csv_separator(head: str) -> str:
-    """What separates the cells of a CSV file (wandb's export is one) or of a pasted table; "" of another text."""
+    """What separates the cells of a CSV file (wandb's export is one) or of a pasted table; "" for other text."""
     header, _, rest = head.lstrip("\ufeff\n ").partition("\n")
     separator = max((",", ";", "\t", "|", "  "), key=header.strip().count)
     rows = [line.strip().split(separator) for line in rest.splitlines()[:9] if line.strip()]
@@ -232,7 +232,7 @@ def head_of(path: Path) -> str:
 
 
 def read_log(paths: list[Path], columns: dict[str, str]) -> LoggedRun:
-    """Read the logs of a run's starts, one behind the other; `columns` are names of figures of FIGURES in them."""
+    """Read the logs of a run's starts, one after the other; `columns` are names of FIGURES in them."""
     head, path = head_of(paths[0]), paths[0]
     table, separator = Table(columns), csv_separator(head)
     if head.lstrip().startswith("{") and '"log_history"' in head:

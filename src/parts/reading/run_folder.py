@@ -94,9 +94,9 @@ def load_run(
     reward: str = "",
     group_size: int = 0,
 ) -> LoggedRun:
-    """Read a run from a file or folder, with its settings and samples, which `settings`, `samples`, … name elsewhere.
+    """Read a run from a file or folder, with its settings and samples; `settings`, `samples`, … name other files.
 
-    Raises UserError where it is no log of RL, or a named file is not what it is named for.
+    Raises UserError if it is no log of RL, or a named file is not of its kind.
     """
     path, later = Path(source), []
     if path.is_dir():

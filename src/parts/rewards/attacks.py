@@ -30,7 +30,7 @@ def called_on_programs(path: str, name: str, row: dict, programs: list[str], sec
     """{"scores", "harm", "isolated"} of a reward that is called on programs; else {"ended" or "raised": why}."""
     trial = [sys.executable, "-c", ATTACK_TRIAL, json.dumps([path, name, row, programs])]
     with tempfile.TemporaryDirectory() as folder:
-        Path(folder).chmod(0o777)  # what keeps a program of another user out shall be the sandbox alone
+        Path(folder).chmod(0o777)  # so that only the sandbox can keep a program of another user out
         about = {"env": os.environ | {"TRIAL_SECRET": "told"}, "cwd": folder, "start_new_session": True, "text": True}
         about |= {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         with subprocess.Popen([sys.executable, "-c", PARENT, *trial], **about) as process:

@@ -48,16 +48,16 @@ def main_memory(proc: Path = Path("/proc"), groups: Path = CGROUPS) -> dict[str,
 
 
 def device_memory(device: str) -> dict[str, float]:
-    """Free and total bytes of the memory that networks will lie in; {} where nobody says."""
+    """Free and total bytes of the memory that networks will use; {} where they are not known."""
     if device.startswith("cuda"):
         return dict(zip(("free", "total"), torch.cuda.mem_get_info(torch.device(device)), strict=True))
     return main_memory() if device == "cpu" else {}
 
 
 def memory_for_each(device: str, aside: float = 0.0) -> dict[str, float]:
-    """Free and total bytes for a process: what shares a device shares its memory, and all heed who has least.
+    """Free and total bytes per process: processes on one device share its memory, and all use the smallest figure.
 
-    Every process must call it; {} where one does not know.
+    Every process must call it; {} if any process does not know.
     """
     machine, sharing = device_memory(device), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     if machine and device != "cpu":
@@ -152,9 +152,9 @@ def gib(size: float) -> str:
 
 
 def settle_sizes(config: BaseConfig, device: str, sizes: Sizes) -> tuple[bool, str]:
-    """Replace the sizes that the user left open by the largest that fit, the defaults at most; the same for all ranks.
+    """Replace sizes that the user left open by the largest that fit, at most the defaults; the same on all ranks.
 
-    Results do not depend on them, but for the order of sums. Returns (whether the run fits, what to say).
+    They change results only by the order of sums. Returns (whether the run fits, what to say).
     """
     machine = memory_for_each(device, sizes.aside)
     if not machine or not sizes.estimate(config):
@@ -213,7 +213,7 @@ def give_back_tensors() -> None:
 
 
 def batch_plan(config, tokenizer, rows: list[dict], held_out: list[dict]) -> dict:
-    """What the batch of every plan begins with."""
+    """The first entries of `batch` in every plan."""
     return {
         "processes": int(os.environ.get("WORLD_SIZE", "1")),
         "prompts": len(rows),
@@ -244,7 +244,7 @@ def show_plan(config: BaseConfig, device: str, sizes: Sizes, plan: dict, **resol
     _, line = settle_sizes(config, device, sizes)
     batch, memory, machine = {"batch": plan.pop("batch")}, in_gib(sizes.estimate(config)), in_gib(device_memory(device))
     chosen = {name: getattr(config, name) for name in ("algorithm", "profile") if getattr(config, name, "")}
-    usual = dataclasses.asdict(type(config)(**chosen))  # what these two set are defaults as well
+    usual = dataclasses.asdict(type(config)(**chosen))  # what these two choose are defaults too
     values = dataclasses.asdict(config) | resolved | {"dry_run": False}
     settings = chosen | {name: value for name, value in values.items() if value != usual.get(name)}
     held = {"memory_estimate": memory, "memory_of_the_machine": {"device": device} | machine}

@@ -65,7 +65,7 @@ def saved_settings(folder: Path) -> dict:
         return {}
     with contextlib.suppress(ValueError):  # broken
         saved = json.loads(file.read_text(encoding="utf-8"))
-    got = f"got output_dir {str(folder)!r}, whose config.json is of no run; expected a new folder"
+    got = f"got output_dir {str(folder)!r}, whose config.json belongs to no run; expected a new folder"
     need(isinstance(saved, dict) and "output_dir" in saved, f"{got}; try another --output_dir")
     return saved
 
@@ -84,7 +84,7 @@ def finished_work(folder: Path) -> list[str]:
 
 
 def check_folder(config: BaseConfig) -> bool:
-    """Whether --resume goes on with what the output folder holds; a folder without a finished step is free.
+    """Whether --resume continues the run in the output folder; a folder without a finished step is free.
 
     UserError: it holds a run, and --resume is not given or changes settings that may not change.
     """

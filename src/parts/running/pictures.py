@@ -61,7 +61,7 @@ PANELS = {  # title and metrics of each plot; what a run does not log is left ou
 
 
 def plot_curves(source: Path, target: Path) -> None:
-    """Draw the PANELS of which a metrics.jsonl has a figure over one step axis, titled as the run."""
+    """Draw those PANELS that a metrics.jsonl has figures for, over one step axis, with the run as title."""
     from matplotlib.figure import Figure
 
     rows, drawn = [json.loads(line) for line in source.read_text(encoding="utf-8").splitlines()], {}

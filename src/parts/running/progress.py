@@ -91,7 +91,7 @@ def metric_names(text: str) -> dict[str, str]:
 
 
 def begin_metrics_file(config: BaseConfig, start: int) -> dict[str, str]:
-    """Empty --metrics_file of what comes after `start`; returns its names. UserError for a file of something else."""
+    """Cut --metrics_file after step `start`; returns its names. UserError if the file is no such log."""
     names, path = metric_names(config.metric_names), Path(config.metrics_file)
     need(
         config.metrics_file or not names, "got --metric_names alone; expected a file for them; try --metrics_file FILE"

@@ -19,7 +19,7 @@ def check_stop_when(stop_when: str) -> None:
 
 
 def is_broken(folder: Path, step: int, last: str) -> tuple[bool, str]:
-    """(whether a run is broken, its certain cause, with "said" once it was); `last` is that of the call before."""
+    """(whether a run is broken, its certain cause, plus " said" once reported); `last` is the last call's cause."""
     if not DIAGNOSE.is_file():
         return False, last
     command = [sys.executable, str(DIAGNOSE), str(folder), "--json"]

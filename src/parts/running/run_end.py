@@ -7,7 +7,7 @@ KL_LOST = 10.0  # nats a token; an even choice among 22,000 tokens has an entrop
 
 
 def faults_at_end(rows: list[dict], summary: dict, rate: str) -> list[str]:
-    """What went wrong, a clause each, by rows of metrics.jsonl and held-out figures; empty where nothing is plain."""
+    """What went wrong, a clause each, by rows of metrics.jsonl and held-out figures; empty where nothing is certain."""
 
     def last(name: str) -> list[float]:
         """The values of the last steps; none where the run has only one."""

@@ -87,7 +87,7 @@ class HFEngine:
         return outputs
 
     def batches(self, lengths: list[int]) -> list[list[int]]:
-        """Indices of prompts that are sampled together: of like length, of one where the cache bears no pads."""
+        """Indices of prompts that are sampled together: of similar length, or of one if the cache takes no pads."""
         size = self.config.rollout_batch_size or max(1, self.config.batch_size // world()[1])
         order = sorted(range(len(lengths)), key=lambda i: lengths[i])
         groups = [order]
@@ -193,7 +193,7 @@ class TurnSampler:
         self.engine, self.kept = engine, KeptTexts()
 
     def generate(self, prompts: list[list[int]], noise, numbers: list[int]) -> list[tuple[list[int], list[float]]]:
-        """As HFEngine.generate, but of conversations, by `numbers`, what was kept of them is not read again."""
+        """Like HFEngine.generate, for conversations with `numbers`: what was kept of them is not read again."""
         engine, kept, self.kept = self.engine, self.kept, KeptTexts()
         if len(engine.batches(list(map(len, prompts)))) != 1:
             return engine.generate(prompts, noise)
@@ -243,7 +243,7 @@ def same_rng(one: dict, other: dict) -> bool:
 
 @contextlib.contextmanager
 def untouched_generators(seed: int | None = None) -> Iterator[None]:
-    """Leave the generators as they were, whatever the block draws from them; they begin it with `seed`, of 32 bits."""
+    """Seed the generators for the block with `seed`, of 32 bits, and restore them after it."""
     states = rng_state()
     try:
         if seed is not None:

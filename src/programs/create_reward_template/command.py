@@ -82,8 +82,13 @@ def read_flags(argv: list[str] | None) -> argparse.Namespace:
     gold = "column of the gold answer (default: answer; code, passes_tests: tests; --from: what it reads)"
     flag("gold_column", gold, metavar="NAME")
     flag("signature", "how the reward is called: NAME(completions, COLUMN)", metavar="TEXT")
-    flag("one_file", "passes_tests: the sandbox inside, standard library alone", action="store_true", default=None)
-    flag("per", "passes_tests: what timeout_s is for", choices=["test", "completion"])
+    flag(
+        "one_file",
+        "passes_tests: with the sandbox inside, needs only the standard library",
+        action="store_true",
+        default=None,
+    )
+    flag("per", "passes_tests: what --timeout_s limits", choices=["test", "completion"])
     flag("timeout_s", "passes_tests: seconds", type=float, metavar="S")
     flag("memory_mb", "passes_tests: MiB that a program may add", type=int, metavar="MB")
     no_fence = "--one_file: a completion without a fence is a program, or has none"

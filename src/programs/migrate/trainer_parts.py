@@ -21,7 +21,7 @@ def is_model(source: PythonSource, call: ast.Call) -> bool:
 
 
 def renamed(source: PythonSource, arguments: list[Argument], report: Report) -> dict[str, Change]:
-    """What becomes of old arguments of from_pretrained; two that come to one are named."""
+    """What becomes of old arguments of from_pretrained; two that become one are named."""
     plan, since, effect = {}, "transformers 5.0", "ignored, or a TypeError"
     given = {argument.name: argument for argument in arguments}
     texts = {name: source.code(argument.value) for name, argument in given.items()}

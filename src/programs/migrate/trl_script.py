@@ -203,7 +203,7 @@ class TrlMigration:
             added = {n: change for n, change in settings.items() if change.text is not None}
             if name and added and id(parser) not in self.done:
                 self.done.add(id(parser))
-                why = "settings of the command line: the defaults then are set, flags that are gone are not renamed"
+                why = "settings come from the command line: the old defaults are set, removed flags are not renamed"
                 start, indent = source.span(statement)[1], " " * statement.col_offset
                 text = ", ".join(change.setting for change in added.values())
                 report.edit(start, start, f"\n{indent}{name}.set_defaults({text})")

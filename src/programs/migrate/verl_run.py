@@ -47,7 +47,7 @@ class VerlMigration:
         for word in job.words:
             plan |= self.word(word)
         if fork := [w.key for w in job.words if w.sign == "+" and w.key not in plan and not self.read(w)]:
-            report.note(f"verl reads nothing of +{', +'.join(fork)}: settings of a fork, or of code of your own")
+            report.note(f"verl does not read +{', +'.join(fork)}: settings of a fork, or of your own code")
         own = re.search(r"--config-name[= ]+['\"]?([\w./-]+)", job.text)
         if own and own[1].removesuffix(".yaml") not in ("ppo_trainer", "ppo_megatron_trainer"):
             why = "settings of that file cannot be seen here: defaults that changed are not written"
@@ -107,7 +107,7 @@ class VerlMigration:
             return {key: Change(key, word.value, newest_verl, "a key of its own today: no +", "an error of Hydra")}
         if not word.sign and self.known and not self.read(word):
             near = suggest(key, sorted(self.known)).removeprefix("; try ") or "leaving it out"
-            why = "in no release's ppo_trainer.yaml: a fork's, or of another trainer"
+            why = "no release's ppo_trainer.yaml has it: it is a fork's or another trainer's"
             if ".megatron." in key or key in changes("verl")["keys"]:
                 why = f"verl {newest_verl} does not have it"
             self.refuse(word, key, why, near)

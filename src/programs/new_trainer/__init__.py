@@ -16,7 +16,7 @@ independent computations on your model, data and reward. Then it trains into --o
 KIND is ppo, grpo, distillation (with --teacher) or multi_turn (with --environment in place of --reward). --change makes
 a change of templates/changes/, such as `--change token_mean`; a setting that a change makes brings it: `--kl_coef 0.04`
 of grpo, `--turn_baseline turn` of multi_turn, and of all pages `--prompt_column question`, or `--metrics_file
-metrics.jsonl`, a second log of updates alone, with `--metric_names reward=reward/mean,…` under your names. --list
+metrics.jsonl`, a second log only of updates, with `--metric_names reward=reward/mean,…` under your names. --list
 prints all. --inline copies the file of the reward or environment into FILE too.
 --advantage (grpo, multi_turn) and --loss (not distillation) put a function of yours in the place of the page's, with
 the text of its file; ppo_train.py takes the same. selfcheck does not ask such advantages to sum to 0 in a group; of a

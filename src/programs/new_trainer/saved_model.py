@@ -1,4 +1,4 @@
-"""What a run has saved, judged by other code than its own."""
+"""What a run has saved, judged by independent code."""
 
 import json
 import runpy

@@ -59,8 +59,8 @@ def held_out_gap(config: Config, models, engine, reward: Reward, rows: list[dict
 def spread_of_mean(sums, tokens, samples: int, seed: int) -> dict[str, float]:
     """The 95% interval of sum(sums) / sum(tokens), `low` and `high`, and `top`, the largest completion's share of it.
 
-    The interval is the percentile bootstrap over prompts, whose completions stand beside each other and stay together:
-    it is about other prompts and other samples. With one prompt there is none; with fewer than 8 completions no `top`,
+    The interval is the percentile bootstrap over prompts, whose completions are adjacent and stay together; it covers
+    other prompts and other samples. With one prompt there is none; with fewer than 8 completions no `top`,
     as some share is large.
     """
     sums, tokens = (np.asarray(x, dtype=np.float64).reshape(-1, samples) for x in (sums, tokens))

@@ -3,7 +3,7 @@
 # requires-python = ">=3.11"
 # dependencies = ["torch>=2.6", "transformers>=5.23,<6", "numpy", "peft", "pyarrow", "datasets"]
 # ///
-"""Prove a run, an evaluation, a reward, losses, a trainer or a verl job by other code than its own: JSON, sentences.
+"""Verify a run, an evaluation, a reward, losses, a trainer or a verl job with independent code: JSON and sentences.
 
     a run's folder     of ppo_train, grpo_train, on_policy_distillation, warm_start, a page of templates/: the saved
                        model loads in transformers (an adapter through peft); its weights moved; held-out accuracy
@@ -27,8 +27,8 @@
     KL        mean over sampled tokens of sum_v p(v) (log p(v) - log q(v)), over the whole vocabulary
 
 stdout has one JSON object, stderr at most five sentences and what was found against the thing. A run is measured on as
-many held-out rows, drawn with a fixed seed, as fit into --minutes; the sentences say how many. Hostile programs harm
-files and processes of their own alone, also where nothing holds them.
+many held-out rows, drawn with a fixed seed, as fit into --minutes; the sentences say how many. Hostile programs
+harm only their own files and processes, even where nothing contains them.
 
 Deliberately left out: environments (reward_preflight.py --environment, evaluation.py), bootstrap intervals, losses that
 choose tokens among a minibatch.

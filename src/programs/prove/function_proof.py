@@ -1,4 +1,4 @@
-"""Functions of losses and advantages: value and gradient by the formula, and what stands beneath the mask."""
+"""Functions of losses and advantages: value and gradient by the formula, and nan under the mask."""
 
 import ast
 import contextlib
@@ -112,7 +112,7 @@ def named_fault(formula: str, tried: Tried, c: dict, result, value: float, gradi
         others = references(formula, tried, c | change(c), result.shape).values()
         if any(near(result, other.detach(), weights) <= ROUNDING for other, _ in others):
             return f"it computes {text}; expected {about}"
-    return f"it is none of the published ways of {about}: the nearest, {way}, differs by {value:.2g} (relative)"
+    return f"it is none of the published forms of {about}: the nearest, {way}, differs by {value:.2g} (relative)"
 
 
 def look_at_way(candidate: Candidate, way: str) -> None:
@@ -189,7 +189,7 @@ def prove_functions(path: Path, only: str, given: str) -> Proof:
     need(known, f"got {proof.thing} with {first([x.name for x in unknown])}; {accepted}")
     describe(proof, known)
     if unknown:
-        proof.say(f"Not recognised, and so not checked: {first([x.name for x in unknown])}.")
+        proof.say(f"Not recognised, so not checked: {first([x.name for x in unknown])}.")
     return proof
 
 

@@ -13,7 +13,7 @@ def prove_job(path: Path, python: str, seconds: float) -> Proof:
     report = report_of("verl_train.py", ["--check", flag, str(path)], seconds, python)
     proof.findings, proof.figures = report.pop("findings"), report
     if "checked" in report:
-        proof.skip("What verl says", f"{python} has no verl; checked were {report['checked'].partition(';')[0]}")
+        proof.skip("What verl says", f"{python} has no verl; checked: {report['checked'].partition(';')[0]}")
         return proof
     proof.say(f"verl {report['verl']} composes the {report['overrides']} overrides of {path} in its own configuration.")
     if "data" in report:

@@ -42,11 +42,11 @@ def shown(values, digits: int = 3) -> str:
 def report_of(script: str, words: list[str], seconds: float, python: str = sys.executable) -> dict:
     """What another script of the bundle says in JSON; UserError where it does not take what it is given."""
     path = BUNDLE / "scripts" / script
-    need(path.is_file(), f"got no {path}; expected it, as it does the work; try prove.py inside of the bundle")
+    need(path.is_file(), f"got no {path}; expected it, as prove.py calls it; try prove.py from inside the bundle")
     try:
         done = subprocess.run([python, str(path), *words], capture_output=True, text=True, timeout=max(10.0, seconds))
     except subprocess.TimeoutExpired:
-        raise UserError(f"got a thing whose checks take longer than {seconds:g} s; try --minutes") from None
+        raise UserError(f"got checks that take longer than {seconds:g} s; try a larger --minutes") from None
     if done.returncode not in (0, 1) or not done.stdout.strip():
         said = done.stderr.strip().splitlines() or [f"got exit code {done.returncode} of {path}"]
         raise UserError(said[-1].removeprefix("error: "))

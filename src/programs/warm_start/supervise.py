@@ -136,8 +136,8 @@ def make_sft_trainer(shop: Workshop, folder: Path, rows: list[dict], policy):
 def supervise(shop: Workshop, number: int, solutions: list[dict]) -> None:
     """Train on solutions and write the round's policy/ and training.json.
 
-    Sampled solutions are those of all rounds and train the original model, so that nothing stays of a round with few of
-    them (as in STaR). The data's own solutions train the policy of the round before.
+    Sampled solutions are those of all rounds and train the original model, so that a round with few of them
+    leaves no trace (as in STaR). The data's own solutions train the policy of the round before.
     """
     start = 0 if shop.config.samples_solutions else number - 1
     folder, rows, models = shop.round_folder(number), training_rows(shop, solutions), shop.load(start)

@@ -41,7 +41,7 @@ def groups_of_one_prompt(texts: list[Text]) -> list[list[Text]]:
 
 
 def alike_at_pass_rate(run: LoggedRun, alike: list[float]) -> str:
-    """Words where groups are alike from the start, far more often than their middling pass rate gives."""
+    """Evidence that groups score alike from the start, far more often than a middling pass rate explains; else ""."""
     rate, group, share = pass_rate(run), int(run.number("group_size") or 8), sum(alike) / max(1, len(alike))
     if len(alike) < 3 or not rate or not 0.1 < rate[1] < 0.9 or share < max(0.8, forecast(rate[1], group) + 0.25):
         return ""

@@ -69,7 +69,7 @@ def jumps_at(run: LoggedRun, series: dict[str, list], step: int, least: float) -
 
 
 def schedules_anew(run: LoggedRun) -> list[int]:
-    """Steps at which the rate's schedule begins anew."""
+    """Steps at which the learning rate's schedule restarts."""
     rates = run.points("lr")
     pairs = ((rates[i], rates[i - 1][1], rates[i - 2][1]) for i in range(3, len(rates)))
     return [step for (step, rate), last, before in pairs if before > last and rate > 1.5 * last]
@@ -88,7 +88,7 @@ def jump_at_restart(run: LoggedRun) -> Evidence | None:
     restarts = {*anew, *run.settings.get("restarts", ())}
     for step in sorted({*restarts, *run.steps()[5:-2]}):
         facts = jumps_at(run, series, step, 1.5 if step in restarts else 6)
-        if step in restarts and (facts or step in anew):  # a schedule that begins anew is a jump by itself
+        if step in restarts and (facts or step in anew):  # a restarted schedule is itself a jump
             said = Fact(f"the log shows a restart at step {step}", "step", step)
             return Evidence(CERTAIN + 0.06 if facts else LIKELY + 0.1, [said, *facts], since=step)
         if step not in restarts and len(facts) > 1 and facts[0].figure == run.name("entropy"):
@@ -182,7 +182,7 @@ def conversation_fails(run: LoggedRun) -> Evidence | None:
     source="a tenth, in six even stretches: our heuristic; what settles gains most at first",
 )
 def memory_grows(run: LoggedRun) -> Evidence | None:
-    """Six even stretches behind the first tenth, each above the one before, at an even length of completions."""
+    """Memory rises over six equal stretches after the first tenth, while completions do not get longer."""
     if any(run.trend(name) > 0 for name in ("length", "length_max", "turns")):
         return None
     for name in ("gpu_memory", "memory"):

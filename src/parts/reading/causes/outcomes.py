@@ -256,9 +256,9 @@ def other_eval_task(run: LoggedRun) -> Evidence | None:
 
 
 @cause(
-    "every completion has the same partial credit and none full marks: nothing is left that tells completions apart",
+    "every completion gets the same partial credit and none gets full marks, so nothing tells completions apart",
     explains=f"{FLAT} too_easy too_hard entropy_fell",
-    change="show the form that earns full marks in the prompt, or warm start on it; a part that all completions have "
+    change="show the form that earns full marks in the prompt, or warm start on it; a part that every completion earns "
     "teaches nothing more",
     decide_with=TRY_MODEL,
     source="definition of a group's advantage; measured on Qwen2.5-Coder-0.5B (benchmarks/README.md)",

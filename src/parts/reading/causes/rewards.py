@@ -66,7 +66,7 @@ def marks_with_gold(texts: list[Text]) -> set[str]:
 
 
 def never_paid(run: LoggedRun) -> Fact | None:
-    """By the log alone: no completion was ever paid for its answer, mostly as its form or its gold is not read."""
+    """By the log alone: no completion was ever paid for its answer, mostly because its form or gold is not read."""
     name, means = first_part(run)
     spreads = run.series.get("score_std") or run.series.get("zero_std")
     if run.texts or run.reward_source or len(means) < 3 or max(map(abs, means)) > 0.01 or not spreads:

@@ -101,7 +101,7 @@ def still_figures(run: LoggedRun, start: int) -> list[Fact]:
     )
     alike, spread, scores = run.series.get("zero_std", {}), run.series.get("score_std", {}), run.values("score")
     varied = max(scores, default=0.0) - min(scores, default=0.0)
-    # of several steps that are logged as one, the norm is the last one's: most groups must differ
+    # if several steps are logged as one, the norm is the last one's, so most groups must differ
     differ = {step for step in run.steps() if alike.get(step, float(spread.get(step, varied) <= 1e-6)) < 0.7}
     norms = [value for step, value in run.points("grad_norm") if step > start and step in differ]
     slow, several = len(entropy) >= SLOW, (run.settings.get("updates") or 1) > 1

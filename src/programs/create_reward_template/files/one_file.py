@@ -2,8 +2,8 @@
 
 TRL, and trainers with its contract: my_reward.py:reward_name
     column gold_column: asserts, or what else run_code takes
-One file for Linux, with the standard library alone: the reward stands at the end, below its sandbox, of which run_code
-is the first function to read. No program runs in the process that calls the reward; none is left when it returns.
+One file for Linux that needs only the standard library. The reward stands at the end, below its sandbox; read run_code
+first. No program runs in the process that calls the reward; none is left when it returns.
 """
 
 import re
