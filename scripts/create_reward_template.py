@@ -80,7 +80,7 @@ Exit codes: 0 written, 1 the trial found something (the file stays), 2 bad input
 #     3172-3309  trials           What is tried with a written file: its self-test, its rows, the original of a port
 #     3312-3407  code files       A code reward as the user wants to call it: its signature, its limits, all of it in …
 #     3410-3448  code trial       The programs that the shortest code reward is tried on
-#     3451-3646  command          The command line
+#     3451-3651  command          The command line
 
 import argparse
 import ast
@@ -371,11 +371,11 @@ HEADER_NAMES = {*ASKS, *WEAK, "answer", "response", "output", "solution", "rejec
 
 
 class Unpacked(gzip.GzipFile):
-    """A gzip file of at most MAX_BYTES unpacked; a damaged one is a UserError that names it."""
+    """A gzip file of at most MAX_BYTES unpacked; UserError with its name if it is damaged."""
 
     def read(self, size=-1) -> bytes:
         try:
-            data = super().read(HEAD_BYTES if size < 0 else size)  # a reader of all asks again until nothing comes
+            data = super().read(HEAD_BYTES if size < 0 else size)  # who reads all repeats until it is empty
         except Exception as error:  # zlib, gzip and the system each have their own
             got = f"{self.name}: got compressed bytes that cannot be read ({error})"
             raise UserError(f"{got}; expected an intact file") from None
@@ -831,7 +831,7 @@ def file_records(
             elif form == "txt":
                 yield from prompt_lines(stream)
             elif form == "json":
-                begun = list(itertools.islice(stream, 2))  # a first line longer than the head tells only here
+                begun = list(itertools.islice(stream, 2))  # shows the form if the first line exceeds the head
                 if asked != "json" and begins_lines("".join(begun)):
                     yield from json_lines(itertools.chain(begun, stream))
                 else:
@@ -1178,7 +1178,7 @@ def called_on_programs(path: str, name: str, row: dict, programs: list[str], sec
     """{"scores", "harm", "isolated"} of a reward that is called on programs; else {"ended" or "raised": why}."""
     trial = [sys.executable, "-c", ATTACK_TRIAL, json.dumps([path, name, row, programs])]
     with tempfile.TemporaryDirectory() as folder:
-        Path(folder).chmod(0o777)  # what keeps a program of another user out shall be the sandbox alone
+        Path(folder).chmod(0o777)  # so that only the sandbox can keep a program of another user out
         about = {"env": os.environ | {"TRIAL_SECRET": "told"}, "cwd": folder, "start_new_session": True, "text": True}
         about |= {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         with subprocess.Popen([sys.executable, "-c", PARENT, *trial], **about) as process:
@@ -3315,8 +3315,8 @@ ONE_FILE = r'''"""1 for a program that passes all tests of its row, judged in a 
 
 TRL, and trainers with its contract: my_reward.py:reward_name
     column gold_column: asserts, or what else run_code takes
-One file for Linux, with the standard library alone: the reward stands at the end, below its sandbox, of which run_code
-is the first function to read. No program runs in the process that calls the reward; none is left when it returns.
+One file for Linux that needs only the standard library. The reward stands at the end, below its sandbox; read run_code
+first. No program runs in the process that calls the reward; none is left when it returns.
 """
 
 import re
@@ -3514,8 +3514,13 @@ def read_flags(argv: list[str] | None) -> argparse.Namespace:
     gold = "column of the gold answer (default: answer; code, passes_tests: tests; --from: what it reads)"
     flag("gold_column", gold, metavar="NAME")
     flag("signature", "how the reward is called: NAME(completions, COLUMN)", metavar="TEXT")
-    flag("one_file", "passes_tests: the sandbox inside, standard library alone", action="store_true", default=None)
-    flag("per", "passes_tests: what timeout_s is for", choices=["test", "completion"])
+    flag(
+        "one_file",
+        "passes_tests: with the sandbox inside, needs only the standard library",
+        action="store_true",
+        default=None,
+    )
+    flag("per", "passes_tests: what --timeout_s limits", choices=["test", "completion"])
     flag("timeout_s", "passes_tests: seconds", type=float, metavar="S")
     flag("memory_mb", "passes_tests: MiB that a program may add", type=int, metavar="MB")
     no_fence = "--one_file: a completion without a fence is a program, or has none"

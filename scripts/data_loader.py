@@ -306,10 +306,10 @@ def parse_flags(
 
 
 def lazy_module(name: str):
-    """A module that is imported when something of it is first asked for, so that --help answers at once."""
+    """A module that is imported at its first use, so that --help answers at once."""
 
     class LazyModule:
-        """Has all that the module has; `__getattr__` would take five times as long."""
+        """Passes every attribute on to the module; `__getattr__` would take five times as long."""
 
         def __getattribute__(self, attribute: str):
             return getattr(sys.modules.get(name) or importlib.import_module(name), attribute)
@@ -352,11 +352,11 @@ HEADER_NAMES = {*ASKS, *WEAK, "answer", "response", "output", "solution", "rejec
 
 
 class Unpacked(gzip.GzipFile):
-    """A gzip file of at most MAX_BYTES unpacked; a damaged one is a UserError that names it."""
+    """A gzip file of at most MAX_BYTES unpacked; UserError with its name if it is damaged."""
 
     def read(self, size=-1) -> bytes:
         try:
-            data = super().read(HEAD_BYTES if size < 0 else size)  # a reader of all asks again until nothing comes
+            data = super().read(HEAD_BYTES if size < 0 else size)  # who reads all repeats until it is empty
         except Exception as error:  # zlib, gzip and the system each have their own
             got = f"{self.name}: got compressed bytes that cannot be read ({error})"
             raise UserError(f"{got}; expected an intact file") from None
@@ -837,7 +837,7 @@ def file_records(
             elif form == "txt":
                 yield from prompt_lines(stream)
             elif form == "json":
-                begun = list(itertools.islice(stream, 2))  # a first line longer than the head tells only here
+                begun = list(itertools.islice(stream, 2))  # shows the form if the first line exceeds the head
                 if asked != "json" and begins_lines("".join(begun)):
                     yield from json_lines(itertools.chain(begun, stream))
                 else:
@@ -1055,7 +1055,7 @@ def unread_parts(row: dict, prompt) -> list[str]:
 
 
 def odd_answers(name: str, values: list) -> list[str]:
-    """What a reward may read otherwise than it is meant in a column of answers; a line for each kind.
+    """A line for each kind of answer in a column that a reward may misread.
 
     >>> odd_answers("answer", ["3,5", "4,25", "12"])
     ["2 of 3 rows have an answer like '3,5': graders take the comma for a separator; write 3.5 for decimals"]
@@ -1064,7 +1064,7 @@ def odd_answers(name: str, values: list) -> list[str]:
     given, lines = [text for text in texts if text and text != "nan"], []
     if empty := texts.count(""):
         lines.append(
-            f"{empty} of {len(values)} rows have an empty {name}, which is part of every text: a reward that looks for "
+            f"{empty} of {len(values)} rows have an empty {name}, which every text contains: a reward that looks for "
             "it pays every completion; fill it in, or leave these rows out"
         )
     if padded := [value for value in values if isinstance(value, str) and value.strip() and value != value.strip()]:
@@ -1180,9 +1180,9 @@ def with_arguments(form: Callable, messages: list[dict]) -> list[dict]:
 
 
 def write_chat(tokenizer, messages: list[dict], **given) -> str:
-    """The text of `apply_chat_template`, with tool arguments as the template takes them; ValueError for no object.
+    """The text of `apply_chat_template`; tool arguments take the template's form, ValueError if they are no object.
 
-    Most templates encode objects as JSON, and would encode OpenAI's JSON text twice. DeepSeek's take text only, and a
+    Most templates encode objects as JSON and would encode OpenAI's JSON text twice. DeepSeek's take only text, and a
     template that prints its input would write an object as Python does.
     """
     objects = with_arguments(as_object, messages)

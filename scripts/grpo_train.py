@@ -639,10 +639,10 @@ GAIN = 1.3  # one thread must be this much faster than all of them
 
 
 def lazy_module(name: str):
-    """A module that is imported when something of it is first asked for, so that --help answers at once."""
+    """A module that is imported at its first use, so that --help answers at once."""
 
     class LazyModule:
-        """Has all that the module has; `__getattr__` would take five times as long."""
+        """Passes every attribute on to the module; `__getattr__` would take five times as long."""
 
         def __getattribute__(self, attribute: str):
             return getattr(sys.modules.get(name) or importlib.import_module(name), attribute)
@@ -1008,11 +1008,11 @@ HEADER_NAMES = {*ASKS, *WEAK, "answer", "response", "output", "solution", "rejec
 
 
 class Unpacked(gzip.GzipFile):
-    """A gzip file of at most MAX_BYTES unpacked; a damaged one is a UserError that names it."""
+    """A gzip file of at most MAX_BYTES unpacked; UserError with its name if it is damaged."""
 
     def read(self, size=-1) -> bytes:
         try:
-            data = super().read(HEAD_BYTES if size < 0 else size)  # a reader of all asks again until nothing comes
+            data = super().read(HEAD_BYTES if size < 0 else size)  # who reads all repeats until it is empty
         except Exception as error:  # zlib, gzip and the system each have their own
             got = f"{self.name}: got compressed bytes that cannot be read ({error})"
             raise UserError(f"{got}; expected an intact file") from None
@@ -1490,7 +1490,7 @@ def file_records(
             elif form == "txt":
                 yield from prompt_lines(stream)
             elif form == "json":
-                begun = list(itertools.islice(stream, 2))  # a first line longer than the head tells only here
+                begun = list(itertools.islice(stream, 2))  # shows the form if the first line exceeds the head
                 if asked != "json" and begins_lines("".join(begun)):
                     yield from json_lines(itertools.chain(begun, stream))
                 else:
@@ -1764,7 +1764,7 @@ def unread_parts(row: dict, prompt) -> list[str]:
 
 
 def odd_answers(name: str, values: list) -> list[str]:
-    """What a reward may read otherwise than it is meant in a column of answers; a line for each kind.
+    """A line for each kind of answer in a column that a reward may misread.
 
     >>> odd_answers("answer", ["3,5", "4,25", "12"])
     ["2 of 3 rows have an answer like '3,5': graders take the comma for a separator; write 3.5 for decimals"]
@@ -1773,7 +1773,7 @@ def odd_answers(name: str, values: list) -> list[str]:
     given, lines = [text for text in texts if text and text != "nan"], []
     if empty := texts.count(""):
         lines.append(
-            f"{empty} of {len(values)} rows have an empty {name}, which is part of every text: a reward that looks for "
+            f"{empty} of {len(values)} rows have an empty {name}, which every text contains: a reward that looks for "
             "it pays every completion; fill it in, or leave these rows out"
         )
     if padded := [value for value in values if isinstance(value, str) and value.strip() and value != value.strip()]:
@@ -1887,9 +1887,9 @@ def with_arguments(form: Callable, messages: list[dict]) -> list[dict]:
 
 
 def write_chat(tokenizer, messages: list[dict], **given) -> str:
-    """The text of `apply_chat_template`, with tool arguments as the template takes them; ValueError for no object.
+    """The text of `apply_chat_template`; tool arguments take the template's form, ValueError if they are no object.
 
-    Most templates encode objects as JSON, and would encode OpenAI's JSON text twice. DeepSeek's take text only, and a
+    Most templates encode objects as JSON and would encode OpenAI's JSON text twice. DeepSeek's take only text, and a
     template that prints its input would write an object as Python does.
     """
     objects = with_arguments(as_object, messages)
@@ -2873,7 +2873,7 @@ def blamed_row(name: str, function, call: int, error: BaseException, completions
         hint = ""
         turns = not isinstance(alone(0)["completions"][0], str)
         if turns and isinstance(error, TypeError | AttributeError | KeyError):
-            hint = '; each completion is [{"role": "assistant", "content": text}] here, as prompts are chat messages'
+            hint = '; prompts are chat messages, so each completion is [{"role": "assistant", "content": text}]'
         return f"raised {type(error).__name__}: {error}{hint}"
 
     def where(row: int) -> str:
@@ -4419,7 +4419,7 @@ def with_adapter(base, source: str, trainable: bool = False, dropout: float = 0.
 
 
 def load_pretrained(auto_class, source: str, base: str = "", trainable: bool = False, **options):
-    """A network by transformers; of an adapter, its `base` (causal, as it was trained on) with the adapter on top."""
+    """A network by transformers; for an adapter, its causal `base`, on which it was trained, with it on top."""
     start = base_of(source, base)
     if start == source:
         return auto_class.from_pretrained(source, **options)
@@ -4753,7 +4753,7 @@ def mismatch_mode(config: BaseConfig) -> str:
 
 
 def has(name: str, *values):
-    """A condition: the setting has one of the values, or without any is off; never where there is no such setting."""
+    """A condition: the setting has one of the values, or is off if none are given; False without such a setting."""
 
     def condition(config: BaseConfig) -> bool:
         if not hasattr(config, name):
@@ -4770,7 +4770,7 @@ def is_never_held_out(config: BaseConfig) -> bool:
 
 
 def is_without_vllm(config: BaseConfig) -> bool:
-    """Whether vLLM does not sample; for verl it always does."""
+    """Whether vLLM does not sample; under verl it always does."""
     return has("rollout_engine", "hf")(config) and not hasattr(config, "gpu_memory")
 
 
@@ -4801,7 +4801,7 @@ RATIO_LOSSES = ("clip", "gspo", "cispo", "sapo", "gmpo", "dppo_tv", "dppo_kl", "
 
 
 def idle_settings(config: BaseConfig, updates: int, named: Iterable[str] = ()) -> list[str]:
-    """A line for each reason for which settings that the user gave, or a preset is named for, do nothing.
+    """A line for each reason why settings do nothing: those that the user gave, or that a preset is named for.
 
     `updates` are the optimizer steps of a rollout.
     """
@@ -4874,12 +4874,12 @@ class RunSettings(BaseConfig):
     attn_implementation: str = setting(
         "auto", "attention, as transformers names it; auto: its own choice", lambda: list(ATTENTION_KINDS), free=True
     )
-    lora_rank: int = setting(0, "train LoRA adapters of this rank (0: all weights, or as --model)")
+    lora_rank: int = setting(0, "train LoRA adapters of this rank (0: all weights, or --model's own adapters)")
     lora_alpha: float = setting(0.0, "LoRA scale (0: twice the rank)")
     threads: str = setting("auto", "CPU threads: a number, or auto (fewer where others use the cores)", free=True)
     # logs and checkpoints
     resume: bool = setting(False, "go on from the newest checkpoint in output_dir", free=True)
-    dry_run: bool = setting(False, "print the batch, memory needed and there, and changed settings; stop", free=True)
+    dry_run: bool = setting(False, "print the batch, memory needed and free, and changed settings; stop", free=True)
 
 
 @in_order(steps="seed", entropy_coef="check_sync", load_in_4bit="lora_alpha")
@@ -4895,9 +4895,9 @@ class TrainerSettings(RunSettings):
     load_in_4bit: bool = setting(False, "4-bit base weights under LoRA (needs bitsandbytes)")
     # logs and checkpoints
     report_to: list[str] = setting([], "wandb, tensorboard or trackio, repeatable, beside metrics.jsonl", free=True)
-    metrics_file: str = setting("", "a second log: FILE gets one JSON object an update, none of evaluations", free=True)
+    metrics_file: str = setting("", "a second log: one JSON object per update, none for evaluations", free=True)
     metric_names: str = setting(
-        "", "what --metrics_file has, under your names: reward=reward/mean,policy_loss=policy/loss", free=True
+        "", "metrics of --metrics_file, under your names: reward=reward/mean,policy_loss=policy/loss", free=True
     )
     sample_every: int = setting(10, "steps between entries in samples.jsonl (0: never)", free=True)
     plot_every: int = setting(25, "steps between refreshes of curves.png (0: only at the end)", free=True)
@@ -4906,7 +4906,7 @@ class TrainerSettings(RunSettings):
     eval_rows: int = setting(512, "held-out prompts of an evaluation, the same ones each time (0: all)")
     allow_overlap: bool = setting(False, "evaluate though all held-out prompts also train", free=True)
     stop_when: str = setting(
-        "never", "broken: stop, saved, where diagnose.py says so at step 3, 10, 30 …", ["never", "broken"], free=True
+        "never", "broken: save and stop if diagnose.py says so at step 3, 10, 30 …", ["never", "broken"], free=True
     )
 
 
@@ -5227,16 +5227,16 @@ def main_memory(proc: Path = Path("/proc"), groups: Path = CGROUPS) -> dict[str,
 
 
 def device_memory(device: str) -> dict[str, float]:
-    """Free and total bytes of the memory that networks will lie in; {} where nobody says."""
+    """Free and total bytes of the memory that networks will use; {} where they are not known."""
     if device.startswith("cuda"):
         return dict(zip(("free", "total"), torch.cuda.mem_get_info(torch.device(device)), strict=True))
     return main_memory() if device == "cpu" else {}
 
 
 def memory_for_each(device: str, aside: float = 0.0) -> dict[str, float]:
-    """Free and total bytes for a process: what shares a device shares its memory, and all heed who has least.
+    """Free and total bytes per process: processes on one device share its memory, and all use the smallest figure.
 
-    Every process must call it; {} where one does not know.
+    Every process must call it; {} if any process does not know.
     """
     machine, sharing = device_memory(device), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     if machine and device != "cpu":
@@ -5302,9 +5302,9 @@ def gib(size: float) -> str:
 
 
 def settle_sizes(config: BaseConfig, device: str, sizes: Sizes) -> tuple[bool, str]:
-    """Replace the sizes that the user left open by the largest that fit, the defaults at most; the same for all ranks.
+    """Replace sizes that the user left open by the largest that fit, at most the defaults; the same on all ranks.
 
-    Results do not depend on them, but for the order of sums. Returns (whether the run fits, what to say).
+    They change results only by the order of sums. Returns (whether the run fits, what to say).
     """
     machine = memory_for_each(device, sizes.aside)
     if not machine or not sizes.estimate(config):
@@ -5363,7 +5363,7 @@ def give_back_tensors() -> None:
 
 
 def batch_plan(config, tokenizer, rows: list[dict], held_out: list[dict]) -> dict:
-    """What the batch of every plan begins with."""
+    """The first entries of `batch` in every plan."""
     return {
         "processes": int(os.environ.get("WORLD_SIZE", "1")),
         "prompts": len(rows),
@@ -5394,7 +5394,7 @@ def show_plan(config: BaseConfig, device: str, sizes: Sizes, plan: dict, **resol
     _, line = settle_sizes(config, device, sizes)
     batch, memory, machine = {"batch": plan.pop("batch")}, in_gib(sizes.estimate(config)), in_gib(device_memory(device))
     chosen = {name: getattr(config, name) for name in ("algorithm", "profile") if getattr(config, name, "")}
-    usual = dataclasses.asdict(type(config)(**chosen))  # what these two set are defaults as well
+    usual = dataclasses.asdict(type(config)(**chosen))  # what these two choose are defaults too
     values = dataclasses.asdict(config) | resolved | {"dry_run": False}
     settings = chosen | {name: value for name, value in values.items() if value != usual.get(name)}
     held = {"memory_estimate": memory, "memory_of_the_machine": {"device": device} | machine}
@@ -5461,7 +5461,7 @@ PANELS = {  # title and metrics of each plot; what a run does not log is left ou
 
 
 def plot_curves(source: Path, target: Path) -> None:
-    """Draw the PANELS of which a metrics.jsonl has a figure over one step axis, titled as the run."""
+    """Draw those PANELS that a metrics.jsonl has figures for, over one step axis, with the run as title."""
     from matplotlib.figure import Figure
 
     rows, drawn = [json.loads(line) for line in source.read_text(encoding="utf-8").splitlines()], {}
@@ -5544,7 +5544,7 @@ def saved_settings(folder: Path) -> dict:
         return {}
     with contextlib.suppress(ValueError):  # broken
         saved = json.loads(file.read_text(encoding="utf-8"))
-    got = f"got output_dir {str(folder)!r}, whose config.json is of no run; expected a new folder"
+    got = f"got output_dir {str(folder)!r}, whose config.json belongs to no run; expected a new folder"
     need(isinstance(saved, dict) and "output_dir" in saved, f"{got}; try another --output_dir")
     return saved
 
@@ -5563,7 +5563,7 @@ def finished_work(folder: Path) -> list[str]:
 
 
 def check_folder(config: BaseConfig) -> bool:
-    """Whether --resume goes on with what the output folder holds; a folder without a finished step is free.
+    """Whether --resume continues the run in the output folder; a folder without a finished step is free.
 
     UserError: it holds a run, and --resume is not given or changes settings that may not change.
     """
@@ -5619,7 +5619,7 @@ KL_LOST = 10.0  # nats a token; an even choice among 22,000 tokens has an entrop
 
 
 def faults_at_end(rows: list[dict], summary: dict, rate: str) -> list[str]:
-    """What went wrong, a clause each, by rows of metrics.jsonl and held-out figures; empty where nothing is plain."""
+    """What went wrong, a clause each, by rows of metrics.jsonl and held-out figures; empty where nothing is certain."""
 
     def last(name: str) -> list[float]:
         """The values of the last steps; none where the run has only one."""
@@ -5670,7 +5670,7 @@ def check_stop_when(stop_when: str) -> None:
 
 
 def is_broken(folder: Path, step: int, last: str) -> tuple[bool, str]:
-    """(whether a run is broken, its certain cause, with "said" once it was); `last` is that of the call before."""
+    """(whether a run is broken, its certain cause, plus " said" once reported); `last` is the last call's cause."""
     if not DIAGNOSE.is_file():
         return False, last
     command = [sys.executable, str(DIAGNOSE), str(folder), "--json"]
@@ -5789,7 +5789,7 @@ def metric_names(text: str) -> dict[str, str]:
 
 
 def begin_metrics_file(config: BaseConfig, start: int) -> dict[str, str]:
-    """Empty --metrics_file of what comes after `start`; returns its names. UserError for a file of something else."""
+    """Cut --metrics_file after step `start`; returns its names. UserError if the file is no such log."""
     names, path = metric_names(config.metric_names), Path(config.metrics_file)
     need(
         config.metrics_file or not names, "got --metric_names alone; expected a file for them; try --metrics_file FILE"

@@ -145,7 +145,7 @@ ARITHMETIC = {ast.Mult: operator.mul, ast.Add: operator.add, ast.Sub: operator.s
 
 @dataclass(frozen=True)
 class Argument:
-    """A setting as it stands in the file: of a call, an item of a dictionary that is spread, or a statement."""
+    """A setting as the file writes it: an argument of a call, an item of a spread dictionary, or a statement."""
 
     name: str
     value: ast.expr
@@ -300,7 +300,7 @@ class PythonSource:
         return isinstance(call.func, ast.Name) or (isinstance(owner, ast.Name) and owner.id == "self")
 
     def passed(self, function: ast.AST, name: str) -> ast.expr | None:
-        """What the only call of a function of this file gives for a parameter, or its default."""
+        """The value of a parameter in the only call of a function of this file, or its default."""
         is_init = getattr(function, "name", "") == "__init__"
         maker = getattr(self.parents[function] if is_init else function, "name", "")
         calls = [call for call in self.calls.get(maker, []) if self.own(call)]
@@ -315,9 +315,9 @@ class PythonSource:
         return given.get(name) or (None if None in given else defaults.get(name))
 
     def origin(self, node: ast.expr | None, whole: bool = False) -> ast.expr | None:
-        """What makes an object: through names, parameters, `self.name`, and functions of this file that return it.
+        """The expression that makes an object, through names, parameters, `self.name` and functions that return it.
 
-        `whole`: not through a name whose object is changed later.
+        `whole`: not through a name whose object changes later.
         """
         for _ in range(8):
             made = None
@@ -393,7 +393,7 @@ class PythonSource:
         return given[name] if name in given else dict(zip(places, call.args, strict=False)).get(name)
 
     def items(self, node: ast.expr) -> tuple[list[Argument], list[ast.expr]]:
-        """(Items of a dictionary: literal, dict(…), merged with | or **, set later; what of it is not seen)."""
+        """(Items of a dictionary: literal, dict(…), merged with | or **, set later; its unseen parts)."""
         made = self.origin(node)
         changes, hidden = (self.changes(made), self.hidden_changes(made)) if isinstance(node, ast.Name) else ([], [])
         changes = [change for change in changes if change.start < self.start(node)]
@@ -419,7 +419,7 @@ class PythonSource:
 
 @cache
 def bindings(node: ast.AST) -> list[str]:
-    """The names that a node binds, as often as it does, without those inside of functions and classes."""
+    """The names that a node binds, once for each binding, without those inside functions and classes."""
     names = names_bound_by(node)
     if not isinstance(node, FUNCTIONS | ast.ClassDef):
         names += [name for child in ast.iter_child_nodes(node) for name in bindings(child)]
@@ -519,11 +519,11 @@ HEADER_NAMES = {*ASKS, *WEAK, "answer", "response", "output", "solution", "rejec
 
 
 class Unpacked(gzip.GzipFile):
-    """A gzip file of at most MAX_BYTES unpacked; a damaged one is a UserError that names it."""
+    """A gzip file of at most MAX_BYTES unpacked; UserError with its name if it is damaged."""
 
     def read(self, size=-1) -> bytes:
         try:
-            data = super().read(HEAD_BYTES if size < 0 else size)  # a reader of all asks again until nothing comes
+            data = super().read(HEAD_BYTES if size < 0 else size)  # who reads all repeats until it is empty
         except Exception as error:  # zlib, gzip and the system each have their own
             got = f"{self.name}: got compressed bytes that cannot be read ({error})"
             raise UserError(f"{got}; expected an intact file") from None
@@ -979,7 +979,7 @@ def file_records(
             elif form == "txt":
                 yield from prompt_lines(stream)
             elif form == "json":
-                begun = list(itertools.islice(stream, 2))  # a first line longer than the head tells only here
+                begun = list(itertools.islice(stream, 2))  # shows the form if the first line exceeds the head
                 if asked != "json" and begins_lines("".join(begun)):
                     yield from json_lines(itertools.chain(begun, stream))
                 else:
@@ -2380,7 +2380,7 @@ BY_HAND = r"""{
   "setting": "max_length", "value": "512"},
 "long_rows": {
   "what": "rows longer than max_length", "since": "0.27",
-  "why": "of rows longer than max_length, prompts were cut to max_prompt_length first: the same where no row is longer",
+  "why": "in a row longer than max_length, the prompt was first cut to max_prompt_length; shorter rows are as before",
   "otherwise": "answers are cut, or the row is left out",
   "source": "TRL 0.13.0 trl/trainer/orpo_trainer.py:522",
   "configs": ["KTOConfig", "ORPOConfig", "CPOConfig"], "before": "0.27"},
@@ -2958,7 +2958,7 @@ def is_model(source: PythonSource, call: ast.Call) -> bool:
 
 
 def renamed(source: PythonSource, arguments: list[Argument], report: Report) -> dict[str, Change]:
-    """What becomes of old arguments of from_pretrained; two that come to one are named."""
+    """What becomes of old arguments of from_pretrained; two that become one are named."""
     plan, since, effect = {}, "transformers 5.0", "ignored, or a TypeError"
     given = {argument.name: argument for argument in arguments}
     texts = {name: source.code(argument.value) for name, argument in given.items()}
@@ -3221,7 +3221,7 @@ class TrlMigration:
             added = {n: change for n, change in settings.items() if change.text is not None}
             if name and added and id(parser) not in self.done:
                 self.done.add(id(parser))
-                why = "settings of the command line: the defaults then are set, flags that are gone are not renamed"
+                why = "settings come from the command line: the old defaults are set, removed flags are not renamed"
                 start, indent = source.span(statement)[1], " " * statement.col_offset
                 text = ", ".join(change.setting for change in added.values())
                 report.edit(start, start, f"\n{indent}{name}.set_defaults({text})")
@@ -3710,7 +3710,7 @@ class VerlMigration:
         for word in job.words:
             plan |= self.word(word)
         if fork := [w.key for w in job.words if w.sign == "+" and w.key not in plan and not self.read(w)]:
-            report.note(f"verl reads nothing of +{', +'.join(fork)}: settings of a fork, or of code of your own")
+            report.note(f"verl does not read +{', +'.join(fork)}: settings of a fork, or of your own code")
         own = re.search(r"--config-name[= ]+['\"]?([\w./-]+)", job.text)
         if own and own[1].removesuffix(".yaml") not in ("ppo_trainer", "ppo_megatron_trainer"):
             why = "settings of that file cannot be seen here: defaults that changed are not written"
@@ -3770,7 +3770,7 @@ class VerlMigration:
             return {key: Change(key, word.value, newest_verl, "a key of its own today: no +", "an error of Hydra")}
         if not word.sign and self.known and not self.read(word):
             near = suggest(key, sorted(self.known)).removeprefix("; try ") or "leaving it out"
-            why = "in no release's ppo_trainer.yaml: a fork's, or of another trainer"
+            why = "no release's ppo_trainer.yaml has it: it is a fork's or another trainer's"
             if ".megatron." in key or key in changes("verl")["keys"]:
                 why = f"verl {newest_verl} does not have it"
             self.refuse(word, key, why, near)

@@ -18,7 +18,7 @@ independent computations on your model, data and reward. Then it trains into --o
 KIND is ppo, grpo, distillation (with --teacher) or multi_turn (with --environment in place of --reward). --change makes
 a change of templates/changes/, such as `--change token_mean`; a setting that a change makes brings it: `--kl_coef 0.04`
 of grpo, `--turn_baseline turn` of multi_turn, and of all pages `--prompt_column question`, or `--metrics_file
-metrics.jsonl`, a second log of updates alone, with `--metric_names reward=reward/mean,…` under your names. --list
+metrics.jsonl`, a second log only of updates, with `--metric_names reward=reward/mean,…` under your names. --list
 prints all. --inline copies the file of the reward or environment into FILE too.
 --advantage (grpo, multi_turn) and --loss (not distillation) put a function of yours in the place of the page's, with
 the text of its file; ppo_train.py takes the same. selfcheck does not ask such advantages to sum to 0 in a group; of a
@@ -60,7 +60,7 @@ Exit codes: 0 done, 1 a check, the run or its diagnosis found something, 2 bad i
 #     1653-1664  output folder   The output folder: whose run it holds, folders that appear whole or not at all, …
 #     1667-1709  run end         What a run that went wrong says of itself at its end, by its last steps and its …
 #     1712-1910  pages           The pages of templates/ as source: their settings and changes, and functions of the …
-#     1913-1963  saved model     What a run has saved, judged by other code than its own
+#     1913-1963  saved model     What a run has saved, judged by independent code
 #     1966-2085  training        The check of a page, its run, and what both come to
 #     2088-2346  command         The command line
 
@@ -371,10 +371,10 @@ def parse_flags(
 
 
 def lazy_module(name: str):
-    """A module that is imported when something of it is first asked for, so that --help answers at once."""
+    """A module that is imported at its first use, so that --help answers at once."""
 
     class LazyModule:
-        """Has all that the module has; `__getattr__` would take five times as long."""
+        """Passes every attribute on to the module; `__getattr__` would take five times as long."""
 
         def __getattribute__(self, attribute: str):
             return getattr(sys.modules.get(name) or importlib.import_module(name), attribute)
@@ -422,11 +422,11 @@ OTHER_BYTES = re.compile("[\udc80-\udcff]")  # as surrogateescape reads bytes th
 
 
 class Unpacked(gzip.GzipFile):
-    """A gzip file of at most MAX_BYTES unpacked; a damaged one is a UserError that names it."""
+    """A gzip file of at most MAX_BYTES unpacked; UserError with its name if it is damaged."""
 
     def read(self, size=-1) -> bytes:
         try:
-            data = super().read(HEAD_BYTES if size < 0 else size)  # a reader of all asks again until nothing comes
+            data = super().read(HEAD_BYTES if size < 0 else size)  # who reads all repeats until it is empty
         except Exception as error:  # zlib, gzip and the system each have their own
             got = f"{self.name}: got compressed bytes that cannot be read ({error})"
             raise UserError(f"{got}; expected an intact file") from None
@@ -831,7 +831,7 @@ def unread_parts(row: dict, prompt) -> list[str]:
 
 
 def odd_answers(name: str, values: list) -> list[str]:
-    """What a reward may read otherwise than it is meant in a column of answers; a line for each kind.
+    """A line for each kind of answer in a column that a reward may misread.
 
     >>> odd_answers("answer", ["3,5", "4,25", "12"])
     ["2 of 3 rows have an answer like '3,5': graders take the comma for a separator; write 3.5 for decimals"]
@@ -840,7 +840,7 @@ def odd_answers(name: str, values: list) -> list[str]:
     given, lines = [text for text in texts if text and text != "nan"], []
     if empty := texts.count(""):
         lines.append(
-            f"{empty} of {len(values)} rows have an empty {name}, which is part of every text: a reward that looks for "
+            f"{empty} of {len(values)} rows have an empty {name}, which every text contains: a reward that looks for "
             "it pays every completion; fill it in, or leave these rows out"
         )
     if padded := [value for value in values if isinstance(value, str) and value.strip() and value != value.strip()]:
@@ -1577,7 +1577,7 @@ def mismatch_mode(config: BaseConfig) -> str:
 
 
 def has(name: str, *values):
-    """A condition: the setting has one of the values, or without any is off; never where there is no such setting."""
+    """A condition: the setting has one of the values, or is off if none are given; False without such a setting."""
 
     def condition(config: BaseConfig) -> bool:
         if not hasattr(config, name):
@@ -1594,7 +1594,7 @@ def is_never_held_out(config: BaseConfig) -> bool:
 
 
 def is_without_vllm(config: BaseConfig) -> bool:
-    """Whether vLLM does not sample; for verl it always does."""
+    """Whether vLLM does not sample; under verl it always does."""
     return has("rollout_engine", "hf")(config) and not hasattr(config, "gpu_memory")
 
 
@@ -1625,7 +1625,7 @@ RATIO_LOSSES = ("clip", "gspo", "cispo", "sapo", "gmpo", "dppo_tv", "dppo_kl", "
 
 
 def idle_settings(config: BaseConfig, updates: int, named: Iterable[str] = ()) -> list[str]:
-    """A line for each reason for which settings that the user gave, or a preset is named for, do nothing.
+    """A line for each reason why settings do nothing: those that the user gave, or that a preset is named for.
 
     `updates` are the optimizer steps of a rollout.
     """
@@ -1671,7 +1671,7 @@ KL_LOST = 10.0  # nats a token; an even choice among 22,000 tokens has an entrop
 
 
 def faults_at_end(rows: list[dict], summary: dict, rate: str) -> list[str]:
-    """What went wrong, a clause each, by rows of metrics.jsonl and held-out figures; empty where nothing is plain."""
+    """What went wrong, a clause each, by rows of metrics.jsonl and held-out figures; empty where nothing is certain."""
 
     def last(name: str) -> list[float]:
         """The values of the last steps; none where the run has only one."""

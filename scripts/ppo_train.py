@@ -697,10 +697,10 @@ GAIN = 1.3  # one thread must be this much faster than all of them
 
 
 def lazy_module(name: str):
-    """A module that is imported when something of it is first asked for, so that --help answers at once."""
+    """A module that is imported at its first use, so that --help answers at once."""
 
     class LazyModule:
-        """Has all that the module has; `__getattr__` would take five times as long."""
+        """Passes every attribute on to the module; `__getattr__` would take five times as long."""
 
         def __getattribute__(self, attribute: str):
             return getattr(sys.modules.get(name) or importlib.import_module(name), attribute)
@@ -1178,11 +1178,11 @@ HEADER_NAMES = {*ASKS, *WEAK, "answer", "response", "output", "solution", "rejec
 
 
 class Unpacked(gzip.GzipFile):
-    """A gzip file of at most MAX_BYTES unpacked; a damaged one is a UserError that names it."""
+    """A gzip file of at most MAX_BYTES unpacked; UserError with its name if it is damaged."""
 
     def read(self, size=-1) -> bytes:
         try:
-            data = super().read(HEAD_BYTES if size < 0 else size)  # a reader of all asks again until nothing comes
+            data = super().read(HEAD_BYTES if size < 0 else size)  # who reads all repeats until it is empty
         except Exception as error:  # zlib, gzip and the system each have their own
             got = f"{self.name}: got compressed bytes that cannot be read ({error})"
             raise UserError(f"{got}; expected an intact file") from None
@@ -1660,7 +1660,7 @@ def file_records(
             elif form == "txt":
                 yield from prompt_lines(stream)
             elif form == "json":
-                begun = list(itertools.islice(stream, 2))  # a first line longer than the head tells only here
+                begun = list(itertools.islice(stream, 2))  # shows the form if the first line exceeds the head
                 if asked != "json" and begins_lines("".join(begun)):
                     yield from json_lines(itertools.chain(begun, stream))
                 else:
@@ -1934,7 +1934,7 @@ def unread_parts(row: dict, prompt) -> list[str]:
 
 
 def odd_answers(name: str, values: list) -> list[str]:
-    """What a reward may read otherwise than it is meant in a column of answers; a line for each kind.
+    """A line for each kind of answer in a column that a reward may misread.
 
     >>> odd_answers("answer", ["3,5", "4,25", "12"])
     ["2 of 3 rows have an answer like '3,5': graders take the comma for a separator; write 3.5 for decimals"]
@@ -1943,7 +1943,7 @@ def odd_answers(name: str, values: list) -> list[str]:
     given, lines = [text for text in texts if text and text != "nan"], []
     if empty := texts.count(""):
         lines.append(
-            f"{empty} of {len(values)} rows have an empty {name}, which is part of every text: a reward that looks for "
+            f"{empty} of {len(values)} rows have an empty {name}, which every text contains: a reward that looks for "
             "it pays every completion; fill it in, or leave these rows out"
         )
     if padded := [value for value in values if isinstance(value, str) and value.strip() and value != value.strip()]:
@@ -2057,9 +2057,9 @@ def with_arguments(form: Callable, messages: list[dict]) -> list[dict]:
 
 
 def write_chat(tokenizer, messages: list[dict], **given) -> str:
-    """The text of `apply_chat_template`, with tool arguments as the template takes them; ValueError for no object.
+    """The text of `apply_chat_template`; tool arguments take the template's form, ValueError if they are no object.
 
-    Most templates encode objects as JSON, and would encode OpenAI's JSON text twice. DeepSeek's take text only, and a
+    Most templates encode objects as JSON and would encode OpenAI's JSON text twice. DeepSeek's take only text, and a
     template that prints its input would write an object as Python does.
     """
     objects = with_arguments(as_object, messages)
@@ -3127,7 +3127,7 @@ def blamed_row(name: str, function, call: int, error: BaseException, completions
         hint = ""
         turns = not isinstance(alone(0)["completions"][0], str)
         if turns and isinstance(error, TypeError | AttributeError | KeyError):
-            hint = '; each completion is [{"role": "assistant", "content": text}] here, as prompts are chat messages'
+            hint = '; prompts are chat messages, so each completion is [{"role": "assistant", "content": text}]'
         return f"raised {type(error).__name__}: {error}{hint}"
 
     def where(row: int) -> str:
@@ -4781,7 +4781,7 @@ def with_adapter(base, source: str, trainable: bool = False, dropout: float = 0.
 
 
 def load_pretrained(auto_class, source: str, base: str = "", trainable: bool = False, **options):
-    """A network by transformers; of an adapter, its `base` (causal, as it was trained on) with the adapter on top."""
+    """A network by transformers; for an adapter, its causal `base`, on which it was trained, with it on top."""
     start = base_of(source, base)
     if start == source:
         return auto_class.from_pretrained(source, **options)
@@ -5401,7 +5401,7 @@ class KeptTexts:
     def cache_of(self, numbers: list[int], last: bool = True) -> tuple[list[int], object, object]:
         """(numbers in the order of the rows, cache, mask [B, T]) of conversations, whose texts end in the last column.
 
-        `last`: nothing else will be asked for: what is kept is given up, layer by layer.
+        `last`: nothing else will be needed, so what is kept is freed layer by layer.
         """
         from transformers.cache_utils import DynamicCache
 
@@ -5752,8 +5752,8 @@ def cached_states(model, input_ids, attention_mask, cache):
 def next_states(model, token, mask, cache, padded: bool):
     """States [B, H] of one more token [B] for each row of a plain cache, or of one that `group_rows` has made.
 
-    mask [B, T] is 1 on the tokens of the texts, the new ones included; `padded` says whether there may be a 0 in it, as
-    the host does not wait to see.
+    mask [B, T] is 1 on the tokens of the texts, the new ones included; `padded` says whether there may be a 0 in it, so
+    that the host need not wait for the device to see.
     """
     network = below_the_head(model)
     sdpa = unwrapped(model).config._attn_implementation in ("sdpa", SHARED_PROMPTS)
@@ -6031,10 +6031,10 @@ def groups_gap(config: BaseConfig, models: Models, vocabulary: int) -> float:
 
 
 def gap_limits(config: BaseConfig, device) -> tuple[float, float]:
-    """The relative distance of states that rounding explains: in the mean, and of the worst of any order of sums.
+    """The relative distance of states that rounding explains: of the mean, and of the worst in any order of sums.
 
-    Faults of caches and pads give a mean of 0.3 and more. Of the worst: old and new log-probs are computed the same
-    way, so the update needs no more than that each token sees what it should. Two bf16 passes of Gemma 3 270M are
+    Faults of caches and pads give a mean of 0.3 and more. As for the worst: old and new log-probs are computed the
+    same way, so the update only needs each token to see what it should. Two bf16 passes of Gemma 3 270M are
     0.047 apart, and each is 0.03 to 0.04 from float32; of Qwen2.5 0.5B 0.013. A pad that is seen, a token that is not,
     or a position off by one moves the worst state by 0.26 and more.
     """
@@ -6078,12 +6078,12 @@ def decoding_of_policy(config: BaseConfig, models: Models) -> Decoding:
         "ones; try vLLM (--rollout_engine vllm, in evaluation.py --engine vllm), or another architecture",
     )
     notes = (
-        (measured.pads, "the cache of {} bears no pads: prompts of one length are sampled together"),
-        (measured.leaving, "no row can leave the cache of {}: a batch is sampled until its last completion ends"),
-        (measured.plain, "{} reads a conversation from its start for each turn, and makes masks for each token"),
+        (measured.pads, "the cache of {} cannot handle padding; only prompts of equal length are sampled together"),
+        (measured.leaving, "the cache of {} cannot drop rows; a batch is sampled until its last completion ends"),
+        (measured.plain, "{} reads the whole conversation again at each turn, and builds masks for each token"),
         (
             measured.groups or not able,
-            "the cache of {} holds a prompt for each of its completions: held once, it gives other states",
+            "the cache of {} cannot share a prompt among completions: its states would change",
         ),
     )
     for can, note in notes:
@@ -6209,7 +6209,7 @@ class HFEngine:
         return outputs
 
     def batches(self, lengths: list[int]) -> list[list[int]]:
-        """Indices of prompts that are sampled together: of like length, of one where the cache bears no pads."""
+        """Indices of prompts that are sampled together: of similar length, or of one if the cache takes no pads."""
         size = self.config.rollout_batch_size or max(1, self.config.batch_size // world()[1])
         order = sorted(range(len(lengths)), key=lambda i: lengths[i])
         groups = [order]
@@ -6315,7 +6315,7 @@ class TurnSampler:
         self.engine, self.kept = engine, KeptTexts()
 
     def generate(self, prompts: list[list[int]], noise, numbers: list[int]) -> list[tuple[list[int], list[float]]]:
-        """As HFEngine.generate, but of conversations, by `numbers`, what was kept of them is not read again."""
+        """Like HFEngine.generate, for conversations with `numbers`: what was kept of them is not read again."""
         engine, kept, self.kept = self.engine, self.kept, KeptTexts()
         if len(engine.batches(list(map(len, prompts)))) != 1:
             return engine.generate(prompts, noise)
@@ -6365,7 +6365,7 @@ def same_rng(one: dict, other: dict) -> bool:
 
 @contextlib.contextmanager
 def untouched_generators(seed: int | None = None) -> Iterator[None]:
-    """Leave the generators as they were, whatever the block draws from them; they begin it with `seed`, of 32 bits."""
+    """Seed the generators for the block with `seed`, of 32 bits, and restore them after it."""
     states = rng_state()
     try:
         if seed is not None:
@@ -7201,7 +7201,7 @@ def contributing(config: BaseConfig, batch: dict) -> list[int]:
 
 
 def has(name: str, *values):
-    """A condition: the setting has one of the values, or without any is off; never where there is no such setting."""
+    """A condition: the setting has one of the values, or is off if none are given; False without such a setting."""
 
     def condition(config: BaseConfig) -> bool:
         if not hasattr(config, name):
@@ -7218,7 +7218,7 @@ def is_never_held_out(config: BaseConfig) -> bool:
 
 
 def is_without_vllm(config: BaseConfig) -> bool:
-    """Whether vLLM does not sample; for verl it always does."""
+    """Whether vLLM does not sample; under verl it always does."""
     return has("rollout_engine", "hf")(config) and not hasattr(config, "gpu_memory")
 
 
@@ -7249,7 +7249,7 @@ RATIO_LOSSES = ("clip", "gspo", "cispo", "sapo", "gmpo", "dppo_tv", "dppo_kl", "
 
 
 def idle_settings(config: BaseConfig, updates: int, named: Iterable[str] = ()) -> list[str]:
-    """A line for each reason for which settings that the user gave, or a preset is named for, do nothing.
+    """A line for each reason why settings do nothing: those that the user gave, or that a preset is named for.
 
     `updates` are the optimizer steps of a rollout.
     """
@@ -7730,12 +7730,12 @@ class RunSettings(BaseConfig):
     attn_implementation: str = setting(
         "auto", "attention, as transformers names it; auto: its own choice", lambda: list(ATTENTION_KINDS), free=True
     )
-    lora_rank: int = setting(0, "train LoRA adapters of this rank (0: all weights, or as --model)")
+    lora_rank: int = setting(0, "train LoRA adapters of this rank (0: all weights, or --model's own adapters)")
     lora_alpha: float = setting(0.0, "LoRA scale (0: twice the rank)")
     threads: str = setting("auto", "CPU threads: a number, or auto (fewer where others use the cores)", free=True)
     # logs and checkpoints
     resume: bool = setting(False, "go on from the newest checkpoint in output_dir", free=True)
-    dry_run: bool = setting(False, "print the batch, memory needed and there, and changed settings; stop", free=True)
+    dry_run: bool = setting(False, "print the batch, memory needed and free, and changed settings; stop", free=True)
 
 
 @in_order(steps="seed", entropy_coef="check_sync", load_in_4bit="lora_alpha")
@@ -7751,9 +7751,9 @@ class TrainerSettings(RunSettings):
     load_in_4bit: bool = setting(False, "4-bit base weights under LoRA (needs bitsandbytes)")
     # logs and checkpoints
     report_to: list[str] = setting([], "wandb, tensorboard or trackio, repeatable, beside metrics.jsonl", free=True)
-    metrics_file: str = setting("", "a second log: FILE gets one JSON object an update, none of evaluations", free=True)
+    metrics_file: str = setting("", "a second log: one JSON object per update, none for evaluations", free=True)
     metric_names: str = setting(
-        "", "what --metrics_file has, under your names: reward=reward/mean,policy_loss=policy/loss", free=True
+        "", "metrics of --metrics_file, under your names: reward=reward/mean,policy_loss=policy/loss", free=True
     )
     sample_every: int = setting(10, "steps between entries in samples.jsonl (0: never)", free=True)
     plot_every: int = setting(25, "steps between refreshes of curves.png (0: only at the end)", free=True)
@@ -7762,7 +7762,7 @@ class TrainerSettings(RunSettings):
     eval_rows: int = setting(512, "held-out prompts of an evaluation, the same ones each time (0: all)")
     allow_overlap: bool = setting(False, "evaluate though all held-out prompts also train", free=True)
     stop_when: str = setting(
-        "never", "broken: stop, saved, where diagnose.py says so at step 3, 10, 30 …", ["never", "broken"], free=True
+        "never", "broken: save and stop if diagnose.py says so at step 3, 10, 30 …", ["never", "broken"], free=True
     )
 
 
@@ -7826,7 +7826,7 @@ class RolloutSettings(TrainerSettings):
         auto="what memory holds, at most 8192",
     )
     share_prompts: bool = setting(
-        True, "networks run a group's prompt once, and no pads, and hf holds it once, to save time", free=True
+        True, "to save time, networks run a group's prompt once and no pads, and hf keeps it once", free=True
     )
     logits_chunk: int = setting(
         2**26,
@@ -7838,7 +7838,7 @@ class RolloutSettings(TrainerSettings):
     gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass", free=True)
     merge_lora: bool = setting(False, "merge the adapters into final/", free=True)
     save_dtype: str = setting(
-        "checkpoint", "of final/: --model's, whose bf16 loses small changes, or fp32", ["checkpoint", "fp32"], free=True
+        "checkpoint", "dtype of final/: --model's (bf16 loses small changes) or fp32", ["checkpoint", "fp32"], free=True
     )
     # logs and checkpoints
     sample_tokens: bool = setting(True, "log-probs and advantages of their tokens in samples.jsonl", free=True)
@@ -7868,7 +7868,7 @@ class PolicySettings(RolloutSettings):
     )
     max_turns: int = setting(8, "answers in a conversation with an environment", positive=True)
     max_conversation_tokens: int = setting(
-        0, "most of a conversation (0: max_prompt_tokens + max_turns x max_new_tokens)"
+        0, "most tokens of a conversation (0: max_prompt_tokens + max_turns x max_new_tokens)"
     )
     tool_timeout: float = setting(30.0, "seconds for an answer's tool calls, or for a reply", positive=True, free=True)
     tool_characters: int = setting(8000, "longer results of tools are cut", positive=True)
@@ -7913,7 +7913,7 @@ class PolicySettings(RolloutSettings):
         several=True,
     )
     max_oversampling: float = setting(
-        1.0, "groups sampled in a round, over those missing: as many as the share kept lately asks for, at most so many"
+        1.0, "most groups to sample per missing group in a round; the share of groups kept lately decides how many"
     )
     # algorithm: details of advantages and losses
     advantage_std: str = setting("unbiased", "a group's deviation (grpo, gdpo): by n - 1 or n", ["unbiased", "biased"])
@@ -8149,10 +8149,10 @@ class Statistics:
 def run_updates(
     config: BaseConfig, optimizer, scaler, step: int, bad: int, accumulate: Callable, active=None
 ) -> tuple[dict, int]:
-    """Run the epochs and minibatches of a step; returns metrics of the applied updates, and non-finite ones in a row.
+    """Run a step's epochs and minibatches; returns metrics of the applied updates, and the number of bad ones in a row.
 
     `accumulate` adds the gradients of rows, and returns their Statistics. Minibatches without `active` rows (None: all)
-    are passed over. DivergedError is raised after `max_bad_updates` in a row, `bad` of them before this step.
+    are skipped. DivergedError is raised after `max_bad_updates` in a row, `bad` of them before this step.
     """
     for group in optimizer.param_groups:
         group["lr"] = group["initial_lr"] * lr_factor(step, config.steps, config.warmup_steps, config.lr_schedule)
@@ -8575,16 +8575,16 @@ def main_memory(proc: Path = Path("/proc"), groups: Path = CGROUPS) -> dict[str,
 
 
 def device_memory(device: str) -> dict[str, float]:
-    """Free and total bytes of the memory that networks will lie in; {} where nobody says."""
+    """Free and total bytes of the memory that networks will use; {} where they are not known."""
     if device.startswith("cuda"):
         return dict(zip(("free", "total"), torch.cuda.mem_get_info(torch.device(device)), strict=True))
     return main_memory() if device == "cpu" else {}
 
 
 def memory_for_each(device: str, aside: float = 0.0) -> dict[str, float]:
-    """Free and total bytes for a process: what shares a device shares its memory, and all heed who has least.
+    """Free and total bytes per process: processes on one device share its memory, and all use the smallest figure.
 
-    Every process must call it; {} where one does not know.
+    Every process must call it; {} if any process does not know.
     """
     machine, sharing = device_memory(device), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     if machine and device != "cpu":
@@ -8679,9 +8679,9 @@ def gib(size: float) -> str:
 
 
 def settle_sizes(config: BaseConfig, device: str, sizes: Sizes) -> tuple[bool, str]:
-    """Replace the sizes that the user left open by the largest that fit, the defaults at most; the same for all ranks.
+    """Replace sizes that the user left open by the largest that fit, at most the defaults; the same on all ranks.
 
-    Results do not depend on them, but for the order of sums. Returns (whether the run fits, what to say).
+    They change results only by the order of sums. Returns (whether the run fits, what to say).
     """
     machine = memory_for_each(device, sizes.aside)
     if not machine or not sizes.estimate(config):
@@ -8740,7 +8740,7 @@ def give_back_tensors() -> None:
 
 
 def batch_plan(config, tokenizer, rows: list[dict], held_out: list[dict]) -> dict:
-    """What the batch of every plan begins with."""
+    """The first entries of `batch` in every plan."""
     return {
         "processes": int(os.environ.get("WORLD_SIZE", "1")),
         "prompts": len(rows),
@@ -8771,7 +8771,7 @@ def show_plan(config: BaseConfig, device: str, sizes: Sizes, plan: dict, **resol
     _, line = settle_sizes(config, device, sizes)
     batch, memory, machine = {"batch": plan.pop("batch")}, in_gib(sizes.estimate(config)), in_gib(device_memory(device))
     chosen = {name: getattr(config, name) for name in ("algorithm", "profile") if getattr(config, name, "")}
-    usual = dataclasses.asdict(type(config)(**chosen))  # what these two set are defaults as well
+    usual = dataclasses.asdict(type(config)(**chosen))  # what these two choose are defaults too
     values = dataclasses.asdict(config) | resolved | {"dry_run": False}
     settings = chosen | {name: value for name, value in values.items() if value != usual.get(name)}
     held = {"memory_estimate": memory, "memory_of_the_machine": {"device": device} | machine}
@@ -8838,7 +8838,7 @@ PANELS = {  # title and metrics of each plot; what a run does not log is left ou
 
 
 def plot_curves(source: Path, target: Path) -> None:
-    """Draw the PANELS of which a metrics.jsonl has a figure over one step axis, titled as the run."""
+    """Draw those PANELS that a metrics.jsonl has figures for, over one step axis, with the run as title."""
     from matplotlib.figure import Figure
 
     rows, drawn = [json.loads(line) for line in source.read_text(encoding="utf-8").splitlines()], {}
@@ -8921,7 +8921,7 @@ def saved_settings(folder: Path) -> dict:
         return {}
     with contextlib.suppress(ValueError):  # broken
         saved = json.loads(file.read_text(encoding="utf-8"))
-    got = f"got output_dir {str(folder)!r}, whose config.json is of no run; expected a new folder"
+    got = f"got output_dir {str(folder)!r}, whose config.json belongs to no run; expected a new folder"
     need(isinstance(saved, dict) and "output_dir" in saved, f"{got}; try another --output_dir")
     return saved
 
@@ -8940,7 +8940,7 @@ def finished_work(folder: Path) -> list[str]:
 
 
 def check_folder(config: BaseConfig) -> bool:
-    """Whether --resume goes on with what the output folder holds; a folder without a finished step is free.
+    """Whether --resume continues the run in the output folder; a folder without a finished step is free.
 
     UserError: it holds a run, and --resume is not given or changes settings that may not change.
     """
@@ -9087,7 +9087,7 @@ KL_LOST = 10.0  # nats a token; an even choice among 22,000 tokens has an entrop
 
 
 def faults_at_end(rows: list[dict], summary: dict, rate: str) -> list[str]:
-    """What went wrong, a clause each, by rows of metrics.jsonl and held-out figures; empty where nothing is plain."""
+    """What went wrong, a clause each, by rows of metrics.jsonl and held-out figures; empty where nothing is certain."""
 
     def last(name: str) -> list[float]:
         """The values of the last steps; none where the run has only one."""
@@ -9138,7 +9138,7 @@ def check_stop_when(stop_when: str) -> None:
 
 
 def is_broken(folder: Path, step: int, last: str) -> tuple[bool, str]:
-    """(whether a run is broken, its certain cause, with "said" once it was); `last` is that of the call before."""
+    """(whether a run is broken, its certain cause, plus " said" once reported); `last` is the last call's cause."""
     if not DIAGNOSE.is_file():
         return False, last
     command = [sys.executable, str(DIAGNOSE), str(folder), "--json"]
@@ -9287,7 +9287,7 @@ def metric_names(text: str) -> dict[str, str]:
 
 
 def begin_metrics_file(config: BaseConfig, start: int) -> dict[str, str]:
-    """Empty --metrics_file of what comes after `start`; returns its names. UserError for a file of something else."""
+    """Cut --metrics_file after step `start`; returns its names. UserError if the file is no such log."""
     names, path = metric_names(config.metric_names), Path(config.metrics_file)
     need(
         config.metrics_file or not names, "got --metric_names alone; expected a file for them; try --metrics_file FILE"

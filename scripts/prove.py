@@ -5,7 +5,7 @@
 # requires-python = ">=3.11"
 # dependencies = ["torch>=2.6", "transformers>=5.23,<6", "numpy", "peft", "pyarrow", "datasets"]
 # ///
-"""Prove a run, an evaluation, a reward, losses, a trainer or a verl job by other code than its own: JSON, sentences.
+"""Verify a run, an evaluation, a reward, losses, a trainer or a verl job with independent code: JSON and sentences.
 
     a run's folder     of ppo_train, grpo_train, on_policy_distillation, warm_start, a page of templates/: the saved
                        model loads in transformers (an adapter through peft); its weights moved; held-out accuracy
@@ -29,8 +29,8 @@
     KL        mean over sampled tokens of sum_v p(v) (log p(v) - log q(v)), over the whole vocabulary
 
 stdout has one JSON object, stderr at most five sentences and what was found against the thing. A run is measured on as
-many held-out rows, drawn with a fixed seed, as fit into --minutes; the sentences say how many. Hostile programs harm
-files and processes of their own alone, also where nothing holds them.
+many held-out rows, drawn with a fixed seed, as fit into --minutes; the sentences say how many. Hostile programs
+harm only their own files and processes, even where nothing contains them.
 
 Deliberately left out: environments (reward_preflight.py --environment, evaluation.py), bootstrap intervals, losses that
 choose tokens among a minibatch.
@@ -80,7 +80,7 @@ Exit codes: 0 proved, 1 something was found against it, 2 bad input.
 #     3371-3522  formulas            Losses and advantages from their papers, as loops over tokens and rows in …
 #     3525-3621  recognition         Which formula a function is, and which input each of its parameters is, by their …
 #     3624-3736  function calls      Inputs for functions of losses and advantages, by role; calling a function with …
-#     3739-3938  function proof      Functions of losses and advantages: value and gradient by the formula, and what …
+#     3739-3938  function proof      Functions of losses and advantages: value and gradient by the formula, and nan …
 #     3941-4013  command             The command line
 
 import argparse
@@ -455,10 +455,10 @@ GAIN = 1.3  # one thread must be this much faster than all of them
 
 
 def lazy_module(name: str):
-    """A module that is imported when something of it is first asked for, so that --help answers at once."""
+    """A module that is imported at its first use, so that --help answers at once."""
 
     class LazyModule:
-        """Has all that the module has; `__getattr__` would take five times as long."""
+        """Passes every attribute on to the module; `__getattr__` would take five times as long."""
 
         def __getattribute__(self, attribute: str):
             return getattr(sys.modules.get(name) or importlib.import_module(name), attribute)
@@ -692,11 +692,11 @@ HEADER_NAMES = {*ASKS, *WEAK, "answer", "response", "output", "solution", "rejec
 
 
 class Unpacked(gzip.GzipFile):
-    """A gzip file of at most MAX_BYTES unpacked; a damaged one is a UserError that names it."""
+    """A gzip file of at most MAX_BYTES unpacked; UserError with its name if it is damaged."""
 
     def read(self, size=-1) -> bytes:
         try:
-            data = super().read(HEAD_BYTES if size < 0 else size)  # a reader of all asks again until nothing comes
+            data = super().read(HEAD_BYTES if size < 0 else size)  # who reads all repeats until it is empty
         except Exception as error:  # zlib, gzip and the system each have their own
             got = f"{self.name}: got compressed bytes that cannot be read ({error})"
             raise UserError(f"{got}; expected an intact file") from None
@@ -1156,7 +1156,7 @@ def file_records(
             elif form == "txt":
                 yield from prompt_lines(stream)
             elif form == "json":
-                begun = list(itertools.islice(stream, 2))  # a first line longer than the head tells only here
+                begun = list(itertools.islice(stream, 2))  # shows the form if the first line exceeds the head
                 if asked != "json" and begins_lines("".join(begun)):
                     yield from json_lines(itertools.chain(begun, stream))
                 else:
@@ -1317,9 +1317,9 @@ def with_arguments(form: Callable, messages: list[dict]) -> list[dict]:
 
 
 def write_chat(tokenizer, messages: list[dict], **given) -> str:
-    """The text of `apply_chat_template`, with tool arguments as the template takes them; ValueError for no object.
+    """The text of `apply_chat_template`; tool arguments take the template's form, ValueError if they are no object.
 
-    Most templates encode objects as JSON, and would encode OpenAI's JSON text twice. DeepSeek's take text only, and a
+    Most templates encode objects as JSON and would encode OpenAI's JSON text twice. DeepSeek's take only text, and a
     template that prints its input would write an object as Python does.
     """
     objects = with_arguments(as_object, messages)
@@ -1685,7 +1685,7 @@ def called_on_programs(path: str, name: str, row: dict, programs: list[str], sec
     """{"scores", "harm", "isolated"} of a reward that is called on programs; else {"ended" or "raised": why}."""
     trial = [sys.executable, "-c", ATTACK_TRIAL, json.dumps([path, name, row, programs])]
     with tempfile.TemporaryDirectory() as folder:
-        Path(folder).chmod(0o777)  # what keeps a program of another user out shall be the sandbox alone
+        Path(folder).chmod(0o777)  # so that only the sandbox can keep a program of another user out
         about = {"env": os.environ | {"TRIAL_SECRET": "told"}, "cwd": folder, "start_new_session": True, "text": True}
         about |= {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         with subprocess.Popen([sys.executable, "-c", PARENT, *trial], **about) as process:
@@ -2376,7 +2376,7 @@ def blamed_row(name: str, function, call: int, error: BaseException, completions
         hint = ""
         turns = not isinstance(alone(0)["completions"][0], str)
         if turns and isinstance(error, TypeError | AttributeError | KeyError):
-            hint = '; each completion is [{"role": "assistant", "content": text}] here, as prompts are chat messages'
+            hint = '; prompts are chat messages, so each completion is [{"role": "assistant", "content": text}]'
         return f"raised {type(error).__name__}: {error}{hint}"
 
     def where(row: int) -> str:
@@ -2568,7 +2568,7 @@ def saved_settings(folder: Path) -> dict:
         return {}
     with contextlib.suppress(ValueError):  # broken
         saved = json.loads(file.read_text(encoding="utf-8"))
-    got = f"got output_dir {str(folder)!r}, whose config.json is of no run; expected a new folder"
+    got = f"got output_dir {str(folder)!r}, whose config.json belongs to no run; expected a new folder"
     need(isinstance(saved, dict) and "output_dir" in saved, f"{got}; try another --output_dir")
     return saved
 
@@ -2623,11 +2623,11 @@ def shown(values, digits: int = 3) -> str:
 def report_of(script: str, words: list[str], seconds: float, python: str = sys.executable) -> dict:
     """What another script of the bundle says in JSON; UserError where it does not take what it is given."""
     path = BUNDLE / "scripts" / script
-    need(path.is_file(), f"got no {path}; expected it, as it does the work; try prove.py inside of the bundle")
+    need(path.is_file(), f"got no {path}; expected it, as prove.py calls it; try prove.py from inside the bundle")
     try:
         done = subprocess.run([python, str(path), *words], capture_output=True, text=True, timeout=max(10.0, seconds))
     except subprocess.TimeoutExpired:
-        raise UserError(f"got a thing whose checks take longer than {seconds:g} s; try --minutes") from None
+        raise UserError(f"got checks that take longer than {seconds:g} s; try a larger --minutes") from None
     if done.returncode not in (0, 1) or not done.stdout.strip():
         said = done.stderr.strip().splitlines() or [f"got exit code {done.returncode} of {path}"]
         raise UserError(said[-1].removeprefix("error: "))
@@ -3356,7 +3356,7 @@ def prove_job(path: Path, python: str, seconds: float) -> Proof:
     report = report_of("verl_train.py", ["--check", flag, str(path)], seconds, python)
     proof.findings, proof.figures = report.pop("findings"), report
     if "checked" in report:
-        proof.skip("What verl says", f"{python} has no verl; checked were {report['checked'].partition(';')[0]}")
+        proof.skip("What verl says", f"{python} has no verl; checked: {report['checked'].partition(';')[0]}")
         return proof
     proof.say(f"verl {report['verl']} composes the {report['overrides']} overrides of {path} in its own configuration.")
     if "data" in report:
@@ -3836,7 +3836,7 @@ def named_fault(formula: str, tried: Tried, c: dict, result, value: float, gradi
         others = references(formula, tried, c | change(c), result.shape).values()
         if any(near(result, other.detach(), weights) <= ROUNDING for other, _ in others):
             return f"it computes {text}; expected {about}"
-    return f"it is none of the published ways of {about}: the nearest, {way}, differs by {value:.2g} (relative)"
+    return f"it is none of the published forms of {about}: the nearest, {way}, differs by {value:.2g} (relative)"
 
 
 def look_at_way(candidate: Candidate, way: str) -> None:
@@ -3913,7 +3913,7 @@ def prove_functions(path: Path, only: str, given: str) -> Proof:
     need(known, f"got {proof.thing} with {first([x.name for x in unknown])}; {accepted}")
     describe(proof, known)
     if unknown:
-        proof.say(f"Not recognised, and so not checked: {first([x.name for x in unknown])}.")
+        proof.say(f"Not recognised, so not checked: {first([x.name for x in unknown])}.")
     return proof
 
 

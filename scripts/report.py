@@ -1767,7 +1767,7 @@ class Reader:
             self.config = printed_config(self.printed) if line.rstrip().endswith("}}") else {}
 
     def run(self, path: Path, columns: dict[str, str], whole: bool) -> LoggedRun:
-        """The run of the lines that tell most; `whole` is whether the last line is."""
+        """The run in the kind of line that says most; `whole`: the last line is complete."""
         text = self.console if self.console.rows else self.plain
         table = self.json if self.json.rows * 2 >= self.lines or not text.rows else text
         need(
@@ -1810,7 +1810,7 @@ def state_rows(text: mmap.mmap) -> Iterator[dict]:
 
 
 def csv_separator(head: str) -> str:
-    """What separates the cells of a CSV file (wandb's export is one) or of a pasted table; "" of another text."""
+    """What separates the cells of a CSV file (wandb's export is one) or of a pasted table; "" for other text."""
     header, _, rest = head.lstrip("\ufeff\n ").partition("\n")
     separator = max((",", ";", "\t", "|", "  "), key=header.strip().count)
     rows = [line.strip().split(separator) for line in rest.splitlines()[:9] if line.strip()]
@@ -1833,7 +1833,7 @@ def head_of(path: Path) -> str:
 
 
 def read_log(paths: list[Path], columns: dict[str, str]) -> LoggedRun:
-    """Read the logs of a run's starts, one behind the other; `columns` are names of figures of FIGURES in them."""
+    """Read the logs of a run's starts, one after the other; `columns` are names of FIGURES in them."""
     head, path = head_of(paths[0]), paths[0]
     table, separator = Table(columns), csv_separator(head)
     if head.lstrip().startswith("{") and '"log_history"' in head:
@@ -2006,9 +2006,9 @@ def load_run(
     reward: str = "",
     group_size: int = 0,
 ) -> LoggedRun:
-    """Read a run from a file or folder, with its settings and samples, which `settings`, `samples`, … name elsewhere.
+    """Read a run from a file or folder, with its settings and samples; `settings`, `samples`, … name other files.
 
-    Raises UserError where it is no log of RL, or a named file is not what it is named for.
+    Raises UserError if it is no log of RL, or a named file is not of its kind.
     """
     path, later = Path(source), []
     if path.is_dir():
@@ -2104,7 +2104,7 @@ CERTAIN, LIKELY = 0.9, 0.6  # strengths of evidence; below LIKELY a cause is nam
 # signs of a run that learns nothing, and of one that loses what it had
 STILL = "flat_score constant_scores equal_groups zero_gradient held_out_flat critic_explains_little"
 LOST = "score_fell clipped kl_high entropy_fell entropy_rose length_fell length_rose truncated repetition"
-# causes that follow where nothing can be learnt, and where something else is
+# causes that follow if nothing can be learned, and if something else is learned
 FLAT = (
     f"{STILL} constant_reward nothing_moves no_group_variance too_sparse too_hard kl_holds_policy critic_useless "
     "part_bought"
@@ -2296,7 +2296,7 @@ def jumps_at(run: LoggedRun, series: dict[str, list], step: int, least: float) -
 
 
 def schedules_anew(run: LoggedRun) -> list[int]:
-    """Steps at which the rate's schedule begins anew."""
+    """Steps at which the learning rate's schedule restarts."""
     rates = run.points("lr")
     pairs = ((rates[i], rates[i - 1][1], rates[i - 2][1]) for i in range(3, len(rates)))
     return [step for (step, rate), last, before in pairs if before > last and rate > 1.5 * last]
@@ -2315,7 +2315,7 @@ def jump_at_restart(run: LoggedRun) -> Evidence | None:
     restarts = {*anew, *run.settings.get("restarts", ())}
     for step in sorted({*restarts, *run.steps()[5:-2]}):
         facts = jumps_at(run, series, step, 1.5 if step in restarts else 6)
-        if step in restarts and (facts or step in anew):  # a schedule that begins anew is a jump by itself
+        if step in restarts and (facts or step in anew):  # a restarted schedule is itself a jump
             said = Fact(f"the log shows a restart at step {step}", "step", step)
             return Evidence(CERTAIN + 0.06 if facts else LIKELY + 0.1, [said, *facts], since=step)
         if step not in restarts and len(facts) > 1 and facts[0].figure == run.name("entropy"):
@@ -2409,7 +2409,7 @@ def conversation_fails(run: LoggedRun) -> Evidence | None:
     source="a tenth, in six even stretches: our heuristic; what settles gains most at first",
 )
 def memory_grows(run: LoggedRun) -> Evidence | None:
-    """Six even stretches behind the first tenth, each above the one before, at an even length of completions."""
+    """Memory rises over six equal stretches after the first tenth, while completions do not get longer."""
     if any(run.trend(name) > 0 for name in ("length", "length_max", "turns")):
         return None
     for name in ("gpu_memory", "memory"):
@@ -2462,7 +2462,7 @@ def groups_of_one_prompt(texts: list[Text]) -> list[list[Text]]:
 
 
 def alike_at_pass_rate(run: LoggedRun, alike: list[float]) -> str:
-    """Words where groups are alike from the start, far more often than their middling pass rate gives."""
+    """Evidence that groups score alike from the start, far more often than a middling pass rate explains; else ""."""
     rate, group, share = pass_rate(run), int(run.number("group_size") or 8), sum(alike) / max(1, len(alike))
     if len(alike) < 3 or not rate or not 0.1 < rate[1] < 0.9 or share < max(0.8, forecast(rate[1], group) + 0.25):
         return ""
@@ -2674,7 +2674,7 @@ def marks_with_gold(texts: list[Text]) -> set[str]:
 
 
 def never_paid(run: LoggedRun) -> Fact | None:
-    """By the log alone: no completion was ever paid for its answer, mostly as its form or its gold is not read."""
+    """By the log alone: no completion was ever paid for its answer, mostly because its form or gold is not read."""
     name, means = first_part(run)
     spreads = run.series.get("score_std") or run.series.get("zero_std")
     if run.texts or run.reward_source or len(means) < 3 or max(map(abs, means)) > 0.01 or not spreads:
@@ -3013,7 +3013,7 @@ def still_figures(run: LoggedRun, start: int) -> list[Fact]:
     )
     alike, spread, scores = run.series.get("zero_std", {}), run.series.get("score_std", {}), run.values("score")
     varied = max(scores, default=0.0) - min(scores, default=0.0)
-    # of several steps that are logged as one, the norm is the last one's: most groups must differ
+    # if several steps are logged as one, the norm is the last one's, so most groups must differ
     differ = {step for step in run.steps() if alike.get(step, float(spread.get(step, varied) <= 1e-6)) < 0.7}
     norms = [value for step, value in run.points("grad_norm") if step > start and step in differ]
     slow, several = len(entropy) >= SLOW, (run.settings.get("updates") or 1) > 1
@@ -3368,9 +3368,9 @@ def other_eval_task(run: LoggedRun) -> Evidence | None:
 
 
 @cause(
-    "every completion has the same partial credit and none full marks: nothing is left that tells completions apart",
+    "every completion gets the same partial credit and none gets full marks, so nothing tells completions apart",
     explains=f"{FLAT} too_easy too_hard entropy_fell",
-    change="show the form that earns full marks in the prompt, or warm start on it; a part that all completions have "
+    change="show the form that earns full marks in the prompt, or warm start on it; a part that every completion earns "
     "teaches nothing more",
     decide_with=TRY_MODEL,
     source="definition of a group's advantage; measured on Qwen2.5-Coder-0.5B (benchmarks/README.md)",

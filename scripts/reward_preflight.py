@@ -437,10 +437,10 @@ GAIN = 1.3  # one thread must be this much faster than all of them
 
 
 def lazy_module(name: str):
-    """A module that is imported when something of it is first asked for, so that --help answers at once."""
+    """A module that is imported at its first use, so that --help answers at once."""
 
     class LazyModule:
-        """Has all that the module has; `__getattr__` would take five times as long."""
+        """Passes every attribute on to the module; `__getattr__` would take five times as long."""
 
         def __getattribute__(self, attribute: str):
             return getattr(sys.modules.get(name) or importlib.import_module(name), attribute)
@@ -785,11 +785,11 @@ HEADER_NAMES = {*ASKS, *WEAK, "answer", "response", "output", "solution", "rejec
 
 
 class Unpacked(gzip.GzipFile):
-    """A gzip file of at most MAX_BYTES unpacked; a damaged one is a UserError that names it."""
+    """A gzip file of at most MAX_BYTES unpacked; UserError with its name if it is damaged."""
 
     def read(self, size=-1) -> bytes:
         try:
-            data = super().read(HEAD_BYTES if size < 0 else size)  # a reader of all asks again until nothing comes
+            data = super().read(HEAD_BYTES if size < 0 else size)  # who reads all repeats until it is empty
         except Exception as error:  # zlib, gzip and the system each have their own
             got = f"{self.name}: got compressed bytes that cannot be read ({error})"
             raise UserError(f"{got}; expected an intact file") from None
@@ -1267,7 +1267,7 @@ def file_records(
             elif form == "txt":
                 yield from prompt_lines(stream)
             elif form == "json":
-                begun = list(itertools.islice(stream, 2))  # a first line longer than the head tells only here
+                begun = list(itertools.islice(stream, 2))  # shows the form if the first line exceeds the head
                 if asked != "json" and begins_lines("".join(begun)):
                     yield from json_lines(itertools.chain(begun, stream))
                 else:
@@ -1541,7 +1541,7 @@ def unread_parts(row: dict, prompt) -> list[str]:
 
 
 def odd_answers(name: str, values: list) -> list[str]:
-    """What a reward may read otherwise than it is meant in a column of answers; a line for each kind.
+    """A line for each kind of answer in a column that a reward may misread.
 
     >>> odd_answers("answer", ["3,5", "4,25", "12"])
     ["2 of 3 rows have an answer like '3,5': graders take the comma for a separator; write 3.5 for decimals"]
@@ -1550,7 +1550,7 @@ def odd_answers(name: str, values: list) -> list[str]:
     given, lines = [text for text in texts if text and text != "nan"], []
     if empty := texts.count(""):
         lines.append(
-            f"{empty} of {len(values)} rows have an empty {name}, which is part of every text: a reward that looks for "
+            f"{empty} of {len(values)} rows have an empty {name}, which every text contains: a reward that looks for "
             "it pays every completion; fill it in, or leave these rows out"
         )
     if padded := [value for value in values if isinstance(value, str) and value.strip() and value != value.strip()]:
@@ -1729,9 +1729,9 @@ def with_arguments(form: Callable, messages: list[dict]) -> list[dict]:
 
 
 def write_chat(tokenizer, messages: list[dict], **given) -> str:
-    """The text of `apply_chat_template`, with tool arguments as the template takes them; ValueError for no object.
+    """The text of `apply_chat_template`; tool arguments take the template's form, ValueError if they are no object.
 
-    Most templates encode objects as JSON, and would encode OpenAI's JSON text twice. DeepSeek's take text only, and a
+    Most templates encode objects as JSON and would encode OpenAI's JSON text twice. DeepSeek's take only text, and a
     template that prints its input would write an object as Python does.
     """
     objects = with_arguments(as_object, messages)
@@ -2803,7 +2803,7 @@ def blamed_row(name: str, function, call: int, error: BaseException, completions
         hint = ""
         turns = not isinstance(alone(0)["completions"][0], str)
         if turns and isinstance(error, TypeError | AttributeError | KeyError):
-            hint = '; each completion is [{"role": "assistant", "content": text}] here, as prompts are chat messages'
+            hint = '; prompts are chat messages, so each completion is [{"role": "assistant", "content": text}]'
         return f"raised {type(error).__name__}: {error}{hint}"
 
     def where(row: int) -> str:
@@ -4239,7 +4239,7 @@ def with_adapter(base, source: str, trainable: bool = False, dropout: float = 0.
 
 
 def load_pretrained(auto_class, source: str, base: str = "", trainable: bool = False, **options):
-    """A network by transformers; of an adapter, its `base` (causal, as it was trained on) with the adapter on top."""
+    """A network by transformers; for an adapter, its causal `base`, on which it was trained, with it on top."""
     start = base_of(source, base)
     if start == source:
         return auto_class.from_pretrained(source, **options)
@@ -4532,7 +4532,7 @@ class KeptTexts:
     def cache_of(self, numbers: list[int], last: bool = True) -> tuple[list[int], object, object]:
         """(numbers in the order of the rows, cache, mask [B, T]) of conversations, whose texts end in the last column.
 
-        `last`: nothing else will be asked for: what is kept is given up, layer by layer.
+        `last`: nothing else will be needed, so what is kept is freed layer by layer.
         """
         from transformers.cache_utils import DynamicCache
 
@@ -4714,8 +4714,8 @@ def cached_states(model, input_ids, attention_mask, cache):
 def next_states(model, token, mask, cache, padded: bool):
     """States [B, H] of one more token [B] for each row of a plain cache, or of one that `group_rows` has made.
 
-    mask [B, T] is 1 on the tokens of the texts, the new ones included; `padded` says whether there may be a 0 in it, as
-    the host does not wait to see.
+    mask [B, T] is 1 on the tokens of the texts, the new ones included; `padded` says whether there may be a 0 in it, so
+    that the host need not wait for the device to see.
     """
     network = below_the_head(model)
     sdpa = unwrapped(model).config._attn_implementation in ("sdpa", SHARED_PROMPTS)
@@ -4951,10 +4951,10 @@ def groups_gap(config: BaseConfig, models: Models, vocabulary: int) -> float:
 
 
 def gap_limits(config: BaseConfig, device) -> tuple[float, float]:
-    """The relative distance of states that rounding explains: in the mean, and of the worst of any order of sums.
+    """The relative distance of states that rounding explains: of the mean, and of the worst in any order of sums.
 
-    Faults of caches and pads give a mean of 0.3 and more. Of the worst: old and new log-probs are computed the same
-    way, so the update needs no more than that each token sees what it should. Two bf16 passes of Gemma 3 270M are
+    Faults of caches and pads give a mean of 0.3 and more. As for the worst: old and new log-probs are computed the
+    same way, so the update only needs each token to see what it should. Two bf16 passes of Gemma 3 270M are
     0.047 apart, and each is 0.03 to 0.04 from float32; of Qwen2.5 0.5B 0.013. A pad that is seen, a token that is not,
     or a position off by one moves the worst state by 0.26 and more.
     """
@@ -5008,12 +5008,12 @@ def decoding_of_policy(config: BaseConfig, models: Models) -> Decoding:
         "ones; try vLLM (--rollout_engine vllm, in evaluation.py --engine vllm), or another architecture",
     )
     notes = (
-        (measured.pads, "the cache of {} bears no pads: prompts of one length are sampled together"),
-        (measured.leaving, "no row can leave the cache of {}: a batch is sampled until its last completion ends"),
-        (measured.plain, "{} reads a conversation from its start for each turn, and makes masks for each token"),
+        (measured.pads, "the cache of {} cannot handle padding; only prompts of equal length are sampled together"),
+        (measured.leaving, "the cache of {} cannot drop rows; a batch is sampled until its last completion ends"),
+        (measured.plain, "{} reads the whole conversation again at each turn, and builds masks for each token"),
         (
             measured.groups or not able,
-            "the cache of {} holds a prompt for each of its completions: held once, it gives other states",
+            "the cache of {} cannot share a prompt among completions: its states would change",
         ),
     )
     for can, note in notes:
@@ -5095,7 +5095,7 @@ class HFEngine:
         return outputs
 
     def batches(self, lengths: list[int]) -> list[list[int]]:
-        """Indices of prompts that are sampled together: of like length, of one where the cache bears no pads."""
+        """Indices of prompts that are sampled together: of similar length, or of one if the cache takes no pads."""
         size = self.config.rollout_batch_size or max(1, self.config.batch_size // world()[1])
         order = sorted(range(len(lengths)), key=lambda i: lengths[i])
         groups = [order]

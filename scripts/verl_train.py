@@ -650,10 +650,10 @@ def check_trainer(config: BaseConfig) -> None:
 
 
 def lazy_module(name: str):
-    """A module that is imported when something of it is first asked for, so that --help answers at once."""
+    """A module that is imported at its first use, so that --help answers at once."""
 
     class LazyModule:
-        """Has all that the module has; `__getattr__` would take five times as long."""
+        """Passes every attribute on to the module; `__getattr__` would take five times as long."""
 
         def __getattribute__(self, attribute: str):
             return getattr(sys.modules.get(name) or importlib.import_module(name), attribute)
@@ -675,7 +675,7 @@ ARITHMETIC = {ast.Mult: operator.mul, ast.Add: operator.add, ast.Sub: operator.s
 
 @dataclass(frozen=True)
 class Argument:
-    """A setting as it stands in the file: of a call, an item of a dictionary that is spread, or a statement."""
+    """A setting as the file writes it: an argument of a call, an item of a spread dictionary, or a statement."""
 
     name: str
     value: ast.expr
@@ -830,7 +830,7 @@ class PythonSource:
         return isinstance(call.func, ast.Name) or (isinstance(owner, ast.Name) and owner.id == "self")
 
     def passed(self, function: ast.AST, name: str) -> ast.expr | None:
-        """What the only call of a function of this file gives for a parameter, or its default."""
+        """The value of a parameter in the only call of a function of this file, or its default."""
         is_init = getattr(function, "name", "") == "__init__"
         maker = getattr(self.parents[function] if is_init else function, "name", "")
         calls = [call for call in self.calls.get(maker, []) if self.own(call)]
@@ -845,9 +845,9 @@ class PythonSource:
         return given.get(name) or (None if None in given else defaults.get(name))
 
     def origin(self, node: ast.expr | None, whole: bool = False) -> ast.expr | None:
-        """What makes an object: through names, parameters, `self.name`, and functions of this file that return it.
+        """The expression that makes an object, through names, parameters, `self.name` and functions that return it.
 
-        `whole`: not through a name whose object is changed later.
+        `whole`: not through a name whose object changes later.
         """
         for _ in range(8):
             made = None
@@ -923,7 +923,7 @@ class PythonSource:
         return given[name] if name in given else dict(zip(places, call.args, strict=False)).get(name)
 
     def items(self, node: ast.expr) -> tuple[list[Argument], list[ast.expr]]:
-        """(Items of a dictionary: literal, dict(…), merged with | or **, set later; what of it is not seen)."""
+        """(Items of a dictionary: literal, dict(…), merged with | or **, set later; its unseen parts)."""
         made = self.origin(node)
         changes, hidden = (self.changes(made), self.hidden_changes(made)) if isinstance(node, ast.Name) else ([], [])
         changes = [change for change in changes if change.start < self.start(node)]
@@ -949,7 +949,7 @@ class PythonSource:
 
 @cache
 def bindings(node: ast.AST) -> list[str]:
-    """The names that a node binds, as often as it does, without those inside of functions and classes."""
+    """The names that a node binds, once for each binding, without those inside functions and classes."""
     names = names_bound_by(node)
     if not isinstance(node, FUNCTIONS | ast.ClassDef):
         names += [name for child in ast.iter_child_nodes(node) for name in bindings(child)]
@@ -1049,11 +1049,11 @@ HEADER_NAMES = {*ASKS, *WEAK, "answer", "response", "output", "solution", "rejec
 
 
 class Unpacked(gzip.GzipFile):
-    """A gzip file of at most MAX_BYTES unpacked; a damaged one is a UserError that names it."""
+    """A gzip file of at most MAX_BYTES unpacked; UserError with its name if it is damaged."""
 
     def read(self, size=-1) -> bytes:
         try:
-            data = super().read(HEAD_BYTES if size < 0 else size)  # a reader of all asks again until nothing comes
+            data = super().read(HEAD_BYTES if size < 0 else size)  # who reads all repeats until it is empty
         except Exception as error:  # zlib, gzip and the system each have their own
             got = f"{self.name}: got compressed bytes that cannot be read ({error})"
             raise UserError(f"{got}; expected an intact file") from None
@@ -1531,7 +1531,7 @@ def file_records(
             elif form == "txt":
                 yield from prompt_lines(stream)
             elif form == "json":
-                begun = list(itertools.islice(stream, 2))  # a first line longer than the head tells only here
+                begun = list(itertools.islice(stream, 2))  # shows the form if the first line exceeds the head
                 if asked != "json" and begins_lines("".join(begun)):
                     yield from json_lines(itertools.chain(begun, stream))
                 else:
@@ -1805,7 +1805,7 @@ def unread_parts(row: dict, prompt) -> list[str]:
 
 
 def odd_answers(name: str, values: list) -> list[str]:
-    """What a reward may read otherwise than it is meant in a column of answers; a line for each kind.
+    """A line for each kind of answer in a column that a reward may misread.
 
     >>> odd_answers("answer", ["3,5", "4,25", "12"])
     ["2 of 3 rows have an answer like '3,5': graders take the comma for a separator; write 3.5 for decimals"]
@@ -1814,7 +1814,7 @@ def odd_answers(name: str, values: list) -> list[str]:
     given, lines = [text for text in texts if text and text != "nan"], []
     if empty := texts.count(""):
         lines.append(
-            f"{empty} of {len(values)} rows have an empty {name}, which is part of every text: a reward that looks for "
+            f"{empty} of {len(values)} rows have an empty {name}, which every text contains: a reward that looks for "
             "it pays every completion; fill it in, or leave these rows out"
         )
     if padded := [value for value in values if isinstance(value, str) and value.strip() and value != value.strip()]:
@@ -1923,9 +1923,9 @@ def with_arguments(form: Callable, messages: list[dict]) -> list[dict]:
 
 
 def write_chat(tokenizer, messages: list[dict], **given) -> str:
-    """The text of `apply_chat_template`, with tool arguments as the template takes them; ValueError for no object.
+    """The text of `apply_chat_template`; tool arguments take the template's form, ValueError if they are no object.
 
-    Most templates encode objects as JSON, and would encode OpenAI's JSON text twice. DeepSeek's take text only, and a
+    Most templates encode objects as JSON and would encode OpenAI's JSON text twice. DeepSeek's take only text, and a
     template that prints its input would write an object as Python does.
     """
     objects = with_arguments(as_object, messages)
@@ -3177,7 +3177,7 @@ def blamed_row(name: str, function, call: int, error: BaseException, completions
         hint = ""
         turns = not isinstance(alone(0)["completions"][0], str)
         if turns and isinstance(error, TypeError | AttributeError | KeyError):
-            hint = '; each completion is [{"role": "assistant", "content": text}] here, as prompts are chat messages'
+            hint = '; prompts are chat messages, so each completion is [{"role": "assistant", "content": text}]'
         return f"raised {type(error).__name__}: {error}{hint}"
 
     def where(row: int) -> str:
@@ -4713,7 +4713,7 @@ def mismatch_mode(config: BaseConfig) -> str:
 
 
 def has(name: str, *values):
-    """A condition: the setting has one of the values, or without any is off; never where there is no such setting."""
+    """A condition: the setting has one of the values, or is off if none are given; False without such a setting."""
 
     def condition(config: BaseConfig) -> bool:
         if not hasattr(config, name):
@@ -4730,7 +4730,7 @@ def is_never_held_out(config: BaseConfig) -> bool:
 
 
 def is_without_vllm(config: BaseConfig) -> bool:
-    """Whether vLLM does not sample; for verl it always does."""
+    """Whether vLLM does not sample; under verl it always does."""
     return has("rollout_engine", "hf")(config) and not hasattr(config, "gpu_memory")
 
 
@@ -4761,7 +4761,7 @@ RATIO_LOSSES = ("clip", "gspo", "cispo", "sapo", "gmpo", "dppo_tv", "dppo_kl", "
 
 
 def idle_settings(config: BaseConfig, updates: int, named: Iterable[str] = ()) -> list[str]:
-    """A line for each reason for which settings that the user gave, or a preset is named for, do nothing.
+    """A line for each reason why settings do nothing: those that the user gave, or that a preset is named for.
 
     `updates` are the optimizer steps of a rollout.
     """
@@ -4985,12 +4985,12 @@ class RunSettings(BaseConfig):
     attn_implementation: str = setting(
         "auto", "attention, as transformers names it; auto: its own choice", lambda: list(ATTENTION_KINDS), free=True
     )
-    lora_rank: int = setting(0, "train LoRA adapters of this rank (0: all weights, or as --model)")
+    lora_rank: int = setting(0, "train LoRA adapters of this rank (0: all weights, or --model's own adapters)")
     lora_alpha: float = setting(0.0, "LoRA scale (0: twice the rank)")
     threads: str = setting("auto", "CPU threads: a number, or auto (fewer where others use the cores)", free=True)
     # logs and checkpoints
     resume: bool = setting(False, "go on from the newest checkpoint in output_dir", free=True)
-    dry_run: bool = setting(False, "print the batch, memory needed and there, and changed settings; stop", free=True)
+    dry_run: bool = setting(False, "print the batch, memory needed and free, and changed settings; stop", free=True)
 
 
 @in_order(steps="seed", entropy_coef="check_sync", load_in_4bit="lora_alpha")
@@ -5006,9 +5006,9 @@ class TrainerSettings(RunSettings):
     load_in_4bit: bool = setting(False, "4-bit base weights under LoRA (needs bitsandbytes)")
     # logs and checkpoints
     report_to: list[str] = setting([], "wandb, tensorboard or trackio, repeatable, beside metrics.jsonl", free=True)
-    metrics_file: str = setting("", "a second log: FILE gets one JSON object an update, none of evaluations", free=True)
+    metrics_file: str = setting("", "a second log: one JSON object per update, none for evaluations", free=True)
     metric_names: str = setting(
-        "", "what --metrics_file has, under your names: reward=reward/mean,policy_loss=policy/loss", free=True
+        "", "metrics of --metrics_file, under your names: reward=reward/mean,policy_loss=policy/loss", free=True
     )
     sample_every: int = setting(10, "steps between entries in samples.jsonl (0: never)", free=True)
     plot_every: int = setting(25, "steps between refreshes of curves.png (0: only at the end)", free=True)
@@ -5017,7 +5017,7 @@ class TrainerSettings(RunSettings):
     eval_rows: int = setting(512, "held-out prompts of an evaluation, the same ones each time (0: all)")
     allow_overlap: bool = setting(False, "evaluate though all held-out prompts also train", free=True)
     stop_when: str = setting(
-        "never", "broken: stop, saved, where diagnose.py says so at step 3, 10, 30 …", ["never", "broken"], free=True
+        "never", "broken: save and stop if diagnose.py says so at step 3, 10, 30 …", ["never", "broken"], free=True
     )
 
 
@@ -5081,7 +5081,7 @@ class RolloutSettings(TrainerSettings):
         auto="what memory holds, at most 8192",
     )
     share_prompts: bool = setting(
-        True, "networks run a group's prompt once, and no pads, and hf holds it once, to save time", free=True
+        True, "to save time, networks run a group's prompt once and no pads, and hf keeps it once", free=True
     )
     logits_chunk: int = setting(
         2**26,
@@ -5093,7 +5093,7 @@ class RolloutSettings(TrainerSettings):
     gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass", free=True)
     merge_lora: bool = setting(False, "merge the adapters into final/", free=True)
     save_dtype: str = setting(
-        "checkpoint", "of final/: --model's, whose bf16 loses small changes, or fp32", ["checkpoint", "fp32"], free=True
+        "checkpoint", "dtype of final/: --model's (bf16 loses small changes) or fp32", ["checkpoint", "fp32"], free=True
     )
     # logs and checkpoints
     sample_tokens: bool = setting(True, "log-probs and advantages of their tokens in samples.jsonl", free=True)
@@ -5123,7 +5123,7 @@ class PolicySettings(RolloutSettings):
     )
     max_turns: int = setting(8, "answers in a conversation with an environment", positive=True)
     max_conversation_tokens: int = setting(
-        0, "most of a conversation (0: max_prompt_tokens + max_turns x max_new_tokens)"
+        0, "most tokens of a conversation (0: max_prompt_tokens + max_turns x max_new_tokens)"
     )
     tool_timeout: float = setting(30.0, "seconds for an answer's tool calls, or for a reply", positive=True, free=True)
     tool_characters: int = setting(8000, "longer results of tools are cut", positive=True)
@@ -5168,7 +5168,7 @@ class PolicySettings(RolloutSettings):
         several=True,
     )
     max_oversampling: float = setting(
-        1.0, "groups sampled in a round, over those missing: as many as the share kept lately asks for, at most so many"
+        1.0, "most groups to sample per missing group in a round; the share of groups kept lately decides how many"
     )
     # algorithm: details of advantages and losses
     advantage_std: str = setting("unbiased", "a group's deviation (grpo, gdpo): by n - 1 or n", ["unbiased", "biased"])
@@ -8192,7 +8192,7 @@ PORT = """\
 # {source} in verl {verl}
 
 `bash run.sh` in an environment with `verl[vllm]=={verl}` starts the run; it needs these four files and nothing else.
-Every key below is one that verl {verl} reads, every default one of TRL 1.16's: neither has to be looked up.
+verl {verl} reads every key below, and every default is that of TRL 1.16, so you need not look them up.
 
 {checked}- Not tried: training on GPUs.
 
