@@ -64,23 +64,23 @@ Exit codes: 0 written, 1 the trial found something (the file stays), 2 bad input
 #       169-173  bundle           Where this bundle and its embedded model, data and rewards lie
 #       176-308  dialect          One setting under several names: ours, those of the pages, and TRL's. A program …
 #       311-339  settings         Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
-#       342-571  data files       Data files as text: unpacked, decoded, refused where they hold no data at all; and …
-#       574-697  nested rows      Rows inside other JSON: an object that holds a list of them, columns instead of …
-#       700-912  rows             Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#      915-1196  attacks          Right and hostile programs, and what a code reward says of them in a process of its …
-#     1199-1285  extracts         The part of a Python file that some of its names need, as a file of its own
-#     1288-1489  user code        What a reward is given: texts, copies of the columns, and a state of the process of …
-#     1492-1603  schema examples  An example of what a JSON Schema accepts, for tests of rewards
-#     1606-1866  reward forms     The forms that a reward function may have, loading one, and its arguments
-#     1869-2019  rewards          The reward of a run: a weighted sum of functions; calling them, async ones in one …
-#     2022-2240  assembly         A written file from the files of files/: their statements that it needs, below its …
-#     2243-2313  json reward      The task json_schema: constants of the reward, and the cases of its self-test
-#     2316-2864  tasks            The tasks: which files each takes, its constants, and the cases of its self-test
-#     2867-3169  ports            Ports between TRL and verl: the reward imported from its file, or with --inline the …
-#     3172-3309  trials           What is tried with a written file: its self-test, its rows, the original of a port
-#     3312-3407  code files       A code reward as the user wants to call it: its signature, its limits, all of it in …
-#     3410-3448  code trial       The programs that the shortest code reward is tried on
-#     3451-3651  command          The command line
+#       342-572  data files       Data files as text: unpacked, decoded, refused where they hold no data at all; and …
+#       575-698  nested rows      Rows inside other JSON: an object that holds a list of them, columns instead of …
+#       701-913  rows             Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#      916-1197  attacks          Right and hostile programs, and what a code reward says of them in a process of its …
+#     1200-1286  extracts         The part of a Python file that some of its names need, as a file of its own
+#     1289-1490  user code        What a reward is given: texts, copies of the columns, and a state of the process of …
+#     1493-1604  schema examples  An example of what a JSON Schema accepts, for tests of rewards
+#     1607-1867  reward forms     The forms that a reward function may have, loading one, and its arguments
+#     1870-2020  rewards          The reward of a run: a weighted sum of functions; calling them, async ones in one …
+#     2023-2241  assembly         A written file from the files of files/: their statements that it needs, below its …
+#     2244-2314  json reward      The task json_schema: constants of the reward, and the cases of its self-test
+#     2317-2865  tasks            The tasks: which files each takes, its constants, and the cases of its self-test
+#     2868-3170  ports            Ports between TRL and verl: the reward imported from its file, or with --inline the …
+#     3173-3310  trials           What is tried with a written file: its self-test, its rows, the original of a port
+#     3313-3408  code files       A code reward as the user wants to call it: its signature, its limits, all of it in …
+#     3411-3449  code trial       The programs that the shortest code reward is tried on
+#     3452-3652  command          The command line
 
 import argparse
 import ast
@@ -479,10 +479,11 @@ def table_rows(text: str, name: str, delimiter: str, chosen: str | None = None) 
     used = chosen or separator_of(text, delimiter, name)
     if used != delimiter:
         say(f"{name}: the columns are separated by {used!r}")
-    rests = [cells[1:] for cells in first_records(text, used)]
-    spaced = [bool(cells) and all(cell[:1] == " " for cell in cells) for cells in rests]
+    records = first_records(text, used)
+    spaced = [len(cells) > 1 and all(cell[:1] == " " for cell in cells[1:]) for cells in records]
     padded = any(spaced[:1])  # a blank after each separator of the header
-    if not padded and spaced[1:] and all(spaced[1:]):
+    unquoted = records != first_records(text, used, skipinitialspace=True)
+    if not padded and spaced[1:] and all(spaced[1:]) and unquoted and "completion" not in records[0]:
         padded = True
         say(f"{name}: read without the blank that follows each {used!r} of its rows")
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=used, strict=True, skipinitialspace=padded)
@@ -544,9 +545,9 @@ def filled(cells: list[str]) -> list[str]:
     return cells[:size]
 
 
-def first_records(text: str, delimiter: str) -> list[list[str]]:
+def first_records(text: str, delimiter: str, **form) -> list[list[str]]:
     """Return the first 50 records that are not empty, up to the first that is not valid CSV."""
-    reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True), []
+    reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True, **form), []
     with contextlib.suppress(csv.Error):
         records += (cells for cells in itertools.islice(reader, 50) if any(cells))
     return records

@@ -32,28 +32,28 @@ Exit codes: 0 done, 1 --validate or --inspect found bad rows, 2 bad input (nothi
 #       133-136  bundle             Where this bundle and its embedded model, data and rewards lie
 #       139-271  dialect            One setting under several names: ours, those of the pages, and TRL's. A program …
 #       274-302  settings           Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       305-320  processes          The processes of a run: torch at first use, device, threads, sums, rows dealt out …
-#       323-552  data files         Data files as text: unpacked, decoded, refused where they hold no data at all; …
-#       555-712  nested rows        Rows inside other JSON: an object that holds a list of them, columns instead of …
-#       715-894  rows               Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#      897-1087  question parts     Columns that look like a part of the question: texts to read before it, options, …
-#     1090-1152  answer marks       Final answers that worked solutions mark by a last line `#### 42`
-#     1155-1240  chat               Chat templates: their settings, what they write for messages, and strings that …
-#     1243-1251  held out           Held-out prompts: rows kept back for them; those that also train, counted, …
-#     1254-1274  prompts            Prompts as token ids, for training and held out
-#     1277-1295  verl layout        The layout of rows for verl: the ground truth in reward_model, all other columns …
-#     1298-1369  models             Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     1372-1380  batches            Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
-#     1383-1479  bad rows           Rows that do not fit, limits, and the values that a row may hold
-#     1482-1742  messages           Chat messages, the names of columns, passages that a question is about, and …
-#     1745-2117  answers and tests  Reference answers, and tests of programs in their published forms, as the sandbox …
-#     2120-2318  choices            Questions with choices
-#     2321-2719  forms              The forms that rows come in
-#     2722-2826  form names         Forms by name, and which one a row has
-#     2829-3054  writing            Rows written for each target, and held-out rows
-#     3057-3403  row reader         Rows read from files, globs and the hub, checked and counted
-#     3406-3543  batches            Batches of prompts: padded on the left, shuffled anew in each epoch, resumed …
-#     3546-3799  command            The command line, and what --inspect shows
+#       305-323  processes          The processes of a run: torch at first use, device, threads, sums, rows dealt out …
+#       326-556  data files         Data files as text: unpacked, decoded, refused where they hold no data at all; …
+#       559-716  nested rows        Rows inside other JSON: an object that holds a list of them, columns instead of …
+#       719-898  rows               Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#      901-1094  question parts     Columns that look like a part of the question: texts to read before it, options, …
+#     1097-1159  answer marks       Final answers that worked solutions mark by a last line `#### 42`
+#     1162-1247  chat               Chat templates: their settings, what they write for messages, and strings that …
+#     1250-1258  held out           Held-out prompts: rows kept back for them; those that also train, counted, …
+#     1261-1281  prompts            Prompts as token ids, for training and held out
+#     1284-1302  verl layout        The layout of rows for verl: the ground truth in reward_model, all other columns …
+#     1305-1376  models             Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     1379-1387  batches            Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
+#     1390-1486  bad rows           Rows that do not fit, limits, and the values that a row may hold
+#     1489-1749  messages           Chat messages, the names of columns, passages that a question is about, and …
+#     1752-2124  answers and tests  Reference answers, and tests of programs in their published forms, as the sandbox …
+#     2127-2325  choices            Questions with choices
+#     2328-2726  forms              The forms that rows come in
+#     2729-2833  form names         Forms by name, and which one a row has
+#     2836-3061  writing            Rows written for each target, and held-out rows
+#     3064-3410  row reader         Rows read from files, globs and the hub, checked and counted
+#     3413-3550  batches            Batches of prompts: padded on the left, shuffled anew in each epoch, resumed …
+#     3553-3806  command            The command line, and what --inspect shows
 
 import argparse
 import ast
@@ -312,7 +312,10 @@ def lazy_module(name: str):
         """Passes every attribute on to the module; `__getattr__` would take five times as long."""
 
         def __getattribute__(self, attribute: str):
-            return getattr(sys.modules.get(name) or importlib.import_module(name), attribute)
+            module = sys.modules.get(name)
+            if module is None or getattr(module.__spec__, "_initializing", False):  # perhaps in another thread
+                module = importlib.import_module(name)
+            return getattr(module, attribute)
 
     return LazyModule()
 
@@ -460,10 +463,11 @@ def table_rows(text: str, name: str, delimiter: str, chosen: str | None = None) 
     used = chosen or separator_of(text, delimiter, name)
     if used != delimiter:
         say(f"{name}: the columns are separated by {used!r}")
-    rests = [cells[1:] for cells in first_records(text, used)]
-    spaced = [bool(cells) and all(cell[:1] == " " for cell in cells) for cells in rests]
+    records = first_records(text, used)
+    spaced = [len(cells) > 1 and all(cell[:1] == " " for cell in cells[1:]) for cells in records]
     padded = any(spaced[:1])  # a blank after each separator of the header
-    if not padded and spaced[1:] and all(spaced[1:]):
+    unquoted = records != first_records(text, used, skipinitialspace=True)
+    if not padded and spaced[1:] and all(spaced[1:]) and unquoted and "completion" not in records[0]:
         padded = True
         say(f"{name}: read without the blank that follows each {used!r} of its rows")
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=used, strict=True, skipinitialspace=padded)
@@ -525,9 +529,9 @@ def filled(cells: list[str]) -> list[str]:
     return cells[:size]
 
 
-def first_records(text: str, delimiter: str) -> list[list[str]]:
+def first_records(text: str, delimiter: str, **form) -> list[list[str]]:
     """Return the first 50 records that are not empty, up to the first that is not valid CSV."""
-    reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True), []
+    reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True, **form), []
     with contextlib.suppress(csv.Error):
         records += (cells for cells in itertools.islice(reader, 50) if any(cells))
     return records
@@ -1058,27 +1062,30 @@ def odd_answers(name: str, values: list) -> list[str]:
     """A line for each kind of answer in a column that a reward may misread.
 
     >>> odd_answers("answer", ["3,5", "4,25", "12"])
-    ["2 of 3 rows have an answer like '3,5': graders take the comma for a separator; write 3.5 for decimals"]
+    ["2 of 3 values of answer look like '3,5': graders take the comma for a separator; write 3.5 if it is a decimal"]
     """
-    texts = [str(value).strip() for value in values if isinstance(value, str | float) and not isinstance(value, bool)]
-    given, lines = [text for text in texts if text and text != "nan"], []
-    if empty := texts.count(""):
-        lines.append(
-            f"{empty} of {len(values)} rows have an empty {name}, which every text contains: a reward that looks for "
-            "it pays every completion; fill it in, or leave these rows out"
-        )
-    if padded := [value for value in values if isinstance(value, str) and value.strip() and value != value.strip()]:
-        lines.append(
-            f"{len(padded)} of {len(values)} rows have an {name} with blanks around it, like {padded[0][:40]!r}: a "
-            "reward that compares texts must strip them"
-        )
+    texts = [str(value) for value in values if isinstance(value, str | float) and not isinstance(value, bool)]
+    given = [text.strip() for text in texts if text.strip() and text != "nan"]
+    padded = [text for text in texts if text.strip() and text != text.strip() and "\n" not in text]
     commas = [text for text in given if re.fullmatch(r"[-+]?\d+,\d{1,2}", text)]
+    whole = [text for text in given if re.fullmatch(r"[-+]?\d+\.0", text)]
+    lines = []
+    if empty := sum(not text.strip() for text in texts):
+        lines.append(
+            f"{empty} of {len(values)} values of {name} are empty, which every text contains: a reward that looks for "
+            "it pays every completion; fill them in, or leave these rows out"
+        )
+    if padded:
+        shown = padded[0][:20] if padded[0][:1] == " " else padded[0][-20:]
+        lines.append(
+            f"{len(padded)} of {len(values)} values of {name} have blanks around them, like {shown!r}: a reward that "
+            "compares texts must strip them"
+        )
     if commas and 2 * len(commas) >= len(given):
         lines.append(
-            f"{len(commas)} of {len(values)} rows have an {name} like {commas[0]!r}: graders take the comma for a "
-            f"separator; write {commas[0].replace(',', '.')} for decimals"
+            f"{len(commas)} of {len(values)} values of {name} look like {commas[0]!r}: graders take the comma for a "
+            f"separator; write {commas[0].replace(',', '.')} if it is a decimal"
         )
-    whole = [text for text in given if re.fullmatch(r"[-+]?\d+\.0", text)]
     if whole and len(whole) == len(given):
         lines.append(
             f"every {name} is a whole number with a decimal, like {whole[0]!r}: a reward that compares texts does not "
@@ -1537,7 +1544,7 @@ def read_message(raw, name: str) -> dict:
         raise BadRow(name, shown(raw), 'a message such as {"role": "user", "content": "…"}')
     said, text = ("role", "content") if "role" in raw else ("from", "value")
     role = raw.get(said)
-    known = ROLES.get(role) if isinstance(role, str) else None
+    known = ROLES.get(role.strip().lower()) if isinstance(role, str) else None
     if known is None:
         got = f"role {shown(role)}" if said in raw else f"the keys {', '.join(raw) or 'none'}"
         raise BadRow(name, got, f"one of {', '.join(sorted(ROLES))}", "renaming the role")

@@ -44,25 +44,25 @@ Exit codes: 0 done, 1 a check, the run or its diagnosis found something, 2 bad i
 #       149-165  bundle          Where this bundle and its embedded model, data and rewards lie
 #       168-323  dialect         One setting under several names: ours, those of the pages, and TRL's. A program …
 #       326-367  settings        Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
-#       370-394  processes       The processes of a run: torch at first use, device, threads, sums, rows dealt out …
-#       397-521  data files      Data files as text: unpacked, decoded, refused where they hold no data at all; and …
-#       524-571  nested rows     Rows inside other JSON: an object that holds a list of them, columns instead of …
-#       574-670  rows            Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#       673-895  question parts  Columns that look like a part of the question: texts to read before it, options, …
-#       898-976  held out        Held-out prompts: rows kept back for them; those that also train, counted, refused …
-#      979-1174  user code       What a reward is given: texts, copies of the columns, and a state of the process of …
-#     1177-1437  reward forms    The forms that a reward function may have, loading one, and its arguments
-#     1440-1469  rewards         The reward of a run: a weighted sum of functions; calling them, async ones in one …
-#     1472-1486  models          Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     1489-1564  saved models    What a run has saved, judged by transformers alone: loading, weights, plain …
-#     1567-1573  losses          The KL to the reference, policy and value losses, and how losses per token become …
-#     1576-1650  idle settings   Settings that a configuration makes inert: each is named at the start, with what …
-#     1653-1664  output folder   The output folder: whose run it holds, folders that appear whole or not at all, …
-#     1667-1709  run end         What a run that went wrong says of itself at its end, by its last steps and its …
-#     1712-1910  pages           The pages of templates/ as source: their settings and changes, and functions of the …
-#     1913-1963  saved model     What a run has saved, judged by independent code
-#     1966-2085  training        The check of a page, its run, and what both come to
-#     2088-2346  command         The command line
+#       370-397  processes       The processes of a run: torch at first use, device, threads, sums, rows dealt out …
+#       400-524  data files      Data files as text: unpacked, decoded, refused where they hold no data at all; and …
+#       527-574  nested rows     Rows inside other JSON: an object that holds a list of them, columns instead of …
+#       577-673  rows            Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#       676-901  question parts  Columns that look like a part of the question: texts to read before it, options, …
+#       904-982  held out        Held-out prompts: rows kept back for them; those that also train, counted, refused …
+#      985-1180  user code       What a reward is given: texts, copies of the columns, and a state of the process of …
+#     1183-1443  reward forms    The forms that a reward function may have, loading one, and its arguments
+#     1446-1475  rewards         The reward of a run: a weighted sum of functions; calling them, async ones in one …
+#     1478-1492  models          Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     1495-1570  saved models    What a run has saved, judged by transformers alone: loading, weights, plain …
+#     1573-1579  losses          The KL to the reference, policy and value losses, and how losses per token become …
+#     1582-1656  idle settings   Settings that a configuration makes inert: each is named at the start, with what …
+#     1659-1670  output folder   The output folder: whose run it holds, folders that appear whole or not at all, …
+#     1673-1715  run end         What a run that went wrong says of itself at its end, by its last steps and its …
+#     1718-1916  pages           The pages of templates/ as source: their settings and changes, and functions of the …
+#     1919-1969  saved model     What a run has saved, judged by independent code
+#     1972-2091  training        The check of a page, its run, and what both come to
+#     2094-2352  command         The command line
 
 import argparse
 import ast
@@ -377,7 +377,10 @@ def lazy_module(name: str):
         """Passes every attribute on to the module; `__getattr__` would take five times as long."""
 
         def __getattribute__(self, attribute: str):
-            return getattr(sys.modules.get(name) or importlib.import_module(name), attribute)
+            module = sys.modules.get(name)
+            if module is None or getattr(module.__spec__, "_initializing", False):  # perhaps in another thread
+                module = importlib.import_module(name)
+            return getattr(module, attribute)
 
     return LazyModule()
 
@@ -834,27 +837,30 @@ def odd_answers(name: str, values: list) -> list[str]:
     """A line for each kind of answer in a column that a reward may misread.
 
     >>> odd_answers("answer", ["3,5", "4,25", "12"])
-    ["2 of 3 rows have an answer like '3,5': graders take the comma for a separator; write 3.5 for decimals"]
+    ["2 of 3 values of answer look like '3,5': graders take the comma for a separator; write 3.5 if it is a decimal"]
     """
-    texts = [str(value).strip() for value in values if isinstance(value, str | float) and not isinstance(value, bool)]
-    given, lines = [text for text in texts if text and text != "nan"], []
-    if empty := texts.count(""):
-        lines.append(
-            f"{empty} of {len(values)} rows have an empty {name}, which every text contains: a reward that looks for "
-            "it pays every completion; fill it in, or leave these rows out"
-        )
-    if padded := [value for value in values if isinstance(value, str) and value.strip() and value != value.strip()]:
-        lines.append(
-            f"{len(padded)} of {len(values)} rows have an {name} with blanks around it, like {padded[0][:40]!r}: a "
-            "reward that compares texts must strip them"
-        )
+    texts = [str(value) for value in values if isinstance(value, str | float) and not isinstance(value, bool)]
+    given = [text.strip() for text in texts if text.strip() and text != "nan"]
+    padded = [text for text in texts if text.strip() and text != text.strip() and "\n" not in text]
     commas = [text for text in given if re.fullmatch(r"[-+]?\d+,\d{1,2}", text)]
+    whole = [text for text in given if re.fullmatch(r"[-+]?\d+\.0", text)]
+    lines = []
+    if empty := sum(not text.strip() for text in texts):
+        lines.append(
+            f"{empty} of {len(values)} values of {name} are empty, which every text contains: a reward that looks for "
+            "it pays every completion; fill them in, or leave these rows out"
+        )
+    if padded:
+        shown = padded[0][:20] if padded[0][:1] == " " else padded[0][-20:]
+        lines.append(
+            f"{len(padded)} of {len(values)} values of {name} have blanks around them, like {shown!r}: a reward that "
+            "compares texts must strip them"
+        )
     if commas and 2 * len(commas) >= len(given):
         lines.append(
-            f"{len(commas)} of {len(values)} rows have an {name} like {commas[0]!r}: graders take the comma for a "
-            f"separator; write {commas[0].replace(',', '.')} for decimals"
+            f"{len(commas)} of {len(values)} values of {name} look like {commas[0]!r}: graders take the comma for a "
+            f"separator; write {commas[0].replace(',', '.')} if it is a decimal"
         )
-    whole = [text for text in given if re.fullmatch(r"[-+]?\d+\.0", text)]
     if whole and len(whole) == len(given):
         lines.append(
             f"every {name} is a whole number with a decimal, like {whole[0]!r}: a reward that compares texts does not "
@@ -865,7 +871,7 @@ def odd_answers(name: str, values: list) -> list[str]:
 
 def warn_odd_answers(source: str, rows: list[dict]) -> None:
     """Warn of what `odd_answers` finds in the columns that rewards compare with."""
-    for name in ("answer", "ground_truth", "solution", "target"):
+    for name in ("answer", "ground_truth"):
         for line in odd_answers(name, [row[name] for row in rows if name in row]):
             say(f"warning: {source}: {line}")
 

@@ -42,52 +42,52 @@ weights than the policy, 128 + n saved and stopped by signal n.
 #       236-254  bundle            Where this bundle and its embedded model, data and rewards lie
 #       257-412  dialect           One setting under several names: ours, those of the pages, and TRL's. A program …
 #       415-652  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#      655-1038  processes         The processes of a run: torch at first use, device, threads, sums, rows dealt out …
-#     1041-1105  exit codes        How a program ends: errors that a user can mend become a message and an exit code
-#     1108-1337  data files        Data files as text: unpacked, decoded, refused where they hold no data at all; and …
-#     1340-1481  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
-#     1484-1732  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1735-1957  question parts    Columns that look like a part of the question: texts to read before it, options, …
-#     1960-2141  chat              Chat templates: their settings, what they write for messages, and strings that …
-#     2144-2228  held out          Held-out prompts: rows kept back for them; those that also train, counted, refused …
-#     2231-2313  prompts           Prompts as token ids, for training and held out
-#     2316-2345  text servers      Texts from OpenAI-compatible servers: one completion a request, a busy server is …
-#     2348-2554  user code         What a reward is given: texts, copies of the columns, and a state of the process …
-#     2557-2817  reward forms      The forms that a reward function may have, loading one, and its arguments
-#     2820-3115  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
-#     3118-3550  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     3553-3767  batches           Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
-#     3770-4018  key cache         Keys and values of texts while they are sampled: room to grow, prompts held once, …
-#     4021-4326  forward           One forward pass: attention that reads a prompt once, backbone, logits, log-probs …
-#     4329-4369  folding           LoRA folded into the weights while completions are sampled: a third of the kernels …
-#     4372-4593  cache probe       What the cache and the attention of a model can do, measured before anything is …
-#     4596-4797  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     4800-4937  sync check        Proof that a sampler has the policy's weights: checksums of each tensor, and …
-#     4940-5136  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     5139-5326  rollouts          Sampling and scoring the rows of a batch over all processes, slow rewards while …
-#     5329-5404  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     5407-5487  idle settings     Settings that a configuration makes inert: each is named at the start, with what …
-#     5490-5537  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     5540-5695  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5698-5862  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     5865-6178  memory            The memory that a run will need, from the shape of its networks
-#     6181-6407  fit               What fits the memory: sizes chosen and said in one line, what cannot fit refused, …
-#     6410-6494  pictures          Pictures of a run: curves.png, and what samples.jsonl has of each sampled token
-#     6497-6616  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
-#     6619-6707  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     6710-6752  run end           What a run that went wrong says of itself at its end, by its last steps and its …
-#     6755-6787  run check         What diagnose.py says of a run that is under way, and at its end
-#     6790-6858  summary           summary.json and the lines at the end of a run
-#     6861-7214  progress          The course of a run and its log: evaluations, what follows a step, stopping by a …
-#     7217-7236  paired tests      Intervals, paired tests, pass@k
-#     7239-7332  settings          Settings of the trainer and what contradicts what
-#     7335-7512  objective         Divergences between student and teacher, loss and gradient of a piece of tokens, …
-#     7515-7764  teachers          Teachers, local networks and servers, and what they say of a batch's tokens
-#     7767-7802  rollout           The batch of a step, and its metrics
-#     7805-7873  models            What a run is given: prompts, student, teachers, an optional reward; and all …
-#     7876-7966  evaluation        The held-out gap between student and teacher
-#     7969-8097  step              One step: rollout, what the teachers say of it, update, in the order of the data
-#     8100-8188  run               The memory and the plan of a run, its loop, and the command line
+#      655-1041  processes         The processes of a run: torch at first use, device, threads, sums, rows dealt out …
+#     1044-1108  exit codes        How a program ends: errors that a user can mend become a message and an exit code
+#     1111-1341  data files        Data files as text: unpacked, decoded, refused where they hold no data at all; and …
+#     1344-1485  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1488-1736  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1739-1964  question parts    Columns that look like a part of the question: texts to read before it, options, …
+#     1967-2148  chat              Chat templates: their settings, what they write for messages, and strings that …
+#     2151-2235  held out          Held-out prompts: rows kept back for them; those that also train, counted, refused …
+#     2238-2320  prompts           Prompts as token ids, for training and held out
+#     2323-2352  text servers      Texts from OpenAI-compatible servers: one completion a request, a busy server is …
+#     2355-2561  user code         What a reward is given: texts, copies of the columns, and a state of the process …
+#     2564-2824  reward forms      The forms that a reward function may have, loading one, and its arguments
+#     2827-3122  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
+#     3125-3557  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     3560-3774  batches           Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
+#     3777-4025  key cache         Keys and values of texts while they are sampled: room to grow, prompts held once, …
+#     4028-4333  forward           One forward pass: attention that reads a prompt once, backbone, logits, log-probs …
+#     4336-4376  folding           LoRA folded into the weights while completions are sampled: a third of the kernels …
+#     4379-4600  cache probe       What the cache and the attention of a model can do, measured before anything is …
+#     4603-4804  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     4807-4944  sync check        Proof that a sampler has the policy's weights: checksums of each tensor, and …
+#     4947-5143  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     5146-5333  rollouts          Sampling and scoring the rows of a batch over all processes, slow rewards while …
+#     5336-5411  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     5414-5494  idle settings     Settings that a configuration makes inert: each is named at the start, with what …
+#     5497-5544  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     5547-5702  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5705-5869  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     5872-6185  memory            The memory that a run will need, from the shape of its networks
+#     6188-6414  fit               What fits the memory: sizes chosen and said in one line, what cannot fit refused, …
+#     6417-6501  pictures          Pictures of a run: curves.png, and what samples.jsonl has of each sampled token
+#     6504-6623  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
+#     6626-6714  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     6717-6759  run end           What a run that went wrong says of itself at its end, by its last steps and its …
+#     6762-6794  run check         What diagnose.py says of a run that is under way, and at its end
+#     6797-6865  summary           summary.json and the lines at the end of a run
+#     6868-7221  progress          The course of a run and its log: evaluations, what follows a step, stopping by a …
+#     7224-7243  paired tests      Intervals, paired tests, pass@k
+#     7246-7339  settings          Settings of the trainer and what contradicts what
+#     7342-7519  objective         Divergences between student and teacher, loss and gradient of a piece of tokens, …
+#     7522-7771  teachers          Teachers, local networks and servers, and what they say of a batch's tokens
+#     7774-7809  rollout           The batch of a step, and its metrics
+#     7812-7880  models            What a run is given: prompts, student, teachers, an optional reward; and all …
+#     7883-7973  evaluation        The held-out gap between student and teacher
+#     7976-8104  step              One step: rollout, what the teachers say of it, update, in the order of the data
+#     8107-8195  run               The memory and the plan of a run, its loop, and the command line
 
 import argparse
 import asyncio
@@ -670,7 +670,10 @@ def lazy_module(name: str):
         """Passes every attribute on to the module; `__getattr__` would take five times as long."""
 
         def __getattribute__(self, attribute: str):
-            return getattr(sys.modules.get(name) or importlib.import_module(name), attribute)
+            module = sys.modules.get(name)
+            if module is None or getattr(module.__spec__, "_initializing", False):  # perhaps in another thread
+                module = importlib.import_module(name)
+            return getattr(module, attribute)
 
     return LazyModule()
 
@@ -1245,10 +1248,11 @@ def table_rows(text: str, name: str, delimiter: str, chosen: str | None = None) 
     used = chosen or separator_of(text, delimiter, name)
     if used != delimiter:
         say(f"{name}: the columns are separated by {used!r}")
-    rests = [cells[1:] for cells in first_records(text, used)]
-    spaced = [bool(cells) and all(cell[:1] == " " for cell in cells) for cells in rests]
+    records = first_records(text, used)
+    spaced = [len(cells) > 1 and all(cell[:1] == " " for cell in cells[1:]) for cells in records]
     padded = any(spaced[:1])  # a blank after each separator of the header
-    if not padded and spaced[1:] and all(spaced[1:]):
+    unquoted = records != first_records(text, used, skipinitialspace=True)
+    if not padded and spaced[1:] and all(spaced[1:]) and unquoted and "completion" not in records[0]:
         padded = True
         say(f"{name}: read without the blank that follows each {used!r} of its rows")
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=used, strict=True, skipinitialspace=padded)
@@ -1310,9 +1314,9 @@ def filled(cells: list[str]) -> list[str]:
     return cells[:size]
 
 
-def first_records(text: str, delimiter: str) -> list[list[str]]:
+def first_records(text: str, delimiter: str, **form) -> list[list[str]]:
     """Return the first 50 records that are not empty, up to the first that is not valid CSV."""
-    reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True), []
+    reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True, **form), []
     with contextlib.suppress(csv.Error):
         records += (cells for cells in itertools.islice(reader, 50) if any(cells))
     return records
@@ -1896,27 +1900,30 @@ def odd_answers(name: str, values: list) -> list[str]:
     """A line for each kind of answer in a column that a reward may misread.
 
     >>> odd_answers("answer", ["3,5", "4,25", "12"])
-    ["2 of 3 rows have an answer like '3,5': graders take the comma for a separator; write 3.5 for decimals"]
+    ["2 of 3 values of answer look like '3,5': graders take the comma for a separator; write 3.5 if it is a decimal"]
     """
-    texts = [str(value).strip() for value in values if isinstance(value, str | float) and not isinstance(value, bool)]
-    given, lines = [text for text in texts if text and text != "nan"], []
-    if empty := texts.count(""):
-        lines.append(
-            f"{empty} of {len(values)} rows have an empty {name}, which every text contains: a reward that looks for "
-            "it pays every completion; fill it in, or leave these rows out"
-        )
-    if padded := [value for value in values if isinstance(value, str) and value.strip() and value != value.strip()]:
-        lines.append(
-            f"{len(padded)} of {len(values)} rows have an {name} with blanks around it, like {padded[0][:40]!r}: a "
-            "reward that compares texts must strip them"
-        )
+    texts = [str(value) for value in values if isinstance(value, str | float) and not isinstance(value, bool)]
+    given = [text.strip() for text in texts if text.strip() and text != "nan"]
+    padded = [text for text in texts if text.strip() and text != text.strip() and "\n" not in text]
     commas = [text for text in given if re.fullmatch(r"[-+]?\d+,\d{1,2}", text)]
+    whole = [text for text in given if re.fullmatch(r"[-+]?\d+\.0", text)]
+    lines = []
+    if empty := sum(not text.strip() for text in texts):
+        lines.append(
+            f"{empty} of {len(values)} values of {name} are empty, which every text contains: a reward that looks for "
+            "it pays every completion; fill them in, or leave these rows out"
+        )
+    if padded:
+        shown = padded[0][:20] if padded[0][:1] == " " else padded[0][-20:]
+        lines.append(
+            f"{len(padded)} of {len(values)} values of {name} have blanks around them, like {shown!r}: a reward that "
+            "compares texts must strip them"
+        )
     if commas and 2 * len(commas) >= len(given):
         lines.append(
-            f"{len(commas)} of {len(values)} rows have an {name} like {commas[0]!r}: graders take the comma for a "
-            f"separator; write {commas[0].replace(',', '.')} for decimals"
+            f"{len(commas)} of {len(values)} values of {name} look like {commas[0]!r}: graders take the comma for a "
+            f"separator; write {commas[0].replace(',', '.')} if it is a decimal"
         )
-    whole = [text for text in given if re.fullmatch(r"[-+]?\d+\.0", text)]
     if whole and len(whole) == len(given):
         lines.append(
             f"every {name} is a whole number with a decimal, like {whole[0]!r}: a reward that compares texts does not "
@@ -1927,7 +1934,7 @@ def odd_answers(name: str, values: list) -> list[str]:
 
 def warn_odd_answers(source: str, rows: list[dict]) -> None:
     """Warn of what `odd_answers` finds in the columns that rewards compare with."""
-    for name in ("answer", "ground_truth", "solution", "target"):
+    for name in ("answer", "ground_truth"):
         for line in odd_answers(name, [row[name] for row in rows if name in row]):
             say(f"warning: {source}: {line}")
 
@@ -3032,8 +3039,8 @@ def blamed_row(name: str, function, call: int, error: BaseException, completions
 
     def raised(error: BaseException) -> str:
         hint = ""
-        turns = not isinstance(alone(0)["completions"][0], str)
-        if turns and isinstance(error, TypeError | AttributeError | KeyError):
+        first = alone(0)["completions"][0]
+        if not isinstance(first, str) and len(first) == 1 and isinstance(error, TypeError | AttributeError | KeyError):
             hint = '; prompts are chat messages, so each completion is [{"role": "assistant", "content": text}]'
         return f"raised {type(error).__name__}: {error}{hint}"
 

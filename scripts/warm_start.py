@@ -53,42 +53,42 @@ Exit codes: 0 RL can begin, 1 not yet (--resume --rounds N continues), 2 bad inp
 #       236-276  bundle            Where this bundle and its embedded model, data and rewards lie
 #       279-434  dialect           One setting under several names: ours, those of the pages, and TRL's. A program …
 #       437-631  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       634-961  processes         The processes of a run: torch at first use, device, threads, sums, rows dealt out …
-#      964-1028  exit codes        How a program ends: errors that a user can mend become a message and an exit code
-#     1031-1260  data files        Data files as text: unpacked, decoded, refused where they hold no data at all; and …
-#     1263-1404  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
-#     1407-1661  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1664-1886  question parts    Columns that look like a part of the question: texts to read before it, options, …
-#     1889-2070  chat              Chat templates: their settings, what they write for messages, and strings that …
-#     2073-2151  held out          Held-out prompts: rows kept back for them; those that also train, counted, refused …
-#     2154-2236  prompts           Prompts as token ids, for training and held out
-#     2239-2315  pass rates        Pass rates of prompts: pass@k, the groups that teach, and what fits them: RL, a …
-#     2318-2369  text servers      Texts from OpenAI-compatible servers: one completion a request, a busy server is …
-#     2372-2578  user code         What a reward is given: texts, copies of the columns, and a state of the process …
-#     2581-2841  reward forms      The forms that a reward function may have, loading one, and its arguments
-#     2844-3139  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
-#     3142-3574  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     3577-3738  batches           Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
-#     3741-3989  key cache         Keys and values of texts while they are sampled: room to grow, prompts held once, …
-#     3992-4190  forward           One forward pass: attention that reads a prompt once, backbone, logits, log-probs …
-#     4193-4233  folding           LoRA folded into the weights while completions are sampled: a third of the kernels …
-#     4236-4423  cache probe       What the cache and the attention of a model can do, measured before anything is …
-#     4426-4627  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     4630-4767  sync check        Proof that a sampler has the policy's weights: checksums of each tensor, and …
-#     4770-4966  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     4969-5156  rollouts          Sampling and scoring the rows of a batch over all processes, slow rewards while …
-#     5159-5206  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5209-5227  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     5230-5494  memory            The memory that a run will need, from the shape of its networks
-#     5497-5696  fit               What fits the memory: sizes chosen and said in one line, what cannot fit refused, …
-#     5699-5818  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
-#     5821-5839  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     5842-5960  settings          Settings of the warm start and what contradicts what
-#     5963-6089  solutions         Prompts that may train, and solutions as token ids behind them, with the end token
-#     6092-6257  workshop          What a run works with: the policy of a round, who samples with it, its files, and …
-#     6260-6481  samples           Samples of a round, written in parts as they come, what is kept of them, and …
-#     6484-6637  supervise         A round's training: TRL's SFTTrainer on token ids that are made here
-#     6640-6897  run               The memory and the plan, the rounds, what they hand over to RL, and the command line
+#       634-964  processes         The processes of a run: torch at first use, device, threads, sums, rows dealt out …
+#      967-1031  exit codes        How a program ends: errors that a user can mend become a message and an exit code
+#     1034-1264  data files        Data files as text: unpacked, decoded, refused where they hold no data at all; and …
+#     1267-1408  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1411-1665  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1668-1893  question parts    Columns that look like a part of the question: texts to read before it, options, …
+#     1896-2077  chat              Chat templates: their settings, what they write for messages, and strings that …
+#     2080-2158  held out          Held-out prompts: rows kept back for them; those that also train, counted, refused …
+#     2161-2243  prompts           Prompts as token ids, for training and held out
+#     2246-2322  pass rates        Pass rates of prompts: pass@k, the groups that teach, and what fits them: RL, a …
+#     2325-2376  text servers      Texts from OpenAI-compatible servers: one completion a request, a busy server is …
+#     2379-2585  user code         What a reward is given: texts, copies of the columns, and a state of the process …
+#     2588-2848  reward forms      The forms that a reward function may have, loading one, and its arguments
+#     2851-3146  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
+#     3149-3581  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     3584-3745  batches           Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
+#     3748-3996  key cache         Keys and values of texts while they are sampled: room to grow, prompts held once, …
+#     3999-4197  forward           One forward pass: attention that reads a prompt once, backbone, logits, log-probs …
+#     4200-4240  folding           LoRA folded into the weights while completions are sampled: a third of the kernels …
+#     4243-4430  cache probe       What the cache and the attention of a model can do, measured before anything is …
+#     4433-4634  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     4637-4774  sync check        Proof that a sampler has the policy's weights: checksums of each tensor, and …
+#     4777-4973  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     4976-5163  rollouts          Sampling and scoring the rows of a batch over all processes, slow rewards while …
+#     5166-5213  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5216-5234  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     5237-5501  memory            The memory that a run will need, from the shape of its networks
+#     5504-5703  fit               What fits the memory: sizes chosen and said in one line, what cannot fit refused, …
+#     5706-5825  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
+#     5828-5846  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     5849-5967  settings          Settings of the warm start and what contradicts what
+#     5970-6096  solutions         Prompts that may train, and solutions as token ids behind them, with the end token
+#     6099-6264  workshop          What a run works with: the policy of a round, who samples with it, its files, and …
+#     6267-6488  samples           Samples of a round, written in parts as they come, what is kept of them, and …
+#     6491-6644  supervise         A round's training: TRL's SFTTrainer on token ids that are made here
+#     6647-6904  run               The memory and the plan, the rounds, what they hand over to RL, and the command line
 
 import argparse
 import asyncio
@@ -647,7 +647,10 @@ def lazy_module(name: str):
         """Passes every attribute on to the module; `__getattr__` would take five times as long."""
 
         def __getattribute__(self, attribute: str):
-            return getattr(sys.modules.get(name) or importlib.import_module(name), attribute)
+            module = sys.modules.get(name)
+            if module is None or getattr(module.__spec__, "_initializing", False):  # perhaps in another thread
+                module = importlib.import_module(name)
+            return getattr(module, attribute)
 
     return LazyModule()
 
@@ -1168,10 +1171,11 @@ def table_rows(text: str, name: str, delimiter: str, chosen: str | None = None) 
     used = chosen or separator_of(text, delimiter, name)
     if used != delimiter:
         say(f"{name}: the columns are separated by {used!r}")
-    rests = [cells[1:] for cells in first_records(text, used)]
-    spaced = [bool(cells) and all(cell[:1] == " " for cell in cells) for cells in rests]
+    records = first_records(text, used)
+    spaced = [len(cells) > 1 and all(cell[:1] == " " for cell in cells[1:]) for cells in records]
     padded = any(spaced[:1])  # a blank after each separator of the header
-    if not padded and spaced[1:] and all(spaced[1:]):
+    unquoted = records != first_records(text, used, skipinitialspace=True)
+    if not padded and spaced[1:] and all(spaced[1:]) and unquoted and "completion" not in records[0]:
         padded = True
         say(f"{name}: read without the blank that follows each {used!r} of its rows")
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=used, strict=True, skipinitialspace=padded)
@@ -1233,9 +1237,9 @@ def filled(cells: list[str]) -> list[str]:
     return cells[:size]
 
 
-def first_records(text: str, delimiter: str) -> list[list[str]]:
+def first_records(text: str, delimiter: str, **form) -> list[list[str]]:
     """Return the first 50 records that are not empty, up to the first that is not valid CSV."""
-    reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True), []
+    reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True, **form), []
     with contextlib.suppress(csv.Error):
         records += (cells for cells in itertools.islice(reader, 50) if any(cells))
     return records
@@ -1825,27 +1829,30 @@ def odd_answers(name: str, values: list) -> list[str]:
     """A line for each kind of answer in a column that a reward may misread.
 
     >>> odd_answers("answer", ["3,5", "4,25", "12"])
-    ["2 of 3 rows have an answer like '3,5': graders take the comma for a separator; write 3.5 for decimals"]
+    ["2 of 3 values of answer look like '3,5': graders take the comma for a separator; write 3.5 if it is a decimal"]
     """
-    texts = [str(value).strip() for value in values if isinstance(value, str | float) and not isinstance(value, bool)]
-    given, lines = [text for text in texts if text and text != "nan"], []
-    if empty := texts.count(""):
-        lines.append(
-            f"{empty} of {len(values)} rows have an empty {name}, which every text contains: a reward that looks for "
-            "it pays every completion; fill it in, or leave these rows out"
-        )
-    if padded := [value for value in values if isinstance(value, str) and value.strip() and value != value.strip()]:
-        lines.append(
-            f"{len(padded)} of {len(values)} rows have an {name} with blanks around it, like {padded[0][:40]!r}: a "
-            "reward that compares texts must strip them"
-        )
+    texts = [str(value) for value in values if isinstance(value, str | float) and not isinstance(value, bool)]
+    given = [text.strip() for text in texts if text.strip() and text != "nan"]
+    padded = [text for text in texts if text.strip() and text != text.strip() and "\n" not in text]
     commas = [text for text in given if re.fullmatch(r"[-+]?\d+,\d{1,2}", text)]
+    whole = [text for text in given if re.fullmatch(r"[-+]?\d+\.0", text)]
+    lines = []
+    if empty := sum(not text.strip() for text in texts):
+        lines.append(
+            f"{empty} of {len(values)} values of {name} are empty, which every text contains: a reward that looks for "
+            "it pays every completion; fill them in, or leave these rows out"
+        )
+    if padded:
+        shown = padded[0][:20] if padded[0][:1] == " " else padded[0][-20:]
+        lines.append(
+            f"{len(padded)} of {len(values)} values of {name} have blanks around them, like {shown!r}: a reward that "
+            "compares texts must strip them"
+        )
     if commas and 2 * len(commas) >= len(given):
         lines.append(
-            f"{len(commas)} of {len(values)} rows have an {name} like {commas[0]!r}: graders take the comma for a "
-            f"separator; write {commas[0].replace(',', '.')} for decimals"
+            f"{len(commas)} of {len(values)} values of {name} look like {commas[0]!r}: graders take the comma for a "
+            f"separator; write {commas[0].replace(',', '.')} if it is a decimal"
         )
-    whole = [text for text in given if re.fullmatch(r"[-+]?\d+\.0", text)]
     if whole and len(whole) == len(given):
         lines.append(
             f"every {name} is a whole number with a decimal, like {whole[0]!r}: a reward that compares texts does not "
@@ -1856,7 +1863,7 @@ def odd_answers(name: str, values: list) -> list[str]:
 
 def warn_odd_answers(source: str, rows: list[dict]) -> None:
     """Warn of what `odd_answers` finds in the columns that rewards compare with."""
-    for name in ("answer", "ground_truth", "solution", "target"):
+    for name in ("answer", "ground_truth"):
         for line in odd_answers(name, [row[name] for row in rows if name in row]):
             say(f"warning: {source}: {line}")
 
@@ -3056,8 +3063,8 @@ def blamed_row(name: str, function, call: int, error: BaseException, completions
 
     def raised(error: BaseException) -> str:
         hint = ""
-        turns = not isinstance(alone(0)["completions"][0], str)
-        if turns and isinstance(error, TypeError | AttributeError | KeyError):
+        first = alone(0)["completions"][0]
+        if not isinstance(first, str) and len(first) == 1 and isinstance(error, TypeError | AttributeError | KeyError):
             hint = '; prompts are chat messages, so each completion is [{"role": "assistant", "content": text}]'
         return f"raised {type(error).__name__}: {error}{hint}"
 

@@ -279,6 +279,8 @@ def test_a_blank_that_only_some_rows_have_is_part_of_their_cells(pairs_of, tmp_p
     path = tmp_path / "table.csv"
     path.write_text("prompt,answer\n2+2?, 4\n3+3?,6\n")
     assert pairs_of(path) == [("2+2?", " 4"), ("3+3?", "6")]
+    path.write_text('"prompt","answer"\n"2+2?"," 4"\n"3+3?"," 6"\n')
+    assert pairs_of(path) == [("2+2?", " 4"), ("3+3?", " 6")]
 
 
 @pytest.mark.parametrize("rows", [["a;b;c", "d;e;f"], ["Is it 2; or 3?", "4; or 5?"], ["a|b", "c|d"]])

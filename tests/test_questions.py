@@ -137,11 +137,11 @@ def test_a_json_schema_is_for_the_reward_and_tables_are_for_the_question(name, s
 @pytest.mark.parametrize(
     ("values", "line"),
     [
-        (["3,5", "4,25", "12"], "2 of 3 rows have an answer like '3,5'.*write 3.5"),
-        (["4", "", "5"], "1 of 3 rows have an empty answer"),
+        (["3,5", "4,25", "12"], "2 of 3 values of answer look like '3,5'.*write 3.5"),
+        (["4", "", "5"], "1 of 3 values of answer are empty"),
         ([2.0, None, 3.0], "like '2.0': .* does not pay '2'.*Int64"),
-        (["4", " 5"], "1 of 2 rows have an answer with blanks around it, like ' 5'"),
-        (["1,000", "3.5", 2.5, 2, None, True, "a, b"], ""),
+        (["4", " 5"], "1 of 2 values of answer have blanks around them, like ' 5'"),
+        (["1,000", "3.5", 2.5, 2, None, True, "a, b", "def f(): pass\n"], ""),
     ],
 )
 def test_answers_that_may_be_read_otherwise_are_noted(values, line):

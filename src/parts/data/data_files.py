@@ -152,10 +152,11 @@ def table_rows(text: str, name: str, delimiter: str, chosen: str | None = None) 
     used = chosen or separator_of(text, delimiter, name)
     if used != delimiter:
         say(f"{name}: the columns are separated by {used!r}")
-    rests = [cells[1:] for cells in first_records(text, used)]
-    spaced = [bool(cells) and all(cell[:1] == " " for cell in cells) for cells in rests]
+    records = first_records(text, used)
+    spaced = [len(cells) > 1 and all(cell[:1] == " " for cell in cells[1:]) for cells in records]
     padded = any(spaced[:1])  # a blank after each separator of the header
-    if not padded and spaced[1:] and all(spaced[1:]):
+    unquoted = records != first_records(text, used, skipinitialspace=True)
+    if not padded and spaced[1:] and all(spaced[1:]) and unquoted and "completion" not in records[0]:
         padded = True
         say(f"{name}: read without the blank that follows each {used!r} of its rows")
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=used, strict=True, skipinitialspace=padded)
@@ -217,9 +218,9 @@ def filled(cells: list[str]) -> list[str]:
     return cells[:size]
 
 
-def first_records(text: str, delimiter: str) -> list[list[str]]:
+def first_records(text: str, delimiter: str, **form) -> list[list[str]]:
     """Return the first 50 records that are not empty, up to the first that is not valid CSV."""
-    reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True), []
+    reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True, **form), []
     with contextlib.suppress(csv.Error):
         records += (cells for cells in itertools.islice(reader, 50) if any(cells))
     return records

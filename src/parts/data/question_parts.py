@@ -172,27 +172,30 @@ def odd_answers(name: str, values: list) -> list[str]:
     """A line for each kind of answer in a column that a reward may misread.
 
     >>> odd_answers("answer", ["3,5", "4,25", "12"])
-    ["2 of 3 rows have an answer like '3,5': graders take the comma for a separator; write 3.5 for decimals"]
+    ["2 of 3 values of answer look like '3,5': graders take the comma for a separator; write 3.5 if it is a decimal"]
     """
-    texts = [str(value).strip() for value in values if isinstance(value, str | float) and not isinstance(value, bool)]
-    given, lines = [text for text in texts if text and text != "nan"], []
-    if empty := texts.count(""):
-        lines.append(
-            f"{empty} of {len(values)} rows have an empty {name}, which every text contains: a reward that looks for "
-            "it pays every completion; fill it in, or leave these rows out"
-        )
-    if padded := [value for value in values if isinstance(value, str) and value.strip() and value != value.strip()]:
-        lines.append(
-            f"{len(padded)} of {len(values)} rows have an {name} with blanks around it, like {padded[0][:40]!r}: a "
-            "reward that compares texts must strip them"
-        )
+    texts = [str(value) for value in values if isinstance(value, str | float) and not isinstance(value, bool)]
+    given = [text.strip() for text in texts if text.strip() and text != "nan"]
+    padded = [text for text in texts if text.strip() and text != text.strip() and "\n" not in text]
     commas = [text for text in given if re.fullmatch(r"[-+]?\d+,\d{1,2}", text)]
+    whole = [text for text in given if re.fullmatch(r"[-+]?\d+\.0", text)]
+    lines = []
+    if empty := sum(not text.strip() for text in texts):
+        lines.append(
+            f"{empty} of {len(values)} values of {name} are empty, which every text contains: a reward that looks for "
+            "it pays every completion; fill them in, or leave these rows out"
+        )
+    if padded:
+        shown = padded[0][:20] if padded[0][:1] == " " else padded[0][-20:]
+        lines.append(
+            f"{len(padded)} of {len(values)} values of {name} have blanks around them, like {shown!r}: a reward that "
+            "compares texts must strip them"
+        )
     if commas and 2 * len(commas) >= len(given):
         lines.append(
-            f"{len(commas)} of {len(values)} rows have an {name} like {commas[0]!r}: graders take the comma for a "
-            f"separator; write {commas[0].replace(',', '.')} for decimals"
+            f"{len(commas)} of {len(values)} values of {name} look like {commas[0]!r}: graders take the comma for a "
+            f"separator; write {commas[0].replace(',', '.')} if it is a decimal"
         )
-    whole = [text for text in given if re.fullmatch(r"[-+]?\d+\.0", text)]
     if whole and len(whole) == len(given):
         lines.append(
             f"every {name} is a whole number with a decimal, like {whole[0]!r}: a reward that compares texts does not "
@@ -203,7 +206,7 @@ def odd_answers(name: str, values: list) -> list[str]:
 
 def warn_odd_answers(source: str, rows: list[dict]) -> None:
     """Warn of what `odd_answers` finds in the columns that rewards compare with."""
-    for name in ("answer", "ground_truth", "solution", "target"):
+    for name in ("answer", "ground_truth"):
         for line in odd_answers(name, [row[name] for row in rows if name in row]):
             say(f"warning: {source}: {line}")
 

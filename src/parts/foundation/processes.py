@@ -31,7 +31,10 @@ def lazy_module(name: str):
         """Passes every attribute on to the module; `__getattr__` would take five times as long."""
 
         def __getattribute__(self, attribute: str):
-            return getattr(sys.modules.get(name) or importlib.import_module(name), attribute)
+            module = sys.modules.get(name)
+            if module is None or getattr(module.__spec__, "_initializing", False):  # perhaps in another thread
+                module = importlib.import_module(name)
+            return getattr(module, attribute)
 
     return LazyModule()
 

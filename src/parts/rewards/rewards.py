@@ -227,8 +227,8 @@ def blamed_row(name: str, function, call: int, error: BaseException, completions
 
     def raised(error: BaseException) -> str:
         hint = ""
-        turns = not isinstance(alone(0)["completions"][0], str)
-        if turns and isinstance(error, TypeError | AttributeError | KeyError):
+        first = alone(0)["completions"][0]
+        if not isinstance(first, str) and len(first) == 1 and isinstance(error, TypeError | AttributeError | KeyError):
             hint = '; prompts are chat messages, so each completion is [{"role": "assistant", "content": text}]'
         return f"raised {type(error).__name__}: {error}{hint}"
 

@@ -72,7 +72,7 @@ def read_message(raw, name: str) -> dict:
         raise BadRow(name, shown(raw), 'a message such as {"role": "user", "content": "…"}')
     said, text = ("role", "content") if "role" in raw else ("from", "value")
     role = raw.get(said)
-    known = ROLES.get(role) if isinstance(role, str) else None
+    known = ROLES.get(role.strip().lower()) if isinstance(role, str) else None
     if known is None:
         got = f"role {shown(role)}" if said in raw else f"the keys {', '.join(raw) or 'none'}"
         raise BadRow(name, got, f"one of {', '.join(sorted(ROLES))}", "renaming the role")
