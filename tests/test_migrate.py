@@ -251,7 +251,7 @@ def reported(tmp_path, capsys, text: str, version: str, code: int) -> tuple[str,
     (tmp_path / "old.py").write_text(text)
     got, table, new = migrated(tmp_path, capsys, tmp_path / "old.py", "--from", f"trl=={version}")
     assert got == code, table["not_expressible"]
-    ast.parse(new)
+    compile(new, "new.py", "exec")
     return json.dumps(table["not_expressible"]), new
 
 
@@ -348,6 +348,39 @@ SAME = {  # {name: (script, what the new one says, what it no longer says)}
         ["class SFTTrainerWithoutEndToken", "max_length=9", "completion_only_loss=False"],
         ["max_seq_length"],
     ),
+    "adafactor off": (
+        GRPO + "args = GRPOConfig(optim='adamw_8bit', output_dir='o', adafactor=False)\n" + TRAINED,
+        ["optim='adamw_8bit'"],
+        ["adafactor"],
+    ),
+    "adafactor off alone": (
+        GRPO + "args = GRPOConfig('o', adafactor=False)\n" + TRAINED,
+        ['optim="adamw_torch"'],
+        ["adafactor"],
+    ),
+    "adafactor on": (GRPO + "args = GRPOConfig('o', adafactor=True)\n" + TRAINED, ['optim="adafactor"'], ["=True"]),
+    "adafactor on beside optim": (
+        GRPO + "args = GRPOConfig(optim='adamw_8bit', output_dir='o', adafactor=True)\n" + TRAINED,
+        ['optim="adafactor"'],
+        ["adamw", "adafactor=True"],
+    ),
+    "adafactor by a branch": (
+        GRPO + "args = GRPOConfig('o', optim='sgd')\nif x:\n    args.adafactor = True\n" + TRAINED,
+        ["optim='sgd'", '    args.optim = "adafactor"'],
+        [],
+    ),
+    "no warmup steps": (
+        GRPO + "args = GRPOConfig('o', warmup_steps=0, warmup_ratio=0.1)\n" + TRAINED,
+        ["warmup_steps=0.1"],
+        ["warmup_steps=0,", "ratio"],
+    ),
+    "two statements on a line": (
+        GRPO
+        + "args = GRPOConfig('o')\nargs.group_by_length = False; args.logging_dir = 'x'; args.seed = 7\n"
+        + TRAINED,
+        ["; pass; args.seed = 7"],
+        ["logging_dir"],
+    ),
     "flash": (
         GRPO + "from transformers import AutoModelForCausalLM as A\n"
         "m = A.from_pretrained('m', dtype='auto', use_flash_attention_2=True)\nargs = GRPOConfig('o')\n" + TRAINED,
@@ -365,6 +398,15 @@ def test_a_script_of_another_form_is_the_same_run(name, tmp_path, capsys):
     _, new = reported(tmp_path, capsys, text, version, 3 if name == "shared dictionary" else 0)
     assert [words for words in there if words not in new] == [], new
     assert [words for words in gone if words in new] == [], new
+
+
+def test_what_is_no_python_is_not_written(tmp_path, capsys):
+    """A setting that the old file gives twice stays so."""
+    (tmp_path / "old.py").write_text(GRPO + "args = GRPOConfig('o', seed=1, seed=2)\n" + TRAINED)
+    code = migrate.main([str(tmp_path / "old.py"), "--from", "trl==0.17", "--out", str(tmp_path / "new.py")])
+    said = capsys.readouterr().err
+    assert code == 2 and re.search(r"repeated: seed \(.*old.py, line \d+\).*expected Python.*try", said)
+    assert not (tmp_path / "new.py").exists()
 
 
 def test_what_a_version_alone_decides(tmp_path, capsys):

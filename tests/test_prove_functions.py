@@ -153,10 +153,6 @@ BROKEN = {  # {name: (code, words of what is found)}
     "detached": (loss("ppo_loss").replace("d.exp()", "d.exp().detach()"), "gradient is not"),
     "aggregation": (loss("dapo_loss", SEQUENCE.format("len(loss)")), "aggregates by mean over sequences"),
     "empty row": (loss("grpo_loss", "(torch.where(keep, loss, 0.0).sum(1) / keep.sum(1)).mean()"), "empty row"),
-    "nan leaks": (
-        PLAIN.replace("torch.where(keep, logp, 0.0) * torch.where(keep, advantages, 0.0)", "logp * advantages * mask"),
-        "nan beneath the mask",
-    ),
     "cispo with gradient": (CISPO.replace(".detach()", ""), "gradient is not"),
     "kl dropped": (WITH_KL.replace("beta * kl", "0 * kl"), "without the KL term"),
     "kl upside down": (KL.replace("d.exp() - d - 1", "(-d).exp() + d - 1"), "none of the published forms"),
@@ -213,3 +209,41 @@ def test_a_formula_can_be_named(tmp_path, capsys, flags, code):
     file = write(tmp_path, loss("mine"))
     assert run(capsys, file, *flags)[0] == code
     assert run(capsys, file)[0] == 2 and run(capsys, tmp_path, "--as", "mine=ppo")[0] == 0
+
+
+MULTIPLIED = "def masked_mean(x, mask):\n    return (x * mask).sum() / mask.sum()\n"
+IN_GRADIENT = PLAIN.replace("torch.where(keep, logp, 0.0) * torch.where(keep, advantages, 0.0)", "{}")
+IN_GRADIENT = IN_GRADIENT.format("torch.where(keep, logp * torch.where(keep, advantages, logp), 0.0)")
+RAISING = MULTIPLIED.replace("    return", "    assert x.isfinite().all()\n    return")
+
+
+@pytest.mark.parametrize(("text", "part"), [(MULTIPLIED, "value"), (IN_GRADIENT, "gradient")])
+def test_nan_beneath_the_mask_is_a_note(tmp_path, capsys, text, part):
+    code, report, err = run(capsys, write(tmp_path, text))
+    (figures,) = report["figures"].values()
+    assert (code, report["findings"], figures["nan_beneath_mask_reaches"]) == (0, [], part)
+    assert f"Note: nan beneath the mask gets into the {part} of " in err and "changes nothing in 0" in err
+
+
+def test_nan_beneath_the_mask_that_raises_is_a_finding(tmp_path, capsys):
+    code, report, _ = run(capsys, write(tmp_path, RAISING))
+    assert code == 1 and "with nan beneath the mask it raises AssertionError" in report["findings"][0]
+
+
+def test_a_function_without_a_signature_is_not_recognised(tmp_path, capsys):
+    compiled = "@torch.jit.script\ndef ppo_loss(logp: torch.Tensor, mask: torch.Tensor):\n    return logp * mask\n"
+    code, report, _ = run(capsys, write(tmp_path, compiled + SOUND["masked mean"]))
+    assert code == 0 and "ppo_loss (" in report["not_measured"][0] and "cannot be read" in report["not_measured"][0]
+
+
+def test_a_file_of_a_folder_that_does_not_import_is_not_measured(tmp_path, capsys):
+    """Alone it is bad input; dot-folders and installed packages are not entered."""
+    write(tmp_path, SOUND["kl"])
+    broken = {"absent.py": "import no_such_module\n" + KL, "syntax.py": "def kl_loss(:\n"}
+    for name in [*broken, ".venv/x.py", "env/lib/site-packages/x.py"]:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(broken.get(name, "import no_such_module\n" + KL))
+    code, report, _ = run(capsys, tmp_path)
+    syntax, absent = sorted(report["not_measured"], reverse=True)
+    assert code == 0 and "absent.py: importing it raises ModuleNotFoundError" in absent and "syntax.py: " in syntax
+    assert [run(capsys, tmp_path / name)[0] for name in broken] == [2, 2]

@@ -1,13 +1,14 @@
 """The command line: what is read, what is written, what is said."""
 
 import argparse
+import ast
 import json
 import re
 import sys
 from pathlib import Path
 
 from parts.foundation.messages import UserError, need, tell
-from parts.foundation.user_scripts import PythonSource
+from parts.foundation.user_scripts import PythonSource, without_magics
 from programs.migrate.edits import Change, Edit, Report, edited_source
 from programs.migrate.job_files import ShellJob, YamlJob
 from programs.migrate.tables import changes, known_version, newest
@@ -73,7 +74,23 @@ def migrate_python(file: str, text: str, version: str) -> dict:
         pin = Change(newer[match[1]], "", newest("trl"), "the version that the new script is for", match[0])
         report.edit(match.start(), match.end(), pin.name, pin)
     result = result_of("trl", chosen, report, source.place, lambda edits: edited_source(source, edits))
+    compiled(source, result["text"])
     return result | {"settings": written(migration, file, result["text"])}
+
+
+def compiled(source: PythonSource, text: str) -> None:
+    """Compile the new text, cell by cell, as parsing alone accepts an argument that is given twice.
+
+    Raises:
+        UserError: it is no Python.
+    """
+    cells = {f"cell {i}": "".join(cell["source"]) for i, cell in enumerate(source.cells, 1)} if source.notebook else {}
+    try:
+        for name, code in cells.items() or [(source.name, text)]:
+            compile(without_magics(code) if cells else code, name, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, True)
+    except (SyntaxError, ValueError) as error:
+        got = f"got {error} in the new text of {source.name}; expected Python, so nothing was written"
+        raise UserError(f"{got}; try each setting written once in the old file") from None
 
 
 def written(migration: TrlMigration, file: str, text: str) -> list[dict]:

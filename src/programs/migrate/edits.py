@@ -112,7 +112,7 @@ def edit_arguments(source: PythonSource, given: list[Argument], plan: dict[str, 
         place, text = (argument.start, argument.end), argument.form.format(name=change.name, text=value)
         if change.text is None:
             place = place if argument.is_statement else removal(source.text, argument)
-            text = f"pass  # {argument.name} is gone" * argument.is_statement
+            text = "pass" * argument.is_statement
         report.edit(*place, text, change)
 
 

@@ -76,13 +76,22 @@ def schedule(run: TrlRun, report: Report) -> Changes:
         elif ratio is not UNKNOWN and ratio >= 1:
             report.refuse("", f"warmup_ratio={ratio}", "warmup_steps counts steps from 1 on", "the number of all steps")
         else:
+            if run.has("warmup_steps"):  # one argument for both
+                text = text if run.value("warmup_steps") == 0 else f"{run.text('warmup_steps')} or {text}"
+                yield "warmup_steps", Change("warmup_steps", None, since, "0 left the warmup to warmup_ratio")
             yield "warmup_ratio", Change("warmup_steps", text, since, "warmup_steps below 1 is the share")
-    forms = {"group_by_length": ("train_sampling_strategy", '"group_by_length"', '"random"')}
-    forms |= {"adafactor": ("optim", '"adafactor"', '"adamw_torch"')}
-    for name in [name for name in forms if run.has(name)]:
-        (new, on, off), given = forms[name], run.text(name)
+    if run.has("group_by_length"):
+        given, on, off = run.text("group_by_length"), '"group_by_length"', '"random"'
         text = {"True": on, "False": off}.get(given, f"{on} if {given} else {off}")
-        yield name, Change(new, text, since, "its new name")
+        yield "group_by_length", Change("train_sampling_strategy", text, since, "its new name")
+    if run.has("adafactor"):
+        given, optim = run.text("adafactor"), run.text("optim")
+        text = '"adafactor"' if given == "True" else f'"adafactor" if {given} else {optim}'
+        is_cut = given == "False" or (run.has("optim") and "adafactor" not in run.unsure)
+        if is_cut and given != "False":
+            yield "optim", Change("optim", text, since, "adafactor won over it")
+        name, why = ("adafactor", "optim says it") if is_cut else ("optim", "its new name")
+        yield "adafactor", Change(name, None if is_cut else text, since, why)
 
 
 def preferences(run: TrlRun, report: Report) -> Changes:
@@ -172,6 +181,8 @@ def is_idle(run: TrlRun, name: str) -> bool:
     switch = next((switches[start] for start in switches if name.startswith(start)), None)
     if switch:
         return not run.is_on(switch)
+    if name == "optim":
+        return run.is_on("adafactor") and "adafactor" not in run.unsure
     if name == "use_bias_correction_kl":
         return run.value("beta") == 0
     if name == "f_alpha_divergence_coef":

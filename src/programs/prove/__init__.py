@@ -16,7 +16,8 @@
                        where rows have tests, hostile programs through that very reward: paid, read, changed, ended
     FILE.py, a folder  losses and advantages, recognised by the names of functions and parameters, or named by --as:
                        value and gradient by float64 loops over single tokens; padding, a hole, an empty row, nan
-                       beneath the mask; groups by id, equal scores. What is not recognised is listed, never guessed
+                       beneath the mask (a note, no finding); groups by id, equal scores. What is not recognised or
+                       does not import is listed, never guessed
     TRAINER.py         one with the functions of selfcheck.py --contract, or some: selfcheck.py's checks; flags of the
                        trainer behind --
     a verl job         settings of verl_train.py (.yaml) or overrides (.txt): verl_train.py --check in the --python that

@@ -125,7 +125,7 @@ def look_at_way(candidate: Candidate, way: str) -> None:
 
 
 def look_beneath(candidate: Candidate, tried: Tried, c: dict) -> None:
-    """Add a finding where nan beneath the mask changes a value or a gradient."""
+    """Note where nan beneath the mask gets into; add a finding where it raises."""
     import torch
 
     hidden, nan = c["mask"] == 0, c["mask"] * math.nan
@@ -139,20 +139,26 @@ def look_beneath(candidate: Candidate, tried: Tried, c: dict) -> None:
         return
     in_value = near(result, usual.double(), tried.weights(c, result)) > ROUNDING
     if in_value or (gradient is not None and near(other, gradient.double(), nan.isnan()) > ROUNDING):
-        part, advice = "value" if in_value else "gradient", "try torch.where(mask, x, 0) before arithmetic"
-        candidate.find(f"nan beneath the mask gets into its {part}; {advice}")
+        candidate.leak = "value" if in_value else "gradient"
 
 
-def functions_of(path: Path) -> dict[Path, list[ast.FunctionDef]]:
-    """{file: its public functions} of a file or folder, parsed and not run."""
-    found = {}
-    for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+def is_own(file: Path, folder: Path) -> bool:
+    """Whether a file of a folder lies in no dot-folder and no installed package."""
+    return not any(name.startswith(".") or name == "site-packages" for name in file.relative_to(folder).parts[:-1])
+
+
+def functions_of(path: Path) -> tuple[dict[Path, list[ast.FunctionDef]], dict[Path, str]]:
+    """({file: its public functions}, {file of a folder that cannot be read: why}), parsed and not run."""
+    found, failed = {}, {}
+    for file in [x for x in sorted(path.rglob("*.py")) if is_own(x, path)] if path.is_dir() else [path]:
         try:
             nodes = ast.parse(file.read_text(encoding="utf-8")).body
         except (OSError, ValueError, SyntaxError) as error:
-            raise UserError(f"got {file}, which cannot be read ({error}); expected Python in UTF-8") from None
-        found[file] = [n for n in nodes if isinstance(n, ast.FunctionDef) and not n.name.startswith("_")]
-    return found
+            need(path.is_dir(), f"got {file}, which cannot be read ({error}); expected Python in UTF-8")
+            failed[file] = f"it cannot be read ({error})"
+        else:
+            found[file] = [n for n in nodes if isinstance(n, ast.FunctionDef) and not n.name.startswith("_")]
+    return found, failed
 
 
 def named_formulas(given: str, names: list[str]) -> dict[str, str]:
@@ -169,12 +175,20 @@ def named_formulas(given: str, names: list[str]) -> dict[str, str]:
 def prove_functions(path: Path, only: str, given: str) -> Proof:
     """Compare the functions of a file or folder, or a single one, with their formulas."""
     proof, known, unknown = Proof("functions", f"{path}:{only}" if only else str(path)), [], []
-    nodes = [(f, n) for f, found in functions_of(path).items() for n in found if n.name == (only or n.name)]
+    functions, failed = functions_of(path)
+    nodes = [(f, n) for f, found in functions.items() for n in found if n.name == (only or n.name)]
     need(nodes, f"got {path} without {only or 'a public function'}; expected functions of losses or advantages")
     formulas = named_formulas(given, [node.name for _, node in nodes])
     for file, node in nodes:
-        with contextlib.redirect_stdout(sys.stderr):
-            function = getattr(import_file("functions", str(file), str(file)), node.name)
+        if file in failed:
+            continue
+        try:
+            with contextlib.redirect_stdout(sys.stderr):
+                function = getattr(import_file("functions", str(file), str(file)), node.name, None)
+        except UserError as error:
+            need(path.is_dir(), str(error))
+            failed[file] = " ".join(f"importing it raises {error.__cause__!r}".split())
+            continue
         where = f"{node.name} ({file}, line {node.lineno})"
         x = recognised(node.name, function, where, formulas.get(node.name, ""))
         if not x.why:
@@ -183,13 +197,15 @@ def prove_functions(path: Path, only: str, given: str) -> Proof:
         proof.findings += x.findings
         if not x.why:
             about = {"formula": x.formula, "source": FORMULAS[x.formula].source, "written_as": x.written_as}
-            proof.figures[x.where] = about | {"left_at_default": [*x.left], "agrees": not x.findings}
-    proof.not_measured += [f"{x.where}: {x.why}" for x in unknown]
+            about |= {"left_at_default": [*x.left], "agrees": not x.findings, "nan_beneath_mask_reaches": x.leak}
+            proof.figures[x.where] = about
+    proof.not_measured += [f"{x.where}: {x.why}" for x in unknown] + [f"{file}: {why}" for file, why in failed.items()]
     accepted = f"expected losses or advantages of known names; try --as NAME=FORMULA, one of {', '.join(FORMULAS)}"
-    need(known, f"got {proof.thing} with {first([x.name for x in unknown])}; {accepted}")
+    need(known, f"got {proof.thing} with {first(proof.not_measured, 3)}; {accepted}")
     describe(proof, known)
-    if unknown:
-        proof.say(f"Not recognised, so not checked: {first([x.name for x in unknown])}.")
+    if proof.not_measured:
+        missed = first([*(x.name for x in unknown), *map(str, failed)])
+        proof.say(f"Not recognised or not imported, so not checked: {missed}.")
     return proof
 
 
@@ -208,7 +224,11 @@ def describe(proof: Proof, known: list[Candidate]) -> None:
         f"{len(right)} of {len(known)} have the value and gradient of their published formula, by prove.py's own "
         f"float64 loops over single tokens, within 1e-6 (3e-5 in float32){ways}."
     )
-    masked = sum("mask" in x.roles.values() and "without holes" not in x.written_as for x in right)
-    tried = "ragged rows, pads on either side, a hole, an empty row and nan beneath the mask change nothing"
+    masked = [x for x in right if "mask" in x.roles.values() and "without holes" not in x.written_as]
+    tried = "ragged rows, pads on either side, a hole and an empty row change nothing"
     if masked:
-        proof.say(f"{masked} of these take a mask: {tried}.")
+        clean = sum(not x.leak for x in masked)
+        proof.say(f"{len(masked)} of these take a mask: {tried}; nan beneath it changes nothing in {clean}.")
+    if leaks := [f"the {x.leak} of {x.name}" for x in known if x.leak]:
+        advice = "torch.where(mask, x, 0) before arithmetic keeps it out"
+        proof.say(f"Note: nan beneath the mask gets into {first(leaks)}; {advice}.")

@@ -48,6 +48,7 @@ class Candidate:
     why: str = ""
     written_as: str = ""
     findings: list = field(default_factory=list)
+    leak: str = ""  # where nan beneath the mask gets into: "value" or "gradient"
     roles: dict = field(default_factory=dict)  # {parameter: input}
     left: tuple = ()  # parameters of unknown names, which keep their defaults
 
@@ -83,7 +84,10 @@ def formula_of(name: str, roles: dict[str, str]) -> str:
 
 def recognised(name: str, function, where: str, formula: str = "") -> Candidate:
     """What a function is, by its name, or the formula that the user names."""
-    own = inspect.signature(function).parameters.values()
+    try:
+        own = inspect.signature(function).parameters.values()
+    except (ValueError, TypeError) as error:  # torch.jit.script leaves none
+        return Candidate(name, where, why=f"its parameters cannot be read ({error})")
     own = [p for p in own if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
     roles = {p.name: next((r for r, x in ROLES.items() if re.fullmatch(x, p.name.lower())), "") for p in own}
     found = Candidate(name, where, formula or formula_of(name, roles))
