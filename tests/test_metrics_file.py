@@ -31,11 +31,11 @@ def test_it_has_an_object_an_update_under_the_names_given(tmp_path, capsys):
     log.metrics(2, {"reward/mean": 1.0, "rollout/tokens_per_s": 9.0})  # nothing to learn
     assert lines(tmp_path) == [{"step": 1, "reward": 0.5, "loss": -0.25}, {"step": 2, "reward": 1.0, "loss": None}]
     assert "null" not in capsys.readouterr().err
-    log_of(tmp_path, start=1)  # resumed from step 1
+    log_of(tmp_path, start=1, resume=True)
     assert [row["step"] for row in lines(tmp_path)] == [1]
-    log = log_of(tmp_path)  # a new run; all under our names
+    log = log_of(tmp_path / "new")  # all under our names; makes the folder
     log.metrics(1, UPDATE)
-    assert lines(tmp_path) == [{"step": 1, **UPDATE}]
+    assert lines(tmp_path / "new") == [{"step": 1, **UPDATE}]
 
 
 def test_a_name_that_no_metric_has_is_told_once(tmp_path, capsys):
@@ -52,7 +52,10 @@ def test_what_cannot_be_such_a_log_is_refused(tmp_path):
             metric_names(text)
     with pytest.raises(UserError, match="try --metrics_file FILE"):
         RunLog(Config(output_dir=str(tmp_path), metric_names="reward=reward/mean"), -1, 3, report_to=[])
-    (tmp_path / "mine.jsonl").write_text('{"prompt": "1+1="}\n')
-    with pytest.raises(UserError, match="which is no run's"):
-        log_of(tmp_path)
-    assert (tmp_path / "mine.jsonl").read_text() == '{"prompt": "1+1="}\n'
+    for line, resume in (('{"prompt": "1+1="}\n', True), ('{"step": 1, "loss": 0.5}\n', False)):
+        (tmp_path / "mine.jsonl").write_text(line)
+        with pytest.raises(UserError, match=r"not empty; .* try another --metrics_file"):
+            log_of(tmp_path, resume=resume)
+        assert (tmp_path / "mine.jsonl").read_text() == line
+    with pytest.raises(UserError, match=r"\(Is a directory\); expected a file"):
+        RunLog(Config(output_dir=str(tmp_path), metrics_file=str(tmp_path)), -1, 3, report_to=[])

@@ -564,7 +564,7 @@ def test_a_page_reads_the_users_column_and_logs_under_the_users_names(folder):
     rows = [{"question": f"{a}+1=", "answer": str(a + 1)} for a in range(24)]
     (folder / "asked.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     flags = ["--prompt_column=question", "--metrics_file=mine.jsonl", "--max_new_tokens=4"]
-    names = "--metric_names=reward=reward/mean,loss=policy/loss"
+    names = "--metric_names=reward=reward/mean, loss=policy/loss"
     done = run_script("new_trainer", "grpo", "own.py", *flags, names, cwd=folder)
     assert json.loads(done.stdout)["changes"] == ["prompt_column", "metrics_file"], done.stderr
     run = ["--model", TINY_LM, "--data", "asked.jsonl", "--eval_data", "asked.jsonl", "--reward", "my.py:reward"]
@@ -575,6 +575,11 @@ def test_a_page_reads_the_users_column_and_logs_under_the_users_names(folder):
     updates = [row for row in every if "policy/loss" in row]
     assert logged == [{"step": x["step"], "reward": x["reward/mean"], "loss": x["policy/loss"]} for x in updates]
     assert [row["step"] for row in logged] == [1, 2] and len(every) == 4
+    done = run_script(folder / "own.py", *map(str, run), "--steps=2", "--out=second", cwd=folder)
+    assert "got metrics_file 'mine.jsonl', a folder or not empty" in done.stderr and not (folder / "second").exists()
+    again = ["--model", TINY_LM, "--data", "asked.jsonl", "--reward", "my.py:reward", "--out=second"]
+    done = run_script("new_trainer", "grpo", "no.py", *flags, *map(str, again), cwd=folder)
+    assert "got --metrics_file mine.jsonl" in done.stderr and not (folder / "no.py").exists()
     samples = [json.loads(line) for line in (folder / "out" / "samples.jsonl").read_text().splitlines()]
     assert samples[0]["prompt"] in [row["question"] for row in rows] and "question" not in samples[0]
     done = run_script("new_trainer", "ppo", "no.py", "--metric_names", "loss=policy/los", cwd=folder)

@@ -7,6 +7,7 @@ import json
 import os
 import platform
 import random
+import signal
 import socket
 import subprocess
 import sys
@@ -18,6 +19,7 @@ import types
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from itertools import product
+from pathlib import Path
 
 import pytest
 import sandbox_attacks as attacks
@@ -790,6 +792,22 @@ def test_the_time_for_all_tests_grows_with_their_number(sandbox):
     assert verdict.all_passed
     verdict = sandbox.run_code(code, [{"input": "", "output": "1"}] * 8, timeout_s=0.8, total_timeout_s=1.0)
     assert verdict.status == "timeout" and "all tests together took more than 1.0 s" in verdict.detail
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="finds the server in /proc")
+@pytest.mark.parametrize("tests", [[([1], 1)], "assert f(1) == 1", [{"input": "", "output": "1"}]])
+def test_the_time_starts_with_the_program(sandbox, tests):
+    box = sandbox.Sandbox()
+    box.ready()
+    server = box.server.pid
+    pids = [server, *map(int, Path(f"/proc/{server}/task/{server}/children").read_text().split())]
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    threading.Timer(2.0, lambda: [os.kill(pid, signal.SIGCONT) for pid in pids]).start()
+    limits = {"entry_point": "f", "timeout_s": 1.5, "total_timeout_s": 1.5, "sandbox": box}
+    verdict = sandbox.run_code("def f(x):\n    return x\nprint(1)", tests, **limits)
+    box.stop()
+    assert verdict.all_passed and verdict.wall_s > 1.5, verdict
 
 
 @pytest.mark.parametrize("tests", [[([1], 1)], "def check(candidate):\n    assert candidate(1) == 1", "stdin"])

@@ -91,14 +91,22 @@ def metric_names(text: str) -> dict[str, str]:
 
 
 def begin_metrics_file(config: BaseConfig, start: int) -> dict[str, str]:
-    """Cut --metrics_file after step `start`; returns its names. UserError if the file is no such log."""
+    """Make --metrics_file, or cut a resumed run's after step `start`; returns its names. UserError for another file."""
     names, path = metric_names(config.metric_names), Path(config.metrics_file)
     need(
         config.metrics_file or not names, "got --metric_names alone; expected a file for them; try --metrics_file FILE"
     )
-    if config.metrics_file and path.exists():
-        first = path.read_text(encoding="utf-8").partition("\n")[0]
-        need(first[:8] in ("", '{"step":'), f"got --metrics_file {path}, which is no run's; expected a new file")
+    if config.metrics_file:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+            text = path.read_text(encoding="utf-8", errors="replace")
+        except OSError as error:
+            got = f"got --metrics_file {path} ({error.strerror})"
+            raise UserError(f"{got}; expected a file to write to; try another --metrics_file") from None
+        fits = not text or (config.resume and text.startswith('{"step":'))
+        got = f"got --metrics_file {path}, which is not empty"
+        need(fits, f"{got}; expected a new file, or with --resume this run's; try another --metrics_file")
         forget_after(path, start)
         if not path.stat().st_size:
             path.unlink()

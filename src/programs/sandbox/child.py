@@ -126,6 +126,7 @@ def fresh_module(name: str) -> types.ModuleType:
 def run_program(channel: socket.socket) -> None:
     """Run model code: once as a script, or as a module whose functions are then called from outside."""
     sys.set_int_max_str_digits(0)  # the program may print numbers of any length; it is ended in time anyway
+    send_frame(channel, {"started": True})
     job = receive_frame(channel)
     if job["mode"] == "stdin":
         channel.close()

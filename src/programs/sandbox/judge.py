@@ -374,5 +374,8 @@ class Judge:
 def run_judge(channel: socket.socket, program: socket.socket) -> None:
     """Run the tests of one program and tell the caller the outcome."""
     sys.set_int_max_str_digits(0)  # tests may hold numbers of any length; this process is ended in time anyway
+    with contextlib.suppress(Died, OSError):  # the first request finds that out
+        receive_frame(program)  # it has started
+    send_frame(channel, {"started": True})
     send_frame(channel, Judge(program, receive_frame(channel)).outcome())
     os._exit(0)

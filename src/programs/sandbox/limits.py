@@ -7,6 +7,7 @@ UNUSABLE = "unusable tests: "  # before the detail of a verdict of run_many
 MAX_FRAME = 256 << 20  # bytes of code and test data on their way to a process
 MAX_REPORT = 4 << 20  # bytes of what a judge says of all tests
 SMALL_RESULT = 64 << 10  # bytes of a result that the caller reads itself, in a fraction of a second whatever they say
+START_S = 60  # seconds a process may take to start
 MAX_DEPTH = 100  # nesting of a value
 JUDGE_MB = 512  # MiB that a judge may add, at least
 ENTRY_BYTES = 16 << 10  # what a file or folder in the scratch folder counts at least: 4,096 of them fill it

@@ -16,13 +16,14 @@ from programs.sandbox.limits import (
     JUDGE_MB,
     MAX_REPORT,
     SMALL_RESULT,
+    START_S,
     UNUSABLE,
     BadTests,
     Died,
     SandboxError,
     ServerGone,
 )
-from programs.sandbox.process import DEFAULT, Sandbox, available_cores, check_isolation
+from programs.sandbox.process import DEFAULT, Process, Sandbox, available_cores, check_isolation
 from programs.sandbox.values import receive_frame, same_output, send_frame
 
 
@@ -98,8 +99,8 @@ def run_code(
         entry_point: the function under test; also found as a method of a class `Solution`.
         setup: trusted source that the tests see and the program does not: imports, helper functions.
         timeout_s: seconds a test may take; a timeout ends the run and the tests left count as failed.
-        total_timeout_s: seconds all tests may take together (default: timeout_s for each, but at least for four
-            and at most for ten).
+        total_timeout_s: seconds all tests may take together, from when a process has started (default: timeout_s for
+            each, but at least for four and at most for ten).
         memory_mb: MiB of address space the program may add to those its process begins with (RLIMIT_AS, on Linux): the
             heap, imported modules, mapped files, 8 MiB for the stack of each thread. Not counted: up to 64 MiB of files
             in its folder, and what it prints.
@@ -201,15 +202,27 @@ def process_limits(limits: dict) -> dict:
     return {"memory_mb": limits["memory_mb"], "cpu_s": cpu_s, "file_bytes": limits["result_bytes"]}
 
 
+def await_start(process: Process, limits: dict) -> None:
+    """Wait until a process has started: the limits count from then on."""
+    began = time.monotonic()
+    try:
+        with contextlib.suppress(Died, ConnectionError):  # it has ended, which is reported elsewhere
+            receive_frame(process.channel, began + START_S)
+    except TimeoutError:
+        raise SandboxError(f"no process started within {START_S} s") from None
+    limits["deadline"] += time.monotonic() - began
+
+
 def script_output(sandbox: Sandbox, code: str, given: str, limits: dict) -> tuple[str, str]:
     """Run the program as a script; return what it printed and what went wrong, "" for nothing."""
-    deadline = min(time.monotonic() + limits["timeout_s"], limits["deadline"])
     with contextlib.ExitStack() as stack:
         stdin, stdout, stderr = (stack.enter_context(anonymous_file()) for _ in range(3))
         stdin.write(given.encode("utf-8", "surrogateescape"))
         stdin.seek(0)
         process = sandbox.spawn("program", process_limits(limits), (stdin, stdout, stderr))
         stack.callback(process.close)
+        await_start(process, limits)
+        deadline = min(time.monotonic() + limits["timeout_s"], limits["deadline"])
         with contextlib.suppress(OSError):
             process.channel.settimeout(limits["timeout_s"])
             send_frame(process.channel, {"mode": "stdin", "code": code})
@@ -259,6 +272,7 @@ def run_calls(sandbox: Sandbox, code: str, plan: Plan, limits: dict, *names) -> 
     """Call the program's functions and compare small results here, which takes half the time of a run with a judge."""
     process = sandbox.spawn("program", process_limits(limits))
     try:
+        await_start(process, limits)
         small = {**limits, "result_bytes": min(SMALL_RESULT, limits["result_bytes"])}
         answer = Judge(process.channel, job_of(code, plan, small, *names)).outcome(Exception)
     finally:
@@ -271,6 +285,7 @@ def run_calls(sandbox: Sandbox, code: str, plan: Plan, limits: dict, *names) -> 
 def run_judged(sandbox: Sandbox, code: str, plan: Plan, limits: dict, *names) -> Verdict:
     """Have a judge run the tests; it calls the program, which is in a process of its own."""
     with judged_program(sandbox, limits) as (process, judge):
+        await_start(judge, limits)
         try:
             judge.channel.settimeout(limits["total_s"])
             send_frame(judge.channel, job_of(code, plan, limits, *names))
