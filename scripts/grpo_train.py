@@ -75,16 +75,16 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 #     5622-5664  run end           What a run that went wrong says of itself at its end, by its last steps and its …
 #     5667-5699  run check         What diagnose.py says of a run that is under way, and at its end
 #     5702-5770  summary           summary.json and the lines at the end of a run
-#     5773-5941  progress          The course of a run and its log: evaluations, what follows a step, stopping by a …
-#     5944-5963  paired tests      Intervals, paired tests, pass@k
-#     5966-6242  settings          Settings under TRL's names, profiles, and what contradicts what
-#     6245-6379  data              Prompts and their order, how steps, rollouts and prompts divide, and our settings …
-#     6382-6592  rewards           Rewards as TRL calls them, checked and logged; the stages of a run
-#     6595-6806  evaluation        Conversations with environments and tools through TRL, and held-out evaluation …
-#     6809-6930  colocated         vLLM in TRL's process: the arguments of its engine that TRL does not pass on, and …
-#     6933-7222  callback          Checkpoints and final/, and what surrounds TRL's steps: stages, evaluation, logs …
-#     7225-7356  trainer           TRL's trainer, with the weights, prompts and sampler that a run here has
-#     7359-7625  run               What is loaded and checked before the first step, --dry_run, the run, and the …
+#     5773-5949  progress          The course of a run and its log: evaluations, what follows a step, stopping by a …
+#     5952-5971  paired tests      Intervals, paired tests, pass@k
+#     5974-6250  settings          Settings under TRL's names, profiles, and what contradicts what
+#     6253-6387  data              Prompts and their order, how steps, rollouts and prompts divide, and our settings …
+#     6390-6600  rewards           Rewards as TRL calls them, checked and logged; the stages of a run
+#     6603-6814  evaluation        Conversations with environments and tools through TRL, and held-out evaluation …
+#     6817-6938  colocated         vLLM in TRL's process: the arguments of its engine that TRL does not pass on, and …
+#     6941-7230  callback          Checkpoints and final/, and what surrounds TRL's steps: stages, evaluation, logs …
+#     7233-7364  trainer           TRL's trainer, with the weights, prompts and sampler that a run here has
+#     7367-7633  run               What is loaded and checked before the first step, --dry_run, the run, and the …
 
 import argparse
 import ast
@@ -5796,14 +5796,22 @@ def metric_names(text: str) -> dict[str, str]:
 
 
 def begin_metrics_file(config: BaseConfig, start: int) -> dict[str, str]:
-    """Cut --metrics_file after step `start`; returns its names. UserError if the file is no such log."""
+    """Make --metrics_file, or cut a resumed run's after step `start`; returns its names. UserError for another file."""
     names, path = metric_names(config.metric_names), Path(config.metrics_file)
     need(
         config.metrics_file or not names, "got --metric_names alone; expected a file for them; try --metrics_file FILE"
     )
-    if config.metrics_file and path.exists():
-        first = path.read_text(encoding="utf-8").partition("\n")[0]
-        need(first[:8] in ("", '{"step":'), f"got --metrics_file {path}, which is no run's; expected a new file")
+    if config.metrics_file:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+            text = path.read_text(encoding="utf-8", errors="replace")
+        except OSError as error:
+            got = f"got --metrics_file {path} ({error.strerror})"
+            raise UserError(f"{got}; expected a file to write to; try another --metrics_file") from None
+        fits = not text or (config.resume and text.startswith('{"step":'))
+        got = f"got --metrics_file {path}, which is not empty"
+        need(fits, f"{got}; expected a new file, or with --resume this run's; try another --metrics_file")
         forget_after(path, start)
         if not path.stat().st_size:
             path.unlink()

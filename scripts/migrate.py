@@ -35,15 +35,15 @@ Exit codes: 0 the same run; 2 bad input; 3 something has no equal today.
 #     1390-2278  tables         What changed between the versions of TRL and verl: tables read from their packages, …
 #     2281-2631  edits          Edits of a text at its places, each with the line of the table that says why
 #     2634-2692  trl run        A TRL run as one version reads a script: what it gives, and that version's defaults …
-#     2695-2942  trl settings   What becomes of the settings of a TRL run, by the tables, by hand, and by classes …
-#     2945-3030  trainer parts  What a trainer is given: models as transformers loads them today, rewards that take …
-#     3033-3354  trl script     A script that trains with TRL: its trainers, their configs and their imports
-#     3357-3433  versions       Which version of a package a file was written for: a pin, or the names that it uses
-#     3436-3637  job files      Jobs as files: the words KEY=VALUE of a shell script, or the keys of a YAML file, …
-#     3640-3674  trl yaml       YAML files of TRL's command line, of open-r1 and of scripts that read their config …
-#     3677-3902  verl run       A verl job of an old version as a job of the newest: keys, values, and defaults that …
-#     3905-4055  trial          --check: one step of the new script on a two-layer cut of its model with four rows, …
-#     4058-4257  command        The command line: what is read, what is written, what is said
+#     2695-2953  trl settings   What becomes of the settings of a TRL run, by the tables, by hand, and by classes …
+#     2956-3041  trainer parts  What a trainer is given: models as transformers loads them today, rewards that take …
+#     3044-3365  trl script     A script that trains with TRL: its trainers, their configs and their imports
+#     3368-3444  versions       Which version of a package a file was written for: a pin, or the names that it uses
+#     3447-3648  job files      Jobs as files: the words KEY=VALUE of a shell script, or the keys of a YAML file, …
+#     3651-3685  trl yaml       YAML files of TRL's command line, of open-r1 and of scripts that read their config …
+#     3688-3913  verl run       A verl job of an old version as a job of the newest: keys, values, and defaults that …
+#     3916-4066  trial          --check: one step of the new script on a two-layer cut of its model with four rows, …
+#     4069-4284  command        The command line: what is read, what is written, what is said
 
 import argparse
 import ast
@@ -2583,7 +2583,7 @@ def edit_arguments(source: PythonSource, given: list[Argument], plan: dict[str, 
         place, text = (argument.start, argument.end), argument.form.format(name=change.name, text=value)
         if change.text is None:
             place = place if argument.is_statement else removal(source.text, argument)
-            text = f"pass  # {argument.name} is gone" * argument.is_statement
+            text = "pass" * argument.is_statement
         report.edit(*place, text, change)
 
 
@@ -2760,13 +2760,22 @@ def schedule(run: TrlRun, report: Report) -> Changes:
         elif ratio is not UNKNOWN and ratio >= 1:
             report.refuse("", f"warmup_ratio={ratio}", "warmup_steps counts steps from 1 on", "the number of all steps")
         else:
+            if run.has("warmup_steps"):  # one argument for both
+                text = text if run.value("warmup_steps") == 0 else f"{run.text('warmup_steps')} or {text}"
+                yield "warmup_steps", Change("warmup_steps", None, since, "0 left the warmup to warmup_ratio")
             yield "warmup_ratio", Change("warmup_steps", text, since, "warmup_steps below 1 is the share")
-    forms = {"group_by_length": ("train_sampling_strategy", '"group_by_length"', '"random"')}
-    forms |= {"adafactor": ("optim", '"adafactor"', '"adamw_torch"')}
-    for name in [name for name in forms if run.has(name)]:
-        (new, on, off), given = forms[name], run.text(name)
+    if run.has("group_by_length"):
+        given, on, off = run.text("group_by_length"), '"group_by_length"', '"random"'
         text = {"True": on, "False": off}.get(given, f"{on} if {given} else {off}")
-        yield name, Change(new, text, since, "its new name")
+        yield "group_by_length", Change("train_sampling_strategy", text, since, "its new name")
+    if run.has("adafactor"):
+        given, optim = run.text("adafactor"), run.text("optim")
+        text = '"adafactor"' if given == "True" else f'"adafactor" if {given} else {optim}'
+        is_cut = given == "False" or (run.has("optim") and "adafactor" not in run.unsure)
+        if is_cut and given != "False":
+            yield "optim", Change("optim", text, since, "adafactor won over it")
+        name, why = ("adafactor", "optim says it") if is_cut else ("optim", "its new name")
+        yield "adafactor", Change(name, None if is_cut else text, since, why)
 
 
 def preferences(run: TrlRun, report: Report) -> Changes:
@@ -2888,6 +2897,8 @@ def is_idle(run: TrlRun, name: str) -> bool:
     switch = next((switches[start] for start in switches if name.startswith(start)), None)
     if switch:
         return not run.is_on(switch)
+    if name == "optim":
+        return run.is_on("adafactor") and "adafactor" not in run.unsure
     if name == "use_bias_correction_kl":
         return run.value("beta") == 0
     if name == "f_alpha_divergence_coef":
@@ -4112,7 +4123,23 @@ def migrate_python(file: str, text: str, version: str) -> dict:
         pin = Change(newer[match[1]], "", newest("trl"), "the version that the new script is for", match[0])
         report.edit(match.start(), match.end(), pin.name, pin)
     result = result_of("trl", chosen, report, source.place, lambda edits: edited_source(source, edits))
+    compiled(source, result["text"])
     return result | {"settings": written(migration, file, result["text"])}
+
+
+def compiled(source: PythonSource, text: str) -> None:
+    """Compile the new text, cell by cell, as parsing alone accepts an argument that is given twice.
+
+    Raises:
+        UserError: it is no Python.
+    """
+    cells = {f"cell {i}": "".join(cell["source"]) for i, cell in enumerate(source.cells, 1)} if source.notebook else {}
+    try:
+        for name, code in cells.items() or [(source.name, text)]:
+            compile(without_magics(code) if cells else code, name, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, True)
+    except (SyntaxError, ValueError) as error:
+        got = f"got {error} in the new text of {source.name}; expected Python, so nothing was written"
+        raise UserError(f"{got}; try each setting written once in the old file") from None
 
 
 def written(migration: TrlMigration, file: str, text: str) -> list[dict]:

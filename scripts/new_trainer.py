@@ -62,7 +62,7 @@ Exit codes: 0 done, 1 a check, the run or its diagnosis found something, 2 bad i
 #     1718-1916  pages           The pages of templates/ as source: their settings and changes, and functions of the …
 #     1919-1969  saved model     What a run has saved, judged by independent code
 #     1972-2091  training        The check of a page, its run, and what both come to
-#     2094-2352  command         The command line
+#     2094-2357  command         The command line
 
 import argparse
 import ast
@@ -2123,10 +2123,15 @@ def check_file(file: str, force: bool) -> None:
     need(force or not Path(file).exists(), f"got FILE {file}, which exists; expected a new name; try --force")
 
 
-def check_out(given: dict, out: Path) -> None:
-    """Raise UserError for an output folder that holds something else than an earlier run."""
+def check_out(source: str, given: dict, out: Path) -> None:
+    """Raise UserError for an output folder that is no earlier run's, or a second log that is there."""
     free = "out" not in given or not out.exists() or (out / "settings.json").is_file()
     need(free, f"got --out {out}, which exists and is not an earlier run; expected a new folder")
+    name = given.get("metrics_file", settings_of(source).get("metrics_file", {}).get("default", "").strip("'"))
+    log = Path(name).resolve()
+    free = log.is_relative_to(out.resolve()) or not log.exists() or (log.is_file() and not log.stat().st_size)
+    got = f"got --metrics_file {name}, which is a folder or not empty; expected a new file; try another --metrics_file"
+    need(not name or "out" not in given or free, got)
 
 
 def rows_text(rows: list[dict]) -> str:
@@ -2137,7 +2142,7 @@ def rows_text(rows: list[dict]) -> str:
 def check_metric_names(source: str, given: dict) -> None:
     """Raise UserError for --metric_names that are not NAME=METRIC with a metric that the page logs at each update."""
     known = {*re.findall(r'"((?:reward|rollout|policy|value|kl|optim|time)/\w+)"', source)}
-    for pair in filter(None, given.get("metric_names", "").split(",")):
+    for pair in filter(None, given.get("metric_names", "").replace(" ", ",").split(",")):
         own, _, name = pair.partition("=")
         fits = f"got --metric_names with {pair}; expected NAME=METRIC with one of {', '.join(sorted(known))}"
         need(own and name in known, fits + suggest(name, [*known]))
@@ -2216,7 +2221,7 @@ def new_trainer(args, rest: list[str], report: dict) -> int:
     if started:
         check_missing(source, given)
     out = Path(given.get("out", ""))
-    check_out(given, out)
+    check_out(source, given, out)
     rows, files = read_data(args, given, started)
     held_out = rows.get("eval_data", [])
     if given.get("reward"):

@@ -78,16 +78,16 @@ weights than the policy, 128 + n saved and stopped by signal n.
 #     6717-6759  run end           What a run that went wrong says of itself at its end, by its last steps and its …
 #     6762-6794  run check         What diagnose.py says of a run that is under way, and at its end
 #     6797-6865  summary           summary.json and the lines at the end of a run
-#     6868-7221  progress          The course of a run and its log: evaluations, what follows a step, stopping by a …
-#     7224-7243  paired tests      Intervals, paired tests, pass@k
-#     7246-7339  settings          Settings of the trainer and what contradicts what
-#     7342-7519  objective         Divergences between student and teacher, loss and gradient of a piece of tokens, …
-#     7522-7771  teachers          Teachers, local networks and servers, and what they say of a batch's tokens
-#     7774-7809  rollout           The batch of a step, and its metrics
-#     7812-7880  models            What a run is given: prompts, student, teachers, an optional reward; and all …
-#     7883-7973  evaluation        The held-out gap between student and teacher
-#     7976-8104  step              One step: rollout, what the teachers say of it, update, in the order of the data
-#     8107-8195  run               The memory and the plan of a run, its loop, and the command line
+#     6868-7229  progress          The course of a run and its log: evaluations, what follows a step, stopping by a …
+#     7232-7251  paired tests      Intervals, paired tests, pass@k
+#     7254-7347  settings          Settings of the trainer and what contradicts what
+#     7350-7527  objective         Divergences between student and teacher, loss and gradient of a piece of tokens, …
+#     7530-7779  teachers          Teachers, local networks and servers, and what they say of a batch's tokens
+#     7782-7817  rollout           The batch of a step, and its metrics
+#     7820-7888  models            What a run is given: prompts, student, teachers, an optional reward; and all …
+#     7891-7981  evaluation        The held-out gap between student and teacher
+#     7984-8112  step              One step: rollout, what the teachers say of it, update, in the order of the data
+#     8115-8203  run               The memory and the plan of a run, its loop, and the command line
 
 import argparse
 import asyncio
@@ -6921,14 +6921,22 @@ def metric_names(text: str) -> dict[str, str]:
 
 
 def begin_metrics_file(config: BaseConfig, start: int) -> dict[str, str]:
-    """Cut --metrics_file after step `start`; returns its names. UserError if the file is no such log."""
+    """Make --metrics_file, or cut a resumed run's after step `start`; returns its names. UserError for another file."""
     names, path = metric_names(config.metric_names), Path(config.metrics_file)
     need(
         config.metrics_file or not names, "got --metric_names alone; expected a file for them; try --metrics_file FILE"
     )
-    if config.metrics_file and path.exists():
-        first = path.read_text(encoding="utf-8").partition("\n")[0]
-        need(first[:8] in ("", '{"step":'), f"got --metrics_file {path}, which is no run's; expected a new file")
+    if config.metrics_file:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+            text = path.read_text(encoding="utf-8", errors="replace")
+        except OSError as error:
+            got = f"got --metrics_file {path} ({error.strerror})"
+            raise UserError(f"{got}; expected a file to write to; try another --metrics_file") from None
+        fits = not text or (config.resume and text.startswith('{"step":'))
+        got = f"got --metrics_file {path}, which is not empty"
+        need(fits, f"{got}; expected a new file, or with --resume this run's; try another --metrics_file")
         forget_after(path, start)
         if not path.stat().st_size:
             path.unlink()

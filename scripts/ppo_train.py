@@ -90,14 +90,14 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 #     9090-9132  run end           What a run that went wrong says of itself at its end, by its last steps and its …
 #     9135-9167  run check         What diagnose.py says of a run that is under way, and at its end
 #     9170-9238  summary           summary.json and the lines at the end of a run
-#     9241-9594  progress          The course of a run and its log: evaluations, what follows a step, stopping by a …
-#     9597-9616  paired tests      Intervals, paired tests, pass@k
-#     9619-9643  settings          Settings of the trainer
-#     9646-9836  rollout           The rollout: prompts drawn, completions or conversations sampled and measured, and …
-#     9839-9960  models            What a run is given, prompts, rewards, environments, networks; and all checks of it
-#     9963-9984  chosen tokens     Tokens that a policy loss treats apart (Clip-Cov, KL-Cov), chosen among all of a …
-#    9987-10151  step              One step: rollout, experience, update, in the order of the data
-#   10154-10243  run               The memory and the plan of a run, its loop, and the command line
+#     9241-9602  progress          The course of a run and its log: evaluations, what follows a step, stopping by a …
+#     9605-9624  paired tests      Intervals, paired tests, pass@k
+#     9627-9651  settings          Settings of the trainer
+#     9654-9844  rollout           The rollout: prompts drawn, completions or conversations sampled and measured, and …
+#     9847-9968  models            What a run is given, prompts, rewards, environments, networks; and all checks of it
+#     9971-9992  chosen tokens     Tokens that a policy loss treats apart (Clip-Cov, KL-Cov), chosen among all of a …
+#    9995-10159  step              One step: rollout, experience, update, in the order of the data
+#   10162-10251  run               The memory and the plan of a run, its loop, and the command line
 
 import argparse
 import ast
@@ -9294,14 +9294,22 @@ def metric_names(text: str) -> dict[str, str]:
 
 
 def begin_metrics_file(config: BaseConfig, start: int) -> dict[str, str]:
-    """Cut --metrics_file after step `start`; returns its names. UserError if the file is no such log."""
+    """Make --metrics_file, or cut a resumed run's after step `start`; returns its names. UserError for another file."""
     names, path = metric_names(config.metric_names), Path(config.metrics_file)
     need(
         config.metrics_file or not names, "got --metric_names alone; expected a file for them; try --metrics_file FILE"
     )
-    if config.metrics_file and path.exists():
-        first = path.read_text(encoding="utf-8").partition("\n")[0]
-        need(first[:8] in ("", '{"step":'), f"got --metrics_file {path}, which is no run's; expected a new file")
+    if config.metrics_file:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+            text = path.read_text(encoding="utf-8", errors="replace")
+        except OSError as error:
+            got = f"got --metrics_file {path} ({error.strerror})"
+            raise UserError(f"{got}; expected a file to write to; try another --metrics_file") from None
+        fits = not text or (config.resume and text.startswith('{"step":'))
+        got = f"got --metrics_file {path}, which is not empty"
+        need(fits, f"{got}; expected a new file, or with --resume this run's; try another --metrics_file")
         forget_after(path, start)
         if not path.stat().st_size:
             path.unlink()

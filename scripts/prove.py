@@ -18,7 +18,8 @@
                        where rows have tests, hostile programs through that very reward: paid, read, changed, ended
     FILE.py, a folder  losses and advantages, recognised by the names of functions and parameters, or named by --as:
                        value and gradient by float64 loops over single tokens; padding, a hole, an empty row, nan
-                       beneath the mask; groups by id, equal scores. What is not recognised is listed, never guessed
+                       beneath the mask (a note, no finding); groups by id, equal scores. What is not recognised or
+                       does not import is listed, never guessed
     TRAINER.py         one with the functions of selfcheck.py --contract, or some: selfcheck.py's checks; flags of the
                        trainer behind --
     a verl job         settings of verl_train.py (.yaml) or overrides (.txt): verl_train.py --check in the --python that
@@ -46,42 +47,42 @@ Exit codes: 0 proved, 1 something was found against it, 2 bad input.
 """
 
 # Contents
-#       135-140  file text           Texts that are files beside their room, such as a page's style; a built script …
-#       143-226  messages            Errors that a user can mend, each with its exit code, and what is said on stderr
-#       229-268  bundle              Where this bundle and its embedded model, data and rewards lie
-#       271-403  dialect             One setting under several names: ours, those of the pages, and TRL's. A program …
-#       406-447  settings            Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       450-596  processes           The processes of a run: torch at first use, device, threads, sums, rows dealt …
-#       599-663  exit codes          How a program ends: errors that a user can mend become a message and an exit code
-#       666-896  data files          Data files as text: unpacked, decoded, refused where they hold no data at all; …
-#      899-1022  nested rows         Rows inside other JSON: an object that holds a list of them, columns instead of …
-#     1025-1273  rows                Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1276-1381  chat                Chat templates: their settings, what they write for messages, and strings that …
-#     1384-1398  held out            Held-out prompts: rows kept back for them; those that also train, counted, …
-#     1401-1423  prompts             Prompts as token ids, for training and held out
-#     1426-1707  attacks             Right and hostile programs, and what a code reward says of them in a process of …
-#     1710-1905  user code           What a reward is given: texts, copies of the columns, and a state of the process …
-#     1908-2168  reward forms        The forms that a reward function may have, loading one, and its arguments
-#     2171-2461  rewards             The reward of a run: a weighted sum of functions; calling them, async ones in …
-#     2464-2478  models              Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     2481-2547  saved models        What a run has saved, judged by transformers alone: loading, weights, plain …
-#     2550-2562  oracles             Formulas as loops over single tokens, apart from the numerics: what checks …
-#     2565-2577  output folder       The output folder: whose run it holds, folders that appear whole or not at all, …
-#     2580-2591  evaluation results  results.json of evaluation.py: reading it, and two of them compared row by row
-#     2594-2638  proof               What a proof says: figures, sentences, what was found against the thing and what …
-#     2641-2679  exact figures       Intervals and paired tests from their formulas, apart from those of the programs …
-#     2682-2726  run settings        A run's folder: its model, start, teacher, data and rewards, wherever the …
-#     2729-2922  run proof           A run's folder: does the saved model load, has it moved, how good is it on …
-#     2925-3115  evaluation proof    An evaluation's results: metrics recounted from the samples, intervals and p …
-#     3118-3174  attack proof        A reward that runs programs, on hostile ones: what is paid, read, changed, left …
-#     3177-3314  reward proof        A reward: the forms of trainers that it has, reward_preflight.py's checks on the …
-#     3317-3350  trainer proof       A trainer: selfcheck.py's checks on it, with the user's flags
-#     3353-3372  job proof           A verl job: what verl_train.py --check says of it, in a Python that has verl
-#     3375-3526  formulas            Losses and advantages from their papers, as loops over tokens and rows in …
-#     3529-3625  recognition         Which formula a function is, and which input each of its parameters is, by their …
-#     3628-3740  function calls      Inputs for functions of losses and advantages, by role; calling a function with …
-#     3743-3942  function proof      Functions of losses and advantages: value and gradient by the formula, and nan …
-#     3945-4017  command             The command line
+#       136-141  file text           Texts that are files beside their room, such as a page's style; a built script …
+#       144-227  messages            Errors that a user can mend, each with its exit code, and what is said on stderr
+#       230-269  bundle              Where this bundle and its embedded model, data and rewards lie
+#       272-404  dialect             One setting under several names: ours, those of the pages, and TRL's. A program …
+#       407-448  settings            Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       451-597  processes           The processes of a run: torch at first use, device, threads, sums, rows dealt …
+#       600-664  exit codes          How a program ends: errors that a user can mend become a message and an exit code
+#       667-897  data files          Data files as text: unpacked, decoded, refused where they hold no data at all; …
+#      900-1023  nested rows         Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1026-1274  rows                Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1277-1382  chat                Chat templates: their settings, what they write for messages, and strings that …
+#     1385-1399  held out            Held-out prompts: rows kept back for them; those that also train, counted, …
+#     1402-1424  prompts             Prompts as token ids, for training and held out
+#     1427-1708  attacks             Right and hostile programs, and what a code reward says of them in a process of …
+#     1711-1906  user code           What a reward is given: texts, copies of the columns, and a state of the process …
+#     1909-2169  reward forms        The forms that a reward function may have, loading one, and its arguments
+#     2172-2462  rewards             The reward of a run: a weighted sum of functions; calling them, async ones in …
+#     2465-2479  models              Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     2482-2548  saved models        What a run has saved, judged by transformers alone: loading, weights, plain …
+#     2551-2563  oracles             Formulas as loops over single tokens, apart from the numerics: what checks …
+#     2566-2578  output folder       The output folder: whose run it holds, folders that appear whole or not at all, …
+#     2581-2592  evaluation results  results.json of evaluation.py: reading it, and two of them compared row by row
+#     2595-2639  proof               What a proof says: figures, sentences, what was found against the thing and what …
+#     2642-2680  exact figures       Intervals and paired tests from their formulas, apart from those of the programs …
+#     2683-2727  run settings        A run's folder: its model, start, teacher, data and rewards, wherever the …
+#     2730-2923  run proof           A run's folder: does the saved model load, has it moved, how good is it on …
+#     2926-3116  evaluation proof    An evaluation's results: metrics recounted from the samples, intervals and p …
+#     3119-3175  attack proof        A reward that runs programs, on hostile ones: what is paid, read, changed, left …
+#     3178-3315  reward proof        A reward: the forms of trainers that it has, reward_preflight.py's checks on the …
+#     3318-3351  trainer proof       A trainer: selfcheck.py's checks on it, with the user's flags
+#     3354-3373  job proof           A verl job: what verl_train.py --check says of it, in a Python that has verl
+#     3376-3527  formulas            Losses and advantages from their papers, as loops over tokens and rows in …
+#     3530-3630  recognition         Which formula a function is, and which input each of its parameters is, by their …
+#     3633-3745  function calls      Inputs for functions of losses and advantages, by role; calling a function with …
+#     3748-3967  function proof      Functions of losses and advantages: value and gradient by the formula, and nan …
+#     3970-4042  command             The command line
 
 import argparse
 import ast
@@ -3570,6 +3571,7 @@ class Candidate:
     why: str = ""
     written_as: str = ""
     findings: list = field(default_factory=list)
+    leak: str = ""  # where nan beneath the mask gets into: "value" or "gradient"
     roles: dict = field(default_factory=dict)  # {parameter: input}
     left: tuple = ()  # parameters of unknown names, which keep their defaults
 
@@ -3605,7 +3607,10 @@ def formula_of(name: str, roles: dict[str, str]) -> str:
 
 def recognised(name: str, function, where: str, formula: str = "") -> Candidate:
     """What a function is, by its name, or the formula that the user names."""
-    own = inspect.signature(function).parameters.values()
+    try:
+        own = inspect.signature(function).parameters.values()
+    except (ValueError, TypeError) as error:  # torch.jit.script leaves none
+        return Candidate(name, where, why=f"its parameters cannot be read ({error})")
     own = [p for p in own if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
     roles = {p.name: next((r for r, x in ROLES.items() if re.fullmatch(x, p.name.lower())), "") for p in own}
     found = Candidate(name, where, formula or formula_of(name, roles))
@@ -3853,7 +3858,7 @@ def look_at_way(candidate: Candidate, way: str) -> None:
 
 
 def look_beneath(candidate: Candidate, tried: Tried, c: dict) -> None:
-    """Add a finding where nan beneath the mask changes a value or a gradient."""
+    """Note where nan beneath the mask gets into; add a finding where it raises."""
     import torch
 
     hidden, nan = c["mask"] == 0, c["mask"] * math.nan
@@ -3867,20 +3872,26 @@ def look_beneath(candidate: Candidate, tried: Tried, c: dict) -> None:
         return
     in_value = near(result, usual.double(), tried.weights(c, result)) > ROUNDING
     if in_value or (gradient is not None and near(other, gradient.double(), nan.isnan()) > ROUNDING):
-        part, advice = "value" if in_value else "gradient", "try torch.where(mask, x, 0) before arithmetic"
-        candidate.find(f"nan beneath the mask gets into its {part}; {advice}")
+        candidate.leak = "value" if in_value else "gradient"
 
 
-def functions_of(path: Path) -> dict[Path, list[ast.FunctionDef]]:
-    """{file: its public functions} of a file or folder, parsed and not run."""
-    found = {}
-    for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+def is_own(file: Path, folder: Path) -> bool:
+    """Whether a file of a folder lies in no dot-folder and no installed package."""
+    return not any(name.startswith(".") or name == "site-packages" for name in file.relative_to(folder).parts[:-1])
+
+
+def functions_of(path: Path) -> tuple[dict[Path, list[ast.FunctionDef]], dict[Path, str]]:
+    """({file: its public functions}, {file of a folder that cannot be read: why}), parsed and not run."""
+    found, failed = {}, {}
+    for file in [x for x in sorted(path.rglob("*.py")) if is_own(x, path)] if path.is_dir() else [path]:
         try:
             nodes = ast.parse(file.read_text(encoding="utf-8")).body
         except (OSError, ValueError, SyntaxError) as error:
-            raise UserError(f"got {file}, which cannot be read ({error}); expected Python in UTF-8") from None
-        found[file] = [n for n in nodes if isinstance(n, ast.FunctionDef) and not n.name.startswith("_")]
-    return found
+            need(path.is_dir(), f"got {file}, which cannot be read ({error}); expected Python in UTF-8")
+            failed[file] = f"it cannot be read ({error})"
+        else:
+            found[file] = [n for n in nodes if isinstance(n, ast.FunctionDef) and not n.name.startswith("_")]
+    return found, failed
 
 
 def named_formulas(given: str, names: list[str]) -> dict[str, str]:
@@ -3897,12 +3908,20 @@ def named_formulas(given: str, names: list[str]) -> dict[str, str]:
 def prove_functions(path: Path, only: str, given: str) -> Proof:
     """Compare the functions of a file or folder, or a single one, with their formulas."""
     proof, known, unknown = Proof("functions", f"{path}:{only}" if only else str(path)), [], []
-    nodes = [(f, n) for f, found in functions_of(path).items() for n in found if n.name == (only or n.name)]
+    functions, failed = functions_of(path)
+    nodes = [(f, n) for f, found in functions.items() for n in found if n.name == (only or n.name)]
     need(nodes, f"got {path} without {only or 'a public function'}; expected functions of losses or advantages")
     formulas = named_formulas(given, [node.name for _, node in nodes])
     for file, node in nodes:
-        with contextlib.redirect_stdout(sys.stderr):
-            function = getattr(import_file("functions", str(file), str(file)), node.name)
+        if file in failed:
+            continue
+        try:
+            with contextlib.redirect_stdout(sys.stderr):
+                function = getattr(import_file("functions", str(file), str(file)), node.name, None)
+        except UserError as error:
+            need(path.is_dir(), str(error))
+            failed[file] = " ".join(f"importing it raises {error.__cause__!r}".split())
+            continue
         where = f"{node.name} ({file}, line {node.lineno})"
         x = recognised(node.name, function, where, formulas.get(node.name, ""))
         if not x.why:
@@ -3911,13 +3930,15 @@ def prove_functions(path: Path, only: str, given: str) -> Proof:
         proof.findings += x.findings
         if not x.why:
             about = {"formula": x.formula, "source": FORMULAS[x.formula].source, "written_as": x.written_as}
-            proof.figures[x.where] = about | {"left_at_default": [*x.left], "agrees": not x.findings}
-    proof.not_measured += [f"{x.where}: {x.why}" for x in unknown]
+            about |= {"left_at_default": [*x.left], "agrees": not x.findings, "nan_beneath_mask_reaches": x.leak}
+            proof.figures[x.where] = about
+    proof.not_measured += [f"{x.where}: {x.why}" for x in unknown] + [f"{file}: {why}" for file, why in failed.items()]
     accepted = f"expected losses or advantages of known names; try --as NAME=FORMULA, one of {', '.join(FORMULAS)}"
-    need(known, f"got {proof.thing} with {first([x.name for x in unknown])}; {accepted}")
+    need(known, f"got {proof.thing} with {first(proof.not_measured, 3)}; {accepted}")
     describe(proof, known)
-    if unknown:
-        proof.say(f"Not recognised, so not checked: {first([x.name for x in unknown])}.")
+    if proof.not_measured:
+        missed = first([*(x.name for x in unknown), *map(str, failed)])
+        proof.say(f"Not recognised or not imported, so not checked: {missed}.")
     return proof
 
 
@@ -3936,10 +3957,14 @@ def describe(proof: Proof, known: list[Candidate]) -> None:
         f"{len(right)} of {len(known)} have the value and gradient of their published formula, by prove.py's own "
         f"float64 loops over single tokens, within 1e-6 (3e-5 in float32){ways}."
     )
-    masked = sum("mask" in x.roles.values() and "without holes" not in x.written_as for x in right)
-    tried = "ragged rows, pads on either side, a hole, an empty row and nan beneath the mask change nothing"
+    masked = [x for x in right if "mask" in x.roles.values() and "without holes" not in x.written_as]
+    tried = "ragged rows, pads on either side, a hole and an empty row change nothing"
     if masked:
-        proof.say(f"{masked} of these take a mask: {tried}.")
+        clean = sum(not x.leak for x in masked)
+        proof.say(f"{len(masked)} of these take a mask: {tried}; nan beneath it changes nothing in {clean}.")
+    if leaks := [f"the {x.leak} of {x.name}" for x in known if x.leak]:
+        advice = "torch.where(mask, x, 0) before arithmetic keeps it out"
+        proof.say(f"Note: nan beneath the mask gets into {first(leaks)}; {advice}.")
 
 
 # ----------------------------------------------------------------------------- command (src/programs/prove/command.py)
@@ -3981,7 +4006,7 @@ def proof_of(args) -> Proof:
         return prove_run(folder, seconds, args.rows)
     if path.suffix in (".yaml", ".yml", ".txt"):
         return prove_job(path, args.python, seconds)
-    functions = functions_of(Path(file)) if file.endswith(".py") or [*path.glob("*.py")] else {}
+    functions = functions_of(Path(file))[0] if file.endswith(".py") or [*path.glob("*.py")] else {}
     names = {node.name for found in functions.values() for node in found}
     if path.suffix == ".py" and CONTRACT & names and not args.formulas:
         return prove_trainer(path, args.trainer_flags, seconds)

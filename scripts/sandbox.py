@@ -31,18 +31,18 @@ verdict; bubblewrap, whose work the namespaces do at a sixth of the time.
 
 # Contents
 #         88-94  stated answers   Where a text states its final answer: marks and phrases in six languages, and the …
-#        97-130  limits           What the sandbox raises, and its limits
-#       133-349  values           Messages and values between the processes
-#       352-537  kernel           Layers of the kernel: seccomp, Landlock, namespaces
-#       540-705  tests in python  What Python tests say: which names are the program's, and what counts as a test
-#      708-1058  judge            The judge: calls the program, which is in a process of its own, and compares what …
-#     1061-1272  child            Inside a forked process
-#     1275-1643  server           The fork server
-#     1646-1817  process          The sandbox and its processes
-#     1820-1948  forms of tests   Tests, read and sorted
-#     1951-2202  answers          The program in what a model wrote
-#     2205-2539  run code         The caller's side: programs, their tests, and the verdicts
-#     2542-2653  command          The command line
+#        97-131  limits           What the sandbox raises, and its limits
+#       134-350  values           Messages and values between the processes
+#       353-538  kernel           Layers of the kernel: seccomp, Landlock, namespaces
+#       541-706  tests in python  What Python tests say: which names are the program's, and what counts as a test
+#      709-1062  judge            The judge: calls the program, which is in a process of its own, and compares what …
+#     1065-1277  child            Inside a forked process
+#     1280-1648  server           The fork server
+#     1651-1822  process          The sandbox and its processes
+#     1825-1953  forms of tests   Tests, read and sorted
+#     1956-2207  answers          The program in what a model wrote
+#     2210-2558  run code         The caller's side: programs, their tests, and the verdicts
+#     2561-2672  command          The command line
 
 import argparse
 import array
@@ -101,6 +101,7 @@ UNUSABLE = "unusable tests: "  # before the detail of a verdict of run_many
 MAX_FRAME = 256 << 20  # bytes of code and test data on their way to a process
 MAX_REPORT = 4 << 20  # bytes of what a judge says of all tests
 SMALL_RESULT = 64 << 10  # bytes of a result that the caller reads itself, in a fraction of a second whatever they say
+START_S = 60  # seconds a process may take to start
 MAX_DEPTH = 100  # nesting of a value
 JUDGE_MB = 512  # MiB that a judge may add, at least
 ENTRY_BYTES = 16 << 10  # what a file or folder in the scratch folder counts at least: 4,096 of them fill it
@@ -1054,6 +1055,9 @@ class Judge:
 def run_judge(channel: socket.socket, program: socket.socket) -> None:
     """Run the tests of one program and tell the caller the outcome."""
     sys.set_int_max_str_digits(0)  # tests may hold numbers of any length; this process is ended in time anyway
+    with contextlib.suppress(Died, OSError):  # the first request finds that out
+        receive_frame(program)  # it has started
+    send_frame(channel, {"started": True})
     send_frame(channel, Judge(program, receive_frame(channel)).outcome())
     os._exit(0)
 
@@ -1159,6 +1163,7 @@ def fresh_module(name: str) -> types.ModuleType:
 def run_program(channel: socket.socket) -> None:
     """Run model code: once as a script, or as a module whose functions are then called from outside."""
     sys.set_int_max_str_digits(0)  # the program may print numbers of any length; it is ended in time anyway
+    send_frame(channel, {"started": True})
     job = receive_frame(channel)
     if job["mode"] == "stdin":
         channel.close()
@@ -2277,8 +2282,8 @@ def run_code(
         entry_point: the function under test; also found as a method of a class `Solution`.
         setup: trusted source that the tests see and the program does not: imports, helper functions.
         timeout_s: seconds a test may take; a timeout ends the run and the tests left count as failed.
-        total_timeout_s: seconds all tests may take together (default: timeout_s for each, but at least for four
-            and at most for ten).
+        total_timeout_s: seconds all tests may take together, from when a process has started (default: timeout_s for
+            each, but at least for four and at most for ten).
         memory_mb: MiB of address space the program may add to those its process begins with (RLIMIT_AS, on Linux): the
             heap, imported modules, mapped files, 8 MiB for the stack of each thread. Not counted: up to 64 MiB of files
             in its folder, and what it prints.
@@ -2380,15 +2385,27 @@ def process_limits(limits: dict) -> dict:
     return {"memory_mb": limits["memory_mb"], "cpu_s": cpu_s, "file_bytes": limits["result_bytes"]}
 
 
+def await_start(process: Process, limits: dict) -> None:
+    """Wait until a process has started: the limits count from then on."""
+    began = time.monotonic()
+    try:
+        with contextlib.suppress(Died, ConnectionError):  # it has ended, which is reported elsewhere
+            receive_frame(process.channel, began + START_S)
+    except TimeoutError:
+        raise SandboxError(f"no process started within {START_S} s") from None
+    limits["deadline"] += time.monotonic() - began
+
+
 def script_output(sandbox: Sandbox, code: str, given: str, limits: dict) -> tuple[str, str]:
     """Run the program as a script; return what it printed and what went wrong, "" for nothing."""
-    deadline = min(time.monotonic() + limits["timeout_s"], limits["deadline"])
     with contextlib.ExitStack() as stack:
         stdin, stdout, stderr = (stack.enter_context(anonymous_file()) for _ in range(3))
         stdin.write(given.encode("utf-8", "surrogateescape"))
         stdin.seek(0)
         process = sandbox.spawn("program", process_limits(limits), (stdin, stdout, stderr))
         stack.callback(process.close)
+        await_start(process, limits)
+        deadline = min(time.monotonic() + limits["timeout_s"], limits["deadline"])
         with contextlib.suppress(OSError):
             process.channel.settimeout(limits["timeout_s"])
             send_frame(process.channel, {"mode": "stdin", "code": code})
@@ -2438,6 +2455,7 @@ def run_calls(sandbox: Sandbox, code: str, plan: Plan, limits: dict, *names) -> 
     """Call the program's functions and compare small results here, which takes half the time of a run with a judge."""
     process = sandbox.spawn("program", process_limits(limits))
     try:
+        await_start(process, limits)
         small = {**limits, "result_bytes": min(SMALL_RESULT, limits["result_bytes"])}
         answer = Judge(process.channel, job_of(code, plan, small, *names)).outcome(Exception)
     finally:
@@ -2450,6 +2468,7 @@ def run_calls(sandbox: Sandbox, code: str, plan: Plan, limits: dict, *names) -> 
 def run_judged(sandbox: Sandbox, code: str, plan: Plan, limits: dict, *names) -> Verdict:
     """Have a judge run the tests; it calls the program, which is in a process of its own."""
     with judged_program(sandbox, limits) as (process, judge):
+        await_start(judge, limits)
         try:
             judge.channel.settimeout(limits["total_s"])
             send_frame(judge.channel, job_of(code, plan, limits, *names))

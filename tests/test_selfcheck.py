@@ -344,7 +344,7 @@ ALONE = {
     ),
     "reference is the policy": (
         "reference_is_initial",
-        "reference = load_network(AutoModelForCausalLM, config.model, config, device, frozen=True)",
+        "reference = load_network(transformers.AutoModelForCausalLM, config.model, config, device, frozen=True)",
         "reference = policy",
     ),
     "value loss without 1/2": ("value_loss_gradient", "    return 0.5 * loss\n", "    return loss\n"),
