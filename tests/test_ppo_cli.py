@@ -646,7 +646,7 @@ def test_what_a_finished_step_has_left_keeps_the_folder(files, is_free, tmp_path
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     ppo = load_script("ppo_train")
-    for resume, refusal in ((False, "holds a run|of no run"), (True, "changed settings: lr|of no run")):
+    for resume, refusal in ((False, "holds a run|belongs to no run"), (True, "changed settings: lr|belongs to no run")):
         config = ppo.Config(output_dir=str(tmp_path), lr=2.0, resume=resume)
         if is_free:
             assert ppo.check_folder(config) is False

@@ -203,7 +203,7 @@ SETTINGS = {
     "save_every": lambda t: rollouts_between(t, "save_steps"),
     "keep_checkpoints": "save_total_limit",
     "eval_every": lambda t: rollouts_between(t, "eval_steps"),
-    "precision": lambda t: next((name for name in ("fp16", "bf16") if t.get(name)), None),
+    "precision": lambda t: next((name for name in ("fp16", "bf16") if name in t if t[name]), None),
     "gradient_checkpointing": "gradient_checkpointing",
     "vllm_memory": "vllm_gpu_memory_utilization",
     "rollout_tensor_parallel": "vllm_tensor_parallel_size",
