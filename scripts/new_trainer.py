@@ -2124,7 +2124,7 @@ def check_file(file: str, force: bool) -> None:
 
 
 def check_out(source: str, given: dict, out: Path) -> None:
-    """Raise UserError for an output folder that is no earlier run's, or a second log that is there."""
+    """Raise UserError where the output folder is not an earlier run's, or the metrics file exists already."""
     free = "out" not in given or not out.exists() or (out / "settings.json").is_file()
     need(free, f"got --out {out}, which exists and is not an earlier run; expected a new folder")
     name = given.get("metrics_file", settings_of(source).get("metrics_file", {}).get("default", "").strip("'"))

@@ -78,16 +78,16 @@ weights than the policy, 128 + n saved and stopped by signal n.
 #     6717-6759  run end           What a run that went wrong says of itself at its end, by its last steps and its …
 #     6762-6794  run check         What diagnose.py says of a run that is under way, and at its end
 #     6797-6865  summary           summary.json and the lines at the end of a run
-#     6868-7229  progress          The course of a run and its log: evaluations, what follows a step, stopping by a …
-#     7232-7251  paired tests      Intervals, paired tests, pass@k
-#     7254-7347  settings          Settings of the trainer and what contradicts what
-#     7350-7527  objective         Divergences between student and teacher, loss and gradient of a piece of tokens, …
-#     7530-7779  teachers          Teachers, local networks and servers, and what they say of a batch's tokens
-#     7782-7817  rollout           The batch of a step, and its metrics
-#     7820-7888  models            What a run is given: prompts, student, teachers, an optional reward; and all …
-#     7891-7981  evaluation        The held-out gap between student and teacher
-#     7984-8112  step              One step: rollout, what the teachers say of it, update, in the order of the data
-#     8115-8203  run               The memory and the plan of a run, its loop, and the command line
+#     6868-7231  progress          The course of a run and its log: evaluations, what follows a step, stopping by a …
+#     7234-7253  paired tests      Intervals, paired tests, pass@k
+#     7256-7349  settings          Settings of the trainer and what contradicts what
+#     7352-7529  objective         Divergences between student and teacher, loss and gradient of a piece of tokens, …
+#     7532-7781  teachers          Teachers, local networks and servers, and what they say of a batch's tokens
+#     7784-7819  rollout           The batch of a step, and its metrics
+#     7822-7890  models            What a run is given: prompts, student, teachers, an optional reward; and all …
+#     7893-7983  evaluation        The held-out gap between student and teacher
+#     7986-8114  step              One step: rollout, what the teachers say of it, update, in the order of the data
+#     8117-8205  run               The memory and the plan of a run, its loop, and the command line
 
 import argparse
 import asyncio
@@ -6927,6 +6927,8 @@ def begin_metrics_file(config: BaseConfig, start: int) -> dict[str, str]:
         config.metrics_file or not names, "got --metric_names alone; expected a file for them; try --metrics_file FILE"
     )
     if config.metrics_file:
+        own = path.resolve() == Path(config.output_dir, "metrics.jsonl").resolve()
+        need(not own, f"got --metrics_file {path}, the run's own log; expected another file; try a name of your own")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch()

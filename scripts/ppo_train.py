@@ -90,14 +90,14 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 #     9090-9132  run end           What a run that went wrong says of itself at its end, by its last steps and its …
 #     9135-9167  run check         What diagnose.py says of a run that is under way, and at its end
 #     9170-9238  summary           summary.json and the lines at the end of a run
-#     9241-9602  progress          The course of a run and its log: evaluations, what follows a step, stopping by a …
-#     9605-9624  paired tests      Intervals, paired tests, pass@k
-#     9627-9651  settings          Settings of the trainer
-#     9654-9844  rollout           The rollout: prompts drawn, completions or conversations sampled and measured, and …
-#     9847-9968  models            What a run is given, prompts, rewards, environments, networks; and all checks of it
-#     9971-9992  chosen tokens     Tokens that a policy loss treats apart (Clip-Cov, KL-Cov), chosen among all of a …
-#    9995-10159  step              One step: rollout, experience, update, in the order of the data
-#   10162-10251  run               The memory and the plan of a run, its loop, and the command line
+#     9241-9604  progress          The course of a run and its log: evaluations, what follows a step, stopping by a …
+#     9607-9626  paired tests      Intervals, paired tests, pass@k
+#     9629-9653  settings          Settings of the trainer
+#     9656-9846  rollout           The rollout: prompts drawn, completions or conversations sampled and measured, and …
+#     9849-9970  models            What a run is given, prompts, rewards, environments, networks; and all checks of it
+#     9973-9994  chosen tokens     Tokens that a policy loss treats apart (Clip-Cov, KL-Cov), chosen among all of a …
+#    9997-10161  step              One step: rollout, experience, update, in the order of the data
+#   10164-10253  run               The memory and the plan of a run, its loop, and the command line
 
 import argparse
 import ast
@@ -9300,6 +9300,8 @@ def begin_metrics_file(config: BaseConfig, start: int) -> dict[str, str]:
         config.metrics_file or not names, "got --metric_names alone; expected a file for them; try --metrics_file FILE"
     )
     if config.metrics_file:
+        own = path.resolve() == Path(config.output_dir, "metrics.jsonl").resolve()
+        need(not own, f"got --metrics_file {path}, the run's own log; expected another file; try a name of your own")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch()

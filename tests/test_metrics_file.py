@@ -59,3 +59,6 @@ def test_what_cannot_be_such_a_log_is_refused(tmp_path):
         assert (tmp_path / "mine.jsonl").read_text() == line
     with pytest.raises(UserError, match=r"\(Is a directory\); expected a file"):
         RunLog(Config(output_dir=str(tmp_path), metrics_file=str(tmp_path)), -1, 3, report_to=[])
+    own = str(tmp_path / "metrics.jsonl")
+    with pytest.raises(UserError, match="the run's own log; expected another file"):
+        RunLog(Config(output_dir=str(tmp_path), metrics_file=own), -1, 3, report_to=[])

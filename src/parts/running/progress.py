@@ -97,6 +97,8 @@ def begin_metrics_file(config: BaseConfig, start: int) -> dict[str, str]:
         config.metrics_file or not names, "got --metric_names alone; expected a file for them; try --metrics_file FILE"
     )
     if config.metrics_file:
+        own = path.resolve() == Path(config.output_dir, "metrics.jsonl").resolve()
+        need(not own, f"got --metrics_file {path}, the run's own log; expected another file; try a name of your own")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch()
