@@ -3,8 +3,11 @@
 
     python benchmarks/real_model.py --what grpo sampling --pairs 3
     python benchmarks/real_model.py --what evaluation --lm_eval_python V/bin/python --pairs 3
+    python benchmarks/real_model.py --what ppo --trl_python W/bin/python --pairs 3        # W: see ppo_vs_trl.py
 
     grpo          a step of 32 completions of 24 tokens, groups of 8: ppo_train.py beside TRL's GRPOTrainer
+    ppo           a step of 16 completions of 24 tokens, two epochs, a separate critic, half of the layers (all of them
+                  need more than 24 GiB in TRL): beside TRL 1.12's PPOTrainer
     distillation  a step of 16 completions of 24 tokens from a student of half the layers: beside DistillationTrainer
     sampling      32 completions of 64 tokens in groups of 8: our engine beside transformers' `generate`
     evaluation    24 problems, greedy, at most 64 tokens: evaluation.py beside lm-evaluation-harness
@@ -40,21 +43,55 @@ def vowels(completions, **kwargs):
 def grpo(side: str, args, folder: Path) -> dict:
     """A run of --steps steps; seconds per step without the first one."""
     data = ["--model", str(args.model), "--data", str(folder / "train.jsonl")]
-    data += ["--reward", f"{folder / 'vowels.py'}:vowels"]
     flags = ["--steps", str(args.steps), "--batch_size", "32", "--group_size", "8", "--max_new_tokens", "24"]
     flags += ["--lr", "1e-6", "--seed", str(args.seed)]
     if side == "peer":
         command = [sys.executable, str(ROOT / "benchmarks/trl_grpo_worker.py"), *data, *flags]
-        command += ["--eval_data", str(folder / "eval.jsonl")]
+        command += ["--reward", f"{folder / 'vowels.py'}:vowels", "--eval_data", str(folder / "eval.jsonl")]
         marks = json.loads(output_of([*command, "--output_dir", str(folder / "trl")]))["marks"]
         return {"seconds": statistics.median(b[1] - a[1] for a, b in itertools.pairwise(marks))}
-    own = ["--algorithm", "grpo", "--kl_coef", "0", "--aggregation", "token_mean", "--output_dir", str(folder / "ours")]
-    own += ["--eval_every", "0", "--save_every", "0", "--plot_every", "0", "--sample_every", "0"]
-    output_of([sys.executable, str(ROOT / "scripts/ppo_train.py"), *data, *flags, *own])
+    own = ["--algorithm", "grpo", "--kl_coef", "0", "--aggregation", "token_mean"]
+    return {"seconds": own_seconds([*data, *flags, *own], folder)}
+
+
+def ppo(side: str, args, folder: Path) -> dict:
+    """A run of --steps steps on half of the layers; seconds per step without the first one."""
+    flags = ["--model", str(half_of(args.model, folder)), "--data", str(folder / "train.jsonl"), "--lr", "1e-6"]
+    flags += ["--steps", str(args.steps), "--batch_size", "16", "--ppo_epochs", "2", "--minibatches", "1"]
+    flags += ["--max_new_tokens", "24", "--kl_coef", "0.01", "--vf_coef", "0.5", "--seed", str(args.seed)]
+    if side == "peer":
+        command = [args.trl_python, str(ROOT / "benchmarks/trl_ppo_worker.py"), *flags, "--reward", "vowels"]
+        command += ["--eval_data", str(folder / "eval.jsonl"), "--output_dir", str(folder / "trl")]
+        ends = [mark[1] for mark in json.loads(output_of(command))["marks"]]
+        return {"seconds": statistics.median(b - a for a, b in itertools.pairwise(ends))}
+    return {"seconds": own_seconds([*flags, "--critic", "separate", "--missing_eos_penalty", "1"], folder)}
+
+
+def own_seconds(flags: list[str], folder: Path) -> float:
+    """Seconds per step of ppo_train.py, without the first one, saving and evaluation."""
+    flags = [*flags, "--reward", f"{folder / 'vowels.py'}:vowels", "--output_dir", str(folder / "ours")]
+    flags += ["--eval_every", "0", "--save_every", "0", "--plot_every", "0", "--sample_every", "0"]
+    output_of([sys.executable, str(ROOT / "scripts/ppo_train.py"), *flags])
     lines = [json.loads(line) for line in (folder / "ours/metrics.jsonl").read_text().splitlines()]
     steps = [line for line in lines if "time/update" in line]
-    spent = [line["time/rollout"] + line["time/reward"] + line["time/update"] for line in steps[1:]]
-    return {"seconds": statistics.median(spent)}
+    return statistics.median(line["time/rollout"] + line["time/reward"] + line["time/update"] for line in steps[1:])
+
+
+def half_of(model: Path, folder: Path) -> Path:
+    """A folder with the first half of the model's layers."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    half = folder / "half"
+    if not half.exists():
+        whole = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+        layers = whole.config.num_hidden_layers // 2
+        whole.model.layers, whole.config.num_hidden_layers = whole.model.layers[:layers], layers
+        if getattr(whole.config, "layer_types", None):
+            whole.config.layer_types = whole.config.layer_types[:layers]
+        whole.save_pretrained(half)
+        AutoTokenizer.from_pretrained(model).save_pretrained(half)
+    return half
 
 
 def output_of(command: list[str]) -> str:
@@ -99,19 +136,8 @@ def sampling(side: str, args, folder: Path) -> dict:
 def distillation(side: str, args, folder: Path) -> dict:
     """Seconds per step, without the first, of distilling into the first half of the model's layers."""
     import distillation_vs_trl as peers
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    student = folder / "student"
-    if not student.exists():
-        model = AutoModelForCausalLM.from_pretrained(args.model, dtype=torch.float32)
-        half = model.config.num_hidden_layers // 2
-        model.model.layers, model.config.num_hidden_layers = model.model.layers[:half], half
-        if getattr(model.config, "layer_types", None):
-            model.config.layer_types = model.config.layer_types[:half]
-        model.save_pretrained(student)
-        AutoTokenizer.from_pretrained(args.model).save_pretrained(student)
-        del model
+    student = half_of(args.model, folder)
     peers.STUDENT, peers.NEW_TOKENS, peers.LEARNING_RATE = student, 24, 1e-6
     rows = [json.loads(line) for line in (folder / "train.jsonl").read_text().splitlines()]
     peers.read, marks = lambda name: rows, []
@@ -138,7 +164,7 @@ def evaluation(side: str, args, folder: Path) -> dict:
     return {"seconds": time.perf_counter() - start, "texts": texts, "scores": scores}
 
 
-WHAT = {"grpo": grpo, "distillation": distillation, "sampling": sampling, "evaluation": evaluation}
+WHAT = {"grpo": grpo, "ppo": ppo, "distillation": distillation, "sampling": sampling, "evaluation": evaluation}
 
 
 def worker(args) -> None:
@@ -155,6 +181,7 @@ def side_of(args, what: str, side: str, seed: int, folder: Path) -> dict:
     python = args.lm_eval_python if (what, side) == ("evaluation", "peer") else sys.executable
     command = [python, __file__, "--what", what, "--side", side, "--folder", str(folder), "--seed", str(seed)]
     command += ["--model", str(args.model), "--steps", str(args.steps)]
+    command += ["--trl_python", args.trl_python] if args.trl_python else []
     env = {"OMP_NUM_THREADS": str(args.threads), "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
     done = subprocess.run(command, env={**os.environ, **env}, capture_output=True, text=True)
     if done.returncode:
@@ -172,6 +199,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--lm_eval_python", help="interpreter of an environment with lm-eval, for evaluation")
+    parser.add_argument("--trl_python", help="interpreter of an environment with trl 1.12.0, for ppo")
     for name in ("side", "folder", "seed"):
         kind = {"folder": Path, "seed": int}.get(name, str)
         parser.add_argument(f"--{name}", type=kind, help=argparse.SUPPRESS)
@@ -183,6 +211,8 @@ def main() -> None:
         return worker(args)
     if "evaluation" in args.what and not args.lm_eval_python:
         sys.exit("evaluation needs --lm_eval_python V/bin/python, an environment with lm-eval and transformers")
+    if "ppo" in args.what and not args.trl_python:
+        sys.exit("ppo needs --trl_python V/bin/python, an environment with trl 1.12.0")
     print(
         "| what | seconds, ours | peer | ratio | GiB, ours | peer | ratio | CPU seconds, ratio |\n" + "|---" * 8 + "|"
     )

@@ -29,6 +29,7 @@ def main() -> None:
     parser.add_argument("--kl_coef", type=float, default=0.01)
     parser.add_argument("--vf_coef", type=float, default=0.5)
     parser.add_argument("--eval_every", type=int, default=0, help="0: never, for clean memory and speed")
+    parser.add_argument("--reward", default="sum", choices=["sum", "vowels"], help="vowels: their share of the answer")
     parser.add_argument("--output_dir", required=True)
     args = parser.parse_args()
 
@@ -59,21 +60,26 @@ def main() -> None:
     def encode(row):
         return tokenizer.apply_chat_template(row["prompt"], add_generation_prompt=True, return_dict=True)["input_ids"]
 
+    def score_of(text: str) -> float:
+        """1 for the right sum in tags and 0.2 for the tags, or the share of vowels."""
+        if args.reward == "vowels":
+            answer = text.split("<|im_start|>assistant\n")[-1].split("<|im_end|>")[0].split("<|endoftext|>")[0]
+            return sum(x in "aeiou" for x in answer) / max(len(answer), 1)
+        question, _, answer = text.replace("<pad>", "").partition("<|assistant|>")
+        a, b = map(int, re.findall(r"\d+", question))
+        answer = answer.split("<|end|>")[0].strip()
+        found = re.findall(r"<answer>\s*(.*?)\s*</answer>", answer)
+        tagged = re.fullmatch(r"<answer>\s*[^<>\s][^<>]*</answer>", answer)
+        return float(found == [str(a + b)]) + 0.2 * bool(tagged)
+
     class Rule(torch.nn.Module):
-        """1 for the right answer in tags, 0.2 for the tags, shaped like a sequence classifier."""
+        """The score, shaped like a sequence classifier."""
 
         base_model_prefix = "backbone"
 
         class Backbone(torch.nn.Module):
             def forward(self, input_ids, attention_mask, **kwargs):
-                scores = []
-                for text in tokenizer.batch_decode(input_ids, skip_special_tokens=False):
-                    question, _, answer = text.replace("<pad>", "").partition("<|assistant|>")
-                    a, b = map(int, re.findall(r"\d+", question))
-                    answer = answer.split("<|end|>")[0].strip()
-                    found = re.findall(r"<answer>\s*(.*?)\s*</answer>", answer)
-                    tagged = re.fullmatch(r"<answer>\s*[^<>\s][^<>]*</answer>", answer)
-                    scores.append(float(found == [str(a + b)]) + 0.2 * bool(tagged))
+                scores = [score_of(t) for t in tokenizer.batch_decode(input_ids, skip_special_tokens=False)]
                 hidden = torch.tensor(scores, device=input_ids.device)[:, None, None].expand(-1, input_ids.shape[1], 1)
                 return type("Output", (), {"hidden_states": (hidden,)})()
 
