@@ -8,6 +8,7 @@
     grpo          a step of 32 completions of 24 tokens, groups of 8: ppo_train.py beside TRL's GRPOTrainer
     ppo           a step of 16 completions of 24 tokens, two epochs, a separate critic, half of the layers (all of them
                   need more than 24 GiB in TRL): beside TRL 1.12's PPOTrainer
+    ppo_shared    the same with a value head on the policy, which TRL does not have
     distillation  a step of 16 completions of 24 tokens from a student of half the layers: beside DistillationTrainer
     sampling      32 completions of 64 tokens in groups of 8: our engine beside transformers' `generate`
     evaluation    24 problems, greedy, at most 64 tokens: evaluation.py beside lm-evaluation-harness
@@ -64,7 +65,8 @@ def ppo(side: str, args, folder: Path) -> dict:
         command += ["--eval_data", str(folder / "eval.jsonl"), "--output_dir", str(folder / "trl")]
         ends = [mark[1] for mark in json.loads(output_of(command))["marks"]]
         return {"seconds": statistics.median(b - a for a, b in itertools.pairwise(ends))}
-    return {"seconds": own_seconds([*flags, "--critic", "separate", "--missing_eos_penalty", "1"], folder)}
+    critic = "shared" if args.what == ["ppo_shared"] else "separate"
+    return {"seconds": own_seconds([*flags, "--critic", critic, "--missing_eos_penalty", "1"], folder)}
 
 
 def own_seconds(flags: list[str], folder: Path) -> float:
@@ -164,7 +166,14 @@ def evaluation(side: str, args, folder: Path) -> dict:
     return {"seconds": time.perf_counter() - start, "texts": texts, "scores": scores}
 
 
-WHAT = {"grpo": grpo, "ppo": ppo, "distillation": distillation, "sampling": sampling, "evaluation": evaluation}
+WHAT = {
+    "grpo": grpo,
+    "ppo": ppo,
+    "ppo_shared": ppo,
+    "distillation": distillation,
+    "sampling": sampling,
+    "evaluation": evaluation,
+}
 
 
 def worker(args) -> None:
@@ -211,7 +220,7 @@ def main() -> None:
         return worker(args)
     if "evaluation" in args.what and not args.lm_eval_python:
         sys.exit("evaluation needs --lm_eval_python V/bin/python, an environment with lm-eval and transformers")
-    if "ppo" in args.what and not args.trl_python:
+    if {"ppo", "ppo_shared"} & {*args.what} and not args.trl_python:
         sys.exit("ppo needs --trl_python V/bin/python, an environment with trl 1.12.0")
     print(
         "| what | seconds, ours | peer | ratio | GiB, ours | peer | ratio | CPU seconds, ratio |\n" + "|---" * 8 + "|"
