@@ -145,7 +145,6 @@ RENDERED = """            talk.messages += [{"role": "assistant", "content": tex
 DECODED = "            text = models.tokenizer.decode(ids[: len(ids) - talk.ended])\n"
 MADE = "    talks = [SimpleNamespace(row=row, environment=make(), messages=copy.deepcopy(row["  # and what follows
 SCORED = '    scores = [float(ask(config, talk, "get_reward")) for talk in talks]'
-COMPARED = 'if "".join(whole.split()) != "".join(text.split()):'
 SOON = """            if turn == 1:
                 talk.score = ask(config, talk, "get_reward")
             talk.turns, talk.ended = turn,"""
@@ -206,7 +205,7 @@ FAULTS = {
         ],
     ),
     "an environment for all": (
-        {"turn_state", "turn_rewards", "turn_template"},
+        {"turn_state", "turn_rewards"},
         r"one environment object serves conversations 0 and 1 at once",
         [(MADE, "    one = make()\n" + MADE.replace("make()", "one"))],
     ),
@@ -235,11 +234,6 @@ FAULTS = {
                 '            reply = ask(config, now[row - 1], "reply", text) if row == 1 and turn == 1 else reply\n',
             )
         ],
-    ),
-    "an answer that was cut off has no end": (
-        {"turn_template"},
-        r"turn 3 of conversation 1 goes on from '.*where the template writes '.*<\|end\|><\|user\|>",
-        [("(one[-same] == last_id) :]", "1 :]"), (COMPARED, "if False:")],
     ),
 }
 

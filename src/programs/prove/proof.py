@@ -51,3 +51,9 @@ def report_of(script: str, words: list[str], seconds: float, python: str = sys.e
         said = done.stderr.strip().splitlines() or [f"got exit code {done.returncode} of {path}"]
         raise UserError(said[-1].removeprefix("error: "))
     return json.loads(done.stdout)
+
+
+def failures_of(report: dict) -> list[str]:
+    """What reward_preflight.py finds against a reward or an environment, once for each check."""
+    failed = {x["check"]: x["message"] for x in reversed(report["findings"]) if x["severity"] == "fail"}
+    return [f"{check}: {message}" for check, message in reversed(failed.items())]

@@ -1,6 +1,5 @@
 """The checks of an environment and the verdict."""
 
-import math
 import re
 import statistics
 from dataclasses import dataclass
@@ -9,7 +8,7 @@ from programs.reward_preflight.environment_process import environment_process, p
 from programs.reward_preflight.policies import POLICIES, gold_scripts, shared_scripts
 from programs.reward_preflight.preflight import FULL_SHARE, MIN_RECALL, TRIAL_ROWS
 from programs.reward_preflight.reward_process import OwnProcess
-from programs.reward_preflight.scoring import GIVE_UP, Findings, payment_status
+from programs.reward_preflight.scoring import GIVE_UP, Findings, payment_status, ranked
 
 POLICY_ROWS = 8  # rows on which scripted policies play; gold plays all
 AGAIN_ROWS = 4  # of which as many are played again, and all at once
@@ -35,7 +34,7 @@ class Played:
 
     policy: str
     row: dict
-    job: dict  # what the environment's process plays
+    job: dict  # what the environment's process plays: the row's place and the answers
     outcome: dict | None = None
 
 
@@ -57,21 +56,22 @@ class EnvironmentPreflight:
         for name in POLICIES:
             plays_of[name] = self.played(name, shared_scripts(rows, kinds, name, self.args))
         few = [play for name, plays in plays_of.items() if name != "injection" for play in plays[:AGAIN_ROWS]]
-        self.same_again([play for play in few if play.outcome and not play.outcome["hung"]])
+        few = [play for play in few if play.outcome and not play.outcome["hung"]]
+        self.same_again(few)
         self.report["policies"] = [self.line(name, plays, golds) for name, plays in plays_of.items() if plays]
+        self.report["plays"] = [
+            {"policy": p.policy, "row": p.row["number"], "script": p.job["script"], "return": p.outcome["return"]}
+            for p in few
+        ]
         return self.report | self.findings.verdict()
 
     def find(self, check: str, message: str, play: Played | None = None, failed: bool = True, advice: str = "") -> None:
         extra = {"row": play.row["number"], "policy": play.policy} if play else {}
         self.findings.add(check, message, failed, advice or ENVIRONMENT_ADVICE[check], extra)
 
-    def job(self, row: dict, script: list[str] | None) -> dict:
-        """A conversation for the environment's process; without a script --policy says what to answer."""
-        return {"row": self.rows.index(row), "script": script}
-
     def played(self, policy: str, pairs: list[tuple]) -> list[Played]:
         """Play (row, script) pairs one after the other, until too many hung or died."""
-        plays = [Played(policy, row, self.job(row, script)) for row, script in pairs]
+        plays = [Played(policy, row, {"row": self.rows.index(row), "script": script}) for row, script in pairs]
         for play in plays:
             if self.lost >= GIVE_UP:
                 break
@@ -95,35 +95,24 @@ class EnvironmentPreflight:
 
     def gold(self) -> list[Played]:
         """Play what should have full marks, in the variant that is paid best."""
-        if self.args.policy:
-            pairs, order = [(row, None) for row in self.rows], [f"--policy {self.args.policy}"]
-        else:
-            scripts = [gold_scripts(row, kind, self.args) for row, kind in zip(self.rows, self.kinds, strict=True)]
-            order = self.ranked(scripts)
-            chosen = [next((variants[name] for name in order if name in variants), None) for variants in scripts]
-            pairs = [(row, script) for row, script in zip(self.rows, chosen, strict=True) if script]
-        if not pairs:
+        scripts = [gold_scripts(row, kind, self.args) for row, kind in zip(self.rows, self.kinds, strict=True)]
+        scripts = [(row, variants) for row, variants in zip(self.rows, scripts, strict=True) if variants]
+        if not scripts:
             message = "no row has gold answers, so other policies are compared with full marks"
             forms = "a text or a call {name, arguments}"
-            advice = f"a column gold with the answers of each turn, {forms}; or --policy FILE.py:f"
-            self.find("gold", message, failed=False, advice=advice)
+            self.find("gold", message, None, False, f"a column gold with the answers of each turn, {forms}")
             return []
-        golds = self.played("gold", pairs)
+        order = ranked(scripts, self.trial)
+        golds = self.played("gold", [(row, next(v[name] for name in order if name in v)) for row, v in scripts])
         self.judge_gold(golds, order[0])
         return golds
 
-    def ranked(self, scripts: list[dict]) -> list[str]:
-        """Names of the variants of gold, the best first: they are tried on the first rows."""
-        names = list(dict.fromkeys(name for variants in scripts for name in variants))
-        figures = {}
-        for name in names if len(names) > 1 else []:
-            pairs = zip(self.rows, scripts, strict=True)
-            jobs = [self.job(row, variants[name]) for row, variants in pairs if name in variants]
-            replies = [play_in(self.process, [job]) for job in jobs[:TRIAL_ROWS]]
-            paid = [outcome["return"] for reply in replies for outcome in reply.get("outcomes", ())]
-            full = sum(value >= self.full() for value in paid)
-            figures[name] = (-full, -statistics.fmean(paid) if paid else math.inf)
-        return sorted(names, key=lambda name: figures.get(name, ()))
+    def trial(self, pairs: list[tuple]) -> tuple[float, float]:
+        """(Share of full marks, mean) of gold in one variant, on the first rows."""
+        jobs = [{"row": self.rows.index(row), "script": script} for row, script in pairs[:TRIAL_ROWS]]
+        replies = [play_in(self.process, [job]) for job in jobs]
+        paid = [outcome["return"] for reply in replies for outcome in reply.get("outcomes", ())] or [-1e9]
+        return statistics.fmean(value >= self.full() for value in paid), statistics.fmean(paid)
 
     def full(self) -> float:
         """The return from which a conversation has full marks."""
@@ -139,7 +128,7 @@ class EnvironmentPreflight:
         low = full < MIN_RECALL
         if low:
             text = f"{full:.1%} of {len(golds)} gold conversations have full marks, which is what eval/accuracy counts"
-            advice = "another gold: --gold_template, --gold_column, --policy"
+            advice = "another gold: --gold_template, --gold_column"
             if paid and max(paid) > 0 and not full:
                 advice += f"; --full_score {max(paid):g} if that is the highest score intended"
             self.find("gold", text, advice=advice)
@@ -155,10 +144,10 @@ class EnvironmentPreflight:
         """Play conversations again, all at once turn by turn, and with an object that has served another one."""
         for play in plays:
             self.compare(play, play_in(self.process, [play.job]), "when it is played again")
-        reply = play_in(self.process, [play.job for play in plays]) if len(plays) > 1 else {"outcomes": []}
-        if "outcomes" not in reply:  # one finding for a loss of all
-            self.compare(plays[0], reply, "when it is played beside others")
-        for play, outcome in zip(plays, reply.get("outcomes", []), strict=False):
+        together = play_in(self.process, [play.job for play in plays]) if len(plays) > 1 else {"outcomes": []}
+        if "outcomes" not in together:  # one finding for a loss of all
+            self.compare(plays[0], together, "when it is played beside others")
+        for play, outcome in zip(plays, together.get("outcomes", []), strict=False):
             self.compare(play, {"outcomes": [outcome]}, "when it is played beside others")
         by_kind = {}
         for play in [] if self.causes else plays:

@@ -8,7 +8,7 @@ from parts.foundation.messages import need
 from programs.reward_preflight.probes import LONGEST, PROBES, PROFILES, in_place, prepare_probes
 from programs.reward_preflight.reward_process import OwnProcess, bounds
 from programs.reward_preflight.rows_and_gold import SOLUTIONS, answer_columns, gold_variants
-from programs.reward_preflight.scoring import KINDS, Findings, Graded, Grader, excerpt, payment_status
+from programs.reward_preflight.scoring import KINDS, Findings, Graded, Grader, excerpt, payment_status, ranked
 
 OWN_DATA = Path(__file__).resolve().parent.parent / "assets" / "data"  # for the embedded model, which reads plain text
 FULL_SHARE = 0.95  # of the highest score: full marks, but for a small part such as one that shapes the length
@@ -16,7 +16,6 @@ MIN_RECALL = 0.95  # share of gold that must have full marks
 TRIAL_ROWS = 8  # rows on which the gold formats compete
 PROBE_ROWS = 32  # rows from which probes are made
 SLOW_S = 1.0  # a completion above this is a warning
-PASS_RATES = (0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
 ADVICE = {
     "raised": "give such a completion the lowest score; raise only for wrong columns",
     "hung": "run the work in a process that can be killed; --timeout_s allows more time",
@@ -44,10 +43,8 @@ class Preflight:
         self.findings = Findings()
         self.best = {}  # by function: the highest score of gold above 1
         self.whole = {function["name"] for function in self.functions if function["needs_group"]}
-        size = args.group_size
-        table = [{"pass_rate": p, "zero_std": round(p**size + (1 - p) ** size, 6)} for p in PASS_RATES]
         self.report = {"reward": args.reward, "data": args.data, "rows": len(rows), "seed": args.seed}
-        self.report |= {"profile": args.profile, "groups": {"group_size": size, "table": table}}
+        self.report["profile"] = args.profile
 
     def find(
         self, check: str, message: str, graded: Graded | None = None, failed: bool = True, advice: str = ""
@@ -101,28 +98,28 @@ class Preflight:
 
     def gold(self) -> list[Graded]:
         """Score the reference completions in the format that scores best."""
-        variants = {row["number"]: gold_variants(row, self.args) for row in self.rows}
-        rows = [row for row in self.rows if variants[row["number"]]]
+        pairs = [(row, variants) for row in self.rows if (variants := gold_variants(row, self.args))]
         need(
-            rows,
+            pairs,
             f"{self.args.data}: got columns {', '.join(self.rows[0]['columns']) or 'none'} without a reference "
             f"completion; expected one of {', '.join((*SOLUTIONS, *answer_columns(self.args)))}; "
             "try --answer_column, --gold_column or --gold_template with a completion of full marks",
         )
-        trial = {}
-        for name in dict.fromkeys(name for row in rows for name in variants[row["number"]]):
-            pairs = [(row, variants[row["number"]][name]) for row in rows if name in variants[row["number"]]]
-            trial[name] = self.grader.grade(pairs[:TRIAL_ROWS])
-            self.note_best(trial[name])
-        table = {name: self.figures(results) for name, results in trial.items()}
-        order = sorted(table, key=lambda name: (-table[name]["full_marks"], -table[name]["mean"]))
-        for row in rows:
-            row["gold"] = next(variants[row["number"]][name] for name in order if name in variants[row["number"]])
-        results = self.grader.grade([(row, row["gold"]) for row in rows], alone=True)
+        order = ranked(pairs, self.trial)
+        for row, variants in pairs:
+            row["gold"] = next(variants[name] for name in order if name in variants)
+        results = self.grader.grade([(row, row["gold"]) for row, _ in pairs], alone=True)
         self.note_best(results)
         self.report["gold"] = {"variant": order[0], **self.figures(results), "full_score": max(map(self.full, results))}
-        self.report["gold"] |= {"rows": len(rows), "rows_without_gold": len(self.rows) - len(rows), "variants": table}
+        self.report["gold"] |= {"rows": len(pairs), "rows_without_gold": len(self.rows) - len(pairs)}
         return results
+
+    def trial(self, pairs: list[tuple]) -> tuple[float, float]:
+        """(Share of full marks, mean) of gold in one variant, on the first rows."""
+        results = self.grader.grade(pairs[:TRIAL_ROWS])
+        self.note_best(results)
+        figures = self.figures(results)
+        return figures["full_marks"], figures["mean"]
 
     def note_best(self, results: list[Graded]) -> None:
         """Remember the highest scores above 1 of each function."""

@@ -2,13 +2,11 @@
 
 import inspect
 import json
-import statistics
 
-from parts.foundation.messages import need, tell
+from parts.foundation.messages import tell
 from parts.rewards.reward_forms import is_preset, library_rewards
-from programs.reward_preflight.reward_process import declared_range, reward_process
-from programs.reward_preflight.rows_and_gold import load_rows, text_of
-from programs.reward_preflight.scoring import KINDS, Grader, excerpt
+from programs.reward_preflight.reward_process import declared_range
+from programs.reward_preflight.scoring import KINDS
 
 PROBE_COLUMNS = ("name", "completions", "share", "worst", "allowed", "paying_rows", "status", "what")
 FUNCTION_COLUMNS = ("name", "weight", "range", "gold_mean", "none_rate", *KINDS, "p50_ms", "p99_ms")
@@ -32,7 +30,7 @@ def columns_of(lines: list[dict], names: tuple[str, ...]) -> str:
 
 
 def print_report(report: dict) -> None:
-    gold, groups = report["gold"], report["groups"]
+    gold = report["gold"]
     share = f"{gold['full_marks']:.1%} full marks ({gold['full_score']:g})"
     tell(f"reward   {', '.join(report['reward'])}")
     tell(f"data     {report['data']}, {report['rows']} rows, seed {report['seed']}")
@@ -40,8 +38,6 @@ def print_report(report: dict) -> None:
     tell(f"gold     {share}, mean {gold['mean']:.4g}, none {gold['none']:.1%}, as {gold['variant']!r}\n")
     tell(columns_of(report["probes"], PROBE_COLUMNS))
     tell(columns_of(report["functions"], FUNCTION_COLUMNS))
-    cells = "  ".join(f"{line['pass_rate']:g}: {line['zero_std']:.3f}" for line in groups["table"])
-    tell(f"groups   of {groups['group_size']} without spread, by pass rate   {cells}")
     print_findings(report, "row {row}, score {score}: '{completion}'")
 
 
@@ -88,31 +84,3 @@ def list_library(args) -> int:
     lines += [[p["name"], "preset", " + ".join(f"{w:g} {n}" for n, w in p["parts"].items())] for p in presets]
     tell(aligned(lines) if lines else "no reward functions")
     return 0
-
-
-def score_file(args) -> int:
-    """--score: the score of every row's own completion."""
-    pairs, name = [], args.completion_column
-    for row in load_rows(args, args.limit):
-        text = text_of(row["columns"].pop(name, None))
-        where = f"{args.data}, row {row['number']}"
-        need(text is not None, f"{where}: got no text in {name!r}; expected a completion; try --completion_column NAME")
-        pairs.append((row, text))
-    with reward_process(args, [row for row, _ in pairs]) as process:
-        grader = Grader(process)
-        results = grader.grade(pairs)
-    lines = [{"row": g.row["number"], "score": grader.total(g), "parts": g.parts} for g in results]
-    for line, graded in zip(lines, results, strict=True):
-        line |= {"problems": graded.problems, "completion": excerpt(graded.text)}
-    totals = [line["score"] for line in lines if line["score"] is not None]
-    mean = statistics.fmean(totals) if totals else None
-    if args.json:
-        print_json({"reward": args.reward, "data": args.data, "mean": mean, "rows": lines})
-    else:
-        names = list(grader.weights) if len(grader.weights) > 1 else []
-        cells = [["row", "score", *names, "completion"]]
-        for line in lines:
-            text = " | ".join([line["completion"], *(f"{n} {problem}" for n, problem in line["problems"].items())])
-            cells.append([line["row"], line["score"], *(line["parts"].get(n) for n in names), text])
-        tell(aligned(cells), f"\nmean {'-' if mean is None else f'{mean:.4g}'} over {len(totals)} of {len(lines)} rows")
-    return int(any(line["problems"] for line in lines))

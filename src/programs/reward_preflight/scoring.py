@@ -53,6 +53,19 @@ def payment_status(find, line: dict, shares: list[tuple[float, object]], noun: s
     return "FAIL" if failed else "warning" if paying else "pass"
 
 
+def ranked(variants: list[tuple[dict, dict]], trial) -> list[str]:
+    """Names of the variants of gold, the best first.
+
+    Args:
+        variants: (row, {variant: gold}) of each row.
+        trial: `trial([(row, gold), …]) -> (share of full marks, mean)`, asked where there are several.
+    """
+    names = dict.fromkeys(name for _, of_row in variants for name in of_row)
+    pairs = {name: [(row, of_row[name]) for row, of_row in variants if name in of_row] for name in names}
+    figures = {name: trial(pairs[name]) for name in names} if len(names) > 1 else {}
+    return sorted(names, key=lambda name: [-figure for figure in figures.get(name, ())])
+
+
 def excerpt(text: str) -> str:
     """The beginning of a text on one line."""
     return repr(text if len(text) <= 100 else text[:100] + "…")[1:-1]

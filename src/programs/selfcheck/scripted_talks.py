@@ -49,13 +49,13 @@ class Record:
     """What a trainer does with the conversations of one play, by their numbers.
 
     Args:
-        answers: ids of each answer of each conversation.
+        answers: ids of each answer of each conversation, which no text gives when encoded anew.
         paid: the conversation whose return is 1 higher.
     """
 
     def __init__(self, tokenizer, answers: list[list[list[int]]], paid: int | None = None):
         self.tokenizer, self.answers, self.paid, self.count = tokenizer, answers, paid, 0
-        self.turns, self.heard, self.said = defaultdict(list), defaultdict(list), defaultdict(list)
+        self.turns, self.heard = defaultdict(list), defaultdict(list)
         self.shared = []  # what conversations have in common and should not, in words
         self.early = set()  # those whose return was asked for before their last answer
 
@@ -98,8 +98,7 @@ class Record:
                 self.count += 1
                 if self.count >= ANSWERS[self.number % PLAYED]:
                     return None
-                record.said[self.number].append(f"[talk {self.number}] No, {self.count}.")
-                return record.said[self.number][-1]
+                return f"[talk {self.number}] No, {self.count}."
 
             def get_reward(self) -> float:
                 self.scored = True
@@ -131,18 +130,3 @@ def odd_answers(tokenizer, end: int) -> list[list[list[int]]]:
         return ids if cut else [*ids, end]
 
     return [[answer((number + turn) % 3 == 1) for turn in range(count)] for number, count in enumerate(ANSWERS)]
-
-
-def thought_answers(tokenizer, end: int, thinks: bool, begun: bool) -> list[list[list[int]]]:
-    """Answers in words, with a thought before each if the model thinks; the second of each conversation is cut off.
-
-    Args:
-        begun: the template itself writes the tag with which a thought begins.
-    """
-
-    def answer(number: int, turn: int) -> list[int]:
-        thought = f"{'' if begun else '<think>'}\nThought {number}{turn}\n</think>\n\n" if thinks else ""
-        ids = tokenizer.encode(f"{thought}Answer {number}{turn}", add_special_tokens=False)
-        return ids if turn == 1 else [*ids, end]
-
-    return [[answer(number, turn) for turn in range(count)] for number, count in enumerate(ANSWERS)]

@@ -5,7 +5,7 @@ import dataclasses
 import types
 
 from parts.foundation.messages import say
-from programs.selfcheck.contract import SCRIPT_TALKS, lacking
+from programs.selfcheck.contract import SCRIPT, SCRIPT_TALKS, lacking
 from programs.selfcheck.scripted_talks import ANSWER_TOKENS, TURNS, Record, through_a_file
 from programs.selfcheck.trainer import NEW_TOKENS, PROBES, SAMPLED, Definition, Trainer
 
@@ -16,7 +16,7 @@ class ScriptsTrainer(Trainer):
     """scripts/ppo_train.py, scripts/on_policy_distillation.py and copies."""
 
     def missing(self) -> list[str]:
-        return lacking(self.module, self.needed)
+        return lacking(self.module, SCRIPT)
 
     def parse(self, flags: list[str]) -> list[str]:
         self.config = self.module.parse_config(flags)
@@ -85,7 +85,6 @@ class ScriptsTrainer(Trainer):
 
         environments, reward = through_a_file(record, load)
         setup = self.setup_of(config, environments)
-        self.template_settings = setup.bridge.settings
         engine = types.SimpleNamespace(generate=lambda prompts, noise: record.answer(prompts))
         samples = self.module.converse(setup, config, self.models, engine, reward, rows, None, {})
         return self.collate(samples), [sample["score"] for sample in samples]
@@ -143,11 +142,11 @@ class ScriptsTrainer(Trainer):
         scaler = torch.amp.GradScaler(self.models.device.type, enabled=False)
         self.module.accumulate_gradients(config, self.models, batch, list(range(PROBES)), scaler)
 
-    def start_update(self, module, batch: dict, models) -> None:
+    def start_update(self, batch: dict, models) -> None:
         import torch
 
-        tools = module.make_optimizer(self.config, models), torch.amp.GradScaler(self.device.type, enabled=False)
-        module.update(self.config, models, *tools, batch, getattr(self.config, "critic_warmup_steps", 0))
+        tools = self.module.make_optimizer(self.config, models), torch.amp.GradScaler(self.device.type, enabled=False)
+        self.module.update(self.config, models, *tools, batch, getattr(self.config, "critic_warmup_steps", 0))
 
     def definitions(self):
         config = self.config

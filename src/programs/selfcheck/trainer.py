@@ -44,18 +44,16 @@ class Trainer:
     experience(samples, models, **settings) -> batch, by default of the probes; accumulate(config, batch) adds gradients
     per_pass(rows): settings for so many rows in a pass, and few of their tokens at the output layer, at once
     definitions() -> (losses of which the trainer's has to be one, why there is none)
-    start_update(module, batch, models) trains on the batch by the module's own `update`
+    start_update(batch, models) trains on the batch by the trainer's own `update`
     group_of(samples) -> (the group of each, why advantages of a group need not sum to 0)
     values_after(ids) -> values [T] of the text up to each token of ids [1, T] by the plain critic; None without one
     """
 
     takes_holes = False  # responses with tokens of others in between
     chats = False  # sends plain prompts as chats, unless its settings say otherwise
-    absent = otherwise = frozenset()  # names of the contract that are stand-ins, and those that are called otherwise
-    template_settings = None  # what the trainer gives to the chat template
 
-    def __init__(self, module, needed):
-        self.module, self.needed = module, needed
+    def __init__(self, module):
+        self.module = module
         self.config = self.models = self.with_reference = self.engine = self.reward = self.environment = None
         self.probes = []  # samples for log-probs and gradients
         self.initial = None  # log-probs of the probes' responses under the untouched policy, [tokens]
@@ -99,9 +97,9 @@ class Trainer:
 
         None where the trainer has no functions of these names.
         """
-        module = getattr(self.module, "page", self.module)  # not a stand-in's
-        table, name = getattr(module, "LOSSES", vars(module)), getattr(self.config, "loss", "policy_loss")
-        if not hasattr(module, "update") or name not in table:
+        table = getattr(self.module, "LOSSES", vars(self.module))
+        name = getattr(self.config, "loss", "policy_loss")
+        if not hasattr(self.module, "update") or name not in table:
             return None
         loss, seen = table[name], []
 
@@ -113,7 +111,7 @@ class Trainer:
         table[name] = watched
         try:
             with contextlib.suppress(Seen):
-                self.start_update(module, batch, models)
+                self.start_update(batch, models)
         finally:
             table[name] = loss
             rest(models)
@@ -132,14 +130,12 @@ class Trainer:
         return self.logprobs(batch)[0][responses(batch, samples)]
 
 
-def check(about: str, beside: str = "", moved: bool = True, plays: bool = False):
+def check(moved: bool = True, plays: bool = False):
     """Mark `function(trainer) -> (passed or None for not applicable, measurement)` as a check.
 
     Its docstring ends with what to try where it fails.
 
     Args:
-        about: names of the contract without which there is nothing to check.
-        beside: what else it looks at, which is a template's where a page has none.
         moved: whether the policy has to be off its start.
         plays: whether it needs conversations with an environment.
     """
@@ -147,19 +143,14 @@ def check(about: str, beside: str = "", moved: bool = True, plays: bool = False)
     def mark(function):
         @functools.wraps(function)
         def run(s: Trainer):
-            lacking = [name for name in about.split() if name in s.absent]
-            if lacking:
-                names = [name + " that is called as --contract says" * (name in s.otherwise) for name in lacking]
-                return None, f"not checked: it has no {' and no '.join(names)}"
             if plays and not s.plays:
                 return None, "one answer a prompt: no environment"
             try:
-                passed, text = function(s)
+                return function(s)
             except s.user_errors as error:
                 if not plays or s.talks:
                     raise
                 return None, f"checked with an environment that replies, for which {error}"
-            return passed, text + (f"; {beside} not checked: it has none" if beside in s.absent else "")
 
         run.advice = " ".join(function.__doc__.partition("Try: ")[2].split()).rstrip(".")
         run.moved = moved
