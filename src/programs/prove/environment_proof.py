@@ -15,8 +15,7 @@ from parts.environments.environments import load_environments
 from parts.environments.play_setup import PlaySetup
 from parts.environments.text_turns import TextTurns
 from parts.foundation.bundle import BUNDLE
-from programs.prove.proof import Proof, failures_of, report_of
-from programs.prove.reward_proof import parsed
+from programs.prove.proof import Proof, failures_of, parsed, report_of
 
 TURNS = 8  # of a conversation, as in reward_preflight.py
 

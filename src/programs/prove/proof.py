@@ -1,9 +1,11 @@
 """What a proof says: figures, sentences, what was found against the thing and what was not measured."""
 
+import ast
 import json
 import subprocess
 import sys
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from parts.foundation.bundle import BUNDLE
 from parts.foundation.messages import UserError, need
@@ -32,6 +34,14 @@ class Proof:
         """Note, as a sentence too, what could not be measured."""
         self.not_measured.append(f"{what}: {why}")
         self.say(f"{what} was not measured: {why}.")
+
+
+def parsed(path: Path) -> list[ast.stmt]:
+    """What a file defines; it is parsed and not run."""
+    try:
+        return ast.parse(path.read_text(encoding="utf-8")).body
+    except (OSError, ValueError, SyntaxError) as error:
+        raise UserError(f"got {path}, which cannot be read ({error}); expected Python in UTF-8") from None
 
 
 def shown(values, digits: int = 3) -> str:

@@ -8,19 +8,11 @@ from parts.data.rows import read_rows
 from parts.foundation.file_text import file_text, with_values
 from parts.foundation.messages import UserError
 from programs.prove.attack_proof import attacked_row, prove_against_attacks
-from programs.prove.proof import Proof, failures_of, report_of
+from programs.prove.proof import Proof, failures_of, parsed, report_of
 
 AS_SAMPLE_REWARD = file_text("files/as_sample_reward.py")
 NONSENSE = ("empty", "whitespace", "unicode_junk", "keyword_stuffing", "very_long")  # probes of reward_preflight.py
 VERL_NAMES = {"data_source", "solution_str", "ground_truth", "extra_info"}  # verl's reward managers pass these by name
-
-
-def parsed(path: Path) -> list[ast.stmt]:
-    """What a file defines; it is parsed and not run."""
-    try:
-        return ast.parse(path.read_text(encoding="utf-8")).body
-    except (OSError, ValueError, SyntaxError) as error:
-        raise UserError(f"got {path}, which cannot be read ({error}); expected a Python file that imports") from None
 
 
 def arguments_of(path: Path, name: str) -> ast.arguments | None:

@@ -14,7 +14,7 @@ from programs.reward_preflight.model_preflight import model_preflight
 from programs.reward_preflight.policies import POLICIES
 from programs.reward_preflight.preflight import Preflight
 from programs.reward_preflight.probes import PROBES, PROFILES, number_of
-from programs.reward_preflight.report import list_library, print_environment_report, print_json, print_report
+from programs.reward_preflight.report import list_library, print_json, print_report
 from programs.reward_preflight.reward_process import reward_process
 from programs.reward_preflight.rows_and_gold import load_rows
 from programs.reward_preflight.scoring import TOKEN_CHARACTERS
@@ -108,9 +108,10 @@ def check_arguments(args) -> None:
     need(args.list or args.data, f"got {said} without --data; expected rows; try --data FILE.jsonl")
     usual, mode = make_parser().parse_args([]), modes[0]
     for name, (*_, limits, fits) in (FLAGS | {"chat": (None, ("reward", "model"))}).items():
-        value, (low, high) = getattr(args, name), limits if isinstance(limits, tuple) else (None, None)
-        within = value is None or low is None or low <= value <= high
-        need(within, f"got {name} {value}; expected {low} to {high}; try --{name} {low}")
+        value = getattr(args, name)
+        if isinstance(limits, tuple) and value is not None:
+            low, high = limits
+            need(low <= value <= high, f"got {name} {value}; expected {low:g} to {high:g}; try --{name} {low:g}")
         idle = mode in ALL and mode not in fits and value != getattr(usual, name)
         need(not idle, f"got --{name} with --{mode}, where it has no effect; expected it with --{' or --'.join(fits)}")
     args.reward = [full_spec(spec, LIBRARY) for spec in args.reward or []]
@@ -121,14 +122,11 @@ def check_arguments(args) -> None:
 def preflight(args) -> int:
     """--reward, --environment: all checks on rows drawn from the data."""
     started, rows = time.perf_counter(), load_rows(args, args.limit or 64)
-    if args.environment:
-        with environment_process(args, rows) as process:
-            report, show = EnvironmentPreflight(args, rows, process).run(), print_environment_report
-    else:
-        with reward_process(args, rows) as process:
-            report, show = Preflight(args, rows, process).run(), print_report
+    make, checks = (environment_process, EnvironmentPreflight) if args.environment else (reward_process, Preflight)
+    with make(args, rows) as process:
+        report = checks(args, rows, process).run()
     report["seconds"] = round(time.perf_counter() - started, 1)
-    (print_json if args.json else show)(report)
+    (print_json if args.json else print_report)(report)
     return 0 if report["ready"] else 1
 
 

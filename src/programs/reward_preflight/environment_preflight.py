@@ -8,7 +8,7 @@ from programs.reward_preflight.environment_process import environment_process, p
 from programs.reward_preflight.policies import POLICIES, gold_scripts, shared_scripts
 from programs.reward_preflight.preflight import FULL_SHARE, MIN_RECALL, TRIAL_ROWS
 from programs.reward_preflight.reward_process import OwnProcess
-from programs.reward_preflight.scoring import GIVE_UP, Findings, payment_status, ranked
+from programs.reward_preflight.scoring import GIVE_UP, Checks, ranked
 
 POLICY_ROWS = 8  # rows on which scripted policies play; gold plays all
 AGAIN_ROWS = 4  # of which as many are played again, and all at once
@@ -38,15 +38,12 @@ class Played:
     outcome: dict | None = None
 
 
-class EnvironmentPreflight:
+class EnvironmentPreflight(Checks):
     """Plays scripted policies, and looks at what they are paid, what fails, and what is not the same again."""
 
     def __init__(self, args, rows: list[dict], process: OwnProcess):
-        self.args, self.rows, self.process = args, rows, process
-        self.findings, self.lost, self.causes = Findings(), 0, {}
-        self.kinds = process.about
-        self.report = {"environment": args.environment, "reward": args.reward, "data": args.data}
-        self.report |= {"rows": len(rows), "seed": args.seed, "gold": None}
+        super().__init__(args, rows, environment=args.environment)
+        self.process, self.kinds, self.lost, self.causes = process, process.about, 0, {}
 
     def run(self) -> dict:
         """All checks; returns the report with the verdict."""
@@ -104,7 +101,14 @@ class EnvironmentPreflight:
             return []
         order = ranked(scripts, self.trial)
         golds = self.played("gold", [(row, next(v[name] for name in order if name in v)) for row, v in scripts])
-        self.judge_gold(golds, order[0])
+        ended, low = [play for play in golds if play.outcome], []
+        full = sum(play.outcome["return"] >= self.full() for play in ended) / len(golds)
+        self.report["gold"] = {"variant": order[0], "rows": len(golds), "full_marks": full}
+        for play in [play for play in ended if play.outcome["return"] < self.full()]:
+            outcome = play.outcome
+            reason = next(iter(outcome["errors"]), f"it ended by {outcome['ended_by']}")
+            low.append((f"gold gets {outcome['return']:g} after {outcome['turns']} turns: {reason}", play))
+        self.judge_gold("conversations", full < MIN_RECALL, [play.outcome["return"] for play in ended], low)
         return golds
 
     def trial(self, pairs: list[tuple]) -> tuple[float, float]:
@@ -118,25 +122,6 @@ class EnvironmentPreflight:
         """The return from which a conversation has full marks."""
         score = 1.0 if self.args.full_score is None else self.args.full_score
         return score * (FULL_SHARE if score > 0 else 1.0) - 1e-6
-
-    def judge_gold(self, golds: list[Played], variant: str) -> None:
-        """Findings about gold that is not paid, or whose calls fail."""
-        ended = [play for play in golds if play.outcome]
-        paid = [play.outcome["return"] for play in ended]
-        full = sum(value >= self.full() for value in paid) / len(golds)
-        self.report["gold"] = {"variant": variant, "rows": len(golds), "full_marks": full}
-        low = full < MIN_RECALL
-        if low:
-            text = f"{full:.1%} of {len(golds)} gold conversations have full marks, which is what eval/accuracy counts"
-            advice = "another gold: --gold_template, --gold_column"
-            if paid and max(paid) > 0 and not full:
-                advice += f"; --full_score {max(paid):g} if that is the highest score intended"
-            self.find("gold", text, advice=advice)
-        for play in [play for play in ended if play.outcome["return"] < self.full()][:2]:
-            outcome = play.outcome
-            reason = next(iter(outcome["errors"]), f"it ended by {outcome['ended_by']}")
-            text = f"gold gets {outcome['return']:g} after {outcome['turns']} turns: {reason}"
-            self.find("gold", text, play, low, "look at this row")
 
     # ---- the same again
 
@@ -198,17 +183,10 @@ class EnvironmentPreflight:
         line["limit"] = statistics.fmean(limits) if limits else None
         if name == "gold":
             return line | {"share": 1.0, "allowed": None, "status": "", "what": "What should have full marks."}
-        allowed = self.args.allow.get(name, POLICIES[name][0])
-        line |= {"allowed": allowed, "share": None, "status": "n/a", "what": POLICIES[name][1].__doc__}
+        line |= {"allowed": self.args.allow.get(name, POLICIES[name][0]), "what": POLICIES[name][1].__doc__}
         best = [play.outcome["return"] for play in golds if play.outcome]
-        usual = statistics.fmean(best) if best else self.full()
-        floor = 0.0 if usual > 1e-9 else min([0.0, usual, *paid])
-        if not known or usual - floor < 1e-9:
-            return line
-        shares = [((value - floor) / (usual - floor), play) for value, play in zip(paid, known, strict=True)]
-        line["share"] = (statistics.fmean(paid) - floor) / (usual - floor)
-        advice = "pay for the task alone"
-        return line | {"status": payment_status(self.find, line, shares, "return", advice)}
+        usual, pairs = statistics.fmean(best) if best else self.full(), list(zip(paid, known, strict=True))
+        return self.payment(line, pairs, usual, min(paid, default=0.0), "return", "pay for the task alone")
 
 
 def loss_of(reply: dict) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""What is printed: reports, --list and --score."""
+"""What is printed: reports and --list."""
 
 import inspect
 import json
@@ -8,12 +8,14 @@ from parts.rewards.reward_forms import is_preset, library_rewards
 from programs.reward_preflight.reward_process import declared_range
 from programs.reward_preflight.scoring import KINDS
 
-PROBE_COLUMNS = ("name", "completions", "share", "worst", "allowed", "paying_rows", "status", "what")
-FUNCTION_COLUMNS = ("name", "weight", "range", "gold_mean", "none_rate", *KINDS, "p50_ms", "p99_ms")
-POLICY_COLUMNS = (
-    *("name", "conversations", "mean", "min", "max", "share", "allowed", "turns", "calls", "failures", "limit"),
-    *("seconds", "problems", "status", "what"),
-)
+TABLES = {  # of a report, and their columns
+    "probes": ("name", "completions", "share", "worst", "allowed", "paying_rows", "status", "what"),
+    "functions": ("name", "weight", "range", "gold_mean", "none_rate", *KINDS, "p50_ms", "p99_ms"),
+    "policies": (
+        *("name", "conversations", "mean", "min", "max", "share", "allowed", "turns", "calls", "failures", "limit"),
+        *("seconds", "problems", "status", "what"),
+    ),
+}
 
 
 def aligned(lines: list[list]) -> str:
@@ -24,39 +26,25 @@ def aligned(lines: list[list]) -> str:
     return "\n".join("  ".join(row).rstrip() for row in rows)
 
 
-def columns_of(lines: list[dict], names: tuple[str, ...]) -> str:
-    heads = [name.replace("_", " ") for name in names]
-    return aligned([heads, *([line[name] for name in names] for line in lines)]) + "\n"
-
-
 def print_report(report: dict) -> None:
-    gold = report["gold"]
-    share = f"{gold['full_marks']:.1%} full marks ({gold['full_score']:g})"
-    tell(f"reward   {', '.join(report['reward'])}")
-    tell(f"data     {report['data']}, {report['rows']} rows, seed {report['seed']}")
-    tell(f"profile  {report['profile']}")
-    tell(f"gold     {share}, mean {gold['mean']:.4g}, none {gold['none']:.1%}, as {gold['variant']!r}\n")
-    tell(columns_of(report["probes"], PROBE_COLUMNS))
-    tell(columns_of(report["functions"], FUNCTION_COLUMNS))
-    print_findings(report, "row {row}, score {score}: '{completion}'")
-
-
-def print_environment_report(report: dict) -> None:
-    tell(f"environment  {report['environment']}")
-    if report["reward"]:
-        tell(f"reward       {', '.join(report['reward'])}")
-    tell(f"data         {report['data']}, {report['rows']} rows, seed {report['seed']}")
+    """What was checked, the tables, the findings and the verdict."""
+    heads = {"environment": report.get("environment"), "reward": ", ".join(report["reward"])}
+    heads["data"] = f"{report['data']}, {report['rows']} rows, seed {report['seed']}"
+    heads["profile"] = report.get("profile")
     if gold := report["gold"]:
-        tell(f"gold         {gold['full_marks']:.1%} full marks of {gold['rows']} rows, by {gold['variant']!r}")
-    tell("\n" + columns_of(report["policies"], POLICY_COLUMNS))
-    print_findings(report, "row {row}, policy {policy}")
-
-
-def print_findings(report: dict, evidence: str) -> None:
-    """Findings and verdict; `evidence` is the form in which a finding's row is shown."""
-    for finding in report["findings"]:
-        shown = f" | {evidence.format(**finding)}" if "row" in finding else ""
-        tell(f"{finding['severity']:<7}  {finding['check']}: {finding['message']}{shown} | try: {finding['try']}")
+        more = f" ({gold['full_score']:g}), mean {gold['mean']:.4g}, none {gold['none']:.1%}" if "none" in gold else ""
+        heads["gold"] = f"{gold['full_marks']:.1%} full marks{more}, as {gold['variant']!r}"
+    for name, text in heads.items():
+        if text:
+            tell(f"{name:<8} {text}")
+    for name, columns in TABLES.items():
+        if name in report:
+            heads = [column.replace("_", " ") for column in columns]
+            tell(f"\n{aligned([heads, *([line[column] for column in columns] for line in report[name])])}")
+    for x in report["findings"]:
+        evidence = f"score {x['score']}: '{x['completion']}'" if "completion" in x else f"policy {x.get('policy')}"
+        shown = f" | row {x['row']}, {evidence}" if "row" in x else ""
+        tell(f"{x['severity']:<7}  {x['check']}: {x['message']}{shown} | try: {x['try']}")
     for check, count in report["more_findings"].items():
         tell(f"         and {count} more of {check}")
     tell("verdict  ready" if report["ready"] else "verdict  not ready", f"in {report['seconds']:.1f} s")

@@ -24,7 +24,7 @@ computations made here from the published formulas and the plain networks' logit
 The gradient of a page may be of any of three means: over tokens, over completions, by max_new_tokens; the table says
 which, and for distillation whether it is the reverse or the forward KL.
 
-Where a trainer plays conversations with an environment, it also plays some with an environment and answers of
+Where a page plays conversations with an environment, it also plays some with an environment and answers of
 selfcheck's own, whose text encoded anew has other ids, so that it is known which token was sampled, which return is
 whose and what each environment may hear.
 

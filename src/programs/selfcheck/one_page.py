@@ -103,10 +103,6 @@ class OnePage(Trainer):
         batch, *_ = self.module.rollout(self.config, self.models, self.environment, self.rows)
         return batch["scores"].tolist(), {}
 
-    @property
-    def talks(self) -> bool:
-        return hasattr(self.environment, "reply")
-
     def guard(self) -> None:
         """Let the trainer look at the chat template, as before a run; it ends the program if that is of no use."""
         if hasattr(self.module, "check_template"):

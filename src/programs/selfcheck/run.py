@@ -94,7 +94,10 @@ def result_of(s: Trainer, function, left_out: list[str]) -> dict:
     try:
         if function.moved and not s.moved:
             move(s)
-        passed, text = (None, "left out, by --leave_out") if name in left_out else function(s)
+        idle = "left out, by --leave_out" if name in left_out else ""
+        if function.plays and not (s.plays and hasattr(s, "play")):
+            idle = "of pages with an environment" if s.plays else "one answer a prompt: no environment"
+        passed, text = (None, idle) if idle else function(s)
     except (Exception, SystemExit) as error:
         rest(s.models)
         kind = "" if isinstance(error, SystemExit) else f"{type(error).__name__}: "
