@@ -3,7 +3,6 @@
 import ast
 import asyncio
 import contextlib
-import importlib.util
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +14,8 @@ from parts.environments.environments import load_environments
 from parts.environments.play_setup import PlaySetup
 from parts.environments.text_turns import TextTurns
 from parts.foundation.bundle import BUNDLE
+from parts.foundation.messages import UserError
+from parts.rewards.reward_forms import import_file
 from programs.prove.proof import Proof, failures_of, parsed, report_of
 
 TURNS = 8  # of a conversation, as in reward_preflight.py
@@ -87,9 +88,13 @@ def in_evaluation(module, s: Script) -> list[float]:
 
 def in_verl(module, s: Script) -> list[float]:
     """Scores of the agent loop that verl_train.py gives to verl, all conversations at once."""
-    module.TurnBridge = lambda *_: s.texts
-    tools = {kind.name: kind.tools for kind in s.environments.kinds.values()}
-    player = module.Player(module.LoopSettings(s.spec, tools, vars(s.setup.limits), "hermes", [], (), []), s.texts, [0])
+    tools, kept = {kind.name: kind.tools for kind in s.environments.kinds.values()}, module.TurnBridge
+    settings = module.LoopSettings(s.spec, tools, vars(s.setup.limits), "hermes", [], (), [])
+    try:
+        module.TurnBridge = lambda *_: s.texts
+        player = module.Player(settings, s.texts, [0])
+    finally:
+        module.TurnBridge = kept
 
     async def one(number: int) -> float:
         async def sample(ids: list[int]) -> tuple[list[int], list[float]]:
@@ -104,14 +109,6 @@ def in_verl(module, s: Script) -> list[float]:
 
 
 PLACES = {"ppo_train": in_ppo_train, "grpo_train": in_grpo_train, "evaluation": in_evaluation, "verl_train": in_verl}
-
-
-def script_module(name: str):
-    """A script of the bundle as a module."""
-    spec = importlib.util.spec_from_file_location(f"played_by_{name}", BUNDLE / "scripts" / f"{name}.py")
-    sys.modules[spec.name] = module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def prove_environment(spec: str, data: str, seconds: float) -> Proof:
@@ -141,9 +138,10 @@ def compare_places(proof: Proof, spec: str, plays: list[dict], rows: list[dict])
     for name, play_there in PLACES.items():
         try:
             with contextlib.redirect_stdout(sys.stderr):
-                returns[name] = play_there(script_module(name), Script(spec, rows, [play["script"] for play in plays]))
-        except ImportError as error:
-            proof.skip(f"What {name}.py pays", f"it does not load here ({error})")
+                module = import_file("script", name, str(BUNDLE / "scripts" / f"{name}.py"))
+                returns[name] = play_there(module, Script(spec, rows, [play["script"] for play in plays]))
+        except UserError as error:  # of the import, as a script has its own class of these
+            proof.skip(f"What {name}.py pays", str(error))
             continue
         except Exception as error:  # of the environment, where it is played in another order or thread
             proof.find(f"{name}.py: {type(error).__name__}: {str(error)[:200]}")

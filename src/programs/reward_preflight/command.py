@@ -45,19 +45,10 @@ FLAGS = {  # name: (help, placeholder, default or its type, bounds or choices, w
     "chat_template_kwargs": ('JSON for --model\'s template, as {"enable_thinking": false}', "JSON", "", None, SAMPLED),
     "seed": ("seed of the rows drawn", "N", 0, None, ALL),
 }
-RUN_CHECKS = "leaving it out: the trainers check it before they start"
 SCORES = "evaluation.py --task reward:FUNCTION --data FILE --completion_column NAME"
 REMOVED = {  # flags of earlier versions, and what takes their place
     **{"samples": "--model M", "score": SCORES, "completion_column": SCORES},
     "policy": "--gold_column NAME, a column with the answers of each turn",
-    "max_zero_std": "--model M, whose verdict goes by the groups with signal",
-    "max_characters": "--max_new_tokens N, 4 characters each",
-    "max_conversation_tokens": "--max_turns N and --max_new_tokens N, for a turn",
-    "library": "FILE.py:function, or --list FILE.py",
-    **dict.fromkeys(("full_share", "min_recall"), "--full_score SCORE, or other gold answers"),
-    **dict.fromkeys(("tokenizer", "tool_format"), RUN_CHECKS),
-    "tool_characters": "leaving it out: results of tools are cut at 8,000 characters",
-    **dict.fromkeys(("reward_timeout", "reward_concurrency", "reward_retries"), "--timeout_s S, for a call as a whole"),
 }
 
 
