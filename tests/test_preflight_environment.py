@@ -249,7 +249,7 @@ def test_examples_are_ready(check, name):
 
 
 @pytest.mark.long
-def test_what_gold_says(check, folder):
+def test_what_gold_says(check):
     rows = [{"prompt": "?", "environment": "words", "secret": "ab", "gold": ["a", "ab"]}]
     rows += [
         {"prompt": "?", "environment": "tools", "answer": "7", "gold": {"name": "submit", "arguments": {"answer": "7"}}}

@@ -1,5 +1,6 @@
 """The checks of an environment and the verdict."""
 
+import math
 import re
 import statistics
 from dataclasses import dataclass
@@ -99,7 +100,7 @@ class EnvironmentPreflight(Checks):
             forms = "a text or a call {name, arguments}"
             self.find("gold", message, None, False, f"a column gold with the answers of each turn, {forms}")
             return []
-        order = ranked(scripts, self.trial)
+        order = ranked(scripts, self.trial, self.merit)
         golds = self.played("gold", [(row, next(v[name] for name in order if name in v)) for row, v in scripts])
         ended, low = [play for play in golds if play.outcome], []
         full = sum(play.outcome["return"] >= self.full() for play in ended) / len(golds)
@@ -111,12 +112,15 @@ class EnvironmentPreflight(Checks):
         self.judge_gold("conversations", full < MIN_RECALL, [play.outcome["return"] for play in ended], low)
         return golds
 
-    def trial(self, pairs: list[tuple]) -> tuple[float, float]:
-        """(Share of full marks, mean) of gold in one variant, on the first rows."""
+    def trial(self, pairs: list[tuple]) -> list[float]:
+        """Returns of gold in one variant, on the first rows."""
         jobs = [{"row": self.rows.index(row), "script": script} for row, script in pairs[:TRIAL_ROWS]]
         replies = [play_in(self.process, [job]) for job in jobs]
-        paid = [outcome["return"] for reply in replies for outcome in reply.get("outcomes", ())] or [-1e9]
-        return statistics.fmean(value >= self.full() for value in paid), statistics.fmean(paid)
+        return [outcome["return"] for reply in replies for outcome in reply.get("outcomes", ())]
+
+    def merit(self, paid: list[float]) -> tuple[float, float]:
+        """(Share of full marks, mean) of returns."""
+        return sum(value >= self.full() for value in paid) / max(1, len(paid)), statistics.fmean(paid or [-math.inf])
 
     def full(self) -> float:
         """The return from which a conversation has full marks."""

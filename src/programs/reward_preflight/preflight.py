@@ -103,7 +103,7 @@ class Preflight(Checks):
             f"completion; expected one of {', '.join((*SOLUTIONS, *answer_columns(self.args)))}; "
             "try --answer_column, --gold_column or --gold_template with a completion of full marks",
         )
-        order = ranked(pairs, self.trial)
+        order = ranked(pairs, self.trial, lambda results: [*self.figures(results).values()][:2])
         for row, variants in pairs:
             row["gold"] = next(variants[name] for name in order if name in variants)
         results = self.grader.grade([(row, row["gold"]) for row, _ in pairs], alone=True)
@@ -112,12 +112,11 @@ class Preflight(Checks):
         self.report["gold"] |= {"rows": len(pairs), "rows_without_gold": len(self.rows) - len(pairs)}
         return results
 
-    def trial(self, pairs: list[tuple]) -> tuple[float, float]:
-        """(Share of full marks, mean) of gold in one variant, on the first rows."""
+    def trial(self, pairs: list[tuple]) -> list[Graded]:
+        """Gold in one variant, on the first rows."""
         results = self.grader.grade(pairs[:TRIAL_ROWS])
         self.note_best(results)
-        figures = self.figures(results)
-        return figures["full_marks"], figures["mean"]
+        return results
 
     def note_best(self, results: list[Graded]) -> None:
         """Remember the highest scores above 1 of each function."""

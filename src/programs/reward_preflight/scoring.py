@@ -81,17 +81,18 @@ class Checks:
         return line | {"paying_rows": len(paying), "status": "FAIL" if failed else "warning" if paying else "pass"}
 
 
-def ranked(variants: list[tuple[dict, dict]], trial) -> list[str]:
+def ranked(variants: list[tuple[dict, dict]], trial, merit) -> list[str]:
     """Names of the variants of gold, the best first.
 
     Args:
         variants: (row, {variant: gold}) of each row.
-        trial: `trial([(row, gold), …]) -> (share of full marks, mean)`, asked where there are several.
+        trial: `trial([(row, gold), …]) -> results`, asked where there are several.
+        merit: `merit(results) -> (share of full marks, mean)`, asked once all were tried.
     """
     names = dict.fromkeys(name for _, of_row in variants for name in of_row)
     pairs = {name: [(row, of_row[name]) for row, of_row in variants if name in of_row] for name in names}
-    figures = {name: trial(pairs[name]) for name in names} if len(names) > 1 else {}
-    return sorted(names, key=lambda name: [-figure for figure in figures.get(name, ())])
+    results = {name: trial(pairs[name]) for name in names} if len(names) > 1 else {}
+    return sorted(names, key=lambda name: [-figure for figure in merit(results[name])] if results else [])
 
 
 def excerpt(text: str) -> str:
