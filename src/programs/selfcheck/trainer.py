@@ -96,9 +96,11 @@ class Trainer:
 
         None where the trainer has no functions of these names.
         """
-        table = getattr(self.module, "LOSSES", vars(self.module))
+        if not hasattr(self.module, "update"):
+            return None
+        table = getattr(self.module, "LOSSES", getattr(self.module.update, "__globals__", {}))  # a template's, too
         name = getattr(self.config, "loss", "policy_loss")
-        if not hasattr(self.module, "update") or name not in table:
+        if name not in table:
             return None
         loss, seen = table[name], []
 
