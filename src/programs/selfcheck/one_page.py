@@ -159,7 +159,8 @@ class OnePage(Trainer):
         models, samples = models or self.models, samples or self.probes
         batch = self.collate(samples)
         batch["scores"] = torch.tensor([float(s["score"]) for s in samples], device=self.device)
-        batch["rollout_logprobs"] = self.logprobs(batch)[0]  # pages stop where sampler and trainer differ
+        # pages stop where sampler and trainer differ
+        batch["rollout_logprobs"] = self.logprobs(batch)[0] * batch["response_mask"]
         if "teacher" in self.fields:  # no advantages: it trains by the divergence
             return batch
         kl = self.known(kl_coef=(getattr(self.config, "kl_coef", 0) or 0.05) if models.reference is not None else 0.0)
