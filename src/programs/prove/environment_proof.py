@@ -1,8 +1,8 @@
 """An environment: reward_preflight.py's checks, and the same scripted answers where it is played, four times."""
 
-import ast
 import asyncio
 import contextlib
+import re
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,19 +16,15 @@ from parts.environments.text_turns import TextTurns
 from parts.foundation.bundle import BUNDLE
 from parts.foundation.messages import UserError
 from parts.rewards.reward_forms import import_file
-from programs.prove.proof import Proof, failures_of, parsed, report_of
+from programs.prove.proof import Proof, failures_of, report_of
 
 TURNS = 8  # of a conversation, as in reward_preflight.py
 
 
 def is_environment(file: Path, name: str) -> bool:
-    """Whether a name of a file is a class or a dictionary of classes; a class of rewards has `__call__`."""
-    for node in parsed(file):
-        if isinstance(node, ast.ClassDef) and node.name == name:
-            return all(getattr(member, "name", "") != "__call__" for member in node.body)
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict) and ast.unparse(node.targets[0]) == name:
-            return True
-    return False
+    """Whether a name of a file, which is not run, is a class or a dictionary: neither is a reward."""
+    text = file.read_text(encoding="utf-8", errors="replace")
+    return bool(re.search(rf"^(class {name}\b|{name}\b.*= *\{{)", text, re.MULTILINE))
 
 
 class Script:
@@ -88,13 +84,10 @@ def in_evaluation(module, s: Script) -> list[float]:
 
 def in_verl(module, s: Script) -> list[float]:
     """Scores of the agent loop that verl_train.py gives to verl, all conversations at once."""
-    tools, kept = {kind.name: kind.tools for kind in s.environments.kinds.values()}, module.TurnBridge
+    tools = {kind.name: kind.tools for kind in s.environments.kinds.values()}
     settings = module.LoopSettings(s.spec, tools, vars(s.setup.limits), "hermes", [], (), [])
-    try:
-        module.TurnBridge = lambda *_: s.texts
-        player = module.Player(settings, s.texts, [0])
-    finally:
-        module.TurnBridge = kept
+    player = module.Player(settings, SimpleNamespace(chat_template="-", apply_chat_template=len), [0])
+    player.setup = s.setup  # texts in the place of a tokenizer's ids
 
     async def one(number: int) -> float:
         async def sample(ids: list[int]) -> tuple[list[int], list[float]]:
@@ -124,10 +117,9 @@ def prove_environment(spec: str, data: str, seconds: float) -> Proof:
     if not plays:
         proof.skip("What the four places pay", "no conversation came to its end")
         return proof
-    talks = []
-    for row in (rows[play["row"] - 1] for play in plays):
-        columns = {name: value for name, value in row.items() if name not in RESERVED}
-        talks.append({"prompt": prompt_of(row, "prompt", data), "columns": columns})
+    played = [rows[play["row"] - 1] for play in plays]
+    columns = [{name: value for name, value in row.items() if name not in RESERVED} for row in played]
+    talks = [{"prompt": prompt_of(row, "prompt", data), "columns": c} for row, c in zip(played, columns, strict=True)]
     compare_places(proof, spec, plays, talks)
     return proof
 
