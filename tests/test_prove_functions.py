@@ -208,7 +208,7 @@ def test_a_broken_function_is_named(tmp_path, capsys, name):
 def test_a_formula_can_be_named(tmp_path, capsys, flags, code):
     file = write(tmp_path, loss("mine"))
     assert run(capsys, file, *flags)[0] == code
-    assert run(capsys, file)[0] == 2 and run(capsys, tmp_path, "--as", "mine=ppo")[0] == 0
+    assert run(capsys, file)[0] == 2 and run(capsys, file, "--as", "mine=ppo")[0] == 0
 
 
 MULTIPLIED = "def masked_mean(x, mask):\n    return (x * mask).sum() / mask.sum()\n"
