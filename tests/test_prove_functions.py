@@ -208,7 +208,7 @@ def test_a_broken_function_is_named(tmp_path, capsys, name):
 def test_a_formula_can_be_named(tmp_path, capsys, flags, code):
     file = write(tmp_path, loss("mine"))
     assert run(capsys, file, *flags)[0] == code
-    assert run(capsys, file)[0] == 2 and run(capsys, file, "--as", "mine=ppo")[0] == 0
+    assert run(capsys, file)[0] == 2 and run(capsys, tmp_path, "--as", "mine=ppo")[0] == 0
 
 
 MULTIPLIED = "def masked_mean(x, mask):\n    return (x * mask).sum() / mask.sum()\n"
@@ -234,3 +234,16 @@ def test_a_function_without_a_signature_is_not_recognised(tmp_path, capsys):
     compiled = "@torch.jit.script\ndef ppo_loss(logp: torch.Tensor, mask: torch.Tensor):\n    return logp * mask\n"
     code, report, _ = run(capsys, write(tmp_path, compiled + SOUND["masked mean"]))
     assert code == 0 and "ppo_loss (" in report["not_measured"][0] and "cannot be read" in report["not_measured"][0]
+
+
+def test_a_file_of_a_folder_that_does_not_import_is_not_measured(tmp_path, capsys):
+    """Alone it is bad input; dot-folders and installed packages are not entered."""
+    write(tmp_path, SOUND["kl"])
+    broken = {"absent.py": "import no_such_module\n" + KL, "syntax.py": "def kl_loss(:\n"}
+    for name in [*broken, ".venv/x.py", "env/lib/site-packages/x.py"]:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(broken.get(name, "import no_such_module\n" + KL))
+    code, report, _ = run(capsys, tmp_path)
+    syntax, absent = sorted(report["not_measured"], reverse=True)
+    assert code == 0 and "absent.py: importing it raises ModuleNotFoundError" in absent and "syntax.py: " in syntax
+    assert [run(capsys, tmp_path / name)[0] for name in broken] == [2, 2]

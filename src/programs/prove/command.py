@@ -57,7 +57,8 @@ def proof_of(args) -> Proof:
         return prove_run(folder, seconds, args.rows)
     if path.suffix in (".yaml", ".yml", ".txt"):
         return prove_job(path, args.python, seconds)
-    names = {node.name for node in functions_of(Path(file))} if file.endswith(".py") else set()
+    functions = functions_of(Path(file))[0] if file.endswith(".py") or [*path.glob("*.py")] else {}
+    names = {node.name for found in functions.values() for node in found}
     if path.suffix == ".py" and CONTRACT & names and not args.formulas:
         return prove_trainer(path, args.trainer_flags, seconds)
     need(names, f"got {args.thing}, which is none of these; {ACCEPTED}")

@@ -6,12 +6,12 @@ import math
 import sys
 from pathlib import Path
 
-from parts.foundation.messages import need
+from parts.foundation.messages import UserError, need
 from parts.learning.oracles import own_gae
 from parts.rewards.reward_forms import import_file
 from programs.prove.formulas import FORMULAS, aggregated, group_advantages, token_losses, ways_of
 from programs.prove.function_calls import BY_TOKEN, Tried, input_forms, inputs, near
-from programs.prove.proof import Proof, parsed
+from programs.prove.proof import Proof
 from programs.prove.recognition import Candidate, recognised
 
 FAULTS = {  # what is changed in the inputs of the formula, and the sign of its result
@@ -142,9 +142,23 @@ def look_beneath(candidate: Candidate, tried: Tried, c: dict) -> None:
         candidate.leak = "value" if in_value else "gradient"
 
 
-def functions_of(file: Path) -> list[ast.FunctionDef]:
-    """The public functions of a file, which is parsed and not run."""
-    return [node for node in parsed(file) if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")]
+def is_own(file: Path, folder: Path) -> bool:
+    """Whether a file of a folder lies in no dot-folder and no installed package."""
+    return not any(name.startswith(".") or name == "site-packages" for name in file.relative_to(folder).parts[:-1])
+
+
+def functions_of(path: Path) -> tuple[dict[Path, list[ast.FunctionDef]], dict[Path, str]]:
+    """({file: its public functions}, {file of a folder that cannot be read: why}), parsed and not run."""
+    found, failed = {}, {}
+    for file in [x for x in sorted(path.rglob("*.py")) if is_own(x, path)] if path.is_dir() else [path]:
+        try:
+            nodes = ast.parse(file.read_text(encoding="utf-8")).body
+        except (OSError, ValueError, SyntaxError) as error:
+            need(path.is_dir(), f"got {file}, which cannot be read ({error}); expected Python in UTF-8")
+            failed[file] = f"it cannot be read ({error})"
+        else:
+            found[file] = [n for n in nodes if isinstance(n, ast.FunctionDef) and not n.name.startswith("_")]
+    return found, failed
 
 
 def named_formulas(given: str, names: list[str]) -> dict[str, str]:
@@ -158,16 +172,24 @@ def named_formulas(given: str, names: list[str]) -> dict[str, str]:
     return pairs
 
 
-def prove_functions(file: Path, only: str, given: str) -> Proof:
-    """Compare the functions of a file, or a single one, with their formulas."""
-    proof, known, unknown = Proof("functions", f"{file}:{only}" if only else str(file)), [], []
-    nodes = [node for node in functions_of(file) if node.name == (only or node.name)]
-    need(nodes, f"got {file} without {only or 'a public function'}; expected functions of losses or advantages")
-    formulas = named_formulas(given, [node.name for node in nodes])
-    with contextlib.redirect_stdout(sys.stderr):
-        module = import_file("functions", str(file), str(file))
-    for node in nodes:
-        function, where = getattr(module, node.name, None), f"{node.name} ({file}, line {node.lineno})"
+def prove_functions(path: Path, only: str, given: str) -> Proof:
+    """Compare the functions of a file or folder, or a single one, with their formulas."""
+    proof, known, unknown = Proof("functions", f"{path}:{only}" if only else str(path)), [], []
+    functions, failed = functions_of(path)
+    nodes = [(f, n) for f, found in functions.items() for n in found if n.name == (only or n.name)]
+    need(nodes, f"got {path} without {only or 'a public function'}; expected functions of losses or advantages")
+    formulas = named_formulas(given, [node.name for _, node in nodes])
+    for file, node in nodes:
+        if file in failed:
+            continue
+        try:
+            with contextlib.redirect_stdout(sys.stderr):
+                function = getattr(import_file("functions", str(file), str(file)), node.name, None)
+        except UserError as error:
+            need(path.is_dir(), str(error))
+            failed[file] = " ".join(f"importing it raises {error.__cause__!r}".split())
+            continue
+        where = f"{node.name} ({file}, line {node.lineno})"
         x = recognised(node.name, function, where, formulas.get(node.name, ""))
         if not x.why:
             judge(x, function)
@@ -177,12 +199,13 @@ def prove_functions(file: Path, only: str, given: str) -> Proof:
             about = {"formula": x.formula, "source": FORMULAS[x.formula].source, "written_as": x.written_as}
             about |= {"left_at_default": [*x.left], "agrees": not x.findings, "nan_beneath_mask_reaches": x.leak}
             proof.figures[x.where] = about
-    proof.not_measured = [f"{x.where}: {x.why}" for x in unknown]
+    proof.not_measured += [f"{x.where}: {x.why}" for x in unknown] + [f"{file}: {why}" for file, why in failed.items()]
     accepted = f"expected losses or advantages of known names; try --as NAME=FORMULA, one of {', '.join(FORMULAS)}"
     need(known, f"got {proof.thing} with {first(proof.not_measured, 3)}; {accepted}")
     describe(proof, known)
-    if unknown:
-        proof.say(f"Not recognised, so not checked: {first([x.name for x in unknown])}.")
+    if proof.not_measured:
+        missed = first([*(x.name for x in unknown), *map(str, failed)])
+        proof.say(f"Not recognised or not imported, so not checked: {missed}.")
     return proof
 
 

@@ -2,15 +2,18 @@
 
 import ast
 import tempfile
+import tracemalloc
 from pathlib import Path
 
-from parts.data.rows import read_rows
+from parts.data.rows import prompt_of, read_rows
 from parts.foundation.file_text import file_text, with_values
 from parts.foundation.messages import UserError
+from parts.rewards.rewards import Reward
 from programs.prove.attack_proof import attacked_row, prove_against_attacks
 from programs.prove.proof import Proof, failures_of, parsed, report_of
 
 AS_SAMPLE_REWARD = file_text("files/as_sample_reward.py")
+MEASURED_ROWS = 32
 NONSENSE = ("empty", "whitespace", "unicode_junk", "keyword_stuffing", "very_long")  # probes of reward_preflight.py
 VERL_NAMES = {"data_source", "solution_str", "ground_truth", "extra_info"}  # verl's reward managers pass these by name
 
@@ -49,7 +52,7 @@ def prove_reward(spec: str, data: str, seconds: float) -> Proof:
         describe_forms(proof, forms, name)
         try:
             report = report_of("reward_preflight.py", ["--reward", tried, "--data", data, "--json"], seconds)
-            describe_checks(proof, report, data)
+            describe_checks(proof, report, tried, data)
         except UserError as error:
             if not attacked or "reference completion" not in str(error):
                 raise
@@ -73,7 +76,7 @@ def describe_forms(proof: Proof, forms: dict[str, str], name: str) -> None:
         proof.find(f"no trainer can call {name}: {'; '.join(words)}")
 
 
-def describe_checks(proof: Proof, report: dict, data: str) -> None:
+def describe_checks(proof: Proof, report: dict, spec: str, data: str) -> None:
     """The sentences of gold, nonsense and repeated scoring."""
     gold, contract = report["gold"], report["contract"]
     probes = {line["name"]: line for line in report["probes"]}
@@ -92,4 +95,23 @@ def describe_checks(proof: Proof, report: dict, data: str) -> None:
     function = report["functions"][0]
     proof.figures |= {key: function[key] for key in ("p50_ms", "p99_ms")}
     took = f"{function['p50_ms']:g} ms (99 % within {function['p99_ms']:g} ms)" if function["p50_ms"] else "no time"
+    if any(function[kind] for kind in ("hung", "died", "raised", "malformed", "not_finite")):
+        proof.skip("Memory", "the reward failed on some completions")
+    else:
+        peak = proof.figures["peak_bytes_a_completion"] = peak_bytes(spec, data)
+        took += f" and {peak / 1024:.1f} KiB of Python memory"
     proof.say(f"The same completions get the same scores: {', '.join(words)}; a gold one takes {took}.")
+
+
+def peak_bytes(spec: str, data: str) -> int:
+    """The peak of Python memory in a batch of gold completions, for each of them."""
+    rows = [{"prompt": prompt_of(row, "prompt", data), "columns": row} for row in read_rows(data)[:MEASURED_ROWS]]
+    texts = [f"<answer>{row['columns'].get('answer', '')}</answer>" for row in rows]
+    reward = Reward([spec])
+    reward(rows[:1], texts[:1], [[1]])  # imports are not a completion's
+    tracemalloc.start()
+    try:
+        reward(rows, texts, [[1] * len(text) for text in texts])
+        return round(tracemalloc.get_traced_memory()[1] / len(rows))
+    finally:
+        tracemalloc.stop()
