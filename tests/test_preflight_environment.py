@@ -249,7 +249,7 @@ def test_examples_are_ready(check, name):
 
 
 @pytest.mark.long
-def test_what_gold_says(check, folder):
+def test_what_gold_says(check):
     rows = [{"prompt": "?", "environment": "words", "secret": "ab", "gold": ["a", "ab"]}]
     rows += [
         {"prompt": "?", "environment": "tools", "answer": "7", "gold": {"name": "submit", "arguments": {"answer": "7"}}}
@@ -257,18 +257,7 @@ def test_what_gold_says(check, folder):
     report = check("MIXED", rows=rows)
     assert report["ready"] and report["gold"] == {"variant": "column gold", "rows": 2, "full_marks": 1.0}
     assert line(report, "gold")["turns"] == 2 and line(report, "gold")["calls"] == 0.5
-    (folder / "says.py").write_text(
-        "def says(messages, tools, row):\n"
-        "    assert not tools\n"
-        "    last = messages.pop()['content']\n"
-        "    return row['prompt'] if last == row['prompt'] else last[-2] + 'b'\n"
-    )
     rows = [{"prompt": "?", "secret": "ab"}, {"prompt": "?", "secret": "cb"}]
-    report = check("Game", "--policy", f"{folder}/says.py:says", rows=rows)
-    assert report["ready"] and report["gold"]["full_marks"] == 1.0 and line(report, "gold")["turns"] == 2
-    (folder / "bad.py").write_text("def says(messages, tools, row):\n    return row['no']\n")
-    with pytest.raises(UserError, match=r"bad.py:2"):
-        check("Game", "--policy", f"{folder}/bad.py:says", rows=rows)
     report = check("Game", rows=rows)
     assert report["gold"] is None and warnings(report) == {"gold"} and report["ready"]
 
@@ -387,12 +376,10 @@ def test_command_line():
 @pytest.mark.parametrize(
     ("flags", "expected"),
     [
-        (["--environment", "x.py:A", "--group_size", "4"], "got --group_size with --environment"),
         (["--environment", "x.py:A", "--list"], "got --list and --environment"),
         (["--environment", "x.py:A", "--max_turns", "0"], "expected 1 to 10000"),
         (["--environment", "x.py:A"], "no file 'x.py'"),
         (["--environment", "{examples}:GuessTheNumber"], "reset does not take this data"),
-        (["--environment", "{examples}:Calculator", "--policy", "x.py:f"], "no file 'x.py'"),
     ],
 )
 def test_bad_input_is_clear(check, flags, expected):

@@ -285,6 +285,66 @@ def test_a_reward(rewards, capsys, name, finding):
     assert report["figures"]["forms"]["verl"] == (name == "compute_score") and "reward_preflight.py" in err
 
 
+ENVIRONMENTS = """import inspect
+
+
+class Sound:
+    def reset(self, answer, **row):
+        self.answer, self.tries, self.right = str(answer), 0, False
+
+    def reply(self, text):
+        self.tries += 1
+        self.right = text.strip() == self.answer
+        return None if self.right or self.tries == 2 else "Wrong. Try again."
+
+    def get_reward(self):
+        return float(self.right)
+
+
+class Leaks(Sound):
+    scored = []
+
+    def get_reward(self):
+        self.scored.append(self.answer)
+        return super().get_reward() / (1 + 0.01 * len(self.scored))
+
+
+class Asks(Sound):
+    def get_reward(self):
+        return super().get_reward() * (0.5 if "rollout" in [frame.function for frame in inspect.stack()] else 1.0)
+
+
+class Breaks(Sound):
+    def reset(self, answer, **row):
+        self.answer = row["solution"]
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "findings"),
+    [
+        ("Sound", []),
+        ("Leaks", ["shared_state: ", "ppo_train.py pays ", "verl_train.py pays "]),
+        ("Asks", ["grpo_train.py pays "]),
+        ("Breaks", ["fault: environment Breaks, row 1"]),
+    ],
+)
+def test_an_environment_in_four_places(tmp_path, capsys, name, findings):
+    (tmp_path / "mine.py").write_text(ENVIRONMENTS)
+    rows = [{"prompt": f"{i}?", "answer": f"4{i}"} for i in range(3)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    code, report, err = run(capsys, f"{tmp_path}/mine.py:{name}", "--data", tmp_path / "rows.jsonl")
+    assert code == bool(findings), report
+    assert all(any(text.startswith(finding) for text in report["findings"]) for finding in findings), report["findings"]
+    if name == "Asks":
+        assert len(report["findings"]) == 1, report["findings"]
+        assert "policy gold: 0.5, alone 1" in report["findings"][0]
+    if name == "Sound":
+        assert "paid the same by ppo_train, grpo_train, evaluation, verl_train." in err
+        returns = report["figures"]["returns"]
+        assert all(values == returns["alone"] for values in returns.values()) and {0.0, 1.0} <= {*returns["alone"]}
+
+
 BAD = {  # a thing, and words of the one line that is said of it
     "nothing": ("", "no file or folder"),
     "notes.md": ("text", "none of these"),

@@ -529,12 +529,6 @@ def test_code_that_cheats_is_found(folder):
     assert {"code_tricks", "died"} & failures(report)  # == is overridden, os._exit ends the grader
 
 
-def test_forecast_of_groups_without_spread(folder):
-    table = check(folder, "good", "--group_size", "4")[1]["groups"]["table"]
-    forecast = {line["pass_rate"]: line["zero_std"] for line in table}
-    assert forecast[0.5] == 0.125 and forecast[0.1] == forecast[0.9] == pytest.approx(0.6562)
-
-
 # ------------------------------------------------------------------------------------------------ the library
 
 
@@ -587,10 +581,8 @@ BOTH = Preset([says, brief])
 
 @pytest.fixture(scope="module")
 def library(folder):
-    """A small library with a preset, and rows to score with it."""
+    """A small library with a preset."""
     (folder / "library.py").write_text(LIBRARY, encoding="utf-8")
-    texts = ("yes", "no", "no, of course")
-    write_rows(folder / "scored.jsonl", [{"prompt": "?", "completion": text} for text in texts])
     return "library.py"
 
 
@@ -609,43 +601,13 @@ def test_list_shows_functions_and_presets(folder, library):
     assert not (folder / "__pycache__").exists()
 
 
-def test_score_of_each_row(folder, library):
-    flags = ("--score", "library.py:says", "--data", "scored.jsonl")
-    done = run_script("reward_preflight", *flags, "--json", cwd=folder)
-    assert done.returncode == 0, done.stderr
-    report = json.loads(done.stdout)
-    assert [(line["row"], line["score"]) for line in report["rows"]] == [(1, 1.0), (2, 0.0), (3, 0.0)]
-    assert report["mean"] == pytest.approx(1 / 3)
-    shown = run_script("reward_preflight", *flags, cwd=folder).stdout
-    assert re.search(r"^1 +1 +yes$", shown, re.MULTILINE) and "mean 0.3333 over 3 of 3 rows" in shown
-
-
-def test_score_of_a_preset_is_its_weighted_sum(folder, library):
-    flags = ("--score", "library.py:BOTH", "--data", "scored.jsonl", "--json")
-    done = run_script("reward_preflight", *flags, cwd=folder)
-    assert done.returncode == 0, done.stderr
-    rows = json.loads(done.stdout)["rows"]
-    assert [line["score"] for line in rows] == [1.0, 0.0, -0.5]
-    assert rows[2]["parts"] == {"says": 0.0, "brief": -1.0}
-
-
-def test_score_tells_what_failed(folder):
-    rows = [{"prompt": "1+1=", "answer": "2", "text": text} for text in ("2", "two")]
-    write_rows(folder / "texts.jsonl", rows)
-    flags = ("--score", "rewards.py:raises", "--data", "texts.jsonl", "--completion-column", "text")
-    done = run_script("reward_preflight", *flags, cwd=folder)
-    assert done.returncode == 1
-    assert re.search(r"^1 +1 +2$", done.stdout, re.MULTILINE)
-    assert re.search(r"^2 +- +two \| raises raised JSONDecodeError", done.stdout, re.MULTILINE)
-
-
 # ------------------------------------------------------------------------------------------------ the command line
 
 
 GOOD = ["--reward", "rewards.py:good", "--data", "rows.jsonl"]
 BAD = [  # flags, what the message holds
     ([], ["no mode", "expected one of"]),
-    (["--list", "--score", "good"], ["--list and --score", "expected one of"]),
+    (["--list", "--reward", "good"], ["--list and --reward", "expected one of"]),
     (["--reward", "rewards.py:good"], ["without --data", "try --data"]),
     (["--reward", "rewards.py:gud", "--data", "rows.jsonl"], ["no function 'gud'", "expected one of"]),
     (["--reward", "nosuch.py:good", "--data", "rows.jsonl"], ["no file 'nosuch.py'", "expected FILE.py"]),
@@ -655,15 +617,15 @@ BAD = [  # flags, what the message holds
     (["--reward", "rewards.py:good", "--data", "plain.jsonl"], ["takes 'answer'", "expected that column"]),
     (["--reward", "rewards.py:constant", "--data", "plain.jsonl"], ["without a reference", "try --answer_column"]),
     (["--reward", "rewards.py:good", "--data", "unasked.jsonl"], ["row 1", "try --prompt_column"]),
-    ([*GOOD, "--group_size", "1"], ["group_size 1", "expected 2 to"]),
+    ([*GOOD, "--model", "m", "--group_size", "1"], ["group_size 1", "expected 2 to"]),
     ([*GOOD, "--max_new_tokens", "0"], ["expected 1 to"]),
     ([*GOOD, "--samples", "x.jsonl"], ["--samples, which was removed", "--model"]),
-    ([*GOOD, "--max_turns", "3"], ["got --max_turns without --environment"]),
+    ([*GOOD, "--score", "x"], ["--score, which was removed", "evaluation.py --task reward:FUNCTION"]),
+    ([*GOOD, "--max_turns", "3"], ["got --max_turns with --reward", "with --environment"]),
     (["--environment", "e.py:E", "--data", "rows.jsonl", "--profile", "format"], ["got --profile with --environment"]),
     ([*GOOD, "--model", "m", "--profile", "format"], ["got --profile with --model"]),
     (["--reward", "bad_import.py:f", "--data", "rows.jsonl"], ["raises KeyError", "expected a file that imports"]),
     (["--reward", "exits_at_import.py:f", "--data", "rows.jsonl"], ["whose import", "exit code 5"]),
-    (["--score", "rewards.py:good", "--data", "rows.jsonl"], ["no text in 'completion'", "--completion_column"]),
     ([*GOOD, "--allow", "emty=1"], ["got 'emty=1'", "try empty"]),
     (["--reward", "rewards.py:good", "--dta", "rows.jsonl"], ["unknown argument '--dta'", "try --data"]),
     (["--list", "nosuch.py"], ["nosuch.py", "expected a Python file"]),

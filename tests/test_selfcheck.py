@@ -73,7 +73,7 @@ def with_status(rows: dict, status: str = "FAIL") -> set[str]:
 
 # ------------------------------------------------------------------------------------------------ clean trainers
 
-TURNS = {"turn_template", "turn_ids", "turn_mask", "turn_rewards", "turn_state"}
+TURNS = {"turn_ids", "turn_mask", "turn_rewards", "turn_state"}
 GROUPS, REFERENCE = {"group_advantages"}, {"reference_is_initial"}
 CRITIC = {"value_loss_gradient"}
 PAGES = {
@@ -428,21 +428,17 @@ CORRECT = ["--reward", REWARD]
         (PPO, ["--model", "./absent"], "'./absent', which is not a folder"),
         (PPO, ["--temperatur", "0.5"], "try --temperature"),
         (TEMPLATES / "basic_grpo_training.py", [], "leaves the training to TRL"),
-        (SCRIPTS / "grpo_train.py", ["--partial"], "leaves the training to TRL"),
+        (TEMPLATES / "grpo.py", ["--partial"], "try `from grpo import *`"),
         (TEMPLATES / "grpo.py", ["--data", "absent.jsonl", *CORRECT], "absent.jsonl"),
         (TEMPLATES / "grpo.py", ["--data", "../bad.jsonl", *CORRECT], "bad.jsonl:1: "),
         (TEMPLATES / "grpo.py", ["--leave_out", "paddin"], "try padding"),
         ("../at_import.py", [], "SystemExit: usage"),
-        ("../nothing.py", ["--partial"], "expected a page that has token_logprobs or"),
-        ("../part.py", ["--partial"], "expected a page that has"),
         ("", [], "got no TRAINER.py"),
     ],
 )
 def test_bad_input(capsys, tmp_path, trainer, flags, message):
     (tmp_path / "bad.jsonl").write_text("{\n")
     (tmp_path / "at_import.py").write_text("import sys\nsys.exit('usage')\n")
-    (tmp_path / "nothing.py").write_text("x = 1\n")
-    (tmp_path / "part.py").write_text(PPO.read_text(encoding="utf-8") + "\ndel collate\n")
     try:
         code = selfcheck.main([str(trainer), *flags] if trainer else [])
     except SystemExit as stop:
@@ -523,7 +519,7 @@ def test_no_other_name_of_a_page_is_used(run_checks, monkeypatch, page):
     assert run_checks(TEMPLATES / f"{page}.py")[0] == 0
     asked = {name for name in f"{OF_ALL} {ASKED[page]}".split() if "." not in name}
     instead = {"parse_config", "token_logprobs", "check_template", "gae", "update"}
-    of_scripts = {"LOSSES", "page"}  # asked of every module; a page has neither
+    of_scripts = {"LOSSES"}  # asked of every module
     assert asked <= modules[0].seen <= asked | instead | of_scripts and all(
         name in selfcheck.CONTRACT for name in instead
     )
@@ -571,75 +567,14 @@ def gae(rewards, values, response_mask, gamma, gae_lambda):
             following, advantages[b, t] = values[b, t], later
     return advantages, advantages + values
 """
-OF_FOUR = {"gae_formula", "logprob_shift", "padding", "accumulation", "advantages_detached", "prompt_gradient"}
-FAULTS_OF_FOUR = {
-    "gae_formula": ("gamma * gae_lambda * later", "gae_lambda * later"),
-    "logprob_shift": ('batch["input_ids"][:, 1:, None]', 'batch["input_ids"][:, :-1, None]'),
-    "accumulation": ("mask[rows].sum()", 'part["response_mask"].sum()'),
-    "prompt_gradient": ('(loss * part["response_mask"]).sum()', '(loss * part["attention_mask"]).sum()'),
-}
 
 
-@pytest.fixture
-def check_part(tmp_path, run_checks):
-    """check_part(source) -> (exit code, {check: row}) of a script that has a part of the contract."""
-
-    def check(source: str, *flags):
-        (tmp_path / "mine.py").write_text(source)
-        return run_checks(tmp_path / "mine.py", "--partial", *flags)
-
-    return check
-
-
-def test_a_script_with_four_functions_is_checked_and_the_rest_told(check_part, tmp_path, capsys):
-    code, rows = check_part(FOUR)
-    assert code == 0 and with_status(rows, "pass") == OF_FOUR, rows
-    assert rows["sampler_agreement"]["measured"] == "not checked: it has no generate"
-    assert rows["padding"]["measured"].endswith("; generate not checked: it has none")
-    assert selfcheck.main([str(tmp_path / "mine.py")]) == 2
-    said = capsys.readouterr().err
-    assert "without Config, load_models, load_rows" in said and "or --partial" in said
-
-
-@pytest.mark.parametrize("fault", FAULTS_OF_FOUR)
-def test_a_fault_in_one_of_four_functions_is_named(check_part, fault):
-    right, wrong = FAULTS_OF_FOUR[fault]
-    assert right in FOUR
-    code, rows = check_part(FOUR.replace(right, wrong))
-    assert code == 1 and fault in with_status(rows), rows
-
-
-OTHERS = """
-
-def generate(model, tokenizer, text):
-    raise AssertionError("not the generate of the contract")
-
-
-def make_experience(rows):
-    return generate(None, None, rows)
-"""
-
-
-def test_a_function_of_another_meaning_is_told_and_not_called(check_part, edited, capsys):
-    code, rows = check_part(FOUR + OTHERS)
-    assert code == 0 and with_status(rows, "pass") == OF_FOUR, rows
-    told = "not checked: it has no generate that is called as --contract says"
-    assert rows["sampler_agreement"]["measured"] == told
-    code, rows = check_part(FOUR.replace("def gae(rewards, values,", "def gae(values, done, rewards, more, "))
-    assert code == 0 and rows["gae_formula"]["measured"].startswith("not checked: it has no gae that is called")
-    assert selfcheck.main([str(edited(TEMPLATES / "grpo.py", end=OTHERS))]) == 2
-    said = capsys.readouterr().err
-    assert "generate(model, tokenizer, text) is another one than generate(config, models, prompts, gr" in said
-
-
-def test_a_part_of_a_page_uses_what_the_page_has(check_part):
-    """Its own Config without some fields, its own networks and sampler, whose temperature is another."""
-    source = (TEMPLATES / "grpo.py").read_text(encoding="utf-8")
-    code, rows = check_part(source + "\ndel update, make_experience, load_rows\n")
-    names = ("first_update_ratio", "group_advantages", "template_ends_at_generation")
-    assert code == 0 and all(rows[name]["measured"].startswith("not checked: it has no ") for name in names), rows
-    ran = {"special_tokens", "reward_answers", "sampler_agreement", "logprob_shift", "padding", "accumulation"}
-    assert ran <= with_status(rows, "pass")
-    config = FOUR + "\nimport dataclasses\n\n\n@dataclasses.dataclass\nclass Config:\n    micro_batch: int = 3\n"
-    code, rows = check_part(config.replace("config.micro_batch", "4"))
-    assert code == 0 and rows["logprob_shift"]["status"] == "pass"
+def test_a_page_with_four_functions_of_its_own_takes_the_rest_from_a_template(run_checks, tmp_path):
+    (tmp_path / "grpo.py").write_text((TEMPLATES / "grpo.py").read_text(encoding="utf-8"))
+    source = FOUR.replace("import torch\n", "import torch\nfrom grpo import *\n", 1)
+    (tmp_path / "mine.py").write_text(source)
+    code, rows = run_checks(tmp_path / "mine.py")
+    assert code == 0 and rows["gae_formula"]["status"] == "pass", rows
+    (tmp_path / "mine.py").write_text(source.replace("mask[rows].sum()", 'part["response_mask"].sum()'))
+    code, rows = run_checks(tmp_path / "mine.py")
+    assert code == 1 and with_status(rows) == {"accumulation"}, rows

@@ -7,13 +7,13 @@ import shutil
 import sys
 
 import pytest
-from conftest import ROOT, SCRIPTS, TINY_LM, TRAIN_DATA, load_module, load_script
+from conftest import ROOT, TINY_LM, TRAIN_DATA, load_module, load_script
 from test_multi_turn_template import CHANGES
 
 from programs.selfcheck.conversation_checks import TURN_CHECKS
 from programs.selfcheck.loading import load_trainer
 
-PAGE, PPO = ROOT / "templates" / "multi_turn.py", SCRIPTS / "ppo_train.py"
+PAGE = ROOT / "templates" / "multi_turn.py"
 SECOND_ATTEMPT = f"{ROOT / 'examples' / 'environments.py'}:SecondAttempt"
 NAMES = {check.__name__ for check in TURN_CHECKS}
 # drops what was thought in all answers, put before a template's own text
@@ -40,9 +40,9 @@ def _as_it_was(monkeypatch):
     monkeypatch.setattr(sys, "dont_write_bytecode", sys.dont_write_bytecode)
 
 
-def edited(folder, pairs, source=PAGE):
-    """A copy of a trainer in which texts that stand there once have others in their place."""
-    text = source.read_text(encoding="utf-8")
+def edited(folder, pairs):
+    """A copy of the page in which texts that stand there once have others in their place."""
+    text = PAGE.read_text(encoding="utf-8")
     for old, new in pairs:
         assert text.count(old) == 1 and old != new, old
         text = text.replace(old, new)
@@ -60,8 +60,7 @@ def page_models():
 def results(trainer, *flags) -> dict[str, tuple]:
     """What the checks of conversations say of a trainer, by name; one that raises fails."""
     found, trainer = {}, load_trainer(str(trainer))
-    if not hasattr(trainer.module, "HFEngine"):
-        trainer.module.load_models = lambda config: page_models()
+    trainer.module.load_models = lambda config: page_models()
     assert not trainer.parse([*flags])
     trainer.load()
     for check in TURN_CHECKS:
@@ -105,33 +104,6 @@ def test_a_trainer_that_plays_one_conversation_after_another_passes(inputs, tmp_
     assert not failed(results(edited(tmp_path, [(old, new)]), *inputs))
 
 
-@pytest.fixture(scope="module")
-def ppo(inputs):
-    """ppo_train.py with an environment, loaded."""
-    trainer = load_trainer(str(PPO))
-    assert not trainer.parse(
-        [*inputs, "--eval_data", inputs[3], "--allow_overlap", "--max_new_tokens", "12", "--device", "cpu"]
-    )
-    trainer.load()
-    return trainer
-
-
-def test_ppo_train_passes(ppo):
-    found = {check.__name__: check(ppo) for check in TURN_CHECKS}
-    assert all(passed for passed, _ in found.values()), found
-    scores, parts = ppo.scores([])
-    assert set(parts) == {"environment"} and set(scores) <= {0.0, 0.5, 1.0} and len(scores) == 8
-
-
-def test_a_template_that_takes_tools_only_is_no_fault(ppo, monkeypatch):
-    """The conversations of the checks need a reply, which the run does not."""
-    monkeypatch.setattr(type(ppo), "talks", False)
-    monkeypatch.setattr(ppo.models.tokenizer, "chat_template", FORGETFUL + ppo.models.tokenizer.chat_template)
-    for check in TURN_CHECKS:
-        passed, text = check(ppo)
-        assert passed is None and text.startswith("checked with an environment that replies, for which the chat templ")
-
-
 # ------------------------------------------------------------------------------------------------ planted faults
 
 ENCODED = """
@@ -145,7 +117,6 @@ RENDERED = """            talk.messages += [{"role": "assistant", "content": tex
 DECODED = "            text = models.tokenizer.decode(ids[: len(ids) - talk.ended])\n"
 MADE = "    talks = [SimpleNamespace(row=row, environment=make(), messages=copy.deepcopy(row["  # and what follows
 SCORED = '    scores = [float(ask(config, talk, "get_reward")) for talk in talks]'
-COMPARED = 'if "".join(whole.split()) != "".join(text.split()):'
 SOON = """            if turn == 1:
                 talk.score = ask(config, talk, "get_reward")
             talk.turns, talk.ended = turn,"""
@@ -206,13 +177,13 @@ FAULTS = {
         ],
     ),
     "an environment for all": (
-        {"turn_state", "turn_rewards", "turn_template"},
+        {"turn_state", "turn_rewards"},
         r"one environment object serves conversations 0 and 1 at once",
         [(MADE, "    one = make()\n" + MADE.replace("make()", "one"))],
     ),
     "columns shared by a group": (
         {"turn_state"},
-        r"reset of conversation 1 got columns that reset of 0 had changed",
+        r"reset of conversation 1 got columns that reset of 0 changed",
         [
             (
                 'copy.deepcopy(talk.row["columns"] | {"prompt": talk.messages})',
@@ -236,11 +207,6 @@ FAULTS = {
             )
         ],
     ),
-    "an answer that was cut off has no end": (
-        {"turn_template"},
-        r"turn 3 of conversation 1 goes on from '.*where the template writes '.*<\|end\|><\|user\|>",
-        [("(one[-same] == last_id) :]", "1 :]"), (COMPARED, "if False:")],
-    ),
 }
 
 
@@ -250,24 +216,6 @@ def test_planted_fault_is_named(inputs, tmp_path, fault):
     found = failed(results(edited(tmp_path, pairs), *inputs))
     assert set(found) == checks, found
     assert re.search(said, "\n".join(found.values()), re.DOTALL | re.MULTILINE), found
-
-
-PPO_FAULTS = {
-    "leaked words of the environment": (
-        "turn_mask",
-        [("conversation.response_mask += [0] *", "conversation.response_mask += [1] *")],
-    ),
-}
-
-
-@pytest.mark.parametrize("fault", PPO_FAULTS)
-def test_planted_fault_of_a_script_is_named(inputs, tmp_path, fault):
-    check, pairs = PPO_FAULTS[fault]
-    copy = edited(tmp_path, pairs, PPO)
-    found = failed(
-        results(copy, *inputs, "--eval_data", inputs[3], "--allow_overlap", "--max_new_tokens", "12", "--device", "cpu")
-    )
-    assert set(found) == {check}, found
 
 
 # ------------------------------------------------------------------------------------------------ the command line

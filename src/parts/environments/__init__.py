@@ -6,6 +6,7 @@ ROOMS = (
     "tool_runs",
     "control_tokens",
     "turn_bridge",
+    "text_turns",
     "conversations",
     "play",
     "play_setup",

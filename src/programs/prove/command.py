@@ -9,15 +9,15 @@ from pathlib import Path
 from parts.foundation.exit_codes import exit_code, quiet_environment
 from parts.foundation.messages import need, say, tell
 from parts.foundation.settings import parse_flags
+from programs.prove.environment_proof import is_environment, prove_environment
 from programs.prove.evaluation_proof import prove_evaluation, results_files
 from programs.prove.formulas import FORMULAS
 from programs.prove.function_proof import functions_of, prove_functions
-from programs.prove.job_proof import prove_job
 from programs.prove.proof import Proof
 from programs.prove.reward_proof import prove_reward
 from programs.prove.run_proof import prove_run
 from programs.prove.run_settings import ACCEPTED, values_of
-from programs.prove.trainer_proof import CONTRACT, prove_trainer
+from programs.prove.trainer_proof import CONTRACT, prove_job, prove_trainer
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -30,7 +30,7 @@ def make_parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument("thing", help="what to prove, as above", metavar="THING")
-    parser.add_argument("--data", default="", metavar="FILE", help="rows for a reward")
+    parser.add_argument("--data", default="", metavar="FILE", help="rows for a reward or an environment")
     named = "formulas of functions: loss_1=grpo,loss_2=gspo, or one for each function; " + ", ".join(FORMULAS)
     parser.add_argument("--as", default="", dest="formulas", metavar="NAMES", help=named)
     python = "for a verl job: the Python that has verl (default: this one)"
@@ -46,9 +46,10 @@ def proof_of(args) -> Proof:
     need(args.minutes > 0 and args.rows > 0, f"got --minutes {args.minutes:g} --rows {args.rows}; expected above 0")
     file, _, name = args.thing.rpartition(":") if ".py:" in args.thing else (args.thing, "", "")
     need(Path(file).exists(), f"got {args.thing}: no file or folder {file}; {ACCEPTED}")
-    need(not args.data or name, f"got --data with {args.thing}; expected it with FILE.py:function alone; {ACCEPTED}")
+    need(not args.data or name, f"got --data with {args.thing}; expected it with FILE.py:NAME alone; {ACCEPTED}")
     if name and args.data:
-        return prove_reward(args.thing, args.data, seconds)
+        prove_named = prove_environment if is_environment(Path(file), name) else prove_reward
+        return prove_named(args.thing, args.data, seconds)
     if results_files(path):
         return prove_evaluation(path)
     folder = next((x for x in (path, path.parent) if path.is_dir() and {"model", "data"} <= {*values_of(x)}), None)

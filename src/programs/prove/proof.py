@@ -1,9 +1,11 @@
 """What a proof says: figures, sentences, what was found against the thing and what was not measured."""
 
+import ast
 import json
 import subprocess
 import sys
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from parts.foundation.bundle import BUNDLE
 from parts.foundation.messages import UserError, need
@@ -34,6 +36,14 @@ class Proof:
         self.say(f"{what} was not measured: {why}.")
 
 
+def parsed(path: Path) -> list[ast.stmt]:
+    """What a file defines; it is parsed and not run."""
+    try:
+        return ast.parse(path.read_text(encoding="utf-8")).body
+    except (OSError, ValueError, SyntaxError) as error:
+        raise UserError(f"got {path}, which cannot be read ({error}); expected Python in UTF-8") from None
+
+
 def shown(values, digits: int = 3) -> str:
     """Numbers as `0.434 to 0.910`, one number as it is."""
     return " to ".join(f"{x:.{digits}f}" for x in (values if isinstance(values, list | tuple) else [values]))
@@ -51,3 +61,9 @@ def report_of(script: str, words: list[str], seconds: float, python: str = sys.e
         said = done.stderr.strip().splitlines() or [f"got exit code {done.returncode} of {path}"]
         raise UserError(said[-1].removeprefix("error: "))
     return json.loads(done.stdout)
+
+
+def failures_of(report: dict) -> list[str]:
+    """What reward_preflight.py finds against a reward or an environment, once for each check."""
+    failed = {x["check"]: x["message"] for x in reversed(report["findings"]) if x["severity"] == "fail"}
+    return [f"{check}: {message}" for check, message in reversed(failed.items())]

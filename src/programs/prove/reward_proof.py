@@ -1,4 +1,4 @@
-"""A reward: the forms of trainers that it has, reward_preflight.py's checks on the user's rows, memory a completion."""
+"""A reward: the forms of trainers that it has, reward_preflight.py's checks on the user's rows, hostile programs."""
 
 import ast
 import tempfile
@@ -10,22 +10,18 @@ from parts.foundation.file_text import file_text, with_values
 from parts.foundation.messages import UserError
 from parts.rewards.rewards import Reward
 from programs.prove.attack_proof import attacked_row, prove_against_attacks
-from programs.prove.proof import Proof, report_of
+from programs.prove.proof import Proof, failures_of, parsed, report_of
 
 AS_SAMPLE_REWARD = file_text("files/as_sample_reward.py")
+MEASURED_ROWS = 32
 NONSENSE = ("empty", "whitespace", "unicode_junk", "keyword_stuffing", "very_long")  # probes of reward_preflight.py
 VERL_NAMES = {"data_source", "solution_str", "ground_truth", "extra_info"}  # verl's reward managers pass these by name
-MEASURED_ROWS = 32
 
 
 def arguments_of(path: Path, name: str) -> ast.arguments | None:
-    """The parameters of a function of a file, which is parsed and not run; None where it has no such `def`."""
-    try:
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, SyntaxError) as error:
-        raise UserError(f"got {path}, which cannot be read ({error}); expected a Python file that imports") from None
+    """The parameters of a function of a file; None where it has no such `def`."""
     kinds = ast.FunctionDef | ast.AsyncFunctionDef
-    return next((node.args for node in tree.body if isinstance(node, kinds) and node.name == name), None)
+    return next((node.args for node in parsed(path) if isinstance(node, kinds) and node.name == name), None)
 
 
 def forms_of(arguments: ast.arguments) -> dict[str, str]:
@@ -42,37 +38,29 @@ def forms_of(arguments: ast.arguments) -> dict[str, str]:
 def prove_reward(spec: str, data: str, seconds: float) -> Proof:
     """Try a reward on rows."""
     file, _, name = spec.partition("*")[0].rpartition(":")
-    proof, arguments = Proof("reward", spec), arguments_of(Path(file), name)
+    proof, arguments, rows = Proof("reward", spec), arguments_of(Path(file), name), read_rows(data)
     forms = forms_of(arguments) if arguments else {}
     with tempfile.TemporaryDirectory() as folder:
-        tried = spec
+        tried, taken = spec, {*rows[0]}
         if forms and forms["ours"] and {"solution_str", "ground_truth"} <= {x.arg for x in arguments.args}:
             adapter = Path(folder, "as_sample_reward.py")
             adapter.write_text(with_values(AS_SAMPLE_REWARD, file=repr(str(Path(file).resolve())), name=repr(name)))
             tried = f"{adapter}:as_sample_reward"
-        rows = read_rows(data)
-        names = {*rows[0]} & ({x.arg for x in arguments.args} if arguments and not arguments.kwarg else {*rows[0]})
-        attacked = attacked_row({"prompt": "", **rows[0]}, {*rows[0]} if tried != spec else names)
+        elif arguments and not arguments.kwarg:
+            taken &= {x.arg for x in arguments.args}
+        attacked = attacked_row({"prompt": "", **rows[0]}, taken)
         describe_forms(proof, forms, name)
         try:
             report = report_of("reward_preflight.py", ["--reward", tried, "--data", data, "--json"], seconds)
-            describe_checks(proof, report, data)
-            describe_cost(proof, report, tried, data)
+            describe_checks(proof, report, tried, data)
         except UserError as error:
             if not attacked or "reference completion" not in str(error):
                 raise
-            report = {"findings": [], "ready": True}
+            report = {"findings": []}
             proof.skip("What gold answers are paid", "the rows have tests and no solutions")
         if attacked:
             prove_against_attacks(proof, tried, attacked)
-    failed = {}
-    for finding in report["findings"]:
-        if finding["severity"] == "fail":
-            failed.setdefault(finding["check"], finding["message"])
-    for check, message in failed.items():
-        proof.find(f"{check}: {message}")
-    if not report["ready"] and not failed:
-        proof.find("reward_preflight.py does not pass it; see its report")
+    proof.findings += failures_of(report)
     return proof
 
 
@@ -88,7 +76,7 @@ def describe_forms(proof: Proof, forms: dict[str, str], name: str) -> None:
         proof.find(f"no trainer can call {name}: {'; '.join(words)}")
 
 
-def describe_checks(proof: Proof, report: dict, data: str) -> None:
+def describe_checks(proof: Proof, report: dict, spec: str, data: str) -> None:
     """The sentences of gold, nonsense and repeated scoring."""
     gold, contract = report["gold"], report["contract"]
     probes = {line["name"]: line for line in report["probes"]}
@@ -104,29 +92,26 @@ def describe_checks(proof: Proof, report: dict, data: str) -> None:
     tests = ("deterministic", "order_independent", "batch_independent")
     names = {"deterministic": "twice", "order_independent": "in another order", "batch_independent": "alone"}
     words = [f"{names[test]} {'yes' if contract[test] else 'no'}" for test in tests if test in contract]
-    proof.say(f"The same completions get the same scores: {', '.join(words)}.")
-
-
-def describe_cost(proof: Proof, report: dict, spec: str, data: str) -> None:
-    """The sentence of time and memory; a reward that hung or died is not called in this process."""
     function = report["functions"][0]
     proof.figures |= {key: function[key] for key in ("p50_ms", "p99_ms")}
+    took = f"{function['p50_ms']:g} ms (99 % within {function['p99_ms']:g} ms)" if function["p50_ms"] else "no time"
     if any(function[kind] for kind in ("hung", "died", "raised", "malformed", "not_finite")):
         proof.skip("Memory", "the reward failed on some completions")
-        return
-    rows = read_rows(data)[:MEASURED_ROWS]
-    rows = [{"prompt": prompt_of(row, "prompt", data), "columns": row} for row in rows]
+    else:
+        peak = proof.figures["peak_bytes_a_completion"] = peak_bytes(spec, data)
+        took += f" and {peak / 1024:.1f} KiB of Python memory"
+    proof.say(f"The same completions get the same scores: {', '.join(words)}; a gold one takes {took}.")
+
+
+def peak_bytes(spec: str, data: str) -> int:
+    """The peak of Python memory in a batch of gold completions, for each of them."""
+    rows = [{"prompt": prompt_of(row, "prompt", data), "columns": row} for row in read_rows(data)[:MEASURED_ROWS]]
     texts = [f"<answer>{row['columns'].get('answer', '')}</answer>" for row in rows]
     reward = Reward([spec])
     reward(rows[:1], texts[:1], [[1]])  # imports are not a completion's
     tracemalloc.start()
     try:
         reward(rows, texts, [[1] * len(text) for text in texts])
-        peak = tracemalloc.get_traced_memory()[1]
+        return round(tracemalloc.get_traced_memory()[1] / len(rows))
     finally:
         tracemalloc.stop()
-    proof.figures["peak_bytes_a_completion"] = round(peak / len(rows))
-    proof.say(
-        f"A gold completion takes {function['p50_ms']:g} ms (median; 99 % within {function['p99_ms']:g} ms), and "
-        f"{peak / len(rows) / 1024:.1f} KiB of Python memory at the peak of a batch of {len(rows)}."
-    )

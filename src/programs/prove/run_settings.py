@@ -10,8 +10,9 @@ from parts.foundation.messages import UserError
 from parts.running.output_folder import saved_settings
 
 ACCEPTED = (
-    "expected a run's folder, results.json of evaluation.py or its folder, FILE.py:function with --data, a trainer or "
-    "a file or folder of losses and advantages in Python, or settings (.yaml) or overrides (.txt) of a verl job"
+    "expected a run's folder, results.json of evaluation.py or its folder, FILE.py:function or :Environment with "
+    "--data, a trainer or a file or folder of losses and advantages in Python, or settings (.yaml) or "
+    "overrides (.txt) of a verl job"
 )
 DEFAULTS = {  # of settings that not every program has
     **{"teacher": [], "reward": [], "eval_data": "", "environment": "", "prompt_column": "prompt", "chat": False},

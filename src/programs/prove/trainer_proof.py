@@ -1,8 +1,8 @@
-"""A trainer: selfcheck.py's checks on it, with the user's flags."""
+"""A trainer or a verl job: what selfcheck.py and verl_train.py --check say of it, with the user's flags."""
 
 from pathlib import Path
 
-from parts.foundation.messages import UserError
+from parts.foundation.messages import need
 from programs.prove.proof import Proof, report_of
 
 CONTRACT = {"accumulate_gradients", "make_experience"}  # functions that only trainers have
@@ -10,30 +10,39 @@ SHOWN = ("logprob_shift", "advantages_detached", "accumulation")  # whose measur
 
 
 def prove_trainer(file: Path, flags: list[str], seconds: float) -> Proof:
-    """Run the checks, of what the trainer has of the contract where it has not all."""
-    proof, words = Proof("trainer", str(file)), [str(file), *flags, "--json"]
-    try:
-        report = report_of("selfcheck.py", words, seconds)
-    except UserError as error:
-        if "--partial" not in str(error) or "--partial" in flags:
-            raise
-        report = report_of("selfcheck.py", [*words, "--partial"], seconds)
-    by_status = {status: [x for x in report["checks"] if x["status"] == status] for status in ("pass", "FAIL", "n/a")}
-    checks, ran = {x["name"]: x for x in report["checks"]}, len(by_status["pass"]) + len(by_status["FAIL"])
-    proof.figures["checks"] = checks
-    proof.say(
-        f"{len(by_status['pass'])} of {ran} checks of selfcheck.py pass for {file} {' '.join(flags)}".strip() + "."
-    )
+    """Run the checks of selfcheck.py."""
+    proof, report = Proof("trainer", str(file)), report_of("selfcheck.py", [str(file), *flags, "--json"], seconds)
+    passed, failed, rest = ([x for x in report["checks"] if x["status"] == s] for s in ("pass", "FAIL", "n/a"))
+    proof.figures["checks"] = {x["name"]: x for x in report["checks"]}
+    proof.findings = [f"{x['name']}: {x['measured']}; try: {x['try']}" for x in failed]
+    proof.not_measured = [f"{x['name']}: {x['measured']}" for x in rest]
+    ran, named = len(passed) + len(failed), " ".join([str(file), *flags])
+    proof.say(f"{len(passed)} of {ran} checks of selfcheck.py pass for {named}.")
     proof.say(
         "They call its own functions on short sequences with pads and ragged rows, and compare with plain networks' "
         "logits and with the published formulas, computed in selfcheck.py."
     )
-    measured = [f"{name}: {checks[name]['measured']}" for name in SHOWN if checks[name]["status"] == "pass"]
-    if measured:
+    if measured := [f"{x['name']}: {x['measured']}" for x in passed if x["name"] in SHOWN]:
         proof.say(f"Measured: {'; '.join(measured)}.")
-    proof.not_measured += [f"{x['name']}: {x['measured']}" for x in by_status["n/a"]]
-    if by_status["n/a"]:
-        proof.say(f"Not checked: {'; '.join(x['name'] for x in by_status['n/a'])}.")
-    for x in by_status["FAIL"]:
-        proof.find(f"{x['name']}: {x['measured']}; try: {x['try']}")
+    if rest:
+        proof.say(f"Not checked: {'; '.join(x['name'] for x in rest)}.")
+    return proof
+
+
+def prove_job(path: Path, python: str, seconds: float) -> Proof:
+    """Check settings of verl_train.py (.yaml), or Hydra overrides, one a line (.txt), in a Python that has verl."""
+    proof, flag = Proof("verl job", str(path)), "--overrides" if path.suffix == ".txt" else "--config"
+    need(Path(python).is_file(), f"got --python {python}, which is no file; expected a Python that has verl")
+    report = report_of("verl_train.py", ["--check", flag, str(path)], seconds, python)
+    proof.findings, proof.figures = report.pop("findings"), report
+    if "checked" in report:
+        proof.skip("What verl says", f"{python} has no verl; checked: {report['checked'].partition(';')[0]}")
+        return proof
+    proof.say(f"verl {report['verl']} composes the {report['overrides']} overrides of {path} in its own configuration.")
+    if "data" in report:
+        rows = f"{report['data']['rows that fit']} of {report['data']['rows']} training rows"
+        proof.say(f"verl's own data set takes {rows}; prompts have the same token ids as in ppo_train.py.")
+    if tried := report.get("reward"):
+        how = f"{tried['completions']} completions of {tried['rows']} rows one by one, as verl does"
+        proof.say(f"The job's copy of the reward, alone in its folder, scores {how}; the scores are {tried['scores']}.")
     return proof

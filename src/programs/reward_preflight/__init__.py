@@ -16,9 +16,6 @@ weights, as the trainers do. It is called in a process of its own, with a time l
                share = (score - floor) / (gold - floor), floor = 0, or the lowest score seen where gold is not above 0
     contract   the same batch twice, reversed and one by one; lengths, NaN, exceptions, time limit, changed inputs
 
-    a group of G has no spread, hence no advantage, with probability p^G + (1 - p)^G at a pass rate p (Shao 2024,
-    DeepSeekMath, section 4.1)
-
 --profile says what the reward pays for. `answer`, the default: as above. `format`: wrong answers in the right form may
 be paid. `judge`: gold needs no full marks, and scores may vary. `--max_new_tokens N` is the run's limit: probes are cut
 at 4 N characters, without it at 40,000.
@@ -26,12 +23,11 @@ at 4 N characters, without it at 40,000.
 `--environment FILE.py:Class` is played by scripted policies, in a process of its own: gold, which should have full
 marks (95 % of 1), and policies that must not be paid like it: silence, nonsense, broken_calls, unknown_tools,
 wrong_arguments, endless, injection (control tokens, orders, code and 10 MB, as answers and arguments). Gold is the
-first of: --policy FILE.py:function, which gets (messages, tools, row) and returns a text, a call {"name", "arguments"}
-or several; the column `gold` with the answers of each turn, in these forms; a tool whose required arguments are
-columns with the answer; the reference completion, in the format that is paid best. Each conversation is played alone.
-Some are played again: side by side, and with an object that served another one. Those that change are played in new
-processes, which separates chance from shared state. An exception in reset, reply or get_reward is reported with file,
-line and row.
+first of: the column `gold` with the answers of each turn (a text, a call {"name", "arguments"} or several); a tool
+whose required arguments are columns with the answer; the reference completion, in the format that is paid best. Each
+conversation is played alone. Some are played again: side by side, and with an object that served another one. Those
+that change are played in new processes, which separates chance from shared state. An exception in reset, reply or
+get_reward is reported with file, line and row.
 
 `--model M` samples completions from a model, as the run will (16 of each of 32 prompts). It reports how often they pass
 (the first reward gives full marks, 1), the prompts by pass rate, and the share of groups of --group_size with both
@@ -42,14 +38,13 @@ conversation each text is one token). Lone surrogates, which no tokenizer decode
 About 15 completions are scored per row.
 
     python scripts/reward_preflight.py --list
-    python scripts/reward_preflight.py --score correctness_reward --data scored.jsonl   # prompt, completion, answer
     python scripts/reward_preflight.py --reward my_rewards.py:correct --reward "my_rewards.py:format*0.2" \\
         --data train.jsonl --max_new_tokens 256 --json
     python scripts/reward_preflight.py --model Qwen/Qwen2.5-0.5B-Instruct --chat --reward my_rewards.py:correct \\
         --data train.jsonl --max_new_tokens 512
     python scripts/reward_preflight.py --environment my_environment.py:Task --data train.jsonl --max_turns 4
 
-Exit codes: 0 ready (or scored, listed; --model: RL now), 1 not ready (--score: a row could not be scored), 2 bad input.
+Exit codes: 0 ready (or listed; --model: RL now), 1 not ready, 2 bad input.
 """
 
 ROOMS = (

@@ -9,7 +9,7 @@ from programs.reward_preflight.environment_process import environment_process, p
 from programs.reward_preflight.policies import POLICIES, gold_scripts, shared_scripts
 from programs.reward_preflight.preflight import FULL_SHARE, MIN_RECALL, TRIAL_ROWS
 from programs.reward_preflight.reward_process import OwnProcess
-from programs.reward_preflight.scoring import GIVE_UP, Findings, payment_status
+from programs.reward_preflight.scoring import GIVE_UP, Checks, ranked
 
 POLICY_ROWS = 8  # rows on which scripted policies play; gold plays all
 AGAIN_ROWS = 4  # of which as many are played again, and all at once
@@ -35,19 +35,16 @@ class Played:
 
     policy: str
     row: dict
-    job: dict  # what the environment's process plays
+    job: dict  # what the environment's process plays: the row's place and the answers
     outcome: dict | None = None
 
 
-class EnvironmentPreflight:
+class EnvironmentPreflight(Checks):
     """Plays scripted policies, and looks at what they are paid, what fails, and what is not the same again."""
 
     def __init__(self, args, rows: list[dict], process: OwnProcess):
-        self.args, self.rows, self.process = args, rows, process
-        self.findings, self.lost, self.causes = Findings(), 0, {}
-        self.kinds = process.about
-        self.report = {"environment": args.environment, "reward": args.reward, "data": args.data}
-        self.report |= {"rows": len(rows), "seed": args.seed, "gold": None}
+        super().__init__(args, rows, environment=args.environment)
+        self.process, self.kinds, self.lost, self.causes = process, process.about, 0, {}
 
     def run(self) -> dict:
         """All checks; returns the report with the verdict."""
@@ -57,21 +54,22 @@ class EnvironmentPreflight:
         for name in POLICIES:
             plays_of[name] = self.played(name, shared_scripts(rows, kinds, name, self.args))
         few = [play for name, plays in plays_of.items() if name != "injection" for play in plays[:AGAIN_ROWS]]
-        self.same_again([play for play in few if play.outcome and not play.outcome["hung"]])
+        few = [play for play in few if play.outcome and not play.outcome["hung"]]
+        self.same_again(few)
         self.report["policies"] = [self.line(name, plays, golds) for name, plays in plays_of.items() if plays]
+        self.report["plays"] = [
+            {"policy": p.policy, "row": p.row["number"], "script": p.job["script"], "return": p.outcome["return"]}
+            for p in few
+        ]
         return self.report | self.findings.verdict()
 
     def find(self, check: str, message: str, play: Played | None = None, failed: bool = True, advice: str = "") -> None:
         extra = {"row": play.row["number"], "policy": play.policy} if play else {}
         self.findings.add(check, message, failed, advice or ENVIRONMENT_ADVICE[check], extra)
 
-    def job(self, row: dict, script: list[str] | None) -> dict:
-        """A conversation for the environment's process; without a script --policy says what to answer."""
-        return {"row": self.rows.index(row), "script": script}
-
     def played(self, policy: str, pairs: list[tuple]) -> list[Played]:
         """Play (row, script) pairs one after the other, until too many hung or died."""
-        plays = [Played(policy, row, self.job(row, script)) for row, script in pairs]
+        plays = [Played(policy, row, {"row": self.rows.index(row), "script": script}) for row, script in pairs]
         for play in plays:
             if self.lost >= GIVE_UP:
                 break
@@ -95,59 +93,39 @@ class EnvironmentPreflight:
 
     def gold(self) -> list[Played]:
         """Play what should have full marks, in the variant that is paid best."""
-        if self.args.policy:
-            pairs, order = [(row, None) for row in self.rows], [f"--policy {self.args.policy}"]
-        else:
-            scripts = [gold_scripts(row, kind, self.args) for row, kind in zip(self.rows, self.kinds, strict=True)]
-            order = self.ranked(scripts)
-            chosen = [next((variants[name] for name in order if name in variants), None) for variants in scripts]
-            pairs = [(row, script) for row, script in zip(self.rows, chosen, strict=True) if script]
-        if not pairs:
+        scripts = [gold_scripts(row, kind, self.args) for row, kind in zip(self.rows, self.kinds, strict=True)]
+        scripts = [(row, variants) for row, variants in zip(self.rows, scripts, strict=True) if variants]
+        if not scripts:
             message = "no row has gold answers, so other policies are compared with full marks"
             forms = "a text or a call {name, arguments}"
-            advice = f"a column gold with the answers of each turn, {forms}; or --policy FILE.py:f"
-            self.find("gold", message, failed=False, advice=advice)
+            self.find("gold", message, None, False, f"a column gold with the answers of each turn, {forms}")
             return []
-        golds = self.played("gold", pairs)
-        self.judge_gold(golds, order[0])
+        order = ranked(scripts, self.trial, self.merit)
+        golds = self.played("gold", [(row, next(v[name] for name in order if name in v)) for row, v in scripts])
+        ended, low = [play for play in golds if play.outcome], []
+        full = sum(play.outcome["return"] >= self.full() for play in ended) / len(golds)
+        self.report["gold"] = {"variant": order[0], "rows": len(golds), "full_marks": full}
+        for play in [play for play in ended if play.outcome["return"] < self.full()]:
+            outcome = play.outcome
+            reason = next(iter(outcome["errors"]), f"it ended by {outcome['ended_by']}")
+            low.append((f"gold gets {outcome['return']:g} after {outcome['turns']} turns: {reason}", play))
+        self.judge_gold("conversations", full < MIN_RECALL, [play.outcome["return"] for play in ended], low)
         return golds
 
-    def ranked(self, scripts: list[dict]) -> list[str]:
-        """Names of the variants of gold, the best first: they are tried on the first rows."""
-        names = list(dict.fromkeys(name for variants in scripts for name in variants))
-        figures = {}
-        for name in names if len(names) > 1 else []:
-            pairs = zip(self.rows, scripts, strict=True)
-            jobs = [self.job(row, variants[name]) for row, variants in pairs if name in variants]
-            replies = [play_in(self.process, [job]) for job in jobs[:TRIAL_ROWS]]
-            paid = [outcome["return"] for reply in replies for outcome in reply.get("outcomes", ())]
-            full = sum(value >= self.full() for value in paid)
-            figures[name] = (-full, -statistics.fmean(paid) if paid else math.inf)
-        return sorted(names, key=lambda name: figures.get(name, ()))
+    def trial(self, pairs: list[tuple]) -> list[float]:
+        """Returns of gold in one variant, on the first rows."""
+        jobs = [{"row": self.rows.index(row), "script": script} for row, script in pairs[:TRIAL_ROWS]]
+        replies = [play_in(self.process, [job]) for job in jobs]
+        return [outcome["return"] for reply in replies for outcome in reply.get("outcomes", ())]
+
+    def merit(self, paid: list[float]) -> tuple[float, float]:
+        """(Share of full marks, mean) of returns."""
+        return sum(value >= self.full() for value in paid) / max(1, len(paid)), statistics.fmean(paid or [-math.inf])
 
     def full(self) -> float:
         """The return from which a conversation has full marks."""
         score = 1.0 if self.args.full_score is None else self.args.full_score
         return score * (FULL_SHARE if score > 0 else 1.0) - 1e-6
-
-    def judge_gold(self, golds: list[Played], variant: str) -> None:
-        """Findings about gold that is not paid, or whose calls fail."""
-        ended = [play for play in golds if play.outcome]
-        paid = [play.outcome["return"] for play in ended]
-        full = sum(value >= self.full() for value in paid) / len(golds)
-        self.report["gold"] = {"variant": variant, "rows": len(golds), "full_marks": full}
-        low = full < MIN_RECALL
-        if low:
-            text = f"{full:.1%} of {len(golds)} gold conversations have full marks, which is what eval/accuracy counts"
-            advice = "another gold: --gold_template, --gold_column, --policy"
-            if paid and max(paid) > 0 and not full:
-                advice += f"; --full_score {max(paid):g} if that is the highest score intended"
-            self.find("gold", text, advice=advice)
-        for play in [play for play in ended if play.outcome["return"] < self.full()][:2]:
-            outcome = play.outcome
-            reason = next(iter(outcome["errors"]), f"it ended by {outcome['ended_by']}")
-            text = f"gold gets {outcome['return']:g} after {outcome['turns']} turns: {reason}"
-            self.find("gold", text, play, low, "look at this row")
 
     # ---- the same again
 
@@ -155,10 +133,10 @@ class EnvironmentPreflight:
         """Play conversations again, all at once turn by turn, and with an object that has served another one."""
         for play in plays:
             self.compare(play, play_in(self.process, [play.job]), "when it is played again")
-        reply = play_in(self.process, [play.job for play in plays]) if len(plays) > 1 else {"outcomes": []}
-        if "outcomes" not in reply:  # one finding for a loss of all
-            self.compare(plays[0], reply, "when it is played beside others")
-        for play, outcome in zip(plays, reply.get("outcomes", []), strict=False):
+        together = play_in(self.process, [play.job for play in plays]) if len(plays) > 1 else {"outcomes": []}
+        if "outcomes" not in together:  # one finding for a loss of all
+            self.compare(plays[0], together, "when it is played beside others")
+        for play, outcome in zip(plays, together.get("outcomes", []), strict=False):
             self.compare(play, {"outcomes": [outcome]}, "when it is played beside others")
         by_kind = {}
         for play in [] if self.causes else plays:
@@ -209,17 +187,10 @@ class EnvironmentPreflight:
         line["limit"] = statistics.fmean(limits) if limits else None
         if name == "gold":
             return line | {"share": 1.0, "allowed": None, "status": "", "what": "What should have full marks."}
-        allowed = self.args.allow.get(name, POLICIES[name][0])
-        line |= {"allowed": allowed, "share": None, "status": "n/a", "what": POLICIES[name][1].__doc__}
+        line |= {"allowed": self.args.allow.get(name, POLICIES[name][0]), "what": POLICIES[name][1].__doc__}
         best = [play.outcome["return"] for play in golds if play.outcome]
-        usual = statistics.fmean(best) if best else self.full()
-        floor = 0.0 if usual > 1e-9 else min([0.0, usual, *paid])
-        if not known or usual - floor < 1e-9:
-            return line
-        shares = [((value - floor) / (usual - floor), play) for value, play in zip(paid, known, strict=True)]
-        line["share"] = (statistics.fmean(paid) - floor) / (usual - floor)
-        advice = "pay for the task alone"
-        return line | {"status": payment_status(self.find, line, shares, "return", advice)}
+        usual, pairs = statistics.fmean(best) if best else self.full(), list(zip(paid, known, strict=True))
+        return self.payment(line, pairs, usual, min(paid, default=0.0), "return", "pay for the task alone")
 
 
 def loss_of(reply: dict) -> tuple[str, str]:

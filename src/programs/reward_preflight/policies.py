@@ -122,7 +122,7 @@ def shared_scripts(rows: list[dict], kinds: list[dict], name: str, args) -> list
 
 
 def answer_text(value, where: str) -> str:
-    """An answer of a gold column or a policy: a text, a call {"name", "arguments"}, or a list of calls."""
+    """An answer of a gold column: a text, a call {"name", "arguments"}, or a list of calls."""
     if isinstance(value, str):
         return value
     calls = [value] if isinstance(value, dict) else value

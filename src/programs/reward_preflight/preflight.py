@@ -8,7 +8,7 @@ from parts.foundation.messages import need
 from programs.reward_preflight.probes import LONGEST, PROBES, PROFILES, in_place, prepare_probes
 from programs.reward_preflight.reward_process import OwnProcess, bounds
 from programs.reward_preflight.rows_and_gold import SOLUTIONS, answer_columns, gold_variants
-from programs.reward_preflight.scoring import KINDS, Findings, Graded, Grader, excerpt, payment_status
+from programs.reward_preflight.scoring import KINDS, Checks, Graded, Grader, excerpt, ranked
 
 OWN_DATA = Path(__file__).resolve().parent.parent / "assets" / "data"  # for the embedded model, which reads plain text
 FULL_SHARE = 0.95  # of the highest score: full marks, but for a small part such as one that shapes the length
@@ -16,7 +16,6 @@ MIN_RECALL = 0.95  # share of gold that must have full marks
 TRIAL_ROWS = 8  # rows on which the gold formats compete
 PROBE_ROWS = 32  # rows from which probes are made
 SLOW_S = 1.0  # a completion above this is a warning
-PASS_RATES = (0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
 ADVICE = {
     "raised": "give such a completion the lowest score; raise only for wrong columns",
     "hung": "run the work in a process that can be killed; --timeout_s allows more time",
@@ -35,19 +34,15 @@ ADVICE = {
 WARNINGS = {"slow_batch", "signature", "latency", "none", "long_gold", "chat"}  # findings that never fail
 
 
-class Preflight:
-    """Runs the checks one after another; `report` is what --json prints."""
+class Preflight(Checks):
+    """Runs the checks of a reward one after another."""
 
     def __init__(self, args, rows: list[dict], process: OwnProcess):
-        self.args, self.rows, self.functions = args, rows, process.about
+        super().__init__(args, rows, profile=args.profile)
+        self.functions = process.about
         self.grader = Grader(process, lambda kind, name, text, graded: self.find(kind, f"{name} {text}", graded))
-        self.findings = Findings()
         self.best = {}  # by function: the highest score of gold above 1
         self.whole = {function["name"] for function in self.functions if function["needs_group"]}
-        size = args.group_size
-        table = [{"pass_rate": p, "zero_std": round(p**size + (1 - p) ** size, 6)} for p in PASS_RATES]
-        self.report = {"reward": args.reward, "data": args.data, "rows": len(rows), "seed": args.seed}
-        self.report |= {"profile": args.profile, "groups": {"group_size": size, "table": table}}
 
     def find(
         self, check: str, message: str, graded: Graded | None = None, failed: bool = True, advice: str = ""
@@ -64,7 +59,7 @@ class Preflight:
     def run(self) -> dict:
         """All checks; returns the report with the verdict."""
         golds = self.gold()
-        self.judge_gold(golds)
+        self.look_at_gold(golds)
         self.probes(golds)
         self.contract(golds)
         self.describe(golds)
@@ -101,27 +96,26 @@ class Preflight:
 
     def gold(self) -> list[Graded]:
         """Score the reference completions in the format that scores best."""
-        variants = {row["number"]: gold_variants(row, self.args) for row in self.rows}
-        rows = [row for row in self.rows if variants[row["number"]]]
+        pairs = [(row, variants) for row in self.rows if (variants := gold_variants(row, self.args))]
         need(
-            rows,
+            pairs,
             f"{self.args.data}: got columns {', '.join(self.rows[0]['columns']) or 'none'} without a reference "
             f"completion; expected one of {', '.join((*SOLUTIONS, *answer_columns(self.args)))}; "
             "try --answer_column, --gold_column or --gold_template with a completion of full marks",
         )
-        trial = {}
-        for name in dict.fromkeys(name for row in rows for name in variants[row["number"]]):
-            pairs = [(row, variants[row["number"]][name]) for row in rows if name in variants[row["number"]]]
-            trial[name] = self.grader.grade(pairs[:TRIAL_ROWS])
-            self.note_best(trial[name])
-        table = {name: self.figures(results) for name, results in trial.items()}
-        order = sorted(table, key=lambda name: (-table[name]["full_marks"], -table[name]["mean"]))
-        for row in rows:
-            row["gold"] = next(variants[row["number"]][name] for name in order if name in variants[row["number"]])
-        results = self.grader.grade([(row, row["gold"]) for row in rows], alone=True)
+        order = ranked(pairs, self.trial, lambda results: [*self.figures(results).values()][:2])
+        for row, variants in pairs:
+            row["gold"] = next(variants[name] for name in order if name in variants)
+        results = self.grader.grade([(row, row["gold"]) for row, _ in pairs], alone=True)
         self.note_best(results)
         self.report["gold"] = {"variant": order[0], **self.figures(results), "full_score": max(map(self.full, results))}
-        self.report["gold"] |= {"rows": len(rows), "rows_without_gold": len(self.rows) - len(rows), "variants": table}
+        self.report["gold"] |= {"rows": len(pairs), "rows_without_gold": len(self.rows) - len(pairs)}
+        return results
+
+    def trial(self, pairs: list[tuple]) -> list[Graded]:
+        """Gold in one variant, on the first rows."""
+        results = self.grader.grade(pairs[:TRIAL_ROWS])
+        self.note_best(results)
         return results
 
     def note_best(self, results: list[Graded]) -> None:
@@ -129,21 +123,15 @@ class Preflight:
         for name, value in ((name, value) for graded in results for name, value in graded.parts.items()):
             self.best[name] = max(self.best.get(name, 1.0), value or 0.0)
 
-    def judge_gold(self, results: list[Graded]) -> None:
+    def look_at_gold(self, results: list[Graded]) -> None:
         """Findings about recall, None, and what a run cuts off."""
-        gold, best = self.report["gold"], max(self.grader.total(graded) or 0.0 for graded in results)
-        failed = gold["full_marks"] < MIN_RECALL and self.args.profile != "judge"
-        if failed:
-            share = f"{gold['full_marks']:.1%} of {gold['rows']} gold completions have full marks"
-            message = f"all {gold['rows']} gold completions get None" if gold["none"] == 1 else share
-            advice = "--gold_template or --gold_column for another format; check the columns that the function reads"
-            if best > 0 and not gold["full_marks"]:
-                advice += f"; --full_score {best:g} if that is the highest score intended"
-            self.find("gold", message, advice=advice)
-        for graded in [g for g in results if not self.is_full(g) and self.grader.total(g) is not None][:2]:
+        gold, scores = self.report["gold"], [(graded, self.grader.total(graded)) for graded in results]
+        low = []
+        for graded in [g for g, score in scores if score is not None and not self.is_full(g)]:
             parts = ", ".join(f"{name} {value}" for name, value in graded.parts.items())
-            text = f"gold scores {self.grader.total(graded):g} of {self.full(graded):g} ({parts})"
-            self.find("gold", text, graded, failed, "look at this row's reference")
+            low.append((f"gold scores {self.grader.total(graded):g} of {self.full(graded):g} ({parts})", graded))
+        failed = gold["full_marks"] < MIN_RECALL and self.args.profile != "judge"
+        self.judge_gold("completions", failed, [score or 0.0 for _, score in scores], low)
         if 0 < gold["none"] < 1:
             message = f"{gold['none']:.1%} of the gold completions get None: trainers count that as 0 or skip it"
             self.find("none", message, advice="leave out rows whose reference cannot be used")
@@ -159,40 +147,35 @@ class Preflight:
         """Score the completions that must not pay, made from rows whose gold scored best."""
         limit = self.args.limit_characters
         prepare_probes([graded.row for graded in golds], self.rows, self.args.seed, limit)
-        ranked = [g.row for g in sorted(golds, key=lambda graded: not self.is_full(graded))[:PROBE_ROWS]]
+        ranked_rows = [g.row for g in sorted(golds, key=lambda graded: not self.is_full(graded))[:PROBE_ROWS]]
         tables = {}
         for name, (_, function) in PROBES.items():
             long = name == "very_long"
-            made = [(row, function(row)) for row in ranked[: 2 if long else None]]
+            made = [(row, function(row)) for row in ranked_rows[: 2 if long else None]]
             pairs = [(row, text) for row, texts in made for text in dict.fromkeys(text[:limit] for text in texts)]
             tables[name] = self.grader.grade([(row, text) for row, text in pairs if text != row["gold"]], alone=long)
         gold = self.report["gold"]["mean"]
-        totals = [self.grader.total(graded) for results in tables.values() for graded in results]
-        floor = 0.0 if gold > 1e-9 else min([0.0, gold, *(total for total in totals if total is not None)])
-        if gold - floor < 1e-9:
+        paid = {
+            name: [(score, graded) for graded in results if (score := self.grader.total(graded)) is not None]
+            for name, results in tables.items()
+        }
+        lowest = min((score for pairs in paid.values() for score, _ in pairs), default=0.0)
+        if gold - min(0.0, lowest) < 1e-9:
             self.find("probes", "gold scores no more than the worst completion", advice="see the findings about gold")
-        self.report["probes"] = [self.probe_line(name, results, gold, floor) for name, results in tables.items()]
+        self.report["probes"] = []
+        for name, results in tables.items():
+            usual = PROFILES[self.args.profile].get(name, PROBES[name][0])
+            line = {"name": name, "what": PROBES[name][1].__doc__, "allowed": self.args.allow.get(name, usual)}
+            advice = "make the function refuse it"
+            if self.args.profile == "answer" and PROFILES["format"].get(name) == 1.0:
+                advice += ", or --profile format if the reward pays for the form alone"
+            line["completions"] = len(results)
+            self.report["probes"].append(self.payment(line, paid[name], gold, lowest, "score", advice))
         slowest = max((seconds for g in tables["very_long"] for seconds in g.seconds.values()), default=0.0)
         if slowest > SLOW_S:
             size = max(len(graded.text) for graded in tables["very_long"])
             message = "" if limit else "; if completions of the run are shorter, try --max_new_tokens N"
             self.find("latency", f"a completion of {size:,} characters takes {slowest:.1f} s{message}")
-
-    def probe_line(self, name: str, results: list[Graded], gold: float, floor: float) -> dict:
-        usual, summary = PROFILES[self.args.profile].get(name, PROBES[name][0]), PROBES[name][1].__doc__
-        allowed = self.args.allow.get(name, usual)
-        line = {"name": name, "what": summary, "allowed": allowed, "completions": len(results), "paying_rows": 0}
-        scored = [(total, graded) for graded in results if (total := self.grader.total(graded)) is not None]
-        if not scored or gold - floor < 1e-9:
-            return line | {"share": None, "worst": None, "status": "n/a"}
-        shares = sorted(((t - floor) / (gold - floor), i) for i, (t, _) in enumerate(scored))
-        worst = {scored[i][1].row["number"]: (share, scored[i][1]) for share, i in shares}  # of each row
-        line |= {"share": statistics.fmean(share for share, _ in shares), "worst": shares[-1][0]}
-        line["paying_rows"] = sum(share > allowed + 1e-6 for share, _ in worst.values())
-        advice = "make the function refuse it"
-        if self.args.profile == "answer" and PROFILES["format"].get(name) == 1.0:
-            advice += ", or --profile format if the reward pays for the form alone"
-        return line | {"status": payment_status(self.find, line, [*worst.values()], "score", advice)}
 
     # ---- contract, functions
 

@@ -1,21 +1,21 @@
-"""What is printed: reports, --list and --score."""
+"""What is printed: reports and --list."""
 
 import inspect
 import json
-import statistics
 
-from parts.foundation.messages import need, tell
+from parts.foundation.messages import tell
 from parts.rewards.reward_forms import is_preset, library_rewards
-from programs.reward_preflight.reward_process import declared_range, reward_process
-from programs.reward_preflight.rows_and_gold import load_rows, text_of
-from programs.reward_preflight.scoring import KINDS, Grader, excerpt
+from programs.reward_preflight.reward_process import declared_range
+from programs.reward_preflight.scoring import KINDS
 
-PROBE_COLUMNS = ("name", "completions", "share", "worst", "allowed", "paying_rows", "status", "what")
-FUNCTION_COLUMNS = ("name", "weight", "range", "gold_mean", "none_rate", *KINDS, "p50_ms", "p99_ms")
-POLICY_COLUMNS = (
-    *("name", "conversations", "mean", "min", "max", "share", "allowed", "turns", "calls", "failures", "limit"),
-    *("seconds", "problems", "status", "what"),
-)
+TABLES = {  # of a report, and their columns
+    "probes": ("name", "completions", "share", "worst", "allowed", "paying_rows", "status", "what"),
+    "functions": ("name", "weight", "range", "gold_mean", "none_rate", *KINDS, "p50_ms", "p99_ms"),
+    "policies": (
+        *("name", "conversations", "mean", "min", "max", "share", "allowed", "turns", "calls", "failures", "limit"),
+        *("seconds", "problems", "status", "what"),
+    ),
+}
 
 
 def aligned(lines: list[list]) -> str:
@@ -26,41 +26,25 @@ def aligned(lines: list[list]) -> str:
     return "\n".join("  ".join(row).rstrip() for row in rows)
 
 
-def columns_of(lines: list[dict], names: tuple[str, ...]) -> str:
-    heads = [name.replace("_", " ") for name in names]
-    return aligned([heads, *([line[name] for name in names] for line in lines)]) + "\n"
-
-
 def print_report(report: dict) -> None:
-    gold, groups = report["gold"], report["groups"]
-    share = f"{gold['full_marks']:.1%} full marks ({gold['full_score']:g})"
-    tell(f"reward   {', '.join(report['reward'])}")
-    tell(f"data     {report['data']}, {report['rows']} rows, seed {report['seed']}")
-    tell(f"profile  {report['profile']}")
-    tell(f"gold     {share}, mean {gold['mean']:.4g}, none {gold['none']:.1%}, as {gold['variant']!r}\n")
-    tell(columns_of(report["probes"], PROBE_COLUMNS))
-    tell(columns_of(report["functions"], FUNCTION_COLUMNS))
-    cells = "  ".join(f"{line['pass_rate']:g}: {line['zero_std']:.3f}" for line in groups["table"])
-    tell(f"groups   of {groups['group_size']} without spread, by pass rate   {cells}")
-    print_findings(report, "row {row}, score {score}: '{completion}'")
-
-
-def print_environment_report(report: dict) -> None:
-    tell(f"environment  {report['environment']}")
-    if report["reward"]:
-        tell(f"reward       {', '.join(report['reward'])}")
-    tell(f"data         {report['data']}, {report['rows']} rows, seed {report['seed']}")
+    """What was checked, the tables, the findings and the verdict."""
+    heads = {"environment": report.get("environment"), "reward": ", ".join(report["reward"])}
+    heads["data"] = f"{report['data']}, {report['rows']} rows, seed {report['seed']}"
+    heads["profile"] = report.get("profile")
     if gold := report["gold"]:
-        tell(f"gold         {gold['full_marks']:.1%} full marks of {gold['rows']} rows, by {gold['variant']!r}")
-    tell("\n" + columns_of(report["policies"], POLICY_COLUMNS))
-    print_findings(report, "row {row}, policy {policy}")
-
-
-def print_findings(report: dict, evidence: str) -> None:
-    """Findings and verdict; `evidence` is the form in which a finding's row is shown."""
-    for finding in report["findings"]:
-        shown = f" | {evidence.format(**finding)}" if "row" in finding else ""
-        tell(f"{finding['severity']:<7}  {finding['check']}: {finding['message']}{shown} | try: {finding['try']}")
+        more = f" ({gold['full_score']:g}), mean {gold['mean']:.4g}, none {gold['none']:.1%}" if "none" in gold else ""
+        heads["gold"] = f"{gold['full_marks']:.1%} full marks{more}, as {gold['variant']!r}"
+    for name, text in heads.items():
+        if text:
+            tell(f"{name:<8} {text}")
+    for name, columns in TABLES.items():
+        if name in report:
+            heads = [column.replace("_", " ") for column in columns]
+            tell(f"\n{aligned([heads, *([line[column] for column in columns] for line in report[name])])}")
+    for x in report["findings"]:
+        evidence = f"score {x['score']}: '{x['completion']}'" if "completion" in x else f"policy {x.get('policy')}"
+        shown = f" | row {x['row']}, {evidence}" if "row" in x else ""
+        tell(f"{x['severity']:<7}  {x['check']}: {x['message']}{shown} | try: {x['try']}")
     for check, count in report["more_findings"].items():
         tell(f"         and {count} more of {check}")
     tell("verdict  ready" if report["ready"] else "verdict  not ready", f"in {report['seconds']:.1f} s")
@@ -88,31 +72,3 @@ def list_library(args) -> int:
     lines += [[p["name"], "preset", " + ".join(f"{w:g} {n}" for n, w in p["parts"].items())] for p in presets]
     tell(aligned(lines) if lines else "no reward functions")
     return 0
-
-
-def score_file(args) -> int:
-    """--score: the score of every row's own completion."""
-    pairs, name = [], args.completion_column
-    for row in load_rows(args, args.limit):
-        text = text_of(row["columns"].pop(name, None))
-        where = f"{args.data}, row {row['number']}"
-        need(text is not None, f"{where}: got no text in {name!r}; expected a completion; try --completion_column NAME")
-        pairs.append((row, text))
-    with reward_process(args, [row for row, _ in pairs]) as process:
-        grader = Grader(process)
-        results = grader.grade(pairs)
-    lines = [{"row": g.row["number"], "score": grader.total(g), "parts": g.parts} for g in results]
-    for line, graded in zip(lines, results, strict=True):
-        line |= {"problems": graded.problems, "completion": excerpt(graded.text)}
-    totals = [line["score"] for line in lines if line["score"] is not None]
-    mean = statistics.fmean(totals) if totals else None
-    if args.json:
-        print_json({"reward": args.reward, "data": args.data, "mean": mean, "rows": lines})
-    else:
-        names = list(grader.weights) if len(grader.weights) > 1 else []
-        cells = [["row", "score", *names, "completion"]]
-        for line in lines:
-            text = " | ".join([line["completion"], *(f"{n} {problem}" for n, problem in line["problems"].items())])
-            cells.append([line["row"], line["score"], *(line["parts"].get(n) for n in names), text])
-        tell(aligned(cells), f"\nmean {'-' if mean is None else f'{mean:.4g}'} over {len(totals)} of {len(lines)} rows")
-    return int(any(line["problems"] for line in lines))

@@ -1,6 +1,7 @@
 """Scores of completions, graded, and what was found."""
 
 import math
+import statistics
 from collections import Counter
 from dataclasses import dataclass, field
 
@@ -34,23 +35,64 @@ class Findings:
         return {"findings": self.kept, "more_findings": more, "ready": ready}
 
 
-def payment_status(find, line: dict, shares: list[tuple[float, object]], noun: str, advice: str) -> str:
-    """Status of a probe or policy, with findings about what is paid more than it may be.
+class Checks:
+    """What the checks of a reward and of an environment share; `report` is what --json prints.
+
+    A subclass has `find(check, message, evidence, failed, advice)`; evidence has the `row` that it is about.
+    """
+
+    def __init__(self, args, rows: list[dict], **about):
+        self.args, self.rows, self.findings = args, rows, Findings()
+        known = {"reward": args.reward, "data": args.data, "rows": len(rows), "seed": args.seed, "gold": None}
+        self.report = about | known
+
+    def judge_gold(self, noun: str, failed: bool, paid: list[float], low: list[tuple[str, object]]) -> None:
+        """Findings about gold; `low` has what is said of each one without full marks, and the evidence."""
+        gold = self.report["gold"]
+        if failed:
+            text = f"{gold['full_marks']:.1%} of {gold['rows']} gold {noun} have full marks, which eval/accuracy counts"
+            advice = "--gold_template or --gold_column for other answers; check the columns that are read"
+            if not gold["full_marks"] and max(paid, default=0.0) > 0:
+                advice += f"; --full_score {max(paid):g} if that is the highest score intended"
+            self.find("gold", text, advice=advice)
+        for text, evidence in low[:2]:
+            self.find("gold", text, evidence, failed, "look at this row's reference")
+
+    def payment(self, line: dict, paid: list[tuple], gold: float, lowest: float, noun: str, advice: str) -> dict:
+        """A line of the report with shares of gold's payment; findings about rows that are paid more than they may be.
+
+        Args:
+            line: the name, description and allowed share of a probe or policy.
+            paid: (score, evidence) pairs.
+            lowest: score that was seen, which counts as nothing where gold is not above 0.
+        """
+        floor, allowed, summary = 0.0 if gold > 1e-9 else min(0.0, gold, lowest), line["allowed"], line["what"]
+        if not paid or gold - floor < 1e-9:
+            return line | {"share": None, "worst": None, "paying_rows": 0, "status": "n/a"}
+        shares = sorted((((score - floor) / (gold - floor), one) for score, one in paid), key=lambda pair: pair[0])
+        of_rows = {one.row["number"]: (share, one) for share, one in shares}  # the best paid of each row
+        paying = sorted((pair for pair in of_rows.values() if pair[0] > allowed + 1e-6), key=lambda pair: -pair[0])
+        line |= {"share": statistics.fmean(share for share, _ in shares), "worst": shares[-1][0]}
+        failed = bool(paying) and (line["share"] > allowed + 1e-6 or len(paying) > PAYING_ROWS * len(of_rows))
+        for share, one in paying[:3]:
+            text = f"pays {share:.0%} of gold's {noun} ({allowed:.0%} allowed) for: {summary[0].lower()}{summary[1:-1]}"
+            allow = f"--allow {line['name']}={math.ceil(100 * share) / 100:g}"
+            self.find(line["name"], text, one, failed, f"{advice}, or {allow} if that is intended")
+        return line | {"paying_rows": len(paying), "status": "FAIL" if failed else "warning" if paying else "pass"}
+
+
+def ranked(variants: list[tuple[dict, dict]], trial, merit) -> list[str]:
+    """Names of the variants of gold, the best first.
 
     Args:
-        find: `find(check, message, evidence, failed, advice)` adds a finding.
-        line: its name, description, mean share of gold's payment, and allowed share.
-        shares: (share of gold, evidence) of its rows.
+        variants: (row, {variant: gold}) of each row.
+        trial: `trial([(row, gold), …]) -> results`, asked where there are several.
+        merit: `merit(results) -> (share of full marks, mean)`, asked once all were tried.
     """
-    allowed, summary = line["allowed"], line["what"]
-    paying = sorted((pair for pair in shares if pair[0] > allowed + 1e-6), key=lambda pair: -pair[0])
-    failed = bool(paying) and (line["share"] > allowed + 1e-6 or len(paying) > PAYING_ROWS * len(shares))
-    for share, evidence in paying[:3]:
-        paid = f"pays {share:.0%} of gold's {noun} ({allowed:.0%} allowed)"
-        allow = f"--allow {line['name']}={math.ceil(100 * share) / 100:g}"
-        text = f"{paid} for: {summary[0].lower()}{summary[1:-1]}"
-        find(line["name"], text, evidence, failed, f"{advice}, or {allow} if that is intended")
-    return "FAIL" if failed else "warning" if paying else "pass"
+    names = dict.fromkeys(name for _, of_row in variants for name in of_row)
+    pairs = {name: [(row, of_row[name]) for row, of_row in variants if name in of_row] for name in names}
+    results = {name: trial(pairs[name]) for name in names} if len(names) > 1 else {}
+    return sorted(names, key=lambda name: [-figure for figure in merit(results[name])] if results else [])
 
 
 def excerpt(text: str) -> str:

@@ -9,9 +9,8 @@
 
 TRAINER.py is any trainer in plain PyTorch whose functions have the names of the contract (`--contract` lists them): a
 page of templates/ (PPO, GRPO, distillation, several turns), scripts/ppo_train.py, scripts/on_policy_distillation.py, a
-copy, or a script of your own. Of your own it may have a few of them: --partial checks those, takes what else they need
-from the nearest template, and tells what it could not check. A trainer that leaves the training to TRL has none of
-them.
+copy, or a script of your own: `from grpo import *` before its functions, with a copy of templates/grpo.py beside it,
+stands in for what yours lacks. A trainer that leaves the training to TRL has none of them.
 
 It is loaded by path and its functions are called on a few short sequences. What they return is compared with
 computations made here from the published formulas and the plain networks' logits:
@@ -25,7 +24,7 @@ computations made here from the published formulas and the plain networks' logit
 The gradient of a page may be of any of three means: over tokens, over completions, by max_new_tokens; the table says
 which, and for distillation whether it is the reverse or the forward KL.
 
-Where a trainer plays conversations with an environment, it also plays some with an environment and answers of
+Where a page plays conversations with an environment, it also plays some with an environment and answers of
 selfcheck's own, whose text encoded anew has other ids, so that it is known which token was sampled, which return is
 whose and what each environment may hear.
 
@@ -43,7 +42,6 @@ given of model, data and reward is the embedded one.
     python scripts/selfcheck.py templates/ppo.py                                      # CPU, the embedded model, seconds
     python scripts/selfcheck.py my_grpo.py --model Qwen/Qwen2.5-0.5B-Instruct --data train.jsonl \\
         --reward my_rewards.py:correct                                                # the flags of the run, one GPU
-    python scripts/selfcheck.py my_loop.py --partial --model M --data train.jsonl     # has token_logprobs, say, and gae
     CUDA_VISIBLE_DEVICES=0 python scripts/selfcheck.py my_ppo_train.py --config run.yaml --json   # before torchrun
 
 Exit codes: 0 every check passes, 1 one fails, 2 bad input.

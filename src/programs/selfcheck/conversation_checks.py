@@ -1,25 +1,16 @@
 """Checks of conversations: what was sampled stays, it alone is trained, nothing goes to another conversation.
 
-The trainer plays with an environment, and mostly with answers, of selfcheck's own, so what each token is, is known.
+The trainer plays with an environment and answers of selfcheck's own, so what each token is, is known.
 """
 
 import copy
 from dataclasses import dataclass
 
 from programs.selfcheck.input_checks import turn_end
-from programs.selfcheck.scripted_talks import (
-    NOTED,
-    PLAYED,
-    Record,
-    number_of,
-    numbers_in,
-    odd_answers,
-    squeezed,
-    thought_answers,
-)
+from programs.selfcheck.scripted_talks import NOTED, PLAYED, Record, number_of, numbers_in, squeezed
 from programs.selfcheck.trainer import Trainer, check
 
-turn_check = check("rollout", moved=False, plays=True)
+turn_check = check(moved=False, plays=True)
 
 
 @dataclass
@@ -32,53 +23,29 @@ class Row:
     score: float
     number: int | None  # which conversation it is
     turns: list  # its answers, as they were asked for and given
-
-
-@dataclass
-class Played:
-    """One play: what the trainer did, and the batch that it made."""
-
-    record: Record
-    rows: list[Row]
     outside: int  # tokens of the mask at pads
 
 
-def end_of_turn(s: Trainer) -> int:
-    """The token that ends an answer: the one by which the template does it, where that is an end token."""
-    ends = [*s.models.eos_ids]
-    return next((i for i in turn_end(s.models.tokenizer) if i in ends), ends[0])
-
-
-def played(s: Trainer, answers: list, paid: int | None = None) -> Played:
+def played(s: Trainer, paid: int | None = None) -> tuple[Record, list[Row]]:
     """Let the trainer play two conversations of each of two rows, whose objects it gets twice, as groups have them."""
-    record, decode = Record(s.models.tokenizer, answers, paid), s.models.tokenizer.decode
-    few = [copy.deepcopy(row) for row in s.rows[:2]]
+    tokenizer, ends = s.models.tokenizer, [*s.models.eos_ids]
+    end = next((i for i in turn_end(tokenizer) if i in ends), ends[0])  # by which the template ends an answer
+    record, few, rows = Record(tokenizer, end, paid), copy.deepcopy(s.rows[:2]), []
     for row in few:
         row["columns"][NOTED] = []
-    given = [row for row in few for _ in range(PLAYED // len(few))]
-    batch, scores = s.play(record, given)
+    batch, scores = s.play(record, [row for row in few for _ in range(PLAYED // len(few))])
     if not record.turns:
         raise ValueError("the trainer sampled nothing by the sampler that it is checked with; see --contract")
+    if len(scores) != PLAYED:
+        raise ValueError(f"{PLAYED} rows gave {len(scores)} conversations")
     names = ("attention_mask", "input_ids", "response_mask", "rollout_logprobs")
-    rows, outside = [], 0
     for score, real, *columns in zip(scores, *(batch[name].cpu() for name in names), strict=True):
-        outside += int(columns[1][real == 0].ne(0).sum())
+        outside = int(columns[1][real == 0].ne(0).sum())
         ids, mask, logprobs = (x[real.bool()].tolist() for x in columns)
-        number = number_of(decode(ids))
-        rows.append(Row(ids, [int(x != 0) for x in mask], logprobs, float(score), number, record.turns.get(number, [])))
-    if len(rows) != len(given):
-        raise ValueError(f"{len(given)} rows gave {len(rows)} conversations")
-    return Played(record, rows, outside)
-
-
-def odd_play(s: Trainer, paid: int | None = None) -> Played:
-    """A play in which the text of an answer, encoded anew, has other ids."""
-    return played(s, odd_answers(s.models.tokenizer, end_of_turn(s)), paid)
-
-
-def first_difference(one, two) -> int:
-    """The first place at which two sequences differ."""
-    return next((i for i, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), min(len(one), len(two)))
+        number = number_of(tokenizer.decode(ids))
+        about = float(score), number, record.turns.get(number, []), outside
+        rows.append(Row(ids, [int(x != 0) for x in mask], logprobs, *about))
+    return record, rows
 
 
 def broken_turn(s: Trainer, row: Row) -> str:
@@ -91,7 +58,8 @@ def broken_turn(s: Trainer, row: Row) -> str:
         follows, place = (turns[i].prompt, f"the prompt of turn {i + 1}") if turns[i:] else (row.ids, "the batch")
         if follows[: len(expected)] == expected:
             continue
-        at = first_difference(expected, follows)
+        differing = (k for k, (a, b) in enumerate(zip(expected, follows, strict=False)) if a != b)
+        at = next(differing, len(follows))
         where = f"of turn {i}" if at >= len(turn.prompt) else "before it"
         one, two = (x[max(0, at - 2) : at + 6] for x in (expected, follows))
         text = f"{place} departs from what was sampled, {where}: {one} {decode(one)!r} is {two} {decode(two)!r} there"
@@ -107,11 +75,11 @@ def turn_ids(s: Trainer):
     Try: append the ids that were sampled to those before them, and what the chat template has between two answers after
         them; neither decode and encode an answer, nor render the conversation anew.
     """
-    play, tokenizer = odd_play(s), s.models.tokenizer
-    answers = [turn.ids for turns in play.record.turns.values() for turn in turns]
-    faults = [f"conversation {i}: {text}" for i, row in enumerate(play.rows) if (text := broken_turn(s, row))]
+    (record, rows), tokenizer = played(s), s.models.tokenizer
+    faults = [f"conversation {i}: {text}" for i, row in enumerate(rows) if (text := broken_turn(s, row))]
     if faults:
         return False, f"{faults[0]} ({len(faults)} of {PLAYED} conversations)"
+    answers = [turn.ids for turns in record.turns.values() for turn in turns]
     if len(answers) == PLAYED:
         return None, "no conversation has a second answer: the trainer's limits allow one"
     odd = sum(tokenizer.encode(tokenizer.decode(ids), add_special_tokens=False) != ids for ids in answers)
@@ -121,22 +89,19 @@ def turn_ids(s: Trainer):
 
 def mask_faults(s: Trainer, row: Row) -> list[str]:
     """What is wrong with a conversation's mask, and with its log-probs as the sampler saw them."""
-    expected, faults = [0] * len(row.ids), []
+    expected = [0] * len(row.ids)
     for turn in row.turns:
         expected[len(turn.prompt) : len(turn.prompt) + len(turn.ids)] = [1] * len(turn.ids)
     leaked = [i for i, (a, b) in enumerate(zip(row.mask, expected, strict=True)) if a > b]
     lost = sum(a < b for a, b in zip(row.mask, expected, strict=True))
-    if leaked:
-        text = s.models.tokenizer.decode([row.ids[i] for i in leaked[:40]])
-        faults.append(f"1 on {len(leaked)} tokens that were not sampled ({text!r})")
-    if lost:
-        faults.append(f"0 on {lost} tokens that were sampled")
+    text = s.models.tokenizer.decode([row.ids[i] for i in leaked[:40]])
+    faults = [f"1 on {row.outside} pads"] * bool(row.outside)
+    faults += [f"1 on {len(leaked)} tokens that were not sampled ({text!r})"] * bool(leaked)
+    faults += [f"0 on {lost} tokens that were sampled"] * bool(lost)
     given = [x for turn in row.turns for x in turn.logprobs]
     kept = [x for x, sampled in zip(row.logprobs, expected, strict=True) if sampled]
     wrong = sum(abs(a - b) > 1e-5 for a, b in zip(given, kept, strict=True))
-    if wrong and not faults:
-        faults.append(f"right, but rollout_logprobs are others' at {wrong} of its tokens")
-    return faults
+    return faults or [f"right, but rollout_logprobs are others' at {wrong} of its tokens"] * bool(wrong)
 
 
 @turn_check
@@ -146,15 +111,14 @@ def turn_mask(s: Trainer):
     Try: let response_mask be 1 on sampled tokens alone, an answer's end token among them, and 0 on the prompt, on what
         tools and environment say and on the template's tokens between two answers; rollout_logprobs stand there, too.
     """
-    play = odd_play(s)
-    if any(broken_turn(s, row) for row in play.rows):
+    _, rows = played(s)
+    if any(broken_turn(s, row) for row in rows):
         return None, "what was sampled cannot be found in the batch: see turn_ids"
-    by_row = [mask_faults(s, row) for row in play.rows]
-    faults = [f"1 on {play.outside} pads"] * bool(play.outside)
-    faults += [f"conversation {i}: {', '.join(texts)}" for i, texts in enumerate(by_row) if texts]
-    if faults:
-        return False, "response_mask: " + "; ".join(faults)
-    count = sum(sum(row.mask) for row in play.rows)
+    by_row = [mask_faults(s, row) for row in rows]
+    if any(by_row):
+        said = [f"conversation {i}: {', '.join(texts)}" for i, texts in enumerate(by_row) if texts]
+        return False, "response_mask: " + "; ".join(said)
+    count = sum(sum(row.mask) for row in rows)
     return True, f"{count} sampled tokens in {PLAYED} conversations, and no other, with the sampler's log-probs"
 
 
@@ -165,18 +129,18 @@ def turn_rewards(s: Trainer):
     Try: ask each conversation's own environment for its return, once its last answer was heard, and keep scores in the
         order of the batch.
     """
-    usual, faults = odd_play(s), []
+    (record, usual), faults = played(s), []
     for paid in range(PLAYED):
-        rows = odd_play(s, paid).rows
+        _, rows = played(s, paid)
         numbers = [row.number for row in rows]
         if {*numbers} != {*range(PLAYED)}:
             return None, "the batch's conversations cannot be told apart: see turn_ids"
-        changed = [i for i, (a, b) in enumerate(zip(usual.rows, rows, strict=True)) if abs(a.score - b.score) > 1e-6]
+        changed = [i for i, (a, b) in enumerate(zip(usual, rows, strict=True)) if abs(a.score - b.score) > 1e-6]
         if changed != [numbers.index(paid)]:
             names = ", ".join(map(str, changed)) or "none"
             faults.append(f"of conversation {paid}: score {names} changes with its return")
-    if usual.record.early:
-        early = ", ".join(map(str, sorted(usual.record.early)))
+    if record.early:
+        early = ", ".join(map(str, sorted(record.early)))
         faults.append(f"conversation {early}: asked for the return before its last answer was heard")
     return not faults, "; ".join(faults) or f"{PLAYED} returns, each in the score of its own conversation"
 
@@ -187,14 +151,14 @@ def turn_state(s: Trainer):
 
     Try: make an environment and a copy of the row for each conversation: what one changes, no other may see.
     """
-    record, tokenizer = odd_play(s).record, s.models.tokenizer
+    (record, _), tokenizer = played(s), s.models.tokenizer
     answers = {
         n: [squeezed(tokenizer.decode(turn.ids, skip_special_tokens=True)) for turn in turns]
         for n, turns in sorted(record.turns.items())
     }
     faults = [*record.shared]
     for number, said in answers.items():
-        strangers = numbers_in(tokenizer.decode(record.turns[number][-1].prompt)) - {number}
+        strangers = {*numbers_in(tokenizer.decode(record.turns[number][-1].prompt))} - {number}
         if strangers:
             faults.append(f"conversation {number} is told what is said in {', '.join(map(str, sorted(strangers)))}")
         heard = [squeezed(text) for text in record.heard[number]]
@@ -206,41 +170,4 @@ def turn_state(s: Trainer):
     return not faults, "; ".join(dict.fromkeys(faults)) or f"{PLAYED} environments, rows and prompts, none shared"
 
 
-@turn_check
-def turn_template(s: Trainer):
-    """Turn by turn reads as the template writes the whole.
-
-    Try: before a run, put a chat together turn by turn, with thoughts where the template knows them, compare it with
-        what the template writes for the whole, and stop where they differ, as multi_turn.py's check_template does.
-    """
-    tokenizer = s.models.tokenizer
-    prompt = tokenizer.decode(s.rows[0]["prompt_ids"]).rstrip()
-    begun = prompt.endswith("<think>")
-    thinks = "</think>" in tokenizer.get_chat_template() and not prompt.endswith("</think>")  # it may be told not to
-    record = played(s, thought_answers(tokenizer, end_of_turn(s), thinks, begun)).record
-    settings = {"tokenize": False, "add_generation_prompt": True} | (s.template_settings or {})
-    for number, turns in sorted(record.turns.items()):
-        asked, follow_up = messages_of(s, record, number, "<think>" if thinks and begun else "")
-        first, last = (squeezed(tokenizer.decode(turns[i].prompt)) for i in (0, -1))
-        chats = (asked, asked + follow_up)
-        begin, whole = (squeezed(tokenizer.apply_chat_template(chat, **settings)) for chat in chats)
-        got, expected = last[len(first) :], whole[len(begin) :]
-        if s.talks and (not whole.startswith(begin) or got != expected):
-            at = max(0, first_difference(got, expected) - 8)
-            text = f"turn {len(turns)} of conversation {number} goes on from {got[at : at + 60]!r}"
-            return False, f"{text}, where the template writes {expected[at : at + 60]!r}"
-    return True, "turns read as the template writes them"
-
-
-def messages_of(s: Trainer, record: Record, number: int, begun: str) -> tuple[list[dict], list[dict]]:
-    """A conversation's prompt, and what follows up to its last answer; `begun`: what the template puts before one."""
-    end, follow_up = end_of_turn(s), []
-    asked = copy.deepcopy(s.chat_of(s.rows[number // 2]))
-    asked[-1]["content"] += f" [talk {number}]"
-    for turn, said in zip(record.turns[number][:-1], record.said[number], strict=False):
-        text = begun + s.models.tokenizer.decode([i for i in turn.ids if i != end])
-        follow_up += [{"role": "assistant", "content": text}, {"role": "user", "content": said}]
-    return asked, follow_up
-
-
-TURN_CHECKS = (turn_template, turn_ids, turn_mask, turn_rewards, turn_state)
+TURN_CHECKS = (turn_ids, turn_mask, turn_rewards, turn_state)

@@ -10,7 +10,7 @@ from programs.selfcheck.trainer import Trainer, check
 ANSWER = "Yes"  # text of the assistant turns rendered here
 
 
-@check("load_models", moved=False)
+@check(moved=False)
 def special_tokens(s: Trainer):
     """End tokens are known and end a turn of the template; all ids are rows of the embedding; one BOS at most.
 
@@ -47,7 +47,7 @@ def turn_end(tokenizer) -> list[int]:
     return [i for i in tokenizer(text, add_special_tokens=False).input_ids if i in special]
 
 
-@check("load_rows", moved=False)
+@check(moved=False)
 def template_ends_at_generation(s: Trainer):
     """The ids of a prompt are those of prompt + answer up to where the answer starts.
 
@@ -83,7 +83,7 @@ def starts_answer(tokenizer, ids: list[int], whole: list[int]) -> bool:
     return re.sub(r"^\s*<think>\s*</think>", "", tail).lstrip().startswith(ANSWER)
 
 
-@check("load_reward", beside="generate", moved=False)
+@check(moved=False)
 def reward_answers(s: Trainer):
     """The reward functions answer for samples of the untouched policy.
 

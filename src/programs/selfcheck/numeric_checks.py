@@ -14,7 +14,7 @@ RESPONSES = (
 )
 
 
-@check("gae", moved=False)
+@check(moved=False)
 def gae_formula(s: Trainer):
     """The trainer's gae gives the sum of the paper, over ragged rows with pads and holes.
 
@@ -36,7 +36,7 @@ def gae_formula(s: Trainer):
     return largest(gaps) <= 1e-4, f"{text}, {int(at.sum())} tokens, {len(mask)} rows, holes in two"
 
 
-@check("accumulate_gradients load_models")
+@check()
 def value_loss_gradient(s: Trainer):
     """The critic's gradient is that of the definition, also where the clip bites and in a response with a hole.
 
@@ -75,7 +75,7 @@ def with_values(s: Trainer, clip: float) -> dict:
     return batch
 
 
-@check("make_experience", moved=False)
+@check(moved=False)
 def group_advantages(s: Trainer):
     """The advantages of a group sum to 0, and are 0 where all its scores are equal.
 
@@ -95,7 +95,7 @@ def group_advantages(s: Trainer):
     return peak <= 1e-4 * max(1.0, size) and none <= 1e-3, text
 
 
-@check("make_experience load_models")
+@check()
 def reference_is_initial(s: Trainer):
     """The reference gives the untouched policy's log-probs, while the policy has moved.
 
@@ -108,7 +108,7 @@ def reference_is_initial(s: Trainer):
     return passed, f"reference and untouched policy {text}; the policy moved by {s.moved:.2g}"
 
 
-@check("make_experience")
+@check()
 def first_update_ratio(s: Trainer):
     """At the first optimizer step of an update the old policy is the current one, not the reference.
 
@@ -131,7 +131,7 @@ def first_update_ratio(s: Trainer):
     return peak <= s.limits[0] / 10, text
 
 
-@check("generate")
+@check()
 def sampler_agreement(s: Trainer):
     """Log-probs as the sampler saw them are the trainer's.
 
@@ -144,7 +144,7 @@ def sampler_agreement(s: Trainer):
     return passed, f"sampler and trainer {text}, temperature {s.config.temperature:g}, {len(ours)} tokens"
 
 
-@check("token_logprobs")
+@check()
 def logprob_shift(s: Trainer):
     """The trainer's log-prob of token t is that of the plain model.
 
@@ -155,7 +155,7 @@ def logprob_shift(s: Trainer):
     return passed, f"trainer and model {text}, {len(own)} tokens"
 
 
-@check("token_logprobs", beside="generate")
+@check()
 def padding(s: Trainer):
     """Neither the side nor the amount of padding changes log-probs or greedy completions.
 
@@ -206,7 +206,7 @@ def greedy_differences(s: Trainer) -> int:
     return count
 
 
-@check("accumulate_gradients Config.micro_batch")
+@check()
 def accumulation(s: Trainer):
     """Gradients depend neither on the micro-batches nor on the pieces in which the output layer sees tokens.
 
@@ -218,7 +218,7 @@ def accumulation(s: Trainer):
     return gap <= s.limits[1], f"1 and {len(s.probes)} rows per micro-batch: gradients {gap:.1e} apart"
 
 
-@check("accumulate_gradients", beside="make_experience")
+@check()
 def advantages_detached(s: Trainer):
     """Nothing of the experience carries a gradient, and the policy gradient is that of the definition.
 
@@ -244,7 +244,7 @@ def advantages_detached(s: Trainer):
     return worst <= s.limits[1], text + f" ({name})" * bool(name)
 
 
-@check("accumulate_gradients", beside="generate")
+@check()
 def prompt_gradient(s: Trainer):
     """Neither prompt nor pad tokens enter the loss.
 

@@ -10,7 +10,7 @@ from parts.foundation.bundle import EMBEDDED_DATA, EMBEDDED_ENVIRONMENTS, EMBEDD
 from parts.foundation.dialect import in_own_words
 from parts.foundation.messages import UserError, need
 from parts.networks.batches import collate
-from programs.selfcheck.contract import lacking, lacking_fields
+from programs.selfcheck.contract import PAGE, lacking, lacking_fields
 from programs.selfcheck.scripted_talks import ANSWER_TOKENS, TURNS, Record, through_a_file
 from programs.selfcheck.trainer import NEW_TOKENS, PROBES, SAMPLED, Definition, Trainer, networks
 
@@ -33,7 +33,7 @@ class OnePage(Trainer):
         return {f.name: f for f in dataclasses.fields(own)} if dataclasses.is_dataclass(own) else {}
 
     def missing(self) -> list[str]:
-        return lacking(self.module, self.needed, self.fields) + (lacking_fields(self.fields) if self.fields else [])
+        return lacking(self.module, PAGE, self.fields) + (lacking_fields(self.fields) if self.fields else [])
 
     def parse(self, flags: list[str]) -> list[str]:
         """Read the settings; what is required and not given is the embedded model's, data's and reward's."""
@@ -103,10 +103,6 @@ class OnePage(Trainer):
         batch, *_ = self.module.rollout(self.config, self.models, self.environment, self.rows)
         return batch["scores"].tolist(), {}
 
-    @property
-    def talks(self) -> bool:
-        return hasattr(self.environment, "reply")
-
     def guard(self) -> None:
         """Let the trainer look at the chat template, as before a run; it ends the program if that is of no use."""
         if hasattr(self.module, "check_template"):
@@ -146,15 +142,14 @@ class OnePage(Trainer):
         """Samples as a batch of [B, T] tensors, laid out as `generate` does."""
         return collate(samples, self.models.pad_id, self.device)
 
-    def logprobs(self, batch: dict, module=None, **settings):
+    def logprobs(self, batch: dict, **settings):
         import torch
 
         config, mask = dataclasses.replace(self.config, **settings), batch["response_mask"].bool()
-        module = module or self.module
         with torch.no_grad():
-            if hasattr(module, "token_logprobs"):
-                return module.token_logprobs(config, self.models.policy, batch)
-            dist = torch.log_softmax(module.response_logits(config, self.models.policy, batch), dim=-1)  # [N, V]
+            if hasattr(self.module, "token_logprobs"):
+                return self.module.token_logprobs(config, self.models.policy, batch)
+            dist = torch.log_softmax(self.module.response_logits(config, self.models.policy, batch), dim=-1)  # [N, V]
             pair = dist.gather(-1, batch["input_ids"][mask][:, None]).squeeze(-1), -(dist.exp() * dist).sum(-1)
             return tuple(x.new_zeros(mask.shape).masked_scatter(mask, x) for x in pair)
 
@@ -164,8 +159,8 @@ class OnePage(Trainer):
         models, samples = models or self.models, samples or self.probes
         batch = self.collate(samples)
         batch["scores"] = torch.tensor([float(s["score"]) for s in samples], device=self.device)
-        stand_in = self.module.template if "make_experience" in self.absent else None
-        batch["rollout_logprobs"] = self.logprobs(batch, stand_in)[0]  # pages stop where sampler and trainer differ
+        # pages stop where sampler and trainer differ
+        batch["rollout_logprobs"] = self.logprobs(batch)[0] * batch["response_mask"]
         if "teacher" in self.fields:  # no advantages: it trains by the divergence
             return batch
         kl = self.known(kl_coef=(getattr(self.config, "kl_coef", 0) or 0.05) if models.reference is not None else 0.0)
@@ -179,12 +174,12 @@ class OnePage(Trainer):
 
         self.module.accumulate_gradients(config, self.models, batch, torch.arange(PROBES, device=self.device))
 
-    def start_update(self, module, batch: dict, models) -> None:
+    def start_update(self, batch: dict, models) -> None:
         import torch
 
         groups = [{"params": [p for p in n.parameters() if p.requires_grad]} for n in networks(models)]
         step = getattr(self.config, "critic_warmup_steps", 0) + 1
-        module.update(self.config, models, torch.optim.AdamW(groups, lr=0.0), batch, step)
+        self.module.update(self.config, models, torch.optim.AdamW(groups, lr=0.0), batch, step)
 
     def definitions(self):
         if "teacher" not in self.fields:

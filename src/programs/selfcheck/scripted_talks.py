@@ -26,15 +26,15 @@ def squeezed(text: str) -> str:
     return "".join(text.split())
 
 
+def numbers_in(text: str) -> list[int]:
+    """The conversations of which a text holds words, in order."""
+    return list(map(int, re.findall(NUMBER, squeezed(text))))
+
+
 def number_of(text: str) -> int | None:
     """Which conversation a text is of: the last of the numbers with which it begins; None without one."""
     match = re.search(f"(?:{NUMBER})+", squeezed(text))
     return int(match[1]) if match else None
-
-
-def numbers_in(text: str) -> set[int]:
-    """The conversations of which a text holds words."""
-    return set(map(int, re.findall(NUMBER, squeezed(text))))
 
 
 class Turn(NamedTuple):
@@ -49,13 +49,14 @@ class Record:
     """What a trainer does with the conversations of one play, by their numbers.
 
     Args:
-        answers: ids of each answer of each conversation.
+        end: the token that ends an answer.
         paid: the conversation whose return is 1 higher.
     """
 
-    def __init__(self, tokenizer, answers: list[list[list[int]]], paid: int | None = None):
-        self.tokenizer, self.answers, self.paid, self.count = tokenizer, answers, paid, 0
-        self.turns, self.heard, self.said = defaultdict(list), defaultdict(list), defaultdict(list)
+    def __init__(self, tokenizer, end: int, paid: int | None):
+        self.tokenizer, self.paid, self.count = tokenizer, paid, 0
+        self.answers = odd_answers(tokenizer, end)
+        self.turns, self.heard = defaultdict(list), defaultdict(list)
         self.shared = []  # what conversations have in common and should not, in words
         self.early = set()  # those whose return was asked for before their last answer
 
@@ -81,12 +82,11 @@ class Record:
             def reset(self, **row) -> str:
                 notes, number = row.get(NOTED, []), record.count
                 if "number" in vars(self) and not self.scored:
-                    numbers = f"{self.number} and {number}"
-                    record.shared.append(f"one environment object serves conversations {numbers} at once")
+                    both = f"{self.number} and {number}"
+                    record.shared.append(f"one environment object serves conversations {both} at once")
                 if notes:
                     others = " and ".join(map(str, notes))
-                    text = f"reset of conversation {number} got columns that reset of {others} had changed"
-                    record.shared.append(text)
+                    record.shared.append(f"reset of conversation {number} got columns that reset of {others} changed")
                 notes.append(number)
                 record.count += 1
                 self.number, self.count, self.scored = number, 0, False
@@ -96,10 +96,8 @@ class Record:
                 record.heard[self.number].append(text)
                 record.early |= {self.number} if self.scored else set()
                 self.count += 1
-                if self.count >= ANSWERS[self.number % PLAYED]:
-                    return None
-                record.said[self.number].append(f"[talk {self.number}] No, {self.count}.")
-                return record.said[self.number][-1]
+                over = self.count >= ANSWERS[self.number % PLAYED]
+                return None if over else f"[talk {self.number}] No, {self.count}."
 
             def get_reward(self) -> float:
                 self.scored = True
@@ -131,18 +129,3 @@ def odd_answers(tokenizer, end: int) -> list[list[list[int]]]:
         return ids if cut else [*ids, end]
 
     return [[answer((number + turn) % 3 == 1) for turn in range(count)] for number, count in enumerate(ANSWERS)]
-
-
-def thought_answers(tokenizer, end: int, thinks: bool, begun: bool) -> list[list[list[int]]]:
-    """Answers in words, with a thought before each if the model thinks; the second of each conversation is cut off.
-
-    Args:
-        begun: the template itself writes the tag with which a thought begins.
-    """
-
-    def answer(number: int, turn: int) -> list[int]:
-        thought = f"{'' if begun else '<think>'}\nThought {number}{turn}\n</think>\n\n" if thinks else ""
-        ids = tokenizer.encode(f"{thought}Answer {number}{turn}", add_special_tokens=False)
-        return ids if turn == 1 else [*ids, end]
-
-    return [[answer(number, turn) for turn in range(count)] for number, count in enumerate(ANSWERS)]

@@ -2,11 +2,9 @@
 
 import copy
 import dataclasses
-import types
 
 from parts.foundation.messages import say
-from programs.selfcheck.contract import SCRIPT_TALKS, lacking
-from programs.selfcheck.scripted_talks import ANSWER_TOKENS, TURNS, Record, through_a_file
+from programs.selfcheck.contract import SCRIPT, SCRIPT_TALKS, lacking
 from programs.selfcheck.trainer import NEW_TOKENS, PROBES, SAMPLED, Definition, Trainer
 
 ZERO_SUM = ("grpo", "mean", "rloo", "gpg", "gpg_verl", "maxrl")  # the advantages of a group sum to 0
@@ -16,7 +14,7 @@ class ScriptsTrainer(Trainer):
     """scripts/ppo_train.py, scripts/on_policy_distillation.py and copies."""
 
     def missing(self) -> list[str]:
-        return lacking(self.module, self.needed)
+        return lacking(self.module, SCRIPT)
 
     def parse(self, flags: list[str]) -> list[str]:
         self.config = self.module.parse_config(flags)
@@ -45,7 +43,8 @@ class ScriptsTrainer(Trainer):
         few = self.cut_down(config)
         self.with_reference = trainer.load_models(dataclasses.replace(few, kl_coef=config.kl_coef or 0.05), device)
         if self.plays:
-            self.setup = self.setup_of(config, environments)
+            models = self.with_reference
+            self.setup = trainer.make_play_setup(config, models.tokenizer, models.eos_ids, environments)
             rows = trainer.playable_rows(config, self.setup, rows, config.data)
         else:
             trainer.check_context(config, self.with_reference, rows + held_out)
@@ -66,29 +65,6 @@ class ScriptsTrainer(Trainer):
         small |= {"mismatch": "none"} if hasattr(config, "mismatch") else {}  # the probes were not sampled
         small |= {"kl_cov_coef": 0.0} if getattr(config, "loss", "") == "kl_cov" else {}  # |log-ratio| has a kink there
         return dataclasses.replace(config, **small)
-
-    def setup_of(self, config, environments):
-        """What conversations are played with, by the trainer."""
-        models = self.with_reference
-        return self.module.make_play_setup(config, models.tokenizer, models.eos_ids, environments)
-
-    @property
-    def talks(self) -> bool:
-        return any(kind.talks for kind in self.setup.environments.kinds.values())
-
-    def play(self, record: Record, rows: list[dict]):
-        limits = {"max_turns": TURNS, "max_conversation_tokens": 2**20, "max_new_tokens": ANSWER_TOKENS}
-        config = dataclasses.replace(self.config, **limits, tool_format="", reward=[])
-
-        def load(spec: str):
-            return self.module.load_with_reward(dataclasses.replace(config, environment=spec), self.models.tokenizer)
-
-        environments, reward = through_a_file(record, load)
-        setup = self.setup_of(config, environments)
-        self.template_settings = setup.bridge.settings
-        engine = types.SimpleNamespace(generate=lambda prompts, noise: record.answer(prompts))
-        samples = self.module.converse(setup, config, self.models, engine, reward, rows, None, {})
-        return self.collate(samples), [sample["score"] for sample in samples]
 
     def noise(self, rows: int, width: int):
         """Uniform draws of a sampler, [rows, width]."""
@@ -143,11 +119,11 @@ class ScriptsTrainer(Trainer):
         scaler = torch.amp.GradScaler(self.models.device.type, enabled=False)
         self.module.accumulate_gradients(config, self.models, batch, list(range(PROBES)), scaler)
 
-    def start_update(self, module, batch: dict, models) -> None:
+    def start_update(self, batch: dict, models) -> None:
         import torch
 
-        tools = module.make_optimizer(self.config, models), torch.amp.GradScaler(self.device.type, enabled=False)
-        module.update(self.config, models, *tools, batch, getattr(self.config, "critic_warmup_steps", 0))
+        tools = self.module.make_optimizer(self.config, models), torch.amp.GradScaler(self.device.type, enabled=False)
+        self.module.update(self.config, models, *tools, batch, getattr(self.config, "critic_warmup_steps", 0))
 
     def definitions(self):
         config = self.config

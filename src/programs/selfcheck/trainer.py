@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import functools
 import math
 
 SAMPLED = 8  # prompts to sample from
@@ -35,27 +34,25 @@ class Seen(BaseException):
 class Trainer:
     """A module with the functions of the contract. A subclass calls them:
 
-    missing() -> names; parse(flags); talks: whether the run's environment replies
+    missing() -> names; parse(flags)
     load() sets config, device, precision, models, with_reference, rows, reward, environment
     scores(samples) -> (scores, {function: values}) of the completions of `rows`, or of conversations that it plays
-    play(record, rows) -> (batch, scores) of conversations with a record's environments and answers
+    play(record, rows) -> (batch, scores) of conversations with a record's environments and answers, of pages alone
     generated(prompts, greedy) -> (samples, batch); collate(samples) -> batch
     logprobs(batch, **settings) -> (log-probs, entropy), [B, T] each, without gradient
     experience(samples, models, **settings) -> batch, by default of the probes; accumulate(config, batch) adds gradients
     per_pass(rows): settings for so many rows in a pass, and few of their tokens at the output layer, at once
     definitions() -> (losses of which the trainer's has to be one, why there is none)
-    start_update(module, batch, models) trains on the batch by the module's own `update`
+    start_update(batch, models) trains on the batch by the trainer's own `update`
     group_of(samples) -> (the group of each, why advantages of a group need not sum to 0)
     values_after(ids) -> values [T] of the text up to each token of ids [1, T] by the plain critic; None without one
     """
 
     takes_holes = False  # responses with tokens of others in between
     chats = False  # sends plain prompts as chats, unless its settings say otherwise
-    absent = otherwise = frozenset()  # names of the contract that are stand-ins, and those that are called otherwise
-    template_settings = None  # what the trainer gives to the chat template
 
-    def __init__(self, module, needed):
-        self.module, self.needed = module, needed
+    def __init__(self, module):
+        self.module = module
         self.config = self.models = self.with_reference = self.engine = self.reward = self.environment = None
         self.probes = []  # samples for log-probs and gradients
         self.initial = None  # log-probs of the probes' responses under the untouched policy, [tokens]
@@ -99,9 +96,11 @@ class Trainer:
 
         None where the trainer has no functions of these names.
         """
-        module = getattr(self.module, "page", self.module)  # not a stand-in's
-        table, name = getattr(module, "LOSSES", vars(module)), getattr(self.config, "loss", "policy_loss")
-        if not hasattr(module, "update") or name not in table:
+        if not hasattr(self.module, "update"):
+            return None
+        table = getattr(self.module, "LOSSES", getattr(self.module.update, "__globals__", {}))  # a template's, too
+        name = getattr(self.config, "loss", "policy_loss")
+        if name not in table:
             return None
         loss, seen = table[name], []
 
@@ -113,7 +112,7 @@ class Trainer:
         table[name] = watched
         try:
             with contextlib.suppress(Seen):
-                self.start_update(module, batch, models)
+                self.start_update(batch, models)
         finally:
             table[name] = loss
             rest(models)
@@ -132,38 +131,20 @@ class Trainer:
         return self.logprobs(batch)[0][responses(batch, samples)]
 
 
-def check(about: str, beside: str = "", moved: bool = True, plays: bool = False):
+def check(moved: bool = True, plays: bool = False):
     """Mark `function(trainer) -> (passed or None for not applicable, measurement)` as a check.
 
     Its docstring ends with what to try where it fails.
 
     Args:
-        about: names of the contract without which there is nothing to check.
-        beside: what else it looks at, which is a template's where a page has none.
         moved: whether the policy has to be off its start.
-        plays: whether it needs conversations with an environment.
+        plays: whether it needs a page that plays conversations.
     """
 
     def mark(function):
-        @functools.wraps(function)
-        def run(s: Trainer):
-            lacking = [name for name in about.split() if name in s.absent]
-            if lacking:
-                names = [name + " that is called as --contract says" * (name in s.otherwise) for name in lacking]
-                return None, f"not checked: it has no {' and no '.join(names)}"
-            if plays and not s.plays:
-                return None, "one answer a prompt: no environment"
-            try:
-                passed, text = function(s)
-            except s.user_errors as error:
-                if not plays or s.talks:
-                    raise
-                return None, f"checked with an environment that replies, for which {error}"
-            return passed, text + (f"; {beside} not checked: it has none" if beside in s.absent else "")
-
-        run.advice = " ".join(function.__doc__.partition("Try: ")[2].split()).rstrip(".")
-        run.moved = moved
-        return run
+        function.advice = " ".join(function.__doc__.partition("Try: ")[2].split()).rstrip(".")
+        function.moved, function.plays = moved, plays
+        return function
 
     return mark
 

@@ -1,0 +1,33 @@
+"""Conversations of texts alone: what stands in for a tokenizer and a chat template where no model samples."""
+
+
+class TextTurns:
+    """Stands in for a tokenizer and the tokens between turns: every text is one token, and no template is needed."""
+
+    eos_token_id, pad_token_id, end_ids, settings = 0, 0, (0,), None
+
+    def __init__(self):
+        self.tokenizer, self.texts, self.begun = self, [""], {}
+
+    def encode(self, text: str) -> list[int]:
+        """The token of a text, a new one each time."""
+        self.texts.append(text)
+        return [len(self.texts) - 1]
+
+    def decode(self, ids: list[int], skip_special_tokens: bool = False) -> str:
+        """The texts of tokens."""
+        return "".join(self.texts[i] for i in ids)
+
+    def render(self, messages: list[dict], tools: list[dict]) -> list[int]:
+        """The token of a prompt; `begun` keeps the list of messages, to which `play` adds those that follow."""
+        ids = self.encode("\n".join(message["content"] for message in messages))
+        self.begun[ids[0]] = messages
+        return ids
+
+    def between(self, last_id: int | None, replies: list[dict], tools: list[dict]) -> list[int]:
+        """The token of what is said between two answers."""
+        return self.encode("\n".join(reply["content"] for reply in replies))
+
+    def ends(self, ids: list[int]) -> bool:
+        """Whether an answer ended by itself: all that are written here do."""
+        return True
