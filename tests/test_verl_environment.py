@@ -143,7 +143,7 @@ def settings_of(folder):
     """What a job folder's verl_environment.py tells its loop, as far as it runs without verl."""
     given = {}
     stand_in = types.ModuleType(verl_name := "verl_train_job")
-    stand_in.LoopSettings, stand_in.load_environments = verl.LoopSettings, verl.load_environments
+    stand_in.loop_settings = verl.loop_settings
     stand_in.environment_loop = lambda found: given.setdefault("settings", found)
     sys.modules[verl_name] = stand_in
     runpy.run_path(str(folder / "verl_environment.py"))

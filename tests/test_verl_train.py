@@ -96,7 +96,7 @@ THROUGH_TEMPLATE = {"chat", "chat_template"}
 ELSEWHERE = {  # in the job's files, in what is computed before it, or what to do with it
     *("algorithm", "hardware", "eval_rows", "reward_timeout", "reward_concurrency", "reward_retries", "max_turns"),
     *("tool_timeout", "tool_characters", "tool_format", "kl_horizon", "sample_every", "allow_overlap", "gpu_memory"),
-    *("sample_tokens", "parameters", "override", "overrides", "from_trl", "trl_processes", "run_script", "data_source"),
+    *("sample_tokens", "parameters", "override", "overrides", "from_trl", "trl_processes", "data_source"),
     *("ship", "print", "check", "run", "submit", "slurm", "export"),
 }
 
@@ -191,21 +191,8 @@ REFUSED = [
     ("--mask_truncated", "mask_truncated True"),
     ("--advantage_std biased --algorithm grpo", "advantage_std biased"),
     ("--advantage_eps 1e-4 --algorithm grpo", "advantage_eps 0.0001"),
-    ("--whiten_rewards", "whiten_rewards True"),
     ("--whiten_advantages false", "whiten_advantages False"),
-    ("--target_kl 0.1", "target_kl 0.1"),
     ("--max_turns 3", "max_turns 3"),
-    ("--max_conversation_tokens 900", "max_conversation_tokens 900"),
-    ("--tool_timeout 5", "tool_timeout 5.0"),
-    ("--tool_characters 99", "tool_characters 99"),
-    ("--tool_format hermes", "tool_format hermes"),
-    ("--turn_baseline turn", "turn_baseline turn"),
-    ("--critic shared", "critic shared"),
-    ("--merge_lora", "merge_lora True"),
-    ("--load_in_4bit --lora_rank 8", "load_in_4bit True"),
-    ("--device cpu", "device cpu"),
-    ("--attn_implementation eager", "attn_implementation eager"),
-    ("--dry_run", "dry_run True"),
     ("--algorithm ppo --vf_coef 0", "vf_coef 0"),
     ("--lora_rank 8 --lora_alpha 0.5", "lora_alpha 0.5"),
     ("--algorithm grpo --kl_coef 0.04 --kl_estimator k3_ratio --ppo_epochs 2", "k3_ratio"),
@@ -215,7 +202,6 @@ REFUSED = [
     ("--algorithm gdpo", "advantage gdpo"),
     ("--algorithm remax", "advantage remax"),
     ("--algorithm dapo --keep_between 0.1 0.9", "keep_between"),
-    ("--algorithm dapo --max_oversampling 2", "max_oversampling"),
     ("--algorithm gspo --batch_size 16", "batch_size 16"),
     ("--check", "print, check"),
     ("--print false", "nothing to do"),
@@ -230,10 +216,13 @@ def test_what_verl_cannot_express_is_an_error():
         assert part in str(caught.value), flags
 
 
-def test_a_removed_flag_names_what_to_use(capsys):
+@pytest.mark.parametrize(
+    ("flag", "instead"), [("--backend", "--override model_engine=megatron"), ("--run_script", "DATASET.to_json")]
+)
+def test_a_removed_flag_names_what_to_use(flag, instead, capsys):
     with pytest.raises(SystemExit):
-        config_of("--backend", "megatron")
-    assert "--override model_engine=megatron" in capsys.readouterr().err
+        config_of(flag, "megatron")
+    assert instead in capsys.readouterr().err
 
 
 def test_an_override_that_verl_ignores_is_refused():
@@ -254,7 +243,7 @@ algorithm.adv_estimator=grpo   # no critic
 +trainer.note='# not a comment'
 ~trainer.project_name
 
-reward.custom_reward_function.path=x.py \\
+reward.custom_reward_function.path=x.py
 """
 
 
@@ -269,29 +258,6 @@ def test_overrides_are_read_as_hydra_takes_them(tmp_path):
         "reward.custom_reward_function.path=x.py",
     ]
     assert [o.source.rpartition(" ")[2] for o in found] == ["2", "3", "4", "5", "7"]
-
-
-def test_a_variable_of_a_shell_is_told(tmp_path, capsys):
-    (tmp_path / "o.txt").write_text("trainer.nnodes=$NODES\ndata.seed=${oc.env:SEED}\n")
-    verl.read_overrides(str(tmp_path / "o.txt"))
-    assert capsys.readouterr().err.count("has a shell variable") == 1
-
-
-@pytest.mark.parametrize(
-    ("reward", "message"),
-    [
-        ("def compute_score(a): pass", None),
-        ("from mine import compute_score\n\ndef other(): pass", None),
-        ("def compute_scores(a): pass", "functions compute_scores; expected reward.custom_reward_function.name"),
-        ("x = 1", "functions none"),
-        ("def (", "not valid Python"),
-    ],
-)
-def test_a_reward_file_without_the_function_is_named(tmp_path, reward, message):
-    (tmp_path / "my_score.py").write_text(reward)
-    findings = verl.reward_file_findings(str(tmp_path / "my_score.py"), None)
-    assert findings == [] if message is None else len(findings) == 1 and message in findings[0]
-    assert verl.reward_file_findings(None, "compute_score") == []
 
 
 BY_NAME = [
@@ -319,24 +285,30 @@ def test_overrides_are_held_against_names_without_verl(tmp_path, capsys, lines, 
     assert "no values, as verl is not installed here" in report["checked"] and "setup-verl" in said.err
 
 
-ASK_BASH = "a copy with printf '%s\\n' in the place of `python3 -m verl.trainer.main_ppo`"
+ASK_BASH = "put printf '%s\\n' in the place of `python3 -m verl.trainer.main_ppo`"
 WRONG_FILES = [
     ("#!/bin/sh\npython3 -m verl.trainer.main_ppo data.seed=1", f"line 2: got 'python3 -m .*{re.escape(ASK_BASH)}"),
-    (
-        "data.seed=1 data.shuffle=False \\",
-        "line 1: got 'data.seed=1 data.shuffle=False'; expected one KEY=VALUE per line",
-    ),
-    ("data.seed=1\ncd there", "line 2: got 'cd there'; expected one KEY=VALUE"),
+    ("data.seed=1 data.shuffle=False", "line 1: got 'data.seed=1 data.shuffle=False'; expected one KEY=VALUE per line"),
     ("# nothing", "without overrides; expected KEY=VALUE"),
     ("model_engine=veomni\ndata.seed=1", "got a Python without verl"),  # names of another engine
+    (None, r"got --overrides o\.txt: "),
 ]
 
 
 @pytest.mark.parametrize(("text", "message"), WRONG_FILES)
-def test_files_that_hold_no_overrides(tmp_path, capsys, text, message):
-    (tmp_path / "o.txt").write_text(text)
-    assert verl.main(["--check", "--overrides", str(tmp_path / "o.txt")]) == 2
+def test_files_that_hold_no_overrides(tmp_path, monkeypatch, capsys, text, message):
+    monkeypatch.chdir(tmp_path)
+    if text:
+        Path("o.txt").write_text(text)
+    assert verl.main(["--check", "--overrides", "o.txt"]) == 2
     assert re.search(message, capsys.readouterr().err)
+
+
+def test_overrides_by_hand_stand_alone_with_check(tmp_path, capsys):
+    (tmp_path / "o.txt").write_text("data.seed=1\n")
+    for flags, said in ((["--print"], "--check --print; expected"), (["--check", "--steps=3"], "--steps; expected")):
+        assert verl.main([*flags, "--overrides", f"{tmp_path}/o.txt"]) == 2
+        assert said in capsys.readouterr().err
 
 
 def test_the_way_from_a_script_to_its_overrides_works(tmp_path, capsys):
@@ -351,25 +323,9 @@ python3 -m verl.trainer.main_ppo "${ARGS[@]}" \\
     page = (ROOT / "references" / "verl_quickstart.md").read_text(encoding="utf-8")
     commands = "\n".join(re.search(r"^(sed .*)\n(bash .*)$", page, re.MULTILINE).groups())
     subprocess.run(["bash", "-ec", commands], cwd=tmp_path, check=True)
-    assert ASK_BASH.split("with ")[1].split(" in the")[0] in (tmp_path / "copy.sh").read_text()
     assert verl.main(["--check", "--overrides", str(tmp_path / "overrides.txt")]) == 0
     assert json.loads(capsys.readouterr().out)["overrides"] == 4
     assert "max_model_len=1025\n" in (tmp_path / "overrides.txt").read_text()
-
-
-ALONE = [
-    (["--overrides", "o.txt"], "without --check"),
-    (["--check", "--overrides", "o.txt", "--steps", "3", "--algorithm", "grpo"], "got --steps --algorithm "),
-    (["--check", "--overrides", "none.txt"], "got --overrides none.txt"),
-]
-
-
-@pytest.mark.parametrize(("flags", "told"), ALONE)
-def test_overrides_by_hand_stand_alone_with_check(tmp_path, monkeypatch, capsys, flags, told):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "o.txt").write_text("data.seed=1\n")
-    assert verl.main(flags) == 2
-    assert told in capsys.readouterr().err
 
 
 def findings_of(*texts: str) -> tuple[list[str], list[str]]:
@@ -477,7 +433,7 @@ def test_hardware_stands_for_flags_and_others_win(tmp_path):
     for name in verl.HARDWARE:
         config = parsed("--hardware", name, "--print", "--lr", "1e-6")
         verl.check_expressible(config)
-        assert verl.batch_findings(config, {}) == []
+        assert verl.batch_findings(config) == []
 
 
 # ------------------------------------------------------------------------------------------------ the script
@@ -546,32 +502,6 @@ def test_without_verl_it_says_how_to_install_it(action, told, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_another_version_of_verl_is_refused(monkeypatch):
-    monkeypatch.setattr("importlib.metadata.version", lambda name: "0.8.0")
-    with pytest.raises(verl.UserError, match=r"got verl 0\.8\.0"):
-        verl.need_verl()
-
-
-def test_values_are_quoted_for_hydra():
-    cases = {
-        None: "null", True: "True", 16: "16", 1e-6: "1e-06", "grpo": "grpo", "a b": "'a b'", "null": "'null'", "": "''",
-        "0.5_2.0": "'0.5_2.0'", "/a-b/c.d": "/a-b/c.d", "it's": r"'it\'s'", "{x}": "'{x}'", "back\\": "'back\\\\'",
-    }  # fmt: skip
-    for value, text in cases.items():
-        assert verl.hydra_value(value) == text
-    assert (
-        verl.hydra_value(["console", "a b"]) == "[console,'a b']" and verl.hydra_value({"eps": 1e-5}) == "{eps:1e-05}"
-    )
-
-
-def test_notes_tell_what_means_nothing_to_verl(capsys):
-    verl.say_notes(config_of("--warmup_steps", "3", "--plot_every", "1", "--algorithm", "kl_cov"))
-    text = capsys.readouterr().err
-    assert "warmup_steps" in text and "plot_every 1" in text and "loss kl_cov" in text
-    verl.say_notes(config_of())
-    assert capsys.readouterr().err == ""
-
-
 # ------------------------------------------------------------------------------------------------ data
 
 ROWS = [
@@ -625,13 +555,6 @@ def test_a_file_of_the_data_loader_gives_the_same_columns(tmp_path):
         assert columns == {name: value for name, value in before.items() if name != "prompt"}
 
 
-def test_a_column_called_none_is_no_ground_truth(tmp_path):
-    rows = [{"prompt": "1+1=", "none": "n"}]
-    assert verl.verl_rows(rows, "prompt")[0][0]["reward_model"]["ground_truth"] == ""
-    loader.write_rows([{"prompt": ROWS[0]["prompt"], "none": "n"}], tmp_path / "x.jsonl", "verl")
-    assert json.loads((tmp_path / "x.jsonl").read_text())["extra_info"]["none"] == "n"
-
-
 def test_a_foreign_file_in_verls_schema_gives_its_ground_truth_as_answer():
     foreign = {
         "data_source": "gsm8k",
@@ -644,19 +567,6 @@ def test_a_foreign_file_in_verls_schema_gives_its_ground_truth_as_answer():
     assert rows[0]["reward_model"]["ground_truth"] == "72" and rows[0]["data_source"] == "gsm8k"
     assert verl.row_columns(rows[0]) == {"source": "gsm8k", "answer": "72", "ground_truth": "72", "x": "y"}
     assert set(columns) == {"source", "answer", "ground_truth", "x"}
-
-
-BAD_ROWS = [
-    ([{"question": "1"}], "expected 'prompt'"),
-    ([{"prompt": ""}], "row 1"),
-    ([{"prompt": [{"role": "user", "content": "a", "name": "b"}]}], "messages with name"),
-]
-
-
-@pytest.mark.parametrize(("rows", "part"), BAD_ROWS)
-def test_a_prompt_that_cannot_be_written_is_named(rows, part):
-    with pytest.raises(verl.UserError, match=part):
-        verl.verl_rows(rows, "prompt")
 
 
 def test_prompts_of_both_kinds_are_refused():
@@ -986,9 +896,9 @@ def test_a_submission_tells_what_it_sends_and_goes_where_it_was_told(monkeypatch
     assert f"'--working-dir', '{tmp_path}/o/job'" in log and "  data.train_files=train.parquet" in log
     assert "env_vars={VERL_FILE_LOGGER_PATH:" in log and "ray_init.address" not in log
     assert os.environ["RAY_ADDRESS"] == "10.9.9.9:6379" and "RAY_ADDRESS 10.9.9.9:6379 is ignored for" in said
-    assert f"--model {verl.EMBEDDED_MODEL} is a folder of this machine and is not sent" in said
+    assert f"the folder of --model {verl.EMBEDDED_MODEL} is not sent" in said
     assert f"checkpoints and logs go to {tmp_path / 'o'} on the nodes" in said
-    assert re.search(r"warning: memory: training needs", said) and "warning: batch: got" in said
+    assert "warning: memory: training needs" in said and "warning: batch: got" in said
     (line,) = [line for line in said.splitlines() if "files of yours are sent" in line]
     assert "rewards_0/helper.py, " in line and "rewards_0/r.py" in line and "unrelated" not in line
     assert not list((tmp_path / "o").rglob("unrelated.py"))
@@ -1009,26 +919,22 @@ def test_memory_of_a_7b_model_by_hand(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(shape))
     flags = ["--hardware", "8x80GB", "--algorithm", "grpo", "--kl_coef", "0.04", "--model", str(tmp_path)]
     config = verl.parse_config(verl.hardware_flags(flags) + flags)
-    plan = {line["what"]: line["GiB"] for line in verl.memory_plan(config, 7.6e9)}
-    gib = 2**30
-    assert plan["weights (policy)"] == pytest.approx(7.6e9 * 4 / 8 / gib, abs=1e-3)
-    assert plan["optimizer (policy)"] == pytest.approx(7.6e9 * 8 / 8 / gib, abs=1e-3)
+    plan, gib = verl.memory_plan(config, 7.6e9), 2**30
+    assert plan["weights"] == pytest.approx(7.6e9 * 4 / 8 / gib, abs=1e-3)
+    assert plan["optimizer"] == pytest.approx(7.6e9 * 8 / 8 / gib, abs=1e-3)
     # 28 layers' inputs and the last norm's; the layer computed again: 2 norms of 4 + 2 bytes, 2 inputs, queries and
     # output, keys and values, log-sum-exps of 28 heads, 4 times the MLP's width; gradients: 2 of the MLP, 2 in float32
     inputs = 28 * 3584 * 2 + 3584 * 6
     layer = 2 * 3584 * 6 + 2 * 3584 * 2 + 2 * 3584 * 2 + 2 * 512 * 2 + 28 * 4 + 4 * 18_944 * 2
     gradients = 2 * 18_944 * 2 + 2 * 3584 * 4
     assert plan["activations"] == pytest.approx(16384 * (inputs + layer + gradients) / gib, abs=1e-3)
-    assert plan["logits, their gradient and softmax"] == pytest.approx(16384 * 152_064 * 10 / gib, abs=1e-3)
-    assert plan["rollout engine"] == pytest.approx(48) and plan["its weights, inside that"] == pytest.approx(
-        14.156, abs=1e-3
-    )
+    assert plan["logits"] == pytest.approx(16384 * 152_064 * 10 / gib, abs=1e-3)
+    assert (plan["rollout engine"], plan["rollout weights"]) == (48, pytest.approx(14.156, abs=1e-3))
     # 28 layers x 4 heads x 128 x (K and V) x 2 bytes x 768 tokens
-    assert plan["its KV cache for one completion, inside that"] == pytest.approx(
-        28 * 4 * 128 * 2 * 2 * 768 / gib, abs=1e-3
-    )
-    sums, findings = verl.memory_findings(config, verl.memory_plan(config, 7.6e9))
-    assert findings == [] and sums["training"] == pytest.approx(sum(list(plan.values())[:6]), abs=0.02)
+    assert plan["KV cache of a completion"] == pytest.approx(28 * 4 * 128 * 2 * 2 * 768 / gib, abs=1e-3)
+    sums, findings = verl.memory_findings(config, plan)
+    parts = ("weights", "gradients", "optimizer", "activations", "logits")
+    assert findings == [] and sums["training"] == pytest.approx(sum(plan[part] for part in parts), abs=0.02)
     small = verl.parse_config(
         [*verl.hardware_flags(["--hardware", "1x24GB"]), "--hardware", "1x24GB", "--model", str(tmp_path)]
     )
@@ -1037,14 +943,11 @@ def test_memory_of_a_7b_model_by_hand(tmp_path):
 
 
 def test_offloaded_parts_leave_while_sampling():
-    def sampling(*flags):
-        config = config_of("--algorithm", "grpo", *flags)
-        return verl.memory_findings(config, verl.memory_plan(config, 1e9))[0]["sampling"]
-
-    base = 0.3 * 80
-    assert sampling("--offload", "none") == pytest.approx(base + 16e9 / 2**30, abs=0.02)
-    assert sampling("--offload", "optimizer") == pytest.approx(base + 8e9 / 2**30, abs=0.02)
-    assert sampling("--offload", "all") == pytest.approx(base + 4e9 / 2**30, abs=0.02)  # the gradients' room
+    kept = {"none": 16e9, "optimizer": 8e9, "all": 4e9}  # bytes of 1e9 weights; the gradients' room stays
+    for offload, size in kept.items():
+        config = config_of("--algorithm", "grpo", "--offload", offload)
+        sums, _ = verl.memory_findings(config, verl.memory_plan(config, 1e9))
+        assert sums["sampling"] == pytest.approx(0.3 * 80 + size / 2**30, abs=0.02)
 
 
 def test_size_of_a_model():
@@ -1067,20 +970,16 @@ def test_unknown_size_needs_a_learning_rate(told, tmp_path, data):
 
 
 BATCHES = [
-    ("--gpus_per_node 3 --sequence_parallel 2", "3 GPUs, 2 per replica"),
-    ("--gpus_per_node 4 --rollout_tensor_parallel 3", "rollout_tensor_parallel 3"),
     ("--micro_batch_tokens 100", "expected 768, a sequence"),
     ("--gpus_per_node 8 --batch_size 12 --group_size 1", "12 completions in a minibatch for 8 replicas"),
     ("--algorithm gmpo", "loss gmpo, micro_batch_tokens 8192; expected 24576"),
-    ("--gpus_per_node 8 --rollout_tensor_parallel 8", "28 num_attention_heads over 8 GPUs"),
-    ("--gpus_per_node 8", ""),
     ("--gpus_per_node 4 --rollout_tensor_parallel 4 --sequence_parallel 2", ""),
 ]
 
 
 @pytest.mark.parametrize(("flags", "part"), BATCHES)
 def test_what_does_not_divide_is_found(flags, part):
-    findings = verl.batch_findings(config_of(*flags.split()), {"num_attention_heads": 28, "num_key_value_heads": 4})
+    findings = verl.batch_findings(config_of(*flags.split()))
     assert any(part in finding for finding in findings) if part else findings == []
 
 
@@ -1187,12 +1086,6 @@ def test_a_signal_ends_the_run_and_its_children(fake_verl, monkeypatch, data, ca
     assert "--resume" in capsys.readouterr().err
 
 
-def test_a_missing_engine_is_told_before_anything_is_written(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(verl, "need_verl", lambda: None)
-    assert verl.main(["--run", "--output_dir", str(tmp_path / "out")]) == 2
-    assert "without vllm" in capsys.readouterr().err and not (tmp_path / "out").exists()
-
-
 # ------------------------------------------------------------------------------------------------ clusters
 
 
@@ -1210,9 +1103,9 @@ def dashboard():
 
     class Replies(http.server.BaseHTTPRequestHandler):
         def do_GET(self):
-            self.send_response(200)
+            self.send_response(200 if self.path in replies else 404)
             self.end_headers()
-            self.wfile.write(json.dumps(replies[self.path]).encode())
+            self.wfile.write(json.dumps(replies.get(self.path)).encode())
 
         def log_message(self, *args):
             pass
@@ -1225,14 +1118,12 @@ def dashboard():
 
 def test_an_address_that_is_no_cluster_for_the_run_is_an_error(told, dashboard, tmp_path):
     address, replies = dashboard
-    replies["/api/version"] = {"hello": 1}
     silent = socket.create_server(("127.0.0.1", 0))  # takes the connection and never answers
     wrong = ["head:8265", f"http://127.0.0.1:{free_port()}", f"http://127.0.0.1:{silent.getsockname()[1]}", address]
     for other in wrong:
         done = told("--submit", other, "--output_dir", tmp_path / "out")
         assert done.returncode == 2 and f"error: got --submit {other}" in done.stderr and "expected" in done.stderr
     silent.close()
-    replies["/api/version"] = {"ray_version": "2.60.0"}
     usage = {}
     replies["/api/cluster_status"] = {"data": {"clusterStatus": {"loadMetricsReport": {"usage": usage}}}}
     for gpus, cpus, lacking in ((1, 64, "with 1 GPUs; expected 2"), (2, 8, "with 8 CPUs; expected 9")):
@@ -1295,12 +1186,6 @@ def test_batch_file_ends_with_the_runs_code_and_without_gpus(slurm):
     assert subprocess.run(["bash", "-c", text], env=os.environ | env | {"CODE": "7"}, **run).returncode == 7
     done = subprocess.run(["bash", "-c", text], env=os.environ | env | {"GPUS": "8.0"}, **run)
     assert done.returncode == 1 and "got 8.0 GPUs; expected 16" in done.stderr
-
-
-def test_sbatch_refuses_cpus_with_which_ray_would_wait(told, tmp_path, data):
-    flags = ["--slurm", "--hardware", "8x80GB", "--algorithm", "grpo", *data, "--output_dir", tmp_path / "o"]
-    done = told(*flags, "--cpus", 4)
-    assert done.returncode == 2 and "got --cpus 4; expected 27 on each machine" in done.stderr
 
 
 def test_config_line_in_the_script_holds_no_newline():

@@ -38,7 +38,6 @@ failed, 128 + n stopped by signal n.
 ROOMS = (
     "names",
     "settings",
-    "trl_trial",
     "from_trl",
     "hydra",
     "refusals",

@@ -7,6 +7,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from uuid import uuid4
 
 from parts.environments.conversations import Conversation, PlayLimits
@@ -121,12 +122,19 @@ class Sampler:
         return output.token_ids, output.log_probs
 
 
+def loop_settings(given: dict, job: Path) -> LoopSettings:
+    """The settings of verl_environment.py, whose files lie in the job's folder."""
+    files = {"environment": f"{job}/{given['environment']}", "rewards": [f"{job}/{spec}" for spec in given["rewards"]]}
+    return LoopSettings(**given | files)
+
+
 def environment_loop(settings: LoopSettings):
     """The class EnvironmentLoop, for verl; verl_environment.py calls this."""
     from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput
     from verl.utils.rollout_trace import rollout_trace_op
 
     players = []  # one for a process
+    load_environments(settings.environment)  # its errors are best told at the start
 
     class EnvironmentLoop(AgentLoopBase):
         """One conversation with an environment; its tokens are those that were sampled, and those between turns."""

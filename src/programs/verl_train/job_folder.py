@@ -34,6 +34,7 @@ from programs.verl_train.overrides import Layout, make_overrides
 from programs.verl_train.refusals import check_expressible
 from programs.verl_train.reward_files import (
     copy_with_imports,
+    file_of,
     moved_rewards,
     refuse_groups,
     try_job,
@@ -57,27 +58,15 @@ def prepare_job(config: Config, remote: bool = False, folder: Path | None = None
     rows, columns = job_rows(config, setup, config.data, "train")
     source = held_out_source(config)
     held_out, more = job_rows(config, setup, source, "test") if source else ([], [])
-    tasks = [task_row(row) for row in held_out]
+    tasks, columns = [task_row(row) for row in held_out], list(dict.fromkeys([*columns, *more]))
     mark_trained(config, [task_row(row) for row in rows], tasks)
-    for row in [*rows, *held_out] if config.data_source else ():
-        row["data_source"] = config.data_source
     check_row_count(config, len(rows))
-    specs = reward_specs(config)
     folder.mkdir(parents=True, exist_ok=True)
     template = chat_template(config.model, rows + held_out, config.chat, config.chat_template)
     write_parquet_file(rows, folder / "train.parquet")
     write_parquet_file(held_out or rows[:1], folder / "val.parquet")  # verl wants one
-    columns = list(dict.fromkeys([*columns, *more]))
-    error_file = output / REWARD_ERROR
-    if not config.check:
-        error_file.unlink(missing_ok=True)
-    ours = [BUNDLE / "scripts" / f"{name}.py" for name in ("math_grader", "sandbox")]  # the library looks for them late
-    ship = [*(str(file) for file in ours if file.is_file()), *config.ship]
-    limits, functions = dataclasses.astuple(call_limits(config)), {"advantage": config.advantage, "loss": config.loss}
-    write_reward_module(folder, specs, columns, ship, str(error_file), limits, functions)
-    if setup:
-        write_environment_module(folder, config, setup, columns, ship, str(error_file))
-    reward = Reward(specs)
+    write_code(config, folder, setup, columns, "" if config.check else str(output / REWARD_ERROR))
+    reward = Reward(reward_specs(config))
     refuse_groups(reward)
     for row in (rows + held_out)[:: max(1, len(rows))]:
         reward.check_columns({"prompt": row["prompt"], "columns": dict.fromkeys(columns)})
@@ -88,6 +77,7 @@ def prepare_job(config: Config, remote: bool = False, folder: Path | None = None
         held_out=bool(source),
         parameters=count_parameters(config),
         columns=columns,
+        rows=len(rows),
         cpus=None if remote or config.slurm else config.cpus or os.cpu_count() or 1,
     )
     need(
@@ -101,13 +91,25 @@ def prepare_job(config: Config, remote: bool = False, folder: Path | None = None
     return job, overrides
 
 
+def write_code(config: Config, folder: Path, setup: PlaySetup | None, columns: list[str], error_file: str) -> None:
+    """Write the job's modules, with the user's files that they load."""
+    if error_file:
+        Path(error_file).unlink(missing_ok=True)
+    ours = [BUNDLE / "scripts" / f"{name}.py" for name in ("math_grader", "sandbox")]  # the library looks for them late
+    ship = [*(str(file) for file in ours if file.is_file()), *config.ship]
+    limits, functions = dataclasses.astuple(call_limits(config)), {"advantage": config.advantage, "loss": config.loss}
+    write_reward_module(folder, reward_specs(config), columns, ship, error_file, limits, functions)
+    if setup:
+        write_environment_module(folder, config, setup, columns, ship, error_file)
+
+
 def check_row_count(config: Config, count: int) -> None:
     """Refuse fewer rows than a step has prompts; a command may be written before its data is there."""
     prompts = config.batch_size // config.group_size
+    few = f"got {count} rows; expected at least the {prompts} prompts of a step"
+    few += "; try more rows, or a smaller --batch_size"
+    need(count >= prompts or config.print or config.export, few)
     if count < prompts:
-        few = f"got {count} rows; expected at least the {prompts} prompts of a step, as verl drops an incomplete batch"
-        few += "; try more rows, or a smaller --batch_size"
-        need(config.print or config.export, few)
         say(f"warning: {few}")
 
 
@@ -121,6 +123,8 @@ def job_rows(config: Config, setup: PlaySetup | None, source: str, split: str) -
     read = evaluated_rows(config, read_rows(source)) if split == "test" else read_rows(source)
     rows, columns = verl_rows(read, config.prompt_column, split, Path(source).stem, bool(setup))
     warn_unread(source, [(row, row[config.prompt_column]) for row in read if config.prompt_column in row])
+    for row in rows:
+        row["data_source"] = config.data_source or row["data_source"]
     return environment_rows(config, setup, rows, columns, source) if setup else rows, columns
 
 
@@ -168,10 +172,8 @@ def write_environment_module(
     folder: Path, config: Config, setup: PlaySetup, columns: list[str], ship: list[str], error_file: str
 ) -> None:
     """Write verl_environment.py and .yaml, and the environment's file with what it imports, into the job folder."""
-    file = config.environment.rpartition(":")[0]
-    place = folder / COPY
-    shutil.rmtree(place, ignore_errors=True)
-    copy_with_imports(Path(file).resolve(), place, ship)
+    shutil.rmtree(folder / COPY, ignore_errors=True)
+    copy_with_imports(file_of(config.environment), folder / COPY, ship)
     settings = {
         "environment": copied_environment(config),
         "tools": {kind.name: kind.tools for kind in setup.environments.kinds.values()},
@@ -183,11 +185,7 @@ def write_environment_module(
         "error_file": error_file,
     }
     code = f"SETTINGS = {pprint.pformat(settings, width=116, sort_dicts=False)}\n"
-    code += "for_here = {'environment': f\"{HERE}/{SETTINGS['environment']}\"}\n"
-    code += "for_here['rewards'] = [f'{HERE}/{spec}' for spec in SETTINGS['rewards']]\n"
-    code += "settings = sys.modules[NAME].LoopSettings(**SETTINGS | for_here)\n"
-    code += "sys.modules[NAME].load_environments(settings.environment)\n"
-    code += "EnvironmentLoop = sys.modules[NAME].environment_loop(settings)"
+    code += "EnvironmentLoop = sys.modules[NAME].environment_loop(sys.modules[NAME].loop_settings(SETTINGS, HERE))"
     write_module(folder / "verl_environment.py", "The agent loop of the run", code)
     (folder / "verl_environment.yaml").write_text(LOOP, encoding="utf-8")
 
@@ -200,12 +198,7 @@ def copied_environment(config: Config) -> str:
 
 def job_findings(config: Config, folder: Path) -> list[str]:
     """What is wrong with a job's files in a process of their own; an error of a reward there is a warning."""
-    findings, found = try_job(folder, copied_environment(config))
-    if found.get("raised"):
-        say(f"warning: a reward raised in a trial, which would end verl's run: {found['raised']}")
+    findings, trial = try_job(folder, copied_environment(config))
+    if trial.get("raised"):
+        say(f"warning: a reward raised in a trial, which would end verl's run: {trial['raised']}")
     return findings
-
-
-def need_sound_job(config: Config, folder: Path) -> None:
-    findings = job_findings(config, folder)
-    need(not findings, "".join(findings[:1]))

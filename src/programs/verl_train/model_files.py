@@ -101,9 +101,7 @@ def chat_template(model: str, rows: list[dict], chat: bool = False, file: str = 
                 "base model, but an instruct model rarely answers, and rewards stay near 0; try --chat"
             )
         return plain_text_template(model)
-    if file:
-        return template_text(file)
-    if has_template:
-        return None
+    if file or has_template:
+        return template_text(file) if file else None
     say("warning: chat prompts, but the tokenizer has no chat template: messages are joined by newlines")
     return "{% for message in messages %}{{ message['content'] }}{{ '\\n' }}{% endfor %}"

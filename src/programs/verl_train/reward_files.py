@@ -27,20 +27,6 @@ TRIED_ROWS, SCORING_SECONDS = 50, 2.0  # no more rows, and none begun after that
 MODULE = file_text("job_files/module.py")  # how the modules of a job begin
 
 
-def imported_names(source: str, package: list[str]) -> set[str]:
-    """Dotted names that Python source may import, each with its parents; `package` is where relative ones begin."""
-    names = []
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import):
-            names += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            above = package[: len(package) - node.level + 1] if node.level else []
-            base = ".".join([*above, *filter(None, [node.module])])
-            names += [base, *(f"{base}.{alias.name}".strip(".") for alias in node.names)]  # a name may be a module
-    parts = [name.split(".") for name in names if name]
-    return {".".join(words[: i + 1]) for words in parts for i in range(len(words))}
-
-
 def imported_files(path: Path) -> list[Path]:
     """The Python files beside a file that it imports, directly or through each other; itself comes first."""
     folder, files, waiting = path.parent, [], [path]
@@ -50,14 +36,26 @@ def imported_files(path: Path) -> list[Path]:
             continue
         files.append(file)
         try:
-            names = imported_names(file.read_text(encoding="utf-8"), [*file.relative_to(folder).parts[:-1]])
+            tree = ast.parse(file.read_text(encoding="utf-8"))
         except (SyntaxError, ValueError) as error:
             raise UserError(f"got {file}, which cannot be read ({error}); expected Python source in UTF-8") from None
-        for name in sorted(names):
-            base = folder.joinpath(*name.split("."))
-            if name.split(".")[0] not in sys.stdlib_module_names:
-                waiting += [f for f in (base.with_name(f"{base.name}.py"), base / "__init__.py") if f.is_file()]
+        for base in imported_places(tree, folder, [*file.relative_to(folder).parts[:-1]]):
+            waiting += [f for f in (base.with_name(f"{base.name}.py"), base / "__init__.py") if f.is_file()]
     return files
+
+
+def imported_places(tree: ast.Module, folder: Path, package: list[str]) -> list[Path]:
+    """Where in a folder the modules lie that a source may import, each after its packages."""
+    names = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else []
+            base = ".".join([*above, *filter(None, [node.module])])
+            names += [base, *(f"{base}.{alias.name}".strip(".") for alias in node.names)]  # a name may be a module
+    parts = [name.split(".") for name in names if name and name.split(".")[0] not in sys.stdlib_module_names]
+    return sorted({folder.joinpath(*words[: i + 1]) for words in parts for i in range(len(words))})
 
 
 def file_of(spec: str) -> Path:
@@ -119,20 +117,18 @@ def write_reward_module(folder: Path, specs, columns: list[str], ship=(), error_
     for spec, to in zip(specs, moved, strict=True):
         load_rewards(spec)  # its errors are best told here
         copy_with_imports(file_of(spec), folder / Path(to).parent, ship)
-    code = f"SPECS, COLUMNS, ERROR_FILE, LIMITS = {moved!r}, {columns!r}, {error_file!r}, {tuple(limits)!r}\n"
-    code += "specs = [f'{HERE}/{spec}' for spec in SPECS]\n"
-    code += "batcher = sys.modules[NAME].RewardBatcher(specs, COLUMNS, ERROR_FILE, LIMITS)"
-    module = folder / "verl_reward.py"
+    module, loss, job = folder / "verl_reward.py", folder / f"{OWN_LOSS_MODULE}.py", "sys.modules[NAME]"
+    code = f"specs = [f'{{HERE}}/{{spec}}' for spec in {moved!r}]\n"
+    code += f"batcher = {job}.RewardBatcher(specs, {columns!r}, {error_file!r}, {tuple(limits)!r})"
     write_module(module, "The rewards of the run", code)
-    moved = moved_functions(folder, functions or {}, ship)
-    code = f"sys.modules[NAME].register_estimators(HERE, {moved.get('advantage', '')!r})\n"
-    code += "TokenRewardManager = sys.modules[NAME].token_reward_manager(HERE / 'verl_reward.py')\n"
-    code += "StrictReplayBuffer = sys.modules[NAME].strict_replay_buffer()"
+    own = moved_functions(folder, functions or {}, ship)
+    code = f"{job}.register_estimators(HERE, {own.get('advantage', '')!r})\n"
+    code += f"TokenRewardManager = {job}.token_reward_manager(HERE / 'verl_reward.py')\n"
+    code += f"StrictReplayBuffer = {job}.strict_replay_buffer()"
     write_module(folder / "verl_hooks.py", "The reward manager and the replay buffer of the run", code)
-    loss = folder / f"{OWN_LOSS_MODULE}.py"
     loss.unlink(missing_ok=True)
-    if "loss" in moved:
-        write_module(loss, "The policy loss of the run", f"sys.modules[NAME].register_loss(HERE, {moved['loss']!r})")
+    if "loss" in own:
+        write_module(loss, "The policy loss of the run", f"{job}.register_loss(HERE, {own['loss']!r})")
     return module
 
 
@@ -159,7 +155,7 @@ def tried_scores(module: dict, file: Path, export: str = "") -> dict:
     """
     batcher = module["batcher"]
     batcher.reward.silent = True  # that nothing applies to any completion here is no news
-    found = {"rows": 0, "completions": 0, "scores": [], "raised": "", "unlike": {}}
+    trial = {"rows": 0, "completions": 0, "scores": [], "raised": "", "unlike": {}}
     score = runpy.run_path(export)["compute_score"] if export else None
     rows = parquet_rows(file)[:TRIED_ROWS] if module["specs"] and file.is_file() else []
     started = time.monotonic()
@@ -167,8 +163,7 @@ def tried_scores(module: dict, file: Path, export: str = "") -> dict:
         if number and time.monotonic() > started + SCORING_SECONDS:
             break
         truth, info = row["reward_model"]["ground_truth"], row["extra_info"]
-        texts = trial_texts(str(truth)[:200] or "yes")
-        asked = batcher.row(row | {"raw_prompt": row["prompt"]})
+        texts, asked = trial_texts(str(truth)[:200] or "yes"), batcher.row(row | {"raw_prompt": row["prompt"]})
         batch = [(asked, text, list(range(len(text.split())))) for text in texts]
         try:
             first, second = (batcher.score_all(batch) for _ in range(2))
@@ -178,15 +173,15 @@ def tried_scores(module: dict, file: Path, export: str = "") -> dict:
                 alone = [batcher.score_all([one])[0] for one in batch]
         except Exception as error:  # what the functions raise is the user's
             reason = str(error).removeprefix(f"{REWARD_FAILED}: ")
-            found["raised"] = found["raised"] or f"row {number + 1} of the data: {reason}"
+            trial["raised"] = trial["raised"] or f"row {number + 1} of the data: {reason}"
             continue
-        found["rows"], found["completions"] = found["rows"] + 1, found["completions"] + len(texts)
-        found["scores"] = sorted({*found["scores"], *(round(scores["score"], 4) for scores in alone)})
+        trial["rows"], trial["completions"] = trial["rows"] + 1, trial["completions"] + len(texts)
+        trial["scores"] = sorted({*trial["scores"], *(round(scores["score"], 4) for scores in alone)})
         for name in (name for name in alone[0] if name != "acc"):
             together, again, single = ([scores[name] for scores in each] for each in (first, second, alone))
             if near(together, again) and not near(together, single):
-                found["unlike"].setdefault(name, [together, single])
-    return found
+                trial["unlike"].setdefault(name, [together, single])
+    return trial
 
 
 def near(first: list[float], second: list[float]) -> bool:
@@ -207,15 +202,15 @@ def try_job(folder: Path, environment: str = "", export: str = "") -> tuple[list
         return [], {}
     lines = done.stdout.splitlines()
     if "LOADED" not in lines:
-        what, last = "environment" if environment else "reward", (done.stderr.strip() or "no message").splitlines()[-1]
-        got = f"{what}: its copy for the run does not load: {last}"
+        kind, last = "environment" if environment else "reward", (done.stderr.strip() or "no message").splitlines()[-1]
+        got = f"{kind}: its copy for the run does not load: {last}"
         return [f"{got}; expected every file that it imports beside it; try --ship FILE"], {}
-    answers = [line for line in lines if line.startswith("TRIAL ")]
-    found = json.loads(answers[-1].removeprefix("TRIAL ")) if answers else {}
+    trial = next((json.loads(line.removeprefix("TRIAL ")) for line in lines if line.startswith("TRIAL ")), {})
+    unlike = trial.get("unlike", {})
     return [
         f"reward {name}: got scores that depend on the other completions of a batch, or on earlier calls "
         f"({together[:4]} … together, {alone[:4]} … one by one); expected a score for each completion by itself, as "
         f"verl scores them in 8 processes; {OUR_TRAINERS}"
-        for name, (together, alone) in found.get("unlike", {}).items()
-        if name != "score" or len(found["unlike"]) == 1
-    ], found
+        for name, (together, alone) in unlike.items()
+        if name != "score" or len(unlike) == 1
+    ], trial

@@ -23,7 +23,7 @@ class Config(PolicySettings):
     removed = dict.fromkeys(
         ("backend", "tensor_parallel", "pipeline_parallel"),
         "--override model_engine=megatron for Megatron, nothing for FSDP 2: references/verl_training.md",
-    )
+    ) | {"run_script": "a copy of the script with literals, and in it `DATASET.to_json('rows.jsonl')` for --data"}
 
     # algorithm: choices
     advantage: str = setting(
@@ -57,9 +57,6 @@ class Config(PolicySettings):
         "FILE.py of a run with TRL's GRPOTrainer: its settings, rewards and data; flags win; losses are reported",
     )
     trl_processes: int = setting(0, "processes of the TRL run, which scale its batch size (0: nodes x gpus_per_node)")
-    run_script: bool = setting(
-        False, "run the file of --from_trl up to its trainer, in a process of its own, for data and values made there"
-    )
     ship: list[str] = setting([], "file that a reward or environment file needs beside it, repeatable")
     # what to do
     print: bool = setting(False, "print the command and write the job folder")
