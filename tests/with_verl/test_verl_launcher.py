@@ -403,7 +403,7 @@ def test_manager_tells_ids_and_prompt_and_takes_penalties(tmp_path):
         "def count(prompts, completions, completion_ids, **k):\n"
         "    return [100 * len(i) + len(p[-1]['content']) for i, p in zip(completion_ids, prompts)]\n"
     )
-    launcher.write_reward_module(tmp_path / "job", [f"{tmp_path}/r.py:count"], ["answer"])
+    launcher.write_modules(tmp_path / "job", [f"{tmp_path}/r.py:count"], ["answer"])
     flags = ["--max_new_tokens=10", "--overlong_share=0.5", "--missing_eos_penalty=7"]
     found = composed(*flags, folder=str(tmp_path / "job"))
     tokenizer = AutoTokenizer.from_pretrained(TINY_LM)

@@ -12,7 +12,7 @@ from parts.data.chat import give_template, template_settings
 from parts.data.prompts import encode_prompt
 from parts.foundation.messages import UserError, need, say, tell
 from programs.verl_train.hydra import Override, name_findings
-from programs.verl_train.job_folder import copied_environment, prepare_job
+from programs.verl_train.job_folder import prepare_job
 from programs.verl_train.memory import memory_plan, size_findings
 from programs.verl_train.model_files import parquet_length
 from programs.verl_train.overrides import cpus_needed
@@ -147,7 +147,7 @@ def run_check(config: Config) -> int:
             if composed is not None and not wrong:
                 findings += config_findings(composed)
                 report["data"], more = data_findings(composed, config)
-                tried, report["reward"] = try_job(Path(folder), copied_environment(config))
+                tried, report["reward"] = try_job(Path(folder))
                 findings += more + tried
     raised = report.get("reward", {}).get("raised")
     if raised and not config.environment:  # a reward of conversations may read what a single answer lacks

@@ -5,7 +5,6 @@ import dataclasses
 import importlib.util
 import re
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 from parts.data.verl_keys import ACTOR, CORRECTION, advice_today
@@ -19,7 +18,6 @@ LINE = re.compile(r"((?:\+\+|\+)?[\w.@/:-]+)=(.*)|(~[\w.@/:-]+)")
 SECOND = re.compile(r"[^'\"\[{(]*\s[+~]{0,2}[\w@/-]+\.[\w.@/-]+=.*")  # another KEY=VALUE in a value without quotes
 
 
-@dataclass(frozen=True)
 class Written(Override):
     """An override as it stands in a file; `source` says where."""
 

@@ -3,8 +3,6 @@
 import dataclasses
 import json
 import os
-import pprint
-import shutil
 from pathlib import Path
 
 from parts.data.held_out import mark_trained, overlap_metric
@@ -22,7 +20,6 @@ from parts.environments.play_setup import (
 )
 from parts.environments.tool_calls import CALL_FORMATS
 from parts.foundation.bundle import BUNDLE, held_out_source, specs_for
-from parts.foundation.file_text import file_text
 from parts.foundation.messages import need, say
 from parts.networks.models import open_tokenizer
 from parts.rewards.reward_forms import full_spec
@@ -32,20 +29,9 @@ from programs.verl_train.hydra import Override
 from programs.verl_train.model_files import chat_template, count_parameters, end_ids_of, model_shape
 from programs.verl_train.overrides import Layout, make_overrides
 from programs.verl_train.refusals import check_expressible
-from programs.verl_train.reward_files import (
-    copy_with_imports,
-    file_of,
-    moved_rewards,
-    refuse_groups,
-    try_job,
-    write_module,
-    write_reward_module,
-)
+from programs.verl_train.reward_files import refuse_groups, try_job, write_modules
 from programs.verl_train.rewards import REWARD_ERROR
 from programs.verl_train.settings import Config
-
-COPY = "environment"  # folder of the job
-LOOP = file_text("job_files/environment.yaml")
 
 
 def prepare_job(config: Config, remote: bool = False, folder: Path | None = None) -> tuple[Layout, list[Override]]:
@@ -82,7 +68,7 @@ def prepare_job(config: Config, remote: bool = False, folder: Path | None = None
     )
     need(
         job.parameters or config.lr,
-        f"got model {config.model!r} of unknown size, which lr 0 depends on; try --lr 1e-6, or --parameters 7B",
+        f"got model {config.model!r} of unknown size, which lr 0 depends on; try --lr 1e-6",
     )
     overrides = make_overrides(config, job)
     settings = {"settings": dataclasses.asdict(config), "overrides": [o.text() for o in overrides]}
@@ -96,11 +82,22 @@ def write_code(config: Config, folder: Path, setup: PlaySetup | None, columns: l
     if error_file:
         Path(error_file).unlink(missing_ok=True)
     ours = [BUNDLE / "scripts" / f"{name}.py" for name in ("math_grader", "sandbox")]  # the library looks for them late
-    ship = [*(str(file) for file in ours if file.is_file()), *config.ship]
-    limits, functions = dataclasses.astuple(call_limits(config)), {"advantage": config.advantage, "loss": config.loss}
-    write_reward_module(folder, reward_specs(config), columns, ship, error_file, limits, functions)
-    if setup:
-        write_environment_module(folder, config, setup, columns, ship, error_file)
+    environment = setup and {
+        "environment": config.environment,
+        "tools": {kind.name: kind.tools for kind in setup.environments.kinds.values()},
+        "limits": dataclasses.asdict(setup.limits),
+        "form": setup.form,
+    }
+    write_modules(
+        folder,
+        reward_specs(config),
+        columns,
+        [*(str(file) for file in ours if file.is_file()), *config.ship],
+        {"advantage": config.advantage, "loss": config.loss},
+        environment,
+        reward_limits=dataclasses.astuple(call_limits(config)),
+        error_file=error_file,
+    )
 
 
 def check_row_count(config: Config, count: int) -> None:
@@ -168,37 +165,9 @@ def environment_rows(config: Config, setup: PlaySetup, rows: list[dict], columns
     return [fit["row"] for fit in playable_rows(config, setup, known, source)]
 
 
-def write_environment_module(
-    folder: Path, config: Config, setup: PlaySetup, columns: list[str], ship: list[str], error_file: str
-) -> None:
-    """Write verl_environment.py and .yaml, and the environment's file with what it imports, into the job folder."""
-    shutil.rmtree(folder / COPY, ignore_errors=True)
-    copy_with_imports(file_of(config.environment), folder / COPY, ship)
-    settings = {
-        "environment": copied_environment(config),
-        "tools": {kind.name: kind.tools for kind in setup.environments.kinds.values()},
-        "limits": dataclasses.asdict(setup.limits),
-        "form": setup.form,
-        "rewards": moved_rewards([*map(full_spec, config.reward)]),
-        "reward_limits": dataclasses.astuple(call_limits(config)),
-        "columns": columns,
-        "error_file": error_file,
-    }
-    code = f"SETTINGS = {pprint.pformat(settings, width=116, sort_dicts=False)}\n"
-    code += "EnvironmentLoop = sys.modules[NAME].environment_loop(sys.modules[NAME].loop_settings(SETTINGS, HERE))"
-    write_module(folder / "verl_environment.py", "The agent loop of the run", code)
-    (folder / "verl_environment.yaml").write_text(LOOP, encoding="utf-8")
-
-
-def copied_environment(config: Config) -> str:
-    """FILE.py:NAME of the environment in a job's folder; "" without one."""
-    file, _, name = config.environment.rpartition(":")
-    return f"{COPY}/{Path(file).name}:{name}" if file else ""
-
-
 def job_findings(config: Config, folder: Path) -> list[str]:
     """What is wrong with a job's files in a process of their own; an error of a reward there is a warning."""
-    findings, trial = try_job(folder, copied_environment(config))
+    findings, trial = try_job(folder)
     if trial.get("raised"):
         say(f"warning: a reward raised in a trial, which would end verl's run: {trial['raised']}")
     return findings

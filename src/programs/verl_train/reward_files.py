@@ -18,13 +18,23 @@ from parts.rewards.rewards import Reward
 from parts.rewards.user_code import trial_texts
 from programs.verl_train.data import parquet_rows
 from programs.verl_train.names import OWN_LOSS_MODULE
-from programs.verl_train.rewards import REWARD_FAILED
+from programs.verl_train.rewards import JOB_FILE, JOB_FOLDER, REWARD_FAILED
 
 OUR_TRAINERS = "try ppo_train.py or grpo_train.py, which call a reward with whole groups"
 TRIAL = file_text("job_files/trial.py")
 JOB_TRIAL_SECONDS = 300
 TRIED_ROWS, SCORING_SECONDS = 50, 2.0  # no more rows, and none begun after that time: a function may be slow, or paid
 MODULE = file_text("job_files/module.py")  # how the modules of a job begin
+MODULES = {  # what verl loads of a job: its title, and what it has of verl_train.py
+    "verl_reward": ("The rewards of the run", "batcher = JOB.reward_batcher(HERE)"),
+    "verl_hooks": (
+        "The reward manager and the replay buffer of the run",
+        "TokenRewardManager, StrictReplayBuffer = JOB.hooks(HERE)",
+    ),
+    OWN_LOSS_MODULE: ("The policy loss of the run", "JOB.register_loss(HERE)"),
+    "verl_environment": ("The agent loop of the run", "EnvironmentLoop = JOB.environment_loop(HERE)"),
+}
+LOOP = file_text("job_files/environment.yaml")
 
 
 def imported_files(path: Path) -> list[Path]:
@@ -77,59 +87,45 @@ def copy_with_imports(path: Path, place: Path, ship: list[str]) -> None:
         shutil.copyfile(other, copy_to)
 
 
-def moved_rewards(specs: list[str]) -> list[str]:
-    """Rewards `FILE.py:function*weight` as the job folder has them: a folder for each that they come from."""
-    folders, moved = {}, []
-    for spec in specs:
-        path = file_of(spec)
-        place = folders.setdefault(path.parent, f"rewards_{len(folders)}")
-        moved.append(f"{place}/{path.name}:{spec.rpartition(':')[2]}")
-    return moved
+def copied(folder: Path, name: str, spec: str, ship: list[str]) -> str:
+    """FILE.py:function as a job has it: its file lies in the folder `name`, with what it imports, and with `ship`."""
+    copy_with_imports(file_of(spec), folder / name, ship)
+    return f"{JOB_FOLDER}/{name}/{file_of(spec).name}:{spec.rpartition(':')[2]}"
 
 
-def moved_functions(folder: Path, specs: dict[str, str], ship: list[str]) -> dict[str, str]:
-    """{kind: FILE.py:function} of the user's own, copied into the job's folder own_KIND; not the known ones."""
-    moved = {}
-    for kind, spec in specs.items():
-        shutil.rmtree(folder / f"own_{kind}", ignore_errors=True)
-        if is_own(spec):
-            copy_with_imports(file_of(spec), folder / f"own_{kind}", ship)
-            moved[kind] = f"own_{kind}/{file_of(spec).name}:{spec.rpartition(':')[2]}"
-    return moved
+def write_modules(folder: Path, specs, columns: list[str], ship=(), functions=None, environment=None, **limits) -> Path:
+    """Write what verl loads of a job, this file, and the user's files with what they need; returns verl_reward.py.
 
+    A file is copied with the files beside it that it imports, and with `ship`; nothing else leaves its folder.
 
-def write_module(path: Path, title: str, code: str) -> None:
-    """Write a module of the job: the loader of verl_train.py's copy, then lines that use it."""
-    path.write_text(f"{with_values(MODULE, title=title)}{code}\n", encoding="utf-8")
-
-
-def write_reward_module(folder: Path, specs, columns: list[str], ship=(), error_file="", limits=(), functions=None):
-    """Write verl_reward.py, verl_hooks.py, this file, and the reward files with what they need; returns the module.
-
-    A reward file is copied with the files beside it that it imports, and with `ship`; nothing else leaves its folder.
-    So are the user's own estimator and policy loss, {kind: FILE.py:function}; verl imports the loss in each worker.
+    Args:
+        specs: rewards, FILE.py:function*weight.
+        functions: {"advantage" or "loss": FILE.py:function}; other values are names that verl has.
+        environment: of LoopSettings, what is its own.
+        limits: `reward_limits` and `error_file`.
     """
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(__file__, folder / "verl_train.py")
-    for old in folder.glob("rewards_*"):
+    for old in [*folder.glob("rewards_*"), *folder.glob("own_*"), folder / "environment"]:
         shutil.rmtree(old, ignore_errors=True)
-    moved = moved_rewards(specs)
-    for spec, to in zip(specs, moved, strict=True):
+    places, own = {}, {kind: spec for kind, spec in (functions or {}).items() if is_own(spec)}
+    for spec in specs:
         load_rewards(spec)  # its errors are best told here
-        copy_with_imports(file_of(spec), folder / Path(to).parent, ship)
-    module, loss, job = folder / "verl_reward.py", folder / f"{OWN_LOSS_MODULE}.py", "sys.modules[NAME]"
-    code = f"specs = [f'{{HERE}}/{{spec}}' for spec in {moved!r}]\n"
-    code += f"batcher = {job}.RewardBatcher(specs, {columns!r}, {error_file!r}, {tuple(limits)!r})"
-    write_module(module, "The rewards of the run", code)
-    own = moved_functions(folder, functions or {}, ship)
-    code = f"{job}.register_estimators(HERE, {own.get('advantage', '')!r})\n"
-    code += f"TokenRewardManager = {job}.token_reward_manager(HERE / 'verl_reward.py')\n"
-    code += f"StrictReplayBuffer = {job}.strict_replay_buffer()"
-    write_module(folder / "verl_hooks.py", "The reward manager and the replay buffer of the run", code)
-    loss.unlink(missing_ok=True)
-    if "loss" in own:
-        write_module(loss, "The policy loss of the run", f"{job}.register_loss(HERE, {own['loss']!r})")
-    return module
+        places.setdefault(file_of(spec).parent, f"rewards_{len(places)}")
+    job = {"columns": columns, "reward_limits": (), "error_file": "", "environment": None} | limits
+    job["rewards"] = [copied(folder, places[file_of(spec).parent], spec, ship) for spec in specs]
+    job["own"] = {kind: copied(folder, f"own_{kind}", spec, ship) for kind, spec in own.items()}
+    needed = {"verl_reward": True, "verl_hooks": True, OWN_LOSS_MODULE: "loss" in own, "verl_environment": environment}
+    if environment:
+        file = copied(folder, "environment", environment["environment"], ship)
+        job["environment"] = environment | {"environment": file}
+        (folder / "verl_environment.yaml").write_text(LOOP, encoding="utf-8")
+    (folder / JOB_FILE).write_text(json.dumps(job, indent=1), encoding="utf-8")
+    for name, (title, code) in MODULES.items():
+        (folder / f"{name}.py").unlink(missing_ok=True)
+        if needed[name]:
+            (folder / f"{name}.py").write_text(f"{with_values(MODULE, title=title)}{code}\n", encoding="utf-8")
+    return folder / "verl_reward.py"
 
 
 def refuse_groups(reward: Reward) -> None:
@@ -157,7 +153,7 @@ def tried_scores(module: dict, file: Path, export: str = "") -> dict:
     batcher.reward.silent = True  # that nothing applies to any completion here is no news
     trial = {"rows": 0, "completions": 0, "scores": [], "raised": "", "unlike": {}}
     score = runpy.run_path(export)["compute_score"] if export else None
-    rows = parquet_rows(file)[:TRIED_ROWS] if module["specs"] and file.is_file() else []
+    rows = parquet_rows(file)[:TRIED_ROWS] if batcher.reward.functions and file.is_file() else []
     started = time.monotonic()
     for number, row in enumerate(rows):
         if number and time.monotonic() > started + SCORING_SECONDS:
@@ -189,12 +185,12 @@ def near(first: list[float], second: list[float]) -> bool:
     return all(math.isclose(a, b, rel_tol=0.01, abs_tol=0.01) for a, b in zip(first, second, strict=True))
 
 
-def try_job(folder: Path, environment: str = "", export: str = "") -> tuple[list[str], dict]:
+def try_job(folder: Path, export: str = "") -> tuple[list[str], dict]:
     """(What keeps a job's copies from loading, or a reward from meaning in verl what it means here; `tried_scores`).
 
     As in the run, the original files are not at hand.
     """
-    command = [sys.executable, "-c", TRIAL, str(folder / "verl_reward.py"), environment, export]
+    command = [sys.executable, "-c", TRIAL, str(folder / "verl_reward.py"), export]
     try:
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=JOB_TRIAL_SECONDS)
     except subprocess.TimeoutExpired:
@@ -202,7 +198,8 @@ def try_job(folder: Path, environment: str = "", export: str = "") -> tuple[list
         return [], {}
     lines = done.stdout.splitlines()
     if "LOADED" not in lines:
-        kind, last = "environment" if environment else "reward", (done.stderr.strip() or "no message").splitlines()[-1]
+        kind = "environment" if (folder / "verl_environment.py").is_file() else "reward"
+        last = (done.stderr.strip() or "no message").splitlines()[-1]
         got = f"{kind}: its copy for the run does not load: {last}"
         return [f"{got}; expected every file that it imports beside it; try --ship FILE"], {}
     trial = next((json.loads(line.removeprefix("TRIAL ")) for line in lines if line.startswith("TRIAL ")), {})
