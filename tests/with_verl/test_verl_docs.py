@@ -14,7 +14,6 @@ import importlib
 import importlib.metadata
 import importlib.util
 import itertools
-import json
 import re
 import shlex
 from pathlib import Path
@@ -344,40 +343,6 @@ def set_problems(text: str) -> list[str]:
     return problems
 
 
-@functools.cache
-def ray_flags(*command: str) -> frozenset:
-    """The flags of a ray command."""
-    from ray.scripts.scripts import cli
-
-    for name in command:
-        cli = cli.commands[name]
-    return frozenset(option for parameter in cli.params for option in parameter.opts)
-
-
-MERGER = ("--backend", "--local_dir", "--target_dir", "--tie-word-embedding", "--hf_upload_path")
-
-
-def command_problems(words: list[str]) -> list[str]:
-    """What is wrong with a line of a shell fence that is no list of overrides."""
-    flags = [
-        word.partition("=")[0] for word in itertools.takewhile(lambda w: w != "--", words) if word.startswith("--")
-    ]
-    if words[0] == "python3" and words[1] == "-m":
-        there = words[2] == "venv" or importlib.util.find_spec(words[2])
-        known = MERGER if words[2] == "verl.model_merger" else ()
-        return [] if there and set(flags) <= set(known) else [f"{words}"]
-    if words[0] == "python3" and (ROOT / words[1]).exists():
-        return []  # tests/test_docs.py holds its flags
-    if words[0] == "ray":
-        command = words[1:3] if words[1] == "job" else words[1:2]
-        unknown = [flag for flag in flags if flag not in ray_flags(*command)]
-        env = [word.partition("=")[2] for word in words if word.startswith("--runtime-env-json=")]
-        return [f"ray has no {flag}" for flag in unknown] if all(isinstance(json.loads(e), dict) for e in env) else env
-    if Path(words[0]).name in ("pip", "sed", "bash"):
-        return []  # versions: test_install_lines_pin_what_is_installed
-    return [] if all(KEY.fullmatch(word) for word in words) else [f"unknown command {words[0]}"]
-
-
 def run_block(code: str) -> tuple[dict, list[str]]:
     """(names, problems) of a Python block that was executed."""
     names = {"__name__": "page_block"}
@@ -401,12 +366,11 @@ def page_problems(text: str) -> list[str]:
         for key in braces(m[2])
     ]
     wrong = [p for plus, key in keys if (p := key_problem(plus, key))]
-    commands = [p for body in fences(text, "shell") for line in shell_lines(body) for p in command_problems(line)]
     languages = {language for language, _ in FENCE.findall(text)} - {"shell", "python"}
     return [
         *(f"{key} stands outside code" for key in loose),
         *(f"fence in {language!r}" for language in languages),
-        *words, *wrong, *commands,
+        *words, *wrong,
         *path_problems(text), *old_problems(text), *default_problems(text), *set_problems(text),
     ]  # fmt: skip
 
@@ -465,7 +429,6 @@ PLANTED = {  # one for each check
     "```shell\nmodel_engine=megatron\nactor_rollout_ref.actor.megatron.tp=2\n```": "no key",
     "```shell\nactor_rollout_ref.actor.loss_agg_mode=token-median\n```": "Invalid loss_agg_mode",
     "```shell\nreward.reward_manager.name=batch\n```": "no reward manager",
-    "```shell\nray start --heads\n```": "no --heads",
     "`verl/workers/fsdp_workers.py`": "does not exist",
     "`verl.trainer.ppo.core_algos.no_such`": "cannot import",
     "| old | in 0.9.1 | today |\n|---|---|---|\n| `data.no_such_key` | ignored | – |\n": "is said to be",

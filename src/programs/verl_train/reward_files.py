@@ -73,8 +73,9 @@ def file_of(spec: str) -> Path:
     return Path(spec.partition("*")[0].rpartition(":")[0]).resolve()
 
 
-def copy_with_imports(path: Path, place: Path, ship: list[str]) -> None:
-    """Copy a file into a folder with the files beside it that it imports; where the folder is new, `ship` too."""
+def copied(folder: Path, name: str, spec: str, ship: list[str]) -> str:
+    """FILE.py:function as a job has it: its file lies in the folder `name`, with what it imports, and with `ship`."""
+    path, place = file_of(spec), folder / name
     if not place.is_dir():
         place.mkdir()
         for other in map(Path, ship):  # a user's own file of a name wins
@@ -85,12 +86,7 @@ def copy_with_imports(path: Path, place: Path, ship: list[str]) -> None:
         copy_to = place / other.relative_to(path.parent)
         copy_to.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(other, copy_to)
-
-
-def copied(folder: Path, name: str, spec: str, ship: list[str]) -> str:
-    """FILE.py:function as a job has it: its file lies in the folder `name`, with what it imports, and with `ship`."""
-    copy_with_imports(file_of(spec), folder / name, ship)
-    return f"{JOB_FOLDER}/{name}/{file_of(spec).name}:{spec.rpartition(':')[2]}"
+    return f"{JOB_FOLDER}/{name}/{path.name}:{spec.rpartition(':')[2]}"
 
 
 def write_modules(folder: Path, specs, columns: list[str], ship=(), functions=None, environment=None, **limits) -> Path:
