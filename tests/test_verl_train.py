@@ -298,7 +298,7 @@ def test_files_that_hold_no_overrides(tmp_path, monkeypatch, capsys, text, messa
 
 def test_overrides_by_hand_stand_alone_with_check(tmp_path, capsys):
     (tmp_path / "o.txt").write_text("data.seed=1\n")
-    for flags, said in ((["--print"], "--check --print; expected"), (["--check", "--steps=3"], "--steps; expected")):
+    for flags, said in ((["--print"], "with --print; expected"), (["--check", "--steps=3"], "with --steps; expected")):
         assert verl.main([*flags, "--overrides", f"{tmp_path}/o.txt"]) == 2
         assert said in capsys.readouterr().err
 
