@@ -1107,7 +1107,7 @@ def test_an_address_that_is_no_cluster_for_the_run_is_an_error(told, dashboard, 
         done = told("--submit", other, "--output_dir", tmp_path / "out")
         assert done.returncode == 2 and f"error: got --submit {other}" in done.stderr and "expected" in done.stderr
     silent.close()
-    usage = {}
+    usage, replies["/api/version"] = {}, {"ray_version": "2.60.0"}
     replies["/api/cluster_status"] = {"data": {"clusterStatus": {"loadMetricsReport": {"usage": usage}}}}
     for gpus, cpus, lacking in ((1, 64, "with 1 GPUs; expected 2"), (2, 8, "with 8 CPUs; expected 9")):
         usage |= {"GPU": [0, gpus], "CPU": [0, cpus]}

@@ -208,13 +208,13 @@ def need_cluster(config: Config) -> None:
     address = re.fullmatch(r"https?://[^/\s]+/?", config.submit)
     need(address, f"{got}; expected the dashboard's address; try --submit http://HEAD:8265")
     try:
-        usage = fetch(config.submit, "/api/cluster_status")["data"]["clusterStatus"]["loadMetricsReport"]["usage"]
-    except (KeyError, TypeError):
-        pass  # it does not tell what it has
+        fetch(config.submit, "/api/version")
     except (OSError, ValueError) as error:
         expected = "expected the address that `ray start --head --dashboard-host=0.0.0.0` prints"
         has_token = getattr(error, "code", None) in (401, 403)  # which Ray's own client sends
         need(has_token, f"{got}, where no Ray cluster answers ({error}); {expected}; try to open it in a browser")
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):  # not every one tells what it has
+        usage = fetch(config.submit, "/api/cluster_status")["data"]["clusterStatus"]["loadMetricsReport"]["usage"]
     for name, count in {"GPU": gpus, "CPU": cpus_needed(gpus, 1)}.items():
         total = usage.get(name, [0, 0])[1]
         lacking = f"{got} with {total:g} {name}s; expected {count}, or Ray hangs"
