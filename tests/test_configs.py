@@ -59,7 +59,7 @@ def test_values_are_the_defaults_from_any_folder(name, tmp_path, monkeypatch):
 def test_verl_file_names_settings_and_all_that_only_verl_has():
     keys = KEY.findall(text("verl_train"))
     assert len(set(keys)) == len(keys) and set(keys) <= set(fields("verl_train"))
-    beside = {"from_trl", "trl_processes", "run_script", "export"}  # in the place of such a file
+    beside = {"from_trl", "trl_processes", "export"}  # in the place of such a file
     assert set(fields("verl_train")) - set(fields("ppo_train")) - beside <= set(keys)
     assert {"hardware", "verl_rollout", "offload", "override", "ship"} <= set(keys)
 

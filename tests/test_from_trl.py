@@ -33,27 +33,30 @@ def read(tmp_path, settings="max_steps=10", data='"json", data_files="rows.jsonl
     return verl.parse_config([*verl.trl_run(argv).flags, *argv])
 
 
+READ = (
+    "adam_beta2 adam_epsilon beta delta entropy_coef epsilon epsilon_high generation_batch_size "
+    "gradient_accumulation_steps importance_sampling_level learning_rate loss_type lr_scheduler_type "
+    "mask_truncated_completions max_completion_length max_grad_norm max_steps min_p num_generations num_iterations "
+    "num_train_epochs per_device_train_batch_size repetition_penalty reward_weights save_steps scale_rewards seed "
+    "steps_per_generation sync_ref_model temperature top_entropy_quantile top_k top_p use_bias_correction_kl "
+    "vllm_importance_sampling_correction warmup_steps weight_decay"
+).split()
+
+
 def test_defaults_are_those_of_trl():
     from peft import LoraConfig
     from trl import GRPOConfig
 
-    fields = {f.name: f.default for f in dataclasses.fields(GRPOConfig)}
-    assert {name: fields[name] for name in verl.READ} == {
-        name: verl.trl_defaults("GRPOConfig")[name] for name in verl.READ
-    }
-    assert set(fields) >= verl.OF_THE_MACHINE
+    fields, ours = {f.name: f.default for f in dataclasses.fields(GRPOConfig)}, verl.trl_defaults("GRPOConfig")
+    assert {name: fields[name] for name in READ} == {name: ours[name] for name in READ}
+    assert set(fields) >= verl.OF_THE_MACHINE | verl.ONLY_GIVEN
     assert {name: getattr(LoraConfig(), name) for name in verl.PEFT_DEFAULTS} == verl.PEFT_DEFAULTS
 
 
 def test_a_run_becomes_settings_of_ours(tmp_path, capsys):
     config = read(tmp_path, text=RUN, flags=["--gpus_per_node=8", f"--data={tmp_path}/rows.jsonl"])
     expected = {"algorithm": "grpo", "model": "Qwen/Qwen2.5-1.5B-Instruct", "group_size": 8, "minibatches": 1}
-    expected |= {
-        "batch_size": 256,
-        "max_new_tokens": 512,
-        "lr": 2e-6,
-        "lr_schedule": "cosine",
-    }  # 16 x 2 x 8 completions
+    expected |= {"batch_size": 16 * 2 * 8, "max_new_tokens": 512, "lr": 2e-6, "lr_schedule": "cosine"}
     expected |= {"kl_coef": 0.02, "kl_in": "loss", "kl_estimator": "k3_ratio", "loss": "clip", "advantage": "grpo"}
     expected |= {"clip_eps_low": 0.2, "clip_eps_high": 0.28, "dual_clip": 0.0, "aggregation": "token_mean"}
     expected |= {"temperature": 0.9, "steps": 200, "seed": 42, "missing_eos_penalty": 0.0}
@@ -100,9 +103,10 @@ def test_flags_win_and_a_constant_or_dictionary_is_read(tmp_path, capsys):
     text = "STEPS = 30\nMORE = {'max_steps': STEPS, 'beta': 0.5}\n" + text
     text = text.replace("'m', ", "MODEL, ") + "MODEL = 'm'\n"
     assert read(tmp_path, text=text).model == "m" and read(tmp_path, text=text).lora_rank == 0
-    text += "peft_config = LoraConfig(r=4, lora_alpha=16, use_dora=True)\n"
+    text += "peft_config = LoraConfig(r=4, lora_alpha=16, use_dora=True, rank_pattern={}, layers_to_transform=None)\n"
     config = read(tmp_path, text=text, flags=["--lr=1e-3", "--model=n"])
-    assert "LoraConfig(use_dora=True): has no equal" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "LoraConfig(use_dora=True): has no equal" in said and said.count("LoraConfig(") == 1
     found = (config.steps, config.kl_coef, config.lr, config.model, config.lora_rank, config.lora_alpha)
     assert found == (30, 0.5, 1e-3, "n", 4, 16)
     assert read(tmp_path, text=text, flags=["--steps=3"]).steps == 3
@@ -120,8 +124,8 @@ def test_flags_win_and_a_constant_or_dictionary_is_read(tmp_path, capsys):
         ({"settings": "max_steps=5, top_k=1"}, "got top_k 1; expected none"),
         ({"model": "model=load(), "}, "whose name cannot be read; expected a text; try --model M"),
         ({"data": '"json", data_files="rows.jsonl").map(f'}, "line 9: `load_dataset('json', data_files='rows.jsonl')"),
-        ({"data": '"json", data_files="rows.jsonl", split="train[:9]"'}, "try --run_script, which runs the file"),
-        ({"data": '"json", data_files="rows.jsonl", field="x"'}, "DATASET.to_json('rows.jsonl')`, then --data rows"),
+        ({"data": '"json", data_files="rows.jsonl", split="train[:9]"'}, "without a data set that can be read off"),
+        ({"data": '"json", data_files="rows.jsonl", field="x"'}, "try `DATASET.to_json('rows.jsonl')` there"),
         ({"settings": "max_steps=5, **more()"}, "got **more() in line 9"),
         ({"settings": "max_steps=5, reward_weights=[1.0, 2.0]"}, "got 2 reward_weights for 1 reward_funcs"),
         ({"data": "name"}, "line 9: `load_dataset(name)`, without a data set that can be read off the source"),
@@ -150,8 +154,9 @@ def test_a_file_of_settings_is_not_mixed_with_it(tmp_path, capsys):
     (tmp_path / "run.py").write_text(RUN)
     (tmp_path / "a.yaml").write_text("lr: 1.0e-5\n")
     (tmp_path / "b.yaml").write_text(f"from_trl: {tmp_path}/run.py\n")
-    for flags in ([f"--from_trl={tmp_path}/run.py", f"--config={tmp_path}/a.yaml"], [f"--config={tmp_path}/b.yaml"]):
-        assert verl.main([*flags, "--print"]) == 2 and "expected one of the two" in capsys.readouterr().err
+    cases = {"expected one of the two": [f"--from_trl={tmp_path}/run.py", f"--config={tmp_path}/a.yaml"]}
+    for message, flags in (cases | {"expected it as a flag": [f"--config={tmp_path}/b.yaml"]}).items():
+        assert verl.main([*flags, "--print"]) == 2 and message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -173,7 +178,11 @@ def test_what_a_data_set_is_called_here(before, data, expected, tmp_path):
     ("extra", "told"),
     [
         ("rows = load_dataset('a/b')\nrows = rows.map(f)\n", "without a data set that can be read off"),
-        ("config = GRPOConfig(max_steps=5)\nconfig.beta = 0.1\nrows = load_dataset('a/b')\n", "config, which changes"),
+        (
+            "config = GRPOConfig(max_steps=5)\nif x:\n    config.beta = 1\nrows = load_dataset('a/b')\n",
+            "beta=1 in line 3",
+        ),
+        ("config = GRPOConfig(max_steps=5)\nsetattr(config, n, 1)\nrows = load_dataset('a/b')\n", "setattr(config, n"),
         ("A = {'beta': 0.1}\nA.update(beta=0.5)\nconfig = GRPOConfig(**A)\nrows = load_dataset('a/b')\n", "**A"),
         ("lr = 1\nlr *= 2\nconfig = GRPOConfig(learning_rate=lr)\nrows = load_dataset('a/b')\n", "learning_rate=lr"),
         ("config = GRPOConfig(max_steps=5)\nother = GRPOConfig()\nrows = load_dataset('a/b')\n", "several GRPOConfig"),
@@ -205,94 +214,11 @@ def test_processes_are_said_and_can_be_given(tmp_path, capsys):
     assert verl.main(["--trl_processes=2", "--print"]) == 2
 
 
-MADE = """
-import argparse
-import json
-from pathlib import Path
-
-from datasets import Dataset
-from peft import LoraConfig
-from trl import GRPOConfig, GRPOTrainer
-
-
-def good(completions, answer, **kwargs):
-    return [float(a in c) for c, a in zip(completions, answer, strict=True)]
-
-
-def with_tests(row):
-    return {"prompt": row["q"] + "=", "answer": str(eval(row["q"]))}
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--lr", type=float, default=3e-6)
-    rows = [json.loads(line) for line in Path("questions.jsonl").read_text().splitlines()]
-    data = Dataset.from_list(rows).map(with_tests, remove_columns=["q"]).train_test_split(4, shuffle=False)
-    config = GRPOConfig(output_dir="out", learning_rate=parser.parse_args().lr, max_steps=20, bf16=True)
-    config.beta = 0.1
-    lora = LoraConfig(r=4, target_modules=["q_proj"])
-    trainer = GRPOTrainer("m", good, config, data["train"], eval_dataset=data["test"], peft_config=lora)
-    trainer.train()
-    Path("trained").touch()
-"""
-
-
-def test_defaults_of_an_adapter_are_nothing_that_is_lost(tmp_path, capsys):
-    """As a literal, and as peft's class has them when the script is run."""
-    (tmp_path / "questions.jsonl").write_text("".join(json.dumps({"q": f"{i}+1"}) + "\n" for i in range(20)))
-    lora = "'m', peft_config=LoraConfig(r=4, rank_pattern={}, layers_to_transform=None, use_rslora=True), "
-    text = SHORT.format(settings="max_steps=5", data='"json", data_files="rows.jsonl"', model=lora)
-    made = MADE.replace('target_modules=["q_proj"]', "use_rslora=True")
-    for script, flags in ((text, []), (made, ["--run_script"])):
-        assert read(tmp_path, text=script, flags=flags).lora_rank == 4
-        errors = capsys.readouterr().err
-        assert "LoraConfig(use_rslora=True): has no equal" in errors and errors.count("LoraConfig(") == 1
-
-
-def test_a_wrong_command_line_is_refused_before_the_script_runs(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "run.sh").touch()
-    (tmp_path / "run.py").write_text(MADE.replace('if __name__ == "__main__":', 'Path("ran").touch()\nif True:'))
-    cases = {"--print --steps=many": "many", "--print --check": "got print, check; expected one of --print"}
-    for flags, message in (cases | {"--export=.": "which has run.sh"}).items():
-        try:
-            code = verl.main(["--from_trl=run.py", "--run_script", *flags.split()])
-        except SystemExit as error:
-            code = error.code
-        assert code == 2 and message in capsys.readouterr().err
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["run.py", "run.sh"]
-
-
-def test_a_script_is_run_for_the_data_that_it_makes(tmp_path, capsys):
-    (tmp_path / "questions.jsonl").write_text("".join(json.dumps({"q": f"{i}+1"}) + "\n" for i in range(20)))
-    config = read(tmp_path, text=MADE, flags=["--run_script"])
-    assert "note: running run.py in " in capsys.readouterr().err
-    rows = [[json.loads(line) for line in open(file, encoding="utf-8")] for file in (config.data, config.eval_data)]
-    assert [len(part) for part in rows] == [16, 4] and rows[0][2] == {"prompt": "2+1=", "answer": "3"}
-    found = (config.lr, config.kl_coef, config.model, config.lora_rank, config.override, config.steps)
-    assert found == (3e-6, 0.1, "m", 4, [f"{verl.MODEL}.target_modules=[q_proj]"], 20)
-    assert not (tmp_path / "trained").exists() and not (tmp_path / "out" / "trl_trial.json").exists()
-
-
-@pytest.mark.parametrize(
-    ("line", "told"),
-    [
-        (
-            "raise ValueError('no such file')",
-            "which failed: ValueError: no such file; expected it to reach GRPOTrainer",
-        ),
-        ("raise SystemExit(0)", "it ended before its trainer"),
-        ("import time; time.sleep(600)", "it takes more than 2 s"),
-        ("rows = [{'prompt': b'1'}]", "row 1: got a bytes in the column 'prompt'; expected JSON"),
-    ],
-)
-def test_a_script_that_does_not_reach_its_trainer_is_told(line, told, tmp_path, monkeypatch):
-    monkeypatch.setattr(verl, "TRIAL_SECONDS", 2 if "sleep" in line else 600)
-    text = "from trl import GRPOConfig, GRPOTrainer\ndef r(completions): ...\n" + line
-    text += "\nGRPOTrainer('m', reward_funcs=r, args=GRPOConfig(max_steps=5), train_dataset=rows)\n"
-    with pytest.raises(verl.UserError) as caught:
-        read(tmp_path, text=text, flags=["--run_script"])
-    assert told in str(caught.value)
+def test_what_is_assigned_to_the_config_later_counts(tmp_path):
+    text = SHORT.format(settings="max_steps=5, beta=0.5", data='"json", data_files="rows.jsonl"', model="'m', ")
+    text = text.replace("trainer =", "config = GRPOConfig(max_steps=5)\nconfig.beta = 0.1\ntrainer =")
+    text = text.replace("args=GRPOConfig(max_steps=5, beta=0.5)", "args=config")
+    assert read(tmp_path, text=text).kl_coef == 0.1
 
 
 def test_the_job_stands_without_trl(tmp_path, monkeypatch, capsys):

@@ -225,7 +225,7 @@ def test_verl_takes_them_along(idea, monkeypatch, capsys):
     assert "algorithm.adv_estimator=own_ours" in printed and "policy_loss.loss_mode=own_ours" in printed
     for kind in KNOWN:
         assert (job / f"own_{kind}" / "idea.py").read_text() == (idea / "idea.py").read_text()
-    assert "own_loss/idea.py:clipped" in (job / "verl_own_loss.py").read_text()
+    assert "own_loss/idea.py:clipped" in (job / "job.json").read_text()
     assert verl.main(flags) == 0  # nothing of them is left
     assert "own_ours" not in capsys.readouterr().out and not [*job.glob("*own_*")]
 

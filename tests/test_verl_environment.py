@@ -3,8 +3,6 @@
 import asyncio
 import dataclasses
 import json
-import runpy
-import sys
 import types
 
 import pytest
@@ -139,22 +137,10 @@ def job(folder, tmp_path_factory):
     return config, output / "job", {o.key: o.value for o in overrides}
 
 
-def settings_of(folder):
-    """What a job folder's verl_environment.py tells its loop, as far as it runs without verl."""
-    given = {}
-    stand_in = types.ModuleType(verl_name := "verl_train_job")
-    stand_in.LoopSettings, stand_in.load_environments = verl.LoopSettings, verl.load_environments
-    stand_in.environment_loop = lambda found: given.setdefault("settings", found)
-    sys.modules[verl_name] = stand_in
-    runpy.run_path(str(folder / "verl_environment.py"))
-    del sys.modules[verl_name]
-    return given["settings"]
-
-
 @pytest.fixture(scope="module")
 def settings(job):
-    """Those of `job`."""
-    return settings_of(job[1])
+    """What the job folder tells its loop."""
+    return verl.loop_settings(job[1])
 
 
 def tokenizer_of_job():

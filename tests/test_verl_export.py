@@ -119,19 +119,23 @@ def test_scores_are_those_of_the_weighted_sum(port):
         assert all(float(np.float32(count) * np.float32(value)) == count * value for count in range(1, 9))
 
 
-def test_the_table_has_given_and_default_settings_beside_verls(port):
-    lines = (port / "port.md").read_text().splitlines()
-    cells = {line.split(" | ")[0].strip("| "): line.split(" | ")[1:] for line in lines if line.startswith("| ")}
-    assert cells["epsilon_high"] == ["0.28", "`actor_rollout_ref.actor.clip_ratio_high=0.28` |"]
-    assert cells["delta"][0] == "None (default)" and "k3+" in cells["beta, use_bias_correction_kl"][1]
-    assert cells["train_dataset"][1] == "`data.train_files=$HERE/train.parquet` |"
-    assert any(line.startswith("- lr_scheduler_type linear") for line in lines)
+def test_run_sh_names_the_settings_of_trl_and_port_md_what_was_checked(port):
+    command, page = (port / "run.sh").read_text(), (port / "port.md").read_text()
+    for line in (
+        "  actor_rollout_ref.actor.clip_ratio_high=0.28  # clip_eps_high: 0.28 (TRL: epsilon_high)\n",
+        "  # kl_estimator: k3_ratio (TRL: beta, use_bias_correction_kl)\n",
+        "  # dual_clip: 0.0 (TRL: delta, by default)\n",
+        "  # data (TRL: train_dataset)\n",
+    ):
+        assert line in command, line
+    assert "\n- lr_scheduler_type linear" in page
+    assert "\n- Every key of `run.sh` is one that verl 0.9.1's configuration has, or takes with +.\n" in page
+    assert re.search(r"\n- The reward was tried: 400 completions of 40 rows .* \(0, 0.2, 1.2 seen\)", page)
 
 
 LORA = "peft_config=LoraConfig(r=8, lora_alpha=32, {more}),\n        train_dataset"
 SCRIPTS = {  # what is replaced in the run of the evaluations, what has no equal
     "lora": [("train_dataset", LORA.format(more="target_modules='all-linear', lora_dropout=0.1")), ["lora_dropout"]],
-    "all layers": [("train_dataset", LORA.format(more="target_modules='all-linear', rank_pattern={}")), []],
     "some layers": [("train_dataset", LORA.format(more="target_modules=['q_proj', 'v_proj'], bias='none'")), []],
     "no KL": [("beta=0.02", "beta=0.0, use_bias_correction_kl=False, min_p=0.2"), ["min_p"]],
     "vLLM": [('loss_type="dapo"', "use_vllm=True, vllm_gpu_memory_utilization=0.4, save_total_limit=2"), []],
@@ -142,25 +146,20 @@ SCRIPTS = {  # what is replaced in the run of the evaluations, what has no equal
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_port_md_has_what_run_sh_sets_and_each_setting_of_the_script_once(name, tmp_path):
+def test_each_setting_of_the_script_is_in_run_sh_or_port_md(name, tmp_path):
     (old, new), lost = SCRIPTS[name]
     text = RUN.replace(old, new, 1)
-    folder, page = tmp_path / "port", exported_run(tmp_path, text="from peft import LoraConfig\n" + text)
-    table, notes = [line for line in page.splitlines() if line.startswith("| ")][1:], page.partition("\n## ")[2]
-    written = [word for line in table for word in re.findall(r"`([^`]*)`", line.split(" | ")[2])]
-    words = [
-        w.replace(str(folder), "$HERE") for w in words_of(folder)[3:] if "attn_impl" not in w and "padding" not in w
-    ]
-    assert sorted(written) == sorted(words)
+    page = exported_run(tmp_path, text="from peft import LoraConfig\n" + text)
     calls = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)]
     calls = [call for call in calls if getattr(call.func, "id", "") in ("GRPOConfig", "GRPOTrainer", "LoraConfig")]
     given = {keyword.arg for call in calls for keyword in call.keywords} - {"args", "peft_config"}
-    of_rows = {cell.rpartition(".")[2] for line in table for cell in line.split(" | ")[0].strip("| ").split(", ")}
-    none = re.findall(r"^- (?:\w+\()?(\w+)[= ].*: has no equal here", notes, re.MULTILINE)
-    beside = re.findall(r"`(?:\w+\.)?(\w+)`", notes.partition("nothing with these values: ")[2].partition("\n")[0])
-    assert sorted(none) == sorted(lost) and not {*none, *beside} & of_rows
+    named = ", ".join(re.findall(r"\(TRL: (.*)\)", (tmp_path / "port" / "run.sh").read_text())).split(", ")
+    of_run = {setting.rpartition(".")[2] for setting in named}
+    none = re.findall(r"^- (?:\w+\()?(\w+)[= ].*: has no equal here", page, re.MULTILINE)
+    beside = re.findall(r"`(?:\w+\.)?(\w+)`", page.partition("nothing with these values: ")[2].partition("\n")[0])
+    assert sorted(none) == sorted(lost) and not {*none, *beside} & of_run
     assert not {*beside} & {"target_modules", "vllm_gpu_memory_utilization", "save_total_limit"}
-    assert given <= of_rows | {*none, *beside}
+    assert given <= of_run | {*none, *beside}, given - of_run - {*none, *beside}
 
 
 def test_held_out_prompts_that_train_are_counted_in_port_md(tmp_path):
@@ -170,30 +169,15 @@ def test_held_out_prompts_that_train_are_counted_in_port_md(tmp_path):
     assert "\n- 3 of 4 evaluation prompts also occur in training: the accuracy that verl logs is inflated.\n" in page
 
 
-def test_the_table_says_what_flags_decide_and_what_the_script_made(tmp_path):
+def test_a_setting_that_a_flag_decides_is_not_said_to_be_of_trl(tmp_path):
     """The file has 40 rows made by `.map` and lr 2e-6; the port other rows and another lr, both by flags."""
     text = RUN.replace("train_dataset=load_dataset(", "train_dataset=made(")
     text = text.replace("REWARDS = [", "made = lambda *a, **k: None\nREWARDS = [")
     (tmp_path / "mine.jsonl").write_text(lines_of(ROWS))
-    page = exported_run(tmp_path, f"--data={tmp_path}/mine.jsonl", "--lr=1e-5", text=text)
-    assert "; here `--data mine.jsonl` | `data.train_files=$HERE/train.parquet`" in page
-    assert "| learning_rate | 2e-06; here `--lr 1e-05` | `actor_rollout_ref.actor.optim.lr=1e-05` |" in page
-    assert re.search(r"^\| train_dataset \| `made\(", page, re.MULTILINE) and page.count("; here `--") == 2
-    assert str(tmp_path) not in page
-
-
-def test_rows_that_a_script_makes_are_named_by_its_own_words(tmp_path):
-    rows = "[{'prompt': [{'role': 'user', 'content': '?'}], 'answer': '#### 1'} for i in range(40)]"
-    text = re.sub(r"train_dataset=load_dataset\(.*?\)", "train_dataset=rows", RUN, flags=re.S)
-    page = exported_run(tmp_path, "--run_script", text=text.replace("REWARDS = [", f"rows = {rows}\n\nREWARDS = ["))
-    assert "| train_dataset | `[{'prompt': [{'role'" in page and "trl_train_dataset" not in page
-    assert len(rows_of(tmp_path / "port" / "train.parquet")) == 40
-
-
-def test_what_was_checked_stands_in_port_md(port):
-    text = (port / "port.md").read_text()
-    assert "- Every key of `run.sh` is one that verl 0.9.1's configuration has, or takes with +.\n" in text
-    assert re.search(r"- The reward was tried: 400 completions of 40 rows .* \(0, 0.2, 1.2 seen\)", text)
+    exported_run(tmp_path, f"--data={tmp_path}/mine.jsonl", "--lr=1e-5", text=text)
+    command = (tmp_path / "port" / "run.sh").read_text()
+    assert "optim.lr=1e-05  # lr: 1e-05\n" in command and "train.parquet  # data\n" in command
+    assert str(tmp_path) not in command
 
 
 def exported(tmp_path, reward, rows, *flags):
@@ -251,7 +235,7 @@ def test_a_reward_that_raises_for_some_rows_stands_in_port_md(tmp_path, capsys):
     """verl drops such rows in silence, so the ones that were scored must not hide it."""
     raising = RUN.replace("    lengths = [", "    1 / ('9' not in kwargs['answer'][0])\n    lengths = [")
     page, errors = exported_run(tmp_path, text=raising, code=3), capsys.readouterr().err
-    assert "ZeroDivisionError" in errors and f"the files are written; try fixing it in {tmp_path}/trl_run.py" in errors
+    assert "ZeroDivisionError" in errors and "the files are written; try mending it" in errors
     assert re.search(r"^- in a trial the reward raised .*ZeroDivisionError", page, re.MULTILINE)
     assert re.search(r"^- The reward was tried: \d+ completions of 36 rows", page, re.MULTILINE)
 

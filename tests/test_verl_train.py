@@ -96,7 +96,7 @@ THROUGH_TEMPLATE = {"chat", "chat_template"}
 ELSEWHERE = {  # in the job's files, in what is computed before it, or what to do with it
     *("algorithm", "hardware", "eval_rows", "reward_timeout", "reward_concurrency", "reward_retries", "max_turns"),
     *("tool_timeout", "tool_characters", "tool_format", "kl_horizon", "sample_every", "allow_overlap", "gpu_memory"),
-    *("sample_tokens", "parameters", "override", "overrides", "from_trl", "trl_processes", "run_script", "data_source"),
+    *("sample_tokens", "override", "overrides", "from_trl", "trl_processes", "data_source"),
     *("ship", "print", "check", "run", "submit", "slurm", "export"),
 }
 
@@ -125,43 +125,35 @@ EXPECTED = [  # flags; overrides that they give, where @ is actor_rollout_ref an
     ("--algorithm ppo", "algorithm.adv_estimator=gae critic.enable=True @.actor.clip_ratio_c=3.0 algorithm.lam=0.95"),
     ("--algorithm ppo", "algorithm.use_kl_in_reward=True algorithm.kl_penalty=k1 algorithm.kl_ctrl.kl_coef=0.01"),
     ("--algorithm ppo", "@.actor.use_kl_loss=False critic.loss_agg_mode=token-mean critic.cliprange_value=0.2"),
-    ("--algorithm ppo", "+reward.reward_kwargs.missing_eos_penalty=0.0"),
     ("--missing_eos_penalty 1", "+reward.reward_kwargs.missing_eos_penalty=1.0"),
-    ("--adam_eps 1e-6", "+@.actor.optim.override_optimizer_config={eps:1e-06}"),
-    ("--adam_beta2 0.95", "@.actor.optim.betas=[0.9,0.95]"),
-    ("--print", "+@.actor.fsdp_config.mixed_precision.param_dtype=bf16 @.rollout.dtype=bfloat16"),
-    ("--print", "trainer.resume_mode=auto"),
+    ("--adam_eps 1e-6 --adam_beta2 0.95", "+@.actor.optim.override_optimizer_config={eps:1e-06}"),
+    ("--adam_beta2 0.95", "@.actor.optim.betas=[0.9,0.95] trainer.resume_mode=auto"),
+    ("--precision bf16", "+@.actor.fsdp_config.mixed_precision.param_dtype=bf16 @.rollout.dtype=bfloat16"),
+    ("--precision bf16", "@.ref.fsdp_config.model_dtype=bf16 +@.ref.fsdp_config.mixed_precision.param_dtype=bf16"),
     ("--precision fp16", "+critic.fsdp.mixed_precision.param_dtype=fp16 @.rollout.dtype=float16"),
     ("--algorithm grpo --kl_coef 0.04", "@.actor.kl_loss_type=k3 @.actor.kl_loss_coef=0.04"),
     ("--algorithm grpo --kl_coef 0.04 --kl_estimator k3_ratio", "@.actor.kl_loss_type='k3+'"),  # one update: the same
-    ("--algorithm dr_grpo", "algorithm.norm_adv_by_std_in_grpo=False algorithm.adv_estimator=grpo"),
-    ("--algorithm dr_grpo --max_new_tokens 99", "@.actor.loss_scale_factor=99"),
+    ("--algorithm dr_grpo --max_new_tokens 99", "algorithm.norm_adv_by_std_in_grpo=False @.actor.loss_scale_factor=99"),
     ("--algorithm dapo", "@.actor.clip_ratio_low=0.2 @.actor.clip_ratio_high=0.28 algorithm.filter_groups.enable=True"),
     ("--algorithm dapo", "+!.max_refills=3 +!.train_batch_size=16 +reward.reward_kwargs.overlong_share=0.2"),
     ("--algorithm gmpo", "@.actor.policy_loss.loss_mode=geo_mean"),
     ("--algorithm dppo_tv", "@.actor.clip_ratio_c=20.0"),
     ("--algorithm kl_cov", "@.actor.policy_loss.ppo_kl_coef=1.0 @.actor.policy_loss.kl_cov_ratio=0.0002"),
-    (
-        "--aggregation fixed_length --norm_length 7",
-        "@.actor.loss_agg_mode=seq-mean-token-sum-norm @.actor.loss_scale_factor=7",
-    ),
+    ("--aggregation fixed_length --norm_length 7", "@.actor.loss_agg_mode=seq-mean-token-sum-norm"),
+    ("--aggregation fixed_length --norm_length 7", "@.actor.loss_scale_factor=7"),
     # verl's actor trains from the step of this number on, counted from 1
     ("--critic_warmup_steps 3", "trainer.critic_warmup=4"),
     ("--critic_warmup_steps 0", "trainer.critic_warmup=0"),
     ("--vf_coef 0.5 --max_grad_norm 2", "critic.optim.clip_grad=4.0 @.actor.optim.clip_grad=2.0"),
     ("--value_clip 0", "critic.cliprange_value=1000000000.0"),
-    ("--save_every 0 --steps 30", "trainer.save_freq=30 trainer.total_epochs=30"),
-    ("--eval_every 0 --steps 30", "trainer.test_freq=30 trainer.val_before_train=True"),
+    ("--save_every 0 --eval_every 0 --steps 30", "trainer.save_freq=30 trainer.total_epochs=30 trainer.test_freq=30"),
     ("--temperature 0.7", "@.rollout.temperature=0.7 @.rollout.top_p=1.0 @.rollout.top_k=-1"),
-    ("--mismatch auto", "algorithm.rollout_correction.rollout_is=token"),
+    ("--mismatch auto --mismatch_high 3", "algorithm.rollout_correction.rollout_is=token"),
     ("--mismatch auto --mismatch_high 3", "algorithm.rollout_correction.rollout_is_threshold=3.0"),
     ("--mismatch icepop", "algorithm.rollout_correction.rollout_is_threshold='0.5_2.0'"),
     ("--mismatch seq_mask", "algorithm.rollout_correction.rollout_is=sequence"),
     ("--mismatch none", "algorithm.rollout_correction.rollout_is=null"),
     ("--lora_rank 8", "@.model.lora_rank=8 @.model.lora_alpha=16 @.rollout.load_format=safetensors"),
-    ("--precision bf16", "@.ref.fsdp_config.model_dtype=bf16"),
-    ("--precision fp32", "+@.ref.fsdp_config.mixed_precision.param_dtype=fp32"),
-    ("--environment own.py:Game", "@.rollout.agent.default_agent_loop=environment"),
     ("--environment own.py:Game --max_turns 3", f"data.max_response_length={512 + 3 * 256}"),
     ("--environment own.py:Game --max_conversation_tokens 999", "data.max_response_length=999"),
     ("--offload optimizer", "@.actor.fsdp_config.optimizer_offload=True @.actor.fsdp_config.param_offload=False"),
@@ -191,21 +183,8 @@ REFUSED = [
     ("--mask_truncated", "mask_truncated True"),
     ("--advantage_std biased --algorithm grpo", "advantage_std biased"),
     ("--advantage_eps 1e-4 --algorithm grpo", "advantage_eps 0.0001"),
-    ("--whiten_rewards", "whiten_rewards True"),
     ("--whiten_advantages false", "whiten_advantages False"),
-    ("--target_kl 0.1", "target_kl 0.1"),
     ("--max_turns 3", "max_turns 3"),
-    ("--max_conversation_tokens 900", "max_conversation_tokens 900"),
-    ("--tool_timeout 5", "tool_timeout 5.0"),
-    ("--tool_characters 99", "tool_characters 99"),
-    ("--tool_format hermes", "tool_format hermes"),
-    ("--turn_baseline turn", "turn_baseline turn"),
-    ("--critic shared", "critic shared"),
-    ("--merge_lora", "merge_lora True"),
-    ("--load_in_4bit --lora_rank 8", "load_in_4bit True"),
-    ("--device cpu", "device cpu"),
-    ("--attn_implementation eager", "attn_implementation eager"),
-    ("--dry_run", "dry_run True"),
     ("--algorithm ppo --vf_coef 0", "vf_coef 0"),
     ("--lora_rank 8 --lora_alpha 0.5", "lora_alpha 0.5"),
     ("--algorithm grpo --kl_coef 0.04 --kl_estimator k3_ratio --ppo_epochs 2", "k3_ratio"),
@@ -215,7 +194,6 @@ REFUSED = [
     ("--algorithm gdpo", "advantage gdpo"),
     ("--algorithm remax", "advantage remax"),
     ("--algorithm dapo --keep_between 0.1 0.9", "keep_between"),
-    ("--algorithm dapo --max_oversampling 2", "max_oversampling"),
     ("--algorithm gspo --batch_size 16", "batch_size 16"),
     ("--check", "print, check"),
     ("--print false", "nothing to do"),
@@ -230,10 +208,13 @@ def test_what_verl_cannot_express_is_an_error():
         assert part in str(caught.value), flags
 
 
-def test_a_removed_flag_names_what_to_use(capsys):
+@pytest.mark.parametrize(
+    ("flag", "instead"), [("--backend", "--override model_engine=megatron"), ("--run_script", "DATASET.to_json")]
+)
+def test_a_removed_flag_names_what_to_use(flag, instead, capsys):
     with pytest.raises(SystemExit):
-        config_of("--backend", "megatron")
-    assert "--override model_engine=megatron" in capsys.readouterr().err
+        config_of(flag, "megatron")
+    assert instead in capsys.readouterr().err
 
 
 def test_an_override_that_verl_ignores_is_refused():
@@ -254,7 +235,7 @@ algorithm.adv_estimator=grpo   # no critic
 +trainer.note='# not a comment'
 ~trainer.project_name
 
-reward.custom_reward_function.path=x.py \\
+reward.custom_reward_function.path=x.py
 """
 
 
@@ -269,29 +250,6 @@ def test_overrides_are_read_as_hydra_takes_them(tmp_path):
         "reward.custom_reward_function.path=x.py",
     ]
     assert [o.source.rpartition(" ")[2] for o in found] == ["2", "3", "4", "5", "7"]
-
-
-def test_a_variable_of_a_shell_is_told(tmp_path, capsys):
-    (tmp_path / "o.txt").write_text("trainer.nnodes=$NODES\ndata.seed=${oc.env:SEED}\n")
-    verl.read_overrides(str(tmp_path / "o.txt"))
-    assert capsys.readouterr().err.count("has a shell variable") == 1
-
-
-@pytest.mark.parametrize(
-    ("reward", "message"),
-    [
-        ("def compute_score(a): pass", None),
-        ("from mine import compute_score\n\ndef other(): pass", None),
-        ("def compute_scores(a): pass", "functions compute_scores; expected reward.custom_reward_function.name"),
-        ("x = 1", "functions none"),
-        ("def (", "not valid Python"),
-    ],
-)
-def test_a_reward_file_without_the_function_is_named(tmp_path, reward, message):
-    (tmp_path / "my_score.py").write_text(reward)
-    findings = verl.reward_file_findings(str(tmp_path / "my_score.py"), None)
-    assert findings == [] if message is None else len(findings) == 1 and message in findings[0]
-    assert verl.reward_file_findings(None, "compute_score") == []
 
 
 BY_NAME = [
@@ -319,24 +277,30 @@ def test_overrides_are_held_against_names_without_verl(tmp_path, capsys, lines, 
     assert "no values, as verl is not installed here" in report["checked"] and "setup-verl" in said.err
 
 
-ASK_BASH = "a copy with printf '%s\\n' in the place of `python3 -m verl.trainer.main_ppo`"
+ASK_BASH = "put printf '%s\\n' in the place of `python3 -m verl.trainer.main_ppo`"
 WRONG_FILES = [
     ("#!/bin/sh\npython3 -m verl.trainer.main_ppo data.seed=1", f"line 2: got 'python3 -m .*{re.escape(ASK_BASH)}"),
-    (
-        "data.seed=1 data.shuffle=False \\",
-        "line 1: got 'data.seed=1 data.shuffle=False'; expected one KEY=VALUE per line",
-    ),
-    ("data.seed=1\ncd there", "line 2: got 'cd there'; expected one KEY=VALUE"),
+    ("data.seed=1 data.shuffle=False", "line 1: got 'data.seed=1 data.shuffle=False'; expected one KEY=VALUE per line"),
     ("# nothing", "without overrides; expected KEY=VALUE"),
     ("model_engine=veomni\ndata.seed=1", "got a Python without verl"),  # names of another engine
+    (None, r"got --overrides o\.txt: "),
 ]
 
 
 @pytest.mark.parametrize(("text", "message"), WRONG_FILES)
-def test_files_that_hold_no_overrides(tmp_path, capsys, text, message):
-    (tmp_path / "o.txt").write_text(text)
-    assert verl.main(["--check", "--overrides", str(tmp_path / "o.txt")]) == 2
+def test_files_that_hold_no_overrides(tmp_path, monkeypatch, capsys, text, message):
+    monkeypatch.chdir(tmp_path)
+    if text:
+        Path("o.txt").write_text(text)
+    assert verl.main(["--check", "--overrides", "o.txt"]) == 2
     assert re.search(message, capsys.readouterr().err)
+
+
+def test_overrides_by_hand_stand_alone_with_check(tmp_path, capsys):
+    (tmp_path / "o.txt").write_text("data.seed=1\n")
+    for flags, said in ((["--print"], "with --print; expected"), (["--check", "--steps=3"], "with --steps; expected")):
+        assert verl.main([*flags, "--overrides", f"{tmp_path}/o.txt"]) == 2
+        assert said in capsys.readouterr().err
 
 
 def test_the_way_from_a_script_to_its_overrides_works(tmp_path, capsys):
@@ -351,25 +315,9 @@ python3 -m verl.trainer.main_ppo "${ARGS[@]}" \\
     page = (ROOT / "references" / "verl_quickstart.md").read_text(encoding="utf-8")
     commands = "\n".join(re.search(r"^(sed .*)\n(bash .*)$", page, re.MULTILINE).groups())
     subprocess.run(["bash", "-ec", commands], cwd=tmp_path, check=True)
-    assert ASK_BASH.split("with ")[1].split(" in the")[0] in (tmp_path / "copy.sh").read_text()
     assert verl.main(["--check", "--overrides", str(tmp_path / "overrides.txt")]) == 0
     assert json.loads(capsys.readouterr().out)["overrides"] == 4
     assert "max_model_len=1025\n" in (tmp_path / "overrides.txt").read_text()
-
-
-ALONE = [
-    (["--overrides", "o.txt"], "without --check"),
-    (["--check", "--overrides", "o.txt", "--steps", "3", "--algorithm", "grpo"], "got --steps --algorithm "),
-    (["--check", "--overrides", "none.txt"], "got --overrides none.txt"),
-]
-
-
-@pytest.mark.parametrize(("flags", "told"), ALONE)
-def test_overrides_by_hand_stand_alone_with_check(tmp_path, monkeypatch, capsys, flags, told):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "o.txt").write_text("data.seed=1\n")
-    assert verl.main(flags) == 2
-    assert told in capsys.readouterr().err
 
 
 def findings_of(*texts: str) -> tuple[list[str], list[str]]:
@@ -477,7 +425,7 @@ def test_hardware_stands_for_flags_and_others_win(tmp_path):
     for name in verl.HARDWARE:
         config = parsed("--hardware", name, "--print", "--lr", "1e-6")
         verl.check_expressible(config)
-        assert verl.batch_findings(config, {}) == []
+        assert verl.batch_findings(config) == []
 
 
 # ------------------------------------------------------------------------------------------------ the script
@@ -546,32 +494,6 @@ def test_without_verl_it_says_how_to_install_it(action, told, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_another_version_of_verl_is_refused(monkeypatch):
-    monkeypatch.setattr("importlib.metadata.version", lambda name: "0.8.0")
-    with pytest.raises(verl.UserError, match=r"got verl 0\.8\.0"):
-        verl.need_verl()
-
-
-def test_values_are_quoted_for_hydra():
-    cases = {
-        None: "null", True: "True", 16: "16", 1e-6: "1e-06", "grpo": "grpo", "a b": "'a b'", "null": "'null'", "": "''",
-        "0.5_2.0": "'0.5_2.0'", "/a-b/c.d": "/a-b/c.d", "it's": r"'it\'s'", "{x}": "'{x}'", "back\\": "'back\\\\'",
-    }  # fmt: skip
-    for value, text in cases.items():
-        assert verl.hydra_value(value) == text
-    assert (
-        verl.hydra_value(["console", "a b"]) == "[console,'a b']" and verl.hydra_value({"eps": 1e-5}) == "{eps:1e-05}"
-    )
-
-
-def test_notes_tell_what_means_nothing_to_verl(capsys):
-    verl.say_notes(config_of("--warmup_steps", "3", "--plot_every", "1", "--algorithm", "kl_cov"))
-    text = capsys.readouterr().err
-    assert "warmup_steps" in text and "plot_every 1" in text and "loss kl_cov" in text
-    verl.say_notes(config_of())
-    assert capsys.readouterr().err == ""
-
-
 # ------------------------------------------------------------------------------------------------ data
 
 ROWS = [
@@ -625,13 +547,6 @@ def test_a_file_of_the_data_loader_gives_the_same_columns(tmp_path):
         assert columns == {name: value for name, value in before.items() if name != "prompt"}
 
 
-def test_a_column_called_none_is_no_ground_truth(tmp_path):
-    rows = [{"prompt": "1+1=", "none": "n"}]
-    assert verl.verl_rows(rows, "prompt")[0][0]["reward_model"]["ground_truth"] == ""
-    loader.write_rows([{"prompt": ROWS[0]["prompt"], "none": "n"}], tmp_path / "x.jsonl", "verl")
-    assert json.loads((tmp_path / "x.jsonl").read_text())["extra_info"]["none"] == "n"
-
-
 def test_a_foreign_file_in_verls_schema_gives_its_ground_truth_as_answer():
     foreign = {
         "data_source": "gsm8k",
@@ -644,19 +559,6 @@ def test_a_foreign_file_in_verls_schema_gives_its_ground_truth_as_answer():
     assert rows[0]["reward_model"]["ground_truth"] == "72" and rows[0]["data_source"] == "gsm8k"
     assert verl.row_columns(rows[0]) == {"source": "gsm8k", "answer": "72", "ground_truth": "72", "x": "y"}
     assert set(columns) == {"source", "answer", "ground_truth", "x"}
-
-
-BAD_ROWS = [
-    ([{"question": "1"}], "expected 'prompt'"),
-    ([{"prompt": ""}], "row 1"),
-    ([{"prompt": [{"role": "user", "content": "a", "name": "b"}]}], "messages with name"),
-]
-
-
-@pytest.mark.parametrize(("rows", "part"), BAD_ROWS)
-def test_a_prompt_that_cannot_be_written_is_named(rows, part):
-    with pytest.raises(verl.UserError, match=part):
-        verl.verl_rows(rows, "prompt")
 
 
 def test_prompts_of_both_kinds_are_refused():
@@ -762,7 +664,7 @@ def make_batcher(rewards, tmp_path, monkeypatch):
 
     def make(*names, error_file=""):
         specs = [f"{rewards}/r.py:{name}" for name in names]
-        path = verl.write_reward_module(tmp_path / "job", specs, ["answer"], error_file=error_file)
+        path = verl.write_modules(tmp_path / "job", specs, ["answer"], error_file=error_file)
         for name in [n for n in sys.modules if n.startswith("verl_train_job")]:
             monkeypatch.delitem(sys.modules, name)
         return load_module(path, "verl_train_reward_under_test").batcher
@@ -844,7 +746,7 @@ def test_only_what_a_reward_imports_is_copied_and_what_it_lacks_is_a_finding(rew
     for name, text in files.items():
         (rewards / name).write_text(text)
     job = tmp_path / "job"
-    verl.write_reward_module(job, [f"{rewards}/main.py:pay"], [])
+    verl.write_modules(job, [f"{rewards}/main.py:pay"], [])
     place = job / "rewards_0"
     assert {str(path.relative_to(place)) for path in place.rglob("*.py")} == set(list(files)[:8])
     assert verl.try_job(job)[0] == []
@@ -853,14 +755,14 @@ def test_only_what_a_reward_imports_is_copied_and_what_it_lacks_is_a_finding(rew
     assert "No module named 'pkg'" in finding and "try --ship" in finding
     both = [f"{rewards}/main.py:pay", f"{rewards}/r.py:right*2"]  # a second file of the same folder adds its own
     (tmp_path / "extra.bin").write_text("x")
-    verl.write_reward_module(job, both, [], [str(tmp_path / "extra.bin")])
+    verl.write_modules(job, both, [], [str(tmp_path / "extra.bin")])
     assert {path.name for path in place.glob("*.*")} == {*"main.py lazy.py second.py r.py helper.py extra.bin".split()}
     with pytest.raises(verl.UserError, match="--ship"):
-        verl.write_reward_module(job, both, [], [str(tmp_path / "none")])
+        verl.write_modules(job, both, [], [str(tmp_path / "none")])
     (rewards / "broken.py").write_text("import worse\n\n\ndef f(completions):\n    return 1\n")
     (rewards / "worse.py").write_text("def (\n")
     with pytest.raises(verl.UserError, match=r"worse\.py"):
-        verl.write_reward_module(job, [f"{rewards}/broken.py:f"], [])
+        verl.write_modules(job, [f"{rewards}/broken.py:f"], [])
 
 
 WHOLE = """
@@ -903,7 +805,7 @@ def raises(prompts, completions, **kwargs):
 def split_case(tmp_path, *names) -> tuple[list[str], dict]:
     """What a trial finds about functions of WHOLE, in a job folder as prepare_job writes it."""
     (tmp_path / "whole.py").write_text(WHOLE)
-    verl.write_reward_module(tmp_path / "job", [f"{tmp_path}/whole.py:{name}" for name in names], ["answer"])
+    verl.write_modules(tmp_path / "job", [f"{tmp_path}/whole.py:{name}" for name in names], ["answer"])
     prompts = [{"prompt": [{"role": "user", "content": f"{i}+1="}], "answer": str(i + 1)} for i in (1, 2)]
     verl.write_parquet_file(verl.verl_rows(prompts, "prompt")[0], tmp_path / "job" / "train.parquet")
     return verl.try_job(tmp_path / "job")
@@ -986,9 +888,9 @@ def test_a_submission_tells_what_it_sends_and_goes_where_it_was_told(monkeypatch
     assert f"'--working-dir', '{tmp_path}/o/job'" in log and "  data.train_files=train.parquet" in log
     assert "env_vars={VERL_FILE_LOGGER_PATH:" in log and "ray_init.address" not in log
     assert os.environ["RAY_ADDRESS"] == "10.9.9.9:6379" and "RAY_ADDRESS 10.9.9.9:6379 is ignored for" in said
-    assert f"--model {verl.EMBEDDED_MODEL} is a folder of this machine and is not sent" in said
+    assert f"the folder of --model {verl.EMBEDDED_MODEL} is not sent" in said
     assert f"checkpoints and logs go to {tmp_path / 'o'} on the nodes" in said
-    assert re.search(r"warning: memory: training needs", said) and "warning: batch: got" in said
+    assert "warning: memory: training needs" in said and "warning: batch: got" in said
     (line,) = [line for line in said.splitlines() if "files of yours are sent" in line]
     assert "rewards_0/helper.py, " in line and "rewards_0/r.py" in line and "unrelated" not in line
     assert not list((tmp_path / "o").rglob("unrelated.py"))
@@ -1009,26 +911,22 @@ def test_memory_of_a_7b_model_by_hand(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(shape))
     flags = ["--hardware", "8x80GB", "--algorithm", "grpo", "--kl_coef", "0.04", "--model", str(tmp_path)]
     config = verl.parse_config(verl.hardware_flags(flags) + flags)
-    plan = {line["what"]: line["GiB"] for line in verl.memory_plan(config, 7.6e9)}
-    gib = 2**30
-    assert plan["weights (policy)"] == pytest.approx(7.6e9 * 4 / 8 / gib, abs=1e-3)
-    assert plan["optimizer (policy)"] == pytest.approx(7.6e9 * 8 / 8 / gib, abs=1e-3)
+    plan, gib = verl.memory_plan(config, 7.6e9), 2**30
+    assert plan["weights"] == pytest.approx(7.6e9 * 4 / 8 / gib, abs=1e-3)
+    assert plan["optimizer"] == pytest.approx(7.6e9 * 8 / 8 / gib, abs=1e-3)
     # 28 layers' inputs and the last norm's; the layer computed again: 2 norms of 4 + 2 bytes, 2 inputs, queries and
     # output, keys and values, log-sum-exps of 28 heads, 4 times the MLP's width; gradients: 2 of the MLP, 2 in float32
     inputs = 28 * 3584 * 2 + 3584 * 6
     layer = 2 * 3584 * 6 + 2 * 3584 * 2 + 2 * 3584 * 2 + 2 * 512 * 2 + 28 * 4 + 4 * 18_944 * 2
     gradients = 2 * 18_944 * 2 + 2 * 3584 * 4
     assert plan["activations"] == pytest.approx(16384 * (inputs + layer + gradients) / gib, abs=1e-3)
-    assert plan["logits, their gradient and softmax"] == pytest.approx(16384 * 152_064 * 10 / gib, abs=1e-3)
-    assert plan["rollout engine"] == pytest.approx(48) and plan["its weights, inside that"] == pytest.approx(
-        14.156, abs=1e-3
-    )
+    assert plan["logits"] == pytest.approx(16384 * 152_064 * 10 / gib, abs=1e-3)
+    assert (plan["rollout engine"], plan["rollout weights"]) == (48, pytest.approx(14.156, abs=1e-3))
     # 28 layers x 4 heads x 128 x (K and V) x 2 bytes x 768 tokens
-    assert plan["its KV cache for one completion, inside that"] == pytest.approx(
-        28 * 4 * 128 * 2 * 2 * 768 / gib, abs=1e-3
-    )
-    sums, findings = verl.memory_findings(config, verl.memory_plan(config, 7.6e9))
-    assert findings == [] and sums["training"] == pytest.approx(sum(list(plan.values())[:6]), abs=0.02)
+    assert plan["KV cache of a completion"] == pytest.approx(28 * 4 * 128 * 2 * 2 * 768 / gib, abs=1e-3)
+    sums, findings = verl.memory_findings(config, plan)
+    parts = ("weights", "gradients", "optimizer", "activations", "logits")
+    assert findings == [] and sums["training"] == pytest.approx(sum(plan[part] for part in parts), abs=0.02)
     small = verl.parse_config(
         [*verl.hardware_flags(["--hardware", "1x24GB"]), "--hardware", "1x24GB", "--model", str(tmp_path)]
     )
@@ -1037,14 +935,11 @@ def test_memory_of_a_7b_model_by_hand(tmp_path):
 
 
 def test_offloaded_parts_leave_while_sampling():
-    def sampling(*flags):
-        config = config_of("--algorithm", "grpo", *flags)
-        return verl.memory_findings(config, verl.memory_plan(config, 1e9))[0]["sampling"]
-
-    base = 0.3 * 80
-    assert sampling("--offload", "none") == pytest.approx(base + 16e9 / 2**30, abs=0.02)
-    assert sampling("--offload", "optimizer") == pytest.approx(base + 8e9 / 2**30, abs=0.02)
-    assert sampling("--offload", "all") == pytest.approx(base + 4e9 / 2**30, abs=0.02)  # the gradients' room
+    kept = {"none": 16e9, "optimizer": 8e9, "all": 4e9}  # bytes of 1e9 weights; the gradients' room stays
+    for offload, size in kept.items():
+        config = config_of("--algorithm", "grpo", "--offload", offload)
+        sums, _ = verl.memory_findings(config, verl.memory_plan(config, 1e9))
+        assert sums["sampling"] == pytest.approx(0.3 * 80 + size / 2**30, abs=0.02)
 
 
 def test_size_of_a_model():
@@ -1054,9 +949,6 @@ def test_size_of_a_model():
     assert verl.count_parameters(config_of()) == sum(p.numel() for p in model.parameters())
     for name, size in (("Qwen/Qwen2.5-0.5B-Instruct", 0.5e9), ("x/y-500M", 5e8), ("x/none", None), ("a/Phi-3.5", None)):
         assert verl.count_parameters(config_of("--model", name)) == size
-    assert verl.count_parameters(config_of("--parameters", "1.5B")) == 1.5e9
-    with pytest.raises(verl.UserError, match="parameters"):
-        verl.count_parameters(config_of("--parameters", "big"))
 
 
 def test_unknown_size_needs_a_learning_rate(told, tmp_path, data):
@@ -1067,20 +959,16 @@ def test_unknown_size_needs_a_learning_rate(told, tmp_path, data):
 
 
 BATCHES = [
-    ("--gpus_per_node 3 --sequence_parallel 2", "3 GPUs, 2 per replica"),
-    ("--gpus_per_node 4 --rollout_tensor_parallel 3", "rollout_tensor_parallel 3"),
     ("--micro_batch_tokens 100", "expected 768, a sequence"),
     ("--gpus_per_node 8 --batch_size 12 --group_size 1", "12 completions in a minibatch for 8 replicas"),
     ("--algorithm gmpo", "loss gmpo, micro_batch_tokens 8192; expected 24576"),
-    ("--gpus_per_node 8 --rollout_tensor_parallel 8", "28 num_attention_heads over 8 GPUs"),
-    ("--gpus_per_node 8", ""),
     ("--gpus_per_node 4 --rollout_tensor_parallel 4 --sequence_parallel 2", ""),
 ]
 
 
 @pytest.mark.parametrize(("flags", "part"), BATCHES)
 def test_what_does_not_divide_is_found(flags, part):
-    findings = verl.batch_findings(config_of(*flags.split()), {"num_attention_heads": 28, "num_key_value_heads": 4})
+    findings = verl.batch_findings(config_of(*flags.split()))
     assert any(part in finding for finding in findings) if part else findings == []
 
 
@@ -1141,25 +1029,19 @@ ENDS = [
 
 
 @pytest.mark.parametrize(("what", "code", "part"), ENDS)
-def test_exit_code_of_a_run(fake_verl, monkeypatch, data, what, code, part, capsys):
+def test_exit_code_of_a_run_that_has_a_ray_of_its_own(fake_verl, monkeypatch, data, what, code, part, capsys):
     monkeypatch.setenv("FAKE", what)
-    assert verl.main(["--run", "--steps=3", *data, "--output_dir", str(fake_verl)]) == code
-    captured = capsys.readouterr()
-    assert part in captured.err and b"hello from verl" in (fake_verl / "verl.log").read_bytes()
+    monkeypatch.setenv("RAY_ADDRESS", "10.9.9.9:6379")
+    flags = ["--run", "--steps=3", *data, "--gpu_memory", "0.01", "--output_dir", str(fake_verl)]
+    assert verl.main(flags) == code
+    captured, log = capsys.readouterr(), (fake_verl / "verl.log").read_text()
+    assert part in captured.err and "hello from verl" in log
+    assert "address None ['+ray_kwargs.ray_init.address=local']" in log
+    assert "note: RAY_ADDRESS 10.9.9.9:6379 is ignored for" in captured.err
+    assert "warning: memory: training needs" in captured.err  # as --print says it
     assert (fake_verl / "final" / "config.json").exists() == (code == 0)
     if code == 0:
         assert json.loads(captured.out)["final"] == str(fake_verl / "final")
-
-
-def test_a_run_has_a_ray_of_its_own_whatever_the_environment_names(fake_verl, monkeypatch, data, capsys):
-    monkeypatch.setenv("FAKE", "done")
-    monkeypatch.setenv("RAY_ADDRESS", "10.9.9.9:6379")
-    assert verl.main(["--run", "--steps=3", *data, "--gpu_memory", "0.01", "--output_dir", str(fake_verl)]) == 0
-    log = (fake_verl / "verl.log").read_text()
-    assert "address None ['+ray_kwargs.ray_init.address=local']" in log
-    said = capsys.readouterr().err
-    assert "note: RAY_ADDRESS 10.9.9.9:6379 is ignored for" in said
-    assert "warning: memory: training needs" in said  # as --print says it
 
 
 def test_final_names_the_dtype_of_its_weights(tmp_path):
@@ -1187,12 +1069,6 @@ def test_a_signal_ends_the_run_and_its_children(fake_verl, monkeypatch, data, ca
     assert "--resume" in capsys.readouterr().err
 
 
-def test_a_missing_engine_is_told_before_anything_is_written(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(verl, "need_verl", lambda: None)
-    assert verl.main(["--run", "--output_dir", str(tmp_path / "out")]) == 2
-    assert "without vllm" in capsys.readouterr().err and not (tmp_path / "out").exists()
-
-
 # ------------------------------------------------------------------------------------------------ clusters
 
 
@@ -1210,9 +1086,9 @@ def dashboard():
 
     class Replies(http.server.BaseHTTPRequestHandler):
         def do_GET(self):
-            self.send_response(200)
+            self.send_response(200 if self.path in replies else 404)
             self.end_headers()
-            self.wfile.write(json.dumps(replies[self.path]).encode())
+            self.wfile.write(json.dumps(replies.get(self.path)).encode())
 
         def log_message(self, *args):
             pass
@@ -1225,15 +1101,13 @@ def dashboard():
 
 def test_an_address_that_is_no_cluster_for_the_run_is_an_error(told, dashboard, tmp_path):
     address, replies = dashboard
-    replies["/api/version"] = {"hello": 1}
     silent = socket.create_server(("127.0.0.1", 0))  # takes the connection and never answers
     wrong = ["head:8265", f"http://127.0.0.1:{free_port()}", f"http://127.0.0.1:{silent.getsockname()[1]}", address]
     for other in wrong:
         done = told("--submit", other, "--output_dir", tmp_path / "out")
         assert done.returncode == 2 and f"error: got --submit {other}" in done.stderr and "expected" in done.stderr
     silent.close()
-    replies["/api/version"] = {"ray_version": "2.60.0"}
-    usage = {}
+    usage, replies["/api/version"] = {}, {"ray_version": "2.60.0"}
     replies["/api/cluster_status"] = {"data": {"clusterStatus": {"loadMetricsReport": {"usage": usage}}}}
     for gpus, cpus, lacking in ((1, 64, "with 1 GPUs; expected 2"), (2, 8, "with 8 CPUs; expected 9")):
         usage |= {"GPU": [0, gpus], "CPU": [0, cpus]}
@@ -1295,12 +1169,6 @@ def test_batch_file_ends_with_the_runs_code_and_without_gpus(slurm):
     assert subprocess.run(["bash", "-c", text], env=os.environ | env | {"CODE": "7"}, **run).returncode == 7
     done = subprocess.run(["bash", "-c", text], env=os.environ | env | {"GPUS": "8.0"}, **run)
     assert done.returncode == 1 and "got 8.0 GPUs; expected 16" in done.stderr
-
-
-def test_sbatch_refuses_cpus_with_which_ray_would_wait(told, tmp_path, data):
-    flags = ["--slurm", "--hardware", "8x80GB", "--algorithm", "grpo", *data, "--output_dir", tmp_path / "o"]
-    done = told(*flags, "--cpus", 4)
-    assert done.returncode == 2 and "got --cpus 4; expected 27 on each machine" in done.stderr
 
 
 def test_config_line_in_the_script_holds_no_newline():

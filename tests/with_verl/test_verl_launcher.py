@@ -117,11 +117,11 @@ def test_an_engine_reads_each_key_that_we_give_it():
     assert len(names) > 10 and [name for name in names if f"engine_config.{name}" not in code] == []
 
 
-def test_a_value_that_hydra_refuses_is_named_with_its_origin():
-    for text in ("data.x=[1", "nothing.at.all=2"):
+def test_a_value_that_hydra_refuses_is_named():
+    for text, got in (("data.x=[1", "got data.x=[1 (from override)"), ("nothing.at.all=2", "nothing.at.all")):
         config = launcher.parse_config(["--print", f"--override={text}"])
         found, [refused] = launcher.compose_config(launcher.make_overrides(config, layout()))
-        assert found is None and f"got {text} (from override), which verl refuses" in refused
+        assert found is None and got in refused and "which verl refuses" in refused
 
 
 def test_verl_takes_every_trap_without_a_word():
@@ -196,98 +196,66 @@ def test_an_exported_command_is_composed_and_validated(tmp_path, capsys):
         env = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
         done = subprocess.run([f"{tmp_path}/port/run.sh"], env=env, capture_output=True, text=True, check=True)
         assert done.stdout.count("attn_implementation=sdpa") == found
-        (tmp_path / "o.txt").write_text(done.stdout)
         capsys.readouterr()
-        code = launcher.main(["--check", "--overrides", str(tmp_path / "o.txt")])
-        report = json.loads(capsys.readouterr().out)
-        assert (report["findings"], code) == ([], 0)
-    with open(tmp_path / "o.txt", "a") as file:
-        file.write("ray_kwargs.ray_init.num_cpus=many\n")
-    assert launcher.main(["--check", "--overrides", str(tmp_path / "o.txt")]) == 1
-    assert "num_cpus=many; expected an integer" in capsys.readouterr().out
+        assert checked(tmp_path, capsys, done.stdout)[:2] == (0, "")
+    many = done.stdout + "ray_kwargs.ray_init.num_cpus=many\n"
+    assert "num_cpus=many; expected an integer" in checked(tmp_path, capsys, many)[1]
 
 
-def test_the_script_of_the_quickstart_and_an_old_one(tmp_path, capsys, monkeypatch):
+def checked(folder: Path, capsys, text: str) -> tuple[int, str, str]:
+    """(Exit code, findings, what is said) of --check --overrides on a file of that text."""
+    (folder / "o.txt").write_text(text)
+    code = launcher.main(["--check", "--overrides", str(folder / "o.txt")])
+    out, err = capsys.readouterr()
+    return code, "\n".join(json.loads(out)["findings"]), err
+
+
+def test_the_script_of_the_quickstart_and_an_old_one(tmp_path, capsys):
     """The page's run.sh is all that verl needs; in the same with keys of older guides each is named."""
     page = (ROOT / "references" / "verl_quickstart.md").read_text(encoding="utf-8")
     (text,) = re.findall(r"```shell\n(#!.*?)```", page, re.DOTALL)
-    monkeypatch.chdir(tmp_path)
-    Path("my_score.py").write_text("def compute_score(data_source, solution_str, ground_truth, **more): return 1.0")
 
-    def check(script: str) -> tuple[int, dict, str]:
-        copy = script.replace("python3 -m verl.trainer.main_ppo", r"printf '%s\n'")
-        Path("o.txt").write_text(
-            subprocess.run(["bash", "-c", copy], capture_output=True, text=True, check=True).stdout
-        )
-        code = launcher.main(["--check", "--overrides", "o.txt"])
-        out, err = capsys.readouterr()
-        return code, json.loads(out), err
+    def check(script: str) -> tuple[int, str, str]:
+        copy = ["bash", "-c", script.replace("python3 -m verl.trainer.main_ppo", r"printf '%s\n'")]
+        return checked(tmp_path, capsys, subprocess.run(copy, capture_output=True, text=True, check=True).stdout)
 
-    code, report, said = check(text)
-    assert (report["findings"], code) == ([], 0) and "no clip acts" not in said
-    shown = report["settings"]
-    assert shown["reward.custom_reward_function.path"] == f"{tmp_path}/my_score.py"
-    assert shown["data.train_batch_size"] == 4 * shown["actor_rollout_ref.actor.ppo_mini_batch_size"]
-    assert shown["actor_rollout_ref.actor.use_kl_loss"] is False
-    assert shown["actor_rollout_ref.actor.kl_loss_coef"] == 0.001, "as the page says"
+    code, findings, said = check(text)
+    assert (findings, code) == ("", 0) and "no clip acts" not in said
     old = text.replace("reward.custom_reward_function.", "custom_reward_function.")
     old = old.replace("clip_ratio_low=0.2", "clip_ratio=0.2").replace("mini_batch_size=32", "mini_batch_size=128")
-    code, report, said = check(old.replace("actor_rollout_ref.actor.clip_ratio_high=0.28 ", ""))
-    findings = "\n".join(report["findings"])
+    code, findings, said = check(old.replace("actor_rollout_ref.actor.clip_ratio_high=0.28 ", ""))
     assert code == 1 and "no clip acts" in said
     for key in ("custom_reward_function.path", "custom_reward_function.name", "actor_rollout_ref.actor.clip_ratio=0.2"):
         assert re.search(rf"got {re.escape(key)}.*o\.txt, line \d", findings), (key, findings)
-    code, report, _ = check(text.replace("name=compute_score", "name=score"))
-    assert code == 1 and "functions compute_score" in report["findings"][0]
-    code, report, _ = check(text.replace("trainer.nnodes=1", "trainer.nnodes=$NODES_OF_NOBODY"))
-    assert code == 1 and "got trainer.nnodes=; expected an integer" in report["findings"][-1]
+    code, findings, _ = check(text.replace("trainer.nnodes=1", "trainer.nnodes=$NODES_OF_NOBODY"))
+    assert code == 1 and "got trainer.nnodes=; expected an integer" in findings
 
 
 def test_overrides_by_hand_are_composed_and_validated(tmp_path, capsys):
-    lines = ["algorithm.adv_estimator=grpo", "actor_rollout_ref.rollout.name=vllm", "data.train_batch_size=64"]
-    lines += ["actor_rollout_ref.actor.ppo_mini_batch_size=64", "actor_rollout_ref.rollout.n=8", "trainer.save_freq=5"]
-    lines += ["critic.enable=False"]  # else verl warns that it does so
-    dynamic = "actor_rollout_ref.actor.use_dynamic_bsz=True"
-
-    def check(*more: str) -> tuple[int, dict]:
-        (tmp_path / "o.txt").write_text("\n".join([*lines, *more]))
-        code = launcher.main(["--check", "--overrides", str(tmp_path / "o.txt")])
-        return code, json.loads(capsys.readouterr().out)
-
-    code, report = check(dynamic)
-    assert (report["findings"], code, report["overrides"]) == ([], 0, 8), report["findings"]
-    assert report["settings"]["actor_rollout_ref.rollout.n"] == 8
-    assert report["settings"]["actor_rollout_ref.actor.clip_ratio_high"] == 0.2
     import pyarrow
     import pyarrow.parquet
 
+    rollout, dynamic = "actor_rollout_ref.rollout", "actor_rollout_ref.actor.use_dynamic_bsz=True"
+    lines = ["algorithm.adv_estimator=grpo", f"{rollout}.name=vllm", "data.train_batch_size=64", f"{rollout}.n=8"]
+    lines += ["actor_rollout_ref.actor.ppo_mini_batch_size=64", "trainer.save_freq=5"]
+    lines += ["critic.enable=False"]  # else verl warns that it does so
     pyarrow.parquet.write_table(pyarrow.table({"prompt": ["?"] * 130}), tmp_path / "t.parquet")
-    rollout = "actor_rollout_ref.rollout"
-    wrong = {
-        (): ["ppo_micro_batch_size_per_gpu"],  # neither sizes nor a bound on tokens
-        (dynamic, f"{rollout}.name=???"): ["got no actor_rollout_ref.rollout.name", "o.txt, line 9; expected it once"],
-        (
-            *(dynamic, f"{rollout}.mode=sync", f"{rollout}.calculate_log_prob=True", "ray_kwargs.ray_init.num_cpus=4"),
-            *(
-                "actor_rollout_ref.actor.clip_ratio=0.1",
-                f"{rollout}.temperature=0",
-                f"{rollout}.val_kwargs.do_sample=True",
-            ),
-            *(f"data.train_files={tmp_path}/t.parquet", "trainer.total_epochs=1", "trainer.total_training_steps=99"),
-        ): [
-            *("try leaving it out: all rollout is asynchronous", f"try {rollout}.calculate_log_probs", "expected 34"),
-            *(
-                "try actor_rollout_ref.actor.clip_ratio_low",
-                "temperature should be greater than 0",
-                "1 epochs of 2 steps",
-            ),
-        ],
-    }
-    for more, told in wrong.items():
-        code, report = check(*more)
-        assert code == 1 and "settings" in report
-        for words in told:
-            assert sum(words in finding for finding in report["findings"]) == 1, (words, report["findings"])
+    many = [dynamic, f"{rollout}.mode=sync", f"{rollout}.calculate_log_prob=True", "ray_kwargs.ray_init.num_cpus=4"]
+    many += ["actor_rollout_ref.actor.clip_ratio=0.1", f"{rollout}.temperature=0"]
+    many += [f"{rollout}.val_kwargs.do_sample=True", f"data.train_files={tmp_path}/t.parquet"]
+    many += ["trainer.total_epochs=1", "trainer.total_training_steps=99"]
+    told = ["try leaving it out: all rollout is asynchronous", f"try {rollout}.calculate_log_probs", "expected 34"]
+    told += ["try actor_rollout_ref.actor.clip_ratio_low", "temperature should be greater than 0"]
+    cases = [
+        ([dynamic], []),
+        ([], ["ppo_micro_batch_size_per_gpu"]),  # neither sizes nor a bound on tokens
+        ([dynamic, f"{rollout}.name=???"], [f"got no {rollout}.name", "o.txt, line 9; expected it once"]),
+        (many, [*told, "1 epochs of 2 steps"]),
+    ]
+    for more, expected in cases:
+        code, findings, _ = checked(tmp_path, capsys, "\n".join([*lines, *more]))
+        assert code == bool(expected) and bool(findings) == bool(expected), findings
+        assert [words for words in expected if findings.count(words) != 1] == [], findings
 
 
 def test_our_estimators_are_registered_once_and_are_ours():
@@ -435,7 +403,7 @@ def test_manager_tells_ids_and_prompt_and_takes_penalties(tmp_path):
         "def count(prompts, completions, completion_ids, **k):\n"
         "    return [100 * len(i) + len(p[-1]['content']) for i, p in zip(completion_ids, prompts)]\n"
     )
-    launcher.write_reward_module(tmp_path / "job", [f"{tmp_path}/r.py:count"], ["answer"])
+    launcher.write_modules(tmp_path / "job", [f"{tmp_path}/r.py:count"], ["answer"])
     flags = ["--max_new_tokens=10", "--overlong_share=0.5", "--missing_eos_penalty=7"]
     found = composed(*flags, folder=str(tmp_path / "job"))
     tokenizer = AutoTokenizer.from_pretrained(TINY_LM)

@@ -361,7 +361,7 @@ def test_same_score_in_all_three_contracts(name, variants, in_verl, tokenizer, p
     assert by_trl_contract(file, name, row, texts, ids) == pytest.approx(ours, abs=1e-12)
 
     launched, loaded = in_verl[0][name]
-    launcher.write_reward_module(tmp_path / "job", [f"{file}:{name}"], in_verl[1], ship=HELPERS)
+    launcher.write_modules(tmp_path / "job", [f"{file}:{name}"], in_verl[1], ship=HELPERS)
     hooks = {"source": "importlib", "name": "TokenRewardManager", "module.path": tmp_path / "job" / "verl_hooks.py"}
     manager = load_reward_manager(config_of(None, hooks), tokenizer)
     got = [scored(manager, tokenizer, launched, text)["reward_score"] for text in texts]

@@ -15,6 +15,7 @@ From one command line (or the same YAML) it writes a job folder, OUTPUT_DIR/job:
                                  reward fails, and two estimators that verl lacks
     verl_environment.py          with --environment: the agent loop that plays conversations as ppo_train.py would; a
                                  YAML file selects it, and the environment's own file lies in environment/
+    job.json, settings.json      what these modules are told; the settings and overrides of the run
     run.sh, job.sbatch           the command with its Hydra overrides, each with the setting that it comes from
 
 FIXED has the settings that verl cannot express (an error), IDLE_IN_VERL those that mean nothing to it, TODAY the keys
@@ -38,7 +39,6 @@ failed, 128 + n stopped by signal n.
 ROOMS = (
     "names",
     "settings",
-    "trl_trial",
     "from_trl",
     "hydra",
     "refusals",

@@ -12,15 +12,16 @@ from parts.data.chat import give_template, template_settings
 from parts.data.prompts import encode_prompt
 from parts.foundation.messages import UserError, need, say, tell
 from programs.verl_train.hydra import Override, name_findings
-from programs.verl_train.job_folder import copied_environment, prepare_job
+from programs.verl_train.job_folder import prepare_job
 from programs.verl_train.memory import memory_plan, size_findings
 from programs.verl_train.model_files import parquet_length
 from programs.verl_train.overrides import cpus_needed
 from programs.verl_train.reward_files import try_job
 from programs.verl_train.settings import INSTALL, VERL, Config
 
+RAY_CPUS = "ray_kwargs.ray_init.num_cpus"
 COUNTS = (  # what is computed with
-    *("trainer.nnodes", "trainer.n_gpus_per_node", "trainer.save_freq", "trainer.total_epochs"),
+    *("trainer.nnodes", "trainer.n_gpus_per_node", "trainer.save_freq", "trainer.total_epochs", RAY_CPUS),
     *("data.train_batch_size", "transfer_queue.backend.SimpleStorage.num_data_storage_units"),
 )
 
@@ -35,8 +36,6 @@ def need_verl() -> None:
         raise UserError(f"got a Python without verl ({sys.executable}); expected verl {VERL}; {INSTALL}") from None
     other = f"got verl {version} in {sys.executable}; expected {VERL}, whose keys are written here; {INSTALL}"
     need(version == VERL, other)
-    missing = [name for name in ("transfer_queue", "cachetools", "hydra", "ray") if not importlib.util.find_spec(name)]
-    need(not missing, f"got verl without {', '.join(missing)}; expected what its trainer imports; {INSTALL}")
 
 
 def compose_config(overrides: list[Override]):
@@ -46,26 +45,23 @@ def compose_config(overrides: list[Override]):
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
 
-    folder, parser = str(Path(verl.__file__).parent / "trainer" / "config"), OverridesParser.create()
+    folder, got = str(Path(verl.__file__).parent / "trainer" / "config"), "overrides"
     try:
-        for tried in overrides:
-            parser.parse_override(tried.text())
-        tried = None
+        for override in overrides:
+            got = f"{override.text()} (from {override.source})"
+            OverridesParser.create().parse_override(override.text())
+        got = "overrides"
         with initialize_config_dir(config_dir=folder, version_base=None):
             return compose("ppo_trainer", overrides=[o.text() for o in overrides]), []
     except (HydraException, ValueError) as error:
-        reason = " ".join(str(error).split())[:300]
-        named = [o for o in overrides if o.key.lstrip("+~") in reason]  # of those that parse Hydra says the key
-        worst = tried or max(named, key=lambda o: len(o.key), default=None)
-        got = f"{worst.text()} (from {worst.source})" if worst else "overrides"
-        return None, [f"override: got {got}, which verl refuses: {reason}"]
+        return None, [f"override: got {got}, which verl refuses: {' '.join(str(error).split())[:300]}"]
 
 
 def missing_engine(name: str) -> bool:
     return name in ("vllm", "sglang") and not importlib.util.find_spec(name)
 
 
-def value_findings(composed) -> list[str]:
+def missing_values(composed) -> list[str]:
     """Keys without a value, and counts that are no integers."""
     from omegaconf import OmegaConf
 
@@ -73,8 +69,8 @@ def value_findings(composed) -> list[str]:
     missing = sorted(k for k in OmegaConf.missing_keys(composed) if judge or not k.startswith("reward.reward_model."))
     if missing:
         return [f"missing: got no {key}; expected it, as verl has no default" for key in missing]
-    counts = {key: OmegaConf.select(composed, key) for key in (*COUNTS, "ray_kwargs.ray_init.num_cpus")}
-    wrong = {k: n for k, n in counts.items() if not isinstance(n, int) and (n is not None or k in COUNTS)}
+    counts = {key: OmegaConf.select(composed, key) for key in COUNTS}
+    wrong = {k: n for k, n in counts.items() if not isinstance(n, int) and (n is not None or k != RAY_CPUS)}
     return [f"number: got {key}={value}; expected an integer" for key, value in wrong.items()]
 
 
@@ -94,11 +90,10 @@ def config_findings(composed) -> list[str]:
             say("note: the LoRA rank is not checked against vLLM, which is not installed here")
         else:
             findings.append(f"validation: verl refuses the configuration: {type(error).__name__}: {error}")
-    units, cpus = composed.transfer_queue.backend.SimpleStorage.num_data_storage_units, "ray_kwargs.ray_init.num_cpus"
-    given, needed = composed.ray_kwargs.ray_init.num_cpus, cpus_needed(trainer.nnodes * trainer.n_gpus_per_node, units)
-    if given is not None and given < needed:
-        hangs = "with fewer, the run would hang without a message"
-        findings.append(f"cpus: got {cpus}={given}; expected {needed}: {hangs}; try {cpus}={needed}")
+    units, given = composed.transfer_queue.backend.SimpleStorage.num_data_storage_units, composed.ray_kwargs.ray_init
+    needed = cpus_needed(trainer.nnodes * trainer.n_gpus_per_node, units)
+    if given.num_cpus is not None and given.num_cpus < needed:
+        findings.append(f"cpus: got {RAY_CPUS}={given.num_cpus}; expected {needed}, or the run hangs in silence")
     actor = composed.actor_rollout_ref.actor
     if actor.ppo_epochs == 1 and actor.ppo_mini_batch_size == composed.data.train_batch_size:
         say("note: with one update per batch the ratio is 1 and no clip acts; a smaller ppo_mini_batch_size makes more")
@@ -152,7 +147,7 @@ def run_check(config: Config) -> int:
             if composed is not None and not wrong:
                 findings += config_findings(composed)
                 report["data"], more = data_findings(composed, config)
-                tried, report["reward"] = try_job(Path(folder), copied_environment(config))
+                tried, report["reward"] = try_job(Path(folder))
                 findings += more + tried
     raised = report.get("reward", {}).get("raised")
     if raised and not config.environment:  # a reward of conversations may read what a single answer lacks

@@ -5,32 +5,31 @@ import sys
 from pathlib import Path
 
 from parts.foundation.dialect import check_units, in_own_words
-from parts.foundation.messages import UserError, say, tell
+from parts.foundation.messages import UserError, need, say, tell
 from programs.verl_train.checks import run_check
-from programs.verl_train.export import export_job, need_new_folder
-from programs.verl_train.from_trl import trl_run
+from programs.verl_train.export import export_job
+from programs.verl_train.from_trl import TrlRun, trl_run
 from programs.verl_train.hand_written import check_written
 from programs.verl_train.job_folder import job_findings, prepare_job
 from programs.verl_train.launch import batch_file, run_local, script, submit_job, write_script
 from programs.verl_train.memory import memory_plan, say_findings
-from programs.verl_train.refusals import check_action, say_notes
-from programs.verl_train.settings import Config, given_flags, hardware_flags, parse_config
-from programs.verl_train.trl_trial import RECORD, record
+from programs.verl_train.refusals import say_notes
+from programs.verl_train.settings import Config, hardware_flags, parse_config
 
 
-def print_files(config: Config) -> int:
+def print_files(config: Config, run: TrlRun | None) -> int:
     """--print and --slurm: write the job folder and print the command, or the batch file."""
     job, overrides = prepare_job(config)
-    text = script(config, job, overrides)
-    write_script(Path(job.folder) / "run.sh", text)
+    folder, text = Path(job.folder), script(config, job, overrides, run=run)
+    write_script(folder / "run.sh", text)
     if config.slurm:
         text = batch_file(config, job)
-        write_script(Path(job.folder) / "job.sbatch", text)
+        write_script(folder / "job.sbatch", text)
     tell(text, end="")
-    for line in memory_plan(config, job.parameters):
-        say(f"memory: {line['GiB']:10.3f} GiB  {line['what']} = {line['formula']} ({line['kind']})")
+    for part, size in memory_plan(config, job.parameters).items():
+        say(f"memory: {size:10.3f} GiB  {part}")
     say_findings(config, job.parameters)
-    for finding in job_findings(config, Path(job.folder)) if config.slurm else ():
+    for finding in job_findings(config, folder) if config.slurm else ():
         say(f"warning: {finding}")
     return 0
 
@@ -38,16 +37,12 @@ def print_files(config: Config) -> int:
 def main(argv: list[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else argv
     try:
-        if argv[:1] == [RECORD]:
-            return record(*argv[1:])
         words = in_own_words(argv, [f.name for f in dataclasses.fields(Config)])
-        machines, given = hardware_flags(words), given_flags(words)
-        if given.from_trl:  # before its file is read or run
-            check_action(given)
-            need_new_folder(given.export or "")
+        machines = hardware_flags(words)
         run = trl_run(words, machines)
         config = parse_config(machines + (run.flags if run else []) + words)
         check_units(dataclasses.asdict(config), argv)
+        need(run or not config.from_trl, "got from_trl in the file of --config; expected it as a flag")
         if config.overrides:
             return check_written(config)
         say_notes(config)
@@ -56,8 +51,8 @@ def main(argv: list[str] | None = None) -> int:
         if config.export:
             return export_job(config, run)
         if config.submit:
-            return submit_job(config)
-        return run_local(config) if config.run else print_files(config)
+            return submit_job(config, run)
+        return run_local(config, run) if config.run else print_files(config, run)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr, flush=True)
         return error.code

@@ -7,6 +7,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from uuid import uuid4
 
 from parts.environments.conversations import Conversation, PlayLimits
@@ -20,14 +21,21 @@ from parts.learning.advantages import overlong_penalty
 from parts.rewards.rewards import CallLimits, Reward
 from programs.verl_train.data import row_columns
 from programs.verl_train.model_files import end_ids_of
-from programs.verl_train.rewards import REWARD_FAILED, Gathering, exact_in_means, named_scores, tell_failure
+from programs.verl_train.rewards import (
+    REWARD_FAILED,
+    Gathering,
+    exact_in_means,
+    job_settings,
+    named_scores,
+    tell_failure,
+)
 
 ENVIRONMENT_FAILED = "ENVIRONMENT FAILED"
 
 
 @dataclass
 class LoopSettings:
-    """What a job tells its agent loop; verl_environment.py has them."""
+    """What a job tells its agent loop."""
 
     environment: str  # FILE.py:NAME
     tools: dict[str, list[dict]]  # schemas by kind, as the launcher's transformers made them
@@ -121,12 +129,20 @@ class Sampler:
         return output.token_ids, output.log_probs
 
 
-def environment_loop(settings: LoopSettings):
+def loop_settings(job: Path) -> LoopSettings:
+    """The settings of a job's agent loop."""
+    settings = job_settings(job)
+    shared = {name: settings[name] for name in ("rewards", "reward_limits", "columns", "error_file")}
+    return LoopSettings(**settings["environment"], **shared)
+
+
+def environment_loop(job: Path):
     """The class EnvironmentLoop, for verl; verl_environment.py calls this."""
     from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput
     from verl.utils.rollout_trace import rollout_trace_op
 
-    players = []  # one for a process
+    settings, players = loop_settings(job), []  # a player for a process
+    load_environments(settings.environment)  # its errors are best told at the start
 
     class EnvironmentLoop(AgentLoopBase):
         """One conversation with an environment; its tokens are those that were sampled, and those between turns."""

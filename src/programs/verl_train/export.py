@@ -1,14 +1,11 @@
 """--export: a job as four files that need neither this script nor its bundle."""
 
 import ast
-import dataclasses
 import inspect
 import json
-import math
 import tempfile
 from pathlib import Path
 
-from parts.data.verl_keys import ACTOR
 from parts.foundation.file_text import file_text, with_values
 from parts.foundation.messages import need, say, tell
 from parts.learning.presets import is_own
@@ -20,7 +17,6 @@ from programs.verl_train.hydra import Override, name_findings
 from programs.verl_train.job_folder import prepare_job, reward_specs
 from programs.verl_train.launch import script, write_script
 from programs.verl_train.names import ADVANTAGES, OWN_NAME
-from programs.verl_train.overrides import Layout
 from programs.verl_train.reward_files import file_of, imported_files, try_job
 from programs.verl_train.rewards import bits_of
 from programs.verl_train.settings import VERL, Config
@@ -36,8 +32,6 @@ GENERATED = set(
 )
 FILES = ("run.sh", "verl_reward.py", "train.parquet", "val.parquet", "port.md")
 KEYS_CHECKED = f"Every key of `run.sh` is one that verl {VERL}'s configuration has, or takes with +"
-# settings without an override of their own stand with the key that they decide
-DECIDED_BESIDE = {"minibatches": f"{ACTOR}.ppo_mini_batch_size", "kl_in": f"{ACTOR}.use_kl_loss"}
 
 
 def check_exportable(config: Config) -> None:
@@ -79,13 +73,13 @@ def call_of(function, columns: list[str]) -> str:
     rest = any(p.kind is p.VAR_KEYWORD for p in parameters)
     named = [p.name for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
     if is_per_sample(function):
-        given = {"prompt": "prompt", "completion": "solution_str"} | {key: f'row["{key}"]' for key in columns}
-        row, item = "**row", ""
+        texts, item = {"prompt": "prompt", "completion": "solution_str"}, ""
+        row, columns = "**row", {key: f'row["{key}"]' for key in columns}
     else:
-        given = {"prompts": "[prompt]", "completions": "[completion]"} | {key: f'[row["{key}"]]' for key in columns}
-        row, item = "**{key: [value] for key, value in row.items()}", "[0]"
-    words = [f"{key}={value}" for key, value in given.items() if key in named or (rest and key not in columns)]
-    words = [word for word in words if not rest or word.partition("=")[0] not in columns] + [row] * rest
+        texts, item = {"prompts": "[prompt]", "completions": "[completion]"}, "[0]"
+        row, columns = "**{key: [value] for key, value in row.items()}", {key: f'[row["{key}"]]' for key in columns}
+    given = texts if rest else {key: value for key, value in (texts | columns).items() if key in named}
+    words = [f"{key}={value}" for key, value in given.items()] + [row] * rest
     return f'        "{name}": {name}({", ".join(words)}){item},'
 
 
@@ -112,69 +106,16 @@ def reward_text(specs: list[str], rows: list[dict], columns: list[str], group_si
     return f"{source}\n\n{tail}"
 
 
-def trl_names(run: TrlRun, source: str, group: list[Override]) -> list[str]:
-    """The names of TRL's that the overrides of a setting follow from."""
-    keys = {override.key.lstrip("+") for override in group}
-    if source == "override":
-        written = {f"{override.key}={override.value}" for override in group}
-        return run.taken["override"] if written <= {*run.settings.get("override", [])} else []
-    beside = [name for name, key in DECIDED_BESIDE.items() if key in keys and name in run.taken]
-    return list(dict.fromkeys(name for setting in (source, *beside) for name in run.taken.get(setting, ())))
-
-
-def port_value(run: TrlRun, name: str) -> str:
-    """A value of TRL's as a cell, without this machine's folders."""
-    if name in run.expressions:
-        return f"`{run.expressions[name]}`".replace("|", "\\|")
-    value, origin = run.values[name], " (as many as GPUs)" if name == "processes" else " (default)"
-    if name.endswith("_dataset"):
-        value = Path(value).name if Path(value).is_file() else value
-    return f"{value!r}{'' if name in run.given else origin}".replace("|", "\\|")
-
-
-def flag_value(config: Config, name: str) -> str:
-    """A setting that a flag gave, without this machine's folders."""
-    value = getattr(config, name)
-    values = [str(item) for item in (value if isinstance(value, list) else [value])]
-    return " ".join(Path(item).name if Path(item.partition(":")[0]).exists() else item for item in values)
-
-
-def port_rows(
-    config: Config, run: TrlRun, overrides: list[Override], places: dict[str, str]
-) -> tuple[list[str], list[str]]:
-    """(rows of the table, each override once; names of TRL's that are in none of them)."""
-    rows, rest, shown = [], [], set()
-    for source in dict.fromkeys([*run.taken, *(override.source for override in overrides)]):
-        group = [override for override in overrides if override.source == source]
-        if not group:
-            continue
-        names = trl_names(run, source, group)
-        words = "<br>".join(f"`{override.text()}`" for override in group)
-        for place, variable in places.items():
-            words = words.replace(place, variable)
-        given = ", ".join(port_value(run, name) for name in names) or f"`{source}` here"
-        if names and source in run.overruled:
-            given += f"; here `--{source} {flag_value(config, source)}`"
-        (rows if names else rest).append(f"| {', '.join(names) or '—'} | {given} | {words} |")
-        shown |= {*names}
-    return rows + rest, [name for name in run.values if name in run.given and name not in shown]
-
-
-def port_text(
-    config: Config, run: TrlRun, overrides: list[Override], places: dict[str, str], checked: list[str]
-) -> str:
-    """port.md: each override of run.sh beside what it follows from, given or by default; the checks; the rest."""
-    rows, unshown = port_rows(config, run, overrides, places)
+def port_text(config: Config, run: TrlRun, overrides: list[Override], checked: list[str]) -> str:
+    """port.md: what was checked, and what is not the same in verl."""
     notes = [f"- {note}." for note in run.notes]
-    beside = ", ".join(f"`{name}`" for name in unshown if name not in run.lost)
-    if beside:
-        notes.append(f"- Of the machine or the log, or nothing with these values: {beside}.")
+    idle = ", ".join(f"`{name}`" for name in run.idle)
+    notes += [f"- Of the machine or the log, or nothing with these values: {idle}."] * bool(idle)
     times = max(o.text().count("train.parquet") for o in overrides)
     return with_values(
         PORT,
         source=Path(config.from_trl).name,
         verl=VERL,
-        table="\n".join(rows),
         checked="".join(f"- {sentence}.\n" for sentence in checked),
         notes="\n".join(notes),
         max_prompt=config.max_prompt_tokens,
@@ -189,27 +130,6 @@ def with_prompts(rows: list[dict]) -> list[dict]:
         prompt = row["prompt"][0]["content"] if row["extra_info"].get("prompt_is_text") else row["prompt"]
         row["extra_info"]["prompt_json"] = json.dumps(prompt, ensure_ascii=False)
     return rows
-
-
-def standing_alone(config: Config, job: Layout, overrides: list[Override], count: int) -> list[Override]:
-    """Overrides without a file for validation where there is none.
-
-    verl starts no epoch of fewer rows than a step has prompts: such a file is listed as often as it takes.
-    """
-    kept, train = [], job.file("train.parquet")
-    times = math.ceil(config.batch_size // config.group_size / count)
-    for override in overrides:
-        if override.key == "data.train_files" and times > 1:
-            override = dataclasses.replace(override, value=[train] * times)
-        if override.key == "data.val_files" and not job.held_out:  # verl wants one
-            override = dataclasses.replace(override, value=train)
-        kept.append(override)
-    return kept
-
-
-def need_new_folder(folder: str) -> None:
-    there = ", ".join(name for name in FILES if folder and (Path(folder) / name).exists())
-    need(not there, f"got --export {folder}, which has {there}; expected a folder without them; try another")
 
 
 def trial_sentences(trial: dict, findings: list[str]) -> list[str]:
@@ -227,8 +147,9 @@ def trial_sentences(trial: dict, findings: list[str]) -> list[str]:
 def export_job(config: Config, run: TrlRun | None = None) -> int:
     """--export: write run.sh, verl_reward.py, the data, and port.md of a TRL run; 3 where a trial reward raised."""
     check_exportable(config)
-    need_new_folder(config.export)
     folder = Path(config.export).resolve()
+    there = ", ".join(name for name in FILES if (folder / name).exists())
+    need(not there, f"got --export {config.export}, which has {there}; expected a folder without them; try another")
     config.output_dir, config.cpus = str(folder / "run"), 1  # so that run.sh names the fewest CPUs that Ray needs
     with tempfile.TemporaryDirectory() as job_folder:
         place = Path(job_folder).resolve()
@@ -237,7 +158,6 @@ def export_job(config: Config, run: TrlRun | None = None) -> int:
         splits = {name: with_prompts(parquet_rows(place / name)) for name in names}
         rows = splits["train.parquet"]
         reward = reward_text(reward_specs(config), rows, job.columns, config.group_size)
-        overrides = standing_alone(config, job, overrides, len(rows))
         wrong = name_findings(overrides)
         need(not wrong, "; ".join(text for _, text in wrong or []))
         settings = json.loads((place / "settings.json").read_text(encoding="utf-8"))
@@ -251,22 +171,20 @@ def export_job(config: Config, run: TrlRun | None = None) -> int:
     if trained := settings.get("eval/trained_rows"):
         shares = f"{trained} of {settings['held_out_rows']} evaluation prompts also occur in training"
         checked.append(f"{shares}: the accuracy that verl logs is inflated")
-    places = {job.folder: "$HERE", str(folder): "$HERE"}
-    write_script(folder / "run.sh", script(config, job, overrides, places=places))
+    text = script(config, job, overrides, places={job.folder: "$HERE", str(folder): "$HERE"}, run=run)
+    write_script(folder / "run.sh", text)
     if run:
-        (folder / "port.md").write_text(port_text(config, run, overrides, places, checked), encoding="utf-8")
-        for file in (folder / "run").glob("trl_*"):  # they are in verl_reward.py and the data now
-            file.unlink()
+        (folder / "port.md").write_text(port_text(config, run, overrides, checked), encoding="utf-8")
+        (folder / "run" / "trl_rewards.py").unlink(missing_ok=True)  # it is in verl_reward.py now
     for name in FILES:
         if (folder / name).exists():
             tell(folder / name)
     for sentence in checked:
         say(f"{'checked' if sentence.startswith(('Every', 'The')) else 'warning'}: {sentence}")
     if trial.get("raised"):
-        of_trl = run and "reward" not in run.overruled
-        file = config.from_trl if of_trl else reward_specs(config)[0].rpartition(":")[0]
-        got = "error: got a reward that raised, as shown above; expected a score or None for each completion"
-        say(f"{got}; the files are written; try fixing it in {file}, then exporting to another folder")
+        say(
+            "error: got a reward that raised, as shown above; the files are written; try mending it, and another folder"
+        )
         return 3
     say(f"start it in verl's environment: bash {folder / 'run.sh'}")
     return 0

@@ -1,6 +1,7 @@
 """The settings of a run with TRL's GRPOTrainer as settings of ours, and what has no equal; the file is not run."""
 
 import ast
+import contextlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,23 +9,15 @@ from pathlib import Path
 from parts.data.rows import read_rows
 from parts.data.trl_names import trl_defaults
 from parts.data.verl_keys import MODEL
-from parts.foundation.dialect import flag_values
 from parts.foundation.messages import need, say
-from parts.foundation.settings import yaml_flags
 from parts.foundation.user_scripts import PythonSource
 from parts.rewards.extracts import bound_names, extract
 from programs.verl_train.settings import Config, given_flags
-from programs.verl_train.trl_trial import trial_of
 
-# settings of GRPOConfig whose defaults count where the file says nothing
-READ = (
-    "adam_beta2 adam_epsilon beta delta entropy_coef epsilon epsilon_high generation_batch_size "
-    "gradient_accumulation_steps importance_sampling_level learning_rate loss_type lr_scheduler_type "
-    "mask_truncated_completions max_completion_length max_grad_norm max_steps min_p num_generations num_iterations "
-    "num_train_epochs per_device_train_batch_size repetition_penalty reward_weights save_steps scale_rewards seed "
-    "steps_per_generation sync_ref_model temperature top_entropy_quantile top_k top_p use_bias_correction_kl "
-    "vllm_importance_sampling_correction warmup_steps weight_decay"
-).split()
+# settings of GRPOConfig that count only where the file gives them: without, those of --hardware hold
+ONLY_GIVEN = set(
+    "bf16 fp16 gradient_checkpointing save_total_limit vllm_gpu_memory_utilization vllm_tensor_parallel_size".split()
+)
 PEFT_DEFAULTS = {"r": 8, "lora_alpha": 8, "lora_dropout": 0.0, "bias": "none", "use_rslora": False, "use_dora": False}
 ARGUMENTS = ("model", "reward_funcs", "args", "train_dataset", "eval_dataset")  # of GRPOTrainer, by their places
 AGGREGATION_OF_TRL = {
@@ -55,16 +48,12 @@ class Readings(dict):
 
 @dataclass
 class TrlRun:
-    """A TRL run as settings of ours, and what each of them was read from."""
+    """A TRL run as settings of ours."""
 
     settings: dict
-    taken: dict[str, list[str]]  # names of TRL's, by setting of ours
-    values: dict  # of TRL's, given or by default
-    given: set[str]
-    notes: list[str]
-    lost: list[str]  # names of TRL's without an equal
-    expressions: dict[str, str]  # what the file says where no value was read off it
-    overruled: set[str]  # settings of ours that a flag gives
+    notes: list[str]  # what has no equal, or does not quite mean the same
+    idle: list[str]  # names that the run gives, of the machine or the log
+    origins: dict[str, str]  # the names of TRL's that a setting of ours follows from, as a comment
 
     @property
     def flags(self) -> list[str]:
@@ -253,36 +242,32 @@ class TrlFile:
         return self.source.argument(self.trainer, name, ARGUMENTS) if self.trainer else None
 
     def literals(self, call: ast.Call) -> dict:
-        """The keywords of a call; UserError where one is not a literal, or changes later."""
+        """The keywords of a call, and what is assigned to its object later; UserError where one is not a literal."""
         source, values = self.source, {}
-        arguments, spread = source.arguments(call)
-        unknown = [f"**{source.code(node)} in line {node.lineno}" for node in spread]
-        for argument in arguments:
+        arguments, unseen = source.arguments(call)
+        unknown = [f"**{source.code(node)} in line {node.lineno}" for node in unseen]
+        for argument in [*arguments, *source.changes(call)]:
             try:
                 values[argument.name] = source.value(argument.value if argument.is_sure else ast.Pass())
             except (ValueError, TypeError):
                 unknown.append(f"{argument.name}={source.code(argument.value)} in line {argument.value.lineno}")
-        changes = [source.text[change.start : change.end] for change in source.changes(call)]
-        changes += [source.code(change) for change in source.hidden_changes(call)]
-        names = dict.fromkeys(change.partition(".")[0] for change in changes)
-        unknown += [f"{name}, which changes after line {call.lineno}" for name in names]
-        got = f"got {', '.join(unknown)} in {source.name_of(call)}(…) of {self.file}"
-        need(not unknown, f"{got}; expected literals; try --run_script, or a copy with its values")
+        unknown += [f"{source.code(node)} in line {node.lineno}" for node in source.hidden_changes(call)]
+        got = f"got {', '.join(unknown)} for {source.name_of(call)}(…) of {self.file}"
+        need(not unknown, f"{got}; expected literals; try a copy with its values")
         return values
 
     def rewards(self) -> list[str]:
         """The names of the reward functions."""
         given = self.of_trainer("reward_funcs")
-        got = f"got {self.file} without GRPOTrainer(reward_funcs=…)"
-        need(given is not None, f"{got}; expected it; try --reward")
+        need(given is not None, f"got {self.file} without GRPOTrainer(reward_funcs=…); expected it; try --reward")
         node = self.source.resolved(given)
-        functions = list(node.elts) if isinstance(node, ast.List | ast.Tuple) else [node]
+        functions = node.elts if isinstance(node, ast.List | ast.Tuple) else [node]
         own = [item for item in self.source.tree.body if not isinstance(item, ast.Import | ast.ImportFrom)]
         tops = {name for item in own for name in bound_names(item)}
         names = [item.id for item in functions if isinstance(item, ast.Name) and item.id in tops]
-        shown = ", ".join(ast.unparse(item) for item in functions)
-        expected = "expected functions of that file; try --reward FILE.py:function for each"
-        need(len(names) == len(functions), f"got reward_funcs {shown} in {self.file}; {expected}")
+        got = f"got reward_funcs {', '.join(map(ast.unparse, functions))} in {self.file}"
+        got += "; expected functions of that file; try --reward FILE.py:function for each"
+        need(len(names) == len(functions), got)
         return names
 
     def data(self, name: str) -> str:
@@ -303,36 +288,20 @@ class TrlFile:
         split = given.pop("split", None) or split or "train"
         if given or unseen or not str(split).isidentifier() or not isinstance(path, str):
             return ""
-        near = Path(self.file).parent / str(files if path in ("json", "csv", "parquet") else path)
-        if path in ("json", "csv", "parquet"):
+        is_file = path in ("json", "csv", "parquet")
+        near = Path(self.file).parent / str(files if is_file else path)
+        if is_file:
             is_plain = isinstance(files, str) and split == "train" and not set("*?[") & {*files}
             return (str(near) if near.is_file() else files) if is_plain else ""
-        if files or near.is_dir():
-            return ""
-        return path + f":{subset}" * bool(subset) + f"@{split}" * (split != "train")
-
-    def need_data(self, data: str) -> None:
-        """Raise UserError with the place of a data set that cannot be read off."""
-        shown = self.source.resolved(self.of_trainer("train_dataset"))
-        where = f", line {shown.lineno}: `{ast.unparse(shown)[:80]}`" if shown else ", no train_dataset"
-        got = f"got {self.file}{where}, without a data set that can be read off the source"
-        expected = "expected load_dataset(…) of a file or hub id, without .map and the like"
-        way = "try --run_script, which runs the file up to GRPOTrainer(…); or there `DATASET.to_json('rows.jsonl')`"
-        need(data, f"{got}; {expected}; {way}, then --data rows.jsonl here")
-
-    def model(self) -> str | None:
-        try:
-            return self.source.value(self.of_trainer("model"))
-        except (ValueError, TypeError):
-            return None
+        is_hub = not files and not near.is_dir()
+        return (path + f":{subset}" * bool(subset) + f"@{split}" * (split != "train")) * is_hub
 
 
-def settings_of_trl(file: TrlFile, given, processes: int) -> tuple[Readings, set[str], dict[str, str]]:
-    """(settings of a TRL run, the names that it gives, the source of unread values). Flags in `given` win."""
-    trial = trial_of(file.file, given.output_dir or Config.output_dir) if given.run_script else {}
-    config = trial["config"] if trial else file.literals(file.config)
-    lora = trial["lora"] if trial else file.literals(file.lora) if file.lora else None
-    values, names = {name: trl_defaults("GRPOConfig")[name] for name in READ} | config, {*config}
+def settings_of_trl(file: TrlFile, given) -> tuple[Readings, set[str]]:
+    """(settings of a TRL run, the names that it gives). Flags in `given` win."""
+    config, lora = file.literals(file.config), file.literals(file.lora) if file.lora else None
+    values, names = trl_defaults("GRPOConfig") | config, {*config}
+    values = {name: value for name, value in values.items() if name in config or name not in ONLY_GIVEN}
     if lora is not None:
         values |= {f"LoraConfig.{name}": x for name, x in ({"r": 8, "lora_alpha": 8} | lora).items()}
         names |= {f"LoraConfig.{name}" for name in lora}
@@ -340,33 +309,41 @@ def settings_of_trl(file: TrlFile, given, processes: int) -> tuple[Readings, set
         if argument.name not in (*ARGUMENTS, "peft_config"):
             values[f"GRPOTrainer.{argument.name}"] = ast.unparse(argument.value)[:60]
             names.add(f"GRPOTrainer.{argument.name}")
-    values["model"] = trial.get("model") if trial else file.model()
+    values["model"] = None
+    with contextlib.suppress(ValueError, TypeError):
+        values["model"] = file.source.value(file.of_trainer("model"))
     named = isinstance(values["model"], str) or given.model
     need(named, f"got a model in {file.file} whose name cannot be read; expected a text; try --model M")
     values["reward_funcs"] = [] if given.reward else file.rewards()
-    for name in ("train_dataset", "eval_dataset"):
-        values[name] = trial.get(name) or file.data(name)
-    arguments = {name: node for name in ARGUMENTS if name != "args" and (node := file.of_trainer(name))}
-    made = ("train_dataset", "eval_dataset") if trial else ()
-    unread = {name: node for name, node in arguments.items() if name in made or not values[name]}
-    names |= {*arguments} | ({"processes"} if given.trl_processes else set())
-    values |= {"processes": processes, "steps": given.steps}
-    file.need_data(given.data or values["train_dataset"])
+    values |= {name: file.data(name) for name in ("train_dataset", "eval_dataset")}
+    names |= {name for name in ARGUMENTS if name != "args" and file.of_trainer(name)}
+    shown = file.source.resolved(file.of_trainer("train_dataset"))
+    where = f", line {shown.lineno}: `{ast.unparse(shown)[:80]}`" if shown else ", no train_dataset"
+    got = f"got {file.file}{where}, without a data set that can be read off the source"
+    expected = "expected load_dataset(…) of a file or hub id, without .map and the like"
+    way = "try `DATASET.to_json('rows.jsonl')` there, and --data rows.jsonl here"
+    need(given.data or values["train_dataset"], f"{got}; {expected}; {way}")
+    values["steps"] = given.steps
     if values["max_steps"] <= 0 and not given.steps:
         values["rows"] = len(read_rows(given.data or values["train_dataset"]))
-    return Readings(values), names, {n: ast.unparse(file.source.resolved(node))[:80] for n, node in unread.items()}
+    return Readings(values), names
 
 
 def run_of_trl(name: str, given, processes: int) -> TrlRun:
     """A file's run as settings of ours. `given`: flags that win; None where there is none."""
     file = TrlFile(name)
-    t, names, expressions = settings_of_trl(file, given, processes)
-    settings, taken = {"algorithm": "grpo", "missing_eos_penalty": 0}, {}
+    t, names = settings_of_trl(file, given)
+    t |= {"processes": processes}
+    settings, taken, notes = {"algorithm": "grpo", "missing_eos_penalty": 0}, {}, []
     for setting, rule in SETTINGS.items():
         t.taken = taken[setting] = []
         value = rule(t) if callable(rule) else t[rule] if rule in t else None
         settings |= {} if value is None else {setting: value}
     t.taken = []
+    factors = " x ".join(f"{name} {t[name]}" for name in taken["batch_size"] if t[name])
+    notes.append(f"batch_size {settings['batch_size']} = {factors} of the TRL run")
+    if not given.trl_processes:
+        notes[0] += f", as many as GPUs ({given.hardware or '--gpus_per_node'}); --trl_processes N if it had others"
     if settings["reward"]:
         rewards = Path(given.output_dir or Config.output_dir) / "trl_rewards.py"
         rewards.parent.mkdir(parents=True, exist_ok=True)
@@ -374,44 +351,34 @@ def run_of_trl(name: str, given, processes: int) -> TrlRun:
         settings["reward"] = [f"{rewards}:{spec}" for spec in settings["reward"]]
     settings |= {name: getattr(given, name) for name in ("model", "data") if getattr(given, name)}
     usual = trl_defaults("GRPOConfig") | {f"LoraConfig.{name}": x for name, x in PEFT_DEFAULTS.items()}
-    read = {name for reads in taken.values() for name in reads}
-    rest = [name for name in t if name in names and name not in read | OF_THE_MACHINE | BESIDE]
-    lost = [name for name in rest if usual.get(name) != t.get(name) and t.get(name) not in (None, {}, [], ())]
-    notes = [*other_meanings({**t}), *(shown_setting(name, t.get(name)) for name in lost)]
-    if "eval_dataset" in names and not (t.get("eval_dataset") or given.eval_data):
-        notes.append("eval_dataset is not in the file, so nothing is evaluated; try --eval_data FILE, or --run_script")
-    overruled = {name for name in SETTINGS if getattr(given, name) is not None}
-    return TrlRun(settings, taken, {**t}, names, notes, lost, expressions, overruled)
-
-
-def shown_setting(name: str, value) -> str:
-    of, dot, key = name.partition(".")
-    return f"{of}({key}={value!r}): has no equal here" if dot else f"{name} {value!r}: has no equal here"
+    rest = [name for name in t if name in names and name not in {name for reads in taken.values() for name in reads}]
+    lost = [name for name in rest if name not in OF_THE_MACHINE | BESIDE and usual.get(name) != t[name]]
+    lost = [name for name in lost if t[name] not in (None, {}, [], ())]
+    notes += other_meanings({**t})
+    for name in lost:
+        of, dot, key = name.partition(".")
+        notes.append(f"{of}({key}={t[name]!r}): has no equal here" if dot else f"{name} {t[name]!r}: has no equal here")
+    if "eval_dataset" in names and not (t["eval_dataset"] or given.eval_data):
+        notes.append("eval_dataset is not in the file, so nothing is evaluated; try --eval_data FILE")
+    origins = {
+        setting: f" (TRL: {', '.join(reads)}{'' if names & {*reads} else ', by default'})"
+        for setting, reads in taken.items()
+        if reads and getattr(given, setting) is None
+    }
+    return TrlRun(settings, notes, [name for name in rest if name not in lost], origins)
 
 
 def trl_run(words: list[str], machines: list[str] = ()) -> TrlRun | None:
     """What --from_trl stands for; other flags win over it. `machines`: the flags of --hardware."""
     given, defaults = given_flags(words), given_flags(machines)
-    in_file = given.config and "from_trl" in flag_values(yaml_flags(given.config, [*vars(given)]))
-    got = "got from_trl in the file of --config" if in_file else "got --from_trl with --config"
-    both = in_file or (given.from_trl and given.config)
-    need(not both, f"{got}; expected one of the two; try --from_trl with flags, which win over it")
-    idle = " and ".join(f"--{name}" for name in ("trl_processes", "run_script") if getattr(given, name))
-    need(given.from_trl or not idle, f"got {idle} without a TRL script; expected one; try --from_trl FILE.py")
+    need(given.from_trl or not given.trl_processes, "got --trl_processes; expected it with --from_trl FILE.py")
     if not given.from_trl:
         return None
+    need(not given.config, "got --from_trl with --config; expected one of the two; try --from_trl with flags")
     if given.export:
         given.output_dir = f"{given.export}/run"
     sizes = [getattr(given, name) or getattr(defaults, name) or 1 for name in ("nodes", "gpus_per_node")]
     run = run_of_trl(given.from_trl, given, given.trl_processes or sizes[0] * sizes[1])
-    run.notes.insert(0, batch_note(run, "" if given.trl_processes else given.hardware or "--nodes, --gpus_per_node"))
     for note in run.notes:
         say(f"note: {note}")
     return run
-
-
-def batch_note(run: TrlRun, guessed_from: str) -> str:
-    """How the completions of a step follow from TRL's sizes, and where the number of its processes comes from."""
-    sizes = " x ".join(f"{name} {run.values[name]}" for name in run.taken["batch_size"] if run.values[name])
-    guess = f", as many as GPUs here ({guessed_from}); --trl_processes N if it had others" if guessed_from else ""
-    return f"batch_size {run.settings['batch_size']} = {sizes} of the TRL run{guess}"

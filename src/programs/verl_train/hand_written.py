@@ -1,34 +1,23 @@
 """--overrides: a file of overrides that was written by hand, checked without settings of ours."""
 
-import ast
 import contextlib
 import dataclasses
 import importlib.util
 import re
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
-from parts.data.verl_keys import ACTOR, CORRECTION, ROLLOUT, advice_today
-from parts.foundation.messages import UserError, need, say, suggest
-from programs.verl_train.checks import compose_config, config_findings, need_verl, report_findings, value_findings
+from parts.data.verl_keys import ACTOR, CORRECTION, advice_today
+from parts.foundation.messages import UserError, need, say
+from programs.verl_train.checks import compose_config, config_findings, missing_values, need_verl, report_findings
 from programs.verl_train.hydra import Override, name_findings
 from programs.verl_train.model_files import parquet_length
 from programs.verl_train.settings import INSTALL, VERL, Config
 
 LINE = re.compile(r"((?:\+\+|\+)?[\w.@/:-]+)=(.*)|(~[\w.@/:-]+)")
 SECOND = re.compile(r"[^'\"\[{(]*\s[+~]{0,2}[\w@/-]+\.[\w.@/-]+=.*")  # another KEY=VALUE in a value without quotes
-SHOWN = (  # what the file came to
-    *("algorithm.adv_estimator", "algorithm.use_kl_in_reward", "data.train_batch_size", f"{ROLLOUT}.n"),
-    *(f"{ROLLOUT}.name", f"{ROLLOUT}.temperature", "data.max_prompt_length", "data.max_response_length"),
-    *(f"{ACTOR}.{name}" for name in ("ppo_mini_batch_size", "ppo_epochs", "loss_agg_mode", "clip_ratio_low")),
-    *(f"{ACTOR}.{name}" for name in ("clip_ratio_high", "use_kl_loss", "kl_loss_coef", "kl_loss_type", "optim.lr")),
-    *("trainer.nnodes", "trainer.n_gpus_per_node", "trainer.total_epochs", "trainer.total_training_steps"),
-    *("trainer.save_freq", "reward.custom_reward_function.path", "reward.reward_manager.name"),
-)
 
 
-@dataclass(frozen=True)
 class Written(Override):
     """An override as it stands in a file; `source` says where."""
 
@@ -44,21 +33,15 @@ def read_overrides(file: str) -> list[Written]:
         raise UserError(f"got --overrides {file}: {error}; expected a text file") from None
     overrides = []
     for number, line in enumerate(lines, start=1):
-        comment = re.search(r"(^|\s)#[^'\"]*$", line)  # in quotes it is text
-        text = (line[: comment.start()] if comment else line).strip().removesuffix("\\").strip()
+        text = re.sub(r"(^|\s)#[^'\"]*$", "", line).strip()  # in quotes it is text
         match = LINE.fullmatch(text)
         if text and (not match or SECOND.fullmatch(match[2] or "")):
-            raise UserError(
-                f"{file}, line {number}: got {text!r}; expected one KEY=VALUE per line, or a # comment; for a shell "
-                "script, try a copy with printf '%s\\n' in the place of `python3 -m verl.trainer.main_ppo`: `bash "
-                "COPY > overrides.txt` writes such lines"
-            )
+            got = f"{file}, line {number}: got {text!r}; expected one KEY=VALUE per line"
+            way = "put printf '%s\\n' in the place of `python3 -m verl.trainer.main_ppo`; bash then prints such lines"
+            raise UserError(f"{got}; of a shell script, try a copy: {way}")
         if match:
             overrides.append(Written(match[1] or match[3], match[2], f"{file}, line {number}"))
     need(overrides, f"got --overrides {file} without overrides; expected KEY=VALUE, one per line")
-    for override in overrides:
-        if re.search(r"\$\w", str(override.value)):
-            say(f"note: {override.source}: {override.text()} has a shell variable, which verl does not expand")
     return overrides
 
 
@@ -85,20 +68,13 @@ def trap_findings(overrides: list[Written]) -> tuple[list[Written], list[str]]:
     return rest, findings
 
 
-def file_findings(composed) -> list[str]:
-    """Epochs that end before total_training_steps; notes on files that are not here."""
-    trainer, data = composed.trainer, composed.data
-    files = {"data.train_files": data.train_files, "data.val_files": data.val_files}
-    files["reward.custom_reward_function.path"] = composed.reward.custom_reward_function.path
-    for key, names in files.items():
-        for name in [names] if isinstance(names, str) else names or []:
-            if not name.startswith("pkg://") and not Path(name).expanduser().exists():
-                say(f"note: {key}: {name} is not on this machine; the run needs it")
-    train = [data.train_files] if isinstance(data.train_files, str) else [*data.train_files]
-    paths = [Path(name).expanduser() for name in train]
+def epoch_findings(composed) -> list[str]:
+    """Epochs that end before total_training_steps."""
+    trainer, files = composed.trainer, composed.data.train_files
+    paths = [Path(name).expanduser() for name in ([files] if isinstance(files, str) else files)]
     if not trainer.total_training_steps or not all(p.is_file() and p.suffix == ".parquet" for p in paths):
         return []
-    steps = sum(parquet_length(str(path)) for path in paths) // data.train_batch_size
+    steps = sum(map(parquet_length, paths)) // composed.data.train_batch_size
     if steps * trainer.total_epochs >= trainer.total_training_steps:
         return []
     got = f"steps: got {trainer.total_epochs} epochs of {steps} steps"
@@ -106,44 +82,18 @@ def file_findings(composed) -> list[str]:
     return [f"{got}; expected {wanted}, or the run ends early without a checkpoint"]
 
 
-def reward_file_findings(file: str | None, function: str | None) -> list[str]:
-    """A reward file without the function that verl would call; the file is parsed, not run."""
-    path, function = Path(file or "").expanduser(), function or "compute_score"
-    if not path.is_file():
-        return []
-    try:
-        body = ast.parse(path.read_text(encoding="utf-8")).body
-    except (SyntaxError, ValueError) as error:
-        return [f"reward: got {path}, which is not valid Python ({error}); expected a file with {function}"]
-    names = [node.name for node in body if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
-    others = [node for node in body if isinstance(node, (ast.Import, ast.ImportFrom, ast.Assign, ast.If, ast.Try))]
-    if function in names or any(function in ast.unparse(node) or "*" in ast.unparse(node) for node in others):
-        return []
-    got = f"reward: got {path} with the functions {', '.join(names) or 'none'}"
-    return [f"{got}; expected reward.custom_reward_function.name={function} among them{suggest(function, names)}"]
-
-
-def check_alone(config: Config) -> None:
-    """Raise UserError unless --overrides stands with --check only."""
-    need(config.check, f"got --overrides {config.overrides} without --check; expected both: a run takes --override")
-    usual = dataclasses.asdict(dataclasses.replace(Config(), check=True, overrides=config.overrides))
-    flags = " ".join(f"--{name}" for name, value in dataclasses.asdict(config).items() if value != usual[name])
-    need(not flags, f"got {flags} with --overrides, a whole command by itself; expected --check --overrides alone")
-
-
 def check_written(config: Config) -> int:
     """--check --overrides: names of keys, then verl's own configuration where it is installed; 1 with findings."""
-    check_alone(config)
+    usual = dataclasses.asdict(dataclasses.replace(Config(), check=config.check, overrides=config.overrides))
+    others = "".join(f" --{name}" for name, value in dataclasses.asdict(config).items() if value != usual[name])
+    got = f"got --overrides {config.overrides}{' with' * bool(others)}{others}"
+    need(config.check and not others, f"{got}; expected --check --overrides FILE alone: a run takes --override")
     overrides = read_overrides(config.overrides)
     rest, findings = trap_findings(overrides)
     report, wrong = {"verl": VERL, "overrides": len(overrides)}, name_findings(rest)
     findings += [text for _, text in wrong or []]
-    values = {o.key.lstrip("+"): str(o.value).strip("'\"") for o in overrides}
-    findings += reward_file_findings(
-        *(values.get(f"reward.custom_reward_function.{name}") for name in ("path", "name"))
-    )
     if wrong is not None and not importlib.util.find_spec("verl"):
-        checked = "names of keys, keys without effect, the reward's function; no values, as verl is not installed here"
+        checked = "names of keys, keys without effect; no values, as verl is not installed here"
         say(f"note: {checked}; for those, {INSTALL}")
         return report_findings(report | {"checked": checked}, findings)
     need_verl()
@@ -153,13 +103,5 @@ def check_written(config: Config) -> int:
         findings += refused
         if composed is not None:
             # what does not begin to be a configuration is told alone
-            findings += value_findings(composed) or [*config_findings(composed), *file_findings(composed)]
-            report["settings"] = shown_settings(composed)
+            findings += missing_values(composed) or [*config_findings(composed), *epoch_findings(composed)]
     return report_findings(report, findings)
-
-
-def shown_settings(composed) -> dict:
-    from omegaconf import OmegaConf
-
-    values = {key: OmegaConf.select(composed, key, throw_on_missing=False) for key in SHOWN}
-    return {k: OmegaConf.to_container(v) if OmegaConf.is_config(v) else v for k, v in values.items()}

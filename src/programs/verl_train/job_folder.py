@@ -3,8 +3,6 @@
 import dataclasses
 import json
 import os
-import pprint
-import shutil
 from pathlib import Path
 
 from parts.data.held_out import mark_trained, overlap_metric
@@ -22,7 +20,6 @@ from parts.environments.play_setup import (
 )
 from parts.environments.tool_calls import CALL_FORMATS
 from parts.foundation.bundle import BUNDLE, held_out_source, specs_for
-from parts.foundation.file_text import file_text
 from parts.foundation.messages import need, say
 from parts.networks.models import open_tokenizer
 from parts.rewards.reward_forms import full_spec
@@ -32,19 +29,9 @@ from programs.verl_train.hydra import Override
 from programs.verl_train.model_files import chat_template, count_parameters, end_ids_of, model_shape
 from programs.verl_train.overrides import Layout, make_overrides
 from programs.verl_train.refusals import check_expressible
-from programs.verl_train.reward_files import (
-    copy_with_imports,
-    moved_rewards,
-    refuse_groups,
-    try_job,
-    write_module,
-    write_reward_module,
-)
+from programs.verl_train.reward_files import refuse_groups, try_job, write_modules
 from programs.verl_train.rewards import REWARD_ERROR
 from programs.verl_train.settings import Config
-
-COPY = "environment"  # folder of the job
-LOOP = file_text("job_files/environment.yaml")
 
 
 def prepare_job(config: Config, remote: bool = False, folder: Path | None = None) -> tuple[Layout, list[Override]]:
@@ -57,27 +44,15 @@ def prepare_job(config: Config, remote: bool = False, folder: Path | None = None
     rows, columns = job_rows(config, setup, config.data, "train")
     source = held_out_source(config)
     held_out, more = job_rows(config, setup, source, "test") if source else ([], [])
-    tasks = [task_row(row) for row in held_out]
+    tasks, columns = [task_row(row) for row in held_out], list(dict.fromkeys([*columns, *more]))
     mark_trained(config, [task_row(row) for row in rows], tasks)
-    for row in [*rows, *held_out] if config.data_source else ():
-        row["data_source"] = config.data_source
     check_row_count(config, len(rows))
-    specs = reward_specs(config)
     folder.mkdir(parents=True, exist_ok=True)
     template = chat_template(config.model, rows + held_out, config.chat, config.chat_template)
     write_parquet_file(rows, folder / "train.parquet")
     write_parquet_file(held_out or rows[:1], folder / "val.parquet")  # verl wants one
-    columns = list(dict.fromkeys([*columns, *more]))
-    error_file = output / REWARD_ERROR
-    if not config.check:
-        error_file.unlink(missing_ok=True)
-    ours = [BUNDLE / "scripts" / f"{name}.py" for name in ("math_grader", "sandbox")]  # the library looks for them late
-    ship = [*(str(file) for file in ours if file.is_file()), *config.ship]
-    limits, functions = dataclasses.astuple(call_limits(config)), {"advantage": config.advantage, "loss": config.loss}
-    write_reward_module(folder, specs, columns, ship, str(error_file), limits, functions)
-    if setup:
-        write_environment_module(folder, config, setup, columns, ship, str(error_file))
-    reward = Reward(specs)
+    write_code(config, folder, setup, columns, "" if config.check else str(output / REWARD_ERROR))
+    reward = Reward(reward_specs(config))
     refuse_groups(reward)
     for row in (rows + held_out)[:: max(1, len(rows))]:
         reward.check_columns({"prompt": row["prompt"], "columns": dict.fromkeys(columns)})
@@ -88,11 +63,12 @@ def prepare_job(config: Config, remote: bool = False, folder: Path | None = None
         held_out=bool(source),
         parameters=count_parameters(config),
         columns=columns,
+        rows=len(rows),
         cpus=None if remote or config.slurm else config.cpus or os.cpu_count() or 1,
     )
     need(
         job.parameters or config.lr,
-        f"got model {config.model!r} of unknown size, which lr 0 depends on; try --lr 1e-6, or --parameters 7B",
+        f"got model {config.model!r} of unknown size, which lr 0 depends on; try --lr 1e-6",
     )
     overrides = make_overrides(config, job)
     settings = {"settings": dataclasses.asdict(config), "overrides": [o.text() for o in overrides]}
@@ -101,13 +77,36 @@ def prepare_job(config: Config, remote: bool = False, folder: Path | None = None
     return job, overrides
 
 
+def write_code(config: Config, folder: Path, setup: PlaySetup | None, columns: list[str], error_file: str) -> None:
+    """Write the job's modules, with the user's files that they load."""
+    if error_file:
+        Path(error_file).unlink(missing_ok=True)
+    ours = [BUNDLE / "scripts" / f"{name}.py" for name in ("math_grader", "sandbox")]  # the library looks for them late
+    environment = setup and {
+        "environment": config.environment,
+        "tools": {kind.name: kind.tools for kind in setup.environments.kinds.values()},
+        "limits": dataclasses.asdict(setup.limits),
+        "form": setup.form,
+    }
+    write_modules(
+        folder,
+        reward_specs(config),
+        columns,
+        [*(str(file) for file in ours if file.is_file()), *config.ship],
+        {"advantage": config.advantage, "loss": config.loss},
+        environment,
+        reward_limits=dataclasses.astuple(call_limits(config)),
+        error_file=error_file,
+    )
+
+
 def check_row_count(config: Config, count: int) -> None:
     """Refuse fewer rows than a step has prompts; a command may be written before its data is there."""
     prompts = config.batch_size // config.group_size
+    few = f"got {count} rows; expected at least the {prompts} prompts of a step"
+    few += "; try more rows, or a smaller --batch_size"
+    need(count >= prompts or config.print or config.export, few)
     if count < prompts:
-        few = f"got {count} rows; expected at least the {prompts} prompts of a step, as verl drops an incomplete batch"
-        few += "; try more rows, or a smaller --batch_size"
-        need(config.print or config.export, few)
         say(f"warning: {few}")
 
 
@@ -121,6 +120,8 @@ def job_rows(config: Config, setup: PlaySetup | None, source: str, split: str) -
     read = evaluated_rows(config, read_rows(source)) if split == "test" else read_rows(source)
     rows, columns = verl_rows(read, config.prompt_column, split, Path(source).stem, bool(setup))
     warn_unread(source, [(row, row[config.prompt_column]) for row in read if config.prompt_column in row])
+    for row in rows:
+        row["data_source"] = config.data_source or row["data_source"]
     return environment_rows(config, setup, rows, columns, source) if setup else rows, columns
 
 
@@ -164,48 +165,9 @@ def environment_rows(config: Config, setup: PlaySetup, rows: list[dict], columns
     return [fit["row"] for fit in playable_rows(config, setup, known, source)]
 
 
-def write_environment_module(
-    folder: Path, config: Config, setup: PlaySetup, columns: list[str], ship: list[str], error_file: str
-) -> None:
-    """Write verl_environment.py and .yaml, and the environment's file with what it imports, into the job folder."""
-    file = config.environment.rpartition(":")[0]
-    place = folder / COPY
-    shutil.rmtree(place, ignore_errors=True)
-    copy_with_imports(Path(file).resolve(), place, ship)
-    settings = {
-        "environment": copied_environment(config),
-        "tools": {kind.name: kind.tools for kind in setup.environments.kinds.values()},
-        "limits": dataclasses.asdict(setup.limits),
-        "form": setup.form,
-        "rewards": moved_rewards([*map(full_spec, config.reward)]),
-        "reward_limits": dataclasses.astuple(call_limits(config)),
-        "columns": columns,
-        "error_file": error_file,
-    }
-    code = f"SETTINGS = {pprint.pformat(settings, width=116, sort_dicts=False)}\n"
-    code += "for_here = {'environment': f\"{HERE}/{SETTINGS['environment']}\"}\n"
-    code += "for_here['rewards'] = [f'{HERE}/{spec}' for spec in SETTINGS['rewards']]\n"
-    code += "settings = sys.modules[NAME].LoopSettings(**SETTINGS | for_here)\n"
-    code += "sys.modules[NAME].load_environments(settings.environment)\n"
-    code += "EnvironmentLoop = sys.modules[NAME].environment_loop(settings)"
-    write_module(folder / "verl_environment.py", "The agent loop of the run", code)
-    (folder / "verl_environment.yaml").write_text(LOOP, encoding="utf-8")
-
-
-def copied_environment(config: Config) -> str:
-    """FILE.py:NAME of the environment in a job's folder; "" without one."""
-    file, _, name = config.environment.rpartition(":")
-    return f"{COPY}/{Path(file).name}:{name}" if file else ""
-
-
 def job_findings(config: Config, folder: Path) -> list[str]:
     """What is wrong with a job's files in a process of their own; an error of a reward there is a warning."""
-    findings, found = try_job(folder, copied_environment(config))
-    if found.get("raised"):
-        say(f"warning: a reward raised in a trial, which would end verl's run: {found['raised']}")
+    findings, trial = try_job(folder)
+    if trial.get("raised"):
+        say(f"warning: a reward raised in a trial, which would end verl's run: {trial['raised']}")
     return findings
-
-
-def need_sound_job(config: Config, folder: Path) -> None:
-    findings = job_findings(config, folder)
-    need(not findings, "".join(findings[:1]))

@@ -19,8 +19,9 @@ from parts.foundation.file_text import file_text, with_values
 from parts.foundation.messages import need, say, tell
 from parts.running.output_folder import follow_umask
 from programs.verl_train.checks import missing_engine, need_verl
+from programs.verl_train.from_trl import TrlRun
 from programs.verl_train.hydra import Override
-from programs.verl_train.job_folder import need_sound_job, prepare_job
+from programs.verl_train.job_folder import job_findings, prepare_job
 from programs.verl_train.memory import say_findings
 from programs.verl_train.model_files import safetensors_header
 from programs.verl_train.overrides import Layout, cpus_needed
@@ -51,9 +52,9 @@ def shell_word(text: str, places: dict[str, str]) -> str:
 
 
 def script(
-    config: Config, job: Layout, overrides: list[Override], python: str = "python", places: dict[str, str] | None = None
+    config: Config, job: Layout, overrides: list[Override], python="python", places=None, run: TrlRun | None = None
 ) -> str:
-    """run.sh: the command; the first override of a setting has the setting behind it."""
+    """run.sh: the command; the first override of a setting has behind it the setting, and TRL's names for it."""
     places, names = places or {}, [f.name for f in dataclasses.fields(Config)]
     order = {name: i for i, name in enumerate(names)} | {"override": len(names)}
     stands = config.slurm or config.submit
@@ -63,7 +64,7 @@ def script(
         if override.source != source:
             source = override.source
             value = "" if source in UNSAID else f": {getattr(config, source)}"
-            line += f"  # {source}{value}".replace("\n", " ")
+            line += f"  # {source}{value}{run.origins.get(source, '') if run else ''}".replace("\n", " ")
         lines.append(line)
     return with_values(
         RUN,
@@ -146,19 +147,26 @@ def failure_in(line: str) -> str:
     return match[1].strip() if match else ""
 
 
-def run_local(config: Config) -> int:
+def ready_job(config: Config, run: TrlRun | None, python: str = "python", remote: bool = False) -> Layout:
+    """Write the job folder with its run.sh, once its copies load and its rewards mean in verl what they mean here."""
+    job, overrides = prepare_job(config, remote)
+    folder = Path(job.output) / "job"
+    say_findings(config, job.parameters)
+    findings = job_findings(config, folder)
+    need(not findings, "".join(findings[:1]))
+    write_script(folder / "run.sh", script(config, job, overrides, python, run=run))
+    return job
+
+
+def run_local(config: Config, run: TrlRun | None = None) -> int:
     """--run: the trainer as a child process; its output goes to the terminal and to verl.log."""
     need_verl()
     names = [value for _, key, value in map(split_override, config.override) if key == f"{ROLLOUT}.name"]
     engine = (names or [config.verl_rollout])[-1]
     need(not missing_engine(engine), f"got a Python without {engine}, the sampling engine; expected it; {INSTALL}")
-    job, overrides = prepare_job(config)
-    folder, output = Path(job.folder), Path(job.output)
-    say_findings(config, job.parameters)
-    need_sound_job(config, folder)
-    write_script(folder / "run.sh", script(config, job, overrides, shlex.quote(sys.executable)))
-    stopped = "--resume continues from the newest checkpoint"
-    return follow([str(folder / "run.sh")], output, "run", stopped) or finish(config, output)
+    job = ready_job(config, run, shlex.quote(sys.executable))
+    stopped, output = "--resume continues from the newest checkpoint", Path(job.output)
+    return follow([f"{job.folder}/run.sh"], output, "run", stopped) or finish(config, output)
 
 
 def finish(config: Config, output: Path) -> int:
@@ -195,44 +203,30 @@ def fetch(address: str, path: str) -> dict:
 
 
 def need_cluster(config: Config) -> None:
-    """Raise UserError within seconds unless a Ray dashboard answers there, and tells of no fewer GPUs and CPUs."""
-    got = f"got --submit {config.submit}"
-    need(
-        re.fullmatch(r"https?://[^/\s]+/?", config.submit),
-        f"{got}; expected the dashboard's address; try --submit http://HEAD:8265",
-    )
-    usage, version = {}, None
+    """Raise UserError within seconds unless a Ray dashboard answers there, with the GPUs and CPUs of the run."""
+    got, usage, gpus = f"got --submit {config.submit}", {}, config.nodes * config.gpus_per_node
+    address = re.fullmatch(r"https?://[^/\s]+/?", config.submit)
+    need(address, f"{got}; expected the dashboard's address; try --submit http://HEAD:8265")
     try:
-        version = fetch(config.submit, "/api/version")
-        need("ray_version" in version, f"{got}, which answers {str(version)[:80]}; expected a Ray dashboard")
-        status = fetch(config.submit, "/api/cluster_status")["data"]["clusterStatus"]
-        usage = status["loadMetricsReport"]["usage"]
+        fetch(config.submit, "/api/version")
     except (OSError, ValueError) as error:
-        need(
-            # it asks for a token, which Ray's own client sends, or does not tell what it has
-            version or getattr(error, "code", None) in (401, 403),
-            f"{got}, where no Ray cluster answers ({error}); expected the address that `ray start --head "
-            "--dashboard-host=0.0.0.0` prints; try to open it in a browser",
-        )
-    except (KeyError, TypeError):
-        pass  # nor does this one
-    gpus = config.nodes * config.gpus_per_node
+        expected = "expected the address that `ray start --head --dashboard-host=0.0.0.0` prints"
+        has_token = getattr(error, "code", None) in (401, 403)  # which Ray's own client sends
+        need(has_token, f"{got}, where no Ray cluster answers ({error}); {expected}; try to open it in a browser")
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):  # not every one tells what it has
+        usage = fetch(config.submit, "/api/cluster_status")["data"]["clusterStatus"]["loadMetricsReport"]["usage"]
     for name, count in {"GPU": gpus, "CPU": cpus_needed(gpus, 1)}.items():
         total = usage.get(name, [0, 0])[1]
         lacking = f"{got} with {total:g} {name}s; expected {count}, or Ray hangs"
         need("CPU" not in usage or total >= count, f"{lacking}; try fewer --nodes or --gpus_per_node")
 
 
-def submit_job(config: Config) -> int:
+def submit_job(config: Config, run: TrlRun | None = None) -> int:
     """--submit: send the job folder to a Ray cluster by `ray job submit`, follow its log, and return as it does."""
     need_cluster(config)
     need(importlib.util.find_spec("ray"), f"got a Python without ray ({sys.executable}); expected it; {INSTALL}")
-    job, overrides = prepare_job(config, remote=True)
-    output = Path(job.output)
+    output = Path(ready_job(config, run, remote=True).output)
     folder = output / "job"
-    say_findings(config, job.parameters)
-    need_sound_job(config, folder)
-    write_script(folder / "run.sh", script(config, job, overrides))
     say_what_is_sent(config, folder)
     variables = {name: value for name, value in os.environ.items() if name.startswith("VERL_")}
     runtime = {"excludes": ["__pycache__", "*.sbatch", "*.log"], "env_vars": variables}
@@ -241,7 +235,7 @@ def submit_job(config: Config) -> int:
     stopped = f"the job continues; to stop it: ray job stop --address {config.submit} and its name, as printed above"
     code = follow(command, output, "submit", stopped)
     if not code:
-        tell(json.dumps({"status": "SUCCEEDED", "output_dir": job.output}))
+        tell(json.dumps({"status": "SUCCEEDED", "output_dir": str(output)}))
     return code
 
 
@@ -251,10 +245,6 @@ def say_what_is_sent(config: Config, folder: Path) -> None:
     users = [n for n in names if n.startswith(("rewards_", "environment/", "own_")) and "__pycache__" not in n]
     say(f"note: these files of yours are sent: {', '.join(users)}")
     for name in ("model", "critic_model"):
-        value = getattr(config, name)
-        if value and Path(value).is_dir():
-            say(
-                f"note: --{name} {Path(value).resolve()} is a folder of this machine and is not sent; every node needs "
-                "it at this path; try a hub id, or a file system that all share"
-            )
+        if (path := getattr(config, name)) and Path(path).is_dir():
+            say(f"note: the folder of --{name} {path} is not sent; every node needs it there; try a hub id")
     say(f"note: checkpoints and logs go to {folder.parent} on the nodes; several nodes must share it")

@@ -15,18 +15,13 @@ from programs.verl_train.settings import Config
 
 
 def count_parameters(config: Config) -> float | None:
-    """Number of weights: as given, from the headers of safetensors files, or from a size in the model's name."""
-    units = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9}
-    if config.parameters:
-        match = re.fullmatch(r"(\d+(?:\.\d+)?)([KMB]?)", config.parameters.upper())
-        need(match, f"got parameters {config.parameters!r}; expected a number such as 7B or 500M")
-        return float(match[1]) * units[match[2]]
+    """Number of weights: from the headers of safetensors files, or from a size in the model's name."""
     total = 0
     for path in Path(config.model).glob("*.safetensors") if Path(config.model).is_dir() else ():
         header = safetensors_header(path)
         total += sum(math.prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__")
     size = re.search(r"(?<![\d.])(\d+(?:\.\d+)?)([BM])(?![A-Za-z0-9])", Path(config.model).name.upper())
-    return total or (float(size[1]) * units[size[2]] if size else None)
+    return total or (float(size[1]) * {"M": 1e6, "B": 1e9}[size[2]] if size else None)
 
 
 def model_shape(config: Config) -> dict:
@@ -101,9 +96,7 @@ def chat_template(model: str, rows: list[dict], chat: bool = False, file: str = 
                 "base model, but an instruct model rarely answers, and rewards stay near 0; try --chat"
             )
         return plain_text_template(model)
-    if file:
-        return template_text(file)
-    if has_template:
-        return None
+    if file or has_template:
+        return template_text(file) if file else None
     say("warning: chat prompts, but the tokenizer has no chat template: messages are joined by newlines")
     return "{% for message in messages %}{{ message['content'] }}{{ '\\n' }}{% endfor %}"

@@ -1,5 +1,6 @@
 """Our settings as verl's overrides."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +39,7 @@ class Layout:
     held_out: bool
     parameters: float | None
     columns: list[str]  # what reward functions get, beside prompts and completions
+    rows: int = 0
     cpus: int | None = None  # Ray's own CPUs, counted for a local run; None on a cluster that exists
 
     def file(self, name: str) -> str:
@@ -57,11 +59,13 @@ def make_overrides(config: Config, job: Layout) -> list[Override]:
 
 
 def data_rows(c: Config, job: Layout) -> Rows:
-    prompts = c.batch_size // c.group_size
-    yield "data", "data.train_files", job.file("train.parquet")
+    prompts, train = c.batch_size // c.group_size, job.file("train.parquet")
+    # verl starts no epoch of fewer rows than a step has prompts; a folder that stands alone lists them as often
+    times = math.ceil(prompts / job.rows) if c.export and job.rows else 1
+    yield "data", "data.train_files", [train] * times if times > 1 else train
     if job.template is not None:
         yield "data", f"{MODEL}.custom_chat_template", job.template
-    yield "eval_data", "data.val_files", job.file("val.parquet")
+    yield "eval_data", "data.val_files", train if c.export and not job.held_out else job.file("val.parquet")
     if not job.held_out:
         yield "eval_data", "data.val_max_samples", 1
     yield "prompt_column", "data.prompt_key", "prompt"

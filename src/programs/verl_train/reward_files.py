@@ -18,27 +18,23 @@ from parts.rewards.rewards import Reward
 from parts.rewards.user_code import trial_texts
 from programs.verl_train.data import parquet_rows
 from programs.verl_train.names import OWN_LOSS_MODULE
-from programs.verl_train.rewards import REWARD_FAILED
+from programs.verl_train.rewards import JOB_FILE, JOB_FOLDER, REWARD_FAILED
 
 OUR_TRAINERS = "try ppo_train.py or grpo_train.py, which call a reward with whole groups"
 TRIAL = file_text("job_files/trial.py")
 JOB_TRIAL_SECONDS = 300
 TRIED_ROWS, SCORING_SECONDS = 50, 2.0  # no more rows, and none begun after that time: a function may be slow, or paid
 MODULE = file_text("job_files/module.py")  # how the modules of a job begin
-
-
-def imported_names(source: str, package: list[str]) -> set[str]:
-    """Dotted names that Python source may import, each with its parents; `package` is where relative ones begin."""
-    names = []
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import):
-            names += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            above = package[: len(package) - node.level + 1] if node.level else []
-            base = ".".join([*above, *filter(None, [node.module])])
-            names += [base, *(f"{base}.{alias.name}".strip(".") for alias in node.names)]  # a name may be a module
-    parts = [name.split(".") for name in names if name]
-    return {".".join(words[: i + 1]) for words in parts for i in range(len(words))}
+MODULES = {  # what verl loads of a job: its title, and what it has of verl_train.py
+    "verl_reward": ("The rewards of the run", "batcher = JOB.reward_batcher(HERE)"),
+    "verl_hooks": (
+        "The reward manager and the replay buffer of the run",
+        "TokenRewardManager, StrictReplayBuffer = JOB.hooks(HERE)",
+    ),
+    OWN_LOSS_MODULE: ("The policy loss of the run", "JOB.register_loss(HERE)"),
+    "verl_environment": ("The agent loop of the run", "EnvironmentLoop = JOB.environment_loop(HERE)"),
+}
+LOOP = file_text("job_files/environment.yaml")
 
 
 def imported_files(path: Path) -> list[Path]:
@@ -50,14 +46,26 @@ def imported_files(path: Path) -> list[Path]:
             continue
         files.append(file)
         try:
-            names = imported_names(file.read_text(encoding="utf-8"), [*file.relative_to(folder).parts[:-1]])
+            tree = ast.parse(file.read_text(encoding="utf-8"))
         except (SyntaxError, ValueError) as error:
             raise UserError(f"got {file}, which cannot be read ({error}); expected Python source in UTF-8") from None
-        for name in sorted(names):
-            base = folder.joinpath(*name.split("."))
-            if name.split(".")[0] not in sys.stdlib_module_names:
-                waiting += [f for f in (base.with_name(f"{base.name}.py"), base / "__init__.py") if f.is_file()]
+        for base in imported_places(tree, folder, [*file.relative_to(folder).parts[:-1]]):
+            waiting += [f for f in (base.with_name(f"{base.name}.py"), base / "__init__.py") if f.is_file()]
     return files
+
+
+def imported_places(tree: ast.Module, folder: Path, package: list[str]) -> list[Path]:
+    """Where in a folder the modules lie that a source may import, each after its packages."""
+    names = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else []
+            base = ".".join([*above, *filter(None, [node.module])])
+            names += [base, *(f"{base}.{alias.name}".strip(".") for alias in node.names)]  # a name may be a module
+    parts = [name.split(".") for name in names if name and name.split(".")[0] not in sys.stdlib_module_names]
+    return sorted({folder.joinpath(*words[: i + 1]) for words in parts for i in range(len(words))})
 
 
 def file_of(spec: str) -> Path:
@@ -65,8 +73,9 @@ def file_of(spec: str) -> Path:
     return Path(spec.partition("*")[0].rpartition(":")[0]).resolve()
 
 
-def copy_with_imports(path: Path, place: Path, ship: list[str]) -> None:
-    """Copy a file into a folder with the files beside it that it imports; where the folder is new, `ship` too."""
+def copied(folder: Path, name: str, spec: str, ship: list[str]) -> str:
+    """FILE.py:function as a job has it: its file lies in the folder `name`, with what it imports, and with `ship`."""
+    path, place = file_of(spec), folder / name
     if not place.is_dir():
         place.mkdir()
         for other in map(Path, ship):  # a user's own file of a name wins
@@ -77,63 +86,42 @@ def copy_with_imports(path: Path, place: Path, ship: list[str]) -> None:
         copy_to = place / other.relative_to(path.parent)
         copy_to.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(other, copy_to)
+    return f"{JOB_FOLDER}/{name}/{path.name}:{spec.rpartition(':')[2]}"
 
 
-def moved_rewards(specs: list[str]) -> list[str]:
-    """Rewards `FILE.py:function*weight` as the job folder has them: a folder for each that they come from."""
-    folders, moved = {}, []
-    for spec in specs:
-        path = file_of(spec)
-        place = folders.setdefault(path.parent, f"rewards_{len(folders)}")
-        moved.append(f"{place}/{path.name}:{spec.rpartition(':')[2]}")
-    return moved
+def write_modules(folder: Path, specs, columns: list[str], ship=(), functions=None, environment=None, **limits) -> Path:
+    """Write what verl loads of a job, this file, and the user's files with what they need; returns verl_reward.py.
 
+    A file is copied with the files beside it that it imports, and with `ship`; nothing else leaves its folder.
 
-def moved_functions(folder: Path, specs: dict[str, str], ship: list[str]) -> dict[str, str]:
-    """{kind: FILE.py:function} of the user's own, copied into the job's folder own_KIND; not the known ones."""
-    moved = {}
-    for kind, spec in specs.items():
-        shutil.rmtree(folder / f"own_{kind}", ignore_errors=True)
-        if is_own(spec):
-            copy_with_imports(file_of(spec), folder / f"own_{kind}", ship)
-            moved[kind] = f"own_{kind}/{file_of(spec).name}:{spec.rpartition(':')[2]}"
-    return moved
-
-
-def write_module(path: Path, title: str, code: str) -> None:
-    """Write a module of the job: the loader of verl_train.py's copy, then lines that use it."""
-    path.write_text(f"{with_values(MODULE, title=title)}{code}\n", encoding="utf-8")
-
-
-def write_reward_module(folder: Path, specs, columns: list[str], ship=(), error_file="", limits=(), functions=None):
-    """Write verl_reward.py, verl_hooks.py, this file, and the reward files with what they need; returns the module.
-
-    A reward file is copied with the files beside it that it imports, and with `ship`; nothing else leaves its folder.
-    So are the user's own estimator and policy loss, {kind: FILE.py:function}; verl imports the loss in each worker.
+    Args:
+        specs: rewards, FILE.py:function*weight.
+        functions: {"advantage" or "loss": FILE.py:function}; other values are names that verl has.
+        environment: of LoopSettings, what is its own.
+        limits: `reward_limits` and `error_file`.
     """
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(__file__, folder / "verl_train.py")
-    for old in folder.glob("rewards_*"):
+    for old in [*folder.glob("rewards_*"), *folder.glob("own_*"), folder / "environment"]:
         shutil.rmtree(old, ignore_errors=True)
-    moved = moved_rewards(specs)
-    for spec, to in zip(specs, moved, strict=True):
+    places, own = {}, {kind: spec for kind, spec in (functions or {}).items() if is_own(spec)}
+    for spec in specs:
         load_rewards(spec)  # its errors are best told here
-        copy_with_imports(file_of(spec), folder / Path(to).parent, ship)
-    code = f"SPECS, COLUMNS, ERROR_FILE, LIMITS = {moved!r}, {columns!r}, {error_file!r}, {tuple(limits)!r}\n"
-    code += "specs = [f'{HERE}/{spec}' for spec in SPECS]\n"
-    code += "batcher = sys.modules[NAME].RewardBatcher(specs, COLUMNS, ERROR_FILE, LIMITS)"
-    module = folder / "verl_reward.py"
-    write_module(module, "The rewards of the run", code)
-    moved = moved_functions(folder, functions or {}, ship)
-    code = f"sys.modules[NAME].register_estimators(HERE, {moved.get('advantage', '')!r})\n"
-    code += "TokenRewardManager = sys.modules[NAME].token_reward_manager(HERE / 'verl_reward.py')\n"
-    code += "StrictReplayBuffer = sys.modules[NAME].strict_replay_buffer()"
-    write_module(folder / "verl_hooks.py", "The reward manager and the replay buffer of the run", code)
-    loss = folder / f"{OWN_LOSS_MODULE}.py"
-    loss.unlink(missing_ok=True)
-    if "loss" in moved:
-        write_module(loss, "The policy loss of the run", f"sys.modules[NAME].register_loss(HERE, {moved['loss']!r})")
-    return module
+        places.setdefault(file_of(spec).parent, f"rewards_{len(places)}")
+    job = {"columns": columns, "reward_limits": (), "error_file": "", "environment": None} | limits
+    job["rewards"] = [copied(folder, places[file_of(spec).parent], spec, ship) for spec in specs]
+    job["own"] = {kind: copied(folder, f"own_{kind}", spec, ship) for kind, spec in own.items()}
+    needed = {"verl_reward": True, "verl_hooks": True, OWN_LOSS_MODULE: "loss" in own, "verl_environment": environment}
+    if environment:
+        file = copied(folder, "environment", environment["environment"], ship)
+        job["environment"] = environment | {"environment": file}
+        (folder / "verl_environment.yaml").write_text(LOOP, encoding="utf-8")
+    (folder / JOB_FILE).write_text(json.dumps(job, indent=1), encoding="utf-8")
+    for name, (title, code) in MODULES.items():
+        (folder / f"{name}.py").unlink(missing_ok=True)
+        if needed[name]:
+            (folder / f"{name}.py").write_text(f"{with_values(MODULE, title=title)}{code}\n", encoding="utf-8")
+    return folder / "verl_reward.py"
 
 
 def refuse_groups(reward: Reward) -> None:
@@ -159,16 +147,15 @@ def tried_scores(module: dict, file: Path, export: str = "") -> dict:
     """
     batcher = module["batcher"]
     batcher.reward.silent = True  # that nothing applies to any completion here is no news
-    found = {"rows": 0, "completions": 0, "scores": [], "raised": "", "unlike": {}}
+    trial = {"rows": 0, "completions": 0, "scores": [], "raised": "", "unlike": {}}
     score = runpy.run_path(export)["compute_score"] if export else None
-    rows = parquet_rows(file)[:TRIED_ROWS] if module["specs"] and file.is_file() else []
+    rows = parquet_rows(file)[:TRIED_ROWS] if batcher.reward.functions and file.is_file() else []
     started = time.monotonic()
     for number, row in enumerate(rows):
         if number and time.monotonic() > started + SCORING_SECONDS:
             break
         truth, info = row["reward_model"]["ground_truth"], row["extra_info"]
-        texts = trial_texts(str(truth)[:200] or "yes")
-        asked = batcher.row(row | {"raw_prompt": row["prompt"]})
+        texts, asked = trial_texts(str(truth)[:200] or "yes"), batcher.row(row | {"raw_prompt": row["prompt"]})
         batch = [(asked, text, list(range(len(text.split())))) for text in texts]
         try:
             first, second = (batcher.score_all(batch) for _ in range(2))
@@ -178,15 +165,15 @@ def tried_scores(module: dict, file: Path, export: str = "") -> dict:
                 alone = [batcher.score_all([one])[0] for one in batch]
         except Exception as error:  # what the functions raise is the user's
             reason = str(error).removeprefix(f"{REWARD_FAILED}: ")
-            found["raised"] = found["raised"] or f"row {number + 1} of the data: {reason}"
+            trial["raised"] = trial["raised"] or f"row {number + 1} of the data: {reason}"
             continue
-        found["rows"], found["completions"] = found["rows"] + 1, found["completions"] + len(texts)
-        found["scores"] = sorted({*found["scores"], *(round(scores["score"], 4) for scores in alone)})
+        trial["rows"], trial["completions"] = trial["rows"] + 1, trial["completions"] + len(texts)
+        trial["scores"] = sorted({*trial["scores"], *(round(scores["score"], 4) for scores in alone)})
         for name in (name for name in alone[0] if name != "acc"):
             together, again, single = ([scores[name] for scores in each] for each in (first, second, alone))
             if near(together, again) and not near(together, single):
-                found["unlike"].setdefault(name, [together, single])
-    return found
+                trial["unlike"].setdefault(name, [together, single])
+    return trial
 
 
 def near(first: list[float], second: list[float]) -> bool:
@@ -194,12 +181,12 @@ def near(first: list[float], second: list[float]) -> bool:
     return all(math.isclose(a, b, rel_tol=0.01, abs_tol=0.01) for a, b in zip(first, second, strict=True))
 
 
-def try_job(folder: Path, environment: str = "", export: str = "") -> tuple[list[str], dict]:
+def try_job(folder: Path, export: str = "") -> tuple[list[str], dict]:
     """(What keeps a job's copies from loading, or a reward from meaning in verl what it means here; `tried_scores`).
 
     As in the run, the original files are not at hand.
     """
-    command = [sys.executable, "-c", TRIAL, str(folder / "verl_reward.py"), environment, export]
+    command = [sys.executable, "-c", TRIAL, str(folder / "verl_reward.py"), export]
     try:
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=JOB_TRIAL_SECONDS)
     except subprocess.TimeoutExpired:
@@ -207,15 +194,16 @@ def try_job(folder: Path, environment: str = "", export: str = "") -> tuple[list
         return [], {}
     lines = done.stdout.splitlines()
     if "LOADED" not in lines:
-        what, last = "environment" if environment else "reward", (done.stderr.strip() or "no message").splitlines()[-1]
-        got = f"{what}: its copy for the run does not load: {last}"
+        kind = "environment" if (folder / "verl_environment.py").is_file() else "reward"
+        last = (done.stderr.strip() or "no message").splitlines()[-1]
+        got = f"{kind}: its copy for the run does not load: {last}"
         return [f"{got}; expected every file that it imports beside it; try --ship FILE"], {}
-    answers = [line for line in lines if line.startswith("TRIAL ")]
-    found = json.loads(answers[-1].removeprefix("TRIAL ")) if answers else {}
+    trial = next((json.loads(line.removeprefix("TRIAL ")) for line in lines if line.startswith("TRIAL ")), {})
+    unlike = trial.get("unlike", {})
     return [
         f"reward {name}: got scores that depend on the other completions of a batch, or on earlier calls "
         f"({together[:4]} … together, {alone[:4]} … one by one); expected a score for each completion by itself, as "
         f"verl scores them in 8 processes; {OUR_TRAINERS}"
-        for name, (together, alone) in found.get("unlike", {}).items()
-        if name != "score" or len(found["unlike"]) == 1
-    ], found
+        for name, (together, alone) in unlike.items()
+        if name != "score" or len(unlike) == 1
+    ], trial

@@ -5,7 +5,6 @@ import contextlib
 import json
 import math
 import queue
-import runpy
 import sys
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -21,6 +20,13 @@ from programs.verl_train.names import OWN_NAME
 
 REWARD_ERROR = "reward_error.txt"  # of the output folder: why a reward or an environment ended the run
 REWARD_FAILED = "REWARD FAILED"
+JOB_FILE, JOB_FOLDER = "job.json", "$JOB"  # what a job's modules are told, and what stands there for its folder
+
+
+def job_settings(job: Path) -> dict:
+    """What a job's modules are told, with the files where they lie."""
+    text = (job / JOB_FILE).read_text(encoding="utf-8")
+    return json.loads(text.replace(JOB_FOLDER, json.dumps(str(job))[1:-1]))
 
 
 class Gathering:
@@ -119,8 +125,20 @@ def tell_failure(text: str, error_file: str) -> None:
             Path(error_file).write_text(f"{text}\n", encoding="utf-8")
 
 
-def token_reward_manager(file: Path):
-    """The class TokenRewardManager, for verl, with the reward of verl_reward.py; verl_hooks.py calls this."""
+def reward_batcher(job: Path) -> RewardBatcher:
+    """The rewards of a job; verl_reward.py calls this."""
+    settings = job_settings(job)
+    return RewardBatcher(*(settings[name] for name in ("rewards", "columns", "error_file", "reward_limits")))
+
+
+def hooks(job: Path) -> tuple[type, type]:
+    """(TokenRewardManager, StrictReplayBuffer), for verl, with our estimators registered; verl_hooks.py calls this."""
+    register_estimators(job, job_settings(job)["own"].get("advantage", ""))
+    return token_reward_manager(job), strict_replay_buffer()
+
+
+def token_reward_manager(job: Path):
+    """The class TokenRewardManager, for verl."""
     from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 
     class TokenRewardManager(RewardManagerBase):
@@ -132,7 +150,7 @@ def token_reward_manager(file: Path):
             self.missing, self.share = float(given.get("missing_eos_penalty", 0)), float(given.get("overlong_share", 0))
             self.limit, self.group_size = config.data.max_response_length, config.actor_rollout_ref.rollout.n
             self.ends = end_ids_of(config.actor_rollout_ref.model.path, tokenizer)
-            self.batcher = runpy.run_path(str(file))["batcher"]
+            self.batcher = reward_batcher(job)
 
         async def run_single(self, data) -> dict:
             item = data[-1]
@@ -148,7 +166,7 @@ def token_reward_manager(file: Path):
 
 
 def strict_replay_buffer():
-    """The class StrictReplayBuffer, for verl; verl_hooks.py calls this."""
+    """The class StrictReplayBuffer, for verl."""
     from collections import Counter
 
     from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
@@ -188,23 +206,22 @@ def strict_replay_buffer():
 
         def _sync_metadata_from_transfer_queue(self):
             super()._sync_metadata_from_transfer_queue()
-            failed = sum(map(len, self.failure_keys.values()))
+            failed, file = sum(map(len, self.failure_keys.values())), self.error_file
             if failed:
-                why = (
-                    self.error_file.read_text(encoding="utf-8") if self.error_file.is_file() else "its log stands above"
-                )
+                why = file.read_text(encoding="utf-8") if file.is_file() else "its log stands above"
                 raise RuntimeError(f"got {failed} prompts whose rollout or reward failed; the run ends here: {why}")
 
     return StrictReplayBuffer
 
 
-def settings_of(job: Path) -> SimpleNamespace:
-    """The run's settings, as an estimator or loss of the user's own takes them: `config`."""
-    return SimpleNamespace(**json.loads((job / "settings.json").read_text(encoding="utf-8"))["settings"])
+def own_of(kind: str, job: Path, spec: str) -> tuple:
+    """(An estimator or loss of the user's own; the run's settings, which it takes as config)."""
+    settings = json.loads((job / "settings.json").read_text(encoding="utf-8"))["settings"]
+    return own_function(kind, spec), SimpleNamespace(**settings)
 
 
-def register_estimators(job: Path, place: str = "") -> None:
-    """Put our estimators that verl lacks, and FILE.py:function of the job, into its registry; verl_hooks.py does it."""
+def register_estimators(job: Path, spec: str = "") -> None:
+    """Put our estimators that verl lacks, and FILE.py:function of the job, into its registry."""
     import numpy as np
     import torch
     from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY, register_adv_est
@@ -223,25 +240,17 @@ def register_estimators(job: Path, place: str = "") -> None:
 
     registered("gpg_ours", gpg_advantages)
     registered("maxrl_ours", maxrl_advantages)
-    if place:
-        registered(OWN_NAME, own_function("advantage", f"{job}/{place}"), settings_of(job))
+    if spec:
+        registered(OWN_NAME, *own_of("advantage", job, spec))
 
 
-def register_loss(job: Path, place: str) -> None:
-    """Put FILE.py:function of the job into verl's registry of policy losses; verl_own_loss.py does it."""
+def register_loss(job: Path) -> None:
+    """Put FILE.py:function of the job into verl's registry of policy losses; verl_own_loss.py calls this."""
     from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY, agg_loss, register_policy_loss
 
-    function, settings = own_function("loss", f"{job}/{place}"), settings_of(job)
+    function, settings = own_of("loss", job, job_settings(job)["own"]["loss"])
 
-    def policy_loss(
-        old_log_prob,
-        log_prob,
-        advantages,
-        response_mask,
-        loss_agg_mode="token-mean",
-        config=None,
-        rollout_is_weights=None,
-    ):
+    def policy_loss(old_log_prob, log_prob, advantages, response_mask, loss_agg_mode, config, rollout_is_weights=None):
         mask = response_mask.to(log_prob.dtype)
         known = {"logprobs": log_prob, "old_logprobs": old_log_prob, "advantages": advantages, "mask": mask}
         losses, clipped = function(**known, config=settings)

@@ -23,7 +23,10 @@ class Config(PolicySettings):
     removed = dict.fromkeys(
         ("backend", "tensor_parallel", "pipeline_parallel"),
         "--override model_engine=megatron for Megatron, nothing for FSDP 2: references/verl_training.md",
-    )
+    ) | {
+        "run_script": "a copy of the script with literals, and in it `DATASET.to_json('rows.jsonl')` for --data",
+        "parameters": "--lr: the size is that of the model's files, or of its name",
+    }
 
     # algorithm: choices
     advantage: str = setting(
@@ -41,7 +44,6 @@ class Config(PolicySettings):
     gpus_per_node: int = setting(1, "GPUs per machine")
     gpu_memory: float = setting(80.0, "GiB per GPU, for the memory arithmetic")
     cpus: int = setting(0, "CPUs of each node that Ray may count on (0: those of this machine)")
-    parameters: str = setting("", "model size, such as 7B, if the model folder is not on this machine")
     # engines
     verl_rollout: str = setting("vllm", "sampling engine", ["vllm", "sglang"])
     rollout_tensor_parallel: int = setting(1, "GPUs per sampler")
@@ -57,9 +59,6 @@ class Config(PolicySettings):
         "FILE.py of a run with TRL's GRPOTrainer: its settings, rewards and data; flags win; losses are reported",
     )
     trl_processes: int = setting(0, "processes of the TRL run, which scale its batch size (0: nodes x gpus_per_node)")
-    run_script: bool = setting(
-        False, "run the file of --from_trl up to its trainer, in a process of its own, for data and values made there"
-    )
     ship: list[str] = setting([], "file that a reward or environment file needs beside it, repeatable")
     # what to do
     print: bool = setting(False, "print the command and write the job folder")
@@ -81,15 +80,15 @@ class Config(PolicySettings):
                 self.precision = precision_on("auto", torch.device("cuda" if torch.cuda.is_available() else "cpu"))
 
 
-# The flags that a machine stands for; a larger model needs other ones, as the memory arithmetic of --check shows.
-ON_GPU = {"precision": "bf16", "gradient_checkpointing": "true"}
+# The flags that a machine stands for; a larger model needs other ones, as the memory that --check counts shows.
+ON_GPU = {"precision": "bf16", "gradient_checkpointing": "true", "gpu_memory": "80", "micro_batch_tokens": "16384"}
+SMALL = {"gpu_memory": "24", "offload": "all", "vllm_memory": "0.4", "micro_batch_tokens": "8192"}
+MACHINE = {"gpus_per_node": "8", "vllm_memory": "0.6"}
 HARDWARE = {
-    "1x24GB": ON_GPU | {"gpu_memory": "24", "offload": "all", "vllm_memory": "0.4", "micro_batch_tokens": "8192"},
-    "1x80GB": ON_GPU
-    | {"gpu_memory": "80", "offload": "optimizer", "vllm_memory": "0.5", "micro_batch_tokens": "16384"},
-    "8x80GB": ON_GPU | {"gpus_per_node": "8", "gpu_memory": "80", "vllm_memory": "0.6", "micro_batch_tokens": "16384"},
-    "2x8x80GB": ON_GPU
-    | {"nodes": "2", "gpus_per_node": "8", "gpu_memory": "80", "vllm_memory": "0.6", "micro_batch_tokens": "16384"},
+    "1x24GB": ON_GPU | SMALL,
+    "1x80GB": ON_GPU | {"offload": "optimizer", "vllm_memory": "0.5"},
+    "8x80GB": ON_GPU | MACHINE,
+    "2x8x80GB": ON_GPU | MACHINE | {"nodes": "2"},
 }
 
 
@@ -103,7 +102,7 @@ def hardware_flags(words: list[str]) -> list[str]:
     """The flags that --hardware stands for, from the command line or the file of --config; others win over them."""
     given, flags = given_flags(words), {}
     if given.config and not given.hardware:  # the file's other lines win over its hardware
-        flags = flag_values(yaml_flags(given.config, [f.name for f in dataclasses.fields(Config)], Config.removed))
+        flags = flag_values(yaml_flags(given.config, [*vars(given)], Config.removed))
     ready = HARDWARE.get(given.hardware or flags.get("hardware"), {})
     return [f"--{name}={value}" for name, value in ready.items() if name not in flags]
 

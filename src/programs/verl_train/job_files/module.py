@@ -10,3 +10,4 @@ if NAME not in sys.modules:
     spec = importlib.util.spec_from_file_location(NAME, HERE / "verl_train.py")
     sys.modules[NAME] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(sys.modules[NAME])
+JOB = sys.modules[NAME]
