@@ -6,7 +6,7 @@ import itertools
 import random
 from collections.abc import Callable, Iterator
 
-from parts.foundation.messages import DivergedError
+from parts.foundation.messages import DivergedError, say
 from parts.foundation.processes import np, torch, world
 from parts.foundation.settings import BaseConfig
 from parts.networks.batches import left_pad
@@ -52,6 +52,7 @@ class HFEngine:
         self.config, self.models = config, models
         self.decoding = decoding_of_policy(config, models)
         self.layers = foldable_layers(models.policy, models.device)
+        self.noted = False  # that turns are not gone on with
         self.end_ids = torch.tensor(models.eos_ids, dtype=torch.long, device=models.device)
 
     def sync(self, step: int = 0) -> None:
@@ -60,8 +61,7 @@ class HFEngine:
     @contextlib.contextmanager
     def ready(self) -> Iterator[None]:
         """While it lasts, weights are as sampling reads them: adapters folded, and cast once under autocast."""
-        lora = folded(self.layers) if self.layers else contextlib.nullcontext()
-        with lora, torch.no_grad(), autocast(self.config, self.models.device):
+        with folded(self.layers), torch.no_grad(), autocast(self.config, self.models.device):
             yield
 
     def generate(self, prompts: list[list[int]], noise, tell=None) -> list[tuple[list[int], list[float]]]:
@@ -196,6 +196,9 @@ class TurnSampler:
         """Like HFEngine.generate, for conversations with `numbers`: what was kept of them is not read again."""
         engine, kept, self.kept = self.engine, self.kept, KeptTexts()
         if len(engine.batches(list(map(len, prompts)))) != 1:
+            if not engine.noted:
+                say("note: each batch of a turn reads its conversations again; try a higher --rollout_batch_size")
+            engine.noted = True
             return engine.generate(prompts, noise)
         texts = dict(zip(numbers, prompts, strict=True))
         with engine.ready():
