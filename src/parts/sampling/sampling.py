@@ -15,6 +15,7 @@ from parts.networks.folding import foldable_layers, folded
 from parts.networks.forward import cached_states, lm_logits, next_states
 from parts.networks.key_cache import KeptTexts, continued, group_rows, select_rows, worth_grouping
 from parts.networks.models import Models, autocast, widest_float
+from parts.networks.norms import one_kernel_norms, replaced
 
 DRAWN_AT_ONCE = 2**24  # probabilities in float64; three tensors of them exist at a time
 
@@ -52,6 +53,7 @@ class HFEngine:
         self.config, self.models = config, models
         self.decoding = decoding_of_policy(config, models)
         self.layers = foldable_layers(models.policy, models.device)
+        self.norms = one_kernel_norms(models.policy, models.device)
         self.noted = False  # that turns are not gone on with
         self.end_ids = torch.tensor(models.eos_ids, dtype=torch.long, device=models.device)
 
@@ -60,8 +62,8 @@ class HFEngine:
 
     @contextlib.contextmanager
     def ready(self) -> Iterator[None]:
-        """While it lasts, weights are as sampling reads them: adapters folded, and cast once under autocast."""
-        with folded(self.layers), torch.no_grad(), autocast(self.config, self.models.device):
+        """While it lasts, layers are as sampling runs them: adapters folded, weights cast once, norms in one kernel."""
+        with folded(self.layers), replaced(self.norms), torch.no_grad(), autocast(self.config, self.models.device):
             yield
 
     def generate(self, prompts: list[list[int]], noise, tell=None) -> list[tuple[list[int], list[float]]]:
