@@ -6,8 +6,8 @@
 
 Every tensor is a plain CPU tensor; its storage is marked `cuda` or `cpu`, or not at all where an operator made it of
 neither. What CUDA would refuse is a fault: a CPU tensor beside a CUDA tensor, numpy of a CUDA tensor, a generator of
-the other device. Kernel launches are counted, and what makes the host wait (item, tolist, nonzero, a mask as an index,
-copies to the CPU) is counted by the line that asked.
+the other device; in a CUDA graph, what waits or copies to the GPU. Kernel launches are counted, and what makes the host
+wait (item, tolist, nonzero, a mask as an index, copies to the CPU) is counted by the line that asked.
 
 FakeTensorMode cannot do this: its backward pass needs a driver, and trainers look at values. Not seen here: CUDA's
 kernels, rounding, autocast lists (the CPU's are used), streams, NCCL, memory.
@@ -25,7 +25,7 @@ from pathlib import Path
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
 CUDA = torch.device("cuda", 0)
@@ -52,6 +52,7 @@ NAMES = (
 )
 FACTORIES = {getattr(torch, name) for name in NAMES.split()}
 FROM_TENSORS = {torch.tensor, torch.as_tensor, torch.asarray}
+RMS_NORMS = {torch.rms_norm, torch.nn.functional.rms_norm}
 MOVES = {torch.Tensor.to, torch.Tensor.cuda, torch.Tensor.cpu}
 QUERIES = {  # of torch.cuda, as one GPU answers them
     "is_available": lambda: True,
@@ -123,6 +124,36 @@ class Marks:
         self.known[ref.cdata] = (ref, mark)
 
 
+class Graph(TorchDispatchMode):
+    """A CUDA graph: operators with the tensors and numbers that they were recorded with, run again in their places."""
+
+    def __init__(self, gpu):
+        super().__init__()
+        self.gpu, self.calls = gpu, []
+
+    def __enter__(self):
+        self.gpu.graph = self
+        return super().__enter__()
+
+    def __exit__(self, *error):
+        self.gpu.graph = None
+        return super().__exit__(*error)
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        self.calls.append((func, args, kwargs or {}, out))
+        return out
+
+    def replay(self) -> None:
+        """One launch; the host waits for none of it."""
+        self.gpu.launches += 1
+        with _disable_current_modes(), torch.no_grad(), torch.autocast("cpu", enabled=False):
+            for func, args, kwargs, out in self.calls:
+                for x, new in zip(tensors(out), tensors(func(*args, **kwargs)), strict=True):
+                    if x.data_ptr() != new.data_ptr():  # neither a view nor changed in place
+                        x.copy_(new)
+
+
 class Rules(TorchDispatchMode):
     """Checks and counts every operator, also those of a backward pass."""
 
@@ -178,6 +209,8 @@ class Calls(TorchFunctionMode):
             return self.moved(func, list(args), kwargs)
         if func in FACTORIES:
             return self.made(func, args, kwargs)
+        if func in RMS_NORMS and gpu.marks.of(args[0]) == "cuda":
+            return self.one_kernel(func, args, kwargs)
         if func is torch.Tensor.tolist and gpu.marks.of(args[0]) == "cuda":
             gpu.wait("tolist")
         if getattr(func, "__name__", "") in ("numpy", "__array__") and gpu.marks.of(args[0]) == "cuda":
@@ -188,6 +221,14 @@ class Calls(TorchFunctionMode):
         out = func(*args, **kwargs | {"device": torch.device("cpu")})  # zeros_like, new_zeros and their kind
         for x in tensors(out):
             gpu.marks.put(x, "cuda" if is_cuda(device) else "cpu")
+        return out
+
+    def one_kernel(self, func, args, kwargs):
+        """What CUDA has a kernel for where weights have the input's dtype; the operators of the CPU do not count."""
+        before, weight = self.gpu.launches, kwargs.get("weight", args[2] if len(args) > 2 else None)
+        out = func(*args, **kwargs)
+        if weight is None or weight.dtype == args[0].dtype:
+            self.gpu.launches = before + 1
         return out
 
     def made(self, func, args, kwargs):
@@ -206,6 +247,8 @@ class Calls(TorchFunctionMode):
             gpu.fault(f"a generator of another device than {device}")
         default = getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
         mark = "cuda" if is_cuda(device if device is not None else default and default.device) else "cpu"
+        if gpu.graph and func in FROM_TENSORS and mark == "cuda":
+            gpu.fault("a copy to cuda in a graph")
         with gpu.factory(mark):
             out = func(*args, **kwargs)
         gpu.marks.put(out, mark)
@@ -225,6 +268,8 @@ class Calls(TorchFunctionMode):
         out, mark = torch.Tensor.to(*args, **kwargs) if len(args) > 1 or kwargs else x, gpu.marks.of(x)
         if target in (None, "meta", mark):
             return out
+        if gpu.graph:
+            gpu.fault(f"a copy to {target} in a graph")
         if mark == "cuda":
             gpu.wait("a copy to the CPU")
         if mark and out.untyped_storage()._cdata == x.untyped_storage()._cdata:
@@ -245,13 +290,16 @@ class PretendedCuda(contextlib.ExitStack):
         super().__init__()
         self.marks, self.local, self.generators = Marks(), threading.local(), []
         self.launches, self.faults, self.waits = 0, collections.Counter(), collections.Counter()
+        self.graph = None  # the one that is recorded
 
     def fault(self, text: str) -> None:
         """Note what CUDA would refuse."""
         self.faults[f"{asking_line()}: {text}"] += 1
 
     def wait(self, text: str) -> None:
-        """Note that the host waits."""
+        """Note that the host waits, which it may not while a graph is recorded."""
+        if self.graph:
+            self.fault(f"{text} in a graph")
         self.waits[f"{asking_line()}: {text}"] += 1
 
     def factory_mark(self) -> str | None:
@@ -288,6 +336,12 @@ class PretendedCuda(contextlib.ExitStack):
             for module in (torch.cuda, torch.cuda.random):  # transformers asks the second
                 if hasattr(module, name):
                     self.patch(module, name, answer)
+        stream = type("Stream", (), {"wait_stream": lambda stream, other: None})
+        for name in ("Stream", "current_stream"):
+            self.patch(torch.cuda, name, stream)
+        self.patch(torch.cuda, "stream", contextlib.nullcontext)
+        self.patch(torch.cuda, "CUDAGraph", lambda: Graph(self))
+        self.patch(torch.cuda, "graph", lambda graph, **_: graph)
         self.patch(torch.accelerator, "current_accelerator", lambda *_, **__: torch.device("cuda"))
         self.patch(torch.optim.Optimizer, "_accelerator_graph_capture_health_check", lambda *_: None)
         self.patch_autocast()

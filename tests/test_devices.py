@@ -299,7 +299,7 @@ def test_where_a_copy_does_not_fit_lora_stays_beside_its_base(capsys):
     assert not folding.foldable_layers(policy, CPU)
 
 
-def test_a_tied_output_layer_under_lora_is_not_folded():
+def test_a_tied_output_layer_under_lora_is_not_folded(capsys):
     """Its weight is the input embedding's, too."""
     from peft import LoraConfig, get_peft_model
 
@@ -308,3 +308,4 @@ def test_a_tied_output_layer_under_lora_is_not_folded():
     model = get_peft_model(base, LoraConfig(target_modules=["lm_head", "q_proj"]))
     names = [name for name, m in model.named_modules() if any(m is layer for layer in on_a_gpu(model))]
     assert names and all(name.endswith("q_proj") for name in names)
+    assert f"in 1 of {len(names) + 1} layers" in capsys.readouterr().err

@@ -15,6 +15,7 @@ from parts.running.memory import (
     adapter_weights,
     attention_kind,
     decoder_shape,
+    folded_bytes,
     layer_weights,
     saved_for_backward,
 )
@@ -168,6 +169,21 @@ def test_a_half_billion_model_by_hand(tmp_path):
     by_hand = 8192 * 24 * 4 * (norms_and_inputs + attention + mlp) + 24 * 16 * 512**2 * 4 + 8192 * 2 * 896 * 4
     assert saved_for_backward(shape, run) == pytest.approx(by_hand, rel=1e-9)
     assert by_hand / 2**30 > 20  # the weights, gradients and moments of the same model are 7.4
+
+
+def test_the_weights_with_lora_in_them_are_counted_on_a_gpu(monkeypatch):
+    """Qwen2.5-0.5B in bf16: q and o, k and v, gate, up and down of 24 layers."""
+    config = {"hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 24, "num_attention_heads": 14}
+    config |= {"num_key_value_heads": 2, "vocab_size": 151_936, "rms_norm_eps": 1e-6, "hidden_act": "silu"}
+    shape, run = decoder_shape(config), PassShape(16, 512, 2, 2, lora_rank=8)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+
+    def counted(gib: float, **settings) -> float:
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (0, gib * 2**30))
+        return folded_bytes(ppo.Config(algorithm="grpo", **{"lora_rank": 8, "device": "cuda"} | settings), shape, run)
+
+    assert counted(80) == 2 * 24 * (2 * 896 * 896 + 2 * 896 * 128 + 3 * 896 * 4864)
+    assert counted(3) == counted(80, device="cpu") == counted(80, lora_rank=0) == counted(80, load_in_4bit=True) == 0
 
 
 def test_peaks_hold_what_they_are_made_of(tmp_path, capsys):

@@ -13,7 +13,10 @@ from pretended_cuda import PretendedCuda
 from torch.nn.functional import embedding
 from torch.utils.checkpoint import checkpoint
 
+from parts.networks import key_cache
 from parts.networks.models import settle_precision
+from parts.networks.norms import one_kernel_norms, replaced
+from parts.sampling.room_steps import RoomSteps
 from parts.sampling.sampling import HFEngine
 from programs.ppo_train.models import load_models
 from programs.ppo_train.settings import Config
@@ -119,7 +122,8 @@ def test_launches_are_kernels_alone():
 
 # (kernels, waits of the host) for each more token of a batch, at most, with the embedded model of 2 layers; they may
 # only fall. A page waits once: transformers looks whether the mask has a pad
-PER_TOKEN = {"fp32": (118, 0.125), "bf16": (133, 0.125), "bf16, LoRA": (220, 0.125), "page": (147, 1.125)}
+PER_TOKEN = {"fp32": (93, 0.125), "bf16": (108, 0.125), "bf16, LoRA": (107, 0.125), "page": (147, 1.125)}
+PER_TOKEN |= {"fp32, graphs": (30, 0.125), "bf16, LoRA, graphs": (30, 0.125)}
 
 
 def per_token(gpu, sample, few: int = 9, many: int = 33) -> tuple[float, float]:
@@ -132,15 +136,21 @@ def per_token(gpu, sample, few: int = 9, many: int = 33) -> tuple[float, float]:
     return tuple((b - a) / (many - few) for a, b in zip(*counts, strict=True))
 
 
+def engine_of(kind: str) -> HFEngine:
+    """A sampler of 8 rows on the pretended GPU."""
+    precision, *more = kind.split(", ")
+    settings = {"lora_rank": 4 * ("LoRA" in more), "decode_graphs": "graphs" in more}
+    config = Config(algorithm="grpo", device="cuda", batch_size=8, precision=precision, **settings)
+    settle_precision(config, torch.device("cuda"))
+    return HFEngine(config, load_models(config, torch.device("cuda")))
+
+
 @pytest.mark.parametrize("kind", [kind for kind in PER_TOKEN if kind != "page"])
 def test_a_token_of_the_sampler_waits_rarely_and_launches_few_kernels(kind):
     with PretendedCuda() as gpu, torch.no_grad():
-        precision, _, lora = kind.partition(", ")
-        config = Config(algorithm="grpo", device="cuda", batch_size=8, precision=precision, lora_rank=4 if lora else 0)
-        settle_precision(config, torch.device("cuda"))
-        models = load_models(config, torch.device("cuda"))
-        models.eos_ids = [10**6]
-        engine = HFEngine(config, models)
+        engine = engine_of(kind)
+        config = engine.config
+        engine.end_ids.fill_(10**6)
 
         def sample(tokens: int) -> None:
             config.max_new_tokens = tokens
@@ -149,6 +159,51 @@ def test_a_token_of_the_sampler_waits_rarely_and_launches_few_kernels(kind):
         launches, waits = per_token(gpu, sample)
     most = PER_TOKEN[kind]
     assert launches <= most[0] and waits <= most[1] and not gpu.faults, (launches, waits, gpu.faults)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_what_a_graph_replays_is_what_runs_without_it(precision, monkeypatch):
+    """Numbers and addresses stay as they were recorded, while rooms grow and rows leave."""
+    monkeypatch.setattr(key_cache, "BLOCK", 5)
+    prompts, draws = [[5, 6, 7], [5, 6, 7, 8], [9], [*range(20, 50)]] * 2, np.random.default_rng(0).random((8, 40))
+    with PretendedCuda() as gpu, torch.no_grad():
+        engine, recorded = engine_of(f"{precision}, graphs"), []
+        engine.config.max_new_tokens = 40
+        record = RoomSteps.record
+        monkeypatch.setattr(RoomSteps, "record", lambda steps: recorded.append(len(steps.token)) or record(steps))
+        replayed = engine.generate(prompts, draws)
+        engine.graphs = False
+        plain = engine.generate(prompts, draws)
+    assert not gpu.faults and len(recorded) >= 6 and recorded[-1] < 8, (gpu.faults, recorded)
+    assert [ids for ids, _ in replayed] == [ids for ids, _ in plain]
+    for (_, one), (_, other) in zip(replayed, plain, strict=True):
+        assert one == pytest.approx(other, abs=1e-5 if precision == "fp32" else 2e-2)
+
+
+def test_a_graph_refuses_waits_and_copies():
+    with PretendedCuda() as gpu, torch.cuda.graph(torch.cuda.CUDAGraph()):
+        on_gpu(3).sum().item()
+        torch.tensor([1.0], device="cuda")
+    assert len(gpu.faults) == 2 and all("in a graph" in fault for fault in gpu.faults), gpu.faults
+
+
+@pytest.mark.parametrize("name", ["Llama", "Qwen3", "Gemma3", "Mamba2"])
+def test_norms_in_one_kernel_are_those_of_transformers(name):
+    module = importlib.import_module(f"transformers.models.{name.lower()}.modeling_{name.lower()}")
+    kind = getattr(module, f"{name}RMSNorm", None) or module.MambaRMSNormGated
+    x = torch.randn(7, 64, generator=torch.Generator().manual_seed(0)) * 3
+    for dtype in (torch.float32, torch.bfloat16):
+        norm = kind(64).to(dtype)
+        norm.weight.data += torch.linspace(-1, 1, 64).to(dtype)
+        pairs = one_kernel_norms(norm, torch.device("cuda"))
+        if name == "Mamba2":  # it has a gate
+            assert not pairs
+            continue
+        expected = norm(x.to(dtype))
+        with replaced(pairs):
+            torch.testing.assert_close(norm(x.to(dtype)), expected, rtol=1e-6, atol=1e-6)
+            assert norm.forward is pairs[0][1]
+        assert "forward" not in vars(norm)
 
 
 @pytest.mark.parametrize("name", PAGES)

@@ -134,13 +134,15 @@ def test_a_device_is_waited_for_every_few_tokens_and_nothing_changes(engines, mo
     assert waits.count <= LIMIT // 4 + 2, "and once before the first token, once after the last"
 
 
-def test_what_does_not_fit_one_batch_is_sampled_as_before(engines):
+def test_what_does_not_fit_one_batch_is_sampled_as_before(engines, capsys):
     engine = engines("llama", rollout_batch_size=5)
     sampler = TurnSampler(engine)
     whole, parts = (played(engines("llama", rollout_batch_size=size), turn_sampler(engine)) for size in (0, 5))
     assert whole == parts
     sampler.generate(PROMPTS, noise(0), list(range(8)))
     assert not sampler.kept.ids and not sampler.kept.parts
+    sampler.generate(PROMPTS, noise(0), list(range(8)))
+    assert capsys.readouterr().err.count("note: each batch of a turn reads") == 1
     sampler.generate(PROMPTS[:4], noise(0)[:4], [0, 1, 2, 3])
     assert {*sampler.kept.ids} == {0, 1, 2, 3}
 

@@ -251,7 +251,7 @@ def test_the_last_mlp_sees_only_what_predicts_a_sampled_token(saved, given):
     assert set(seen[len(seen) // 2 :]) == {batch["input_ids"].numel()}
 
 
-def test_an_mlp_that_must_see_all_tokens_does_so(saved):
+def test_an_mlp_that_must_see_all_tokens_does_so(saved, capsys):
     config = settings.Config(model=saved(), **GRPO, batch_size=12)
     loaded = models.load_models(config, CPU)
     set_attention(loaded.policy, "sdpa")
@@ -265,6 +265,7 @@ def test_an_mlp_that_must_see_all_tokens_does_so(saved):
 
     mlp.forward = forward_of_many
     assert can_share(config, loaded, loaded.policy)
+    assert "note: the last MLP of LlamaForCausalLM also runs tokens" in capsys.readouterr().err
     assert length_that_shares(loaded.policy) == math.inf
     with torch.no_grad():
         predicting_states(loaded.policy, trimmed(collate(made_up_samples(), 0, CPU), torch.tensor([0, 1, 2]))[0])

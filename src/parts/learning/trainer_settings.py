@@ -116,6 +116,9 @@ class RolloutSettings(TrainerSettings):
         0, "sequences sampled at once per process", free=True, auto="what memory holds, at most its share of a step"
     )
     reuse_prefill: bool = setting(True, "hf reads equal prompts once, and only the new part of a turn", free=True)
+    decode_graphs: bool = setting(
+        False, "hf records a token's kernels as a CUDA graph and replays them; no GPU has run it yet", free=True
+    )
     vllm_memory: float = setting(0.3, "share of GPU memory that vLLM may take", free=True)
     # algorithm: choices
     norm_length: int = setting(0, "constant by which aggregation fixed_length divides a sequence's sum, in tokens")

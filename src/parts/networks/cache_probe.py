@@ -235,6 +235,8 @@ def can_share(config: BaseConfig, models: Models, network) -> bool:
     for narrow in (True, False) if implementation == "sdpa" else ():
         gap = functools.partial(sharing_gap, config, models, network, narrow)
         if holds(gap, gap_limits(config, models.device)[1]):
+            if not narrow:
+                say(f"note: the last MLP of {type(unwrapped(network)).__name__} also runs tokens that train nothing")
             return True
         set_attention(network, implementation)
     return False

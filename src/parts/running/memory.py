@@ -3,7 +3,9 @@
 import dataclasses
 from dataclasses import dataclass
 
+from parts.foundation.processes import device_name
 from parts.foundation.settings import BaseConfig
+from parts.networks.folding import copy_fits
 
 FOUR_NORMS = {"gemma2", "gemma3", "gemma3_text", "glm4"}  # norms before and after attention and MLP
 QK_NORM = {"qwen3", "qwen3_moe", "gemma3", "gemma3_text"}  # norms of queries and keys, per head
@@ -251,6 +253,14 @@ def sampling_bytes(model: DecoderShape, run: PassShape, new_tokens: int) -> floa
     return cache + model.layers * weight_copies(model, run) + max(layer_transient(model, run), draw)
 
 
+def folded_bytes(config: BaseConfig, model: DecoderShape, run: PassShape) -> float:
+    """Bytes of the weights with LoRA in them, which a GPU samples with beside the base; see `foldable_layers`."""
+    if not config.lora_rank or config.load_in_4bit or config.rollout_engine == "vllm":
+        return 0
+    size = model.layers * layer_weights(model) * run.compute
+    return size if copy_fits(size, device_name(config)) else 0
+
+
 def memory_of_run(
     shape: DecoderShape, run: PassShape, trained: tuple, frozen: dict[str, float], head: float, at_once: int, new: int
 ) -> dict[str, float]:
@@ -302,7 +312,9 @@ def memory_of_trainer(
     trained = tuple(networks * x for x in network_bytes(config, shape, parameters))
     at_once = 0 if config.rollout_engine == "vllm" else min(config.rollout_batch_size or share, share)
     head = head_of_pieces(config, shape, run, buffers)
-    return memory_of_run(shape, run, trained, frozen, head, at_once, config.max_new_tokens)
+    memory = memory_of_run(shape, run, trained, frozen, head, at_once, config.max_new_tokens)
+    memory["peak of sampling"] += folded_bytes(config, shape, run)
+    return memory
 
 
 TILE = (4096, 32_768)  # tokens and vocabulary of a piece of TRL's output layer

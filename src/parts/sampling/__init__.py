@@ -1,3 +1,3 @@
 """Sampling completions with the policy, here or in vLLM, and scoring them."""
 
-ROOMS = ("sampling", "sync_check", "sampling_vllm", "rollouts", "saved_models")
+ROOMS = ("room_steps", "sampling", "sync_check", "sampling_vllm", "rollouts", "saved_models")

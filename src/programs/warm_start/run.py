@@ -28,7 +28,15 @@ from parts.running.fit import (
     settle_or_refuse,
     show_plan,
 )
-from parts.running.memory import backward_peak, network_bytes, pass_of_rows, sampling_bytes, shape_of, trl_head
+from parts.running.memory import (
+    backward_peak,
+    folded_bytes,
+    network_bytes,
+    pass_of_rows,
+    sampling_bytes,
+    shape_of,
+    trl_head,
+)
 from parts.running.output_folder import check_folder, make_folder, write_settings
 from programs.warm_start.samples import measure, obstacles, sampled_solutions, widens
 from programs.warm_start.settings import Config, check_warm_start, parse_config, settled_training
@@ -49,7 +57,8 @@ def warm_start_memory(config: Config, model, teacher, prompt: int) -> dict[str, 
     trained = sum(network_bytes(config, shape, parameters))
     rows = 0 if config.rollout_engine == "vllm" else config.rollout_batch_size
     prompts = dataclasses.replace(run, rows=rows, length=prompt)
-    peaks = [parameters * run.stream + sampling_bytes(shape, prompts, config.max_new_tokens)]
+    weights = parameters * run.stream + folded_bytes(config, shape, run)
+    peaks = [weights + sampling_bytes(shape, prompts, config.max_new_tokens)]
     if teacher and (other := shape_of(teacher)):
         weights = sum(p.numel() for p in teacher.parameters()) * run.compute
         peaks.append(weights + sampling_bytes(other, prompts, config.max_new_tokens))
