@@ -17,6 +17,8 @@ import torch
 from conftest import EVAL_DATA, ROOT, TINY_LM, TRAIN_DATA, load_module, load_script, run_script, script_env
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from parts.sampling.saved_models import answered, reverse_kl
+
 new = load_script("new_trainer")
 REWARD = '''"""A reward."""
 from __future__ import annotations
@@ -155,7 +157,7 @@ def test_completions_by_generate_are_the_most_probable_tokens(tmp_path):
     ends = {tokenizer.eos_token_id, model.generation_config.eos_token_id}
     model.generation_config.update(repetition_penalty=5.0, no_repeat_ngram_size=1, do_sample=True, temperature=9.0)
     prompts = [tokenizer.encode(f"<|user|>{text}<|end|><|assistant|>") for text in ("1+1=", "27+31=")]
-    found = new.answered(model, tokenizer, prompts, max_new_tokens=24, do_sample=False)
+    found = answered(model, tokenizer, prompts, max_new_tokens=24, do_sample=False)
     for prompt, answer in zip(prompts, found, strict=True):
         ids = list(prompt)
         while len(ids) < len(prompt) + 24 and ids[-1] not in ends | {None}:
@@ -177,21 +179,7 @@ def test_the_kl_of_answers_is_that_of_the_definition():
             with torch.no_grad():
                 p, q = ((m(ids).logits[0, -1].double() / 0.7).softmax(-1) for m in (model, teacher))
             total += sum(a * math.log(a / b) for a, b in zip(p.tolist(), q.tolist(), strict=True))
-    assert new.reverse_kl(model, teacher, prompts, answers, 0.7) == pytest.approx(total / 4, rel=1e-4) and total > 0.1
-
-
-def test_the_accuracy_by_generate_is_not_the_scripts_own(folder, monkeypatch):
-    """A page whose evaluation, or sampling, says what it likes does not reach it."""
-    page = new.page_text("grpo").replace("new = dist.argmax(-1, keepdim=True)", "new = dist.argmin(-1, keepdim=True)")
-    (folder / "mine.py").write_text(page)
-    settings = {"model": str(TINY_LM), "data": "train.jsonl", "reward": "my.py:reward", "eval_data": "test.jsonl"}
-    monkeypatch.chdir(folder)
-    (folder / "run").mkdir()
-    for x in (AutoModelForCausalLM, AutoTokenizer):
-        x.from_pretrained(TINY_LM).save_pretrained(folder / "run")
-    (folder / "run" / "settings.json").write_text(json.dumps(settings | {"max_new_tokens": 24, "temperature": 1e-4}))
-    found = new.by_generate("mine.py", folder / "run")
-    assert found["rows"] == 8 and found["greedy"] == found["sampled"] > 0  # so cold that it is greedy
+    assert reverse_kl(model, teacher, prompts, answers, 0.7) == pytest.approx(total / 4, rel=1e-4) and total > 0.1
 
 
 @pytest.mark.long
@@ -206,9 +194,7 @@ def test_one_command_writes_checks_trains_and_judges(folder):
     assert (run["exit_code"], run["steps"]) == (0, 2) and run["before"] == run["before"] and 0 <= run["after"] <= 1
     assert run["verdict"] == "too short" and len(run["last_samples"]) == 2
     assert json.loads((folder / "run" / "settings.json").read_text())["max_new_tokens"] == 32
-    found = run["saved_model"].pop("by_generate")
     assert run["saved_model"] == new.saved(str(TINY_LM), folder / "run") and run["saved_model"]["loads"]
-    assert (found["rows"], found["greedy"]) == (8, round(run["after"], 4)) and 0 <= found["sampled"] <= 1
     again = report["command"].replace("--out run", "--out again").split()
     assert (
         subprocess.run([sys.executable, *again[1:]], cwd=folder, env=script_env(), capture_output=True).returncode == 0
