@@ -191,12 +191,11 @@ def test_prompts_about_such_things_stay_prompts(loader, tmp_path, lines):
 
 
 @pytest.mark.parametrize("suffix", ["txt", "csv"])
-def test_json_in_a_text_or_table_is_refused_unless_asked_for(loader, tmp_path, suffix):
+def test_json_in_a_text_or_table_is_refused(loader, tmp_path, suffix):
     path = tmp_path / f"rows.{suffix}"
     path.write_text("\n".join(map(json.dumps, ROWS)))
     with pytest.raises(loader.UserError, match=r"got JSON .* renaming"):
         loader.load_rows(path)
-    assert len(loader.load_rows(path, input_format="txt").rows) == 2
     assert len(loader.load_rows(path.rename(tmp_path / "rows.json")).rows) == 2
 
 
@@ -284,13 +283,11 @@ def test_separators_inside_of_texts_part_nothing(pairs_of, tmp_path, rows):
     assert pairs_of(path) == [(row, "1") for row in rows]
 
 
-def test_two_separators_that_fit_are_refused_with_a_command_that_works(pairs_of, tmp_path):
+def test_two_separators_that_fit_are_refused(pairs_of, tmp_path):
     path = tmp_path / "set.csv"
     path.write_text("prompt;a|answer\nx;y|1\nz;w|2\n")
-    with pytest.raises(UserError, match=r"';' or '\|'") as raised:
+    with pytest.raises(UserError, match=r"';' or '\|'.*with commas"):
         pairs_of(path)
-    run_advice(str(raised.value).replace(str(path), shlex.quote(str(path))), tmp_path)
-    assert (tmp_path / "clean.jsonl").read_text()
 
 
 BROKEN = {  # bytes, line of the flaw: UTF-8 that was cut or mixed is never guessed to be something else
@@ -328,18 +325,13 @@ def test_a_broken_line_of_jsonl_is_one_bad_row(loader, tmp_path, note):
         read_rows(str(path))
 
 
-def test_the_flags_decide(loader, tmp_path):
+def test_the_encoding_is_a_flag(loader, tmp_path):
     path = tmp_path / "set.csv"
-    path.write_bytes("prompt|a;answer\ncafé;x|1\n".encode("cp1252"))
-    row = loader.load_rows(path, encoding="cp1252", delimiter="|").rows[0]
-    assert (row["prompt"][0]["content"], row["a;answer"]) == ("café;x", "1")
-    for flags, words in (
-        ({"encoding": "cp125x"}, "unknown encoding"),
-        ({"delimiter": ";;"}, "one character"),
-        ({"encoding": "ascii", "delimiter": "|"}, "not UTF-8"),
-    ):
+    path.write_bytes("prompt,answer\ncafé;x,1\n".encode("cp1252"))
+    assert loader.load_rows(path, encoding="cp1252").rows[0]["prompt"][0]["content"] == "café;x"
+    for encoding, words in (("cp125x", "unknown encoding"), ("ascii", "not UTF-8")):
         with pytest.raises(loader.UserError, match=words):
-            loader.load_rows(path, **flags)
+            loader.load_rows(path, encoding=encoding)
 
 
 @pytest.mark.parametrize(
@@ -371,9 +363,8 @@ def test_one_object_and_rows_two_levels_down_are_read(value, pairs_of, tmp_path)
 def test_a_table_named_txt_is_refused(loader, tmp_path):
     path = tmp_path / "rows.txt"
     path.write_text("question,answer\n2+2?,4\n")
-    with pytest.raises(loader.UserError, match="--input_format csv"):
+    with pytest.raises(loader.UserError, match=r"renaming it to end in \.csv"):
         loader.load_rows(path)
-    assert loader.load_rows(path, input_format="csv").rows[0]["answer"] == "4"
     path.write_text("Name a prime, please\nquestion\n")
     assert len(loader.load_rows(path).rows) == 2
 

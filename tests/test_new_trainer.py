@@ -218,18 +218,7 @@ def test_a_page_with_its_reward_inside_needs_no_other_file(folder):
 
 @pytest.mark.long
 def test_an_environment_inside_is_played_by_a_run_that_does_not_name_it(folder):
-    flags = [
-        *GIVEN,
-        "--prompts",
-        "2",
-        "--group_size",
-        "2",
-        "--environment",
-        "game.py:Game",
-        "--inline",
-        "--max_turns",
-        "2",
-    ]
+    flags = [*GIVEN, *BATCH, *"--group_size 2 --environment game.py:Game --inline --max_turns 2".split()]
     done = run_script("new_trainer", "multi_turn", "talk.py", *flags, cwd=folder)
     report = report_of(done)
     assert done.returncode == 0 and report["selfcheck"]["failed"] == {}, (done.stdout, done.stderr)
@@ -260,6 +249,7 @@ DATA = ["grpo", "mine.py", "--model", "m", "--reward", "my.py:reward", "--data"]
         (["distillation", "mine.py", "--loss", "idea.py:upper"], ["without policy_loss", "ppo, grpo or multi_turn"]),
         (["grpo", "mine.py", "--model", "m"], ["got no --data, --reward"]),
         (["grpo", "mine.py", "--inline"], ["--inline without"]),
+        (["ppo", "mine.py", "--inline", "--reward", "double.py:gae"], ["got gae in double.py", "other names"]),
         (
             ["grpo", "mine.py", *GIVEN, "--reward", "my.py:reward", "--out", "."],
             ["--out ., which exists and is not an earlier run"],
@@ -289,6 +279,7 @@ def test_bad_input_is_refused_and_nothing_written(words, says, folder, capsys, m
     (folder / "asked.jsonl").write_text('\n{"question": "1+1=", "answer": "2"}\n')
     (folder / "gold.jsonl").write_text('{"prompt": "1+1=", "gold": "2"}\n')
     (folder / "empty.jsonl").write_text("\n")
+    (folder / "double.py").write_text("def gae(prompt, completion):\n    return 0.0\n")
     before = sorted(x.name for x in folder.iterdir())
     try:
         code = new.main(words)
@@ -297,13 +288,6 @@ def test_bad_input_is_refused_and_nothing_written(words, says, folder, capsys, m
     told = capsys.readouterr()
     assert code == 2 and all(text in told.err for text in says) and not told.out, told.err
     assert sorted(x.name for x in folder.iterdir()) == before and (folder / "my.py").read_text() == REWARD
-
-
-def test_a_page_can_be_written_with_its_reward_inside_and_no_run(folder, monkeypatch, capsys):
-    monkeypatch.chdir(folder)
-    assert new.main(["ppo", "mine.py", "--reward", "my.py:reward", "--inline"]) == 0
-    assert "selfcheck" not in json.loads(capsys.readouterr().out)
-    assert 'reward: str = f"{__file__}:reward"' in (folder / "mine.py").read_text()
 
 
 def test_a_run_that_ends_in_its_first_step_is_told(folder, monkeypatch):
@@ -325,12 +309,6 @@ def test_returns_are_told_by_the_number_of_answers():
     ]
     one, two = {"conversations": 1, "mean_return": 1.0}, {"conversations": 2, "mean_return": 0.25}
     assert new.by_answers(samples) == {1: one, 2: two}
-
-
-def test_a_name_that_the_page_has_too_is_refused(folder):
-    (folder / "my.py").write_text("def gae(prompt, completion):\n    return 0.0\n")
-    with pytest.raises(new.UserError, match=r"got gae in .*expected other names"):
-        new.with_file(new.page_text("ppo"), "reward", f"{folder}/my.py:gae")
 
 
 @pytest.mark.parametrize("kind", ["grpo", "multi_turn"])
@@ -521,16 +499,6 @@ def test_a_signal_ends_the_training_saved_and_evaluated(folder):
     assert (folder / "run" / "model.safetensors").is_file()
 
 
-def test_the_list_names_every_change_and_setting(capsys):
-    with pytest.raises(SystemExit) as ended:
-        new.main(["--list"])
-    told = capsys.readouterr().out
-    assert ended.value.code == 0
-    for kind in new.PAGES:
-        for name in [*new.settings_of(new.page_text(kind)), *(f"change {x}" for x in new.changes_of(kind))]:
-            assert f"    --{name}" in told
-
-
 def test_a_setting_that_a_change_makes_brings_the_change(folder):
     done = run_script("new_trainer", "grpo", "own.py", "--kl-coef", "0.1", "--epochs", "2", cwd=folder)
     report = json.loads(done.stdout)
@@ -599,6 +567,14 @@ def test_what_a_page_would_ignore_is_noted(flags, noted, folder, capsys, monkeyp
     assert new.main(["grpo", "noted.py", *flags.split()]) == 0
     told = json.loads(capsys.readouterr().out)["notes"]
     assert [note.partition(":")[0] for note in told] == noted
+
+
+def test_the_list_names_every_change_and_setting(capsys):
+    assert new.main(["--list"]) == 0
+    told = capsys.readouterr().out
+    for kind in new.PAGES:
+        for name in [*new.settings_of(new.page_text(kind)), *(f"change {x}" for x in new.changes_of(kind))]:
+            assert f"    --{name}" in told
 
 
 @pytest.mark.parametrize(("minutes", "left"), [(2.0, 1.5), (0.25, 0.0)])

@@ -42,12 +42,12 @@ FLAGS = {  # name: (help, what argparse gets)
     "map": ("field=column, or field=column.key for a value inside an object", {**SEVERAL, "metavar": "F=C"}),
     "drop": ("columns to leave out, also those that are added (source, id)", {**SEVERAL, "metavar": "COLUMN"}),
     "on_bad": ("skip: bad rows go to OUT.rejected.jsonl", {"choices": ("fail", "skip"), "default": "fail"}),
-    "input_format": ("read inputs as jsonl, json, txt, csv, tsv or parquet, whatever their names", {"metavar": "NAME"}),
     "encoding": ("encoding of all inputs, such as cp1252 (default: UTF-8, or UTF-16 with a BOM)", {"metavar": "NAME"}),
-    "delimiter": ("separator of CSV and TSV: one character, or tab (default: detected)", {"metavar": "C"}),
     "json": ("print one JSON object on stdout", {"action": "store_true"}),
 }
 REMOVED = {
+    "input_format": "a file name that ends in .jsonl, .json, .txt, .csv, .tsv or .parquet",
+    "delimiter": "a file with commas between its columns, where the separator is not told from it",
     "plot": "--inspect, which prints percentiles of the lengths",
     "txt_sep": 'JSONL, {"prompt": text} per line, for prompts of several lines',
     "max_bytes": "unpacking the file first",
@@ -93,7 +93,7 @@ def settings_of(args) -> Settings:
         except (OSError, ValueError) as error:
             raise UserError(f"got --system_prompt {file}: {error}; expected a text file") from None
         need(system, f"got --system_prompt {file}, which is empty; expected text")
-    names = ("kind", "on_bad", "limit", "input_format", "dedup", "encoding", "delimiter")
+    names = ("kind", "on_bad", "limit", "dedup", "encoding")
     return Settings(
         **{name: getattr(args, name) for name in names},
         mapping=dict(item.split("=", 1) for item in args.map),

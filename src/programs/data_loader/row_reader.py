@@ -26,11 +26,11 @@ FILE_FORMS = {**SUFFIXES, ".txt": "txt"}
 GOLD_FIELDS = ("answer", "tests", "completion", "chosen", "rejected")
 
 
-def expand(sources, form: str | None = None) -> list[str]:
-    """The files behind paths, folders and globs, in order; hub ids and `-` stay as they are. A form fits any name."""
+def expand(sources) -> list[str]:
+    """The files behind paths, folders and globs, in order; hub ids and `-` stay as they are."""
     files = []
     for source in map(str, [sources] if isinstance(sources, str | Path) else sources):
-        path, known = Path(source), form or format_of(source)
+        path, known = Path(source), format_of(source)
         if path.is_dir() or (any(mark in source for mark in "*?[") and not path.exists()):
             inside = sorted(map(str, path.rglob("*")) if path.is_dir() else glob.glob(source, recursive=True))
             visible = [not any(part.startswith(".") for part in Path(x).parts[len(path.parts) :]) for x in inside]
@@ -38,10 +38,10 @@ def expand(sources, form: str | None = None) -> list[str]:
             need(inside, f"got {source} without a data file; expected names such as x.jsonl or x.csv.gz")
             files += inside
             continue
-        there = source == "-" or path.exists() or (is_hub_id(source) and not format_of(source))
+        there = source == "-" or path.exists() or (is_hub_id(source) and not known)
         need(there, f"got {source}, which is not a file, folder or glob; expected one, or a hub id: openai/gsm8k:main")
         expected = f"a name that ends in {', '.join(FILE_FORMS)}, also with .gz"
-        need(known or not path.exists(), f"got {source}; expected {expected}; try renaming it, or --input_format")
+        need(known or not path.exists(), f"got {source}; expected {expected}; try renaming it")
         files.append(source)
     need(files, "got no input; expected files, folders, globs, hub ids or `-` for stdin")
     return files
@@ -74,10 +74,8 @@ class Settings:
     system_prompt: str | None = None
     on_bad: str = "fail"
     limit: int | None = None
-    input_format: str | None = None
     dedup: bool = False
     encoding: str | None = None
-    delimiter: str | None = None
 
     def __post_init__(self):
         check_kind(self.kind)
@@ -86,17 +84,11 @@ class Settings:
             need(field_name and source, f"got the mapping {field_name!r}={source!r}; expected field=source")
         need(self.on_bad in ("fail", "skip"), f"got on_bad {self.on_bad!r}; expected fail or skip")
         need(self.limit is None or self.limit > 0, f"got limit {self.limit}; expected 1 or more")
-        self.delimiter = {"\\t": "\t", "tab": "\t"}.get(self.delimiter, self.delimiter)
-        wrong = f"got delimiter {self.delimiter!r}; expected one character, such as ';', or tab"
-        need(self.delimiter is None or (len(self.delimiter) == 1 and self.delimiter not in '"\r\n'), wrong)
         try:
             if self.encoding and codecs.lookup(self.encoding).name == "utf-8":
                 self.encoding = None  # a byte order mark is taken off
         except LookupError as error:
             raise UserError(f"got encoding: {error}; expected a name that Python knows, such as cp1252") from None
-        formats = sorted({*FILE_FORMS.values()})
-        known = self.input_format in (None, *formats)
-        need(known, f"got input_format {self.input_format!r}; expected one of {', '.join(formats)}")
 
 
 def records_of(source: str, settings: Settings) -> Iterator[tuple[int, dict | RowFlaw]]:
@@ -104,9 +96,8 @@ def records_of(source: str, settings: Settings) -> Iterator[tuple[int, dict | Ro
     if source != "-" and not Path(source).exists():
         yield from enumerate(hub_rows(source), start=1)
         return
-    form, known = settings.input_format or format_of(source), [c.partition(".")[0] for c in settings.mapping.values()]
-    more = (settings.encoding, settings.delimiter, settings.input_format is not None, known)
-    for number, row in file_records(source, form, *more):
+    form, known = format_of(source), [column.partition(".")[0] for column in settings.mapping.values()]
+    for number, row in file_records(source, form, settings.encoding, known):
         if form in ("csv", "tsv") and isinstance(row, dict):
             row = {column: cell or None for column, cell in row.items()}
         yield number, row
@@ -150,7 +141,7 @@ class RowReader:
     """
 
     def __init__(self, sources, settings: Settings, on_reject: Callable[[dict], None]):
-        self.files, self.settings, self.on_reject = expand(sources, settings.input_format), settings, on_reject
+        self.files, self.settings, self.on_reject = expand(sources), settings, on_reject
         self.names, self.current = distinct_names(self.files), ""
         self.counts = {"read": 0, "kept": 0, "rejected": 0, "deduplicated": 0}
         self.kinds, self.reasons, self.seen, self.notes = Counter(), [], set(), Counter()
@@ -320,9 +311,7 @@ def load_rows(sources, kind: str = "auto", **reading) -> Loaded:
         limit: stop after this many good rows.
         drop: columns to leave out.
         dedup: leave out rows whose prompt, answer, tests and completions came before.
-        input_format: read every file as jsonl, json, txt, csv, tsv or parquet, whatever its name.
         encoding: what texts are decoded by (default: UTF-8, or UTF-16 with a byte order mark).
-        delimiter: what stands between the columns of CSV and TSV files (default: what the file shows).
 
     Raises:
         BadRows: rows do not fit, and on_bad is "fail".
