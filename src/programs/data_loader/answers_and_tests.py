@@ -43,27 +43,24 @@ def decoded(text: str, name: str, expected: str = "tests as JSON text, or Python
 
 def joined_tests(row: dict, name: str) -> tuple[list[str], object]:
     """(columns used, tests) of a column and those that go with it; what is packed is never opened."""
-    names = next((part for part in PARTS if name in part), (name,))
-    taken, tests = [], None
-    for column in names:
-        value = row.get(column)
-        packed = len(names) > 1 and isinstance(value, str) and value.lstrip()[:1] not in ("[", "{")
+    names, found = next((part for part in PARTS if name in part), (name,)), {}
+    for column in (column for column in names if row.get(column) is not None):
+        value = row[column]
+        packed = isinstance(value, str) and value.lstrip()[:1] not in ("[", "{")
         none = value in ([], {}, "[]", "{}") or (isinstance(value, dict) and not any(value.values()))
-        if value is None or packed or (len(names) > 1 and none):
-            continue
-        read = read_tests(value, column, row)
-        taken.append(column)
-        if tests is None:
-            tests = read
-        elif isinstance(tests, list) and isinstance(read, list):
-            tests = [*tests, *read]
-        elif isinstance(tests, dict) and isinstance(read, dict):
-            tests = {**tests, **{key: [*tests[key], *read[key]] for key in ("inputs", "outputs")}}
-        else:
-            raise BadRow(column, f"tests in another form than {taken[0]}", "tests in one form", f"--drop {column}")
-    if tests is None:
+        if len(names) == 1 or not (packed or none):
+            found[column] = read_tests(value, column, row)
+    if not found:
         raise BadRow(name, shown(row[name]), "tests in JSON", "leaving out rows without tests")
-    return taken, tests
+    (first, tests), *others = found.items()
+    for column, more in others:
+        if isinstance(tests, list) and isinstance(more, list):
+            tests = [*tests, *more]
+        elif isinstance(tests, dict) and isinstance(more, dict):
+            tests = {**tests, **{key: [*tests[key], *more[key]] for key in ("inputs", "outputs")}}
+        else:
+            raise BadRow(column, f"tests in another form than {first}", "tests in one form", f"--drop {column}")
+    return [*found], tests
 
 
 def read_tests(value, name: str, row: dict):
