@@ -141,13 +141,26 @@ def edited_page(args, rest: list[str], theirs: dict[str, str]) -> tuple[str, lis
     return source, changes, rest
 
 
+def unread_columns(given: dict, rows: dict[str, list[dict]]) -> dict:
+    """{"unread": {file: {column: rows}}} of columns that look like a part of the question; {} without any."""
+    asked = {given[name]: [(row["columns"], row["prompt"]) for row in rows[name]] for name in rows}
+    unread = {file: dict(warn_unread(file, pairs)) for file, pairs in asked.items()}
+    return {"unread": unread} if any(unread.values()) else {}
+
+
+def given_settings(kind: str, source: str, words: list[str]) -> dict:
+    """The settings of the page that a command line names."""
+    found = vars(parse_flags(page_parser(kind, source), words))
+    given = {name: value for name, value in found.items() if value is not None}
+    check_metric_names(source, given)
+    return given
+
+
 def new_trainer(args, rest: list[str], report: dict) -> int:
     """Write, check and train; `report` gets what is known, step by step. Returns the exit code."""
     theirs = {flag: getattr(args, flag) for flag in OWN if getattr(args, flag)}
     source, changes, own_words = edited_page(args, rest, theirs)
-    found = vars(parse_flags(page_parser(args.kind, source), own_words))
-    given = {name: value for name, value in found.items() if value is not None}
-    check_metric_names(source, given)
+    given = given_settings(args.kind, source, own_words)
     counts = {name: int(x["default"]) for name, x in settings_of(source).items() if x["type"] == "int"}
     check_units(counts | given, rest)
     check_file(args.file, args.force)
@@ -182,9 +195,7 @@ def new_trainer(args, rest: list[str], report: dict) -> int:
         say(f"note: {note}")
     if not started:
         return 0
-    asked = {given[name]: [(row["columns"], row["prompt"]) for row in rows[name]] for name in rows}
-    unread = {file: dict(warn_unread(file, pairs)) for file, pairs in asked.items()}
-    report |= {"unread": unread} if any(unread.values()) else {}
+    report |= unread_columns(given, rows)
     left_out = [*args.leave_out, *(["group_advantages"] if "advantage" in theirs else [])]
     try:
         report["selfcheck"] = checked(args.file, as_flags(given, OF_A_CHECK), left_out)
