@@ -1,5 +1,6 @@
 """The forms that rows come in."""
 
+import ast
 import itertools
 import json
 import re
@@ -97,7 +98,7 @@ class Shape:
         Where --map names the prompt, only passages that it names too go before it.
         """
         self.choices = choices_of(self.row)
-        name, value = self.take(CHOICE_PROMPT_KEYS if self.choices else PROMPT_KEYS, "a prompt")
+        name, value = self.take(CHOICE_PROMPT_KEYS if self.choices else prompt_names(self.row), "a prompt")
         if name == "instruction":
             extra = self.row.get("input")
             if extra is not None and not (isinstance(value, str) and isinstance(extra, str)):
@@ -192,6 +193,21 @@ class Shape:
             if not {"answer", "tests", "completion", "chosen", "ground_truth"} & out.keys():
                 self.untaken = [name for name in rest if isinstance(rest[name], str | int | list)]
         return out
+
+
+def prompt_names(row: dict) -> list[str]:
+    """The names of prompts in their order, those last that hold only a program's imports and helpers."""
+    several = sum(row.get(name) is not None for name in PROMPT_KEYS) > 1
+    return sorted(PROMPT_KEYS, key=lambda name: several and is_preamble(row.get(name), row.get("entry_point")))
+
+
+def is_preamble(text, entry_point) -> bool:
+    """Whether a text is Python that imports and defines helpers, but not the function to write."""
+    if not isinstance(text, str) or not entry_point or not re.search(r"^(import|from) \w", text, re.MULTILINE):
+        return False
+    tree = parsed(text)
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    return tree is not None and all(node.name != entry_point for node in ast.walk(tree) if isinstance(node, functions))
 
 
 def as_prompts(shape: Shape) -> None:
