@@ -371,7 +371,7 @@ def test_long_curves_keep_their_extremes():
 
 
 def test_glossary_is_that_of_the_reference():
-    known = report.read_glossary()
+    known = json.loads(report.GLOSSARY)
     assert known["kl/coef"] == {
         **{"group": "KL", "healthy": "settles", "warning": "keeps growing: the target cannot be reached"},
         "meaning": "the kl_coef this step used; changes only with kl_target",

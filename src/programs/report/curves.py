@@ -10,7 +10,7 @@ from parts.reading.log_reading import common_name
 from parts.reading.logged_run import LoggedRun
 from programs.report.sources import Source
 
-GLOSSARY_TEXT = file_text("glossary.txt")  # tools/make_glossary.py writes it
+GLOSSARY = file_text("glossary.json")  # tools/make_glossary.py writes it
 LOOK_FIRST = "Look first"
 # what to look at first, as references/metrics.md has it
 FIRST = (
@@ -23,27 +23,6 @@ PLACES = ("output_dir", "out", "resume", "report_to")  # where a run lies: no se
 LOGGED = ("save_every", "eval_every", "sample_every", "sample_tokens", "keep_checkpoints", "logging_steps")
 OWN = ("seed", *PLACES, *LOGGED)  # what does not make another setting
 HIDDEN = ("step", "epoch", "eval/rows", "training/global_step")
-
-
-def read_glossary() -> dict[str, dict]:
-    """What each metric means: {key: {"group", "meaning", "healthy", "warning"}}, in the page's order.
-
-    A line begins `name: text`; further texts are indented by two with a mark (+ or !), their next lines by four.
-    """
-    entries, group, entry, part = {}, "", {}, ""
-    for line in GLOSSARY_TEXT.splitlines():
-        if line.startswith("# "):
-            group = line[2:]
-        elif line.startswith("    "):
-            entry[part] += f" {line.strip()}"
-        elif line.startswith("  "):
-            part = {"+": "healthy", "!": "warning"}[line[2]]
-            entry[part] = line[4:]
-        else:
-            name, _, text = line.partition(": ")
-            part = "meaning"
-            entry = entries[name] = {"group": group, "meaning": text, "healthy": "", "warning": ""}
-    return entries
 
 
 def our_name(key: str, dialect: str) -> str:
@@ -106,7 +85,7 @@ def settings_numbers(sources: list[Source]) -> list[int]:
 
 def curves_of(sources: list[Source]) -> dict:
     """What the page's script draws: runs, and metrics with their series."""
-    glossary, runs, metrics = read_glossary(), [], {}
+    glossary, runs, metrics = json.loads(GLOSSARY), [], {}
     for i, (source, setting) in enumerate(zip(sources, settings_numbers(sources), strict=True)):
         series = series_of(source.run)
         evaluated = {step for name, entry in series.items() if name.startswith("eval/") for step in entry["points"]}
