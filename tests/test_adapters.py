@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from conftest import EVAL_DATA, ROOT, TINY_LM, TRAIN_DATA, load_module, load_script
-from peft import IA3Config, LoraConfig, PeftModel, PromptTuningConfig, get_peft_model
+from peft import IA3Config, LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -63,13 +63,14 @@ def files(tmp_path_factory):
 
 COMMON = ["--reward={0}/digits.py:digits", "--data={0}/train.jsonl", "--eval_data={0}/eval.jsonl"]
 OURS = ["--batch_size=8", "--max_new_tokens=14", "--save_every=1", "--eval_every=0", "--plot_every=0", "--lr=1e-2"]
+DISTILLATION = "on_policy_distillation"
 PROGRAMS = {
     "ppo_train": ["--algorithm=grpo", "--kl_coef=0.1", "--group_size=4", *OURS],
     "grpo_train": [
         *("--beta=0.1", "--num_generations=4", "--per_device_train_batch_size=8", "--max_completion_length=14"),
         *("--learning_rate=1e-2", "--lr_scheduler_type=constant", "--save_steps=1", "--use_cpu"),
     ],
-    "on_policy_distillation": [f"--teacher={TINY_LM}", *OURS],
+    DISTILLATION: [f"--teacher={TINY_LM}", *OURS],
 }
 
 
@@ -107,7 +108,7 @@ def test_a_run_goes_on_from_an_adapter(run, adapter, tmp_path, program):
     run(program, f"--model={adapter.parent / 'merged'}", "--steps=1", f"--output_dir={tmp_path}/whole")
     run(program, "--steps=1", f"--output_dir={tmp_path}/base")
     assert held_out(tmp_path / "plain") == held_out(tmp_path / "whole") != held_out(tmp_path / "base")
-    if program != "on_policy_distillation":
+    if program != DISTILLATION:
         kl = [line["kl/ref"] for line in lines(tmp_path / "plain") if "kl/ref" in line]
         assert kl[0] == 0 < kl[1]
     run(program, f"--model={adapter}", "--lora_rank=4", "--steps=1", f"--output_dir={tmp_path}/parts")
@@ -128,8 +129,10 @@ def test_a_run_goes_on_from_an_adapter(run, adapter, tmp_path, program):
     torch.testing.assert_close(logits(by_evaluation), by_peft, atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
-@pytest.mark.parametrize("flag", ["--lora_rank=8", "--lora_alpha=8"])
+OTHER = {"ppo_train": "--lora_rank=8", "grpo_train": "--lora_alpha=8", DISTILLATION: "--lora_rank=8"}
+
+
+@pytest.mark.parametrize(("program", "flag"), OTHER.items())
 def test_another_rank_or_alpha_is_refused(run, adapter, tmp_path, program, flag):
     said = run(program, f"--model={adapter}", flag, "--dry_run", f"--output_dir={tmp_path}/x", code=2)
     given, right = flag.replace("=", " "), {"--lora_rank=8": "--lora_rank 4", "--lora_alpha=8": "--lora_alpha 12"}[flag]
@@ -225,8 +228,6 @@ REFUSED = {
         lambda a, f: broken(a, f, base_model_name_or_path="/no/such"),
         ("whose base '/no/such' is not there", "--base FOLDER"),
     ),
-    "relative base": (lambda a, f: broken(a, f, base_model_name_or_path="../no/such"), ("'../no/such' is not there",)),
-    "no base": (lambda a, f: broken(a, f, base_model_name_or_path=None), ("whose base '' is not there",)),
     "base is an adapter": (
         lambda a, f: broken(a, f, base_model_name_or_path=str(a)),
         ("is an adapter itself", "merge_adapter.py"),
@@ -235,10 +236,6 @@ REFUSED = {
     "IA3": (
         lambda a, f: of_kind(IA3Config(task_type="CAUSAL_LM", target_modules=["k_proj"], feedforward_modules=[]), f),
         ("of type IA3; expected LORA",),
-    ),
-    "prompt tuning": (
-        lambda a, f: of_kind(PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=2), f),
-        ("of type PROMPT_TUNING; expected LORA",),
     ),
     "head": (lambda a, f: broken(a, f, task_type="SEQ_CLS"), ("of task type SEQ_CLS",)),
     "whole model too": (beside_weights, ("beside the weights of a whole model (model.safetensors)",)),
@@ -290,11 +287,8 @@ def test_pages_refuse_an_adapter_with_the_command(adapter, page, monkeypatch):
         if page == "basic_grpo_training":
             monkeypatch.setattr(module, "MODEL", str(adapter))
             module.main()
-        module.load_models(
-            SimpleNamespace(model=str(TINY_LM), teacher=str(adapter))
-            if page == "distillation"
-            else SimpleNamespace(model=str(adapter))
-        )
+        names = (TINY_LM, adapter) if page == "distillation" else (adapter, "")
+        module.load_models(SimpleNamespace(model=str(names[0]), teacher=str(names[1])))
 
 
 def states(model):
@@ -330,14 +324,7 @@ def test_a_warm_start_goes_on_from_an_adapter_and_hands_over_the_whole_model(ada
     lines = [json.dumps(row | {"completion": f"<answer>{row['answer']}</answer>"}) + "\n" for row in rows]
     (tmp_path / "data.jsonl").write_text("".join(lines))
     flags = [f"--model={adapter}", f"--data={tmp_path / 'data.jsonl'}", f"--eval_data={EVAL_DATA}", "--epochs=1"]
-    flags += [
-        "--eval_prompts=2",
-        "--eval_samples=2",
-        "--rounds=1",
-        "--min_rounds=1",
-        "--max_new_tokens=24",
-        "--lr=1e-9",
-    ]
+    flags += "--eval_prompts=2 --eval_samples=2 --rounds=1 --min_rounds=1 --max_new_tokens=24 --lr=1e-9".split()
     load_script("warm_start").main([*flags, f"--output_dir={tmp_path / 'out'}"])
     said = capsys.readouterr().err
     policy = tmp_path / "out/rounds/round-001/policy"

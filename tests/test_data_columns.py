@@ -11,8 +11,6 @@ from conftest import load_script, run_script
 loader, sandbox, verl = load_script("data_loader"), load_script("sandbox"), load_script("verl_train")
 
 ADD = "def add(a, b):\n    return a + b\n"
-METHOD = "class Solution:\n    def add(self, a, b):\n        return a + b\n"
-SCRIPT = "a, b = map(int, input().split())\nprint(a + b)\n"
 QUESTION = [{"role": "user", "content": "Add two numbers."}]
 ON_STDIN = {"input": "1 2\n", "output": "3\n"}
 
@@ -43,44 +41,10 @@ def in_verl(truth, **more) -> dict:
 
 # ------------------------------------------------------------------------------------------------ tests of programs
 
-PREAMBLE = "import math\nfrom typing import *\n\ninf = float('inf')\n"
-NODES = PREAMBLE + "\nclass ListNode:\n    def __init__(self, val=0):\n        self.val = val\n"
-
-
-def leetcode(number: int) -> dict:
-    """A row of newfacade/LeetCodeDataset."""
-    head = f"class Solution:\n    def add{number}(self, x: int) -> int:\n        "
-    asserts = [f"    assert candidate(x = {x}) == {x + number}\n" for x in (1, 5)]
-    return {
-        "task_id": f"add-{number}",
-        "question_id": number,
-        "difficulty": "Easy",
-        "tags": ["Math"],
-        "problem_description": f"Return x plus {number}.",
-        "starter_code": head,
-        "prompt": NODES if number % 7 == 0 else PREAMBLE,
-        "completion": f"{head}return x + {number}",
-        "entry_point": f"Solution().add{number}",
-        "test": "def check(candidate):\n" + "".join(asserts),
-        "input_output": [{"input": "x = 1", "output": str(number + 1)}],
-        "query": f"Complete the code.\n\nReturn x plus {number}.\n\n{head}",
-        "response": "…",
-    }
-
 
 def judge(row: dict, program: str):
     """The verdict on a program by a normalised row."""
     return sandbox.run_code(program, row["tests"], entry_point=row.get("entry_point"), setup=row.get("setup", ""))
-
-
-def test_leetcode_rows_have_as_many_prompts_as_tasks_and_pay_right_programs(tmp_path):
-    raw = [leetcode(number) for number in range(1, 229)]
-    loaded = loader.load_rows(write_jsonl(tmp_path / "leetcode.jsonl", raw))
-    assert loaded.kind == "code" and len({row["prompt"][-1]["content"] for row in loaded.rows}) == 228
-    assert loaded.rows[0]["prompt"][-1]["content"] == raw[0]["query"] and loaded.rows[0]["setup"] == PREAMBLE
-    for row, given in list(zip(loaded.rows, raw, strict=True))[:3]:
-        assert (judge(row, given["completion"]).passed, judge(row, given["completion"]).total) == (2, 2)
-        assert judge(row, given["completion"].replace("x +", "x -")).passed == 0
 
 
 PACKED = base64.b64encode(zlib.compress(pickle.dumps(json.dumps([ON_STDIN])))).decode()
@@ -95,18 +59,6 @@ LIVE = {
 CALL = {"type": "function_call", "fn_name": "add", "input": [1, 2], "output": [3]}
 # schema: a row, its right program; a wrong one subtracts
 CODE = {
-    "PrimeIntellect, stdin": (
-        {"problem": "Add.", "tests": json.dumps([{"type": "stdin_stdout", "fn_name": None, **ON_STDIN}])},
-        SCRIPT,
-    ),
-    "SYNTHETIC-1, by repr": (
-        {
-            "prompt": "Add.",
-            "verification_info": repr({"language": "python", "test_cases": [{**ON_STDIN, "fn_name": None}]}),
-        },
-        SCRIPT,
-    ),
-    "Eurus-2, function, a space": (in_verl('{ "fn_name": "add", "inputs": ["1\\n2"], "outputs": ["3"]}'), ADD),
     "verl, asserts": (in_verl(["assert add(1, 2) == 3"]), ADD),
 }
 

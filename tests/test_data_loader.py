@@ -1,6 +1,5 @@
 """scripts/data_loader.py: every reader, format, bad row, target and loader, held to expectations written by hand."""
 
-import ast
 import codecs
 import gzip
 import itertools
@@ -68,7 +67,6 @@ def test_wrong_use_exits_2(loader, tmp_path, monkeypatch, capsys):
     for flags, words in (
         (["no_such.jsonl", "--validate"], "no_such.jsonl"),
         ([str(FILES / "bad_suffix.xyz"), "--validate"], "xyz"),
-        (["reasoning_gym:chain_sum", "--validate"], "json.dump"),
         ([data, "--no_such_flag"], "no_such_flag"),
         ([data, "--kind", "maths", "--validate"], "math"),
         ([data, "--out", "x.docx"], "jsonl"),
@@ -154,20 +152,7 @@ def assert_holds(row: dict, expected: dict):
             assert json.dumps(row[key], sort_keys=True) == json.dumps(value, sort_keys=True), key
 
 
-@pytest.mark.parametrize("name", GOOD)
-def test_good_file(loader, name):
-    kind, count, first = GOOD[name]
-    loaded = loader.load_rows(FILES / name)
-    assert (len(loaded.rows), loaded.rejected) == (count, [])
-    assert loaded.counts == {"read": count, "kept": count, "rejected": 0, "deduplicated": 0}
-    assert kind is None or loaded.kind == kind
-    assert isinstance(loaded.why, str) and loaded.why
-    assert_holds(loaded.rows[0], first)
-    assert all(m["role"] in ("system", "user", "assistant", "tool") for row in loaded.rows for m in row["prompt"])
-
-
-# the rows after the first, where they hold something of their own
-LATER = {
+LATER = {  # (file, row): where a row after the first holds something of its own
     ("arc.jsonl", 1): {"answer": "B", "choices": {"text": ["u", "v"], "label": ["1", "2"]}},
     ("aqua.jsonl", 1): {"prompt": [user("Q? A. yes B. no")], "answer": "B"},
     ("comma.csv", 1): {"prompt": [user("null")], "answer": "007"},
@@ -177,19 +162,21 @@ LATER = {
 }
 
 
-@pytest.mark.parametrize(("name", "index"), LATER)
-def test_later_row(loader, name, index):
-    assert_holds(loader.load_rows(FILES / name).rows[index], LATER[name, index])
+@pytest.mark.parametrize("name", GOOD)
+def test_good_file(loader, name):
+    kind, count, first = GOOD[name]
+    loaded = loader.load_rows(FILES / name)
+    assert loaded.counts == {"read": count, "kept": count, "rejected": 0, "deduplicated": 0}
+    assert len(loaded.rows) == count and kind in (None, loaded.kind) and loaded.why
+    for index, expected in [(0, first), *((i, row) for (file, i), row in LATER.items() if file == name)]:
+        assert_holds(loaded.rows[index], expected)
 
 
-@pytest.mark.parametrize("on_bad", ["fail", "skip"])
-def test_a_column_of_map_that_no_row_has_is_said_once(loader, tmp_path, on_bad):
-    path = write_jsonl(tmp_path / "in.jsonl", [{"questions": f"{i}?", f"only_{i}": 1} for i in range(30)])
-    with pytest.raises(loader.UserError) as raised:
-        loader.load_rows(path, mapping={"prompt": "question"}, on_bad=on_bad)
-    text = str(raised.value)
-    assert "in.jsonl: got --map prompt=question, and no row has 'question'" in text and "\n" not in text
-    assert "expected one of the columns questions, only_0, only_1" in text and "; try --map prompt=questions" in text
+def test_a_column_of_map_that_no_row_has_is_said_in_one_line(loader, tmp_path):
+    path = write_jsonl(tmp_path / "in.jsonl", [{"questions": f"{i}?", "n": 1} for i in range(15)])
+    with pytest.raises(loader.BadRows, match=r"prompt: got the columns questions, n; expected .*'question'") as raised:
+        loader.load_rows(path, mapping={"prompt": "question"})
+    assert "--map prompt=COLUMN, perhaps questions" in str(raised.value) and str(raised.value).count("\n") == 1
 
 
 # ------------------------------------------------------------------------------------------------ encodings, binaries
@@ -230,14 +217,10 @@ def test_encodings_and_compressed_files(loader, tmp_path, name):
 
 
 BROKEN = {
-    "latin1.jsonl": (b'{"prompt": "ok"}\n{"prompt": "caf\xe9"}\n', r"(?i)utf-8"),
-    "latin1.csv": (b"prompt\nok\ncaf\xe9\n", r"(?i)utf-8"),
-    "utf16_without_bom.jsonl": (LINES.decode().encode("utf-16-le"), "(?i)utf-8"),
     "cut.jsonl.gz": (gzip.compress(LINES * 50)[:-12], r"(?i)gz|compress|end"),
     "cut.parquet": (b"PAR1" + b"\0" * 40, r"(?i)parquet"),
     "text.parquet": (LINES, r"(?i)parquet"),
     "deep.jsonl": (b'{"prompt": "x", "m": ' + b"[" * 100_000 + b"]" * 100_000 + b"}\n", r"(?i)deep|nest"),
-    "model.pkl": (b"\x80\x04K\x05.", r"(?i)jsonl"),
 }
 
 
@@ -352,20 +335,6 @@ def test_unreadable_file(loader, name):
 def test_a_file_without_rows_is_an_error(loader, name):
     with pytest.raises(loader.UserError, match=rf"(?s)no usable row.*{name} \(0 read\)"):
         loader.load_rows(FILES / name)
-
-
-def test_an_empty_file_beside_a_good_one_is_named(loader, capsys):
-    loaded = loader.load_rows([FILES / "bad_empty.jsonl", FILES / "prompts.jsonl"])
-    assert len(loaded.rows) == 2
-    assert re.search(r"warning: .*bad_empty\.jsonl has no rows\n", capsys.readouterr().err)
-    loader.load_rows([FILES / "prompts.jsonl", FILES / "lines.txt"])
-    assert capsys.readouterr().err == ""
-
-
-def test_only_bad_rows_are_not_skipped_into_an_empty_list(loader, tmp_path):
-    path = write_jsonl(tmp_path / "bad.jsonl", [{"prompt": 5}, {"prompt": 6}])
-    with pytest.raises(loader.UserError, match=r"(?s)no usable row.*2 read, 2 bad.*bad\.jsonl:1: prompt: got int 5"):
-        loader.load_rows(path, on_bad="skip")
 
 
 # ------------------------------------------------------------------------------------------------ tests that never pay
@@ -545,12 +514,6 @@ def test_a_column_that_trl_takes_for_itself_is_refused(loader, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-# ---- the packages that read them
-
-
-# ------------------------------------------------------------------------------------------------ shared data
-
-
 # ------------------------------------------------------------------------------------------------ the command line
 
 
@@ -565,27 +528,32 @@ def command(*flags, stdin: str | None = None, cwd=None) -> subprocess.CompletedP
     return done
 
 
-def test_command_writes_and_reports(tmp_path):
+def test_command_writes_counts_and_reports(tmp_path):
     out = tmp_path / "out.jsonl"
-    done = command(FILES / "gsm8k.jsonl", "--out", out, "--json")
-    assert done.returncode == 0, done.stderr
+    done = command(FILES / "duplicates.jsonl", FILES / "bad_empty.jsonl", "--out", out, "--dedup", "--json")
+    assert done.returncode == 0 and re.search(r"warning: .*bad_empty\.jsonl has no rows\n", done.stderr)
     report = json.loads(done.stdout)
-    assert {"kind", "why", "counts", "outputs", "errors", "stats"} <= set(report)
-    assert report["kind"] == "math" and report["errors"] == [] and report["why"]
-    assert report["counts"]["read"] == report["counts"]["kept"] == 3
-    assert "out.jsonl" in json.dumps(report["outputs"])
-    assert [row["answer"] for row in read_jsonl(out)] == ["1003", "-7", "2.5"]
+    assert {"kind", "why", "counts", "outputs", "errors", "stats"} <= set(report) and report["errors"] == []
+    assert report["counts"] == {"read": 4, "kept": 2, "rejected": 0, "deduplicated": 2}
+    assert [row["prompt"] for row in read_jsonl(out)] == [COLOUR, RIVER]
     assert [path.name for path in tmp_path.iterdir()] == ["out.jsonl"]
 
 
-def test_bad_rows_write_nothing_and_leave_the_old_file(tmp_path):
-    out = tmp_path / "out.jsonl"
+@pytest.mark.parametrize("fault", ["bad rows", "full disk"])
+def test_what_fails_writes_nothing_and_leaves_the_old_file(loader, tmp_path, monkeypatch, capsys, fault):
+    out, name = tmp_path / "out.jsonl", "bad_thirty.jsonl" if fault == "bad rows" else "gsm8k.jsonl"
     out.write_text("old\n")
-    done = command(FILES / "bad_thirty.jsonl", "--out", out, "--json")
-    assert done.returncode == 2 and out.read_text() == "old\n"
-    assert [path.name for path in tmp_path.iterdir()] == ["out.jsonl"]
-    assert "bad_thirty.jsonl:2" in done.stderr and "30" in done.stderr
-    assert json.loads(done.stdout)["counts"]["rejected"] == 30
+
+    def fail(*_args, **_kwargs):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", fail)
+    assert loader.main([str(FILES / name), "--out", str(out), "--json"]) == 2
+    said = capsys.readouterr()
+    assert out.read_text() == "old\n" and [path.name for path in tmp_path.iterdir()] == ["out.jsonl"]
+    if fault == "bad rows":
+        assert "bad_thirty.jsonl:2" in said.err and json.loads(said.out)["counts"]["rejected"] == 30
+        assert "… and 10 more; --on_bad skip with --out FILE lists all in FILE.rejected.jsonl" in said.err
 
 
 def test_on_bad_skip_writes_the_good_and_a_file_of_the_rejected(tmp_path):
@@ -598,14 +566,6 @@ def test_on_bad_skip_writes_the_good_and_a_file_of_the_rejected(tmp_path):
     (rejected,) = read_jsonl(tmp_path / "out.rejected.jsonl")
     assert rejected["line"] == 3 and rejected["file"].endswith("bad_json.jsonl")
     assert rejected["row"].rstrip() == '{"prompt": "cut' and rejected["expected"] and rejected["try"]
-
-
-@pytest.mark.parametrize(("name", "code"), [("gsm8k.jsonl", 0), ("bad_json.jsonl", 1)])
-def test_validate_reports_and_writes_nothing(tmp_path, name, code):
-    done = command(FILES / name, "--validate", "--json", cwd=tmp_path)
-    assert done.returncode == code and list(tmp_path.iterdir()) == []
-    report = json.loads(done.stdout)
-    assert [error["line"] for error in report["errors"]] == [3][:code]
 
 
 def test_split_keeps_rows_of_one_prompt_together(tmp_path):
@@ -636,6 +596,14 @@ def test_split_keeps_rows_of_one_prompt_together(tmp_path):
     assert kept[0] != kept[1] == kept[2] and len(split("eval=11", "--shuffle", 3)[1]) == 11
 
 
+def test_map_and_stdin(tmp_path):
+    out, data = tmp_path / "out.jsonl", (FILES / "custom_columns.jsonl").read_text()
+    done = command("-", "--map", "prompt=q", "--map", "answer=gold", "--out", out, stdin=data)
+    assert done.returncode == 0, done.stderr
+    assert [row["answer"] for row in read_jsonl(out)] == ["42", "2"]
+    assert read_jsonl(out)[0]["prompt"] == [user("6*7?")]
+
+
 def test_split_of_prompts_with_several_rows_each(loader):
     prompts = [bytes([i // 4]) for i in range(40)]  # 10 prompts of 4 rows
     for size, expected in ((4, 4), (9, 8), (2, 4), (36, 36)):  # as near below as whole prompts allow, at least one
@@ -647,68 +615,17 @@ def test_split_of_prompts_with_several_rows_each(loader):
         loader.held_out_rows([b"a", b"a"], 1, seed=0)
 
 
-def test_dedup_counts_what_it_leaves_out(tmp_path):
-    out = tmp_path / "out.jsonl"
-    done = command(FILES / "duplicates.jsonl", "--out", out, "--dedup", "--json")
-    counts = json.loads(done.stdout)["counts"]
-    assert counts == {"read": 4, "kept": 2, "rejected": 0, "deduplicated": 2}
-    assert [row["prompt"] for row in read_jsonl(out)] == [COLOUR, RIVER]
-
-
-def test_map_and_stdin(tmp_path):
-    out, data = tmp_path / "out.jsonl", (FILES / "custom_columns.jsonl").read_text()
-    done = command("-", "--map", "prompt=q", "--map", "answer=gold", "--out", out, stdin=data)
-    assert done.returncode == 0, done.stderr
-    assert [row["answer"] for row in read_jsonl(out)] == ["42", "2"]
-    assert read_jsonl(out)[0]["prompt"] == [user("6*7?")]
-
-
-@pytest.mark.parametrize("suffix", ["parquet"])
-def test_data_source_is_named_for_verl(tmp_path, suffix):
-    rows = [{"prompt": f"{i}+1=", "answer": str(i + 1), "source": "mine"} for i in range(4)]
-    path, out = write_jsonl(tmp_path / "in.jsonl", rows), tmp_path / f"out.{suffix}"
-    done = command(path, "--for", "verl", "--data_source", "openai/gsm8k", "--split", "1", "--out", out)
-    assert done.returncode == 0, done.stderr
-    for file, count in ((out, 3), (tmp_path / f"out.eval.{suffix}", 1)):
-        written = read_jsonl(file) if suffix == "jsonl" else table_of(file).to_pylist()
-        assert [row["data_source"] for row in written] == ["openai/gsm8k"] * count
-
-
-def test_inspect_shows_lengths(tmp_path):
+def test_inspect_shows_lengths_and_rows_that_stand_in_two_files(loader, tmp_path, capsys):
     # through the template n letters are <|user|>, n tokens, <|end|> and <|assistant|>; the percentiles are lengths
     # that occur: the 10th, 19th and 20th of 20
-    path = write_jsonl(tmp_path / "in.jsonl", [{"prompt": "x" * n} for n in range(1, 21)])
-    done = command(path, "--inspect", "--tokenizer", TINY_LM, "--json")
-    assert done.returncode == 0, done.stderr
-    lengths = json.loads(done.stdout)["stats"]["lengths"]
-    assert lengths["prompt_tokens"] == {"p50": 13, "p95": 22, "max": 23}
-    assert lengths["prompt_chars"] == {"p50": 10, "p95": 19, "max": 20}
-
-
-def test_inspect_counts_rows_that_stand_in_two_files(tmp_path):
-    train = write_jsonl(tmp_path / "train.jsonl", [{"prompt": p} for p in ("a", "b", "c", "c")])
-    held_out = write_jsonl(tmp_path / "test.jsonl", [{"prompt": p} for p in ("c", "d", "b")])
-    done = command(train, held_out, "--inspect", "--json")
-    assert done.returncode == 0, done.stderr
-    stats = json.loads(done.stdout)["stats"]
-    assert list(stats["overlap"].values()) == [2] and stats["duplicates"] >= 1 and stats["rows"] == 7
-    assert stats["fields"]["prompt"]["rows"] == 7 and stats["examples"]
-    shown = command(train, held_out, "--inspect").stdout
-    assert "overlap" in shown and "duplicates" in shown and "examples" in shown
-
-
-def test_write_that_fails_leaves_nothing_behind(loader, tmp_path, monkeypatch):
-    rows = loader.load_rows(FILES / "gsm8k.jsonl").rows
-    out = tmp_path / "out.jsonl"
-    out.write_text("old\n")
-
-    def fail(*_args, **_kwargs):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "replace", fail)
-    with pytest.raises((OSError, loader.UserError)):
-        loader.write_rows(rows, out)
-    assert out.read_text() == "old\n" and [path.name for path in tmp_path.iterdir()] == ["out.jsonl"]
+    train = write_jsonl(tmp_path / "train.jsonl", [{"prompt": "x" * n} for n in range(1, 19)])
+    test = write_jsonl(tmp_path / "test.jsonl", [{"prompt": "x" * n} for n in (2, 2)])
+    assert loader.main([str(train), str(test), "--inspect", "--tokenizer", str(TINY_LM), "--json"]) == 0
+    stats = json.loads(capsys.readouterr().out)["stats"]
+    assert stats["lengths"]["prompt_tokens"] == {"p50": 11, "p95": 20, "max": 21}
+    assert stats["lengths"]["prompt_chars"] == {"p50": 8, "p95": 17, "max": 18}
+    assert list(stats["overlap"].values()) == [1] and stats["duplicates"] == 2 and stats["rows"] == 20
+    assert stats["fields"]["prompt"]["rows"] == 20 and stats["examples"]
 
 
 # ------------------------------------------------------------------------------------------------ the loader of batches
@@ -885,17 +802,6 @@ def test_hub_ids_go_through_datasets_without_remote_code(loader, monkeypatch):
     ((args, kwargs),) = calls
     assert {"openai/gsm8k", "main", "test"} <= {*args, *map(str, kwargs.values())}
     assert not kwargs.get("trust_remote_code")
-
-
-def test_nothing_in_the_source_unpickles_or_evaluates():
-    source = (ROOT / "scripts" / "data_loader.py").read_text(encoding="utf-8")
-    called = {
-        node.func.id if isinstance(node.func, ast.Name) else node.func.attr
-        for node in ast.walk(ast.parse(source))
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute)
-    }
-    assert not called & {"eval", "exec", "__import__", "system", "Popen", "unsafe_load", "read_pickle"}
-    assert "import pickle" not in source and "trust_remote_code=True" not in source
 
 
 # ------------------------------------------------------------------------------------------------ properties

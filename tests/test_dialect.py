@@ -153,3 +153,10 @@ def test_a_page_names_its_own_words():
     done = subprocess.run(command, env=script_env(), capture_output=True, text=True, timeout=300)
     assert done.returncode == 1 and "got --learning_rate" in done.stderr and "learning_rate is --lr" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(("flag", "hint"), [("--bogus", ""), ("--foo", ""), ("--batchsize", "; try --batch_size")])
+def test_only_a_near_flag_is_suggested(flag, hint, capsys):
+    with pytest.raises(SystemExit):
+        parse("ppo_train", flag)
+    assert capsys.readouterr().err.endswith(f"got unknown argument '{flag}'; expected a flag of --help{hint}\n")

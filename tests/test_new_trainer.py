@@ -17,6 +17,8 @@ import torch
 from conftest import EVAL_DATA, ROOT, TINY_LM, TRAIN_DATA, load_module, load_script, run_script, script_env
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from parts.sampling.saved_models import answered, reverse_kl
+
 new = load_script("new_trainer")
 REWARD = '''"""A reward."""
 from __future__ import annotations
@@ -155,7 +157,7 @@ def test_completions_by_generate_are_the_most_probable_tokens(tmp_path):
     ends = {tokenizer.eos_token_id, model.generation_config.eos_token_id}
     model.generation_config.update(repetition_penalty=5.0, no_repeat_ngram_size=1, do_sample=True, temperature=9.0)
     prompts = [tokenizer.encode(f"<|user|>{text}<|end|><|assistant|>") for text in ("1+1=", "27+31=")]
-    found = new.answered(model, tokenizer, prompts, max_new_tokens=24, do_sample=False)
+    found = answered(model, tokenizer, prompts, max_new_tokens=24, do_sample=False)
     for prompt, answer in zip(prompts, found, strict=True):
         ids = list(prompt)
         while len(ids) < len(prompt) + 24 and ids[-1] not in ends | {None}:
@@ -177,21 +179,7 @@ def test_the_kl_of_answers_is_that_of_the_definition():
             with torch.no_grad():
                 p, q = ((m(ids).logits[0, -1].double() / 0.7).softmax(-1) for m in (model, teacher))
             total += sum(a * math.log(a / b) for a, b in zip(p.tolist(), q.tolist(), strict=True))
-    assert new.reverse_kl(model, teacher, prompts, answers, 0.7) == pytest.approx(total / 4, rel=1e-4) and total > 0.1
-
-
-def test_the_accuracy_by_generate_is_not_the_scripts_own(folder, monkeypatch):
-    """A page whose evaluation, or sampling, says what it likes does not reach it."""
-    page = new.page_text("grpo").replace("new = dist.argmax(-1, keepdim=True)", "new = dist.argmin(-1, keepdim=True)")
-    (folder / "mine.py").write_text(page)
-    settings = {"model": str(TINY_LM), "data": "train.jsonl", "reward": "my.py:reward", "eval_data": "test.jsonl"}
-    monkeypatch.chdir(folder)
-    (folder / "run").mkdir()
-    for x in (AutoModelForCausalLM, AutoTokenizer):
-        x.from_pretrained(TINY_LM).save_pretrained(folder / "run")
-    (folder / "run" / "settings.json").write_text(json.dumps(settings | {"max_new_tokens": 24, "temperature": 1e-4}))
-    found = new.by_generate("mine.py", folder / "run")
-    assert found["rows"] == 8 and found["greedy"] == found["sampled"] > 0  # so cold that it is greedy
+    assert reverse_kl(model, teacher, prompts, answers, 0.7) == pytest.approx(total / 4, rel=1e-4) and total > 0.1
 
 
 @pytest.mark.long
@@ -206,9 +194,7 @@ def test_one_command_writes_checks_trains_and_judges(folder):
     assert (run["exit_code"], run["steps"]) == (0, 2) and run["before"] == run["before"] and 0 <= run["after"] <= 1
     assert run["verdict"] == "too short" and len(run["last_samples"]) == 2
     assert json.loads((folder / "run" / "settings.json").read_text())["max_new_tokens"] == 32
-    found = run["saved_model"].pop("by_generate")
     assert run["saved_model"] == new.saved(str(TINY_LM), folder / "run") and run["saved_model"]["loads"]
-    assert (found["rows"], found["greedy"]) == (8, round(run["after"], 4)) and 0 <= found["sampled"] <= 1
     again = report["command"].replace("--out run", "--out again").split()
     assert (
         subprocess.run([sys.executable, *again[1:]], cwd=folder, env=script_env(), capture_output=True).returncode == 0
@@ -232,18 +218,7 @@ def test_a_page_with_its_reward_inside_needs_no_other_file(folder):
 
 @pytest.mark.long
 def test_an_environment_inside_is_played_by_a_run_that_does_not_name_it(folder):
-    flags = [
-        *GIVEN,
-        "--prompts",
-        "2",
-        "--group_size",
-        "2",
-        "--environment",
-        "game.py:Game",
-        "--inline",
-        "--max_turns",
-        "2",
-    ]
+    flags = [*GIVEN, *BATCH, *"--group_size 2 --environment game.py:Game --inline --max_turns 2".split()]
     done = run_script("new_trainer", "multi_turn", "talk.py", *flags, cwd=folder)
     report = report_of(done)
     assert done.returncode == 0 and report["selfcheck"]["failed"] == {}, (done.stdout, done.stderr)
@@ -274,6 +249,7 @@ DATA = ["grpo", "mine.py", "--model", "m", "--reward", "my.py:reward", "--data"]
         (["distillation", "mine.py", "--loss", "idea.py:upper"], ["without policy_loss", "ppo, grpo or multi_turn"]),
         (["grpo", "mine.py", "--model", "m"], ["got no --data, --reward"]),
         (["grpo", "mine.py", "--inline"], ["--inline without"]),
+        (["ppo", "mine.py", "--inline", "--reward", "double.py:gae"], ["got gae in double.py", "other names"]),
         (
             ["grpo", "mine.py", *GIVEN, "--reward", "my.py:reward", "--out", "."],
             ["--out ., which exists and is not an earlier run"],
@@ -303,6 +279,7 @@ def test_bad_input_is_refused_and_nothing_written(words, says, folder, capsys, m
     (folder / "asked.jsonl").write_text('\n{"question": "1+1=", "answer": "2"}\n')
     (folder / "gold.jsonl").write_text('{"prompt": "1+1=", "gold": "2"}\n')
     (folder / "empty.jsonl").write_text("\n")
+    (folder / "double.py").write_text("def gae(prompt, completion):\n    return 0.0\n")
     before = sorted(x.name for x in folder.iterdir())
     try:
         code = new.main(words)
@@ -311,13 +288,6 @@ def test_bad_input_is_refused_and_nothing_written(words, says, folder, capsys, m
     told = capsys.readouterr()
     assert code == 2 and all(text in told.err for text in says) and not told.out, told.err
     assert sorted(x.name for x in folder.iterdir()) == before and (folder / "my.py").read_text() == REWARD
-
-
-def test_a_page_can_be_written_with_its_reward_inside_and_no_run(folder, monkeypatch, capsys):
-    monkeypatch.chdir(folder)
-    assert new.main(["ppo", "mine.py", "--reward", "my.py:reward", "--inline"]) == 0
-    assert "selfcheck" not in json.loads(capsys.readouterr().out)
-    assert 'reward: str = f"{__file__}:reward"' in (folder / "mine.py").read_text()
 
 
 def test_a_run_that_ends_in_its_first_step_is_told(folder, monkeypatch):
@@ -339,12 +309,6 @@ def test_returns_are_told_by_the_number_of_answers():
     ]
     one, two = {"conversations": 1, "mean_return": 1.0}, {"conversations": 2, "mean_return": 0.25}
     assert new.by_answers(samples) == {1: one, 2: two}
-
-
-def test_a_name_that_the_page_has_too_is_refused(folder):
-    (folder / "my.py").write_text("def gae(prompt, completion):\n    return 0.0\n")
-    with pytest.raises(new.UserError, match=r"got gae in .*expected other names"):
-        new.with_file(new.page_text("ppo"), "reward", f"{folder}/my.py:gae")
 
 
 @pytest.mark.parametrize("kind", ["grpo", "multi_turn"])
@@ -535,16 +499,6 @@ def test_a_signal_ends_the_training_saved_and_evaluated(folder):
     assert (folder / "run" / "model.safetensors").is_file()
 
 
-def test_the_list_names_every_change_and_setting(capsys):
-    with pytest.raises(SystemExit) as ended:
-        new.main(["--list"])
-    told = capsys.readouterr().out
-    assert ended.value.code == 0
-    for kind in new.PAGES:
-        for name in [*new.settings_of(new.page_text(kind)), *(f"change {x}" for x in new.changes_of(kind))]:
-            assert f"    --{name}" in told
-
-
 def test_a_setting_that_a_change_makes_brings_the_change(folder):
     done = run_script("new_trainer", "grpo", "own.py", "--kl-coef", "0.1", "--epochs", "2", cwd=folder)
     report = json.loads(done.stdout)
@@ -613,6 +567,14 @@ def test_what_a_page_would_ignore_is_noted(flags, noted, folder, capsys, monkeyp
     assert new.main(["grpo", "noted.py", *flags.split()]) == 0
     told = json.loads(capsys.readouterr().out)["notes"]
     assert [note.partition(":")[0] for note in told] == noted
+
+
+def test_the_list_names_every_change_and_setting(capsys):
+    assert new.main(["--list"]) == 0
+    told = capsys.readouterr().out
+    for kind in new.PAGES:
+        for name in [*new.settings_of(new.page_text(kind)), *(f"change {x}" for x in new.changes_of(kind))]:
+            assert f"    --{name}" in told
 
 
 @pytest.mark.parametrize(("minutes", "left"), [(2.0, 1.5), (0.25, 0.0)])

@@ -221,21 +221,6 @@ def test_choices_reach_the_prompt(name):
     assert row["answer"] == "B"
 
 
-TWO = {
-    "PIQA": ({"goal": "Cool it.", "sol1": "Add ice.", "sol2": "Add fire.", "label": 1}, "B"),
-    "WinoGrande": ({"sentence": "Cool it.", "option1": "Add ice.", "option2": "Add fire.", "answer": "1"}, "A"),
-    "COPA": ({"premise": "Hot.", "question": "cause", "choice1": "Ice.", "choice2": "Fire.", "label": 1}, "B"),
-    "SocialIQA": ({**ASK, "context": "C.", "answerA": "x", "answerB": "y", "answerC": "z", "label": "1"}, "A"),
-    "SocialIQA's file": ({**ASK, "answerA": "x", "answerB": "y", "answerC": "z", "correct": "C"}, "C"),
-}
-
-
-@pytest.mark.parametrize("name", TWO)
-def test_numbers_count_as_the_published_columns_do(name):
-    row, letter = TWO[name]
-    assert normalise(row)["answer"] == letter
-
-
 @pytest.mark.parametrize(("numbers", "letters"), [((1, 2, 4), "ABD"), ((0, 1, 3), "ABD"), (("4", "1", "2"), "DAB")])
 @pytest.mark.parametrize("form", [{"options": TEXTS}, FOUR])
 def test_a_file_shows_whether_its_numbers_count_from_0_or_1(numbers, letters, form, tmp_path):
@@ -273,21 +258,6 @@ def test_choices_that_cannot_be_read_make_a_bad_row(name):
     names = [column for column in dropped if column in row]
     assert names, error.value
     assert asked({key: value for key, value in row.items() if key not in names}) == "Ice is"  # the advice works
-
-
-RIGHT_FIRST = {
-    "GPQA": {"Correct Answer": "solid", "Incorrect Answer 1": "gas", "Incorrect Answer 2": "{}", "Question": "Ice is"},
-    "SciQ": {"question": "Ice is", "distractor2": "gas", "distractor1": "{}", "correct_answer": "solid"},
-}
-
-
-@pytest.mark.parametrize("name", RIGHT_FIRST)
-def test_the_right_choice_is_not_always_the_first(name):
-    texts = [json.dumps(RIGHT_FIRST[name]).replace("{}", f"salt {number}") for number in range(20)]
-    rows, again = ([normalise(json.loads(text)) for text in texts] for _ in range(2))
-    assert rows == again
-    assert {row["answer"] for row in rows} == {"A", "B", "C"}
-    assert all(f"\n{row['answer']}. solid" in row["prompt"][-1]["content"] for row in rows)
 
 
 # ---------------------------------------------------------------------------------------------------------- marks
@@ -354,11 +324,26 @@ def test_a_dialogue_in_one_text_is_refused_and_trainers_say_it(name, capsys):
     assert "1 of 1 prompts that are whole dialogues" in capsys.readouterr().err
 
 
+SPOKEN = ("User: Hi\nAssistant: Yo", "Human: Hi Assistant: Yo Human: Why?", "user: Hi\n\nassistant: Yo\nuser: Why?")
+
+
+@pytest.mark.parametrize("text", SPOKEN)
+def test_a_dialogue_without_known_marks_is_read_and_said(text, tmp_path, capsys):
+    (row,) = load_rows(rows_file(tmp_path, {"prompt": text})).rows
+    said = capsys.readouterr().err
+    assert row["prompt"] == [{"role": "user", "content": text}]
+    assert "warning: 1 of 1 prompts are dialogues in one text" in said and "`messages`" in said
+    warn_unread("x.jsonl", [({"prompt": text}, text)])
+    assert "1 of 1 prompts that are whole dialogues" in capsys.readouterr().err
+
+
+OPEN = ("\n\nHuman: Hi\n\nAssistant:", "### Human: Hi\n### Assistant:", "Human: are you real? Say yes.", "Q: a\nA: b")
+
+
 @pytest.mark.parametrize(
-    "text",
-    ["\n\nHuman: Hi\n\nAssistant:", "### Human: Hi\n### Assistant:", "Human: are you real? Say yes.", "Q: a\nA: b"],
+    "text", [*OPEN, "User: 2+2?\nAssistant: Let me think.\n<think>", "Is a User: or Assistant: field"]
 )
-def test_an_open_dialogue_and_other_texts_stay(text, capsys):
-    assert normalise({"prompt": text})["prompt"] == [{"role": "user", "content": text}]
+def test_an_open_dialogue_and_other_texts_stay(text, tmp_path, capsys):
+    assert load_rows(rows_file(tmp_path, {"prompt": text, "answer": "a"})).rows[0]["prompt"][0]["content"] == text
     warn_unread("x.jsonl", [({"prompt": text}, text)])
     assert capsys.readouterr().err == ""

@@ -146,7 +146,7 @@ def test_findings_stand_at_the_top_with_cause_and_remedy(tmp_path):
 def test_a_run_that_goes_on_says_how_far_it_is(tmp_path):
     make_run(tmp_path / "run", metrics(12))
     text = seen(page_of(tmp_path, tmp_path / "run"))
-    assert "Step 12 of 20, last written less than two minutes ago; no summary.json: it still runs." in text
+    assert "The log ends at step 12 of 20; it was last written 0 minutes ago, without a summary.json: it still" in text
 
 
 def test_what_was_left_out_of_a_log_stands_on_the_page(tmp_path):
@@ -371,7 +371,7 @@ def test_long_curves_keep_their_extremes():
 
 
 def test_glossary_is_that_of_the_reference():
-    known = report.read_glossary()
+    known = json.loads(report.GLOSSARY)
     assert known["kl/coef"] == {
         **{"group": "KL", "healthy": "settles", "warning": "keeps growing: the target cannot be reached"},
         "meaning": "the kl_coef this step used; changes only with kl_target",

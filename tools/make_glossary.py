@@ -2,7 +2,7 @@
 # /// script
 # requires-python = ">=3.11"
 # ///
-"""Write the report's glossary, src/programs/report/glossary.txt, from the tables of references/metrics.md.
+"""Write the report's glossary, src/programs/report/glossary.json, from the tables of references/metrics.md.
 
 A standalone script cannot read another file of the bundle, so what a metric means stands in it as text.
 
@@ -11,35 +11,24 @@ A standalone script cannot read another file of the bundle, so what a metric mea
 """
 
 import argparse
+import json
 import re
 import sys
-import textwrap
-from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-SOURCE, TARGET = ROOT / "references" / "metrics.md", ROOT / "src" / "programs" / "report" / "glossary.txt"
-MARKS = ("{key}: ", "  + ", "  ! ")  # before meaning, healthy, warning
-
-
-def entries(text: str) -> Iterator[tuple[str, str, list[str]]]:
-    """(group, metric, [meaning, healthy, warning]) of each line of the page's tables."""
-    for part in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
-        for key, cells in re.findall(r"^\| `([^`]+)` \| (.*) \|$", part, re.MULTILINE):
-            yield part.split("\n")[0], key, [re.sub(r"[`*]", "", cell) for cell in cells.split(" | ")[:3]]
+SOURCE, TARGET = ROOT / "references" / "metrics.md", ROOT / "src" / "programs" / "report" / "glossary.json"
 
 
 def glossary(text: str) -> str:
-    """Group, then each metric: its meaning, + what is healthy, ! what is a warning."""
-    lines, group = [], ""
-    for title, key, cells in entries(text):
-        lines += [f"# {title}"] if title != group else []
-        group = title
-        for mark, cell in zip(MARKS, cells, strict=True):
-            if cell != "–" or mark is MARKS[0]:
-                indents = {"initial_indent": mark.format(key=key), "subsequent_indent": "    "}
-                lines += textwrap.wrap(cell, 118, **indents, break_on_hyphens=False)
-    return "\n".join(lines) + "\n"
+    """{metric: {group, meaning, healthy, warning}} of the page's tables, as JSON."""
+    found = {}
+    for part in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
+        group = part.partition("\n")[0]
+        for key, cells in re.findall(r"^\| `([^`]+)` \| (.*) \|$", part, re.MULTILINE):
+            meaning, healthy, warning = (re.sub(r"[`*]", "", cell).removesuffix("–") for cell in cells.split(" | ")[:3])
+            found[key] = {"group": group, "meaning": meaning, "healthy": healthy, "warning": warning}
+    return json.dumps(found, indent=1, ensure_ascii=False) + "\n"
 
 
 def main() -> int:

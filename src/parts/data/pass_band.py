@@ -21,10 +21,7 @@ def check_band(config, group_size: int) -> None:
         low = high = -1.0
     need(0 <= low <= high <= 1, f"{got}; expected two numbers, 0 <= LOW <= HIGH <= 1; {hint}")
     need(low > 0 or high < 1, f"{got}, which includes every pass rate; expected a narrower band; {hint}")
-    need(
-        group_size > 1,
-        f"{got} with one completion per prompt; expected groups; try groups of 8",
-    )
+    need(group_size > 1, f"{got} with one completion per prompt; expected groups; try groups of 8")
 
 
 def draw_in_band(

@@ -43,27 +43,24 @@ def decoded(text: str, name: str, expected: str = "tests as JSON text, or Python
 
 def joined_tests(row: dict, name: str) -> tuple[list[str], object]:
     """(columns used, tests) of a column and those that go with it; what is packed is never opened."""
-    names = next((part for part in PARTS if name in part), (name,))
-    taken, tests = [], None
-    for column in names:
-        value = row.get(column)
-        packed = len(names) > 1 and isinstance(value, str) and value.lstrip()[:1] not in ("[", "{")
+    names, found = next((part for part in PARTS if name in part), (name,)), {}
+    for column in (column for column in names if row.get(column) is not None):
+        value = row[column]
+        packed = isinstance(value, str) and value.lstrip()[:1] not in ("[", "{")
         none = value in ([], {}, "[]", "{}") or (isinstance(value, dict) and not any(value.values()))
-        if value is None or packed or (len(names) > 1 and none):
-            continue
-        read = read_tests(value, column, row)
-        taken.append(column)
-        if tests is None:
-            tests = read
-        elif isinstance(tests, list) and isinstance(read, list):
-            tests = [*tests, *read]
-        elif isinstance(tests, dict) and isinstance(read, dict):
-            tests = {**tests, **{key: [*tests[key], *read[key]] for key in ("inputs", "outputs")}}
-        else:
-            raise BadRow(column, f"tests in another form than {taken[0]}", "tests in one form", f"--drop {column}")
-    if tests is None:
+        if len(names) == 1 or not (packed or none):
+            found[column] = read_tests(value, column, row)
+    if not found:
         raise BadRow(name, shown(row[name]), "tests in JSON", "leaving out rows without tests")
-    return taken, tests
+    (first, tests), *others = found.items()
+    for column, more in others:
+        if isinstance(tests, list) and isinstance(more, list):
+            tests = [*tests, *more]
+        elif isinstance(tests, dict) and isinstance(more, dict):
+            tests = {**tests, **{key: [*tests[key], *more[key]] for key in ("inputs", "outputs")}}
+        else:
+            raise BadRow(column, f"tests in another form than {first}", "tests in one form", f"--drop {column}")
+    return [*found], tests
 
 
 def read_tests(value, name: str, row: dict):
@@ -95,10 +92,9 @@ def read_tests(value, name: str, row: dict):
 def as_tests(value, name: str):
     """Tests in a form that scripts/sandbox.py takes. An empty set would pass any program."""
     if isinstance(value, dict) and {"input", "output"} <= set(value):
-        single = not isinstance(value["input"], list)
         others = {key: item for key, item in value.items() if key not in ("input", "output")}  # fn_name among them
-        value = [value] if single else {**others, "inputs": value["input"], "outputs": value["output"]}
-    count = value.strip() if isinstance(value, str) else value
+        several = {**others, "inputs": value["input"], "outputs": value["output"]}
+        value = several if isinstance(value["input"], list) else [value]
     if isinstance(value, dict):
         inputs, outputs = value.get("inputs"), value.get("outputs")
         lists = isinstance(inputs, list) and isinstance(outputs, list)
@@ -106,10 +102,9 @@ def as_tests(value, name: str):
             keys = f"the keys {', '.join(value) or 'none'}"
             got = f"{len(inputs)} inputs and {len(outputs)} outputs" if lists else keys
             raise BadRow(name, got, "inputs and outputs, lists of one length")
-        count = inputs
     elif not isinstance(value, str | list):
         raise BadRow(name, f"{type(value).__name__} {shown(value)}", "Python source, a list, or inputs and outputs")
-    if not count:
+    if not (value.strip() if isinstance(value, str) else value["inputs"] if isinstance(value, dict) else value):
         raise BadRow(name, "no tests", "at least one, as every program passes an empty set")
     return value
 
@@ -133,10 +128,9 @@ def function_of(row: dict) -> str | None:
 
 def as_call(case: dict, name: str, function: str | None) -> dict | None:
     """The call that a case with input and output asks for; None where the input is text on stdin."""
-    given = case["input"]
-    function = function_of(case) or function
-    named = isinstance(given, str) and NAMED.match(given) is not None
-    asked = case.get("testtype") == "functional" or case.get("type") == "function_call" or function_of(case)
+    given, own = case["input"], function_of(case)
+    function, named = own or function, isinstance(given, str) and NAMED.match(given) is not None
+    asked = own or case.get("testtype") == "functional" or case.get("type") == "function_call"
     if not (asked or named or (function and isinstance(given, list | dict))):
         return None
     if named:
@@ -146,11 +140,12 @@ def as_call(case: dict, name: str, function: str | None) -> dict | None:
     if function is None:
         expected = "the function's name: a column entry_point, or func_name in metadata"
         raise BadRow(name, f"arguments, {shown(given)}, and no function to call", expected, ENTRY_ADVICE)
-    arguments, output = {"args": given} if isinstance(given, list) else {"kwargs": given}, case["output"]
-    if isinstance(given, str):
-        arguments = {"args": [plain_value(line, name) for line in given.splitlines() if line.strip()]}
-        output = plain_value(output, name) if isinstance(output, str) else output
-    return {"function": function, **arguments, "expected": output}
+    output = case["output"]
+    if not isinstance(given, str):
+        return {"function": function, "args" if isinstance(given, list) else "kwargs": given, "expected": output}
+    arguments = [plain_value(line, name) for line in given.splitlines() if line.strip()]
+    output = plain_value(output, name) if isinstance(output, str) else output
+    return {"function": function, "args": arguments, "expected": output}
 
 
 def paired(calls: list[dict], cases: list[dict]):
@@ -185,31 +180,30 @@ def check_runnable(row: dict, name: str) -> None:
     if entry_point is not None and not entry_point.isidentifier():
         raise BadRow("entry_point", shown(entry_point), "the name of a function, or of a method of class Solution")
     if isinstance(tests, dict):
-        check_paired(tests, name, entry_point)
-    elif isinstance(tests, str) or all(isinstance(test, str) for test in tests):
-        check_asserts([tests] if isinstance(tests, str) else tests, name, entry_point, row)
-    elif source := next((test for test in tests if isinstance(test, str)), None):
+        return check_paired(tests, name, entry_point)
+    tests = [tests] if isinstance(tests, str) else tests
+    sources = [test for test in tests if isinstance(test, str)]
+    if len(sources) == len(tests):
+        return check_asserts(sources, name, entry_point, row)
+    if sources:
         odd = next(test for test in tests if not isinstance(test, str))
-        raise BadRow(name, f"{shown(odd)} beside Python source {shown(source)}", "tests in one form")
-    else:
-        on_stdin = isinstance(tests[0], dict) and "expected" not in tests[0]
-        for number, test in enumerate(tests):
-            check_case(test, f"{name}[{number}]", entry_point, on_stdin)
+        raise BadRow(name, f"{shown(odd)} beside Python source {shown(sources[0])}", "tests in one form")
+    on_stdin = isinstance(tests[0], dict) and "expected" not in tests[0]
+    for number, test in enumerate(tests):
+        check_case(test, f"{name}[{number}]", entry_point, on_stdin)
 
 
 def check_paired(tests: dict, name: str, entry_point: str | None) -> None:
     """Raise BadRow unless inputs and outputs are those of a script, or of the function `fn_name`."""
-    function = tests.get("fn_name")
-    if not function:
-        if entry_point and not all(isinstance(item, str) for item in tests["inputs"]):
-            got = f"inputs that are not text, and entry_point {shown(entry_point)} without fn_name"
-            raise BadRow(name, got, "text for a script, or a function to call", "the key fn_name in the tests")
-        return
-    if not isinstance(function, str) or not function.isidentifier():
+    function, inputs = tests.get("fn_name"), tests["inputs"]
+    if not function and entry_point and not all(isinstance(item, str) for item in inputs):
+        got = f"inputs that are not text, and entry_point {shown(entry_point)} without fn_name"
+        raise BadRow(name, got, "text for a script, or a function to call", "the key fn_name in the tests")
+    if function and (not isinstance(function, str) or not function.isidentifier()):
         raise BadRow(name, f"fn_name {shown(function)}", "the name of a function")
-    for number, arguments in enumerate(tests["inputs"]):
-        if not isinstance(arguments, list):
-            raise BadRow(f"{name}.inputs[{number}]", shown(arguments), f"a list of the arguments of {function}")
+    odd = next((n for n, arguments in enumerate(inputs) if function and not isinstance(arguments, list)), None)
+    if odd is not None:
+        raise BadRow(f"{name}.inputs[{odd}]", shown(inputs[odd]), f"a list of the arguments of {function}")
 
 
 def check_case(test, name: str, entry_point: str | None, on_stdin: bool) -> None:
@@ -223,10 +217,9 @@ def check_case(test, name: str, entry_point: str | None, on_stdin: bool) -> None
         raise BadRow(name, "a test for stdin among calls, or the reverse", "tests in one form")
     if on_stdin:
         wrong = [key for key in ("input", "output") if not isinstance(test[key], str | int | float)]
-        if wrong or test.get("fn_name"):
-            got = f"{wrong[0]} {shown(test[wrong[0]])}" if wrong else f"fn_name {shown(test['fn_name'])}"
-            advice = 'calls as {"function", "args", "expected"}'
-            raise BadRow(name, f"{got} in a test with input and output", "text on stdin and stdout", advice)
+        if wrong := wrong or (["fn_name"] if test.get("fn_name") else []):
+            got = f"{wrong[0]} {shown(test[wrong[0]])} in a test with input and output"
+            raise BadRow(name, got, "text on stdin and stdout", 'calls as {"function", "args", "expected"}')
         return
     function, arguments, named = test.get("function") or entry_point, test.get("args", []), test.get("kwargs") or {}
     if function is None:
@@ -248,18 +241,19 @@ def check_asserts(sources: list[str], name: str, entry_point: str | None, row: d
     called = {node.id for node in words} | ({"check"} if entry_point else set())  # the sandbox calls check and test…
     functions = [part for part in parts if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef)]
     idle = [part for part in functions if part.name not in called and not part.name.startswith("test")]
-    if entry_point is None and any(function.name == "check" for function in idle):
-        raise BadRow("entry_point", "tests in check(candidate) without one", "the function under test", ENTRY_ADVICE)
     live = [node for part in parts if part not in idle for node in ast.walk(part)]
-    if not any(map(is_counted, live)):
+    unnamed = "tests in check(candidate)" if any(function.name == "check" for function in idle) else ""
+    if not unnamed and not any(map(is_counted, live)):
         where = f"; {idle[0].name}() is never called" if idle else ""
         raise BadRow(name, f"tests that assert nothing{where}", "an assert that is run, or a unittest.TestCase")
     given = {word for node in live for word in (getattr(node, "arg", ""), getattr(node, "name", ""))}
     given |= {node.id for node in words if not isinstance(node.ctx, ast.Load)}
-    used = any(node.id == "candidate" and node in live for node in words)
     said = f"{row['prompt'][-1]['content']} {row.get('setup', '')}"
-    if entry_point is None and used and "candidate" not in given and "candidate" not in said:
-        raise BadRow("entry_point", "tests of `candidate` without one", "the function under test", ENTRY_ADVICE)
+    used = any(node.id == "candidate" and node in live for node in words)
+    if used and not unnamed and "candidate" not in given and "candidate" not in said:
+        unnamed = "tests of `candidate`"
+    if entry_point is None and unnamed:
+        raise BadRow("entry_point", f"{unnamed} without one", "the function under test", ENTRY_ADVICE)
 
 
 def is_counted(node: ast.AST) -> bool:
@@ -281,8 +275,7 @@ def last_boxed(text: str) -> str | None:
     >>> last_boxed(r"so \boxed{\frac{1}{2}}.")
     '\\frac{1}{2}'
     """
-    found = list(BOXED.finditer(text))
-    match = found[-1] if found else None  # an earlier one is no answer where the last is cut off
+    match = next(reversed([*BOXED.finditer(text)]), None)  # an earlier one is no answer where the last is cut off
     if match is None or not match[1]:
         return text[match.end()] if match else None  # \boxed 5
     depth, escaped = 1, False
@@ -300,18 +293,15 @@ def gold_of(text: str) -> str | None:
     >>> gold_of("It is 1000 + 3.\n#### 1,003")
     '1003'
     """
-    found = None
-    while True:
-        if mark := hash_mark(text):
-            text = LEAD.sub("", mark[1].strip()).strip("* ")
-            if MONEY.fullmatch(text):
-                text = text.replace(",", "").replace("$", "")
-        else:
-            inner = last_boxed(text) if "boxed" in text else None
-            if inner is None:
-                return found
-            text = inner
-        found = text
+    found, inner = None, text
+    while inner is not None:
+        if mark := hash_mark(inner):
+            found = LEAD.sub("", mark[1].strip()).strip("* ")
+            found = found.replace(",", "").replace("$", "") if MONEY.fullmatch(found) else found
+            inner = found
+        elif (inner := last_boxed(inner) if "boxed" in inner else None) is not None:
+            found = inner
+    return found
 
 
 def as_answer(value, name: str) -> str | list[str]:

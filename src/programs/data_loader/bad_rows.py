@@ -36,9 +36,11 @@ class BadRows(UserError):
         for (file, flaw), (first, *others) in lines.items():
             also = f" (also in line{'s' if others[1:] else ''} {', '.join(map(str, others))})" if others else ""
             shown_rows.append(f"{file}:{first}: {flaw}{also}")
-        more = [f"… and {count - 20} more"] if count > 20 else []
+        if count > 20:
+            everything = "--on_bad skip with --out FILE lists all in FILE.rejected.jsonl"
+            shown_rows.append(f"… and {count - 20} more; {everything}")
         head = f"got {count} bad rows; expected none; try fixing them, or --on_bad skip to leave them out"
-        super().__init__("\n".join([head, *shown_rows, *more]))
+        super().__init__("\n".join([head, *shown_rows]))
 
 
 def flaw_of(item: dict) -> str:

@@ -9,7 +9,7 @@ from parts.data.prompts import encode_prompt
 from parts.foundation.messages import need, say
 from parts.networks.batches import left_pad
 from programs.data_loader.bad_rows import BadRows, shown
-from programs.data_loader.row_reader import RowReader, digest, load_rows, reading_settings
+from programs.data_loader.row_reader import RowReader, Settings, digest, load_rows
 
 
 def prompt_ids(tokenizer, row: dict) -> list[int]:
@@ -27,12 +27,10 @@ class Collator:
     """
 
     def __init__(self, tokenizer):
-        self.tokenizer = tokenizer
-        self.pad_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
-        need(
-            self.pad_id is not None,
-            "got a tokenizer without pad and eos token; expected one; try setting pad_token",
-        )
+        ids = (tokenizer.pad_token_id, tokenizer.eos_token_id)
+        self.tokenizer, self.pad_id = tokenizer, next((token for token in ids if token is not None), None)
+        got = "got a tokenizer without pad and eos token; expected one; try setting pad_token"
+        need(self.pad_id is not None, got)
 
     def __call__(self, rows: list[dict]) -> dict:
         names = dict.fromkeys(itertools.chain.from_iterable(rows))
@@ -131,7 +129,7 @@ def stream_dataset(kind: str, sources, **reading):
     """
     import torch
 
-    settings = reading_settings(kind, reading)
+    settings = Settings(kind, **reading)
 
     def refuse(item: dict) -> None:
         if settings.on_bad == "fail":
@@ -144,6 +142,7 @@ def stream_dataset(kind: str, sources, **reading):
             worker, workers = (info.id, info.num_workers) if info else (0, 1)
             reader = RowReader(sources, settings, refuse)
             yield from itertools.islice(reader, rank * workers + worker, None, world * workers)
-            reader.need_rows()
+            if not reader.counts["kept"]:
+                raise reader.no_rows()
 
     return RowStream()

@@ -83,15 +83,16 @@ def from_value(name: str, value) -> Choices | None:
     labels = []
     if isinstance(value, dict):
         listed = next((key for key in CHOICE_TEXTS if isinstance(value.get(key), list)), None)
-        given = {key: item for key, item in value.items() if not is_empty(item)}
         if "labels" in value:  # truth values, as TruthfulQA has them
             return None
-        if listed is None and not all(LABEL.fullmatch(key) or ONE_CHOICE.fullmatch(key) for key in given):
-            return None
-        labels = value.get("label") or []
-        if listed is None:
-            labels = [key if LABEL.fullmatch(key) else LABEL_END.search(key)[1] for key in given]
-        value = value[listed] if listed else list(given.values())
+        if listed:
+            labels, value = value.get("label") or [], value[listed]
+        else:
+            value = {key: item for key, item in value.items() if not is_empty(item)}
+            if not all(LABEL.fullmatch(key) or ONE_CHOICE.fullmatch(key) for key in value):
+                return None
+            labels = [key if LABEL.fullmatch(key) else LABEL_END.search(key)[1] for key in value]
+            value = list(value.values())
     elif isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
         text = next((key for key in CHOICE_TEXTS if key in value[0]), None)
         label = next((key for key in LABEL_KEYS if key in value[0] and key != text), None)
@@ -190,17 +191,17 @@ def first_number(row: dict) -> int | None:
     with contextlib.suppress(BadRow):
         choices = choices_of(row)
         picks = [value for _, value in picks_of(row, choices)] if choices and choices.right is None else []
-        if not any(named_place(value, choices) is not None for value in picks):
-            free = [value for value in picks if not places_of(str(value).strip(), choices.texts)]
-            numbers = [as_number(value, choices) for value in free]
-            return 0 if 0 in numbers else 1 if choices and len(choices.texts) in numbers else None
+        if any(named_place(value, choices) is not None for value in picks):
+            return None
+        free = [value for value in picks if not places_of(str(value).strip(), choices.texts)]
+        numbers = [as_number(value, choices) for value in free]
+        return 0 if 0 in numbers else 1 if choices and len(choices.texts) in numbers else None
     return None
 
 
 def with_choices(question: str, texts: list[str]) -> str:
     """The question and its choices, each with its letter; a question that has them already, as it is."""
-    pairs = list(zip(LETTERS, texts, strict=False))
-    marks = [re.match(rf"(?i)\(?{letter}[).:]\s*", text) for letter, text in pairs]
+    marks = [re.match(rf"(?i)\(?{letter}[).:]\s*", text) for letter, text in zip(LETTERS, texts, strict=False)]
     bare = [text[mark.end() :] for text, mark in zip(texts, marks, strict=True)] if all(marks) else texts
     lettered = list(zip(LETTERS, bare, strict=False))
     if all(re.search(rf"\b{letter}[).:]\s*{re.escape(text)}", question) for letter, text in lettered):

@@ -19,10 +19,11 @@ from parts.networks.models import tokenizer_of
 from programs.data_loader.bad_rows import KINDS, TARGETS, BadRows, shown
 from programs.data_loader.batches import prompt_ids
 from programs.data_loader.messages import PROMPT_KEYS
-from programs.data_loader.row_reader import RowReader, Settings, digest
+from programs.data_loader.row_reader import GOLD_FIELDS, RowReader, Settings, digest
 from programs.data_loader.writing import check_out, fill_file, held_out_rows, new_file, split_size
 
 FEW_PROMPTS = 20
+VERL_ALONE = "expected --for verl, which has such a column"
 SEVERAL = {"action": "extend", "nargs": "+", "default": []}
 FLAGS = {  # name: (help, what argparse gets)
     "kind": (f"auto, {', '.join(KINDS)}", {"default": "auto", "metavar": "KIND"}),
@@ -31,10 +32,7 @@ FLAGS = {  # name: (help, what argparse gets)
     "data_source": ("verl's data_source of all rows (default: each row's source)", {"metavar": "NAME"}),
     "inspect": ("report fields, lengths, duplicates, overlap of sources, examples", {"action": "store_true"}),
     "tokenizer": ("folder or hub id, for lengths in tokens", {"metavar": "DIR"}),
-    "validate": (
-        "only report bad rows and columns that may belong in prompts; exit 1 for any",
-        {"action": "store_true"},
-    ),
+    "validate": ("only report bad rows and columns left out of prompts; exit 1 for any", {"action": "store_true"}),
     "limit": ("stop after N good rows", {"type": int, "metavar": "N"}),
     "split": ("hold out 0.1 of the rows, or 200, in OUT.eval.jsonl; NAME=0.1: OUT.NAME.jsonl", {"metavar": "[NAME=]N"}),
     "seed": ("seed of --split (default: that of --shuffle, else 0)", {"type": int, "metavar": "SEED"}),
@@ -44,12 +42,12 @@ FLAGS = {  # name: (help, what argparse gets)
     "map": ("field=column, or field=column.key for a value inside an object", {**SEVERAL, "metavar": "F=C"}),
     "drop": ("columns to leave out, also those that are added (source, id)", {**SEVERAL, "metavar": "COLUMN"}),
     "on_bad": ("skip: bad rows go to OUT.rejected.jsonl", {"choices": ("fail", "skip"), "default": "fail"}),
-    "input_format": ("read inputs as jsonl, json, txt, csv, tsv or parquet, whatever their names", {"metavar": "NAME"}),
     "encoding": ("encoding of all inputs, such as cp1252 (default: UTF-8, or UTF-16 with a BOM)", {"metavar": "NAME"}),
-    "delimiter": ("separator of CSV and TSV: one character, or tab (default: detected)", {"metavar": "C"}),
     "json": ("print one JSON object on stdout", {"action": "store_true"}),
 }
 REMOVED = {
+    "input_format": "a file name that ends in .jsonl, .json, .txt, .csv, .tsv or .parquet",
+    "delimiter": "a file with commas between its columns, where the separator is not told from it",
     "plot": "--inspect, which prints percentiles of the lengths",
     "txt_sep": 'JSONL, {"prompt": text} per line, for prompts of several lines',
     "max_bytes": "unpacking the file first",
@@ -73,14 +71,12 @@ def make_command() -> argparse.ArgumentParser:
 
 def settings_of(args) -> Settings:
     """Check the arguments that are not checked elsewhere, and make the settings of the reading."""
+    split = args.split or args.shuffle is not None
     rules = (
         (args.out or args.inspect or args.validate, "nothing to do; expected --out FILE, --inspect or --validate"),
         (not (args.validate and args.out), "--validate with --out; expected one of them, as --validate writes nothing"),
-        (args.out or (not args.split and args.shuffle is None), "--split or --shuffle without --out; expected --out"),
-        (
-            args.target == "verl" or args.data_source is None,
-            f"--data_source with --for {args.target}; expected --for verl, which has such a column",
-        ),
+        (args.out or not split, "--split or --shuffle without --out; expected --out"),
+        (args.data_source is None or args.target == "verl", f"--data_source with --for {args.target}; {VERL_ALONE}"),
         (args.data_source != "", "--data_source ''; expected a name, such as openai/gsm8k"),
         (args.split or args.seed is None, "--seed without --split; expected both; try --shuffle SEED to shuffle"),
         (not args.tokenizer or args.inspect, "--tokenizer alone; expected --inspect with it"),
@@ -90,14 +86,14 @@ def settings_of(args) -> Settings:
         need(holds, f"got {got}")
     if args.out:
         check_out(args.out, args.target)
-    system = None
-    if args.system_prompt:
+    system, file = None, args.system_prompt
+    if file:
         try:
-            system = args.system_prompt.read_text(encoding="utf-8-sig").strip()
+            system = file.read_text(encoding="utf-8-sig").strip()
         except (OSError, ValueError) as error:
-            raise UserError(f"got --system_prompt {args.system_prompt}: {error}; expected a text file") from None
-        need(system, f"got --system_prompt {args.system_prompt}, which is empty; expected text")
-    names = ("kind", "on_bad", "limit", "input_format", "dedup", "encoding", "delimiter")
+            raise UserError(f"got --system_prompt {file}: {error}; expected a text file") from None
+        need(system, f"got --system_prompt {file}, which is empty; expected text")
+    names = ("kind", "on_bad", "limit", "dedup", "encoding")
     return Settings(
         **{name: getattr(args, name) for name in names},
         mapping=dict(item.split("=", 1) for item in args.map),
@@ -132,15 +128,15 @@ def parts_of(args, rows: list[dict], asked: list[bytes]) -> list[tuple[Path, str
 
 
 def write(args, rows: list[dict], rejected: list[dict]) -> list[dict]:
-    outputs = []
+    outputs, target = [], args.target
     drop = {*args.drop} - {item.split("=")[0] for item in args.map}  # --map may fill a dropped column's place
     asked = [digest(asked_words(row["prompt"])) for row in rows] if args.split else []
     with contextlib.ExitStack() as stack:
         for path, split, order in parts_of(args, rows, asked):
             kept = [{name: value for name, value in rows[i].items() if name not in drop} for i in order]
             temporary = stack.enter_context(new_file(path))
-            lacking = fill_file(kept, temporary, path.suffix, args.target, split, args.data_source or "")
-            output = {"path": str(path), "rows": len(kept), "split": split, "for": args.target}
+            lacking = fill_file(kept, temporary, path.suffix, target, split, args.data_source or "")
+            output = {"path": str(path), "rows": len(kept), "split": split, "for": target}
             output |= {"without_ground_truth": lacking} if lacking else {}
             outputs.append(output | ({"prompts": len({asked[row] for row in order})} if args.split else {}))
         if args.on_bad == "skip":
@@ -153,39 +149,38 @@ def write(args, rows: list[dict], rejected: list[dict]) -> list[dict]:
 
 def percentiles(values: list[int]) -> dict[str, int]:
     """p50, p95 and the largest of some lengths; each is a length that occurs."""
-    ordered = sorted(values)
-    ranks = {"p50": math.ceil(0.5 * len(ordered)) - 1, "p95": math.ceil(0.95 * len(ordered)) - 1, "max": -1}
-    return {name: ordered[rank] for name, rank in ranks.items()}
+    ordered, last = sorted(values), len(values) - 1
+    return {"p50": ordered[last // 2], "p95": ordered[math.ceil(0.95 * len(values)) - 1], "max": ordered[-1]}
+
+
+def lengths_of(row: dict, tokenizer) -> dict[str, int]:
+    """The sizes of a row's prompt and of what follows it."""
+    sizes = {"prompt_chars": sum(len(message["content"]) for message in row["prompt"])}
+    if tokenizer:
+        sizes["prompt_tokens"] = len(prompt_ids(tokenizer, row))
+    for reply in (row[name] for name in ("completion", "chosen") if name in row):
+        sizes["completion_chars"] = len(reply) if isinstance(reply, str) else sum(len(m["content"]) for m in reply)
+    return sizes
 
 
 def statistics_of(rows: list[dict], files: list[str], tokenizer) -> dict:
     """What --inspect shows of good rows; `files` are the inputs that they stand in."""
-    fields, types, lengths = Counter(), {}, {}
-    golds, places, again = {}, {}, Counter()
+    fields, lengths, golds, places = {}, {}, {}, {}
     for row, file in zip(rows, files, strict=True):
         for name, value in row.items():
-            fields[name] += 1
-            types.setdefault(name, set()).add(type(value).__name__)
-        sizes = {"prompt_chars": sum(len(message["content"]) for message in row["prompt"])}
-        if tokenizer:
-            sizes["prompt_tokens"] = len(prompt_ids(tokenizer, row))
-        for name in {"completion", "chosen"} & row.keys():
-            said = [row[name]] if isinstance(row[name], str) else [message["content"] for message in row[name]]
-            sizes["completion_chars"] = sum(map(len, said))
-        for name, size in sizes.items():
+            fields.setdefault(name, []).append(type(value).__name__)
+        for name, size in lengths_of(row, tokenizer).items():
             lengths.setdefault(name, []).append(size)
         prompt = digest(row["prompt"])
-        gold = digest([row.get(name) for name in ("answer", "tests", "completion", "chosen", "rejected")])
-        again[prompt, gold] += 1
-        golds.setdefault(prompt, set()).add(gold)
+        golds.setdefault(prompt, set()).add(digest([row.get(name) for name in GOLD_FIELDS]))
         places.setdefault(prompt, set()).add(file if len({*files}) > 1 else row["source"])
     pairs = (" & ".join(pair) for held in places.values() for pair in itertools.combinations(sorted(held), 2))
     return {
         "rows": len(rows),
         "sources": dict(Counter(row["source"] for row in rows)),
-        "fields": {name: {"rows": count, "types": sorted(types[name])} for name, count in fields.items()},
+        "fields": {name: {"rows": len(types), "types": sorted({*types})} for name, types in fields.items()},
         "lengths": {name: percentiles(values) for name, values in lengths.items()},
-        "duplicates": len(rows) - len(again),
+        "duplicates": len(rows) - sum(map(len, golds.values())),
         "prompts_with_other_answers": sum(len(answers) > 1 for answers in golds.values()),
         "overlap": dict(Counter(pairs)),
         "examples": [{name: shown(value) for name, value in row.items()} for row in rows[:3]],
@@ -195,12 +190,11 @@ def statistics_of(rows: list[dict], files: list[str], tokenizer) -> dict:
 def collapsed(rows: list[dict]) -> str:
     """What to say where all prompts are a few texts and an unused column has many; "" elsewhere."""
     prompts = len({digest(row["prompt"]) for row in rows})
-    texts = {name: {row[name] for row in rows if isinstance(row.get(name), str)} for name in PROMPT_KEYS}
-    name = max(PROMPT_KEYS, key=lambda name: len(texts[name]))
-    count = len(texts[name])
-    if prompts > FEW_PROMPTS or count < max(5, 3 * prompts):
+    counts = {name: len({row[name] for row in rows if isinstance(row.get(name), str)}) for name in PROMPT_KEYS}
+    name = max(counts, key=counts.get)
+    if prompts > FEW_PROMPTS or counts[name] < max(5, 3 * prompts):
         return ""
-    got = f"got {prompts} distinct prompts in {len(rows)} rows, and {count} distinct {name}"
+    got = f"got {prompts} distinct prompts in {len(rows)} rows, and {counts[name]} distinct {name}"
     return f"{got}; expected prompts that differ; try --map prompt={name}, with --drop for a conflicting column"
 
 
@@ -213,19 +207,15 @@ def run_command(args) -> int:
     for row in tqdm(reader, desc="rows", unit="", delay=1, disable=None, file=sys.stderr):
         rows.append(row)
         files.append(reader.current)
-    failed, only_look = bool(rejected) and args.on_bad == "fail", not args.out
-    error = BadRows(rejected, len(rejected)) if failed else None
-    if not failed and not (only_look and reader.counts["read"]):
-        try:
-            reader.need_rows()
-        except UserError as nothing:
-            error = nothing
+    error = BadRows(rejected, len(rejected)) if rejected and args.on_bad == "fail" else None
+    if not error and not rows and (args.out or not reader.counts["read"]):
+        error = reader.no_rows()
     outputs = write(args, rows, rejected) if args.out and not error else []
     reader.say_notes()
-    for line in odd_answers("answer", [row["answer"] for row in rows if "answer" in row]):
+    collapse = collapsed(rows)
+    lines = odd_answers("answer", [row["answer"] for row in rows if "answer" in row])
+    for line in [*lines, *([collapse] if collapse else [])]:
         say(f"warning: {line}")
-    if collapse := collapsed(rows):
-        say(f"warning: {collapse}")
     report = {
         "kind": reader.kind,
         "why": "; ".join(reader.reasons),
@@ -242,9 +232,9 @@ def run_command(args) -> int:
         print_summary(report)
     if error:
         say(f"error: {error}")
-        return 1 if only_look and failed else error.code
-    doubtful = bool(reader.unread or collapse) and args.validate
-    return int((bool(rejected) and only_look) or doubtful)
+    if rejected and not args.out:
+        return 1
+    return error.code if error else int(bool(args.validate and (reader.unread or collapse)))
 
 
 def print_summary(report: dict) -> None:

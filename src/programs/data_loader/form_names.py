@@ -19,8 +19,9 @@ from programs.data_loader.messages import (
 
 def form_of(row: dict) -> str | None:
     """What a row is by the names of its fields: a kind, `ours`, `verl`, or None."""
-    form = form_of_fields(present(row), isinstance(row.get("prompt"), list))
-    if form in (None, "prompts", "math") and choice_columns(row) and {*present(row)} & {*CHOICE_PROMPT_KEYS}:
+    names = present(row)
+    form = form_of_fields(names, isinstance(row.get("prompt"), list))
+    if form in (None, "prompts", "math") and choice_columns(row) and {*names} & {*CHOICE_PROMPT_KEYS}:
         return "choices"
     about = row.get("verification_info")  # PrimeIntellect's: tests, or an answer
     if form == "math" and "test_cases" in (about if isinstance(about, dict) else str(about)[:200]):

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from parts.data.answer_marks import is_program
-from parts.data.nested_rows import turns_in
+from parts.data.nested_rows import is_dialogue, turns_in
 from parts.data.question_parts import unread_parts
 from programs.data_loader.answers_and_tests import (
     BARE_MARK,
@@ -70,6 +70,7 @@ class Shape:
         self.unread: list[str] = []  # columns that look like a part of the question and are not in the prompt
         self.untaken: list[str] = []  # columns beside the prompt, where the row has no answer, tests or completion
         self.notes: list[str] = []
+        self.is_dialogue = False  # whether the prompt is one, as one text
         self.is_ours = False  # written here before: what stands beside the prompt has been decided on
         self.tests_name = "tests"  # the column they came from
 
@@ -98,17 +99,17 @@ class Shape:
         """
         self.choices = choices_of(self.row)
         name, value = self.take(CHOICE_PROMPT_KEYS if self.choices else prompt_names(self.row), "a prompt")
-        if name == "instruction" and (more := self.name(["input"])):
-            extra = self.take([more], "")[1]
-            if not isinstance(value, str) or not isinstance(extra, str):
-                raise BadRow(more, shown(extra), "text that goes with the instruction")
-            value = f"{value}\n\n{extra}" if extra.strip() else value
-        elif name == "instruction":
+        if name == "instruction":
+            extra = self.row.get("input")
+            if extra is not None and not (isinstance(value, str) and isinstance(extra, str)):
+                raise BadRow("input", shown(extra), "text that goes with the instruction")
+            value = f"{value}\n\n{extra}" if extra and extra.strip() else value
             self.used.add("input")
         if name != "prompt" and isinstance(self.row.get("history"), list) and self.row["history"]:
             raise BadRow("history", "earlier turns apart from the prompt", "all turns in `messages`", "--drop history")
         system = self.name(["system", "system_prompt"])
         self.out["prompt"] = as_prompt(value, name, self.take([system], "")[1] if system else None)
+        self.is_dialogue = is_dialogue(value)
         self.add_passages(isinstance(value, str) and "prompt" not in self.facts.mapped)
         if self.choices:
             message = self.out["prompt"][-1]
@@ -148,15 +149,11 @@ class Shape:
         if name == "label" and not isinstance(value, bool) and value in (0, 1):
             advice = "--map answer=label if it is the answer, --drop label if not"
             raise BadRow(name, f"{value}, an answer or a class", "a truth value, or text", advice)
-        fields = {"answer": value}
-        if isinstance(value, list | dict) or (isinstance(value, str) and value.lstrip()[:1] in ("[", "{")):
-            fields = ground_truth(value, name, self.row)
-        if fields.get("answer") == value or (isinstance(value, str) and "ground_truth" in fields):
-            if isinstance(value, list):
-                self.out["answer"] = value
-                self.used.add(name)
-            else:
-                self.answer(name)
+        nested = isinstance(value, list | dict) or (isinstance(value, str) and value.lstrip()[:1] in ("[", "{"))
+        fields = ground_truth(value, name, self.row) if nested else {"answer": value}
+        whole = fields.get("answer") == value or (isinstance(value, str) and "ground_truth" in fields)
+        if whole and not isinstance(value, list):
+            self.answer(name)
         elif "ground_truth" not in fields:
             self.out.update(fields)
             self.used.add(name)
@@ -198,34 +195,27 @@ class Shape:
         return out
 
 
-def prompt_names(row: dict) -> tuple[str, ...]:
+def prompt_names(row: dict) -> list[str]:
     """The names of prompts in their order, those last that hold only a program's imports and helpers."""
-    present = [name for name in PROMPT_KEYS if row.get(name) is not None]
-    if len(present) < 2:
-        return PROMPT_KEYS
-    return (*sorted(PROMPT_KEYS, key=lambda name: name in present and is_preamble(row[name], row.get("entry_point"))),)
+    several = sum(row.get(name) is not None for name in PROMPT_KEYS) > 1
+    return sorted(PROMPT_KEYS, key=lambda name: several and is_preamble(row.get(name), row.get("entry_point")))
 
 
 def is_preamble(text, entry_point) -> bool:
-    """Whether a text is Python that imports and defines helpers but leaves nothing to write."""
-    if not isinstance(text, str) or not re.search(r"^(import|from) \w", text, re.MULTILINE):
+    """Whether a text is Python that imports and defines helpers, but not the function to write."""
+    if not isinstance(text, str) or not entry_point or not re.search(r"^(import|from) \w", text, re.MULTILINE):
         return False
-    if (tree := parsed(text)) is None:
-        return False
-    nodes = list(ast.walk(tree))
-    functions = [node for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
-    stubs = [node for node in functions if all(isinstance(part, ast.Pass | ast.Expr) for part in node.body)]
-    return not stubs and entry_point not in {node.name for node in functions}
+    tree = parsed(text)
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    return tree is not None and all(node.name != entry_point for node in ast.walk(tree) if isinstance(node, functions))
 
 
 def as_prompts(shape: Shape) -> None:
     """A prompt, and an answer if there is one."""
-    row, advice = shape.row, "a file in that form, or --drop for these columns"
-    for names in MESSAGES_ALONE:
-        if all(name in row for name in names):
-            got = f"one message of a conversation ({', '.join(names)})"
-            raise BadRow(names[0], got, "the whole conversation in `messages`", advice)
-    pairs = {}
+    row, advice, pairs = shape.row, "a file in that form, or --drop for these columns", {}
+    if names := next((names for names in MESSAGES_ALONE if row.keys() >= {*names}), None):
+        got = f"one message of a conversation ({', '.join(names)})"
+        raise BadRow(names[0], got, "the whole conversation in `messages`", advice)
     for name in row:
         if (match := ONE_RESPONSE.fullmatch(name)) and row[name] is not None:
             pairs.setdefault(match[1].lower(), []).append(name)
@@ -238,15 +228,14 @@ def as_prompts(shape: Shape) -> None:
 def as_math(shape: Shape) -> None:
     """A problem and its final answer, given or in a worked solution; of a long text and a short one the short."""
     shape.prompt()
-    names = [name for name in ANSWER_KEYS if shape.row.get(name) is not None and name not in shape.used]
+    row, names = shape.row, [name for name in ANSWER_KEYS if shape.name([name])]
     if not names:
         shape.take(ANSWER_KEYS, "an answer")
-    short = [name for name in names[1:] if name not in ("label", "solution") and is_short(shape.row[name])]
-    text = shape.row[names[0]]
-    if names[0] == "answer" and short and not is_short(text) and not marks_answer(text):
+    short = [name for name in names[1:] if name not in ("label", "solution") and is_short(row[name])]
+    if short and names[0] == "answer" and not is_short(row["answer"]) and not marks_answer(row["answer"]):
         shape.gold(short[0])
         shape.used.add("answer")
-        shape.out["answer_text" if shape.row.get("solution") is not None else "solution"] = text
+        shape.out["answer_text" if row.get("solution") is not None else "solution"] = row["answer"]
     else:
         shape.gold(names[0])
 
@@ -273,9 +262,9 @@ def as_choices(shape: Shape) -> None:
 def as_worked(shape: Shape) -> None:
     """As math, in a file whose answers are worked solutions: one without a marked final answer is cut off or wrong."""
     as_math(shape)
-    name = next((name for name in ANSWER_KEYS if shape.row.get(name) is not None), "answer")
-    if not marks_answer(shape.row.get(name)):
-        text = as_answer(shape.row.get(name), name)
+    name = next(name for name in ANSWER_KEYS if shape.row.get(name) is not None)
+    if not marks_answer(shape.row[name]):
+        text = as_answer(shape.row[name], name)
         raise BadRow(name, f"{shown(text[-60:])} without a final answer", "#### or \\boxed{…}, as the other rows")
 
 
@@ -294,12 +283,14 @@ def as_code(shape: Shape) -> None:
     starter, message = row.get("starter_code"), shape.out["prompt"][-1]
     if isinstance(starter, str) and starter.strip() and starter.strip() not in message["content"]:
         message["content"] += f"\n\nBegin with this code:\n\n```python\n{starter.rstrip()}\n```"
-    if name == "test" and row.get("setup") is None:  # HumanEval's tests use the imports and helpers of its prompt
+    if row.get("setup") is not None:
+        return
+    if name == "test":  # HumanEval's tests use the imports and helpers of its prompt
         heads = [key for key in ("prompt", "complete_prompt") if isinstance(row.get(key), str) and parsed(row[key])]
         if heads:
             shape.out["setup"] = row[heads[0]]
             shape.used.add(heads[0])
-    if name == "test_list" and row.get("setup") is None:
+    elif name == "test_list":
         imports = row.get("test_imports")
         lines = [row.get("test_setup_code"), *(imports if isinstance(imports, list) else [])]
         if setup := "\n".join(line for line in lines if isinstance(line, str) and line.strip()):
@@ -350,14 +341,13 @@ def as_preferences(shape: Shape) -> None:
     else:
         shared, chosen, rejected = split_prompt(chosen, rejected)
         shape.out["prompt"] = as_prompt(shared, "chosen")
-    replies = [
-        as_reply(value, name, shape.out["prompt"]) for name, value in (("chosen", chosen), ("rejected", rejected))
-    ]
-    if replies[0] == replies[1]:
+    pairs = (("chosen", chosen), ("rejected", rejected))
+    better, worse = (as_reply(value, name, shape.out["prompt"]) for name, value in pairs)
+    if better == worse:
         raise BadRow("rejected", "the same as chosen", "a worse completion")
-    if type(replies[0]) is not type(replies[1]):
-        raise BadRow("rejected", f"{type(replies[1]).__name__} beside {type(replies[0]).__name__}", "both in one form")
-    shape.out["chosen"], shape.out["rejected"] = replies
+    if type(better) is not type(worse):
+        raise BadRow("rejected", f"{type(worse).__name__} beside {type(better).__name__}", "both in one form")
+    shape.out["chosen"], shape.out["rejected"] = better, worse
 
 
 def split_prompt(chosen, rejected) -> tuple:

@@ -77,17 +77,13 @@ def read_message(raw, name: str) -> dict:
         got = f"role {shown(role)}" if said in raw else f"the keys {', '.join(raw) or 'none'}"
         raise BadRow(name, got, f"one of {', '.join(sorted(ROLES))}", "renaming the role")
     content, calls = raw.get(text), raw.get("tool_calls") or raw.get("function_call")
-    if isinstance(content, list):
-        content = join_parts(content, name)
-    if content is None and calls:
-        content = ""
+    content = join_parts(content, name) if isinstance(content, list) else content
+    content = "" if content is None and calls else content
     if not isinstance(content, str):
         raise BadRow(name, f"{text} {shown(content)}", "text, or a list of text parts")
     if not content.strip() and not calls and known != "tool":
         raise BadRow(name, f"empty content of role {known}", "text")
-    if len(raw) == 2:
-        return {"role": known, "content": content}
-    if column := media_column(raw, content):
+    if column := media_column(raw, content) if len(raw) > 2 else None:
         raise BadRow(f"{name}.{column}", shown(raw[column]), "text only", "leaving out rows with media")
     more = {key: item for key, item in raw.items() if key not in (said, text) and item is not None}
     if clash := {"role", "content"} & set(more):
@@ -103,10 +99,9 @@ def join_parts(parts: list, name: str) -> str:
     texts = []
     for part in parts:
         kind = part.get("type") if isinstance(part, dict) else part
-        text = part.get("text", part.get("value")) if isinstance(part, dict) and kind in TEXT_PARTS else None
-        if not isinstance(text, str):
+        texts.append(part.get("text", part.get("value")) if isinstance(part, dict) and kind in TEXT_PARTS else None)
+        if not isinstance(texts[-1], str):
             raise BadRow(name, f"a content part {shown(kind)}", "text parts only", "leaving out rows with media")
-        texts.append(text)
     return "".join(texts)
 
 
@@ -174,13 +169,6 @@ def as_reply(value, name: str, prompt: list[dict]) -> str | list[dict]:
     return messages
 
 
-def is_media_name(name: str) -> bool:
-    """Whether a column's name is that of images, video or audio, not of another thing's picture."""
-    begins = words_in(name)[:1]
-    plain = begins and begins[0].removesuffix("s") in MEDIA | {"decoded"} and is_media(name)
-    return plain or name in ("multi_modal_data", "pixel_values")
-
-
 def check_media(row: dict, prompt: list[dict]) -> bool:
     """Raise BadRow for media beside a prompt or a place for some in it; returns whether it has a Markdown image."""
     text = "\n".join(message["content"] for message in prompt)
@@ -199,11 +187,12 @@ def media_column(row: dict, text: str = "") -> str | None:
     Where the text has a place for one, such as `<image>`, whatever stands in a column of such a name is one.
     """
     for name, value in row.items():
-        if value and is_media_name(name):
+        stem = (words_in(name) or [""])[0].removesuffix("s")  # not a column about another thing's picture
+        named = (stem in MEDIA | {"decoded"} and is_media(name)) or name in ("multi_modal_data", "pixel_values")
+        held = [item for item in (value if isinstance(value, list) else [value]) if item not in (None, "", [], {})]
+        if named and value and held:
             placed = MARKS.search(text) is not None
-            items = value if isinstance(value, list) else [value]
-            held = [item for item in items if item not in (None, "", [], {})]
-            if any(placed or isinstance(item, dict | list) or PLACES.match(str(item)) for item in held):
+            if placed or any(isinstance(item, dict | list) or PLACES.match(str(item)) for item in held):
                 return name
     return None
 
@@ -230,36 +219,30 @@ def passages_before(row: dict, question: str, names: list[str], mapped: frozense
 
 def passage(value, name: str) -> str | None:
     """The text of a passage, a list of them, documents with titles, or a table; None where that is not plain."""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, dict):
-        return document(value)
-    if not isinstance(value, list) or not value:
-        return None
-    if all(isinstance(item, list) for item in value):
+    if not isinstance(value, list):
+        return value if isinstance(value, str) else document(value)
+    if value and all(isinstance(item, list) for item in value):
         if all(len(pair) == 2 and isinstance(pair[0], str) and isinstance(pair[1], list) for pair in value):
             return joined([document({"title": title, "sentences": texts}) for title, texts in value])  # HotpotQA's file
         return table(value)
     if name.startswith("table") and all(isinstance(item, dict) for item in value):
         header = list(dict.fromkeys(key for item in value for key in item))
         return table([header, *([item.get(key, "") for key in header] for item in value)])
-    return joined([item if isinstance(item, str) else document(item) for item in value])
+    return joined([item if isinstance(item, str) else document(item) for item in value]) if value else None
 
 
 def document(value) -> str | None:
     """The text of an object: a title and a text, lists of both (HotpotQA), texts (PubMedQA), or header and rows."""
     if not isinstance(value, dict) or "role" in value:  # a chat is no passage
         return None
-    rows = value.get("rows")
-    if isinstance(value.get("header"), list) and isinstance(rows, list) and all(isinstance(row, list) for row in rows):
-        return table([value["header"], *rows])
+    header, rows, title = value.get("header"), value.get("rows"), value.get("title", "")
+    if isinstance(header, list) and isinstance(rows, list) and all(isinstance(row, list) for row in rows):
+        return table([header, *rows])
     text = next((value[key] for key in TEXT_KEYS if not is_empty(value.get(key))), None)
-    title = value.get("title", "")
     if isinstance(title, list) and isinstance(text, list) and len(title) == len(text):
         return joined([document({"title": head, "sentences": body}) for head, body in zip(title, text, strict=True)])
     if isinstance(text, list) and all(isinstance(part, str) for part in text):
-        glue = " " if "sentences" in value else "\n\n"
-        text = glue.join(part.strip() for part in text if part.strip())
+        text = (" " if "sentences" in value else "\n\n").join(part.strip() for part in text if part.strip())
     if not isinstance(text, str) or not isinstance(title, str):
         return None
     return f"{title}\n{text}" if title.strip() else text

@@ -23,28 +23,25 @@ from programs.data_loader.forms import FileFacts, marks_answer
 from programs.data_loader.messages import ANSWER_KEYS
 
 FILE_FORMS = {**SUFFIXES, ".txt": "txt"}
+GOLD_FIELDS = ("answer", "tests", "completion", "chosen", "rejected")
 
 
-def expand(sources, form: str | None = None) -> list[str]:
-    """The files behind paths, folders and globs, in order; hub ids and `-` stay as they are. A form fits any name."""
+def expand(sources) -> list[str]:
+    """The files behind paths, folders and globs, in order; hub ids and `-` stay as they are."""
     files = []
     for source in map(str, [sources] if isinstance(sources, str | Path) else sources):
-        path = Path(source)
-        gym = f"got {source}; expected a file; try writing one: json.dump each row of reasoning_gym.create_dataset(…)"
-        need(not source.startswith("reasoning_gym:"), gym)
+        path, known = Path(source), format_of(source)
         if path.is_dir() or (any(mark in source for mark in "*?[") and not path.exists()):
             inside = sorted(map(str, path.rglob("*")) if path.is_dir() else glob.glob(source, recursive=True))
-            hidden = len(path.parts) if path.is_dir() else len(Path(source).parts)
-            inside = [file for file in inside if format_of(file) and Path(file).is_file()]
-            inside = [file for file in inside if not any(p.startswith(".") for p in Path(file).parts[hidden:])]
+            visible = [not any(part.startswith(".") for part in Path(x).parts[len(path.parts) :]) for x in inside]
+            inside = [x for x, seen in zip(inside, visible, strict=True) if seen and format_of(x) and Path(x).is_file()]
             need(inside, f"got {source} without a data file; expected names such as x.jsonl or x.csv.gz")
             files += inside
             continue
-        expected = f"a name that ends in {', '.join(FILE_FORMS)}, also with .gz"
-        known = form or source == "-" or not path.exists() or format_of(source)
-        need(known, f"got {source}; expected {expected}; try renaming it, or --input_format")
-        there = source == "-" or path.exists() or (is_hub_id(source) and not format_of(source))
+        there = source == "-" or path.exists() or (is_hub_id(source) and not known)
         need(there, f"got {source}, which is not a file, folder or glob; expected one, or a hub id: openai/gsm8k:main")
+        expected = f"a name that ends in {', '.join(FILE_FORMS)}, also with .gz"
+        need(known or not path.exists(), f"got {source}; expected {expected}; try renaming it")
         files.append(source)
     need(files, "got no input; expected files, folders, globs, hub ids or `-` for stdin")
     return files
@@ -77,10 +74,8 @@ class Settings:
     system_prompt: str | None = None
     on_bad: str = "fail"
     limit: int | None = None
-    input_format: str | None = None
     dedup: bool = False
     encoding: str | None = None
-    delimiter: str | None = None
 
     def __post_init__(self):
         check_kind(self.kind)
@@ -89,24 +84,11 @@ class Settings:
             need(field_name and source, f"got the mapping {field_name!r}={source!r}; expected field=source")
         need(self.on_bad in ("fail", "skip"), f"got on_bad {self.on_bad!r}; expected fail or skip")
         need(self.limit is None or self.limit > 0, f"got limit {self.limit}; expected 1 or more")
-        self.delimiter = {"\\t": "\t", "tab": "\t"}.get(self.delimiter, self.delimiter)
-        wrong = f"got delimiter {self.delimiter!r}; expected one character, such as ';', or tab"
-        need(self.delimiter is None or (len(self.delimiter) == 1 and self.delimiter not in '"\r\n'), wrong)
         try:
             if self.encoding and codecs.lookup(self.encoding).name == "utf-8":
                 self.encoding = None  # a byte order mark is taken off
         except LookupError as error:
             raise UserError(f"got encoding: {error}; expected a name that Python knows, such as cp1252") from None
-        formats = sorted({*FILE_FORMS.values()})
-        known = self.input_format in (None, *formats)
-        need(known, f"got input_format {self.input_format!r}; expected one of {', '.join(formats)}")
-
-
-def reading_settings(kind: str, reading: dict) -> Settings:
-    known = [name for name in Settings.__dataclass_fields__ if name != "kind"]
-    for name in reading:
-        need(name in known, f"got the argument {name}; expected one of {', '.join(known)}{suggest(name, known)}")
-    return Settings(kind, **reading)
 
 
 def records_of(source: str, settings: Settings) -> Iterator[tuple[int, dict | RowFlaw]]:
@@ -114,9 +96,8 @@ def records_of(source: str, settings: Settings) -> Iterator[tuple[int, dict | Ro
     if source != "-" and not Path(source).exists():
         yield from enumerate(hub_rows(source), start=1)
         return
-    form, known = settings.input_format or format_of(source), [c.partition(".")[0] for c in settings.mapping.values()]
-    more = (settings.encoding, settings.delimiter, settings.input_format is not None, known)
-    for number, row in file_records(source, form, *more):
+    form, known = format_of(source), [column.partition(".")[0] for column in settings.mapping.values()]
+    for number, row in file_records(source, form, settings.encoding, known):
         if form in ("csv", "tsv") and isinstance(row, dict):
             row = {column: cell or None for column, cell in row.items()}
         yield number, row
@@ -134,40 +115,23 @@ def at_path(row: dict, source: str, raw: dict[str, str]):
     return value
 
 
-def raw_names(row: dict) -> dict[str, str]:
-    """{known name: the row's own name}, as messages say known names."""
-    return {known: name for name, known in new_names(tuple(row)).items()}
-
-
 def remapped(row: dict, settings: Settings) -> dict:
     """A row after --drop and --map, its columns under known names, messages decoded where they are JSON text."""
-    raw = raw_names(row)
+    raw = {known: name for name, known in new_names(tuple(row)).items()}  # messages say known names
+    mapping = settings.mapping
     drop = {*settings.drop, *(raw.get(name, name) for name in settings.drop)}
     row = {name: value for name, value in row.items() if name not in drop}
-    mapped = {name: at_path(row, source, raw) for name, source in settings.mapping.items()}
+    mapped = {name: at_path(row, source, raw) for name, source in mapping.items()}
     if name := next((name for name, value in mapped.items() if value is None), ""):
-        source = settings.mapping[name]
-        advice = f"--map {name}=COLUMN{suggest(source, list(row)).replace('; try', ', perhaps')}"
-        raise BadRow(name, f"the columns {', '.join(row)[:200]}", f"the column {source!r} of --map", advice)
-    for source in settings.mapping.values():
+        near = suggest(mapping[name], list(row)).replace("; try", ", perhaps")
+        got, expected = f"the columns {', '.join(row)[:200]}", f"the column {mapping[name]!r} of --map"
+        raise BadRow(name, got, expected, f"--map {name}=COLUMN{near}")
+    for source in mapping.values():
         row.pop(raw.get(source, source), None)
-    paths = [source.split(".")[0] for source in settings.mapping.values()]
-    if clash := [name for name in mapped if row.get(name) is not None and name not in paths]:
-        raise BadRow(
-            clash[0], f"a column of that name beside --map {clash[0]}", "only one of them", f"--drop {clash[0]}"
-        )
+    paths = [source.split(".")[0] for source in mapping.values()]
+    if name := next((name for name in mapped if row.get(name) is not None and name not in paths), ""):
+        raise BadRow(name, f"a column of that name beside --map {name}", "only one of them", f"--drop {name}")
     return known_names(with_chats({**mapped, **{name: value for name, value in row.items() if name not in mapped}}))
-
-
-def check_mapping(rows: list[dict], settings: Settings, file: str) -> None:
-    """Raise UserError for a column of --map that none of the rows has: once, not for each row."""
-    rows = [{name: value for name, value in row.items() if name not in settings.drop} for row in rows]
-    columns = [*dict.fromkeys(itertools.chain.from_iterable(rows))]
-    for name, source in settings.mapping.items():
-        known = any(source in row or at_path(row, source, raw_names(row)) is not None for row in rows)
-        near = suggest(source, columns).replace("; try ", f"; try --map {name}=") or f"; try --map {name}=COLUMN"
-        got = f"{file}: got --map {name}={source}, and no row has {source!r}"
-        need(known or not rows, f"{got}; expected one of the columns {', '.join(columns)[:500]}{near}")
 
 
 class RowReader:
@@ -177,12 +141,13 @@ class RowReader:
     """
 
     def __init__(self, sources, settings: Settings, on_reject: Callable[[dict], None]):
-        self.files, self.settings, self.on_reject = expand(sources, settings.input_format), settings, on_reject
+        self.files, self.settings, self.on_reject = expand(sources), settings, on_reject
         self.names, self.current = distinct_names(self.files), ""
         self.counts = {"read": 0, "kept": 0, "rejected": 0, "deduplicated": 0}
         self.kinds, self.reasons, self.seen, self.notes = Counter(), [], set(), Counter()
         self.facts, self.unread = FileFacts(), Counter()  # of the current file; columns by their rows
         self.no_answer, self.untaken = 0, Counter()  # rows without one, and the columns that they have
+        self.dialogues = 0
 
     @property
     def kind(self) -> str:
@@ -207,20 +172,16 @@ class RowReader:
                 continue
             row.setdefault("source", name)
             row.setdefault("id", f"{name}:{number}")
-            if self.settings.dedup and self.repeats(row):
-                self.counts["deduplicated"] += 1
-                continue
+            if self.settings.dedup:
+                mark = digest([row.get(name) for name in ("prompt", *GOLD_FIELDS)])
+                if mark in self.seen:
+                    self.counts["deduplicated"] += 1
+                    continue
+                self.seen.add(mark)
             self.counts["kept"] += 1
             yield row
         if self.counts["read"] == before:
             say(f"warning: {label} has no rows")
-
-    def repeats(self, row: dict) -> bool:
-        """Whether a row with the same prompt, answer, tests and completions came before."""
-        mark = digest([row.get(name) for name in ("prompt", "answer", "tests", "completion", "chosen", "rejected")])
-        again = mark in self.seen
-        self.seen.add(mark)
-        return again
 
     def read(self, record: dict | RowFlaw, form: str) -> dict:
         if isinstance(record, RowFlaw):
@@ -235,6 +196,7 @@ class RowReader:
         self.no_answer += bool(shape.untaken)
         self.untaken.update(shape.untaken)
         self.notes.update(shape.notes)
+        self.dialogues += shape.is_dialogue
         if settings.system_prompt:
             if row["prompt"][0]["role"] in ("system", "developer"):
                 self.notes["rows kept their own system prompt"] += row["prompt"][0]["content"] != settings.system_prompt
@@ -249,7 +211,7 @@ class RowReader:
         if own is None:  # the conversion says what is missing
             return "prompts" if form in ("ours", "verl") else form
         only_asks = own == "prompts" and form not in ("ours", "verl")
-        if own == form or only_asks or (own, form) in (("math", "prompts"), ("math", "worked")):
+        if own == form or only_asks or (own == "math" and form in ("prompts", "worked")):
             return form  # a row that only asks lacks what this form needs, and the conversion says what
         got = f"a row of {own}, with the columns {', '.join(row)[:200]}"
         raise BadRow("row", got, f"{form.replace('worked', 'math')}, like the other rows", "one file per kind")
@@ -257,55 +219,53 @@ class RowReader:
     def detect(self, label: str, records: Iterator) -> tuple[str, Iterator]:
         """(form, all records): what most of the first rows are, and why; a given kind is taken as it is."""
         settings, head = self.settings, list(itertools.islice(records, HEAD))
-        if settings.on_bad == "fail" or len(head) < HEAD:  # else a later row may have the column
-            check_mapping([row for _, row in head if isinstance(row, dict)], settings, label)
         forms, kinds, fields, marked, numbers = Counter(), Counter(), {}, 0, set()
-        for _, row in head:
+        for row in (row for _, row in head if isinstance(row, dict)):
             with contextlib.suppress(RowFlaw):
-                row = remapped(as_plain(row), settings) if isinstance(row, dict) else {}
+                row = remapped(as_plain(row), settings)
                 if not (form := form_of(row)):
                     continue
                 forms[form] += 1
+                fields.setdefault(form, [name for name in row if row[name] is not None])
                 first = next((row[name] for name in ANSWER_KEYS if row.get(name) is not None), None)
                 marked += form == "math" and marks_answer(first)
-                fields.setdefault(form, [name for name in row if row[name] is not None])
-                if form == "choices" or settings.kind == "choices":
+                if "choices" in (form, settings.kind):
                     numbers.add(first_number(row))
                 if form in ("ours", "verl"):
                     kinds[kind_of(convert(row, form).out)] += 1
-        self.facts = FileFacts(
-            mapped=frozenset(settings.mapping),
-            sources=frozenset(plain_name(source.partition(".")[0]) for source in settings.mapping.values()),
-            first_number=min(numbers - {None}, default=None),
-        )
-        # of equals the one with answers
-        form = settings.kind
-        if form == "auto":
+        sources = frozenset(plain_name(source.partition(".")[0]) for source in settings.mapping.values())
+        self.facts = FileFacts(frozenset(settings.mapping), sources, min(numbers - {None}, default=None))
+        form, why = settings.kind, "as asked for"
+        if form == "auto":  # of equals the one with answers
             form = max(forms, key=lambda form: (forms[form], form != "prompts"), default="prompts")
+            why = (
+                f"as {forms[form]} of the first {len(head)} rows have the fields {', '.join(fields.get(form, [])[:8])}"
+            )
+            why = why if forms else "as no row has the fields of another kind"
         worked = form == "math" and 2 * marked > (forms[form] if settings.kind == "auto" else len(head))
         self.kinds.update((kinds or ["prompts"]) if form in ("ours", "verl") else [form])
-        why = f"as {forms[form]} of the first {len(head)} rows have the fields {', '.join(fields.get(form, [])[:8])}"
-        why = why if forms else "as no row has the fields of another kind"
-        why = why if settings.kind == "auto" else "as asked for"
         cut = "; answer has the final answer, solution the whole text (--kind prompts leaves columns as they were)"
         self.reasons.append(f"{label}: {form}, {why}{cut if worked else ''}")
         return "worked" if worked else form, itertools.chain(head, records)
 
-    def need_rows(self, rejected: list[dict] = ()) -> None:
-        """Raise UserError if no row at all could be used; of those that were rejected it shows the first."""
+    def no_rows(self, rejected: list[dict] = ()) -> UserError:
+        """The error of inputs without a usable row; of those that were rejected it shows the first."""
         inputs, bad = " ".join(self.files[:5]) + " …" * (len(self.files) > 5), self.counts["rejected"]
         counts = f"{self.counts['read']} read" + f", {bad} bad" * bool(bad)
         first = "".join(f"; the first bad one: {bad['file']}:{bad['line']}: {flaw_of(bad)}" for bad in rejected[:1])
-        need(self.counts["kept"], f"got no usable row from {inputs} ({counts}); expected at least one{first}")
+        return UserError(f"got no usable row from {inputs} ({counts}); expected at least one{first}")
 
     def say_notes(self) -> None:
         """Say which columns look like a part of the question but are in no prompt, and what rows were read for."""
         read = self.counts["read"]
         for name, count in self.unread.items():
             before = f"--map {shlex.quote(f'background={name}')} to put it before the question, or "
+            before = "" if is_media(name) else before
             got = f"got the column {name}, which looks like a part of the question but is in no prompt"
-            use = "" if is_media(name) else before
-            say(f"warning: {got} ({count} of {read} rows); try {use}--drop {shlex.quote(name)}")
+            say(f"warning: {got} ({count} of {read} rows); try {before}--drop {shlex.quote(name)}")
+        if self.dialogues:
+            got = f"{self.dialogues} of {read} prompts are dialogues in one text (User: … Assistant: …)"
+            say(f"warning: {got}, read as one user turn; try a column `messages` that lists the turns")
         if self.untaken:
             got = f"{self.no_answer} of {read} rows have no answer, tests or completion"
             say(f"note: {got}; --map answer=COLUMN takes one of the columns {', '.join(self.untaken)[:200]}")
@@ -351,19 +311,18 @@ def load_rows(sources, kind: str = "auto", **reading) -> Loaded:
         limit: stop after this many good rows.
         drop: columns to leave out.
         dedup: leave out rows whose prompt, answer, tests and completions came before.
-        input_format: read every file as jsonl, json, txt, csv, tsv or parquet, whatever its name.
         encoding: what texts are decoded by (default: UTF-8, or UTF-16 with a byte order mark).
-        delimiter: what stands between the columns of CSV and TSV files (default: what the file shows).
 
     Raises:
         BadRows: rows do not fit, and on_bad is "fail".
         UserError: an input cannot be read, an argument cannot be used, or there is no usable row.
     """
     rejected = []
-    reader = RowReader(sources, reading_settings(kind, reading), rejected.append)
+    reader = RowReader(sources, Settings(kind, **reading), rejected.append)
     rows = list(reader)
     if rejected and reader.settings.on_bad == "fail":
         raise BadRows(rejected, len(rejected))
-    reader.need_rows(rejected)
+    if not rows:
+        raise reader.no_rows(rejected)
     reader.say_notes()
     return Loaded(rows, reader.kind, "; ".join(reader.reasons), rejected, reader.counts)

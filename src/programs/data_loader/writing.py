@@ -45,33 +45,25 @@ def verl_row(row: dict, index: int, split: str, data_source: str = "") -> dict:
     if isinstance(row.get("extra_info"), dict) or isinstance(row.get("reward_model"), dict):
         return head | own_verl_columns(row, index, split)
     gold, field, truth = ground_truth_of(row)
-    extra = {"index": index, "split": split, "ground_truth_field": field}
     outside = {name: row[name] for name in VERL_OUTSIDE if name in row}
-    for name, value in row.items():
-        if name not in ("prompt", gold, *outside):
-            extra[info_key(name)] = value
+    extra = {info_key(name): value for name, value in row.items() if name not in ("prompt", gold, *outside)}
+    extra = {"index": index, "split": split, "ground_truth_field": field, **extra}
     return {**head, "reward_model": {"style": "rule", "ground_truth": truth}, **outside, "extra_info": extra}
 
 
 def own_verl_columns(row: dict, index: int, split: str) -> dict:
     """The columns of a row in verl's form as they were before reading, with the answer or tests that it has now."""
-    extra = row.get("extra_info")
-    model = row.get("reward_model") or {"style": "rule"}
+    extra, model = row.get("extra_info"), row.get("reward_model") or {"style": "rule"}
     truth = model.get("ground_truth")
     held = ground_truth(truth, "reward_model.ground_truth", row) if truth not in (None, "") else {}
     if "ground_truth" not in held and any(row.get(name) != held.get(name) for name in ("tests", "answer")):
-        truth = row.get("tests", row.get("answer", ""))
-        model = {**model, "ground_truth": truth if isinstance(truth, str) else ENCODER.encode(truth)}
+        model = {**model, "ground_truth": ground_truth_of(row)[2]}
     if "reward_model" not in row:
         extra = {"index": index, "split": split, **(extra or {})}
     derived = re.fullmatch(r".*:\d+", row.get("id", "")) or row.get("id") == str((extra or {}).get("index"))
-    left = {"prompt", "source", "tests", "answer", *held, *(["id"] if derived else []), *VERL_COLUMNS}
-    return {
-        **({"ability": row["ability"]} if "ability" in row else {}),
-        "reward_model": model,
-        **({} if extra is None else {"extra_info": extra}),
-        **{name.removeprefix("column:"): value for name, value in row.items() if name not in left},
-    }
+    left = {"prompt", "source", "tests", "answer", *held, *(["id"] if derived else []), *VERL_COLUMNS} - {"ability"}
+    own = {name.removeprefix("column:"): value for name, value in row.items() if name not in left}
+    return {"reward_model": model, **({} if extra is None else {"extra_info": extra}), **own}
 
 
 def write_rows(rows: Iterable[dict], path, target: str = "ours", *, split: str = "train", data_source: str = "") -> int:
@@ -128,13 +120,13 @@ def warn_of_lacking(rows: list[dict]) -> int:
 
 def warn_of_dates(rows: list[dict]) -> None:
     """Say which text columns hold nothing but dates: pyarrow's JSON reader turns those into datetimes."""
-    dates: dict[str, bool] = {}
+    texts: dict[str, list[str]] = {}
     for row in rows:
         inner = (row.get("extra_info") or {}) | (row.get("reward_model") or {}) if "reward_model" in row else {}
         for name, value in {**row, **inner}.items():
-            if isinstance(value, str) and dates.get(name, True):
-                dates[name] = DATE_LIKE.fullmatch(value) is not None
-    if names := ", ".join(name for name, all_dates in dates.items() if all_dates):
+            if isinstance(value, str):
+                texts.setdefault(name, []).append(value)
+    if names := ", ".join(name for name, values in texts.items() if all(map(DATE_LIKE.fullmatch, values))):
         say(f"warning: datasets will read {names} as dates, as every value looks like one; try a .parquet output")
 
 
@@ -148,26 +140,28 @@ def write_parquet(rows: list[dict], path: Path, target: str) -> None:
     import pyarrow.parquet
 
     inner = [row.get("extra_info") or {} for row in rows] if target == "verl" else []
-    names = dict.fromkeys(name for row in rows for name in row if not (inner and name == "extra_info"))
-    columns = {name: parquet_column(name, [row.get(name) for row in rows]) for name in names}
+    outer = [{name: row[name] for name in row if not (inner and name == "extra_info")} for row in rows]
+    columns, parts, coded = columns_of(outer), columns_of(inner), []
     for name, column in columns.items():
         got = f"got {name} with values that parquet would change"
         need(column is not None, f"{got}; expected values of one type; try a .jsonl output")
-    if any(inner):
-        parts, coded = {}, []
-        for name in dict.fromkeys(name for row in inner for name in row):
-            values = [row.get(name) for row in inner]
-            parts[name] = parquet_column(name, values)
-            if parts[name] is None:
-                need(name not in VERL_OBJECTS, f"got {name} that parquet would change; try a .jsonl output")
-                coded.append(name)
-                texts = [None if value is None else ENCODER.encode(value) for value in values]
-                parts[name] = pyarrow.array(texts, pyarrow.string())
-        if coded:
-            marks = [[*coded, *(row.get("json_columns") or ())] for row in inner]
-            parts["json_columns"] = pyarrow.array(marks, pyarrow.list_(pyarrow.string()))
+    for name in [name for name, column in parts.items() if column is None]:
+        need(name not in VERL_OBJECTS, f"got {name} that parquet would change; try a .jsonl output")
+        coded.append(name)
+        texts = [None if row.get(name) is None else ENCODER.encode(row[name]) for row in inner]
+        parts[name] = pyarrow.array(texts, pyarrow.string())
+    if coded:
+        marks = [[*coded, *(row.get("json_columns") or ())] for row in inner]
+        parts["json_columns"] = pyarrow.array(marks, pyarrow.list_(pyarrow.string()))
+    if parts:
         columns["extra_info"] = pyarrow.StructArray.from_arrays(list(parts.values()), list(parts))
     pyarrow.parquet.write_table(pyarrow.table(columns), path)
+
+
+def columns_of(rows: list[dict]) -> dict:
+    """{name: pyarrow's array of a column, or None where parquet would change its values}."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: parquet_column(name, [row.get(name) for row in rows]) for name in names}
 
 
 def parquet_column(name: str, values: list):
@@ -205,8 +199,7 @@ def new_file(path: Path):
 
 def split_size(text: str, count: int) -> tuple[str, int]:
     """(name, rows) of --split: NAME=N, NAME=SHARE, or N or SHARE alone, whose name is eval."""
-    name, _, size = text.rpartition("=")
-    name = name if "=" in text else "eval"
+    name, _, size = text.rpartition("=") if "=" in text else ("eval", "", text)
     try:
         number = int(size) if size.isdigit() else round(float(size) * count)
     except (ValueError, OverflowError):
@@ -235,6 +228,4 @@ def held_out_rows(prompts: list[bytes], size: int, seed: int) -> set[int]:
     for group in [*picked, *rest]:
         if len(chosen) + len(owned[group]) <= size:
             chosen.update(owned[group])
-        if len(chosen) == size:
-            break
     return chosen or {*min((owned[group] for group in picked), key=len)}

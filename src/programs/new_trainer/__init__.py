@@ -25,9 +25,9 @@ loss that is meant not to have the policy gradient at ratio 1 it needs `--leave_
 stdout has one JSON object: what was written and changed, where each function stands, how many checks passed, how to
 start the run again, how many held-out prompts are in the training data too, the accuracy before and after (of
 conversations the mean return, and that of the logged ones by their number of answers), diagnose.py's verdict, whether
-the saved model loads, by how much its weights differ from the start's, and its accuracy, and KL to the teacher, by
-transformers' own generate (not of conversations). Progress goes to stderr. Ctrl-C and SIGTERM end the
-training early, saved and evaluated; whatever ends the command once FILE is written, stdout says how far it came.
+the saved model loads, and by how much its weights differ from the start's; `prove.py OUT` measures its accuracy again,
+by transformers' own generate. Progress goes to stderr. Ctrl-C and SIGTERM end the training early, saved and evaluated;
+whatever ends the command once FILE is written, stdout says how far it came.
 
     python scripts/new_trainer.py ppo my_ppo.py                              # the page alone
     python scripts/new_trainer.py grpo my_grpo.py --change token_mean --clip_eps_high 0.28 --max_new_tokens 64 \\
@@ -37,9 +37,4 @@ training early, saved and evaluated; whatever ends the command once FILE is writ
 Exit codes: 0 done, 1 a check, the run or its diagnosis found something, 2 bad input, 128 + n ended by signal n.
 """
 
-ROOMS = (
-    "pages",
-    "saved_model",
-    "training",
-    "command",
-)
+ROOMS = ("pages", "training", "command")

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from parts.data.held_out import hold_out, mark_trained
+from parts.data.question_parts import warn_unread
 from parts.foundation.dialect import check_units, in_own_words
 from parts.foundation.messages import UserError, need, say, suggest, tell
 from parts.foundation.processes import wait_passively
@@ -35,16 +36,9 @@ from programs.new_trainer.pages import (
     with_file,
     with_own,
 )
-from programs.new_trainer.training import STOPS, check_reward, checked, page_rows, time_left, trained, unread_columns
+from programs.new_trainer.training import STOPS, check_reward, checked, page_rows, time_left, trained
 
-HINTS = {
-    "--reward": "FILE.py:function",
-    "--environment": "FILE.py:Class",
-    "--data": "FILE.jsonl",
-    "--teacher": "FOLDER",
-}
-
-
+HINTS = {"reward": "FILE.py:function", "environment": "FILE.py:Class", "data": "FILE.jsonl", "teacher": "FOLDER"}
 NO_ACCURACY = "no accuracy before and after is measured; try --hold_out N, or --eval_data FILE.jsonl with other prompts"
 
 
@@ -122,11 +116,12 @@ def read_data(args, given: dict, started: bool) -> tuple[dict[str, list[dict]], 
 def check_missing(source: str, given: dict) -> None:
     """Raise UserError for settings that a run of the page needs and the command line does not give."""
     required = [name for name, setting in settings_of(source).items() if setting["default"] is None]
-    missing = [f"--{name}" for name in required if name not in given]
-    beside = ", ".join(f"--{name}" for name in OF_A_RUN if name in given)
-    remedy = " ".join(f"{flag} {HINTS.get(flag, '…')}" for flag in missing)
-    got = f"got no {', '.join(missing)} beside {beside}"
-    need(not missing, f"{got}; expected it for check and run; try {remedy}, or FILE alone")
+    missing = [name for name in required if name not in given]
+    flags, beside = (
+        ", ".join(f"--{name}" for name in names) for names in (missing, [x for x in OF_A_RUN if x in given])
+    )
+    remedy = " ".join(f"--{name} {HINTS.get(name, '…')}" for name in missing)
+    need(not missing, f"got no {flags} beside {beside}; expected it for check and run; try {remedy}, or FILE alone")
 
 
 def edited_page(args, rest: list[str], theirs: dict[str, str]) -> tuple[str, list[str], list[str]]:
@@ -146,9 +141,17 @@ def edited_page(args, rest: list[str], theirs: dict[str, str]) -> tuple[str, lis
     return source, changes, rest
 
 
+def unread_columns(given: dict, rows: dict[str, list[dict]]) -> dict:
+    """{"unread": {file: {column: rows}}} of columns that look like a part of the question; {} without any."""
+    asked = {given[name]: [(row["columns"], row["prompt"]) for row in rows[name]] for name in rows}
+    unread = {file: dict(warn_unread(file, pairs)) for file, pairs in asked.items()}
+    return {"unread": unread} if any(unread.values()) else {}
+
+
 def given_settings(kind: str, source: str, words: list[str]) -> dict:
     """The settings of the page that a command line names."""
-    given = {k: x for k, x in vars(parse_flags(page_parser(kind, source), words)).items() if x is not None}
+    found = vars(parse_flags(page_parser(kind, source), words))
+    given = {name: value for name, value in found.items() if value is not None}
     check_metric_names(source, given)
     return given
 
@@ -192,8 +195,7 @@ def new_trainer(args, rest: list[str], report: dict) -> int:
         say(f"note: {note}")
     if not started:
         return 0
-    unread = {given[name]: unread_columns(given[name], rows[name]) for name in rows}
-    report |= {"unread": unread} if any(unread.values()) else {}
+    report |= unread_columns(given, rows)
     left_out = [*args.leave_out, *(["group_advantages"] if "advantage" in theirs else [])]
     try:
         report["selfcheck"] = checked(args.file, as_flags(given, OF_A_CHECK), left_out)
@@ -240,14 +242,6 @@ def catalogue() -> str:
     return "\n".join(lines)
 
 
-class ListPages(argparse.Action):
-    """--list: print the catalogue and stop."""
-
-    def __call__(self, parser, namespace, values, option_string=None):
-        tell(catalogue())
-        parser.exit()
-
-
 def trainer_parser() -> argparse.ArgumentParser:
     """The command line's own flags; those of the page are parsed by `page_parser`."""
     parser = argparse.ArgumentParser(
@@ -259,7 +253,7 @@ def trainer_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("kind", choices=PAGES, metavar="KIND", help=", ".join(PAGES))
     parser.add_argument("file", metavar="FILE", help="script to write, NAME.py")
-    parser.add_argument("--list", action=ListPages, nargs=0, help="print the changes and settings of all pages")
+    parser.add_argument("--list", action="store_true", help="print the changes and settings of all pages")
     parser.add_argument("--change", nargs="+", action="extend", default=[], metavar="NAME", help="a change of --list")
     inline = "copy the file of the reward or environment into FILE, as its default"
     parser.add_argument("--inline", action="store_true", help=inline)
@@ -276,6 +270,9 @@ def trainer_parser() -> argparse.ArgumentParser:
 
 def main(argv: list[str] | None = None) -> int:
     """Command line entry; returns the exit code."""
+    if "--list" in (sys.argv[1:] if argv is None else argv):
+        tell(catalogue())
+        return 0
     args, rest = trainer_parser().parse_known_args(argv)
     wait_passively()  # the page and its check inherit it
     report, before = {}, {number: signal.signal(number, stop) for number in STOPS}

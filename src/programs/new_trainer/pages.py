@@ -160,12 +160,13 @@ def with_own(source: str, flag: str, spec: str) -> str:
     need(function, f"got --{flag} {spec}; expected a function, defined by def")
     unnamed = ", ".join(x.arg for x in function.args.posonlyargs)
     need(not unnamed, f"got --{flag} {spec}, which takes {unnamed} by position; try it without the /")
-    named = [x.arg for x in (*function.args.args, *function.args.kwonlyargs)]
-    free = {x.arg for x in function.args.args[len(function.args.args) - len(function.args.defaults) :]}
-    free |= {x.arg for x, value in zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True) if value}
-    lacking, among = [x for x in named if x not in takes and x not in free], ", ".join(takes)
-    need(not lacking, f"got --{flag} {spec}, which needs {', '.join(lacking)}; expected parameters among {among}")
-    call = f"{name}({', '.join(f'{x}={x}' for x in takes if x in named or function.args.kwarg)})"
+    arguments = function.args
+    named = [x.arg for x in (*arguments.args, *arguments.kwonlyargs)]
+    defaults = [*[None] * (len(arguments.args) - len(arguments.defaults)), *arguments.defaults, *arguments.kw_defaults]
+    lacking = [x for x, value in zip(named, defaults, strict=True) if value is None and x not in takes]
+    among = f"expected parameters among {', '.join(takes)}"
+    need(not lacking, f"got --{flag} {spec}, which needs {', '.join(lacking)}; {among}")
+    call = f"{name}({', '.join(f'{x}={x}' for x in takes if x in named or arguments.kwarg)})"
     lines = source.splitlines()
     settings = ", ".join(f"{x.arg}={x.arg}" for x in page.args.args[3:])
     form = OWN_ADVANTAGE if flag == "advantage" else OWN_LOSS
@@ -195,9 +196,8 @@ def outline(source: str) -> dict[str, str]:
     lines = {}
     for node in ast.parse(source).body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            docstring = ast.get_docstring(node) or (
-                "all settings; each is a flag" if node.name == "Config" else "yours"
-            )
+            usual = "all settings; each is a flag" if node.name == "Config" else "yours"
+            docstring = ast.get_docstring(node) or usual
             lines[node.name] = f"{node.lineno}-{node.end_lineno}: {docstring.partition(chr(10))[0]}"
     return lines
 

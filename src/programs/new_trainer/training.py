@@ -7,7 +7,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-from parts.data.question_parts import warn_unread
 from parts.data.rows import prompt_of, read_json_lines
 from parts.foundation.bundle import BUNDLE
 from parts.foundation.messages import UserError, need, say
@@ -15,7 +14,6 @@ from parts.rewards.reward_forms import as_reward, load_rewards
 from parts.rewards.rewards import check_columns
 from parts.running.run_end import faults_at_end
 from parts.sampling.saved_models import saved
-from programs.new_trainer.saved_model import by_answers, by_generate
 
 STOPS = (signal.SIGINT, signal.SIGTERM)
 
@@ -101,9 +99,14 @@ def check_reward(spec: str, rows: list[dict], column: str) -> None:
         check_columns({name: as_reward(function)}, {"prompt": rows[0]["prompt"], "columns": columns})
 
 
-def unread_columns(file: str, rows: list[dict]) -> dict[str, int]:
-    """{column: rows} that look like a part of the question, though a page reads `prompt` alone; they are said too."""
-    return dict(warn_unread(file, [(row["columns"], row["prompt"]) for row in rows]))
+def by_answers(samples: list[dict]) -> dict[int, dict]:
+    """{answers of the model in a conversation: how many conversations in the log, and their mean return}."""
+    scores = {}
+    for sample in samples:
+        before = len(sample["prompt"]) if isinstance(sample["prompt"], list) else 1
+        answers = sum(message["role"] == "assistant" for message in sample["messages"][before:])
+        scores.setdefault(answers, []).append(sample["score"])
+    return {n: {"conversations": len(x), "mean_return": round(sum(x) / len(x), 4)} for n, x in sorted(scores.items())}
 
 
 def trained(file: str, flags: list[str], model: str, out: Path, record: dict) -> None:
@@ -128,10 +131,3 @@ def trained(file: str, flags: list[str], model: str, out: Path, record: dict) ->
             names = ("verdict", "since_step", "causes", "had", "lacked", "error")
             record |= {name: judged[name] for name in names if name in judged}
         record["saved_model"] = saved(model, out)
-        settings = json.loads((out / "settings.json").read_text(encoding="utf-8"))
-        scored = settings.get("reward") or settings.get("teacher")
-        if scored and settings.get("eval_data") and record["saved_model"]["loads"]:
-            try:
-                record["saved_model"]["by_generate"] = by_generate(file, out)
-            except (Exception, SystemExit) as error:  # a page ends by SystemExit
-                record["saved_model"]["by_generate"] = f"{type(error).__name__}: {error}"

@@ -3,7 +3,6 @@
 import json
 import math
 import re
-from pathlib import Path
 
 from parts.foundation.file_text import file_text
 from parts.reading.dialects import OURS
@@ -11,7 +10,7 @@ from parts.reading.log_reading import common_name
 from parts.reading.logged_run import LoggedRun
 from programs.report.sources import Source
 
-GLOSSARY_TEXT = file_text("glossary.txt")  # tools/make_glossary.py writes it
+GLOSSARY = file_text("glossary.json")  # tools/make_glossary.py writes it
 LOOK_FIRST = "Look first"
 # what to look at first, as references/metrics.md has it
 FIRST = (
@@ -21,32 +20,9 @@ FIRST = (
 OTHER = "Other metrics of the log"
 POINTS = 2000  # of a curve; longer ones keep the lowest and the highest value of each stretch
 PLACES = ("output_dir", "out", "resume", "report_to")  # where a run lies: no setting of it
-LOGGED = (
-    *("save_every", "eval_every", "plot_every", "sample_every", "sample_tokens", "keep_checkpoints", "logging_steps"),
-)
+LOGGED = ("save_every", "eval_every", "sample_every", "sample_tokens", "keep_checkpoints", "logging_steps")
 OWN = ("seed", *PLACES, *LOGGED)  # what does not make another setting
 HIDDEN = ("step", "epoch", "eval/rows", "training/global_step")
-
-
-def read_glossary() -> dict[str, dict]:
-    """What each metric means: {key: {"group", "meaning", "healthy", "warning"}}, in the page's order.
-
-    A line begins `name: text`; further texts are indented by two with a mark (+ or !), their next lines by four.
-    """
-    entries, group, entry, part = {}, "", {}, ""
-    for line in GLOSSARY_TEXT.splitlines():
-        if line.startswith("# "):
-            group = line[2:]
-        elif line.startswith("    "):
-            entry[part] += f" {line.strip()}"
-        elif line.startswith("  "):
-            part = {"+": "healthy", "!": "warning"}[line[2]]
-            entry[part] = line[4:]
-        else:
-            name, _, text = line.partition(": ")
-            part = "meaning"
-            entry = entries[name] = {"group": group, "meaning": text, "healthy": "", "warning": ""}
-    return entries
 
 
 def our_name(key: str, dialect: str) -> str:
@@ -71,11 +47,6 @@ def explained(key: str, glossary: dict[str, dict]) -> dict:
     if key.startswith("val-"):
         return {"group": "Held-out evaluation", "meaning": "held-out figure of verl, by data source"}
     return {"group": "Time" if re.match(r"timing_|time/|perf/", key) else OTHER, "meaning": ""}
-
-
-def groups_in_order(glossary: dict[str, dict]) -> list[str]:
-    """The groups as the page shows them."""
-    return [LOOK_FIRST, *dict.fromkeys(entry["group"] for entry in glossary.values()), OTHER]
 
 
 def series_of(run: LoggedRun) -> dict[str, dict]:
@@ -112,15 +83,9 @@ def settings_numbers(sources: list[Source]) -> list[int]:
     return numbers
 
 
-def checkpoint_steps(folder: Path) -> list[int]:
-    """Steps at which a run's folder has a checkpoint."""
-    names = [path.name for pattern in ("checkpoints/step-*", "checkpoint-*") for path in folder.glob(pattern)]
-    return sorted(int(match[1]) for name in names if (match := re.search(r"-(\d+)$", name)))
-
-
 def curves_of(sources: list[Source]) -> dict:
     """What the page's script draws: runs, and metrics with their series."""
-    glossary, runs, metrics = read_glossary(), [], {}
+    glossary, runs, metrics = json.loads(GLOSSARY), [], {}
     for i, (source, setting) in enumerate(zip(sources, settings_numbers(sources), strict=True)):
         series = series_of(source.run)
         evaluated = {step for name, entry in series.items() if name.startswith("eval/") for step in entry["points"]}
@@ -131,21 +96,19 @@ def curves_of(sources: list[Source]) -> dict:
             if item["step"] is not None
         ]
         run = {"name": source.name, "setting": setting}
-        run |= {"checkpoints": checkpoint_steps(source.folder), "evaluations": sorted(evaluated), "findings": marks}
+        saved = [*source.folder.glob("checkpoints/step-*"), *source.folder.glob("checkpoint-*")]
+        steps = sorted(int(path.name.rpartition("-")[2]) for path in saved if re.search(r"-\d+$", path.name))
+        run |= {"checkpoints": steps, "evaluations": sorted(evaluated), "findings": marks}
         runs.append(run)
         for name, entry in series.items():
             points = thinned(sorted(entry["points"].items()))
             metric = metrics.setdefault(name, {"name": name, **explained(name, glossary), "series": []})
             drawn = {"run": i, "as": entry["as"], "bad": sorted(entry["bad"]), "of": len(entry["points"])}
             metric["series"].append(drawn | {"x": [p[0] for p in points], "y": [float(f"{p[1]:.6g}") for p in points]})
-    order = {group: i for i, group in enumerate(groups_in_order(glossary))}
+    order = [LOOK_FIRST, *dict.fromkeys(entry["group"] for entry in glossary.values()), OTHER]
     held_out = [source.run.names["held_out"] for source in sources if "held_out" in source.run.names]  # verl's own name
-    first = {name: i for i, name in enumerate([*held_out, *FIRST])}
-    place = {name: i for i, name in enumerate(glossary)}
-    for metric in metrics.values():
-        metric["group"] = LOOK_FIRST if metric["name"] in first else metric["group"]
-    ordered = sorted(
-        metrics.values(),
-        key=lambda m: (order[m["group"]], first.get(m["name"], 0), place.get(m["name"], len(place)), m["name"]),
-    )
+    places = {name: i for i, name in enumerate(dict.fromkeys([*held_out, *FIRST, *glossary]))}
+    for name, metric in metrics.items():
+        metric["group"] = LOOK_FIRST if name in (*held_out, *FIRST) else metric["group"]
+    ordered = sorted(metrics.values(), key=lambda m: (order.index(m["group"]), places.get(m["name"], 999), m["name"]))
     return {"runs": runs, "metrics": ordered, "groups": [g for g in order if any(m["group"] == g for m in ordered)]}

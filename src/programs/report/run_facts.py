@@ -2,6 +2,7 @@
 
 import datetime
 import itertools
+import math
 import re
 import shlex
 import statistics
@@ -22,6 +23,12 @@ PHASES = {  # of a step, by whose log it is; the names of those that do not hold
     "trl": r"step_time$",
     "verl": r"timing_s/(gen|reward|old_log_prob|ref|values|adv|update_\w+|testing|save_checkpoint)$",
 }
+ABOUT = (
+    ("model", ("model", "actor_rollout_ref.model.path")),
+    ("algorithm", ("algorithm", "algorithm.adv_estimator", "loss_type")),
+    ("data", ("data", "data.train_files")),
+)
+SPANS = ((86400, "days"), (3600, "hours"), (60, "minutes"))
 WHOLE = ("time/step", "timing_s/step")
 SPEED = r"rollout/tokens_per_s$|perf/throughput$"
 MEMORY = r"(?i).*(memory|mem_gb).*"  # ours, verl's
@@ -58,38 +65,29 @@ def outcome(run: LoggedRun, folder: Path, now: datetime.datetime) -> str:
     """How far the run came, and why it ended there, as far as its files say."""
     last = max(run.steps() or [step for _, step, _ in run.bad])
     planned = next((x for name in PLANNED if (x := as_number(run.config.get(name)))), None)
-    of = f" of {planned:.0f}" if planned else ""
+    at = f"step {last} of {planned:.0f}" if planned else f"step {last}"
+    if json_beside(folder, "summary.json") or (planned and last >= planned):
+        return f"It ran to its end: {at}."
+    if run.trainer == "one_page" and json_beside(folder, "result.json"):
+        return f"It ended at {at}: its --minutes were over, or by Ctrl-C."
+    if any(step >= last for _, step, _ in run.bad):
+        return f"It ends at {at} with values that are not finite."
     log = Path(run.path)
     age = now.timestamp() - log.stat().st_mtime if log.is_file() else 0.0
-    if json_beside(folder, "summary.json") or (planned and last >= planned):
-        return f"It ran to its end: step {last}{of}."
-    if run.trainer == "one_page" and json_beside(folder, "result.json"):
-        return f"It ended at step {last}{of}: its --minutes were over, or by Ctrl-C."
-    if any(step >= last for _, step, _ in run.bad):
-        return f"It ends at step {last}{of} with values that are not finite."
+    size, unit = next((pair for pair in SPANS if age >= 2 * pair[0]), (60, "minutes"))
+    written = f"it was last written {age / size:.0f} {unit} ago"
     if run.trainer in ("trl", "verl") or not planned:
-        return f"The log ends at step {last}{of}; it was last written {ago(age)}."
+        return f"The log ends at {at}; {written}."
     guess = "it still runs" if age < 120 else "it runs no more, or a step takes long: it was stopped, or failed"
-    return f"Step {last}{of}, last written {ago(age)}; no summary.json: {guess}."
-
-
-def ago(seconds: float) -> str:
-    """A time span in words."""
-    for size, unit in ((86400, "days"), (3600, "hours"), (60, "minutes")):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit} ago"
-    return "less than two minutes ago"
+    return f"The log ends at {at}; {written}, without a summary.json: {guess}."
 
 
 def spent(run: LoggedRun, folder: Path) -> dict:
     """Samples, sampled tokens and seconds of a run; None where the log does not say."""
     steps, config = len(run.steps()), run.config
-    of_step = as_number(config.get("batch_size"))
-    if run.trainer == "verl":
-        whole = [as_number(config.get(key)) for key in ("data.train_batch_size", "actor_rollout_ref.rollout.n")]
-        of_step = whole[0] * whole[1] if all(whole) else None
-    if run.trainer == "one_page" and config.get("prompts"):
-        of_step = (as_number(config["prompts"]) or 0) * (as_number(config.get("group_size")) or 1)
+    sizes = {"verl": ("data.train_batch_size", "actor_rollout_ref.rollout.n")}.get(run.trainer, ("batch_size",))
+    sizes = ("prompts", "group_size") if run.trainer == "one_page" and "prompts" in config else sizes
+    factors = [as_number(config.get(name)) for name in sizes]
     # grpo_train.py may log every so many steps only
     logged = sorted({step for points in run.columns.values() for step in points})
     since = {step: step - before for before, step in itertools.pairwise(logged)}
@@ -103,7 +101,7 @@ def spent(run: LoggedRun, folder: Path) -> dict:
         seconds = sum(parts) if parts else None
     speed, rollout = dict(points_of(run, "rollout/tokens_per_s")), dict(points_of(run, "time/rollout"))
     tokens = sum(speed[step] * rollout[step] for step in speed.keys() & rollout.keys())
-    samples = sum(sampled) if sampled else of_step * steps if of_step else None
+    samples = sum(sampled) if sampled else math.prod(factors) * steps if all(factors) else None
     return {"steps": steps, "samples": samples, "seconds": seconds, "tokens": tokens or None}
 
 
@@ -148,12 +146,7 @@ def to_repeat(run: LoggedRun, folder: Path) -> str:
 
 def about(config: dict) -> list[str]:
     """Model, algorithm and data by the settings that are known, each in a few words."""
-    names = (
-        ("model", ("model", "actor_rollout_ref.model.path")),
-        ("algorithm", ("algorithm", "algorithm.adv_estimator", "loss_type")),
-        ("data", ("data", "data.train_files")),
-    )
-    values = [(kind, next((str(config[name]) for name in keys if config.get(name)), "")) for kind, keys in names]
+    values = [(kind, next((str(config[name]) for name in names if config.get(name)), "")) for kind, names in ABOUT]
     return [f"{kind} {'/'.join(Path(value).parts[-2:])}" for kind, value in values if value]
 
 

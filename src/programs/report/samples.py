@@ -2,7 +2,6 @@
 
 import base64
 import json
-import math
 import zlib
 from collections.abc import Iterable
 
@@ -13,7 +12,7 @@ LONGEST = 100_000  # characters of a text that the page holds
 DIGITS = 26  # of a float in JSON, with what stands between two of them
 NAMED = ("step", "kind", "prompt", "completion", "score", "rewards", "finished")
 OF_EVALUATIONS = ("task", "metrics")
-PROBED, PROBED_BYTES = 2000, 4e6  # rows that tell how well all of them compress, fewer where they are long
+PROBED = 500  # rows that tell how well all of them compress
 GZIP = 16 + zlib.MAX_WBITS
 
 
@@ -49,21 +48,12 @@ def sample_row(run: int, row: dict) -> list:
     ]
 
 
-def group_key(row: list) -> tuple:
-    """What the samples of one group share."""
-    return row[0], row[1], row[2], row[5] if isinstance(row[5], str) else json.dumps(row[5], default=str)
-
-
-def all_rows(sources: list[Source]) -> list[list]:
-    """The rows of all sources."""
-    return [sample_row(run, row) for run, source in enumerate(sources) for row in source.samples]
-
-
 def groups_of(rows: list[list]) -> tuple[list[int], set[int]]:
     """The number of each row's group, and the groups of every run's first and last held-out evaluation."""
     numbers, known, evaluated = [], {}, {}
     for row in rows:
-        number = known.setdefault(hash(group_key(row)), len(known))
+        key = (*row[:3], row[5] if isinstance(row[5], str) else json.dumps(row[5], default=str))
+        number = known.setdefault(hash(key), len(known))
         numbers.append(number)
         if row[2] != "train" and row[1] is not None:
             evaluated.setdefault(row[0], {}).setdefault(row[1], set()).add(number)
@@ -84,41 +74,22 @@ def packed_json(value) -> bytes:
     return packed([json_text(value).encode()])
 
 
-def without_nan(value):
-    """A value whose numbers that are not finite, which JSON does not know, are text."""
-    if isinstance(value, dict):
-        return {key: without_nan(x) for key, x in value.items()}
-    if isinstance(value, list):
-        return [without_nan(x) for x in value]
-    return value if not isinstance(value, float) or math.isfinite(value) else str(value)
-
-
 def json_text(value) -> str:
-    """A value as JSON that browsers read."""
+    """A value as JSON that browsers read; numbers that are not finite, which JSON does not know, are text."""
     try:
         return json.dumps(value, separators=(",", ":"), allow_nan=False)
     except ValueError:
-        return json.dumps(without_nan(value), separators=(",", ":"))
+        return json.dumps(json.loads(json.dumps(value), parse_constant=str), separators=(",", ":"))
 
 
 def json_of_samples(rows: Iterable[list]) -> Iterable[bytes]:
     """The JSON {"rows": …, "prompts": …} of rows, in parts; a prompt stands in it once."""
-    prompts, before = {}, b'{"rows":['
+    prompts, before = {}, '{"rows":['
     for row in rows:
-        prompt = row[5] if isinstance(row[5], str) else json_text(row[5])
-        number = prompts.setdefault((type(row[5]), prompt), len(prompts))
-        yield before + json_text([*row[:5], number, *row[6:]]).encode()
-        before = b","
-    texts = (json.dumps(prompt) if kind is str else prompt for kind, prompt in prompts)
-    yield (b"" if before == b"," else before) + f'],"prompts":[{",".join(texts)}]}}'.encode()
-
-
-def share_that_fits(rows: list[list], room: float) -> float:
-    """The share of the rows that fills the room, from what every so many of them take."""
-    few = rows[:: math.ceil(len(rows) / 50)]
-    mean = sum(map(len, json_of_samples(few))) / len(few)
-    some = rows[:: math.ceil(len(rows) / min(PROBED, max(50, PROBED_BYTES / mean)))]
-    return min(1.0, room * len(some) / len(rows) / len(packed(json_of_samples(some))))
+        number = prompts.setdefault(json_text(row[5]), len(prompts))
+        yield (before + json_text([*row[:5], number, *row[6:]])).encode()
+        before = ","
+    yield f'{"" if prompts else before}],"prompts":[{",".join(prompts)}]}}'.encode()
 
 
 def packed_samples(sources: list[Source], room: float) -> tuple[bytes, int]:
@@ -126,10 +97,10 @@ def packed_samples(sources: list[Source], room: float) -> tuple[bytes, int]:
 
     Whole groups go, and those of the first and the last held-out evaluation stay.
     """
-    rows = all_rows(sources)
-    share = share_that_fits(rows, max(room, 1.0)) if rows else 1.0
+    rows = [sample_row(run, row) for run, source in enumerate(sources) for row in source.samples]
+    (numbers, stay), few = groups_of(rows), rows[:: len(rows) // PROBED or 1]
+    share = max(room, 1.0) * len(few) / max(len(rows), 1) / len(packed(json_of_samples(few)))
     share = 1.0 if share > 0.8 else share  # rows that lie side by side compress better than some of them
-    numbers, stay = groups_of(rows) if rows else ([], set())
     for _ in range(5):
         chosen = [r for r, n in zip(rows, numbers, strict=True) if n in stay or int((n + 1) * share) > int(n * share)]
         data = packed(json_of_samples(chosen))
