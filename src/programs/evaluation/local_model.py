@@ -102,20 +102,16 @@ class PrefixEngine(HFEngine):
 
 
 def fingerprint(source: str, full: int = 2**32) -> str:
-    """Hash of the files of a checkpoint folder; of files above 4 GiB 256 evenly spaced MiB, size and time."""
+    """Hash of the files of a checkpoint folder; of a file above 4 GiB its size, its time and 256 evenly spaced MiB."""
     total = hashlib.sha256()
     suffixes = (".json", ".safetensors", ".bin", ".model", ".jinja", ".txt")
     for path in sorted(p for p in Path(source).iterdir() if p.suffix in suffixes and p.is_file()):
-        size, block = path.stat().st_size, 2**20
-        total.update(f"{path.name} {size}".encode())
+        size, large = path.stat().st_size, path.stat().st_size > full
+        total.update(f"{path.name} {size} {path.stat().st_mtime_ns if large else ''}".encode())
         with path.open("rb") as f:
-            if size <= full:
-                total.update(hashlib.file_digest(f, "sha256").digest())
-                continue
-            total.update(str(path.stat().st_mtime_ns).encode())
-            for i in range(256):
-                f.seek(max(0, size - block) * i // 255)
-                total.update(f.read(block))
+            for start in range(0, size, max(2**20, size // 256) if large else 2**20):
+                f.seek(start)
+                total.update(f.read(2**20))
     return total.hexdigest()[:16]
 
 

@@ -15,20 +15,20 @@ from parts.reading.evaluation_results import compare_reports, read_report
 from parts.reading.paired_tests import summarize
 from parts.running.output_folder import make_folder, versions, write_text
 from programs.evaluation.models import open_models
-from programs.evaluation.own_tasks import Custom, EnvironmentTask, RewardTask
+from programs.evaluation.own_tasks import EnvironmentTask, RewardTask
 from programs.evaluation.requests import compute, make_requests
 from programs.evaluation.rows import count_trained, ranks, task_rows, warn_of_trained
 from programs.evaluation.scored_tasks import MultipleChoice, Perplexity
 from programs.evaluation.settings import Config, check_choices, parse_config
-from programs.evaluation.short_result import check_short, write_short
 from programs.evaluation.tasks import Code, Generation, Math, Task
 
-KINDS = (Generation, Math, Code, Perplexity, MultipleChoice, RewardTask, Custom, EnvironmentTask)
+KINDS = (Generation, Math, Code, Perplexity, MultipleChoice, RewardTask, EnvironmentTask)
 TASKS = {kind.name: kind for kind in KINDS}
 
 
 def make_task(text: str, config: Config) -> Task:
     name = text.partition(":")[0]
+    need(name != "custom", "got task custom, which was removed; try --task reward:FILE.py:function")
     need(name in TASKS, f"got task {name!r}; expected one of {', '.join(TASKS)}{suggest(name, list(TASKS))}")
     return TASKS[name](text, config)
 
@@ -49,11 +49,7 @@ def run_task(config: Config, task: Task, model, rows: list[dict], shots: list[di
         if cut:
             say(f"warning: {task.label}: {cut} of {len(rows)} prompts exceed the context and lost their beginning")
         flat = [request for group in nested for request in group]
-        if config.completion_column:
-            outputs = [{"text": r.given, "ids": [], "tokens": None, "finish": "given"} for r in flat]
-            reused = 0
-        else:
-            outputs, reused = compute(config, model, flat, "logprob" if task.logprobs else "generate", task.label[:40])
+        outputs, reused = compute(config, model, flat, "logprob" if task.logprobs else "generate", task.label[:40])
         parts = iter(outputs)
         grouped, about = [[next(parts) for _ in group] for group in nested], {"prompts_cut": cut, "from_cache": reused}
         records, values = task.score(rows, grouped) if ranks()[0] == 0 else ([], {})
@@ -136,8 +132,8 @@ def print_metrics(report: dict) -> None:
         tell(f"  note: {note}")
 
 
-def print_comparison(before: dict, after: dict, config: Config) -> dict:
-    """Compare two runs row by row: write comparison.json, print the verdicts, return the figures."""
+def print_comparison(before: dict, after: dict, config: Config) -> None:
+    """Compare two runs row by row: write comparison.json, print the verdicts."""
     names = [report["model"]["name"] for report in (before, after)]
     results = compare_reports(before, after, config.bootstrap, config.seed)
     folder = Path(config.output_dir)
@@ -148,12 +144,10 @@ def print_comparison(before: dict, after: dict, config: Config) -> dict:
     for metrics in results.values():
         for metric in metrics.values():
             tell(f"  {metric['verdict']}")
-    return results
 
 
 def run(config: Config) -> int:
     check_choices(config)
-    check_short(config)
     need(config.task or config.compare, f"got no --task; expected one of {', '.join(TASKS)}; try --task math")
     if config.system_prompt and Path(config.system_prompt).is_file():
         config.system_prompt = Path(config.system_prompt).read_text(encoding="utf-8").strip()
@@ -161,7 +155,7 @@ def run(config: Config) -> int:
     if config.compare:
         reports = list(map(read_report, config.compare))
         warn_of_trained(reports)
-        write_short(config, reports, print_comparison(*reports, config))
+        print_comparison(*reports, config)
         return 0
     tasks = [make_task(text, config) for text in dict.fromkeys(config.task)]
     loaded = [(task, *task_rows(config, task)) for task in tasks]  # before a model is
@@ -172,7 +166,8 @@ def run(config: Config) -> int:
         reports.append(evaluate(config, loaded, model, folders[len(reports)]))
         del model  # before the next one is loaded
     if ranks()[0] == 0:
-        write_short(config, reports, print_comparison(*reports, config) if len(reports) == 2 else None)
+        if len(reports) == 2:
+            print_comparison(*reports, config)
         tell(f"report {folder}")
         target = shlex.quote(str(folder / "page.html"))
         say(f"as a page: python scripts/report.py {shlex.join(map(str, folders))} --output {target}")

@@ -7,7 +7,7 @@ from typing import ClassVar
 from parts.data.prompts import encode_text
 from parts.foundation.messages import need
 from parts.reading.paired_tests import Values
-from programs.evaluation.tasks import Task, mean_values
+from programs.evaluation.tasks import Task
 
 CHOICE_COLUMNS = ("choices", "options", "endings")
 GOLD_COLUMNS = ("answer", "label", "answerKey", "gold", "correct", "answer_idx", "answer_index")
@@ -128,4 +128,4 @@ class MultipleChoice(Task):
             metrics = {"acc": float(picked == gold), "acc_norm": float(picked_norm == gold)}
             record = {"metrics": metrics, "extracted": choices[picked], "logprobs": logprobs, "gold": choices[gold]}
             records.append([record | {"reason": "right" if picked == gold else f"not {choices[gold]!r}"}])
-        return records, mean_values(records)
+        return records, self.values_of(records)

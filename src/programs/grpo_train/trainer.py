@@ -50,8 +50,8 @@ def started_adapter(config: Config, args, extra: dict):
 
 
 def trained_tensors(model) -> dict:
-    """The tensors of a network that are trained; of a model that is not loaded yet, none."""
-    return {} if isinstance(model, str) else {name: p.data for name, p in model.named_parameters() if p.requires_grad}
+    """The tensors of a network that are trained."""
+    return {name: p.data for name, p in model.named_parameters() if p.requires_grad}
 
 
 def check_length(config: Config, model, rows: list[dict], converses: bool) -> None:
@@ -85,9 +85,9 @@ def make_trainer(config: Config, args, rows: list[dict], plan: BatchPlan, run: G
     try:
         with engine_arguments(config, args):
             model = started_adapter(config, args, extra) if adapter_settings(config.model) else config.model
-            exact = trained_tensors(model) if config.load_in_4bit else {}
-            loading = args.model_init_kwargs
-            args.model_init_kwargs = loading if isinstance(model, str) else None  # of a loaded one TRL warns
+            exact, loading = {}, args.model_init_kwargs
+            if not isinstance(model, str):
+                exact, args.model_init_kwargs = trained_tensors(model), None  # of a loaded one TRL warns
             trainer = GRPOTrainer(model=model, args=args, train_dataset=data, **rewards, **extra)
             args.model_init_kwargs = loading
     except ConnectionError as error:
@@ -144,7 +144,5 @@ def check_padding(trainer) -> None:
     model.train(training)
     gap = (alone.log_softmax(-1) - beside.log_softmax(-1)).abs().max().item()
     if gap > 0.5:
-        say(
-            f"warning: padding moves this model's log-probs by {gap:.1f} nats, as it counts positions from the pads on "
-            "and TRL passes none; train on prompts of one length, or take a model with rotary positions"
-        )
+        warning = f"warning: padding moves this model's log-probs by {gap:.1f} nats, as TRL passes no positions"
+        say(f"{warning}; train on prompts of one length, or take a model with rotary positions")

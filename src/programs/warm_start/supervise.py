@@ -73,11 +73,8 @@ def check_ids(trainer, rows: list[dict]) -> None:
             rows[start:], batch["input_ids"], batch["labels"], batch["attention_mask"], strict=False
         ):
             real = mask.bool()
-            need(
-                row == {"input_ids": ids[real].tolist(), "labels": labels[real].tolist()},
-                f"got from TRL a row of {int(real.sum())} tokens that differs from the one made here; expected the ids "
-                "that RL will see; try TRL 1.16",
-            )
+            same = row == {"input_ids": ids[real].tolist(), "labels": labels[real].tolist()}
+            need(same, "got from TRL other tokens than those made here; expected the ids that RL sees; try TRL 1.16")
 
 
 def make_callback(stop: StopRequest):
