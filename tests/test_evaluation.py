@@ -266,7 +266,8 @@ def run_stored(name: str, task: str, size: int, **settings):
     getattr(model, "logprob" if kind.logprobs else "generate")(flat, found.__setitem__)
     parts = iter([found[i] for i in range(len(flat))])
     grouped = [[next(parts) for _ in group] for group in nested]
-    return grouped, *kind.score(rows, grouped), cut
+    records = kind.score(rows, grouped)
+    return grouped, records, kind.values_of(records), cut
 
 
 @pytest.mark.long
@@ -695,7 +696,7 @@ def test_perplexity_of_a_known_model(ev, tmp_path):
     row = {"text": "two words"}
     found = {}
     model.logprob([ev.Request(ids=a, scored=b) for a, b in task.requests(row, model)], found.__setitem__)
-    _, values = task.score([row], [list(found.values())])
+    values = task.values_of(task.score([row], [list(found.values())]))
     value = {name: ev.summarize(v, 10, 0)["value"] for name, v in values.items()}
     assert value["token_perplexity"] == pytest.approx(262) == value["byte_perplexity"]  # a byte is a token
     assert value["word_perplexity"] == pytest.approx(262 ** (9 / 2)) and value["bits_per_byte"] == pytest.approx(

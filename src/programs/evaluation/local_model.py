@@ -129,15 +129,13 @@ class LocalModel:
         self.hash = "-".join(map(fingerprint, folders)) if folders else f"{source}@{commit}"
         text, longest = self.model.config.get_text_config(), self.tokenizer.model_max_length
         limits = [getattr(text, name, None) for name in ("n_positions", "max_position_embeddings", "n_ctx")]
-        limits += [longest if longest < 10**12 else None, 2048]
-        self.max_length = config.max_length or next(int(x) for x in limits if x)
+        limits = [config.max_length, *limits, longest if longest < 10**12 else 2048]
+        self.max_length = next(int(x) for x in limits if x)
         ends = self.model.generation_config.eos_token_id
         self.eos_ids = sorted({*(ends if isinstance(ends, list) else [ends]), self.tokenizer.eos_token_id} - {None})
         starts = (self.tokenizer.bos_token_id, self.tokenizer.eos_token_id, *self.eos_ids, 0)
         self.prefix_id = next(i for i in starts if i is not None)
         self.pad_id = next(i for i in (self.tokenizer.pad_token_id, *self.eos_ids, 0) if i is not None)
-        if self.tokenizer.pad_token_id is None:
-            self.notes.append(f"no pad token: batches are padded with token {self.pad_id}, which is masked")
         if not self.eos_ids:
             self.notes.append("no end token: completions end at a stop string or at max_new_tokens")
         if not self.tokenizer.chat_template:

@@ -91,8 +91,8 @@ class EnvironmentTask(Task):
             self.reward.check_columns(example)
             self.tried.add(key)
 
-    def play(self, model, rows: list[dict]) -> tuple[list[dict], list[list[dict]], int]:
-        """(examples that were played, the records of their conversations, answers that came from the cache)."""
+    def play(self, model, rows: list[dict]) -> tuple:
+        """(rows that were played, their prompts, the records of their conversations, counts)."""
         config = dataclasses.replace(self.config, model=model.source, max_new_tokens=self.max_new_tokens)
         check_chat_template(config, model.tokenizer)
         check_fits(config, model.max_length)
@@ -105,7 +105,8 @@ class EnvironmentTask(Task):
         finally:
             cache.close()
         grouped = [records[start : start + config.n] for start in range(0, len(records), config.n)]
-        return examples, grouped, cache.hits
+        counts = {"prompts_cut": 0, "rows_left_out": len(rows) - len(examples), "from_cache": cache.hits}
+        return [e["row"] for e in examples], [e["prompt"] for e in examples], grouped, counts
 
     def records(self, config: Config, setup: PlaySetup, model, examples: list[dict], cache: ResultCache) -> list[dict]:
         """Play and score one conversation for each of this process's examples."""

@@ -33,45 +33,41 @@ def make_task(text: str, config: Config) -> Task:
     return TASKS[name](text, config)
 
 
+def answered(config: Config, task: Task, model, rows: list[dict], shots: list[dict]) -> tuple:
+    """(rows, their prompts, the records of the first process, counts) of a task that needs one answer at a time."""
+    got = f"got task {task.name} with {model.source}"
+    need(model.can_logprobs or not task.logprobs, f"{got}; expected a model with log-probs; try --engine hf")
+    prompts, nested, cut = make_requests(config, task, model, rows, shots)
+    if cut:
+        say(f"warning: {task.label}: {cut} of {len(rows)} prompts exceed the context and lost their beginning")
+    flat = [request for group in nested for request in group]
+    outputs, reused = compute(config, model, flat, "logprob" if task.logprobs else "generate", task.label[:40])
+    parts = iter(outputs)
+    grouped = [[next(parts) for _ in group] for group in nested]
+    records = task.score(rows, grouped) if ranks()[0] == 0 else []
+    return rows, prompts, records, {"prompts_cut": cut, "from_cache": reused}
+
+
 def run_task(config: Config, task: Task, model, rows: list[dict], shots: list[dict]) -> tuple[dict, list[dict]]:
     """(results of one task, its samples); nothing on other processes than the first."""
-    need(
-        model.can_logprobs or not task.logprobs,
-        f"got task {task.name} with {model.source}; expected a model whose log-probs can be read; try --engine hf",
-    )
-    if task.plays:
-        examples, records, reused = task.play(model, rows)
-        about = {"prompts_cut": 0, "rows_left_out": len(rows) - len(examples), "from_cache": reused}
-        rows, prompts = ([example[key] for example in examples] for key in ("row", "prompt"))
-        grouped, values = [[{}] * config.n for _ in rows], task.values_of(records) if ranks()[0] == 0 else {}
-    else:
-        prompts, nested, cut = make_requests(config, task, model, rows, shots)
-        if cut:
-            say(f"warning: {task.label}: {cut} of {len(rows)} prompts exceed the context and lost their beginning")
-        flat = [request for group in nested for request in group]
-        outputs, reused = compute(config, model, flat, "logprob" if task.logprobs else "generate", task.label[:40])
-        parts = iter(outputs)
-        grouped, about = [[next(parts) for _ in group] for group in nested], {"prompts_cut": cut, "from_cache": reused}
-        records, values = task.score(rows, grouped) if ranks()[0] == 0 else ([], {})
+    done = task.play(model, rows) if task.plays else answered(config, task, model, rows, shots)
+    rows, prompts, records, counts = done
     if ranks()[0] != 0:
         return {}, []
     # a given completion is no part of a row's name: two files, or two columns, of completions have the same rows
-    named = prompts if config.completion_column else rows
+    named, values = prompts if config.completion_column else rows, task.values_of(records)
     result = {
         "metrics": {name: summarize(v, config.bootstrap, config.seed) for name, v in values.items()},
         "definition": task.definition,
         "rows": len(rows),
-        **about,
+        **counts,
         "keys": unique_keys([json.dumps(x, sort_keys=True, default=str) for x in named]),
         "values": {name: dataclasses.asdict(v) for name, v in values.items()},
     }
     samples = []
-    for row, prompt, key, outputs, scored in zip(rows, prompts, result["keys"], grouped, records, strict=True):
-        for number, record in enumerate(scored):
-            output = {} if task.logprobs else outputs[number]
-            shown = {"task": task.label, "key": key, "id": row.get("id", row.get("task_id")), "sample": number}
-            shown |= {"prompt": prompt, "completion": output.get("text"), "finish": output.get("finish")}
-            samples.append(shown | {"tokens": output.get("tokens")} | record)
+    for row, prompt, key, scored in zip(rows, prompts, result["keys"], records, strict=True):
+        about = {"task": task.label, "key": key, "id": row.get("id", row.get("task_id"))}
+        samples += [about | {"sample": i, "prompt": prompt} | record for i, record in enumerate(scored)]
     return result, samples
 
 

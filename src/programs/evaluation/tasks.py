@@ -50,8 +50,8 @@ def ngram_share(words: list[str], size: int) -> float | None:
 class Task:
     """One task: what to ask of a row, and how to score what comes back.
 
-    `score(rows, outputs)` gets one list of n outputs {"text", "ids", "tokens", "finish"} per row and returns
-    (records, values): per row a list of n dicts for samples.jsonl, and {metric: Values} over the rows.
+    `score(rows, outputs)` gets a list of outputs {"text", "ids", "tokens", "finish"} per row, or of log-probs, and
+    returns a list of records per row, for samples.jsonl; `values_of(records)` is {metric: Values} over the rows.
     """
 
     name = "task"
@@ -131,15 +131,21 @@ class Task:
         if self.needs:
             self.require(row, self.needs)
 
-    def score(self, rows: list[dict], outputs: list[list[dict]]) -> tuple[list[list[dict]], dict]:
-        """Records of all rows, one for each output, and the values of their metrics."""
-        pairs = [(row, out) for row, outs in zip(rows, outputs, strict=True) for out in outs]
-        scored = iter(self.score_pairs(pairs))
-        records = [[next(scored) for _ in outs] for outs in outputs]
-        return records, self.values_of(records)
+    def score(self, rows: list[dict], outputs: list[list[dict]]) -> list[list[dict]]:
+        """Of each row its records, one for each completion, or one for all log-probs.
+
+        A record is {"completion", "finish", "tokens", "metrics": {name: number or None}, "extracted", "reason"}.
+        """
+        if self.logprobs:
+            scored, groups = map(self.score_logprobs, rows, outputs), [[{}]] * len(rows)
+        else:
+            pairs = [(row, out) for row, outs in zip(rows, outputs, strict=True) for out in outs]
+            scored, groups = iter(self.score_pairs(pairs)), outputs
+        shown = {"completion": "text", "finish": "finish", "tokens": "tokens"}
+        return [[{name: out.get(key) for name, key in shown.items()} | next(scored) for out in outs] for outs in groups]
 
     def score_pairs(self, pairs: list[tuple[dict, dict]]) -> Iterable[dict]:
-        """The records of (row, output) pairs: {"metrics": {name: number or None}, "extracted", "reason"} each."""
+        """What the records of (row, output) pairs add to the output."""
         return (self.score_one(row, out) for row, out in pairs)
 
     def values_of(self, records: list[list[dict]]) -> dict:

@@ -1,6 +1,5 @@
 """What a run is given: prompts, student, teacher, an optional reward; and all checks of it."""
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from parts.data.prompts import load_splits
@@ -25,24 +24,14 @@ def load_reward(config: Config) -> Reward:
     return reward
 
 
-@dataclass
-class Inputs:
-    """What a run is given beside its settings."""
-
-    tokenizer: object
-    rows: list[dict]
-    held_out: list[dict]
-    reward: Reward
-
-
-def load_inputs(config: Config) -> Inputs:
-    """Read prompts and rewards, and check them."""
+def load_inputs(config: Config) -> tuple[object, Reward, list[dict], list[dict]]:
+    """(tokenizer, reward, rows, held-out rows), checked."""
     reward, tokenizer = load_reward(config), load_tokenizer(config)
     rows, held_out = load_splits(config, tokenizer)
     for row in (rows + held_out)[:: max(1, len(rows))]:
         reward.check_columns(row)
     check_teacher(config, tokenizer, rows, held_out)
-    return Inputs(tokenizer, rows, held_out, reward)
+    return tokenizer, reward, rows, held_out
 
 
 def load_models(config: Config, device, checkpoint: Path | None = None, tokenizer=None) -> DistillationModels:

@@ -49,10 +49,10 @@ def print_distillation_plan(config: Config) -> None:
     settle_model(config)
     check_config(config, size)
     settle_precision(config, torch.device(device))
-    inputs = load_inputs(config)
+    tokenizer, _, rows, held_out = load_inputs(config)
     networks = {"student": shaped_network(config, config.model), "teacher": shaped_teacher(config)}
     parameters = {name: sum(p.numel() for p in network.parameters()) for name, network in networks.items() if network}
-    batch = batch_plan(config, inputs.tokenizer, inputs.rows, inputs.held_out) | {
+    batch = batch_plan(config, tokenizer, rows, held_out) | {
         "steps": config.steps,
         "completions_per_step": config.batch_size,
         "completions": config.steps * config.batch_size,
@@ -60,7 +60,7 @@ def print_distillation_plan(config: Config) -> None:
         "optimizer_steps": config.steps * config.ppo_epochs * config.minibatches,
     }
     plan, lr = {"batch": batch, "parameters": parameters}, student_learning_rate(config, parameters["student"])
-    show_plan(config, device, sizes_of_run(config, inputs.rows, size), plan, lr=lr)
+    show_plan(config, device, sizes_of_run(config, rows, size), plan, lr=lr)
 
 
 def train(config: Config) -> int:
@@ -71,23 +71,23 @@ def train(config: Config) -> int:
     check_config(config, world()[1])
     settle_precision(config, device)
     seed_generators(config)
-    inputs = load_inputs(config)
+    tokenizer, reward, rows, held_out = load_inputs(config)
     checkpoint = find_checkpoint(config)
-    settle_or_refuse(config, str(device), sizes_of_run(config, inputs.rows, world()[1]))
+    settle_or_refuse(config, str(device), sizes_of_run(config, rows, world()[1]))
     with room_for(*LOADING):
-        models = load_models(config, device, checkpoint, inputs.tokenizer)
-        check_context(config, models, inputs.rows + inputs.held_out)
+        models = load_models(config, device, checkpoint, tokenizer)
+        check_context(config, models, rows + held_out)
         optimizer, scaler = make_optimizer(config, models), grad_scaler(config, device)
         state = restore(config, models, optimizer, scaler, checkpoint)
         engine = {"hf": HFEngine, "vllm": VllmEngine}[config.rollout_engine](config, models)
 
     def evaluate_held_out(step: int) -> tuple[dict, list[dict]]:
         engine.sync(step)
-        return evaluate(config, models, engine, inputs.reward, inputs.held_out)
+        return evaluate(config, models, engine, reward, held_out)
 
-    step = functools.partial(train_step, config, models, engine, inputs.reward, inputs.rows, optimizer, scaler)
+    step = functools.partial(train_step, config, models, engine, reward, rows, optimizer, scaler)
     progress = begin_run(config, models, optimizer, scaler, state, started)
-    return progress.run(step, evaluate_held_out if inputs.held_out else None, (RewardError,))
+    return progress.run(step, evaluate_held_out if held_out else None, (RewardError,))
 
 
 def run(argv: list[str]) -> int:

@@ -32,7 +32,7 @@ from parts.running.memory import backward_peak, network_bytes, pass_of_rows, sam
 from parts.running.output_folder import check_folder, make_folder, write_settings
 from programs.warm_start.samples import measure, obstacles, sampled_solutions, widens
 from programs.warm_start.settings import Config, check_warm_start, parse_config, settled_training
-from programs.warm_start.solutions import check_leaks, given_solutions, load_prompts_and_reward, without_solutions
+from programs.warm_start.solutions import given_solutions, load_prompts_and_reward, without_solutions
 from programs.warm_start.supervise import enough_epochs, supervise
 from programs.warm_start.workshop import Stopped, Workshop, read_lines, write_json, write_lines
 
@@ -110,7 +110,7 @@ def print_warm_start_plan(config: Config, tokenizer, rows: list[dict], held_out:
 
 
 def solutions_of_round(shop: Workshop, rows: list[dict], number: int) -> list[dict]:
-    """A round's solutions, from supervised.jsonl where they are there; compared with the held-out prompts again."""
+    """A round's solutions, from supervised.jsonl where they are there."""
     config, path = shop.config, shop.round_folder(number) / "supervised.jsonl"
     if not path.exists():
         if config.samples_solutions:
@@ -122,7 +122,6 @@ def solutions_of_round(shop: Workshop, rows: list[dict], number: int) -> list[di
             solutions = [one | {"prompt": rows[one["row"]]["prompt"]} for one in solutions]
         write_lines(path, solutions)
     solutions = read_lines(path)
-    check_leaks(solutions, shop.held_out, str(path))
     for one in solutions:
         same = one["row"] < len(shop.rows) and shop.rows[one["row"]]["prompt"] == one["prompt"]
         need(same, f"{path}: got a solution to another prompt than {config.data} has there; expected the run's data")
