@@ -292,7 +292,7 @@ BAD = {
     "no class": (["--environment", "{examples}:Calculater"], "try Calculator"),
     "no environment": (["--task", "environment"], "try --environment FILE.py:Class"),
     "idle": (["--task", "math", "--max_turns", "3"], "got max_turns 3 without an environment"),
-    "server": (["--environment", "{second}", "--base_url", "http://x", "--model", "x"], "expected a model that takes token ids"),
+    "server": (["--environment", "{second}", "--base_url", "http://x", "--model", "x"], "expected a model that takes"),
     "shots": (["--environment", "{second}", "--fewshot", "2"], "got --environment with --fewshot"),
     "stop": (["--environment", "{second}", "--stop", "x"], "got --environment with --stop"),
     "no turns": (["--environment", "{second}", "--max_turns", "0"], "expected more than 0"),

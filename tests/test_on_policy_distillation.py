@@ -285,12 +285,6 @@ def test_chunks_micro_batches_and_padding_change_nothing(setup, kind):
     assert relative(gradients(checkpointed, models, batch)[0], whole) < 2e-6
 
 
-def test_mask_is_the_completion_with_its_end_token(setup):
-    config, models = setup()
-    batch = od.make_experience(config, models, made_up_samples(models), 1.0)
-    assert batch["loss_mask"].sum(1).tolist() == LENGTHS
-
-
 def test_a_wider_teacher_is_compared_on_the_shared_rows(setup, folder, tmp_path):
     """Models of one family pad their embeddings to different sizes; the tokenizer's tokens are what they share."""
     model = AutoModelForCausalLM.from_pretrained(folder("llama"))
@@ -636,13 +630,6 @@ def test_texts_beyond_the_servers_length_are_told_before_training(flags, server,
     assert od.main(command) == 2
     text = capsys.readouterr().err
     assert "a length of 32" in text and "--max-model-len" in text and not out.exists()
-
-
-def test_a_server_that_is_not_there_is_told(flags, capsys, monkeypatch):
-    monkeypatch.setattr(od.time, "sleep", lambda seconds: None)
-    command, _ = flags("run", "--kl_top_k", 6, teacher="http://127.0.0.1:9/v1")
-    assert od.main(command) == 2
-    assert "vllm serve" in capsys.readouterr().err
 
 
 # ------------------------------------------------------------------------------------------------ errors, plan

@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import math
 import os
-import random
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,6 +45,7 @@ from parts.running.memory import (
     trl_head,
 )
 from parts.running.output_folder import make_folder, write_settings
+from parts.running.progress import seed_generators
 from parts.running.run_check import check_stop_when
 from parts.running.summary import report, run_summary
 from programs.grpo_train.callback import GrpoRun, TrlLog, export_final, resume_point
@@ -91,13 +91,9 @@ class Prepared:
 
 def prepare_run(config: Config) -> Prepared:
     """Check everything that does not need the weights."""
-    import numpy as np
-    import torch
-
     settle_model(config)
     check_settings(config)
-    for set_seed in (random.seed, np.random.seed, torch.manual_seed):  # for the user's rewards
-        set_seed(config.seed)
+    seed_generators(config)  # for the user's rewards
     tokenizer, setup = left_tokenizer(config), None
     environments = load_environments(config.environment) if config.environment else None
     rows, held_out = load_splits(config, tokenizer, load_task)

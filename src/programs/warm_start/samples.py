@@ -184,10 +184,12 @@ def measured(config: Config, samples: list[dict], number: int) -> dict:
 
 
 def measure(shop: Workshop, number: int) -> dict:
-    """Sample held-out prompts with the policy after a round, and write measure.json."""
+    """Figures of held-out samples by the policy after a round, from measure.json where it is there."""
     import numpy as np
 
     config, folder = shop.config, shop.round_folder(number)
+    if (folder / "measure.json").exists():
+        return json.loads((folder / "measure.json").read_text())
     order = np.random.default_rng([config.seed, 6]).permutation(len(shop.held_out)).tolist()
     picked = sorted(order[: config.eval_prompts or None])
 
