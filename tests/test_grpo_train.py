@@ -426,6 +426,7 @@ def test_run_leaves_what_it_should(finished):
     assert "warning" not in result.stderr.lower() and "Traceback" not in result.stderr
 
 
+@pytest.mark.long
 def test_tracker_has_trls_names_and_the_held_out_figures(finished):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -719,7 +720,7 @@ BAD = {
         "= 12 completions a rollout; expected whole groups, a multiple of num_generations 8; "
         "try --per_device_train_batch_size 16",
     ),
-    "group of one": (["--num_generations=1"], "got num_generations 1; expected 2 or more"),
+    "group of one": (["--num_generations=1"], "requires at least 2 generations per prompt"),
     "rollout and step": (["--steps_per_generation=3", "--gradient_accumulation_steps=2"], "or a divisor of it"),
     "no such column": (["--prompt_column=promt"], "expected 'promt'; try --prompt_column prompt"),
     "vllm absent": (["--use_vllm=colocate"], "vLLM is not installed"),

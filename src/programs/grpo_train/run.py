@@ -96,10 +96,11 @@ def prepare_run(config: Config) -> Prepared:
     seed_generators(config)  # for the user's rewards
     tokenizer, setup = left_tokenizer(config), None
     environments = load_environments(config.environment) if config.environment else None
+    if environments:
+        check_chat_template(config, tokenizer)
     rows, held_out = load_splits(config, tokenizer, load_task)
     scorer, stages = load_stages(config, rows)
     if environments:
-        check_chat_template(config, tokenizer)
         let_environments_score(config, environments, scorer, stages)
     for row in (rows + held_out)[:: max(1, len(rows))]:
         scorer.check_columns(row)
