@@ -108,7 +108,7 @@ def random_batch(rows: int, length: int) -> dict:
     batch = {"input_ids": ids, "attention_mask": mask, "response_mask": response, "loss_mask": response}
     zeros = torch.zeros(rows, length)
     batch |= {"rollout_logprobs": zeros - 1, "old_logprobs": zeros - 1, "advantages": zeros + 1}
-    return batch | {"teacher": torch.zeros_like(ids)}
+    return batch
 
 
 def micro_batch(trainer, case: list[str], config, model, batch: dict):
@@ -125,7 +125,7 @@ def micro_batch(trainer, case: list[str], config, model, batch: dict):
         teacher = object.__new__(trainer.LocalTeacher)
         teacher.config, teacher.width = config, SIZES["vocab_size"]
         teacher.model = random_model(case[1], case[2], set()).requires_grad_(False)
-        models.teachers, models.pad_id = [teacher], 0
+        models.teacher, models.pad_id = teacher, 0
         return lambda: trainer.accumulate_gradients(config, models, batch, rows, scaler)
     from trl.trainer.utils import add_fused_lm_head
 

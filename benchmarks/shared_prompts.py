@@ -71,10 +71,11 @@ def random_samples(name: str, config) -> list[dict]:
 
 def embedded_samples(kind: str, config, models) -> list[dict]:
     """Samples of the embedded model for its own task."""
+    from programs.on_policy_distillation.rollout import rollout_batch
+
     from parts.data.prompts import load_splits
     from parts.running.checkpoints import TrainState
     from parts.sampling.sampling import HFEngine
-    from programs.on_policy_distillation.rollout import rollout_batch
     from programs.ppo_train.models import load_reward
     from programs.ppo_train.rollout import Sampler
 
@@ -94,7 +95,7 @@ def side_of(name: str, folder: str, share: bool) -> tuple:
         from programs.on_policy_distillation import models, settings
         from programs.on_policy_distillation import step as of_step
 
-        config = settings.Config(model=EMBEDDED, teacher=[EMBEDDED], **given)
+        config = settings.Config(model=EMBEDDED, teacher=EMBEDDED, **given)
     else:
         from programs.ppo_train import models, settings
         from programs.ppo_train import step as of_step

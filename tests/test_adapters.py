@@ -309,9 +309,9 @@ def test_a_critic_starts_from_an_adapter_and_trains_it(ppo, adapter, tmp_path, f
 def test_an_adapter_is_its_own_teacher(adapter, files):
     """Student and teacher from one adapter give the same distribution; the teacher is frozen."""
     od = load_script("on_policy_distillation")
-    config = od.Config(model=str(adapter), teacher=[str(adapter)], lora_rank=4)
+    config = od.Config(model=str(adapter), teacher=str(adapter), lora_rank=4)
     models = od.load_models(config, torch.device("cpu"))
-    [teacher] = models.teachers
+    teacher = models.teacher
     torch.testing.assert_close(logits(teacher.model), logits(models.policy), atol=0, rtol=0)
     expected = logits(AutoModelForCausalLM.from_pretrained(adapter.parent / "merged", dtype=torch.float32))
     torch.testing.assert_close(logits(teacher.model), expected, atol=1e-4, rtol=1e-4)

@@ -206,7 +206,7 @@ def test_humaneval_references_without_the_prompts_preamble_are_paid(sandbox):
     kind = load_script("evaluation").Code
     task = kind.__new__(kind)
     task.settings, task.ks = {"timeout_s": 20.0}, [1]
-    records, _ = task.score(raw, [[{"text": text}] for text in texts])
+    records = task.score(raw, [[{"text": text}] for text in texts])
     assert [record["metrics"]["passed"] for (record,) in records] == [1.0] * 40
 
 

@@ -232,20 +232,7 @@ def test_windows_are_the_harness_ones(ev):
     ]
 
 
-FORMATS = [
-    ("<answer>4</answer>", "answer", True),
-    ("x <answer>4</answer>", "answer", False),
-    ("<think>a</think>b", "think", True),
-    ("<think>a", "think", False),
-    ('{"a": 1}', "json", True),
-    ("{a}", "json", False),
-    ("so \\boxed{4}.", "boxed", True),
-    ("\\boxed{4} \\boxed{5}", "boxed", False),
-]
-
-
-def test_formats_and_ngrams(ev):
-    assert [(text, name, ev.has_format(text, name)) for text, name, _ in FORMATS] == FORMATS
+def test_ngrams(ev):
     assert ev.ngram_share("a b a b".split(), 2) == 2 / 3 and ev.ngram_share(["a"], 2) is None
 
 
@@ -279,7 +266,8 @@ def run_stored(name: str, task: str, size: int, **settings):
     getattr(model, "logprob" if kind.logprobs else "generate")(flat, found.__setitem__)
     parts = iter([found[i] for i in range(len(flat))])
     grouped = [[next(parts) for _ in group] for group in nested]
-    return grouped, *kind.score(rows, grouped), cut
+    records = kind.score(rows, grouped)
+    return grouped, records, kind.values_of(records), cut
 
 
 @pytest.mark.long
@@ -596,9 +584,9 @@ def test_humaneval_right_and_wrong_solutions(ev, tmp_path, right):
 def test_generation_task(ev, tmp_path):
     rows = [{"prompt": "x", "done": ["a b a b", "<answer>4</answer>"]}, {"prompt": "y", "done": ["", "one two"]}]
     data = write_rows(tmp_path / "d.jsonl", rows)
-    flags = ("--task", "generation:format=answer", "--data", data, "--completion_column", "done")
-    values = run_here(ev, tmp_path / "o", *flags)["tasks"]["generation:format=answer"]["values"]
-    assert values["format_valid"]["top"] == [0.5, 0.0] and values["empty"]["top"] == [0.0, 0.5]
+    flags = ("--task", "generation", "--data", data, "--completion_column", "done")
+    values = run_here(ev, tmp_path / "o", *flags)["tasks"]["generation"]["values"]
+    assert values["empty"]["top"] == [0.0, 0.5]
     assert values["distinct_2"]["top"] == [pytest.approx(2 / 3), 1.0]
     assert values["length_characters"]["top"] == [12.5, 3.5] and values["truncated"]["top"] == [None, None]
 
@@ -643,61 +631,6 @@ def test_reward_task_is_the_trainers_class(ev, ppo, tmp_path):
     assert [sum(expected[:2]) / 2, sum(expected[2:]) / 2] == values["score"]["top"]
     one = run_here(ev, tmp_path / "p", "--task", f"reward:{base}:exact", *flags[4:], "--completion_column", "done")
     assert one["tasks"][f"reward:{base}:exact"]["values"]["exact"]["top"] == [0.5, None]
-
-
-CUSTOM = """
-class Shout:
-    stop = ["."]
-
-    def prompt(self, row):
-        return f"Say {row['word']} loudly:"
-
-    def target(self, row):
-        return row["word"].upper()
-
-    def score(self, row, completion):
-        return {"loud": completion.strip().isupper(), "extracted": completion[:3], "reason": "seen"}
-
-
-def short(row, completion):
-    return len(completion) < 5
-
-
-def broken(row, completion):
-    raise KeyError("word")
-
-
-def odd(row, completion):
-    return float("nan")
-
-
-class Lost:
-    def prompt(self, row):
-        return row["missing"]
-
-    def score(self, row, completion):
-        return 1
-"""
-
-
-def test_custom_task(ev, tmp_path):
-    (tmp_path / "own.py").write_text(CUSTOM)
-    data = write_rows(
-        tmp_path / "d.jsonl",
-        [{"word": "tea", "prompt": "p", "done": "TEA"}, {"word": "no", "prompt": "p", "done": "quietly"}],
-    )
-    own = f"custom:{tmp_path}/own.py"
-    flags = ("--task", f"{own}:Shout", "--task", f"{own}:short", "--data", data, "--completion_column", "done")
-    found = run_here(ev, tmp_path / "o", *flags)["tasks"]
-    assert (
-        found[f"{own}:Shout"]["values"]["loud"]["top"] == [1.0, 0.0] == found[f"{own}:short"]["values"]["score"]["top"]
-    )
-    shown = samples(tmp_path / "o")
-    assert shown[0]["prompt"].startswith("Say tea") and shown[0]["extracted"] == "TEA" and shown[0]["reason"] == "seen"
-    cases = {"broken": ("raised KeyError", "'TEA'"), "odd": ("expected a finite number", "'TEA'")}
-    for name, parts in {**cases, "Lost": ("row 1: prompt of", "KeyError: 'missing'")}.items():
-        done = run_script("evaluation", "--task", f"{own}:{name}", "--data", data, "--completion_column", "done")
-        assert done.returncode == 3 and all(part in done.stderr for part in parts), done.stderr
 
 
 def test_multiple_choice_forms_of_gold(ev):
@@ -763,7 +696,7 @@ def test_perplexity_of_a_known_model(ev, tmp_path):
     row = {"text": "two words"}
     found = {}
     model.logprob([ev.Request(ids=a, scored=b) for a, b in task.requests(row, model)], found.__setitem__)
-    _, values = task.score([row], [list(found.values())])
+    values = task.values_of(task.score([row], [list(found.values())]))
     value = {name: ev.summarize(v, 10, 0)["value"] for name, v in values.items()}
     assert value["token_perplexity"] == pytest.approx(262) == value["byte_perplexity"]  # a byte is a token
     assert value["word_perplexity"] == pytest.approx(262 ** (9 / 2)) and value["bits_per_byte"] == pytest.approx(
@@ -809,16 +742,6 @@ def test_a_run_through_the_command_line(first_run):
     assert sum(right) / 48 == metric["value"]
     # both tasks ask the same of the model, so the second one takes it from the cache
     assert found["tasks"]["generation"]["from_cache"] in (0, 48)
-
-
-def test_a_second_run_comes_from_the_cache(first_run):
-    folder, flags, _ = first_run
-    before = results(folder)
-    done = run_script("evaluation", *flags, "--output_dir", folder, "--batch_size", 1)
-    after = results(folder)
-    assert done.returncode == 0 and after["tasks"]["math"]["from_cache"] == 48
-    for task in after["tasks"]:
-        assert after["tasks"][task]["metrics"] == before["tasks"][task]["metrics"]
 
 
 def test_cache_misses_other_weights_and_settings(ev, tmp_path):
@@ -916,59 +839,12 @@ def test_compare_takes_common_rows_and_says_so(ev, tmp_path, capsys, columns):
     assert found["rows"] == 6 and found["worse"] == 2
 
 
-@pytest.fixture
-def two_results(ev, tmp_path):
-    """Results of 10 rows, of which the first run has 4 right, the second these and 3 more."""
-    for name, right in (("one", 4), ("two", 7)):
-        rows = [{"prompt": str(i), "answer": "1", "done": "1" if i < right else "2"} for i in range(10)]
-        data = write_rows(tmp_path / f"{name}.jsonl", rows)
-        run_here(ev, tmp_path / name, "--task", "math", "--data", data, "--completion_column", "done")
-    return [str(tmp_path / name) for name in ("one", "two")]
-
-
-def short(ev, tmp_path, *flags) -> dict:
-    out = tmp_path / "made" / "short.json"
-    assert ev.main([*flags, "--out_json", str(out), "--output_dir", str(tmp_path / "o")]) == 0
-    return json.loads(out.read_text())
-
-
-def test_a_comparison_in_short_is_flat_and_has_the_fields_asked_for(ev, tmp_path, two_results):
-    flags = ["--compare", *two_results]
-    found = short(ev, tmp_path, *flags, "--fields", "p_value", "n", "accuracy", "ci95")
-    assert list(found) == ["p_value", "n", "accuracy", "ci95"]
-    assert (found["n"], found["accuracy"], found["p_value"]) == (10, 0.7, 0.25), "3 rows of 3: 2 / 2**3"
-    assert found["ci95"] == pytest.approx([0.3968, 0.8922], abs=5e-5)  # Wilson of 7 of 10
-    everything = short(ev, tmp_path, *flags)
-    assert not [value for value in everything.values() if isinstance(value, dict)]
-    assert (everything["task"], everything["metric"]) == ("math", "verified")
-    assert (everything["accuracy_before"], everything["better"], everything["worse"]) == (0.4, 3, 0)
-    assert everything["ci95_before"] == pytest.approx([0.1682, 0.6873], abs=5e-5)  # Wilson of 4 of 10
-    assert everything["difference"] == pytest.approx(0.3) and everything["difference_ci95"] != everything["ci95"]
-    assert short(ev, tmp_path, *flags, "--metric", "flexible", "--fields", "metric") == {"metric": "flexible"}
-
-
 def test_the_intervals_of_both_sides_come_from_the_draws_of_the_difference():
     before, after = [0.1 * i for i in range(11)], [0.1 * i + 0.5 for i in range(11)]
     found = compare_values(Values(before), Values(after), 2000, 0)
     assert found["before_ci95"][0] < 0.5 < found["before_ci95"][1] and found["ci95"] == pytest.approx([0.5, 0.5])
     shifted = [x + 0.5 for x in found["before_ci95"]]
     assert found["after_ci95"] == pytest.approx(shifted) and 0.2 < shifted[1] - shifted[0] < 0.6
-
-
-def test_one_model_in_short(ev, tmp_path):
-    rows = [{"prompt": str(i), "answer": "1", "done": "12"[i % 2]} for i in range(10)]
-    flags = ["--data", write_rows(tmp_path / "d.jsonl", rows), "--completion_column", "done"]
-    found = short(ev, tmp_path, "--task", "generation", "--task", "math", *flags)
-    assert [*found] == ["task", "metric", "model", "n", "accuracy", "ci95", "stderr"]
-    assert (found["task"], found["n"], found["accuracy"]) == ("math", 10, 0.5)
-
-
-def test_an_unknown_field_or_metric_of_a_comparison_is_refused(ev, tmp_path, two_results, capsys):
-    flags = ["--compare", *two_results, "--out_json", str(tmp_path / "x"), "--output_dir", str(tmp_path / "o")]
-    assert ev.main([*flags, "--fields", "n", "pvalue"]) == 2
-    assert "p_value, test, better, worse, rows_needed, verdict; try p_value" in capsys.readouterr().err
-    assert ev.main([*flags, "--metric", "strickt"]) == 2
-    assert "got --metric strickt; expected one of strict, flexible" in capsys.readouterr().err
 
 
 def trained_model(tmp_path, name: str, **settings):
@@ -1097,7 +973,7 @@ BAD = {
     "n alike": (["--task", "generation", "--data", "{one}", "--n", "4"], "try --temperature"),
     "no reward": (["--task", "reward", "--data", "{one}"], "without functions"),
     "no such reward": (["--task", "reward:x.py:f", "--data", "{one}"], "no file 'x.py'"),
-    "no custom": (["--task", "custom", "--data", "{one}"], "expected custom:FILE.py:name"),
+    "removed task": (["--task", "custom:x.py:f", "--data", "{one}"], "removed; try --task reward:FILE.py:function"),
     "shots": (["--task", "generation", "--data", "{one}", "--fewshot", "3"], "expected more than --fewshot"),
     "context": (["--task", "generation", "--data", "{one}", "--max_new_tokens", "5000"], "for a context of 1024"),
     "no template": (
@@ -1111,8 +987,7 @@ BAD = {
     "no system prompt": (["--task", "math", "--system_prompt", "nowhere/system.txt"], "which is not a file"),
     "shown samples": (["--task", "math", "--shown_samples", "9"], "try scripts/report.py FOLDER"),
     "nothing to compare": (["--compare", "x", "y"], "expected a results.json"),
-    "fields alone": (["--task", "math", "--fields", "n"], "without --out_json"),
-    "fields of two": (["--task", "math", "--fields", "p_value", "--out_json", "x"], "ci95, stderr for one model"),
+    "removed flag": (["--task", "math", "--out_json", "x"], "comparison.json of --output_dir"),
     "vllm": (["--task", "generation", "--data", "{one}", "--engine", "vllm"], "pip install 'vllm>=0.22,<0.31'"),
     "top_p": (["--task", "generation", "--data", "{one}", "--top_p", "0"], "expected more than 0"),
     "flag": (["--task", "generation", "--limits", "3"], "try --limit"),

@@ -147,7 +147,7 @@ class ScriptedModel:
 
 
 def played_with_tools(folder):
-    """(task, model, rows, examples, records, answers from the cache) of SAID."""
+    """(task, model, rows that were played, their prompts, records, counts) of SAID."""
     config = Config(
         environment=f"{EXAMPLES}:Calculator",
         task=["environment:k=1/2"],
@@ -162,12 +162,13 @@ def played_with_tools(folder):
     rows = [{"prompt": f"Say ={answer}", "answer": answer} for answer in ("4", "7", "x" * 600)]
     for row in rows:
         task.check_row(row)
-    return task, model, rows, *task.play(model, rows)
+    return task, model, *task.play(model, rows)
 
 
 def test_tools_samples_and_rows_left_out(tmp_path, capsys):
-    task, model, _, examples, records, reused = played_with_tools(tmp_path)
-    assert [example["row"]["answer"] for example in examples] == ["4", "7"] and reused == 0
+    task, model, rows, prompts, records, counts = played_with_tools(tmp_path)
+    assert [row["answer"] for row in rows] == ["4", "7"]
+    assert (counts["rows_left_out"], counts["from_cache"]) == (1, 0)
     assert "left out 1 of 3 prompts longer than 512 tokens" in capsys.readouterr().err
     table = [[[r["metrics"][k] for k in ("accuracy", "turns", "calls", "failures")] for r in own] for own in records]
     assert table == [[[1, 3, 2, 0], [0, 2, 2, 2]], [[0, 3, 2, 0], [1, 2, 1, 0]]]
@@ -191,7 +192,8 @@ def test_tools_samples_and_rows_left_out(tmp_path, capsys):
         ids = [model.tokenizer(text, add_special_tokens=False).input_ids for text in said]
         return [(own, [0.0] * len(own)) for own in ids]
 
-    each = [{"prompt": e["prompt"], "columns": e["columns"]} for e in examples for _ in range(2)]
+    pairs = zip(prompts, rows, strict=True)
+    each = [{"prompt": prompt, "columns": {"answer": row["answer"]}} for prompt, row in pairs for _ in range(2)]
     metrics = play_metrics(play(each, environments, setup.bridge, sample, setup.limits, setup.form))
     assert metrics["tool/failure_frac"] == sum(values["failure_frac"].top) / sum(values["failure_frac"].bottom)
     assert metrics["tool/calls_mean"] == sum(values["calls"].top) / 2
@@ -200,8 +202,8 @@ def test_tools_samples_and_rows_left_out(tmp_path, capsys):
 
 def test_cached_answers_are_not_asked_again(tmp_path):
     _, first, _, _, records, _ = played_with_tools(tmp_path)
-    _, again, _, _, same, reused = played_with_tools(tmp_path)
-    assert len(first.asked) == reused == 10 and not again.asked
+    _, again, _, _, same, counts = played_with_tools(tmp_path)
+    assert len(first.asked) == counts["from_cache"] == 10 and not again.asked
     for own in records + same:
         for record in own:
             record["metrics"].pop("tool_seconds")
@@ -290,7 +292,7 @@ BAD = {
     "no class": (["--environment", "{examples}:Calculater"], "try Calculator"),
     "no environment": (["--task", "environment"], "try --environment FILE.py:Class"),
     "idle": (["--task", "math", "--max_turns", "3"], "got max_turns 3 without an environment"),
-    "server": (["--environment", "{second}", "--base_url", "http://x", "--model", "x"], "may differ from"),
+    "server": (["--environment", "{second}", "--base_url", "http://x", "--model", "x"], "expected a model that takes"),
     "shots": (["--environment", "{second}", "--fewshot", "2"], "got --environment with --fewshot"),
     "stop": (["--environment", "{second}", "--stop", "x"], "got --environment with --stop"),
     "no turns": (["--environment", "{second}", "--max_turns", "0"], "expected more than 0"),

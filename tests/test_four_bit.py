@@ -102,8 +102,8 @@ def test_a_teacher_in_4_bits_is_the_teacher_of_the_rounded_weights(rounded, prec
     piece = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "response_mask": (ids > 40).long()}
     found = []
     for teacher, packed in ((str(TINY_LM), True), (rounded, False)):
-        config = od.Config(model=str(TINY_LM), teacher=[teacher], teacher_in_4bit=packed, teacher_precision=precision)
-        (local,) = od.load_models(config, CPU).teachers
+        config = od.Config(model=str(TINY_LM), teacher=teacher, teacher_in_4bit=packed, teacher_precision=precision)
+        local = od.load_models(config, CPU).teacher
         kinds = {p.dtype for n, p in local.model.named_parameters() if "proj" in n}
         assert kinds == {torch.uint8 if packed else {"fp32": torch.float32, "bf16": torch.bfloat16}[precision]}
         found.append(local.logprobs(local.states(piece)[0]))

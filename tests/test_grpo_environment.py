@@ -76,29 +76,6 @@ class Silent:
 MIXED = {"adder": Adder, "silent": Silent}
 
 
-def add_up(a: int, b: int) -> int:
-    """Add.
-
-    Args:
-        a: A number.
-        b: Another.
-    """
-    return a + b
-
-
-async def shout(text: str) -> str:
-    """Write large.
-
-    Args:
-        text: What.
-    """
-    return text.upper()
-
-
-def bare(x):
-    return x
-
-
 def length(prompts, completions, **kwargs):
     return [float(len(c)) for c in completions]
 
@@ -340,24 +317,6 @@ def test_a_dictionary_mixes_environments_and_what_pays_nothing_is_left_to_the_re
     assert [sample["score"] for sample in ready.scorer.samples()] == [pytest.approx(1.3), pytest.approx(0.1)]
 
 
-def test_functions_are_tools(place):
-    flags = [f for f in flags_of(place) if not f.startswith("--environment")]
-    flags += [f"--tools={place / 'own.py'}:add_up, shout", f"--reward={place / 'own.py'}:length"]
-    flags += ["--tool_characters=3", "--tool_timeout=7", "--tool_format=qwen_xml", "--tool_format=hermes"]
-    ready = grpo.prepare_run(grpo.parse_config(flags))
-    kind = ready.setup.environments.kinds[None]
-    assert kind.tool_names == ["add_up", "shout"] and [*ready.scorer.functions] == ["length"]
-    assert (ready.setup.limits.seconds, ready.setup.limits.turns, ready.setup.form) == (7.0, 3, "hermes")
-    script = [call("add_up", a=2, b=3) + call("shout", text="heyday") + END, "ok" + END]
-    out = played(ready, [0], [script])
-    talk = ready.scorer.latest or ready.scorer.heard[0][0]["talk"]
-    assert [m["content"] for m in talk.messages if m["role"] == "tool"] == [
-        "5",
-        "HEY\n[cut: the first 3 of 6 characters]",
-    ]
-    assert scores_of(ready, out, [0])["length"] == [4.0] and talk.kind.make() is not talk.environment
-
-
 def test_processes_that_sample_together_are_refused(monkeypatch):
     plugin = SimpleNamespace(zero_stage=3)
     settings = {"is_fsdp_enabled": False, "use_vllm": True, "vllm_mode": "server", "vllm_tensor_parallel_size": 1}
@@ -458,9 +417,6 @@ REFUSED = [
     (["--reward={own}:environment"], "the name of the environment's own score"),
     (["--model={place}/bare"], "got --environment, but the tokenizer"),
     (["--trainer_args", "max_tool_calling_iterations=3"], "try --max_turns"),
-    (["--tools={own}:add_up"], "got --environment and --tools"),
-    (["--environment=", "--tools={own}:add_up"], "got --tools without a reward"),
-    (["--environment=", "--tools={own}:bare", "--reward={own}:length"], "tool bare has no schema"),
 ]
 
 

@@ -48,35 +48,27 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def few(tmp_path_factory):
-    """Files of a few rows: encoding all of them takes longer than a run. Every row has a topic."""
+    """Files of a few rows: encoding all of them takes longer than a run."""
     where = tmp_path_factory.mktemp("data")
     for source, name, count in ((TRAIN_DATA, "train", 40), (EVAL_DATA, "eval", 10)):
-        rows = [json.loads(line) for line in source.read_text().splitlines()[:count]]
-        for i, row in enumerate(rows):
-            row["topic"] = ("even", "odd")[i % 2]
-        (where / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        (where / f"{name}.jsonl").write_text("".join(source.read_text().splitlines(keepends=True)[:count]))
     return where
 
 
 @pytest.fixture
 def setup(folder):
-    """setup(student, teachers, **settings) -> (config, models)."""
+    """setup(student, teacher, **settings) -> (config, models)."""
 
-    def make(student="tiny_lm", teachers=("llama",), **settings):
+    def make(student="tiny_lm", teacher="llama", **settings):
         defaults = {"batch_size": len(PROMPTS), "max_new_tokens": 24, "seed": 3}
-        if len(teachers) == 1:
-            specs = [folder(teachers[0])]
-        else:
-            specs = [f"t{i}={folder(name)}" for i, name in enumerate(teachers)]
-            defaults["teacher_column"] = "topic"
-        config = od.Config(model=folder(student), teacher=specs, **{**defaults, **settings})
+        config = od.Config(model=folder(student), teacher=folder(teacher), **{**defaults, **settings})
         od.check_config(config)
         return config, od.load_models(config, CPU)
 
     return make
 
 
-def made_up_samples(models, seed=0, teachers=1):
+def made_up_samples(models, seed=0):
     """Samples with random responses, as any student could give them."""
     rng, samples = np.random.default_rng(seed), []
     for i, (text, length) in enumerate(zip(PROMPTS, LENGTHS, strict=True)):
@@ -84,7 +76,7 @@ def made_up_samples(models, seed=0, teachers=1):
         sample = {"prompt": prompt, "prompt_ids": list(od.encode_prompt(models.tokenizer, prompt)), "completion": ""}
         sample |= {"response_ids": rng.integers(6, 262, length).tolist(), "finished": True, "group": i // 2}
         sample |= {"rollout_logprobs": rng.normal(-3, 1, length).tolist(), "score": float(rng.normal())}
-        samples.append(sample | {"rewards": {"r": 1.0}, "teacher": i % teachers})
+        samples.append(sample | {"rewards": {"r": 1.0}})
     return samples
 
 
@@ -128,11 +120,11 @@ def test_loss_and_gradients_equal_those_of_trl_distillation_trainer(setup, beta)
     from trl.trainer.distillation_trainer import _chunked_divergence_loss
 
     names = {0.0: "forward_kl", 0.5: "jsd", 1.0: "reverse_kl"}
-    config, models = setup("qwen2", ("llama",), objective=names[beta], temperature=0.8)
+    config, models = setup("qwen2", "llama", objective=names[beta], temperature=0.8)
     batch = od.make_experience(config, models, made_up_samples(models), 1.0)
     got, sums = gradients(config, models, batch)
-    states = [od.predicting_states(m, batch) for m in (models.policy, models.teachers[0].model)]
-    heads = [m.get_output_embeddings().weight for m in (models.policy, models.teachers[0].model)]
+    states = [od.predicting_states(m, batch) for m in (models.policy, models.teacher.model)]
+    heads = [m.get_output_embeddings().weight for m in (models.policy, models.teacher.model)]
     loss, entropy, count = _chunked_divergence_loss(
         states[0], states[1].detach(), heads[0], heads[1].detach(), batch["response_mask"], beta, temperature=0.8
     )
@@ -242,7 +234,7 @@ def test_gradient_of_every_term_together_is_that_of_its_definition(setup):
         dist = torch.log_softmax(models.policy(input_ids=ids).logits[0, -n - 1 : -1], -1)
         logprobs, where = dist.gather(-1, ids[0, -n:, None]).squeeze(-1), batch["response_mask"][i].bool()
         with torch.no_grad():
-            teacher = torch.log_softmax(models.teachers[0].model(input_ids=ids).logits[0, -n - 1 : -1], -1)
+            teacher = torch.log_softmax(models.teacher.model(input_ids=ids).logits[0, -n - 1 : -1], -1)
             old = dist.gather(-1, ids[0, -n:, None]).squeeze(-1)
         mean = (samples[i // 2 * 2]["score"] + samples[i // 2 * 2 + 1]["score"]) / 2
         a = 0.7 * (sample["score"] - mean) - (old - teacher.gather(-1, ids[0, -n:, None]).squeeze(-1))
@@ -270,8 +262,8 @@ KINDS = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_chunks_micro_batches_and_padding_change_nothing(setup, kind):
-    config, models = setup("qwen2", ("llama", "gpt2"), **KINDS[kind])
-    samples = made_up_samples(models, teachers=2)
+    config, models = setup("qwen2", "gpt2", **KINDS[kind])
+    samples = made_up_samples(models)
     batch = od.make_experience(config, models, samples, 1.0)
     whole, sums = gradients(config, models, batch)
     for change in ({"logits_chunk": 1}, {"logits_chunk": 5 * 262}, {"micro_batch_tokens": 60}):
@@ -284,8 +276,6 @@ def test_chunks_micro_batches_and_padding_change_nothing(setup, kind):
     for name, x in batch.items():
         pads = (0, 0) * (x.dim() - 2) + (5, 3)
         wide[name] = torch.nn.functional.pad(x, pads, value=models.pad_id if name == "input_ids" else 0)
-        if name == "teacher":
-            wide[name] = x[:, :1].expand(len(x), x.shape[1] + 8)
     assert relative(gradients(config, models, wide)[0], whole) < 2e-6
     spoilt = {**batch, "input_ids": torch.where(batch["attention_mask"].bool(), batch["input_ids"], 77)}
     assert torch.equal(gradients(config, models, spoilt)[0], whole)
@@ -295,27 +285,6 @@ def test_chunks_micro_batches_and_padding_change_nothing(setup, kind):
     assert relative(gradients(checkpointed, models, batch)[0], whole) < 2e-6
 
 
-def test_mask_is_the_completion_with_its_end_token(setup):
-    config, models = setup()
-    batch = od.make_experience(config, models, made_up_samples(models), 1.0)
-    assert batch["loss_mask"].sum(1).tolist() == LENGTHS
-
-
-def test_each_row_is_scored_by_its_own_teacher(setup):
-    config, models = setup("qwen2", ("llama", "gpt2"))
-    samples = made_up_samples(models, teachers=2)
-    got, _ = gradients(config, models, od.make_experience(config, models, samples, 1.0))
-    total = 0
-    for index in (0, 1):
-        alone = dataclasses.replace(models, teachers=[models.teachers[index]])
-        part = [s | {"teacher": 0} for s in samples if s["teacher"] == index]
-        count = sum(len(s["response_ids"]) for s in part)
-        small = dataclasses.replace(config, batch_size=3)
-        flat, _ = gradients(small, alone, od.make_experience(small, alone, part, 1.0), np.arange(3))
-        total = total + flat * count / sum(LENGTHS)
-    assert relative(got, total) < 1e-5
-
-
 def test_a_wider_teacher_is_compared_on_the_shared_rows(setup, folder, tmp_path):
     """Models of one family pad their embeddings to different sizes; the tokenizer's tokens are what they share."""
     model = AutoModelForCausalLM.from_pretrained(folder("llama"))
@@ -323,15 +292,15 @@ def test_a_wider_teacher_is_compared_on_the_shared_rows(setup, folder, tmp_path)
     model.save_pretrained(tmp_path)
     AutoTokenizer.from_pretrained(TINY_LM).save_pretrained(tmp_path)
     config, models = setup()
-    wide = dataclasses.replace(config, teacher=[str(tmp_path)])
+    wide = dataclasses.replace(config, teacher=str(tmp_path))
     other = od.load_models(wide, CPU)
-    assert other.teachers[0].width == 262
+    assert other.teacher.width == 262
     results = [
         gradients(c, m, od.make_experience(c, m, made_up_samples(m), 1.0))[0]
         for c, m in ((config, models), (wide, other))
     ]
     assert relative(*results) < 1e-6
-    narrow = dataclasses.replace(config, model=str(tmp_path), teacher=[folder("llama")])
+    narrow = dataclasses.replace(config, model=str(tmp_path), teacher=folder("llama"))
     student = od.load_models(narrow, CPU)
     samples = made_up_samples(student)
     samples[1]["response_ids"][2] = 300  # a padding row, which the teacher does not have
@@ -356,7 +325,7 @@ class Scripted:
 @pytest.mark.parametrize("repeats", [1, 3])
 def test_held_out_gap_is_the_mean_over_every_sampled_token(setup, repeats):
     """Against transformers' own logits in float64, row by row; micro-batches and pieces are small."""
-    config, models = setup(teachers=("noisy",), eval_samples=repeats, micro_batch_tokens=64, logits_chunk=262 * 7)
+    config, models = setup(teacher="noisy", eval_samples=repeats, micro_batch_tokens=64, logits_chunk=262 * 7)
     known = made_up_samples(models)
     rows = [{key: sample[key] for key in ("prompt", "prompt_ids")} | {"columns": {}} for sample in known]
     generator = np.random.default_rng(5)
@@ -369,9 +338,7 @@ def test_held_out_gap_is_the_mean_over_every_sampled_token(setup, repeats):
     for sample in samples:
         ids, start = torch.tensor([sample["prompt_ids"] + sample["response_ids"]]), len(sample["prompt_ids"]) - 1
         with torch.no_grad():
-            s, t = (
-                m(ids).logits[0, start:-1].double().log_softmax(-1) for m in (models.policy, models.teachers[0].model)
-            )
+            s, t = (m(ids).logits[0, start:-1].double().log_softmax(-1) for m in (models.policy, models.teacher.model))
         sums.append((s.exp() * (s - t)).sum().item())
     assert metrics["eval/reverse_kl"] == pytest.approx(sum(sums) / sum(map(len, answers)), rel=1e-5)
     assert metrics["eval/reverse_kl_low"] < metrics["eval/reverse_kl"] < metrics["eval/reverse_kl_high"]
@@ -490,7 +457,7 @@ def test_run_logs_learns_and_leaves_the_teacher_alone(flags, monkeypatch, capsys
 
     def watched(*args, **kwargs):
         models = load(*args, **kwargs)
-        teacher = models.teachers[0].model
+        teacher = models.teacher.model
         teacher.base_model.register_forward_pre_hook(lambda m, a, k: seen.append(k["use_cache"]), with_kwargs=True)
         loaded.update(teacher=teacher, before={k: v.clone() for k, v in teacher.state_dict().items()})
         return models
@@ -541,16 +508,6 @@ def test_settings_run(flags, more):
     assert (rows[1]["optim/updates"] > 0) or "fp16" in more
     before, after = (load_file(f"{path}/model.safetensors") for path in (command[1], out / "final"))
     assert before.keys() == after.keys() and any(not torch.equal(before[k], after[k]) for k in before)
-
-
-def test_two_teachers_by_a_column_and_no_reward(folder, few, flags):
-    command, out = flags("run", "--teacher", f"odd={folder('noisy')}", "--teacher_column", "topic")
-    command[command.index("--teacher") + 1] = f"even={TINY_LM}"
-    at = command.index("--reward")
-    del command[at : at + 2]
-    assert od.main(command) == 0
-    row = metrics_of(out)[-1]
-    assert 0 < row["kl/teacher"] and not [key for key in row if key.startswith("reward/") or key == "eval/accuracy"]
 
 
 @pytest.mark.long
@@ -661,11 +618,6 @@ def test_a_server_is_asked_for_no_more_of_the_vocabulary_than_it_takes(server):
         assert fault or {*asked[0]["prompt"]} >= {*range(len(tokenizer))}
 
 
-def test_a_missing_teacher_is_told(capsys, tmp_path):
-    assert od.main(["--output_dir", str(tmp_path / "x")]) == 2
-    assert "make_tiny_lm.py --teacher" in capsys.readouterr().err
-
-
 def test_a_server_that_is_gone_ends_the_run_with_the_steps_so_far(flags, server, capsys):
     command, out = flags("run", "--kl_top_k", 6, teacher=server("gone")[0])
     assert od.main(command) == 3
@@ -678,13 +630,6 @@ def test_texts_beyond_the_servers_length_are_told_before_training(flags, server,
     assert od.main(command) == 2
     text = capsys.readouterr().err
     assert "a length of 32" in text and "--max-model-len" in text and not out.exists()
-
-
-def test_a_server_that_is_not_there_is_told(flags, capsys, monkeypatch):
-    monkeypatch.setattr(od.time, "sleep", lambda seconds: None)
-    command, _ = flags("run", "--kl_top_k", 6, teacher="http://127.0.0.1:9/v1")
-    assert od.main(command) == 2
-    assert "vllm serve" in capsys.readouterr().err
 
 
 # ------------------------------------------------------------------------------------------------ errors, plan
@@ -704,8 +649,7 @@ URL = "http://127.0.0.1:9/v1"
         ("--group_size 3", "whole groups"),
         ("--minibatches 3", "try --batch_size 9"),
         ("--kl_coef 0", "something to train by"),
-        ("--teacher other", "got 2 teachers"),
-        ("--teacher_column topic", "expected NAME="),
+        ("--teacher=", "make_tiny_lm.py --teacher"),
     ],
 )
 def test_wrong_settings_are_told(flags, capsys, more, told):
@@ -715,14 +659,9 @@ def test_wrong_settings_are_told(flags, capsys, more, told):
     assert told in text and "got" in text and not out.exists(), text
 
 
-ODD_AND_EVEN = f"--teacher_column topic --teacher odd={URL}"
-
-
 @pytest.mark.parametrize(
     ("teacher", "more", "told"),
     [
-        (f"evn={TINY_LM}", "--teacher_column topic", "try evn"),
-        (f"even={TINY_LM}", ODD_AND_EVEN, "all of one kind"),
         (URL, "", "--kl_top_k 20"),
         (URL, "--objective policy_gradient --temperature 0.5", "expected 1"),
         (URL, "--kl_top_k 4 --top_k_of student", "expected teacher"),
@@ -741,19 +680,18 @@ def test_plan_is_printed_without_loading_weights(flags, capsys, monkeypatch):
     command, out = flags("run", "--dry_run", "--teacher-precision", "bf16")
     assert od.main(command) == 0
     plan = json.loads(capsys.readouterr().out)
-    assert plan["batch"]["completions_per_step"] == 8 and plan["parameters"]["teachers"] == [427392]
+    assert plan["batch"]["completions_per_step"] == 8 and plan["parameters"]["teacher"] == 427392
     assert plan["settings"]["lr"] == 1e-3 and not out.exists()
-    teachers = plan["memory_estimate"]["teachers (GiB)"]
-    assert teachers == round(427392 * 2 / 2**30, 3)
+    assert plan["memory_estimate"]["teacher (GiB)"] == round(427392 * 2 / 2**30, 3)
 
 
 def test_teacher_precision_is_its_own(setup):
-    _, models = setup("tiny_lm", ("llama",), teacher_precision="bf16")
-    kinds = {p.dtype for p in models.teachers[0].model.parameters() if p.dim() > 1}
+    _, models = setup("tiny_lm", "llama", teacher_precision="bf16")
+    kinds = {p.dtype for p in models.teacher.model.parameters() if p.dim() > 1}
     assert torch.bfloat16 in kinds and {p.dtype for p in models.policy.parameters()} == {torch.float32}
     piece = od.collate(made_up_samples(models), 0, CPU)
-    exact = setup("tiny_lm", ("llama",))[1].teachers[0].states(piece)
-    assert 1e-4 < relative(models.teachers[0].states(piece), exact) < 0.03
+    exact = setup("tiny_lm", "llama")[1].teacher.states(piece)
+    assert 1e-4 < relative(models.teacher.states(piece), exact) < 0.03
 
 
 @pytest.mark.parametrize("updates", [1, 2])
@@ -769,7 +707,7 @@ def test_advantage_is_the_discounted_log_ratio_of_the_teacher(setup, updates):
                 torch.log_softmax(m(input_ids=ids).logits[0, -n - 1 : -1].double() / 0.7, -1)
                 .gather(-1, ids[0, -n:, None])
                 .squeeze(-1)
-                for m in (models.teachers[0].model, models.policy)
+                for m in (models.teacher.model, models.policy)
             )
         seen = ours if updates > 1 else torch.tensor(sample["rollout_logprobs"], dtype=torch.float64)
         gap, expected = seen - theirs, []

@@ -48,7 +48,7 @@ def test_loss_and_gradient_are_those_of_the_shared_tokens():
     teacher = torch.randn(3, 5, dtype=torch.float64).log_softmax(-1)
     weights = torch.tensor([0.5, 0.2, 0.3], dtype=torch.float64)
     known = {"weights": weights, "input_ids": torch.tensor([0, 4, 2])}
-    leaf, config = hidden.clone().requires_grad_(), od.Config(teacher=["t"], temperature=0.7)
+    leaf, config = hidden.clone().requires_grad_(), od.Config(teacher="t", temperature=0.7)
     scale = torch.ones((), dtype=torch.float64)
     loss, figures, _ = od.token_gradients(config, policy, leaf, known, teacher, scale)
 
@@ -70,7 +70,7 @@ def test_loss_and_gradient_are_those_of_the_shared_tokens():
 @pytest.mark.parametrize("rows", [(320, 300), (300, 320), (320, 262), (262, 320)])
 def test_student_and_teacher_of_any_widths_share_the_tokens(padded, rows):
     student, teacher = map(padded, rows)
-    config = od.Config(model=student, teacher=[teacher], batch_size=4, max_new_tokens=12, ppo_epochs=2)
+    config = od.Config(model=student, teacher=teacher, batch_size=4, max_new_tokens=12, ppo_epochs=2)
     models = od.load_models(config, CPU)
     prompts = [[5, 40, 41], [60, 61], [7], [90, 91, 92, 93]]
     noise = np.random.default_rng(0).random((4, 12))
@@ -88,7 +88,7 @@ def test_student_and_teacher_of_any_widths_share_the_tokens(padded, rows):
     for sample in samples:
         ids, start = torch.tensor([sample["prompt_ids"] + sample["response_ids"]]), len(sample["prompt_ids"]) - 1
         with torch.no_grad():
-            whole, theirs = (m(ids).logits[0, start:-1].double() for m in (models.policy, models.teachers[0].model))
+            whole, theirs = (m(ids).logits[0, start:-1].double() for m in (models.policy, models.teacher.model))
         s, t = whole[:, :TOKENS].log_softmax(-1), theirs[:, :TOKENS].log_softmax(-1)
         own = torch.tensor(sample["response_ids"])[:, None]
         assert sample["rollout_logprobs"] == pytest.approx(s.gather(1, own)[:, 0].tolist(), abs=1e-4)

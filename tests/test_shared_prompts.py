@@ -160,7 +160,7 @@ def test_autocast_stays_near_float32(saved, lines):
 def distillation_figures(saved, shared, **given):
     """(batch, sums, gradients) of one minibatch of all samples in on_policy_distillation.py."""
     given = {"batch_size": 12, "group_size": 4, "max_new_tokens": 16} | given
-    config = od_settings.Config(model=saved(), teacher=[saved("qwen2", 1)], share_prompts=shared, **given)
+    config = od_settings.Config(model=saved(), teacher=saved("qwen2", 1), share_prompts=shared, **given)
     loaded = od_models.load_models(config, CPU)
     batch = od_step.make_experience(config, loaded, made_up_samples(), config.kl_coef)
     statistics = od_step.accumulate_gradients(config, loaded, batch, list(range(12)), SCALER)

@@ -93,18 +93,6 @@ def test_a_leak_ends_the_command(tmp_path, capsys):
     assert not (tmp_path / "run").exists()
 
 
-def test_a_leak_into_the_supervised_rows_is_seen_before_training(tmp_path, capsys):
-    held_out = json.loads(EVAL_DATA.read_text().splitlines()[0])
-    planted = {"row": 0, "text": "<answer>1</answer>", "ids": [5, END], "prompt": held_out["prompt"]}
-    folder = tmp_path / "run" / "rounds" / "round-001"
-    folder.mkdir(parents=True)
-    write_lines(folder / "supervised.jsonl", [planted])
-    data = write_lines(tmp_path / "train.jsonl", ROWS)
-    flags = [f"--data={data}", *OF_SELF, *SMALL, f"--output_dir={tmp_path / 'run'}", "--resume"]
-    assert warm.main(flags) == 2
-    assert "supervised.jsonl: got 1 of 1 prompts that are held out" in capsys.readouterr().err
-
-
 # ------------------------------------------------------------------------------------------------ solutions
 
 

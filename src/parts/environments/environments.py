@@ -163,29 +163,6 @@ def load_environments(spec: str) -> Environments:
     return Environments({key: environment_kind(str(key), make, file, spec) for key, make in member.items()})
 
 
-def load_tools(spec: str) -> Environments:
-    """Load `FILE.py:f,g`: functions that are the tools of every conversation, as an environment that does nothing else.
-
-    Raises:
-        UserError: there is no such file or function, or one of them can be no tool.
-    """
-    file, _, names = spec.rpartition(":")
-    need(file and Path(file).is_file(), f"got tools {spec!r}: no file {file!r}; expected FILE.py:function,function")
-    members = vars(import_file("tools", spec, file))
-    known, functions = [n for n, m in members.items() if inspect.isfunction(m) and not n.startswith("_")], {}
-    for name in map(str.strip, names.split(",")):
-        near = f"expected one of {', '.join(known)}{suggest(name, known)}" if known else "expected a function in it"
-        need(name in known, f"got tools {spec!r}: {file} has no function {name!r}; {near}")
-        function = members[name]
-        called = function.__name__  # what transformers and TRL show to the model
-        need(called not in (*HOOKS, *functions), f"got tools {spec!r}: {called!r} is taken; try another name for it")
-        functions[called] = function
-    methods = {"reset": lambda self, **row: None, **{name: staticmethod(f) for name, f in functions.items()}}
-    make = type("Tools", (), methods)
-    schemas = [tool_schema(make(), name, f"tools {spec!r}", "") for name in functions]
-    return Environments({None: EnvironmentKind("Tools", make, file, schemas)})
-
-
 def fault_place(error: BaseException, file: str) -> str:
     """FILE:LINE of the line of a file in which an error was raised, else of the innermost line of all."""
     frames = traceback.extract_tb(error.__traceback__)

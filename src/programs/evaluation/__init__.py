@@ -9,14 +9,13 @@
 """Evaluate a language model: numbers with an interval, and a paired test where two runs are compared.
 
 Tasks, by `--task NAME[:option=value,…]`, repeatable:
-    generation       length, distinct-n, repetition, truncation, format validity     format=answer|think|json|boxed
+    generation       length, distinct-n, repetition, truncation
     math             strict and flexible as lm-evaluation-harness extracts them, verified by math_grader.py
                      template=auto|gsm8k|plain
     code             runs in sandbox.py; unbiased pass@k (Chen 2021, eq. 1)          k=1/10, timeout_s=3
     perplexity       per token, word and byte, bits per byte                         stride=N, column=NAME
     multiple_choice  acc, acc_norm (log-prob per character)                          template=auto|qa|plain
     reward           reward functions with TRL's signature, or of one sample         reward:FILE.py:function[*weight]
-    custom           your own prompt and score                                       custom:FILE.py:name
     environment      conversations with --environment FILE.py:Class, as ppo_train    k=1/10
 Every task also takes data=FILE, limit=N and max_new_tokens=N.
 
@@ -38,7 +37,6 @@ Exit codes: 0 done, 2 bad input, 3 a grader or an environment failed.
 
 ROOMS = (
     "settings",
-    "short_result",
     "rows",
     "tasks",
     "scored_tasks",

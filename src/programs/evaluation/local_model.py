@@ -102,20 +102,16 @@ class PrefixEngine(HFEngine):
 
 
 def fingerprint(source: str, full: int = 2**32) -> str:
-    """Hash of the files of a checkpoint folder; of files above 4 GiB 256 evenly spaced MiB, size and time."""
+    """Hash of the files of a checkpoint folder; of a file above 4 GiB its size, its time and 256 evenly spaced MiB."""
     total = hashlib.sha256()
     suffixes = (".json", ".safetensors", ".bin", ".model", ".jinja", ".txt")
     for path in sorted(p for p in Path(source).iterdir() if p.suffix in suffixes and p.is_file()):
-        size, block = path.stat().st_size, 2**20
-        total.update(f"{path.name} {size}".encode())
+        size, large = path.stat().st_size, path.stat().st_size > full
+        total.update(f"{path.name} {size} {path.stat().st_mtime_ns if large else ''}".encode())
         with path.open("rb") as f:
-            if size <= full:
-                total.update(hashlib.file_digest(f, "sha256").digest())
-                continue
-            total.update(str(path.stat().st_mtime_ns).encode())
-            for i in range(256):
-                f.seek(max(0, size - block) * i // 255)
-                total.update(f.read(block))
+            for start in range(0, size, max(2**20, size // 256) if large else 2**20):
+                f.seek(start)
+                total.update(f.read(2**20))
     return total.hexdigest()[:16]
 
 
@@ -133,15 +129,13 @@ class LocalModel:
         self.hash = "-".join(map(fingerprint, folders)) if folders else f"{source}@{commit}"
         text, longest = self.model.config.get_text_config(), self.tokenizer.model_max_length
         limits = [getattr(text, name, None) for name in ("n_positions", "max_position_embeddings", "n_ctx")]
-        limits += [longest if longest < 10**12 else None, 2048]
-        self.max_length = config.max_length or next(int(x) for x in limits if x)
+        limits = [config.max_length, *limits, longest if longest < 10**12 else 2048]
+        self.max_length = next(int(x) for x in limits if x)
         ends = self.model.generation_config.eos_token_id
         self.eos_ids = sorted({*(ends if isinstance(ends, list) else [ends]), self.tokenizer.eos_token_id} - {None})
         starts = (self.tokenizer.bos_token_id, self.tokenizer.eos_token_id, *self.eos_ids, 0)
         self.prefix_id = next(i for i in starts if i is not None)
         self.pad_id = next(i for i in (self.tokenizer.pad_token_id, *self.eos_ids, 0) if i is not None)
-        if self.tokenizer.pad_token_id is None:
-            self.notes.append(f"no pad token: batches are padded with token {self.pad_id}, which is masked")
         if not self.eos_ids:
             self.notes.append("no end token: completions end at a stop string or at max_new_tokens")
         if not self.tokenizer.chat_template:

@@ -119,6 +119,10 @@ class GivenCompletions:
     can_logprobs, tokenizer, max_length, parameters, notes, load_s = False, None, None, None, (), 0.0
     source, hash = "completions of the data", "given"
 
+    def generate(self, requests, done):
+        for i, request in enumerate(requests):
+            done(i, {"text": request.given, "ids": [], "tokens": None, "finish": "given"})
+
 
 def open_models(config: Config):
     """Yield the models of a run, one after the other."""

@@ -1,12 +1,9 @@
-"""Tasks of the user: reward functions, own prompts and scores, conversations with an environment."""
+"""Tasks of the user: reward functions, conversations with an environment."""
 
 import dataclasses
-import inspect
-import math
 from typing import ClassVar
 
 from parts.data.prompts import RESERVED
-from parts.data.rows import check_prompt
 from parts.environments.conversations import Conversation
 from parts.environments.play import play
 from parts.environments.play_setup import (
@@ -21,16 +18,15 @@ from parts.environments.play_setup import (
     score_talks,
     score_weights,
 )
-from parts.foundation.messages import RewardError, need
+from parts.foundation.messages import need
 from parts.reading.paired_tests import Values
-from parts.rewards.reward_forms import load_rewards
 from parts.rewards.rewards import Reward, call_limits
 from parts.rewards.user_code import visible_text
 from parts.sampling.rollouts import shared_out
 from programs.evaluation.requests import Request, ResultCache
 from programs.evaluation.rows import PROMPT_COLUMNS
 from programs.evaluation.settings import Config
-from programs.evaluation.tasks import Task, mean_values, pass_values
+from programs.evaluation.tasks import Task
 
 
 class RewardTask(Task):
@@ -51,67 +47,14 @@ class RewardTask(Task):
     def check_row(self, row):
         self.graders.check_columns(self.columns(row))
 
-    def score(self, rows, outputs):
-        flat = [(self.columns(row), out) for row, outs in zip(rows, outputs, strict=True) for out in outs]
-        texts, ids = ([out[key] for _, out in flat] for key in ("text", "ids"))
-        scores, parts = self.graders([row for row, _ in flat], texts, ids)
-        scored = []
+    def score_pairs(self, pairs):
+        texts, ids = ([out[key] for _, out in pairs] for key in ("text", "ids"))
+        scores, parts = self.graders([self.columns(row) for row, _ in pairs], texts, ids)
         for i, score in enumerate(scores):
             metrics = {name: values[i] for name, values in parts.items()}
             applies = any(x is not None for x in metrics.values())
             metrics["score"] = score if applies else None
-            scored.append({"metrics": metrics, "extracted": None, "reason": "" if applies else "no function applies"})
-        rest = iter(scored)
-        records = [[next(rest) for _ in outs] for outs in outputs]
-        return records, mean_values(records)
-
-
-class Custom(Task):
-    """A function `score(row, completion)` or a class with that method, `prompt(row)`, `target(row)`, `stop`."""
-
-    name = "custom"
-    targets_named = True
-    definition = "the mean of what the task's own score returns"
-
-    def check(self):
-        need(len(self.targets) == 1, f"got {self.label!r}; expected custom:FILE.py:name")
-        ((target, _),) = load_rewards(self.targets[0])
-        self.user_task = target() if inspect.isclass(target) else target
-        self.score_row = getattr(self.user_task, "score", self.user_task)
-        need(callable(self.score_row), f"got {self.label!r}: no method score; expected score(row, completion)")
-
-    def question(self, row):
-        if not hasattr(self.user_task, "prompt"):
-            return self.prompt(row)
-        prompt = self.call_user(f"prompt of {self.label}", self.user_task.prompt, row)
-        check_prompt(prompt, f"prompt of {self.label}")
-        return prompt
-
-    def target(self, row):
-        if not hasattr(self.user_task, "target"):
-            return super().target(row)
-        return self.call_user(f"target of {self.label}", self.user_task.target, row)
-
-    def call_user(self, where: str, function, *given):
-        try:
-            return function(*given)
-        except Exception as error:
-            raise RewardError(f"{where}: raised {type(error).__name__}: {error}") from error
-
-    def stops(self, chat):
-        return list(getattr(self.user_task, "stop", []))
-
-    def score_one(self, row, out):
-        where = f"task {self.label}, completion {out['text'][:200]!r}"
-        result = self.call_user(where, self.score_row, row, out["text"])
-        metrics = dict(result) if isinstance(result, dict) else {"score": result}
-        extra = {key: metrics.pop(key) for key in ("extracted", "reason") if key in metrics}
-        for name, value in metrics.items():
-            value = value.item() if hasattr(value, "item") else value
-            if not (value is None or (isinstance(value, int | float) and math.isfinite(value))):
-                raise RewardError(f"{where}: got {name} {value!r}; expected a finite number, True, False or None")
-            metrics[name] = None if value is None else float(value)
-        return {"extracted": None, "reason": "", **extra, "metrics": metrics}
+            yield {"metrics": metrics, "extracted": None, "reason": "" if applies else "no function applies"}
 
 
 class EnvironmentTask(Task):
@@ -148,8 +91,8 @@ class EnvironmentTask(Task):
             self.reward.check_columns(example)
             self.tried.add(key)
 
-    def play(self, model, rows: list[dict]) -> tuple[list[dict], list[list[dict]], int]:
-        """(examples that were played, the records of their conversations, answers that came from the cache)."""
+    def play(self, model, rows: list[dict]) -> tuple:
+        """(rows that were played, their prompts, the records of their conversations, counts)."""
         config = dataclasses.replace(self.config, model=model.source, max_new_tokens=self.max_new_tokens)
         check_chat_template(config, model.tokenizer)
         check_fits(config, model.max_length)
@@ -162,7 +105,8 @@ class EnvironmentTask(Task):
         finally:
             cache.close()
         grouped = [records[start : start + config.n] for start in range(0, len(records), config.n)]
-        return examples, grouped, cache.hits
+        counts = {"prompts_cut": 0, "rows_left_out": len(rows) - len(examples), "from_cache": cache.hits}
+        return [e["row"] for e in examples], [e["prompt"] for e in examples], grouped, counts
 
     def records(self, config: Config, setup: PlaySetup, model, examples: list[dict], cache: ResultCache) -> list[dict]:
         """Play and score one conversation for each of this process's examples."""
@@ -172,12 +116,11 @@ class EnvironmentTask(Task):
         weights = score_weights(self.reward, scores[0]) if scores else {}
         return [conversation_record(model, c, values, weights) for c, values in zip(conversations, scores, strict=True)]
 
-    def values_of(self, records: list[list[dict]]) -> dict:
-        values = mean_values(records, self.directions)
+    def values_of(self, records):
+        values = super().values_of(records)
         del values["failures"]
         failed, calls = ([sum(r["metrics"][name] for r in row) for row in records] for name in ("failures", "calls"))
-        values["failure_frac"] = Values(failed, calls, higher_is_better=False)
-        return values | pass_values(records, self.passes, self.ks)
+        return values | {"failure_frac": Values(failed, calls, higher_is_better=False)}
 
 
 def answers_of(config: Config, model, examples: list[dict], cache: ResultCache):

@@ -33,6 +33,7 @@ class Request:
     def key(self) -> str:
         """What the result depends on, besides model and settings."""
         content = [self.ids, self.scored, self.stops, self.limit, self.sample, self.prompt]
+        content += [] if self.given is None else [self.given]
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32]
 
     def seed(self) -> int:
@@ -92,10 +93,8 @@ def encode_pair(tokenizer, prompt, choice: str, **template) -> tuple[list[int], 
 def use_template(config: Config, model) -> bool:
     """Whether prompts go through the chat template; for a server, whether they go as messages."""
     has = bool(model.tokenizer.chat_template) if model.tokenizer else bool(config.base_url)
-    need(
-        has or config.chat_template != "on" or config.completion_column,
-        f"got --chat_template on, but {model.source} has none; expected a chat model; try --chat_template off",
-    )
+    fits = has or config.chat_template != "on" or config.completion_column
+    need(fits, f"got --chat_template on, but {model.source} has none; expected a chat model; try off")
     return has and config.chat_template != "off"
 
 
@@ -115,11 +114,8 @@ def make_requests(config: Config, task: Task, model, rows: list[dict], shots: li
     for row in rows:
         question = task.question(row)
         templated = form is not None and form.holds(question)
-        need(
-            not templated or not (worked or config.system_prompt),
-            f"got prompt {question[:80]!r}, which already has the form of the chat template, with worked examples or a "
-            "system prompt; expected chat messages or plain text; try without --fewshot and --system_prompt",
-        )
+        got = f"got prompt {str(question)[:80]!r}, which already has the form of the chat template"
+        need(not templated or not (worked or config.system_prompt), f"{got}; try without --fewshot and --system_prompt")
         prompts.append(add_shots(question, worked, config.system_prompt, chat and not templated))
         if task.logprobs:
             pairs = [encode_pair(model.tokenizer, prompts[-1], choice, **template) for choice in task.choices(row)[0]]
@@ -155,8 +151,7 @@ class ResultCache:
             return
         used = {"model": model.hash, "kind": kind, "engine": config.base_url or config.engine}
         used |= {"dtype": str(getattr(model, "dtype", "")), "length": model.max_length}
-        attention = config.attn_implementation
-        used |= {"attention": attention} if attention != "auto" else {}
+        used |= {"attention": config.attn_implementation} if config.attn_implementation != "auto" else {}
         used |= {"vllm_args": config.vllm_args} if config.vllm_args else {}
         if kind != "logprob" and config.temperature:
             used |= {name: getattr(config, name) for name in ("temperature", "top_p", "seed")}

@@ -15,67 +15,59 @@ from parts.reading.evaluation_results import compare_reports, read_report
 from parts.reading.paired_tests import summarize
 from parts.running.output_folder import make_folder, versions, write_text
 from programs.evaluation.models import open_models
-from programs.evaluation.own_tasks import Custom, EnvironmentTask, RewardTask
+from programs.evaluation.own_tasks import EnvironmentTask, RewardTask
 from programs.evaluation.requests import compute, make_requests
 from programs.evaluation.rows import count_trained, ranks, task_rows, warn_of_trained
 from programs.evaluation.scored_tasks import MultipleChoice, Perplexity
 from programs.evaluation.settings import Config, check_choices, parse_config
-from programs.evaluation.short_result import check_short, write_short
 from programs.evaluation.tasks import Code, Generation, Math, Task
 
-KINDS = (Generation, Math, Code, Perplexity, MultipleChoice, RewardTask, Custom, EnvironmentTask)
+KINDS = (Generation, Math, Code, Perplexity, MultipleChoice, RewardTask, EnvironmentTask)
 TASKS = {kind.name: kind for kind in KINDS}
 
 
 def make_task(text: str, config: Config) -> Task:
     name = text.partition(":")[0]
+    need(name != "custom", "got task custom, which was removed; try --task reward:FILE.py:function")
     need(name in TASKS, f"got task {name!r}; expected one of {', '.join(TASKS)}{suggest(name, list(TASKS))}")
     return TASKS[name](text, config)
 
 
+def answered(config: Config, task: Task, model, rows: list[dict], shots: list[dict]) -> tuple:
+    """(rows, their prompts, the records of the first process, counts) of a task that needs one answer at a time."""
+    got = f"got task {task.name} with {model.source}"
+    need(model.can_logprobs or not task.logprobs, f"{got}; expected a model with log-probs; try --engine hf")
+    prompts, nested, cut = make_requests(config, task, model, rows, shots)
+    if cut:
+        say(f"warning: {task.label}: {cut} of {len(rows)} prompts exceed the context and lost their beginning")
+    flat = [request for group in nested for request in group]
+    outputs, reused = compute(config, model, flat, "logprob" if task.logprobs else "generate", task.label[:40])
+    parts = iter(outputs)
+    grouped = [[next(parts) for _ in group] for group in nested]
+    records = task.score(rows, grouped) if ranks()[0] == 0 else []
+    return rows, prompts, records, {"prompts_cut": cut, "from_cache": reused}
+
+
 def run_task(config: Config, task: Task, model, rows: list[dict], shots: list[dict]) -> tuple[dict, list[dict]]:
     """(results of one task, its samples); nothing on other processes than the first."""
-    need(
-        model.can_logprobs or not task.logprobs,
-        f"got task {task.name} with {model.source}; expected a model whose log-probs can be read; try --engine hf",
-    )
-    if task.plays:
-        examples, records, reused = task.play(model, rows)
-        about = {"prompts_cut": 0, "rows_left_out": len(rows) - len(examples), "from_cache": reused}
-        rows, prompts = ([example[key] for example in examples] for key in ("row", "prompt"))
-        grouped, values = [[{}] * config.n for _ in rows], task.values_of(records) if ranks()[0] == 0 else {}
-    else:
-        prompts, nested, cut = make_requests(config, task, model, rows, shots)
-        if cut:
-            say(f"warning: {task.label}: {cut} of {len(rows)} prompts exceed the context and lost their beginning")
-        flat = [request for group in nested for request in group]
-        if config.completion_column:
-            outputs = [{"text": r.given, "ids": [], "tokens": None, "finish": "given"} for r in flat]
-            reused = 0
-        else:
-            outputs, reused = compute(config, model, flat, "logprob" if task.logprobs else "generate", task.label[:40])
-        parts = iter(outputs)
-        grouped, about = [[next(parts) for _ in group] for group in nested], {"prompts_cut": cut, "from_cache": reused}
-        records, values = task.score(rows, grouped) if ranks()[0] == 0 else ([], {})
+    done = task.play(model, rows) if task.plays else answered(config, task, model, rows, shots)
+    rows, prompts, records, counts = done
     if ranks()[0] != 0:
         return {}, []
     # a given completion is no part of a row's name: two files, or two columns, of completions have the same rows
-    named = prompts if config.completion_column else rows
+    named, values = prompts if config.completion_column else rows, task.values_of(records)
     result = {
         "metrics": {name: summarize(v, config.bootstrap, config.seed) for name, v in values.items()},
         "definition": task.definition,
         "rows": len(rows),
-        **about,
+        **counts,
         "keys": unique_keys([json.dumps(x, sort_keys=True, default=str) for x in named]),
         "values": {name: dataclasses.asdict(v) for name, v in values.items()},
     }
     samples = []
-    for row, prompt, key, outputs, scored in zip(rows, prompts, result["keys"], grouped, records, strict=True):
-        for number, record in enumerate(scored):
-            output = {} if task.logprobs else outputs[number]
-            shown = {"task": task.label, "key": key, "id": row.get("id", row.get("task_id")), "sample": number}
-            shown |= {"prompt": prompt, "completion": output.get("text"), "finish": output.get("finish")}
-            samples.append(shown | {"tokens": output.get("tokens")} | record)
+    for row, prompt, key, scored in zip(rows, prompts, result["keys"], records, strict=True):
+        about = {"task": task.label, "key": key, "id": row.get("id", row.get("task_id"))}
+        samples += [about | {"sample": i, "prompt": prompt} | record for i, record in enumerate(scored)]
     return result, samples
 
 
@@ -136,8 +128,8 @@ def print_metrics(report: dict) -> None:
         tell(f"  note: {note}")
 
 
-def print_comparison(before: dict, after: dict, config: Config) -> dict:
-    """Compare two runs row by row: write comparison.json, print the verdicts, return the figures."""
+def print_comparison(before: dict, after: dict, config: Config) -> None:
+    """Compare two runs row by row: write comparison.json, print the verdicts."""
     names = [report["model"]["name"] for report in (before, after)]
     results = compare_reports(before, after, config.bootstrap, config.seed)
     folder = Path(config.output_dir)
@@ -148,12 +140,10 @@ def print_comparison(before: dict, after: dict, config: Config) -> dict:
     for metrics in results.values():
         for metric in metrics.values():
             tell(f"  {metric['verdict']}")
-    return results
 
 
 def run(config: Config) -> int:
     check_choices(config)
-    check_short(config)
     need(config.task or config.compare, f"got no --task; expected one of {', '.join(TASKS)}; try --task math")
     if config.system_prompt and Path(config.system_prompt).is_file():
         config.system_prompt = Path(config.system_prompt).read_text(encoding="utf-8").strip()
@@ -161,7 +151,7 @@ def run(config: Config) -> int:
     if config.compare:
         reports = list(map(read_report, config.compare))
         warn_of_trained(reports)
-        write_short(config, reports, print_comparison(*reports, config))
+        print_comparison(*reports, config)
         return 0
     tasks = [make_task(text, config) for text in dict.fromkeys(config.task)]
     loaded = [(task, *task_rows(config, task)) for task in tasks]  # before a model is
@@ -172,7 +162,8 @@ def run(config: Config) -> int:
         reports.append(evaluate(config, loaded, model, folders[len(reports)]))
         del model  # before the next one is loaded
     if ranks()[0] == 0:
-        write_short(config, reports, print_comparison(*reports, config) if len(reports) == 2 else None)
+        if len(reports) == 2:
+            print_comparison(*reports, config)
         tell(f"report {folder}")
         target = shlex.quote(str(folder / "page.html"))
         say(f"as a page: python scripts/report.py {shlex.join(map(str, folders))} --output {target}")

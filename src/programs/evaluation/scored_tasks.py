@@ -7,7 +7,7 @@ from typing import ClassVar
 from parts.data.prompts import encode_text
 from parts.foundation.messages import need
 from parts.reading.paired_tests import Values
-from programs.evaluation.tasks import Task, mean_values
+from programs.evaluation.tasks import Task
 
 CHOICE_COLUMNS = ("choices", "options", "endings")
 GOLD_COLUMNS = ("answer", "label", "answerKey", "gold", "correct", "answer_idx", "answer_index")
@@ -59,22 +59,20 @@ class Perplexity(Task):
         need(1 <= stride <= length, f"got stride {stride}; expected 1 to the context of {length} tokens")
         return text_windows(encode_text(model.tokenizer, self.text(row)), [model.prefix_id], length, stride)
 
-    def score(self, rows, outputs):
-        texts = [self.text(row) for row in rows]
-        nats = [-math.fsum(out["logprob"] for out in outs) for outs in outputs]
-        tokens = [sum(out["count"] for out in outs) for outs in outputs]
-        words, sizes = [len(re.split(r"\s+", t)) for t in texts], [len(t.encode("utf-8", "replace")) for t in texts]
-        values = {
-            "token_perplexity": Values(nats, tokens, True, False),
-            "word_perplexity": Values(nats, words, True, False),
-            "byte_perplexity": Values(nats, sizes, True, False),
-            "bits_per_byte": Values([x / math.log(2) for x in nats], sizes, False, False),
+    def score_logprobs(self, row, outs):
+        text, sizes = self.text(row), {"nats": -math.fsum(out["logprob"] for out in outs)}
+        sizes |= {"tokens": sum(out["count"] for out in outs), "words": len(re.split(r"\s+", text))}
+        sizes["bytes"] = len(text.encode("utf-8", "replace"))
+        return {"metrics": sizes, "extracted": None, "reason": ""}
+
+    def values_of(self, records):
+        sizes = {
+            name: [record["metrics"][name] for (record,) in records] for name in ("nats", "tokens", "words", "bytes")
         }
-        records = [
-            [{"metrics": {"nats": x, "tokens": t, "words": w, "bytes": s}, "extracted": None, "reason": ""}]
-            for x, t, w, s in zip(nats, tokens, words, sizes, strict=True)
-        ]
-        return records, values
+        kinds = {"token_perplexity": "tokens", "word_perplexity": "words", "byte_perplexity": "bytes"}
+        bits = Values([x / math.log(2) for x in sizes["nats"]], sizes["bytes"], False, False)
+        perplexities = {name: Values(sizes["nats"], sizes[kind], True, False) for name, kind in kinds.items()}
+        return perplexities | {"bits_per_byte": bits}
 
 
 class MultipleChoice(Task):
@@ -117,15 +115,11 @@ class MultipleChoice(Task):
     def check_row(self, row):
         self.choices(row)
 
-    def score(self, rows, outputs):
-        records = []
-        for row, outs in zip(rows, outputs, strict=True):
-            choices, gold = self.choices(row)
-            logprobs = [out["logprob"] for out in outs]
-            picked = max(range(len(choices)), key=logprobs.__getitem__)
-            normed = [x / len(c) for x, c in zip(logprobs, choices, strict=True)]
-            picked_norm = max(range(len(choices)), key=normed.__getitem__)
-            metrics = {"acc": float(picked == gold), "acc_norm": float(picked_norm == gold)}
-            record = {"metrics": metrics, "extracted": choices[picked], "logprobs": logprobs, "gold": choices[gold]}
-            records.append([record | {"reason": "right" if picked == gold else f"not {choices[gold]!r}"}])
-        return records, mean_values(records)
+    def score_logprobs(self, row, outs):
+        (choices, gold), logprobs = self.choices(row), [out["logprob"] for out in outs]
+        picked = max(range(len(choices)), key=logprobs.__getitem__)
+        normed = [x / len(c) for x, c in zip(logprobs, choices, strict=True)]
+        picked_norm = max(range(len(choices)), key=normed.__getitem__)
+        metrics = {"acc": float(picked == gold), "acc_norm": float(picked_norm == gold)}
+        record = {"metrics": metrics, "extracted": choices[picked], "logprobs": logprobs, "gold": choices[gold]}
+        return record | {"reason": "right" if picked == gold else f"not {choices[gold]!r}"}

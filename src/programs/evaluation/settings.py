@@ -83,19 +83,13 @@ class Config(BaseConfig):
     cache_dir: str = setting("", "folder of the cache (default: OUTPUT_DIR/cache)")
     # report
     bootstrap: int = setting(2000, "bootstrap samples", positive=True)
-    out_json: str = setting("", "file for one flat JSON object: the fields below, of one metric")
-    fields: list[str] = setting(
-        [],
-        "fields of --out_json: task, metric, model, n, accuracy, ci95, stderr; compared: no stderr, and model_before, "
-        "accuracy_before, ci95_before, difference, difference_ci95, p_value, test, better, worse, rows_needed, "
-        "verdict (default: all)",
-        several=True,
-    )
-    metric: str = setting("", "metric of --out_json (default: verified, accuracy, acc, pass@1, score, or the first)")
 
     # what the parts read and this program does not offer
     rollout_batch_size = 10**9
-    removed: ClassVar = {"fewshot_as_turns": "to leave it out: with a chat template, worked examples are turns"}
+    removed: ClassVar = {
+        "fewshot_as_turns": "to leave it out: with a chat template, worked examples are turns",
+        **dict.fromkeys(("out_json", "fields", "metric"), "results.json or comparison.json of --output_dir, by task"),
+    }
 
     def __post_init__(self):
         if self.environment and "environment" not in [text.partition(":")[0] for text in self.task]:
@@ -161,15 +155,14 @@ def check_environment(config: Config) -> None:
         return
     in_data = "expected the data's prompts as they are; try messages in the column prompt"
     refused = {
-        "--base_url": "which returns text, whose tokens may differ from those sampled when encoded again; expected a "
-        "model that takes token ids; try its folder as --model, or --engine vllm",
-        "--completion_column": "expected a model that plays; try --model",
-        "--stop": "expected answers that end at the end token; try a lower --max_new_tokens",
-        "--fewshot": in_data,
-        "--system_prompt": in_data,
+        "base_url": "expected a model that takes token ids; try its folder as --model, or --engine vllm",
+        "completion_column": "expected a model that plays; try --model",
+        "stop": "expected answers that end at the end token; try a lower --max_new_tokens",
+        "fewshot": in_data,
+        "system_prompt": in_data,
     }
-    for flag, why in refused.items():
-        need(not getattr(c, flag[2:]), f"got --environment with {flag}, {why}")
+    for name, why in refused.items():
+        need(not getattr(c, name), f"got --environment with --{name}, {why}")
     templated = c.chat_template != "off"
     need(templated, "got --environment with --chat_template off; expected turns; try --chat_template auto")
     check_room(c, c.max_prompt_tokens)

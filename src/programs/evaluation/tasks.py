@@ -1,9 +1,8 @@
 """What a task is; generation, mathematics, code."""
 
-import contextlib
-import json
 import math
 import re
+from collections.abc import Iterable
 from typing import ClassVar
 
 from parts.data.pass_rates import pass_at_k
@@ -48,28 +47,11 @@ def ngram_share(words: list[str], size: int) -> float | None:
     return len(set(grams)) / len(grams) if grams else None
 
 
-def has_format(text: str, name: str) -> bool:
-    if name != "json":
-        return bool(FORMATS[name].fullmatch(text.strip()))
-    with contextlib.suppress(ValueError, RecursionError):
-        json.loads(text)
-        return True
-    return False
-
-
-FORMATS = {
-    "answer": re.compile(r"<answer>\s*[^<>\s][^<>]*</answer>"),
-    "think": re.compile(r"<think>(?:(?!</?think>).)*</think>(?:(?!</?think>).)+", re.DOTALL),
-    "boxed": re.compile(r"(?:(?!\\boxed).)*\\boxed\{(?:(?!\\boxed).)+\}(?:(?!\\boxed).)*", re.DOTALL),
-    "json": None,
-}
-
-
 class Task:
     """One task: what to ask of a row, and how to score what comes back.
 
-    `score(rows, outputs)` gets one list of n outputs {"text", "ids", "tokens", "finish"} per row and returns
-    (records, values): per row a list of n dicts for samples.jsonl, and {metric: Values} over the rows.
+    `score(rows, outputs)` gets a list of outputs {"text", "ids", "tokens", "finish"} per row, or of log-probs, and
+    returns a list of records per row, for samples.jsonl; `values_of(records)` is {metric: Values} over the rows.
     """
 
     name = "task"
@@ -149,13 +131,26 @@ class Task:
         if self.needs:
             self.require(row, self.needs)
 
-    def score(self, rows: list[dict], outputs: list[list[dict]]) -> tuple[list[list[dict]], dict]:
-        """Records and values of all rows, from `score_one(row, output)`, the record of one completion.
+    def score(self, rows: list[dict], outputs: list[list[dict]]) -> list[list[dict]]:
+        """Of each row its records, one for each completion, or one for all log-probs.
 
-        A record is {"metrics": {name: number or None}, "extracted", "reason"}.
+        A record is {"completion", "finish", "tokens", "metrics": {name: number or None}, "extracted", "reason"}.
         """
-        records = [[self.score_one(row, out) for out in outs] for row, outs in zip(rows, outputs, strict=True)]
-        return records, mean_values(records, self.directions) | pass_values(records, self.passes, self.ks)
+        if self.logprobs:
+            scored, groups = map(self.score_logprobs, rows, outputs), [[{}]] * len(rows)
+        else:
+            pairs = [(row, out) for row, outs in zip(rows, outputs, strict=True) for out in outs]
+            scored, groups = iter(self.score_pairs(pairs)), outputs
+        shown = {"completion": "text", "finish": "finish", "tokens": "tokens"}
+        return [[{name: out.get(key) for name, key in shown.items()} | next(scored) for out in outs] for outs in groups]
+
+    def score_pairs(self, pairs: list[tuple[dict, dict]]) -> Iterable[dict]:
+        """What the records of (row, output) pairs add to the output."""
+        return (self.score_one(row, out) for row, out in pairs)
+
+    def values_of(self, records: list[list[dict]]) -> dict:
+        """The values of all metrics in the records."""
+        return mean_values(records, self.directions) | pass_values(records, self.passes, self.ks)
 
 
 def read_ks(task: Task) -> list[int]:
@@ -199,8 +194,6 @@ class Generation(Task):
     """What completions look like."""
 
     name = "generation"
-    options: ClassVar[dict] = {"format": ""}
-    choices_of: ClassVar[dict] = {"format": FORMATS}
     neutral = ("length_tokens", "length_characters", "distinct_1", "distinct_2", "distinct_3", "repetition_4")
     directions: ClassVar[dict] = dict.fromkeys(neutral) | {"truncated": False, "empty": False}
     definition = "distinct_n and repetition_4 over whitespace-separated words of each completion; truncated: no end"
@@ -213,8 +206,6 @@ class Generation(Task):
         metrics["repetition_4"] = None if share is None else 1 - share
         metrics["truncated"] = None if out["finish"] == "given" else float(out["finish"] == "length")
         metrics["empty"] = float(not text.strip())
-        if self.settings["format"]:
-            metrics["format_valid"] = float(has_format(text, self.settings["format"]))
         return {"metrics": metrics, "extracted": None, "reason": f"ended by {out['finish']}"}
 
 
@@ -286,22 +277,21 @@ class Code(Task):
     def stops(self, chat):
         return [] if chat else ["\nclass", "\ndef", "\n#", "\nif", "\nprint", "\n```\n", "[DONE]"]
 
-    def score(self, rows, outputs):
+    def score_pairs(self, pairs):
         sandbox, jobs = sibling("sandbox"), []
-        for row, outs in zip(rows, outputs, strict=True):
+        for row, out in pairs:
             tests, prompt = first_of(row, self.needs), self.prompt(row)
             setup = row.get("setup") or "\n".join([row.get("test_setup_code") or "", *(row.get("test_imports") or [])])
             about = {"entry_point": row.get("entry_point"), "setup": setup if setup.strip() else self.head(row)}
-            for out in outs:
-                program = sandbox.program_of(out["text"], tests, prompt=prompt, **about)
-                jobs.append({"code": program, "tests": tests, "timeout_s": self.settings["timeout_s"], **about})
+            program = sandbox.program_of(out["text"], tests, prompt=prompt, **about)
+            jobs.append({"code": program, "tests": tests, "timeout_s": self.settings["timeout_s"], **about})
         try:
-            verdicts = sandbox.run_many(jobs)
+            return map(self.record, sandbox.run_many(jobs), jobs)
         except (sandbox.BadTests, sandbox.SandboxError) as error:
             raise UserError(f"task code: {error}") from None
-        scored = map(self.record, verdicts, jobs)
-        records = [[next(scored) for _ in outs] for outs in outputs]
-        return records, pass_values(records, "passed", self.ks)
+
+    def values_of(self, records):
+        return pass_values(records, "passed", self.ks)
 
     def record(self, verdict, job: dict) -> dict:
         """The record of one program; tests that cannot be used do not count."""

@@ -19,8 +19,8 @@ The settings have TRL's names and, for models above 50M parameters, TRL's learni
 that speak before the model loads, greedy held-out evaluation, metrics and samples on disk, stages, a prompt order that
 survives a resume.
 
-With --environment or --tools a completion is a conversation of several turns, sampled by TRL and played here through
-its rollout_func: a limit for each tool, ids never encoded again, and only sampled tokens in the loss.
+With --environment a completion is a conversation of several turns, sampled by TRL and played here through its
+rollout_func: a limit for each tool, ids never encoded again, and only sampled tokens in the loss.
 
 Deliberately left out: images, a baseline by turn, and a critic (scripts/ppo_train.py has both).
 

@@ -69,11 +69,8 @@ def export_final(config: Config, trainer) -> None:
     trainer.accelerator.wait_for_everyone()
     if world()[0] != 0:
         return
-    need(
-        list(raw.glob("*.safetensors")),
-        "got no weights from the sharded model; expected whole ones; try FSDP's fsdp_state_dict_type: FULL_STATE_DICT, "
-        "or DeepSpeed's stage3_gather_16bit_weights_on_model_save: true; the checkpoints are intact",
-    )
+    whole = "fsdp_state_dict_type: FULL_STATE_DICT, or DeepSpeed's stage3_gather_16bit_weights_on_model_save: true"
+    need(list(raw.glob("*.safetensors")), f"got no weights from the sharded model; expected whole ones; try {whole}")
 
     def write(folder: Path) -> None:
         from transformers import AutoConfig, AutoModelForCausalLM
@@ -114,29 +111,19 @@ METRICS = {
 
 def our_metrics(logs: dict) -> dict:
     """TRL's log entry under the names of references/metrics.md; what is None or has no such name is left out."""
-    metrics = {METRICS[key]: value for key, value in logs.items() if key in METRICS and value is not None}
-    for key, value in logs.items():
-        match = re.fullmatch(r"rewards/(.+)/mean", key)
-        if match and value is not None and not math.isnan(value):
-            metrics[f"reward/{match[1]}"] = value
-    return metrics
+    names = {key: re.sub("^rewards/(.+)/mean$", r"reward/\1", METRICS.get(key, key)) for key in logs}
+    ours = (key for key, name in names.items() if name != key and logs[key] is not None)
+    return {names[key]: logs[key] for key in ours}
 
 
 class TrlLog(RunLog):
-    """A RunLog of TRL's run: TRL has the trackers, and logs at its own times, so the bar moves by itself."""
-
-    def __init__(self, config: Config, steps: int, start: int):
-        super().__init__(config, start, steps, report_to=[])
+    """The log of TRL's run."""
 
     def show(self, step: int, metrics: dict) -> None:
-        """Show the reward beside the bar."""
+        """Move the bar to a step, with the reward beside it."""
         if "reward/mean" in metrics:
             self.bar.set_postfix_str(f"reward {metrics['reward/mean']:.3f}", refresh=False)
-
-    def advance(self, step: int) -> None:
-        """Move the bar to a step."""
-        if self.active:
-            self.bar.update(step - self.bar.n)
+        self.bar.update(step - self.bar.n)
 
 
 class GrpoRun:
@@ -158,40 +145,33 @@ class GrpoRun:
         self.setup = setup  # what conversations are played with
         self.trainer = self.log = self.stop = self.watch = None
         self.kept = {"eval_before": None, "eval_after": None, "seconds": 0.0}
-        self.memory, self.pending = {}, {}
+        self.memory, self.pending, self.sizes = {}, {}, [plan.completions_per_step, plan.completions_per_rollout]
         self.stage, self.signum, self.bad, self.started = -1, 0, 0, time.perf_counter()
         self.step_started, self.noted = self.started, False
 
     def state(self) -> dict:
         """What goes into trainer_state.json; TRL asks for it when it saves."""
         seconds = self.kept["seconds"] + time.perf_counter() - self.started
-        saved = {"rewards": self.scorer.state_dict(), "sizes": self.sizes()}
+        saved = {"rewards": self.scorer.state_dict(), "sizes": self.sizes}
         return {"args": {}, "attributes": {**self.kept, "seconds": seconds, **saved}}
-
-    def sizes(self) -> list[int]:
-        """Completions of a step and of a rollout, which a resume may not change."""
-        return [self.plan.completions_per_step, self.plan.completions_per_rollout]
 
     def restore(self, checkpoint: Path) -> None:
         """Take back the state of a checkpoint."""
-        saved = json.loads((checkpoint / "trainer_state.json").read_text())["stateful_callbacks"]["RunCallback"]
-        self.kept = {key: saved["attributes"][key] for key in self.kept}
-        ours = self.sizes()
-        theirs = saved["attributes"].get("sizes", ours)  # older runs do not say
+        state = json.loads((checkpoint / "trainer_state.json").read_text())
+        saved = state["stateful_callbacks"]["RunCallback"]["attributes"]
+        self.kept = {key: saved[key] for key in self.kept}
         need(
-            ours == theirs,
-            f"got --resume with {ours[0]} completions per step and {ours[1]} per rollout; expected {theirs[0]} and "
-            f"{theirs[1]}, as the run has; try as many --gradient_accumulation_steps more as "
-            "--per_device_train_batch_size is smaller, without --steps_per_generation, or a new --output_dir",
+            self.sizes == saved["sizes"],
+            f"got --resume with {self.sizes} completions a step and a rollout; expected {saved['sizes']}, as the run "
+            "has; try as many --gradient_accumulation_steps more as --per_device_train_batch_size is smaller",
         )
-        self.scorer.load_state_dict(saved["attributes"]["rewards"])
+        self.scorer.load_state_dict(saved["rewards"])
 
     def held_out_evaluation(self, step: int) -> dict:
         """Evaluate, write samples, and return metrics and a few examples."""
-        goal = self.stages[-1]
-        half = max(1, self.config.per_device_eval_batch_size // 2)
+        half, given = max(1, self.config.per_device_eval_batch_size // 2), (self.config, self.trainer, self.scorer)
         with room_for("in the evaluation", f"--resume --per_device_eval_batch_size {half}"):
-            metrics, samples = evaluate(self.config, self.trainer, self.scorer, goal, self.held_out, self.setup)
+            metrics, samples = evaluate(*given, self.stages[-1], self.held_out, self.setup)
         self.log.samples(step, "eval", samples)
         examples = [{k: s[k] for k in ("prompt", "completion", "score")} for s in samples[:EXAMPLES]]
         return {"metrics": metrics, "examples": examples}
@@ -226,14 +206,15 @@ class GrpoRun:
         THREADS.after(seconds)
         step, config, self.memory = state.global_step, self.config, memory_metrics()
         self.noted = self.noted or note_long_step(seconds)
-        self.share_reward_state()
+        states = self.scorer.state_dict()
+        if states and world()[1] > 1:  # each process has seen its own completions only: the first one's counts
+            self.scorer.load_state_dict(gather_rows([states])[0])
         last = step >= self.plan.steps
         if self.held_out and (last or is_due(step, config.eval_every)):
             self.kept["eval_after"] = self.held_out_evaluation(step)
             self.pending = self.kept["eval_after"]["metrics"]
         if is_sampled(step, config.sample_every) and self.scorer.latest:
             self.log.samples(step, "train", self.latest_samples())
-        self.log.advance(step)
         whole = step % self.plan.steps_per_rollout == 0  # TRL cannot resume inside a rollout
         self.signum = self.signum or self.stop.agreed()
         if self.signum and whole and not last:
@@ -261,12 +242,6 @@ class GrpoRun:
             save_as_it_came(self.config, folder)
             follow_umask(folder)
 
-    def share_reward_state(self) -> None:
-        """Give every process the first one's state of adaptive rewards, as each has seen its own completions only."""
-        states = self.scorer.state_dict()
-        if states and world()[1] > 1:
-            self.scorer.load_state_dict(gather_rows([states])[0])
-
     def write(self, step: int, metrics: dict) -> None:
         """One line of metrics.jsonl, with an evaluation that waits for it."""
         self.log.metrics(step, metrics | self.pending)
@@ -293,19 +268,14 @@ class GrpoRun:
         logs |= {key.replace("eval/", "eval_"): value for key, value in self.pending.items()}  # for the trackers
         self.bad = 0 if math.isfinite(norm) else self.bad + 1
         if self.bad >= (5 if args.fp16 else 1):  # fp16's scaler leaves such updates out while it settles
-            raise DivergedError(
-                f"step {step}: got a gradient norm of {norm}; expected a finite one; try a lower --learning_rate, "
-                "or a higher --beta"
-            )
+            got = f"step {step}: got a gradient norm of {norm}"
+            raise DivergedError(f"{got}; expected a finite one; try a lower --learning_rate, or a higher --beta")
         self.write(step, {name: value for name, value in metrics.items() if math.isfinite(value)})
         judge_logprobs(self.config, args, self.watch, step, logs)
         self.log.judge(step, self.plan.steps, self.stop)
         if self.scorer.none_in_a_row >= min(3, self.plan.rollouts):
-            names, count = ", ".join(self.scorer.active), self.scorer.none_in_a_row
-            raise RewardError(
-                f"reward {names}: got None for every completion of {count} rollouts; expected numbers where it applies;"
-                " try to look at the columns it reads, which may be empty or named otherwise"
-            )
+            got = f"reward {', '.join(self.scorer.active)}: got None for every completion of several rollouts"
+            raise RewardError(f"{got}; expected numbers; try another look at the columns that it reads")
 
 
 def make_callback(run: GrpoRun):

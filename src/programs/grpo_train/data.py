@@ -50,19 +50,14 @@ def plan_batches(config: Config, world_size: int, prompts: int) -> BatchPlan:
     rollout = forward * passes
     unit = group // math.gcd(group, world_size * passes)
     fitting = math.ceil(batch / unit) * unit
-    need(
-        rollout % group == 0,
-        f"got per_device_train_batch_size {batch} x processes {world_size} x steps_per_generation {passes} = {rollout} "
-        f"completions a rollout, which are no whole groups of num_generations {group}; expected a multiple of {group}; "
-        f"try --per_device_train_batch_size {fitting}, or --num_generations {math.gcd(group, rollout)}"
-        + (" (which is too small)" if math.gcd(group, rollout) < 2 else ""),
-    )
+    got = f"got per_device_train_batch_size {batch} x processes {world_size} x steps_per_generation {passes}"
+    expected = f"expected whole groups, a multiple of num_generations {group}"
+    whole = rollout % group == 0
+    need(whole, f"{got} = {rollout} completions a rollout; {expected}; try --per_device_train_batch_size {fitting}")
     accumulation, micro = config.gradient_accumulation_steps, passes * config.num_iterations
-    need(
-        micro % accumulation == 0 or accumulation % micro == 0,
-        f"got steps_per_generation {passes} x num_iterations {config.num_iterations} and gradient_accumulation_steps "
-        f"{accumulation}; expected one to be a multiple of the other, so that steps and rollouts end together",
-    )
+    got = f"got steps_per_generation {passes} x num_iterations {config.num_iterations}"
+    together = micro % accumulation == 0 or accumulation % micro == 0
+    need(together, f"{got}; expected a multiple of gradient_accumulation_steps {accumulation}, or a divisor of it")
     steps = config.steps
     if config.num_train_epochs:
         updates = prompts * group * config.num_iterations / (forward * accumulation)

@@ -1,24 +1,21 @@
-"""Conversations with environments and tools through TRL, and held-out evaluation with greedy completions."""
+"""Conversations with environments through TRL, and held-out evaluation with greedy completions."""
 
 import dataclasses
 import statistics
 from collections.abc import Callable
+from unittest import mock
 
 from parts.data.held_out import overlap_metric
 from parts.environments.conversations import Conversation
-from parts.environments.environments import Environments, load_environments, load_tools
+from parts.environments.environments import Environments
 from parts.environments.play import play, play_metrics
 from parts.environments.play_setup import (
     OF_ENVIRONMENT,
     PlaySetup,
     as_rewards_see,
-    check_chat_template,
-    check_environment_rows,
     check_environments,
-    make_play_setup,
     pays,
     pieces,
-    playable_rows,
 )
 from parts.foundation.messages import UserError, need
 from parts.foundation.processes import gather_rows, world
@@ -27,14 +24,6 @@ from parts.reading.paired_tests import accuracy_figures
 from parts.rewards.user_code import visible_text
 from programs.grpo_train.rewards import Scorer, Stage, as_completions, environment_score
 from programs.grpo_train.settings import Config
-
-
-def load_kinds(config: Config, tokenizer) -> Environments | None:
-    """The environments of --environment or --tools, if any."""
-    if not config.converses:
-        return None
-    check_chat_template(config, tokenizer)
-    return load_tools(config.tools) if config.tools else load_environments(config.environment)
 
 
 def let_environments_score(config: Config, environments: Environments, scorer: Scorer, stages: list[Stage]) -> None:
@@ -57,17 +46,6 @@ def end_ids_of(config: Config, tokenizer) -> list[int]:
     return sorted({*(ids if isinstance(ids, list) else [ids]), tokenizer.eos_token_id} - {None})
 
 
-def prepare_conversations(
-    config: Config, tokenizer, environments: Environments, rows: list[dict], held_out: list[dict]
-) -> tuple[PlaySetup, list[dict], list[dict]]:
-    """What is needed to play, and the rows that can be played."""
-    check_environment_rows(environments, rows + held_out)
-    setup = make_play_setup(config, tokenizer, end_ids_of(config, tokenizer), environments)
-    limit = "max_prompt_length"
-    kept = playable_rows(config, setup, rows, config.data, limit)
-    return setup, kept, playable_rows(config, setup, held_out, "held-out prompts", limit)
-
-
 def check_sampling_apart(trainer) -> None:
     """Raise UserError where all processes sample together: their conversations have different numbers of turns."""
     plugin = trainer.accelerator.state.deepspeed_plugin
@@ -78,12 +56,8 @@ def check_sampling_apart(trainer) -> None:
         "vllm_tensor_parallel_size": trainer.use_vllm and trainer.vllm_tensor_parallel_size > 1,
     }
     reasons = [name for name, given in together.items() if given and world()[1] > 1]
-    need(
-        not reasons,
-        f"got conversations with {', '.join(reasons)} and {world()[1]} processes, which then sample together, though "
-        "conversations differ in turns; expected processes that sample by themselves; try plain data parallelism, "
-        "ZeRO-2, or --use_vllm colocate",
-    )
+    got = f"got conversations with {', '.join(reasons)} and {world()[1]} processes, which then sample together"
+    need(not reasons, f"{got}; expected each by itself; try plain data parallelism, ZeRO-2, or --use_vllm colocate")
 
 
 def rollout_function(setup: PlaySetup, scorer: Scorer) -> Callable:
@@ -157,22 +131,17 @@ def greedy_completions(trainer, prompts: list[list[int]], batch_size: int) -> li
     greedy = {"generation_config": GenerationConfig(**limits, eos_token_id=ends, pad_token_id=pad_id)}
     owner = trainer.vllm_generation if trainer.use_vllm else trainer
     changed = {"temperature": 0.0} if trainer.use_vllm else greedy | {"generation_kwargs": {}}
-    kept = {name: getattr(owner, name) for name in changed}
-    vars(owner).update(changed)
     trainer.model.eval()
-    completions = [None] * len(prompts)
+    completions = {}
     order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))  # a batch of like lengths has few pads
     size = len(prompts) if trainer.use_vllm else batch_size
-    try:
+    with mock.patch.multiple(owner, **changed):
         for start in range(0, len(prompts), max(1, size)):
             numbers = order[start : start + size]
             made = trainer._generate_single_turn([prompts[i] for i in numbers], None, {}, 1)[0]
-            for number, tokens in zip(numbers, made, strict=True):
-                completions[number] = tokens
-    finally:
-        vars(owner).update(kept)
-        trainer.model.train()
-    return completions
+            completions |= zip(numbers, made, strict=True)
+    trainer.model.train()
+    return [completions[i] for i in range(len(prompts))]
 
 
 def greedy_conversations(config: Config, trainer, setup: PlaySetup, rows: list[dict]) -> list[Conversation]:
@@ -183,15 +152,6 @@ def greedy_conversations(config: Config, trainer, setup: PlaySetup, rows: list[d
         return [(ids, [0.0] * len(ids)) for ids in made]
 
     return play(rows, setup.environments, setup.bridge, sample, setup.limits, setup.form)
-
-
-def scored_samples(trainer, scorer: Scorer, goal: Stage, rows: list[dict], completions: list, ids: list) -> list[dict]:
-    """Samples of completions, scored by the rewards of a stage."""
-    if not rows:
-        return []
-    extra = {"trainer_state": trainer.state, "log_extra": lambda *_: None, "log_metric": lambda *_: None}
-    rewards = {name: scorer.score(name, rows, completions, ids, extra) for name in goal.weights}
-    return scorer.as_samples(rows, completions, ids, rewards, goal.weights)
 
 
 def evaluate(
@@ -206,23 +166,23 @@ def evaluate(
         (metrics, samples): accuracy is the share of rows with full marks, 1 or more, from the goal's first function.
     """
     rank, size = world()
-    share = rows[rank::size]
-    if 0 < len(rows) % size <= rank:  # every process samples the same number
-        share = share + rows[:1]
-    if not setup:
-        ids = greedy_completions(trainer, [row["prompt_ids"] for row in share], config.per_device_eval_batch_size)
     share, states = rows[rank::size], scorer.state_dict()  # what adapts does so to training only
-    samples, failure = [], None
+    samples, failure, conversations = [], None, []
+    if not setup:
+        same = share + rows[:1] if 0 < len(rows) % size <= rank else share  # every process samples the same number
+        ids = greedy_completions(trainer, [row["prompt_ids"] for row in same], config.per_device_eval_batch_size)
+        ids = ids[: len(share)]
     try:
         if setup:
             conversations = greedy_conversations(config, trainer, setup, share)
-            seen, said = heard(share, conversations)
-            samples = scored_samples(trainer, scorer, goal, seen, said, [x.response_ids for x in conversations])
-            samples = [s | conversation_entry(setup, x) for s, x in zip(samples, conversations, strict=True)]
+            ids, (share, said) = [x.response_ids for x in conversations], heard(share, conversations)
         else:
-            ids = ids[: len(share)]
-            made = as_completions(trainer.processing_class, share, ids, trainer.eos_token_ids) if share else []
-            samples = scored_samples(trainer, scorer, goal, share, made, ids)
+            said = as_completions(trainer.processing_class, share, ids, trainer.eos_token_ids)
+        extra = {"trainer_state": trainer.state, "log_extra": lambda *_: None, "log_metric": lambda *_: None}
+        rewards = {name: scorer.score(name, share, said, ids, extra) for name in goal.weights if share}
+        samples = scorer.as_samples(share, said, ids, rewards, goal.weights)
+        if setup:
+            samples = [s | conversation_entry(setup, x) for s, x in zip(samples, conversations, strict=True)]
     except UserError as error:  # the other processes wait for this one: tell them
         failure = error
     scorer.load_state_dict(states)

@@ -1,5 +1,6 @@
 """Rewards as TRL calls them, checked and logged; the stages of a run."""
 
+import itertools
 import json
 import re
 import time
@@ -8,7 +9,7 @@ from dataclasses import dataclass
 
 from parts.foundation.bundle import EMBEDDED_REWARDS, specs_for
 from parts.foundation.messages import UserError, need
-from parts.rewards.reward_forms import PerSample, as_reward, library_rewards, load_rewards
+from parts.rewards.reward_forms import as_reward, library_rewards, load_rewards
 from parts.rewards.rewards import (
     CallFailed,
     CallLimits,
@@ -31,9 +32,7 @@ class Stage:
     steps: int
 
 
-def plain_function(function):
-    """The user's function inside a PerSample; any other as it is."""
-    return function.function if isinstance(function, PerSample) else function
+TAKEN = {"mean", "std", "zero_std_frac", "accuracy", "score", "length_mean"}  # keys of other metrics
 
 
 def environment_score(rows: list[dict]) -> list[float | None]:
@@ -49,20 +48,19 @@ class Scorer:
     """
 
     def __init__(self, rows: list[dict], limits: CallLimits | None = None):
-        self.rows, self.functions, self.active, self.weights = rows, {}, set(), {}
+        self.rows, self.functions, self.names, self.active, self.weights = rows, {}, {}, set(), {}
         self.limits, self.tokenizer, self.eos_ids = limits or CallLimits(), None, []  # make_trainer gives the others
         self.latest, self.seconds, self.none_in_a_row = {}, 0.0, 0
         self.heard = None  # (rows, messages) of the latest conversations, where completions are conversations
 
     def add(self, function, weight: float, weights: dict[str, float]) -> None:
-        """Take a function into a stage's weights, under its own name or, if another has that, one with a number."""
-        name = base = getattr(function, "__name__", type(function).__name__)
-        taken = {"mean", "std", "zero_std_frac", "accuracy", "score", "length_mean"}  # other metrics' keys
-        number = 1
-        while name in taken or plain_function(self.functions.get(name, function)) is not function:
-            number += 1
-            name = f"{base}_{number}"
-        self.functions.setdefault(name, as_reward(function))
+        """Take a function into a stage's weights, under its own name where no other has that."""
+        name = self.names.get(id(function))
+        if not name:
+            name = getattr(function, "__name__", type(function).__name__)
+            while name in {*self.functions, *TAKEN}:
+                name += "_2"
+            self.names[id(function)], self.functions[name] = name, as_reward(function)
         weights[name] = weights.get(name, 0.0) + weight
 
     def check_columns(self, row: dict) -> None:
@@ -94,12 +92,11 @@ class Scorer:
             said = as_completions(self.tokenizer, rows, completion_ids, self.eos_ids) if not self.heard else None
             seen, said = self.heard or (rows, said)
             self.latest = {"completion_ids": completion_ids, "completions": said, "rows": seen, "rewards": {}}
-        completions = self.latest["completions"]
-        values = [None] * len(completions)
-        if name in self.active:
-            values = self.score(name, self.latest["rows"], completions, completion_ids, extra)
-            self.latest["rewards"][name] = values
-            self.seconds += time.perf_counter() - begin
+        if name not in self.active:
+            return [None] * len(completion_ids)
+        values = self.score(name, self.latest["rows"], self.latest["completions"], completion_ids, extra)
+        self.latest["rewards"][name] = values
+        self.seconds += time.perf_counter() - begin
         return values
 
     def score(self, name: str, rows: list[dict], completions: list, completion_ids: list, extra: dict) -> list:
@@ -115,10 +112,8 @@ class Scorer:
         try:
             result = scored_batch(function, given(slice(None)), self.limits)
         except CallFailed as failed:
-            cause, call = failed.__cause__, failed.number
-            raise blamed_row(
-                name, function, call, cause, completions, lambda row: given(slice(row, row + 1)), self.limits
-            ) from cause
+            cause, alone = failed.__cause__, lambda row: given(slice(row, row + 1))
+            raise blamed_row(name, function, failed.number, cause, completions, alone, self.limits) from cause
         return checked_scores(name, result, completions)
 
     def as_samples(
@@ -129,7 +124,8 @@ class Scorer:
         for i, row in enumerate(rows):
             parts = {name: values[i] for name, values in rewards.items()}
             sample = {"prompt": row["prompt"], "completion": text_of_turns(completions[i]), "rewards": parts}
-            sample |= {"score": weighted_sum(parts, weights), "length": len(ids[i]), "columns": row["columns"]}
+            score = sum(weights[name] * value for name, value in parts.items() if value is not None and name in weights)
+            sample |= {"score": score, "length": len(ids[i]), "columns": row["columns"]}
             samples.append(sample | {"finished": bool(ids[i]) and ids[i][-1] in self.eos_ids})
         return samples
 
@@ -156,11 +152,6 @@ def signal_free(scores: list[float], group: int) -> float:
     """
     spread = [max(scores[i : i + group]) - min(scores[i : i + group]) for i in range(0, len(scores), group)]
     return sum(s < 1e-6 for s in spread) / len(spread)
-
-
-def weighted_sum(parts: dict[str, float | None], weights: dict[str, float]) -> float:
-    """Weighted sum of the parts that apply."""
-    return sum(weights[name] * value for name, value in parts.items() if value is not None and name in weights)
 
 
 def as_completions(tokenizer, rows: list[dict], ids: list[list[int]], eos_ids: list[int]) -> list:
@@ -194,10 +185,9 @@ def stage_rewards(name: str, config: Config) -> list[tuple]:
 def parse_stages(specs: list[str]) -> list[tuple[list[str], int]]:
     """(rewards, steps) per stage, from `a+b*0.5:200,c:800`."""
     stages = []
-    for part in [part for spec in specs for part in spec.split(",")]:
+    for part in ",".join(specs).split(",") if specs else []:
         match = re.fullmatch(r"\s*(.+):([1-9]\d*)\s*", part)
-        remedy = "try --stages format:200,correctness:800, or in YAML a list of such texts"
-        need(match, f"got stage {part!r}; expected rewards:steps, at one learning rate for all; {remedy}")
+        need(match, f"got stage {part!r}; expected rewards:steps; try --stages format:200,correctness:800")
         stages.append((match[1].split("+"), int(match[2])))
     return stages
 
@@ -205,17 +195,16 @@ def parse_stages(specs: list[str]) -> list[tuple[list[str], int]]:
 def load_stages(config: Config, rows: list[dict]) -> tuple[Scorer, list[Stage]]:
     """The reward functions and the stages of the run; without --stages there is one."""
     scorer, stages = Scorer(rows, call_limits(config)), []
-    for rewards, steps in parse_stages(config.stages):
+    planned = [
+        ([p for name in names for p in stage_rewards(name, config)], n) for names, n in parse_stages(config.stages)
+    ]
+    if not planned:
+        given = config.reward if config.environment else specs_for(config.data, config.reward)
+        planned = [([pair for spec in given for pair in load_rewards(spec)], 0)]
+    for pairs, steps in planned:
         stages.append(Stage({}, steps))
-        for function, weight in [pair for name in rewards for pair in stage_rewards(name, config)]:
+        for function, weight in pairs:
             scorer.add(function, weight, stages[-1].weights)
-    if not stages:
-        specs = config.reward
-        if not config.converses:
-            specs = specs_for(config.data, specs, ", or --reward MATH_REASONING_REWARDS")
-        stages = [Stage({}, 0)]
-        for function, weight in [pair for spec in specs for pair in load_rewards(spec)]:
-            scorer.add(function, weight, stages[0].weights)
     try:
         json.dumps(scorer.state_dict())
     except TypeError as error:
@@ -226,8 +215,5 @@ def load_stages(config: Config, rows: list[dict]) -> tuple[Scorer, list[Stage]]:
 
 def stage_at(stages: list[Stage], step: int) -> int:
     """Index of the stage to which the step after `step` optimizer steps belongs."""
-    for i, stage in enumerate(stages[:-1]):
-        if step < stage.steps:
-            return i
-        step -= stage.steps
-    return len(stages) - 1
+    ends = itertools.accumulate(stage.steps for stage in stages[:-1])
+    return sum(step >= end for end in ends)

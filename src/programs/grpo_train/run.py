@@ -4,15 +4,20 @@ import contextlib
 import dataclasses
 import math
 import os
-import random
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
 
 from parts.data.prompts import load_splits
-from parts.environments.environments import EnvironmentFault
-from parts.environments.play_setup import PlaySetup
+from parts.environments.environments import EnvironmentFault, load_environments
+from parts.environments.play_setup import (
+    PlaySetup,
+    check_chat_template,
+    check_environment_rows,
+    make_play_setup,
+    playable_rows,
+)
 from parts.foundation.exit_codes import exit_code, quiet_environment
 from parts.foundation.messages import DivergedError, RewardError, say
 from parts.foundation.processes import StopRequest, room_for, world
@@ -40,11 +45,12 @@ from parts.running.memory import (
     trl_head,
 )
 from parts.running.output_folder import make_folder, write_settings
+from parts.running.progress import seed_generators
 from parts.running.run_check import check_stop_when
 from parts.running.summary import report, run_summary
 from programs.grpo_train.callback import GrpoRun, TrlLog, export_final, resume_point
 from programs.grpo_train.data import BatchPlan, left_tokenizer, load_task, plan_batches, trl_config, trl_settings
-from programs.grpo_train.evaluation import let_environments_score, load_kinds, prepare_conversations
+from programs.grpo_train.evaluation import end_ids_of, let_environments_score
 from programs.grpo_train.rewards import Scorer, Stage, load_stages
 from programs.grpo_train.settings import PROFILES, Config, check_machine, check_settings, fill_in, parse_config
 from programs.grpo_train.trainer import make_trainer
@@ -68,11 +74,6 @@ def quiet_libraries(config: Config):
         yield
 
 
-def parameter_count(config: Config) -> int:
-    """Number of parameters, from the model's configuration alone."""
-    return sum(p.numel() for p in shaped_network(config, config.model).parameters())
-
-
 @dataclass
 class Prepared:
     """A run with all that can be known before the weights are loaded."""
@@ -90,15 +91,13 @@ class Prepared:
 
 def prepare_run(config: Config) -> Prepared:
     """Check everything that does not need the weights."""
-    import numpy as np
-    import torch
-
     settle_model(config)
     check_settings(config)
-    for set_seed in (random.seed, np.random.seed, torch.manual_seed):  # for the user's rewards
-        set_seed(config.seed)
+    seed_generators(config)  # for the user's rewards
     tokenizer, setup = left_tokenizer(config), None
-    environments = load_kinds(config, tokenizer)
+    environments = load_environments(config.environment) if config.environment else None
+    if environments:
+        check_chat_template(config, tokenizer)
     rows, held_out = load_splits(config, tokenizer, load_task)
     scorer, stages = load_stages(config, rows)
     if environments:
@@ -106,9 +105,12 @@ def prepare_run(config: Config) -> Prepared:
     for row in (rows + held_out)[:: max(1, len(rows))]:
         scorer.check_columns(row)
     if environments:
-        setup, rows, held_out = prepare_conversations(config, tokenizer, environments, rows, held_out)
+        check_environment_rows(environments, rows + held_out)
+        setup = make_play_setup(config, tokenizer, end_ids_of(config, tokenizer), environments)
+        sources = ((rows, config.data), (held_out, "held-out prompts"))
+        rows, held_out = (playable_rows(config, setup, of, name, "max_prompt_length") for of, name in sources)
         scorer.rows = rows
-    parameters = parameter_count(config)
+    parameters = sum(p.numel() for p in shaped_network(config, config.model).parameters())
     resolved = fill_in(config, parameters)
     if config.stages:
         resolved.steps = sum(stage.steps for stage in stages)
@@ -126,28 +128,6 @@ def prepare_run(config: Config) -> Prepared:
     return Prepared(resolved, plan, tokenizer, rows, held_out, scorer, stages, parameters, setup)
 
 
-def trl_pass(config: Config, model, args: dict, length: int) -> PassShape:
-    """The micro-batch of an update, were all its rows of this length."""
-    stream = 4 if args["model_init_kwargs"]["dtype"] == "float32" else 2
-    given = args["model_init_kwargs"].get("attn_implementation")
-    return PassShape(
-        rows=config.per_device_train_batch_size,
-        length=length,
-        compute=2 if args["bf16"] or args["fp16"] else stream,
-        stream=stream,
-        attention=attention_kind(given or model.config._attn_implementation),
-        checkpointing=args["activation_checkpointing"],
-        lora_rank=config.lora_rank,
-    )
-
-
-def moments(optimizer: str) -> float:
-    """Numbers that an optimizer of transformers keeps of a weight, in the weight's width."""
-    if optimizer.startswith(("sgd", "adafactor")):
-        return 0
-    return 0.5 if "8bit" in optimizer else 2
-
-
 def trl_memory(ready: Prepared, config: Config, model, longest: int, processes: int) -> dict[str, float]:
     """Bytes per process, see `memory_of_run`; what vLLM takes is left out.
 
@@ -157,13 +137,25 @@ def trl_memory(ready: Prepared, config: Config, model, longest: int, processes: 
     sharded = any(os.environ.get(f"ACCELERATE_USE_{name}") for name in ("DEEPSPEED", "FSDP", "MEGATRON_LM"))
     if not shape or sharded or args.get("deepspeed") or args.get("fsdp"):
         return {}
-    whole = config.conversation_tokens if config.converses else longest + config.max_completion_length
-    run = trl_pass(config, model, args, whole)
+    whole = config.conversation_tokens if config.environment else longest + config.max_completion_length
+    loading = args["model_init_kwargs"]
+    stream = 4 if loading["dtype"] == "float32" else 2
+    run = PassShape(
+        rows=config.per_device_train_batch_size,
+        length=whole,
+        compute=2 if args["bf16"] or args["fp16"] else stream,
+        stream=stream,
+        attention=attention_kind(loading.get("attn_implementation") or model.config._attn_implementation),
+        checkpointing=args["activation_checkpointing"],
+        lora_rank=config.lora_rank,
+    )
     if config.lora_rank:
         each, adapters = 0.516 if config.load_in_4bit else run.stream, adapter_weights(shape, config.lora_rank)
         kept, gradients = frozen_bytes(shape, parameters, each, run.stream) + 12 * adapters, 4 * adapters
     else:
-        kept, gradients = (1 + moments(config.optim)) * parameters * run.stream, parameters * run.stream
+        plain = config.optim.startswith(("sgd", "adafactor"))
+        moments = 0 if plain else 0.5 if "8bit" in config.optim else 2  # of a weight, in its width
+        kept, gradients = (1 + moments) * parameters * run.stream, parameters * run.stream
     reference = parameters * run.stream if config.beta and not config.lora_rank else 0
     at_once = 0 if config.use_vllm else ready.plan.completions_per_rollout // processes
     head = trl_head(shape, run, not args["use_cpu"])
@@ -200,11 +192,6 @@ def sizes_of_run(ready: Prepared, of_run: Config, processes: int) -> Sizes:
     )
 
 
-def settle_batch(ready: Prepared, of_run: Config) -> None:
-    """Let a forward pass be as large as memory allows; UserError where a run cannot fit."""
-    settle_or_refuse(ready.config, trl_device(ready.config), sizes_of_run(ready, of_run, world()[1]))
-
-
 def trl_device(config: Config) -> str:
     """What TRL will train on."""
     if trl_settings(config, 1)["use_cpu"]:
@@ -216,21 +203,18 @@ def show_trl_plan(config: Config) -> int:
     """Print batch arithmetic, memory per process, and the settings that are no defaults, as JSON."""
     ready = prepare_run(config)
     resolved, plan = ready.config, ready.plan
-    turns = resolved.max_turns if resolved.converses else 1
+    turns = resolved.max_turns if resolved.environment else 1
     completions = plan.rollouts * plan.completions_per_rollout
     passes = plan.rollouts * plan.prompts_per_rollout / len(ready.rows)
-    batch = (
-        batch_plan(config, ready.tokenizer, ready.rows, ready.held_out)
-        | dataclasses.asdict(plan)
-        | {
-            "prompts_per_step": plan.completions_per_step / resolved.num_generations / resolved.num_iterations,
-            "optimizer_steps": plan.steps,
-            "passes_over_the_data": round(passes, 2),
-            "completion_tokens_at_most": completions * turns * resolved.max_completion_length,
-        }
-    )
+    batch = batch_plan(config, ready.tokenizer, ready.rows, ready.held_out) | dataclasses.asdict(plan)
+    batch |= {
+        "prompts_per_step": plan.completions_per_step / resolved.num_generations / resolved.num_iterations,
+        "optimizer_steps": plan.steps,
+        "passes_over_the_data": round(passes, 2),
+        "completion_tokens_at_most": completions * turns * resolved.max_completion_length,
+    }
     shown = {"batch": batch, "stages": [dataclasses.asdict(stage) for stage in ready.stages]}
-    shown |= {"parameters": ready.parameters} | environment_plan(resolved, ready.setup)
+    shown |= {"parameters": ready.parameters, **environment_plan(resolved, ready.setup)}
     sizes = sizes_of_run(ready, config, int(os.environ.get("WORLD_SIZE", "1")))
     show_plan(resolved, trl_device(resolved), sizes, shown)
     return 0
@@ -245,7 +229,7 @@ def train(config: Config) -> int:
     checkpoint = resume_point(config)
     check_stop_when(config.stop_when)
     trl_config(resolved, plan.steps)  # its making joins the processes, who choose as one
-    settle_batch(ready, config)
+    settle_or_refuse(resolved, trl_device(resolved), sizes_of_run(ready, config, world()[1]))
     args = trl_config(resolved, plan.steps)
     make_folder(config)
     run = GrpoRun(resolved, plan, ready.scorer, ready.stages, ready.held_out, ready.setup)
@@ -255,7 +239,7 @@ def train(config: Config) -> int:
     if checkpoint:
         run.restore(checkpoint)
         start = int(checkpoint.name.rpartition("-")[2])
-    run.log, run.stop = TrlLog(config, plan.steps, start), StopRequest()
+    run.log, run.stop = TrlLog(config, start, plan.steps, report_to=[]), StopRequest()
     write_settings(config)
     try:
         if start >= plan.steps:
@@ -284,14 +268,13 @@ def run_steps(trainer, checkpoint: Path | None) -> None:
     try:
         with room_for("in the update", less):
             trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-    except (RewardError, EnvironmentFault) as fault:
+    except (RewardError, EnvironmentFault):
         step = trainer.state.global_step
         done = Path(trainer.args.output_dir) / f"checkpoint-{step}"
         if step and world()[1] == 1 and not done.exists():
             trainer._save_checkpoint(trainer.model, None)  # scoring changes no weights: these are the last step's
             trainer.callback_handler.on_save(trainer.args, trainer.state, trainer.control)
-            culprit = "environment" if isinstance(fault, EnvironmentFault) else "reward"
-            say(f"saved step {step}; mend the {culprit} and go on with --resume")
+            say(f"saved step {step}; mend the fault and go on with --resume")
         raise
     except RuntimeError as error:
         if "inf" in str(error) and "nan" in str(error):  # torch.multinomial on a model that is lost

@@ -2,7 +2,7 @@
 
 import dataclasses
 import importlib.util
-import typing
+import json
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -35,8 +35,7 @@ class Config(TrainerSettings):
     reward: list[str] = setting([], "FILE.py:function[*weight] or a library's name, repeatable; the first: accuracy")
     stages: list[str] = setting([], "rewards[+rewards…]:steps, by comma or repeated")
     environment: str = setting("", "FILE.py:Class, conversations of several turns: methods are tools, or it replies")
-    tools: str = setting("", "FILE.py:f,g, functions that are the model's tools; --reward scores the conversations")
-    max_turns: int = setting(8, "answers in a conversation with an environment or tools", positive=True)
+    max_turns: int = setting(8, "answers in a conversation with an environment", positive=True)
     max_conversation_tokens: int = setting(0, "tokens of a conversation (0: a longest prompt and max_turns answers)")
     tool_timeout: float = setting(30.0, "seconds for an answer's tool calls, or a reply", positive=True, free=True)
     tool_characters: int = setting(8000, "longer results of tools are cut", positive=True)
@@ -94,6 +93,7 @@ class Config(TrainerSettings):
     trainer_args: list[str] = setting([], "key=value …: any other field of TRL's GRPOConfig", several=True)
 
     removed: ClassVar[dict[str, str]] = {
+        "tools": "--environment FILE.py:Class, with the functions as its methods",
         "preset": "--reward MATH_REASONING_REWARDS, or another list of the library",
         "generation_batch_size": "--steps_per_generation, forward passes per rollout",
         "keep_between": "scripts/ppo_train.py --algorithm grpo --keep_between LOW HIGH",
@@ -102,12 +102,7 @@ class Config(TrainerSettings):
     }
 
     def __post_init__(self):
-        self.chat = self.chat or self.converses  # a conversation begins with a user's turn
-
-    @property
-    def converses(self) -> bool:
-        """Whether completions are conversations of several turns."""
-        return bool(self.environment or self.tools)
+        self.chat = self.chat or bool(self.environment)  # a conversation begins with a user's turn
 
     @property
     def max_new_tokens(self) -> int:
@@ -122,7 +117,7 @@ class Config(TrainerSettings):
     @property
     def conversation_tokens(self) -> int:
         """Most tokens of a prompt and what follows it."""
-        turns = self.max_turns if self.converses else 1
+        turns = self.max_turns if self.environment else 1
         return self.max_conversation_tokens or self.max_prompt_length + turns * self.max_completion_length
 
 
@@ -185,76 +180,51 @@ def parse_config(argv: list[str]) -> Config:
 
 
 def trainer_fields(pairs: list[str]) -> dict:
-    """Read --trainer_args: key=value with a field of TRL's GRPOConfig and a value of its type."""
+    """Read --trainer_args: key=value with a field of TRL's GRPOConfig, typed by transformers' parser."""
     if not pairs:
         return {}
+    from transformers import HfArgumentParser
     from trl import GRPOConfig
 
-    hints, values = typing.get_type_hints(GRPOConfig), {}
-    flags = [f.name for f in dataclasses.fields(Config)]
+    def refuse(message: str) -> None:
+        raise UserError(f"got --trainer_args {pair!r}: {message}")
+
+    parser, values = HfArgumentParser(GRPOConfig), {}
+    parser.error = refuse
+    names, flags = ([f.name for f in dataclasses.fields(kind)] for kind in (GRPOConfig, Config))
     for pair in pairs:
         key, equals, text = pair.partition("=")
-        need(equals, f"got --trainer_args {pair!r}; expected key=value; try --trainer_args {key}=VALUE")
-        got = f"got --trainer_args {pair!r}; "
         flag = SET_HERE.get(key, f"--{key} {text}" if key in flags else "")
-        need(not flag, f"{got}expected a field of TRL's GRPOConfig that this script leaves to you; try {flag}")
-        stale = "; or see references/grpo_trl.md, Where memory may be stale"
-        need(key in hints, f"{got}expected a field of TRL's GRPOConfig{suggest(key, [*hints, *flags])}{stale}")
-        values[key] = typed(text, hints[key], got)
+        stale = f"{suggest(key, [*names, *flags])}; or see references/grpo_trl.md, Where memory may be stale"
+        if not equals or flag or key not in names:
+            other = f"; try {flag}" if flag else stale
+            refuse(f"expected key=value with a field of TRL's GRPOConfig that this script leaves to you{other}")
+        values[key] = getattr(parser.parse_args([f"--{pair}"]), key)
+        if text.startswith("{"):
+            try:
+                values[key] = json.loads(text)
+            except ValueError as error:
+                refuse(f"expected JSON: {error}")
     return values
-
-
-def typed(text: str, hint, got: str):
-    """`text`, read as YAML, as a value of a type annotation."""
-    import yaml
-
-    kinds = {typing.get_origin(t) or t for t in (typing.get_args(hint) or (hint,))}
-    try:
-        value = None if text.lower() == "none" else yaml.safe_load(text)
-        if float in kinds and isinstance(value, int | str):
-            return float(text)  # YAML takes 5e-6 for text
-    except (ValueError, yaml.YAMLError):
-        value = text
-    broken = isinstance(value, str) and text[:1] in ("{", "[") and kinds & {dict, list}
-    if type(value) in kinds and not broken:
-        return value
-    names = sorted(k.__name__ for k in kinds - {type(None)} if isinstance(k, type))
-    need(str in kinds and not broken, f"{got}expected {'JSON' if broken else ' or '.join(names)}")
-    return text
 
 
 def check_settings(config: Config) -> None:
     """Raise UserError for settings that cannot be right, whatever the model."""
-    check_numbers(config)
-    check_conversations(config)
-    for name in ("model", "data", "output_dir", "prompt_column"):
-        need(getattr(config, name), f"got an empty {name}; expected a value; try to leave --{name} out")
-    need(config.steps or config.num_train_epochs or config.stages, "got --steps 0; expected 1 or more")
-    need(
-        config.num_generations >= 2,
-        f"got num_generations {config.num_generations}; expected 2 or more, as an advantage is the distance from the "
-        "group's mean, and one completion is its own mean; try --num_generations 8",
-    )
-    need(config.lora_rank or not config.load_in_4bit, "got --load_in_4bit; expected adapters; try --lora_rank 16")
-    need(config.lora_rank or not config.merge_lora, "got --merge_lora; expected adapters; try --lora_rank 16")
-    need(not (config.stages and config.num_train_epochs), "got --stages and --num_train_epochs; expected one of them")
-    need(max(config.top_p, config.top_entropy_quantile) <= 1, "got top_p or top_entropy_quantile above 1; expected ≤ 1")
-    unknown = sorted({*config.report_to} - {"wandb", "tensorboard", "trackio"})
-    need(not unknown, f"got report_to {unknown}; expected wandb, tensorboard or trackio")
-    idle = config.vllm_args and config.use_vllm != "colocate"
-    need(not idle, "got --vllm_args without vLLM in this process; try --use_vllm colocate, or the server's own flags")
-    missing = [name for name in config.report_to if not importlib.util.find_spec(name)]
-    need(not missing, f"got --report_to {', '.join(missing)}, not installed; try `pip install {' '.join(missing)}`")
-
-
-def check_conversations(config: Config) -> None:
-    """Raise UserError for settings that contradict an environment, or do nothing without one."""
     c = config
-    check_idle(c, c.converses)
-    both = "got --environment and --tools; expected one of them; try the functions as methods of the environment"
-    need(not (c.environment and c.tools), both)
-    need(c.reward or c.stages or not c.tools, "got --tools without a reward; try --reward FILE.py:function")
+    check_numbers(c)
+    check_idle(c, bool(c.environment))
     check_room(c, c.max_prompt_length)
+    for name in ("model", "data", "output_dir", "prompt_column"):
+        need(getattr(c, name), f"got an empty {name}; expected a value; try to leave --{name} out")
+    need(c.steps or c.num_train_epochs or c.stages, "got --steps 0; expected 1 or more")
+    need(c.lora_rank or not c.load_in_4bit, "got --load_in_4bit; expected adapters; try --lora_rank 16")
+    need(c.lora_rank or not c.merge_lora, "got --merge_lora; expected adapters; try --lora_rank 16")
+    need(not (c.stages and c.num_train_epochs), "got --stages and --num_train_epochs; expected one of them")
+    need(max(c.top_p, c.top_entropy_quantile) <= 1, "got top_p or top_entropy_quantile above 1; expected ≤ 1")
+    idle = c.vllm_args and c.use_vllm != "colocate"
+    need(not idle, "got --vllm_args without vLLM in this process; try --use_vllm colocate, or the server's own flags")
+    missing = [name for name in c.report_to if not importlib.util.find_spec(name)]
+    need(not missing, f"got --report_to {', '.join(missing)}, not installed; try `pip install {' '.join(missing)}`")
 
 
 def check_machine(config: Config) -> None:
@@ -263,16 +233,12 @@ def check_machine(config: Config) -> None:
 
     gpu = torch.cuda.is_available() and not config.use_cpu
     if config.use_vllm:
-        need(
-            importlib.util.find_spec("vllm"),
-            f"got --use_vllm {config.use_vllm}, but vLLM is not installed; expected it beside TRL; "
-            f"try `{VLLM_PIP}`, or leave --use_vllm (or --profile fast) out to sample with transformers",
-        )
+        other = f"try `{VLLM_PIP}`, or leave --use_vllm (or --profile fast) out to sample with transformers"
+        need(importlib.util.find_spec("vllm"), f"got --use_vllm {config.use_vllm}, but vLLM is not installed; {other}")
         served = config.use_vllm == "server"  # TRL's transfer of weights to it is CUDA's
         need(gpu or not served, "got --use_vllm server without a GPU; expected CUDA; try --use_vllm colocate")
-    need(
-        gpu or config.precision != "fp16", "got --precision fp16 on a CPU; expected fp32 or bf16; try --precision fp32"
-    )
+    fp16 = config.precision == "fp16"
+    need(gpu or not fp16, "got --precision fp16 on a CPU; expected fp32 or bf16; try --precision fp32")
     if config.attn_implementation == "flex_attention" and not gpu:
         raise refuse_attention(config, config.model, "it has no backward pass on a CPU")
     if "8bit" in config.optim and not (gpu and importlib.util.find_spec("bitsandbytes")):

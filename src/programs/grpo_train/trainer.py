@@ -1,11 +1,14 @@
 """TRL's trainer, with the weights, prompts and sampler that a run here has."""
 
+from types import SimpleNamespace
+
 from parts.environments.play_setup import check_fits
-from parts.foundation.messages import UserError, need, say
+from parts.foundation.messages import UserError, say
 from parts.foundation.processes import room_for, world
 from parts.networks.models import (
     adapter_settings,
     base_of,
+    check_context,
     keep_differentiable,
     leave_out_cudnn_attention,
     nf4_config,
@@ -19,52 +22,35 @@ from programs.grpo_train.evaluation import check_sampling_apart, rollout_functio
 from programs.grpo_train.settings import Config
 
 
-def adapters_and_rounding(config: Config, args) -> dict:
-    """Arguments of TRL's trainer for LoRA and 4-bit weights, where these are asked for."""
-    extra = {}
-    if config.lora_rank and not adapter_settings(config.model):
-        from peft import LoraConfig
+def model_and_adapter(config: Config, args) -> tuple[object, dict]:
+    """(the model's source, arguments of TRL's trainer for LoRA and 4-bit weights, where these are asked for).
 
-        alpha = config.lora_alpha or 2 * config.lora_rank
-        lora = {"r": config.lora_rank, "lora_alpha": alpha, "lora_dropout": config.lora_dropout}
-        extra["peft_config"] = LoraConfig(**lora, target_modules="all-linear", task_type="CAUSAL_LM")
+    Of an adapter's folder it is the network: TRL goes on training that adapter, and keeps a copy as reference.
+    """
+    extra = {}
     if config.load_in_4bit:
         import torch
 
         compute = torch.bfloat16 if args.bf16 else torch.float16 if args.fp16 else torch.float32
         extra["quantization_config"] = nf4_config(compute)
-    return extra
+    if adapter_settings(config.model):
+        from trl.trainer.utils import create_model_from_path
 
+        options = args.model_init_kwargs | extra | ({"device_map": None} if world()[1] > 1 else {})
+        base = create_model_from_path(base_of(config.model), **options)
+        return with_adapter(base, config.model, trainable=True, dropout=config.lora_dropout), {}
+    if config.lora_rank:
+        from peft import LoraConfig
 
-def started_adapter(config: Config, args, extra: dict):
-    """The network of an adapter's folder: TRL goes on training that adapter, and keeps a copy as reference."""
-    from trl.trainer.utils import create_model_from_path
-
-    options = dict(args.model_init_kwargs)
-    if "quantization_config" in extra:
-        options["quantization_config"] = extra.pop("quantization_config")
-    if world()[1] > 1:
-        options["device_map"] = None
-    base = create_model_from_path(base_of(config.model), **options)
-    return with_adapter(base, config.model, trainable=True, dropout=config.lora_dropout)
+        alpha = config.lora_alpha or 2 * config.lora_rank
+        lora = {"r": config.lora_rank, "lora_alpha": alpha, "lora_dropout": config.lora_dropout}
+        extra["peft_config"] = LoraConfig(**lora, target_modules="all-linear", task_type="CAUSAL_LM")
+    return config.model, extra
 
 
 def trained_tensors(model) -> dict:
-    """The tensors of a network that are trained; of a model that is not loaded yet, none."""
-    return {} if isinstance(model, str) else {name: p.data for name, p in model.named_parameters() if p.requires_grad}
-
-
-def check_length(config: Config, model, rows: list[dict], converses: bool) -> None:
-    """Raise UserError if a conversation, or the longest prompt and completion, do not fit the model's positions."""
-    limit = getattr(model.config.get_text_config(), "max_position_embeddings", None)
-    if converses:
-        return check_fits(config, limit, "max_completion_length")
-    longest = max(len(row["prompt_ids"]) for row in rows)
-    need(
-        not limit or longest + config.max_completion_length <= limit,
-        f"got a prompt of {longest} and completions of {config.max_completion_length} tokens; expected at most {limit} "
-        "together; try a lower --max_completion_length or --max_prompt_length",
-    )
+    """The tensors of a network that are trained."""
+    return {name: p.data for name, p in model.named_parameters() if p.requires_grad}
 
 
 def make_trainer(config: Config, args, rows: list[dict], plan: BatchPlan, run: GrpoRun, tokenizer):
@@ -75,20 +61,20 @@ def make_trainer(config: Config, args, rows: list[dict], plan: BatchPlan, run: G
 
     leave_out_cudnn_attention()
     # TRL has the text of a prompt, and its ids from here; a rollout function needs the number of its row
-    texts = {tokenizer.decode(row["prompt_ids"]): row["prompt_ids"] for row in rows}
-    sent = [*map(str, range(len(rows)))] if run.setup else [tokenizer.decode(row["prompt_ids"]) for row in rows]
+    decoded = [tokenizer.decode(row["prompt_ids"]) for row in rows]
+    texts = {text: row["prompt_ids"] for text, row in zip(decoded, rows, strict=True)}
+    sent = [*map(str, range(len(rows)))] if run.setup else decoded
     order = prompt_order(config, len(rows), plan.rollouts * plan.prompts_per_rollout)
     data = Dataset.from_dict({"prompt": sent, "row": list(range(len(sent)))}).select(order)
-    extra = adapters_and_rounding(config, args)
-    extra |= {"rollout_func": rollout_function(run.setup, run.scorer)} if run.setup else {}
-    rewards = {"reward_funcs": run.scorer.for_trl(), "processing_class": tokenizer}
+    given = {"reward_funcs": run.scorer.for_trl(), "processing_class": tokenizer, "args": args, "train_dataset": data}
+    given |= {"rollout_func": rollout_function(run.setup, run.scorer)} if run.setup else {}
     try:
         with engine_arguments(config, args):
-            model = started_adapter(config, args, extra) if adapter_settings(config.model) else config.model
-            exact = trained_tensors(model) if config.load_in_4bit else {}
-            loading = args.model_init_kwargs
-            args.model_init_kwargs = loading if isinstance(model, str) else None  # of a loaded one TRL warns
-            trainer = GRPOTrainer(model=model, args=args, train_dataset=data, **rewards, **extra)
+            model, extra = model_and_adapter(config, args)
+            exact, loading = {}, args.model_init_kwargs
+            if not isinstance(model, str):
+                exact, args.model_init_kwargs = trained_tensors(model), None  # of a loaded one TRL warns
+            trainer = GRPOTrainer(model=model, **given, **extra)
             args.model_init_kwargs = loading
     except ConnectionError as error:
         got = f"got --use_vllm server, but no server answers: {error}"
@@ -99,7 +85,8 @@ def make_trainer(config: Config, args, rows: list[dict], plan: BatchPlan, run: G
         raise UserError(f"got model {config.model!r} and these settings, which TRL refuses: {error}") from error
     sample_plainly(trainer.model, trainer.eos_token_ids, tokenizer.pad_token_id)
     sample_tokens_only(config, trainer)
-    trainer._generate = generate_with_advice(trainer._generate)
+    advice = "a new run with a lower --max_completion_length, fewer completions a step, or --use_vllm colocate"
+    trainer._generate = room_for("while sampling", advice)(trainer._generate)
     trainer._tokenize_prompts = lambda prompts: ([list(texts[prompt]) for prompt in prompts], None, {})
     run.watch = watch_copies(config, trainer)
     keep_differentiable(trainer.model)
@@ -111,21 +98,13 @@ def make_trainer(config: Config, args, rows: list[dict], plan: BatchPlan, run: G
     run.trainer, handler = trainer, trainer.callback_handler
     handler.callbacks.insert(0, make_callback(run))  # before the trackers, which then see held-out figures too
     check_padding(trainer)
-    check_length(config, trainer.model, [*rows, *run.held_out], bool(run.setup))
     if run.setup:
+        limit = getattr(trainer.model.config.get_text_config(), "max_position_embeddings", None)
+        check_fits(config, limit, "max_completion_length")
         check_sampling_apart(trainer)
+    else:
+        check_context(config, SimpleNamespace(policy=trainer.model), [*rows, *run.held_out])
     return trainer
-
-
-def generate_with_advice(generate):
-    """TRL's function that samples a rollout, which says what to try where memory runs out."""
-    advice = "a new run with a lower --max_completion_length, fewer completions a step, or --use_vllm colocate"
-
-    def sample(*args, **kwargs):
-        with room_for("while sampling", advice):
-            return generate(*args, **kwargs)
-
-    return sample
 
 
 def check_padding(trainer) -> None:
@@ -144,7 +123,5 @@ def check_padding(trainer) -> None:
     model.train(training)
     gap = (alone.log_softmax(-1) - beside.log_softmax(-1)).abs().max().item()
     if gap > 0.5:
-        say(
-            f"warning: padding moves this model's log-probs by {gap:.1f} nats, as it counts positions from the pads on "
-            "and TRL passes none; train on prompts of one length, or take a model with rotary positions"
-        )
+        warning = f"warning: padding moves this model's log-probs by {gap:.1f} nats, as TRL passes no positions"
+        say(f"{warning}; train on prompts of one length, or take a model with rotary positions")

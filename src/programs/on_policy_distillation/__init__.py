@@ -17,7 +17,7 @@ With S and T the student's and the teacher's distribution of the next token (Aga
 A divergence's gradient is exact given the text so far; none flows through the sampling. The first three are it summed
 over the vocabulary, so they have less noise than the last, which needs one log-prob a token from the teacher only.
 The loss is the mean over completion tokens, the end token included, prompts and pads never. A reward may be added
-(--reward_coef), and several teachers may each have their prompts (--teacher_column).
+(--reward_coef).
 
 The teacher never samples: it reads what the student wrote. It is a folder, a hub id, or an OpenAI-compatible server
 that returns `prompt_logprobs` (vLLM does). Logits are made in pieces of --logits_chunk, gradients included, so that
@@ -35,4 +35,4 @@ Exit codes: 0 done, 2 bad input, 3 a reward function or a teacher's server faile
 weights than the policy, 128 + n saved and stopped by signal n.
 """
 
-ROOMS = ("settings", "objective", "teachers", "rollout", "models", "evaluation", "step", "run")
+ROOMS = ("settings", "objective", "teachers", "models", "evaluation", "step", "run")

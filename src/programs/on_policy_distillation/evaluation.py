@@ -5,7 +5,7 @@ import dataclasses
 from parts.data.held_out import overlap_metric
 from parts.foundation.processes import np, sum_over_processes, torch
 from parts.learning.losses import kl_estimate
-from parts.networks.batches import collate, micro_batches, trimmed
+from parts.networks.batches import collate, micro_batches, own_rows, trimmed
 from parts.networks.forward import lm_logits, predicting_states, shared_length
 from parts.networks.models import autocast, widest_float
 from parts.reading.paired_tests import accuracy_figures
@@ -14,35 +14,24 @@ from parts.running.progress import reward_means
 from parts.sampling.rollouts import collect
 from programs.on_policy_distillation.objective import gap_figures, widened
 from programs.on_policy_distillation.settings import Config
-from programs.on_policy_distillation.teachers import (
-    ask_servers,
-    by_teacher,
-    pieces_of,
-    server_tensors,
-    teacher_of,
-    teacher_specs,
-)
+from programs.on_policy_distillation.teachers import ask_server, pieces_of, server_tensors
 
 RESAMPLED = 1000  # draws of the bootstrap
 
 
 def held_out_gap(config: Config, models, engine, reward: Reward, rows: list[dict]) -> tuple[dict, list[dict]]:
-    """How far the student is from its teachers on its own samples of held-out prompts, drawn alike each time.
+    """How far the student is from its teacher on its own samples of held-out prompts, drawn alike each time.
 
-    Each prompt has `eval_samples` of them, beside each other. With local teachers, per token over the whole vocabulary;
-    with servers, the reverse KL by k3 on the sampled tokens.
+    Each prompt has `eval_samples` of them, beside each other. With a local teacher, per token over the whole
+    vocabulary; with a server, the reverse KL by k3 on the sampled tokens.
     """
     repeats = config.eval_samples
     rows = [row for row in rows for _ in range(repeats)]
     noise = np.random.default_rng([config.seed, 6]).random((len(rows), config.max_new_tokens))
     alone = dataclasses.replace(config, group_size=1)
-    samples, names = collect(alone, models, engine, reward, rows, noise, {}), list(teacher_specs(config))
-    for sample, row in zip(samples, rows, strict=True):
-        sample["teacher"] = teacher_of(config, row, names)
-    ask_servers(models, samples)
+    samples = collect(alone, models, engine, reward, rows, noise, {})
+    ask_server(models, samples)
     batch = collate(samples, models.pad_id, models.device)
-    batch["teacher"] = torch.tensor([s["teacher"] for s in samples], device=models.device)[:, None]
-    batch["teacher"] = batch["teacher"].expand(batch["input_ids"].shape)
     scored = server_tensors(samples, batch)
     tokens = batch["response_mask"].sum(1)
     if scored:
@@ -80,27 +69,27 @@ GAP_KEYS = ("eval/reverse_kl", "eval/entropy", "eval/teacher_entropy", "eval/ove
 
 
 def local_figures(config: Config, models, batch: dict):
-    """Sums over a completion's tokens of what gap_figures says, with local teachers: [B, 4]."""
+    """Sums over a completion's tokens of what gap_figures says, with a local teacher: [B, 4]."""
     sums = torch.zeros(len(batch["input_ids"]), 4, dtype=widest_float(models.device), device=models.device)
-    for teacher, numbers in by_teacher(models, batch, range(len(sums))):
-        for piece_rows in micro_batches(batch, numbers, config.micro_batch_tokens, shared_length(models.networks)):
-            piece, _ = trimmed(batch, piece_rows)
-            mask = piece["response_mask"].bool()
-            owners = torch.as_tensor(piece_rows, device=models.device)[:, None].expand(mask.shape)[mask]  # [tokens]
-            with torch.no_grad(), autocast(config, models.device):
-                states = predicting_states(models.policy, piece)[mask]
-            theirs = teacher.states(piece)[mask]
-            for part in pieces_of(config, models.policy, len(states)):
-                with torch.no_grad():
-                    logits = widened(lm_logits(models.policy, states[part]))[:, : teacher.width]
-                    student = torch.log_softmax(logits / config.temperature, -1)
-                    figures = gap_figures(student, teacher.logprobs(theirs[part]))
-                    sums.index_add_(0, owners[part], figures.to(sums.dtype))
+    teacher, local_rows = models.teacher, own_rows(batch, range(len(sums)))
+    for piece_rows in micro_batches(batch, local_rows, config.micro_batch_tokens, shared_length(models.networks)):
+        piece, _ = trimmed(batch, piece_rows)
+        mask = piece["response_mask"].bool()
+        owners = torch.as_tensor(piece_rows, device=models.device)[:, None].expand(mask.shape)[mask]  # [tokens]
+        with torch.no_grad(), autocast(config, models.device):
+            states = predicting_states(models.policy, piece)[mask]
+        theirs = teacher.states(piece)[mask]
+        for part in pieces_of(config, models.policy, len(states)):
+            with torch.no_grad():
+                logits = widened(lm_logits(models.policy, states[part]))[:, : teacher.width]
+                student = torch.log_softmax(logits / config.temperature, -1)
+                figures = gap_figures(student, teacher.logprobs(theirs[part]))
+                sums.index_add_(0, owners[part], figures.to(sums.dtype))
     return sum_over_processes(sums)
 
 
 def evaluate(config: Config, models, engine, reward: Reward, rows: list[dict]) -> tuple[dict, list[dict]]:
-    """Held-out distance to the teachers, and with rewards their greedy means: accuracy = share with full marks."""
+    """Held-out distance to the teacher, and with rewards their greedy means: accuracy = share with full marks."""
     silent = Reward([])
     silent.silent = True
     metrics, samples = held_out_gap(config, models, engine, silent, rows)

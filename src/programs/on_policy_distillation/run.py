@@ -8,7 +8,7 @@ import time
 from parts.foundation.exit_codes import exit_code, quiet_environment
 from parts.foundation.messages import RewardError
 from parts.foundation.processes import device_name, room_for, start_processes, torch, world
-from parts.networks.models import settle_model, settle_precision, shaped_network
+from parts.networks.models import check_context, settle_model, settle_precision, shaped_network
 from parts.rewards.text_servers import is_server
 from parts.running.checkpoints import find_checkpoint, restore
 from parts.running.fit import LOADING, Sizes, batch_plan, rollout_sizes, settle_or_refuse, show_plan
@@ -17,32 +17,25 @@ from parts.running.progress import begin_run, grad_scaler, seed_generators
 from parts.sampling.sampling import HFEngine
 from parts.sampling.sampling_vllm import VllmEngine
 from programs.on_policy_distillation.evaluation import evaluate
-from programs.on_policy_distillation.models import (
-    load_inputs,
-    load_models,
-    make_optimizer,
-    student_learning_rate,
-    validate,
-)
-from programs.on_policy_distillation.settings import Config, parse_config
+from programs.on_policy_distillation.models import load_inputs, load_models, make_optimizer, student_learning_rate
+from programs.on_policy_distillation.settings import Config, check_config, parse_config
 from programs.on_policy_distillation.step import train_step
-from programs.on_policy_distillation.teachers import teacher_specs
 
 STUDENT_BUFFERS = 8  # float32 tensors [tokens, vocabulary] of a piece that exist at once, of both models
 
 
-def local_teachers(config: Config) -> list:
-    """The teachers that run in this process, on the meta device."""
-    return [shaped_network(config, source) for source in teacher_specs(config).values() if not is_server(source)]
+def shaped_teacher(config: Config):
+    """A local teacher on the meta device; None for a server."""
+    return None if is_server(config.teacher) else shaped_network(config, config.teacher)
 
 
 def sizes_of_run(config: Config, rows: list[dict], processes: int) -> Sizes:
     """What may be chosen by the memory that is free."""
-    student, teachers = shaped_network(config, config.model), local_teachers(config)
+    student, teacher = shaped_network(config, config.model), shaped_teacher(config)
     prompt = max(len(row["prompt_ids"]) for row in rows)
     width = 4 if (config.teacher_precision or config.precision) == "fp32" else 2
     widths = (0.516, width) if config.teacher_in_4bit else (width, 4)
-    frozen = {"teachers": sum(network_weights(teacher, *widths) for teacher in teachers)}
+    frozen = {"teacher": network_weights(teacher, *widths) if teacher else 0}
 
     def estimate(changed: Config) -> dict[str, float]:
         return memory_of_trainer(changed, student, prompt, processes, STUDENT_BUFFERS, frozen)
@@ -54,21 +47,20 @@ def print_distillation_plan(config: Config) -> None:
     """Print batch arithmetic, a memory estimate per process, and the settings that are no defaults, as JSON."""
     size, device = int(os.environ.get("WORLD_SIZE", "1")), device_name(config)
     settle_model(config)
-    validate(config, size)
+    check_config(config, size)
     settle_precision(config, torch.device(device))
-    inputs = load_inputs(config)
-    networks = [shaped_network(config, config.model), *local_teachers(config)]
-    student, *teachers = (sum(p.numel() for p in network.parameters()) for network in networks)
-    batch = batch_plan(config, inputs.tokenizer, inputs.rows, inputs.held_out) | {
+    tokenizer, _, rows, held_out = load_inputs(config)
+    networks = {"student": shaped_network(config, config.model), "teacher": shaped_teacher(config)}
+    parameters = {name: sum(p.numel() for p in network.parameters()) for name, network in networks.items() if network}
+    batch = batch_plan(config, tokenizer, rows, held_out) | {
         "steps": config.steps,
         "completions_per_step": config.batch_size,
         "completions": config.steps * config.batch_size,
         "completions_per_optimizer_step": config.batch_size // config.minibatches,
         "optimizer_steps": config.steps * config.ppo_epochs * config.minibatches,
     }
-    plan = {"batch": batch, "parameters": {"student": student, "teachers": teachers}}
-    lr = student_learning_rate(config, student)
-    show_plan(config, device, sizes_of_run(config, inputs.rows, size), plan, lr=lr)
+    plan, lr = {"batch": batch, "parameters": parameters}, student_learning_rate(config, parameters["student"])
+    show_plan(config, device, sizes_of_run(config, rows, size), plan, lr=lr)
 
 
 def train(config: Config) -> int:
@@ -76,26 +68,26 @@ def train(config: Config) -> int:
     started = time.perf_counter()
     settle_model(config)
     device = start_processes(config)
-    validate(config, world()[1])
+    check_config(config, world()[1])
     settle_precision(config, device)
     seed_generators(config)
-    inputs = load_inputs(config)
+    tokenizer, reward, rows, held_out = load_inputs(config)
     checkpoint = find_checkpoint(config)
-    settle_or_refuse(config, str(device), sizes_of_run(config, inputs.rows, world()[1]))
+    settle_or_refuse(config, str(device), sizes_of_run(config, rows, world()[1]))
     with room_for(*LOADING):
-        models = load_models(config, device, checkpoint, inputs.tokenizer)
-        validate(config, inputs=inputs, models=models)
+        models = load_models(config, device, checkpoint, tokenizer)
+        check_context(config, models, rows + held_out)
         optimizer, scaler = make_optimizer(config, models), grad_scaler(config, device)
         state = restore(config, models, optimizer, scaler, checkpoint)
         engine = {"hf": HFEngine, "vllm": VllmEngine}[config.rollout_engine](config, models)
 
     def evaluate_held_out(step: int) -> tuple[dict, list[dict]]:
         engine.sync(step)
-        return evaluate(config, models, engine, inputs.reward, inputs.held_out)
+        return evaluate(config, models, engine, reward, held_out)
 
-    step = functools.partial(train_step, config, models, engine, inputs.reward, inputs.rows, optimizer, scaler)
+    step = functools.partial(train_step, config, models, engine, reward, rows, optimizer, scaler)
     progress = begin_run(config, models, optimizer, scaler, state, started)
-    return progress.run(step, evaluate_held_out if inputs.held_out else None, (RewardError,))
+    return progress.run(step, evaluate_held_out if held_out else None, (RewardError,))
 
 
 def run(argv: list[str]) -> int:

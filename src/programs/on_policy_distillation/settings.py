@@ -22,10 +22,9 @@ class Config(RolloutSettings):
 
     # student, teacher and data
     model: str = setting(EMBEDDED_MODEL, "student: model folder or hub id")
-    teacher: list[str] = setting([], "folder, hub id, or http://HOST:PORT/v1[#MODEL]; NAME=… with --teacher_column")
-    teacher_column: str = setting("", "column that names the teacher of a row, with several --teacher NAME=…")
-    teacher_precision: str = setting("", "of local teachers (default: --precision)", ["fp32", "bf16", "fp16"])
-    teacher_in_4bit: bool = setting(False, "4-bit weights of local teachers (needs bitsandbytes)")
+    teacher: str = setting("", "folder, hub id, or http://HOST:PORT/v1[#MODEL]")
+    teacher_precision: str = setting("", "of a local teacher (default: --precision)", ["fp32", "bf16", "fp16"])
+    teacher_in_4bit: bool = setting(False, "4-bit weights of a local teacher (needs bitsandbytes)")
     output_dir: str = setting("runs/distillation", "folder for logs, checkpoints and final/", free=True)
     # rollout
     batch_size: int = setting(128, "completions per step, over all processes", positive=True)
@@ -60,23 +59,21 @@ class Config(RolloutSettings):
     # logs and checkpoints
     eval_samples: int = setting(1, "completions per held-out prompt in eval/reverse_kl", positive=True)
 
-    removed: ClassVar[dict[str, str]] = dict.fromkeys(
-        ("offpolicy_frac", "offpolicy_loss", "completion_column"),
-        "scripts/warm_start.py on completions of the data first, and this from its final/",
-    )
+    removed: ClassVar[dict[str, str]] = {
+        **dict.fromkeys(
+            ("offpolicy_frac", "offpolicy_loss", "completion_column"),
+            "scripts/warm_start.py on completions of the data first, and this from its final/",
+        ),
+        "teacher_column": "one run for each teacher on its own prompts, each from the final/ of the one before",
+    }
 
 
 def check_config(config: Config, world: int = 1) -> None:
-    """Raise UserError for settings that cannot work together."""
+    """Raise UserError for settings that contradict each other or would do nothing."""
     check_trainer(config)
-    check_objective(config)
-    check_batch(config, world)
-    say_idle(config, config.ppo_epochs * config.minibatches)
-
-
-def check_objective(config: Config) -> None:
-    """Raise UserError for choices of the objective that contradict each other or would do nothing."""
     c, sampled = config, config.objective == "policy_gradient"
+    made = "`python assets/make_tiny_lm.py --teacher runs/teacher`, then --teacher runs/teacher"
+    need(c.teacher, f"got no --teacher; expected a folder, a hub id or a server; for the embedded task try {made}")
     largest = max(c.beta, c.discount)
     need(largest <= 1, f"got {largest} for beta or discount; expected at most 1")
     need(c.beta == Config.beta or c.objective == "jsd", f"got --beta with {c.objective}; expected --objective jsd")
@@ -88,16 +85,13 @@ def check_objective(config: Config) -> None:
     need(c.group_size > 1 or not c.reward_coef, f"{got}, whose mean is the baseline; try --group_size 8")
     fixed = c.aggregation == "fixed_length"
     need(fixed or not c.norm_length, "got --norm_length; expected --aggregation fixed_length, which divides by it")
-
-
-def check_batch(config: Config, world: int) -> None:
-    """Raise UserError unless minibatches and groups divide the batch."""
-    part = config.minibatches * world
-    got = f"got batch_size {config.batch_size}, minibatches {config.minibatches}, processes {world}"
-    expected = f"expected a multiple of {part}; try --batch_size {math.ceil(config.batch_size / part) * part}"
-    need(config.batch_size % part == 0, f"{got}; {expected}")
-    split = f"got batch_size {config.batch_size}, group_size {config.group_size}; expected whole groups"
-    need(config.batch_size % config.group_size == 0, split)
+    part = c.minibatches * world
+    got = f"got batch_size {c.batch_size}, minibatches {c.minibatches}, processes {world}"
+    expected = f"expected a multiple of {part}; try --batch_size {math.ceil(c.batch_size / part) * part}"
+    need(c.batch_size % part == 0, f"{got}; {expected}")
+    got = f"got batch_size {c.batch_size}, group_size {c.group_size}"
+    need(c.batch_size % c.group_size == 0, f"{got}; expected whole groups")
+    say_idle(config, config.ppo_epochs * config.minibatches)
 
 
 def parse_config(argv: list[str]):

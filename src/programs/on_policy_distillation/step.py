@@ -1,20 +1,21 @@
-"""One step: rollout, what the teachers say of it, update, in the order of the data."""
+"""One step: rollout, what the teacher says of it, update, in the order of the data."""
 
 import math
+import statistics
 import time
 
-from parts.foundation.processes import room_for, stop_before_update, sum_over_processes, torch
-from parts.learning.losses import mismatch_mode, mismatch_weights, token_weights
+from parts.foundation.processes import np, room_for, stop_before_update, sum_over_processes, torch
+from parts.learning.losses import likelihood_ratio, mismatch_mode, mismatch_weights, token_weights
 from parts.learning.optimizer import Statistics, run_updates, sum_gradients, switch_checkpointing
-from parts.networks.batches import collate, micro_batches, trimmed
+from parts.networks.batches import collate, masked_mean, micro_batches, own_rows, trimmed
 from parts.networks.forward import predicting_states, shared_length, token_logprobs
 from parts.networks.models import autocast
 from parts.running.checkpoints import TrainState
-from parts.running.progress import note_advantages, sampling_advice, update_advice
+from parts.running.progress import note_advantages, rollout_metrics, sampling_advice, update_advice
+from parts.sampling.rollouts import batch_rows, collect
 from programs.on_policy_distillation.objective import COMPARED, TOKEN_FIGURES, distillation_advantages, token_gradients
-from programs.on_policy_distillation.rollout import batch_metrics, rollout_batch
 from programs.on_policy_distillation.settings import Config
-from programs.on_policy_distillation.teachers import by_teacher, pieces_of, server_tensors, teacher_figures
+from programs.on_policy_distillation.teachers import ask_server, pieces_of, server_tensors, teacher_figures
 
 STATISTICS = {"policy/loss": "sum", "policy/ratio_max": "max"} | dict.fromkeys(TOKEN_FIGURES, "mean")
 
@@ -37,17 +38,47 @@ def train_step(config: Config, models, engine, reward, rows: list[dict], optimiz
     return metrics, samples, {"prompts": prompts, "bad": bad}
 
 
+def rollout_batch(config: Config, models, engine, reward, rows: list, step: int, start: int, timer: dict):
+    """(samples of a step, from prompt `start` of the stream on; the stream's next position)."""
+    picked = batch_rows(rows, config, start, config.batch_size // config.group_size)
+    prompts = [row for row in picked for _ in range(config.group_size)]
+    noise = np.random.default_rng([config.seed, 3, step]).random((config.batch_size, config.max_new_tokens))
+    samples = collect(config, models, engine, reward, prompts, noise, timer)
+    begin = time.perf_counter()
+    ask_server(models, samples)
+    timer["teacher"] = time.perf_counter() - begin
+    return samples, start + len(picked)
+
+
+def batch_metrics(config: Config, batch: dict, samples: list[dict], timer: dict) -> dict:
+    """Metrics of a rollout: rewards, lengths, speed, and how far sampler and trainer disagree."""
+    rewarded = bool(samples[0]["rewards"])
+    metrics = rollout_metrics(samples, [len(s["response_ids"]) for s in samples], timer, rewarded)
+    if rewarded and config.group_size > 1:
+        scores = [s["score"] for s in samples]
+        groups = [{*scores[i : i + config.group_size]} for i in range(0, len(scores), config.group_size)]
+        metrics["reward/zero_std_frac"] = statistics.fmean(len(group) == 1 for group in groups)
+    if "old_logprobs" in batch:
+        mask = batch["loss_mask"]
+        gap = (batch["old_logprobs"] - batch["rollout_logprobs"]) * mask
+        w = likelihood_ratio(gap, 0)
+        metrics["rollout/logprob_gap_max"] = gap.abs().max().item()
+        metrics["mismatch/weight_mean"] = masked_mean(w, mask).item()
+        metrics["mismatch/kl"] = masked_mean(w - 1 - w.log(), mask).item()
+        if "corrections" in batch:
+            cut = batch["corrections"] < w if mismatch_mode(config) == "tis" else batch["corrections"] == 0
+            metrics["mismatch/cut_frac"] = masked_mean(cut.float(), mask).item()
+    return metrics
+
+
 def make_experience(config: Config, models, samples: list[dict], kl_coef: float) -> dict:
-    """Turn samples into a training batch of [B, T] tensors; what servers said of k tokens is [B, T, k].
+    """Turn samples into a training batch of [B, T] tensors; what a server said of k tokens is [B, T, k].
 
     The advantages are constants: of the teacher for policy_gradient, of the rewards with `reward_coef`.
     """
     batch = collate(samples, models.pad_id, models.device)
-    shape, response = batch["input_ids"].shape, batch["response_mask"]
-    owners = torch.tensor([s.get("teacher", 0) for s in samples], device=models.device)
-    batch["teacher"] = owners[:, None].expand(shape)
-    widths = torch.tensor([getattr(t, "width", 2**62) for t in models.teachers], device=models.device)
-    batch["loss_mask"] = response * (batch["input_ids"] < widths[batch["teacher"]])  # a padding row may be sampled
+    known = batch["input_ids"] < getattr(models.teacher, "width", 2**62)  # the student may sample a row of padding
+    batch["loss_mask"] = batch["response_mask"] * known
     batch |= server_tensors(samples, batch)
     sampled, made = config.objective == "policy_gradient", []
     weighed = (sampled or config.reward_coef) and mismatch_mode(config) != "none"
@@ -71,25 +102,25 @@ def frozen_passes(config: Config, models, batch: dict, names: list[str]) -> dict
 
     With the teacher's figures come the ids of its likeliest tokens, `teacher_ids` [B, T, COMPARED].
     """
-    shape = batch["input_ids"].shape
+    shape, teacher = batch["input_ids"].shape, models.teacher
     made = {name: torch.zeros(shape, device=models.device) for name in names}
     if "teacher_logprobs" in made:
-        count = min(COMPARED, *(t.width for t in models.teachers))
+        count = min(COMPARED, teacher.width)
         made["teacher_ids"] = torch.zeros(*shape, count, dtype=torch.long, device=models.device)
-    for teacher, rows in by_teacher(models, batch, range(shape[0])):
-        for piece_rows in micro_batches(batch, rows, config.micro_batch_tokens, shared_length(models.networks)):
-            piece, columns = trimmed(batch, piece_rows)
-            if "old_logprobs" in made:
-                with torch.no_grad(), autocast(config, models.device):
-                    hidden = predicting_states(models.policy, piece)
-                    made["old_logprobs"][piece_rows, columns] = token_logprobs(config, models.policy, hidden, piece)[0]
-            if "teacher_logprobs" in made:
-                mask = piece["loss_mask"].bool()
-                figures = teacher_figures(config, teacher, teacher.states(piece)[mask], piece["input_ids"][mask])
-                for name, flat in figures.items():
-                    part = made[name].new_zeros(*mask.shape, *made[name].shape[2:])
-                    part[mask] = flat[..., : part.shape[-1]] if part.dim() > 2 else flat
-                    made[name][piece_rows, columns] = part
+    local_rows = own_rows(batch, range(shape[0]))
+    for piece_rows in micro_batches(batch, local_rows, config.micro_batch_tokens, shared_length(models.networks)):
+        piece, columns = trimmed(batch, piece_rows)
+        if "old_logprobs" in made:
+            with torch.no_grad(), autocast(config, models.device):
+                hidden = predicting_states(models.policy, piece)
+                made["old_logprobs"][piece_rows, columns] = token_logprobs(config, models.policy, hidden, piece)[0]
+        if "teacher_logprobs" in made:
+            mask = piece["loss_mask"].bool()
+            figures = teacher_figures(config, teacher, teacher.states(piece)[mask], piece["input_ids"][mask])
+            for name, flat in figures.items():
+                part = made[name].new_zeros(*mask.shape, *flat.shape[1:])
+                part[mask] = flat
+                made[name][piece_rows, columns] = part
     return {name: sum_over_processes(x) for name, x in made.items()}
 
 
@@ -119,12 +150,8 @@ def accumulate_gradients(config: Config, models, batch: dict, rows, scaler) -> S
     tokens = batch["loss_mask"][index].sum().clamp(min=1)  # over all processes
     scale = scaler.scale(torch.ones((), device=models.device))
     statistics = Statistics(STATISTICS, models.device)
-    pieces = [
-        (teacher, piece_rows)
-        for teacher, local_rows in by_teacher(models, batch, rows)
-        for piece_rows in micro_batches(batch, local_rows, config.micro_batch_tokens, shared_length(models.networks))
-    ]
-    for teacher, piece_rows in pieces:
+    teacher, local_rows = models.teacher, own_rows(batch, rows)
+    for piece_rows in micro_batches(batch, local_rows, config.micro_batch_tokens, shared_length(models.networks)):
         piece, _ = trimmed(batch, piece_rows)
         mask = piece["loss_mask"].bool()
         flat = {name: x[mask] for name, x in piece.items()}  # [N] or [N, k] each

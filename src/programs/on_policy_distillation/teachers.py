@@ -1,63 +1,32 @@
-"""Teachers, local networks and servers, and what they say of a batch's tokens."""
+"""The teacher, a local network or a server, and what it says of a batch's tokens."""
 
 import dataclasses
 import math
-import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from parts.foundation.messages import RewardError, UserError, need, say, suggest
-from parts.foundation.processes import dealt, gather_rows, torch, transformers, world
-from parts.networks.batches import own_rows
+from parts.foundation.messages import RewardError, UserError, need, say
+from parts.foundation.processes import torch, transformers
 from parts.networks.cache_probe import check_pads, share_prompts
 from parts.networks.forward import lm_logits, predicting_states, settle_logits
 from parts.networks.models import Models, autocast, load_network, load_tokenizer, unwrapped
 from parts.rewards.text_servers import is_server, server_json
+from parts.sampling.rollouts import shared_out
 from programs.on_policy_distillation.objective import COMPARED, widened
 from programs.on_policy_distillation.settings import Config
 
 
 @dataclass
 class DistillationModels(Models):
-    """The student as `policy`, no critic, no reference, and the teachers."""
+    """The student as `policy`, no critic, no reference, and the teacher."""
 
-    teachers: list  # of LocalTeacher and ServerTeacher
+    teacher: object  # a LocalTeacher or a ServerTeacher
 
     @property
     def networks(self) -> list:
-        """The student and the local teachers."""
-        return [self.policy, *(teacher.model for teacher in self.teachers if isinstance(teacher, LocalTeacher))]
-
-
-def teacher_specs(config: Config) -> dict[str, str]:
-    """{name: folder, hub id or URL} of the teachers; a single one needs no name."""
-    made = "`python assets/make_tiny_lm.py --teacher runs/teacher`, then --teacher runs/teacher"
-    need(
-        config.teacher,
-        f"got no --teacher; expected a model folder, a hub id or a server; for the embedded task try {made}",
-    )
-    if not config.teacher_column:
-        count = len(config.teacher)
-        need(count == 1, f"got {count} teachers; expected one, or --teacher_column to tell whose a row is")
-        return {"": config.teacher[0]}
-    matches = [re.fullmatch(r"([\w.-]+)=(.+)", spec) for spec in config.teacher]
-    need(
-        all(matches), f"got --teacher {config.teacher} with --teacher_column; expected NAME=FOLDER, hub id or URL each"
-    )
-    specs = {match[1]: match[2] for match in matches}
-    need(len(specs) == len(matches), "got one name for two teachers; expected a name each")
-    return specs
-
-
-def teacher_of(config: Config, row: dict, names: list[str]) -> int:
-    """Index of the teacher of a row."""
-    if not config.teacher_column:
-        return 0
-    value = str(row["columns"].get(config.teacher_column))
-    got = f"prompt {str(row['prompt'])[:60]!r}: got {config.teacher_column} {value!r}"
-    need(value in names, f"{got}; expected one of {', '.join(names)}{suggest(value, names)}")
-    return names.index(value)
+        """The student and a local teacher."""
+        return [self.policy, self.teacher.model] if isinstance(self.teacher, LocalTeacher) else [self.policy]
 
 
 def check_same_tokenizer(tokenizer, other, spec: str, rows: list[dict]) -> None:
@@ -71,10 +40,8 @@ def check_same_tokenizer(tokenizer, other, spec: str, rows: list[dict]) -> None:
     for row in rows[:64]:
         text = tokenizer.decode(row["prompt_ids"])
         student, teacher = (t.tokenize(text, add_special_tokens=False) for t in (tokenizer, other))
-        got = (
-            f"got teacher {spec!r}, which splits {text[:60]!r} otherwise: student {student[:8]}, teacher {teacher[:8]}"
-        )
-        need(student == teacher, f"{got}; expected one tokenizer; {remedy}")
+        got = f"got teacher {spec!r}, which splits {text[:60]!r} otherwise"
+        need(student == teacher, f"{got}: student {student[:8]}, teacher {teacher[:8]}; {remedy}")
     if tokenizer.chat_template != other.chat_template:
         say(f"warning: the chat template of teacher {spec!r} differs; it will read prompts in the student's")
 
@@ -84,6 +51,8 @@ def check_server_objective(config: Config) -> None:
     full = config.objective != "policy_gradient" and not config.kl_top_k
     got = f"got objective {config.objective} over the whole vocabulary with a server"
     need(not full, f"{got}, which returns its likeliest tokens only; try --kl_top_k 20 or --objective policy_gradient")
+    for name in ("teacher_in_4bit", "teacher_precision"):
+        need(not getattr(config, name), f"got --{name} with a server; expected a teacher that is loaded here")
     need(config.top_k_of == "teacher", "got --top_k_of student with a server; expected teacher, as it returns its own")
     need(config.temperature == 1.0, f"got temperature {config.temperature} with a server; expected 1, its own")
 
@@ -188,48 +157,32 @@ class ServerTeacher:
         return scored
 
 
-def check_teachers(config: Config, tokenizer, rows: list[dict], held_out: list[dict]) -> None:
-    """Raise UserError unless every teacher reads the student's tokens as the student does; no weights are loaded."""
-    specs = teacher_specs(config)
-    for row in rows + held_out:
-        teacher_of(config, row, list(specs))
-    local = [spec for spec in specs.values() if not is_server(spec)]
-    need(len(local) in (0, len(specs)), "got local teachers and servers; expected all of one kind")
-    need(local or not config.teacher_in_4bit, "got --teacher_in_4bit; expected a teacher that is loaded here")
-    need(local or not config.teacher_precision, "got --teacher_precision; expected a teacher that is loaded here")
-    for spec in specs.values():
-        if is_server(spec):
-            check_server_objective(config)
-            longest = max(len(row["prompt_ids"]) for row in rows + held_out) + config.max_new_tokens
-            ServerTeacher(spec, config).check(tokenizer, rows, longest)
-        elif Path(spec).resolve() != Path(config.model).resolve():
-            check_same_tokenizer(tokenizer, load_tokenizer(dataclasses.replace(config, model=spec)), spec, rows)
+def check_teacher(config: Config, tokenizer, rows: list[dict], held_out: list[dict]) -> None:
+    """Raise UserError unless the teacher reads the student's tokens as the student does; no weights are loaded."""
+    spec = config.teacher
+    if is_server(spec):
+        check_server_objective(config)
+        longest = max(len(row["prompt_ids"]) for row in rows + held_out) + config.max_new_tokens
+        ServerTeacher(spec, config).check(tokenizer, rows, longest)
+    elif Path(spec).resolve() != Path(config.model).resolve():
+        check_same_tokenizer(tokenizer, load_tokenizer(dataclasses.replace(config, model=spec)), spec, rows)
 
 
-def ask_servers(models: DistillationModels, samples: list[dict]) -> None:
-    """Add to samples of server teachers what those say of their tokens, each process asking for its share."""
-    rank, size = world()
-    wanted = [s for s in samples if isinstance(models.teachers[s.get("teacher", 0)], ServerTeacher)]
-    if not wanted:
+def ask_server(models: DistillationModels, samples: list[dict]) -> None:
+    """Add to samples what a server says of their tokens, each process asking for its share."""
+    if isinstance(models.teacher, LocalTeacher):
         return
-    lengths = [len(s["prompt_ids"]) + len(s["response_ids"]) for s in wanted]
-    shares = dealt(lengths, [tuple(s["prompt_ids"]) for s in wanted], size)  # a server may keep a prompt that it read
-    local, answers, failure = [wanted[i] for i in shares[rank]], [], None
     try:
-        for index, teacher in enumerate(models.teachers):
-            theirs = [i for i, s in enumerate(local) if s.get("teacher", 0) == index]
-            if theirs and isinstance(teacher, ServerTeacher):
-                answers += zip(theirs, teacher.score([local[i] for i in theirs]), strict=True)
+        answers = shared_out(lambda local, _: models.teacher.score(local), samples, None)
     except UserError as error:  # a fault of scoring: the steps so far are saved
-        failure = RewardError(str(error))
-    ordered = [answer for _, answer in sorted(answers, key=lambda pair: pair[0])]
-    for sample, answer in zip(wanted, gather_rows(ordered, failure, shares), strict=True):
+        raise RewardError(str(error)) from None
+    for sample, answer in zip(samples, answers, strict=True):
         sample["scored"] = answer
 
 
 def server_tensors(samples: list[dict], batch: dict) -> dict:
-    """teacher_logprobs [B, T], teacher_ids and teacher_top [B, T, k] where every sample has been scored by a server."""
-    if not all("scored" in s for s in samples):
+    """teacher_logprobs [B, T], teacher_ids and teacher_top [B, T, k] where a server has scored the samples."""
+    if "scored" not in samples[0]:
         return {}
     mask = batch["response_mask"].bool()
     names = {"logprobs": "teacher_logprobs", "ids": "teacher_ids", "top": "teacher_top"}
@@ -239,15 +192,6 @@ def server_tensors(samples: list[dict], batch: dict) -> dict:
         made[names[key]] = flat.new_zeros(*mask.shape, *flat.shape[1:])
         made[names[key]][mask] = flat
     return made
-
-
-def by_teacher(models, batch: dict, rows) -> list[tuple]:
-    """(teacher, this process's share of the rows that are its)."""
-    owner = batch["teacher"][:, 0].tolist()
-    return [
-        (teacher, own_rows(batch, [r for r in rows if owner[int(r)] == index]))
-        for index, teacher in enumerate(models.teachers)
-    ]
 
 
 def pieces_of(config: Config, model, count: int) -> list[slice]:

@@ -134,8 +134,8 @@ class ScriptsTrainer(Trainer):
         how, known = getattr(config, "aggregation", "token_mean"), {"entropy_coef": config.entropy_coef}
         length = config.max_new_tokens if how == "seq_mean_token_sum_norm" else getattr(config, "norm_length", 1)
         objective = getattr(config, "objective", "policy_gradient")
-        if objective != "policy_gradient" and hasattr(self.models.teachers[0], "model"):
-            beta, teacher = {"reverse_kl": 1.0, "forward_kl": 0.0}.get(objective, config.beta), self.models.teachers[0]
+        if objective != "policy_gradient" and hasattr(self.models.teacher, "model"):
+            beta, teacher = {"reverse_kl": 1.0, "forward_kl": 0.0}.get(objective, config.beta), self.models.teacher
             known |= {"kl_coef": config.kl_coef, "beta": beta, "teacher": teacher.model, "width": teacher.width}
         return [Definition("", how, length, **known)], ""
 

@@ -17,21 +17,14 @@ Three sources of solutions:
 
 A solution is kept if the run's own reward passes it: the first --reward gives at least --pass_score, and the end token
 comes within --max_new_tokens; a sample also needs full marks from the first reward named …format…, if there is one.
-A prompt keeps as many different samples as it had failures, at least one and at most --max_per_prompt: few of the easy
-prompts, all of the hard ones. A round samples --prompts_per_round prompts, up to --max_draws times, until --min_prompts
-of them have a solution. It then trains the original model on the solutions of all rounds (STaR), for at least
---min_steps, as a model trained on few solutions goes on sampling those. With the data's own solutions a round continues
-from the one before. The loss is the mean negative log-likelihood of the completion's tokens, its end token included,
+Rounds on samples train the original model on the solutions of all rounds (STaR); the data's own solutions train the
+policy of the round before. The loss is the mean negative log-likelihood of the completion's tokens, end token included,
 
-    loss    -mean over t of log p(y_t | x, y_<t),   x = the prompt's ids as the RL trainers make them (checked)
+    loss    -mean over t of log p(y_t | x, y_<t),   x = the prompt's ids as the RL trainers make them
 
-Rounds repeat until samples of held-out prompts, at --temperature, pass at a rate from --pass_low to --pass_high, end
-and have the right format, and their entropy has not collapsed; with sampled solutions also until --min_coverage of
-the prompts are solved at least once, or a round adds little. Then final/ is written, and the next command printed.
-Every file appears whole or not at all: after kill -9, --resume continues and samples nothing twice.
-
-Held-out prompts are never trained on: a prompt that is also held out is refused, even if it differs in case, white
-space, Unicode form or system prompt. The rows are compared again before each training.
+Rounds repeat until samples of held-out prompts pass at a rate from --pass_low to --pass_high, end, have the right
+format, and their entropy has not collapsed (references/warm_start.md). Then final/ is written, and the next command
+printed. After kill -9, --resume continues and samples nothing twice. Prompts that are also held out are refused.
 
 Deliberately left out: several processes (torchrun), 4-bit weights, several turns, trackers.
 final/ of a LoRA run is merged: the trainers load it as any model.

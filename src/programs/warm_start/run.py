@@ -2,9 +2,7 @@
 
 import copy
 import dataclasses
-import json
 import math
-import random
 import shlex
 import shutil
 import sys
@@ -38,9 +36,10 @@ from parts.running.memory import (
     trl_head,
 )
 from parts.running.output_folder import check_folder, make_folder, write_settings
+from parts.running.progress import seed_generators
 from programs.warm_start.samples import measure, obstacles, sampled_solutions, widens
 from programs.warm_start.settings import Config, check_warm_start, parse_config, settled_training
-from programs.warm_start.solutions import check_leaks, given_solutions, load_prompts_and_reward, without_solutions
+from programs.warm_start.solutions import given_solutions, load_prompts_and_reward, without_solutions
 from programs.warm_start.supervise import enough_epochs, supervise
 from programs.warm_start.workshop import Stopped, Workshop, read_lines, write_json, write_lines
 
@@ -119,7 +118,7 @@ def print_warm_start_plan(config: Config, tokenizer, rows: list[dict], held_out:
 
 
 def solutions_of_round(shop: Workshop, rows: list[dict], number: int) -> list[dict]:
-    """A round's solutions, from supervised.jsonl where they are there; compared with the held-out prompts again."""
+    """A round's solutions, from supervised.jsonl where they are there."""
     config, path = shop.config, shop.round_folder(number) / "supervised.jsonl"
     if not path.exists():
         if config.samples_solutions:
@@ -131,7 +130,6 @@ def solutions_of_round(shop: Workshop, rows: list[dict], number: int) -> list[di
             solutions = [one | {"prompt": rows[one["row"]]["prompt"]} for one in solutions]
         write_lines(path, solutions)
     solutions = read_lines(path)
-    check_leaks(solutions, shop.held_out, str(path))
     for one in solutions:
         same = one["row"] < len(shop.rows) and shop.rows[one["row"]]["prompt"] == one["prompt"]
         need(same, f"{path}: got a solution to another prompt than {config.data} has there; expected the run's data")
@@ -141,15 +139,13 @@ def solutions_of_round(shop: Workshop, rows: list[dict], number: int) -> list[di
 def play_round(shop: Workshop, rows: list[dict], number: int, before: dict) -> dict:
     """Solutions, training and measure of a round; what is on disk is not done again."""
     folder = shop.round_folder(number)
-    if (folder / "measure.json").exists():
-        return json.loads((folder / "measure.json").read_text())
-    if not (folder / "policy").exists():
+    if not (folder / "measure.json").exists() and not (folder / "policy").exists():
         solutions = solutions_of_round(shop, rows, number)
         if not solutions:  # the policy is what it was
             write_json(folder / "measure.json", before | {"round": number})
-            return before | {"round": number}
-        supervise(shop, number, solutions)
-    for earlier in range(1, number):  # their samples and solutions stay
+        else:
+            supervise(shop, number, solutions)
+    for earlier in range(1, number) if (folder / "policy").exists() else ():  # their samples and solutions stay
         shutil.rmtree(shop.round_folder(earlier) / "policy", ignore_errors=True)
     return measure(shop, number)
 
@@ -157,18 +153,15 @@ def play_round(shop: Workshop, rows: list[dict], number: int, before: dict) -> d
 def tell_round(figures: dict) -> None:
     k, best = list(figures["pass_at_k"].items())[-1]
     shape = "" if figures["format"] is None else f", format {figures['format']:.3f}"
-    say(
-        f"round {figures['round']}: held-out pass rate {figures['pass_rate']:.3f}, pass@{k} {best:.3f}, "
-        f"groups with signal {figures['groups_with_signal']:.3f}, ends {figures['ends']:.3f}{shape}, "
-        f"entropy {figures['entropy']:.4f}"
-    )
+    rates = f"held-out pass rate {figures['pass_rate']:.3f}, pass@{k} {best:.3f}"
+    signal = f"groups with signal {figures['groups_with_signal']:.3f}, ends {figures['ends']:.3f}{shape}"
+    say(f"round {figures['round']}: {rates}, {signal}, entropy {figures['entropy']:.4f}")
 
 
 def run_rounds(shop: Workshop, rows: list[dict]) -> list[dict]:
     """Rounds until RL can take over, or no further one would help, as none does that finds nothing; their measures."""
     config = shop.config
-    start = shop.round_folder(0) / "measure.json"
-    measures = [json.loads(start.read_text()) if start.exists() else measure(shop, 0)]
+    measures = [measure(shop, 0)]
     tell_round(measures[-1])
     while True:
         number, wrong = measures[-1]["round"], obstacles(config, measures[-1])
@@ -209,17 +202,6 @@ def rl_command(config: Config, model: str, trainer: str) -> str:
     return shlex.join([*words, "--output_dir", f"{Path(config.output_dir)}_rl"])
 
 
-def hand_over(shop: Workshop, number: int) -> str:
-    """Write final/ from the policy after a round; returns the model that RL goes on with."""
-    if not shop.policy_folder(number):
-        return shop.config.model
-    final = shop.folder / "final"
-    if not final.exists():
-        export(shop.config, shop.load(number), final)
-        shop.release()  # adapters are merged, and the weights may have another dtype
-    return str(final)
-
-
 def advice(shop: Workshop, measures: list[dict], wrong: dict) -> str:
     config = shop.config
     if "entropy" in wrong:
@@ -243,7 +225,10 @@ def conclude(shop: Workshop, measures: list[dict]) -> int:
         summary["try"] = advice(shop, measures, wrong)
         say(f"RL cannot begin yet: {'; '.join(wrong.values())}; {summary['try']}")
     else:
-        summary["model"] = hand_over(shop, last["round"])
+        trained, final = shop.policy_folder(last["round"]), shop.folder / "final"
+        if trained and not final.exists():
+            export(config, shop.load(last["round"]), final)
+        summary["model"] = str(final) if trained else config.model
         summary["commands"] = [rl_command(config, summary["model"], name) for name in ("ppo_train", "grpo_train")]
     write_json(shop.folder / "summary.json", summary)
     if wrong:
@@ -257,15 +242,13 @@ def conclude(shop: Workshop, measures: list[dict]) -> int:
 
 
 def train(config: Config) -> int:
-    import numpy as np
     import torch
 
     device = start_processes(config)
     many = torch.cuda.device_count() if device.type == "cuda" else 1
     need(many == 1, f"got {many} GPUs; expected one, as TRL would use all; try CUDA_VISIBLE_DEVICES=0 before python")
     settle_precision(config, device)
-    for set_seed in (random.seed, np.random.seed, torch.manual_seed):  # for new adapters and the user's rewards
-        set_seed(config.seed)
+    seed_generators(config)  # for new adapters and the user's rewards
     tokenizer, reward, rows, held_out = load_prompts_and_reward(config)
     check_folder(config)
     chosen = copy.copy(config)  # the parts of samples on disk stay as large as the setting says

@@ -55,18 +55,14 @@ class Sampler:
         width = config.max_new_tokens if config.rollout_engine == "hf" else 1  # vLLM seeds a row by its first draw
         noise = np.random.default_rng([*self.seed, part]).random((len(asked), width))
         made = self.ready(asked, noise)
-        return [
-            {"row": numbers[i // self.count], "prompt": one["prompt"], "text": one["completion"]}
-            | {"ids": one["response_ids"], "passed": passes(config, one), "score": one["score"]}
-            | {"rewards": one["rewards"], "finished": one["finished"], "logprob": sum(one["rollout_logprobs"])}
-            for i, one in enumerate(made)
-        ]
-
-
-def passes(config: Config, sample: dict) -> bool:
-    """Whether the first reward passes a sample that ended."""
-    score = next(iter(sample["rewards"].values()))
-    return bool(sample["finished"] and score is not None and score >= config.pass_score)
+        samples = []
+        for i, one in enumerate(made):
+            first = next(iter(one["rewards"].values()))
+            passed = bool(one["finished"] and first is not None and first >= config.pass_score)
+            sample = {"row": numbers[i // self.count], "prompt": one["prompt"], "text": one["completion"]}
+            sample |= {"ids": one["response_ids"], "passed": passed, "logprob": sum(one["rollout_logprobs"])}
+            samples.append(sample | {name: one[name] for name in ("score", "rewards", "finished")})
+        return samples
 
 
 def well_formed(sample: dict) -> bool:
@@ -88,10 +84,8 @@ def prompts_sampled(shop: Workshop, number: int) -> int:
 def draws_of_round(shop: Workshop, number: int) -> Iterator[list[dict]]:
     """Samples of a round, by the policy before it or by the teacher: `prompts_per_round` prompts at a time."""
     config, folder, numbered = shop.config, shop.round_folder(number), [{"number": i} for i in range(len(shop.rows))]
-    count, start = (
-        min(config.prompts_per_round, len(shop.rows)),
-        sum(prompts_sampled(shop, n) for n in range(1, number)),
-    )
+    count = min(config.prompts_per_round, len(shop.rows))
+    start = sum(prompts_sampled(shop, n) for n in range(1, number))
 
     def source():
         if config.teacher:
@@ -126,10 +120,8 @@ def in_policys_ids(shop: Workshop, number: int, kept: list[dict]) -> list[dict]:
             if len(ids) <= config.max_new_tokens:
                 encoded.append(one | {"ids": ids})
     if len(encoded) < len(kept):
-        lost = len(kept) - len(encoded)
-        say(
-            f"left out {lost} of them: over {config.max_new_tokens} of the policy's tokens, or with an end token inside"
-        )
+        long = f"over {config.max_new_tokens} of the policy's tokens"
+        say(f"left out {len(kept) - len(encoded)} of them: {long}, or with an end token inside")
     return encoded
 
 
@@ -148,10 +140,8 @@ def sampled_solutions(shop: Workshop, number: int) -> list[dict]:
         counts["samples"] += len(samples)
         counts["passed"] += sum(one["passed"] for one in samples)
         solved |= {one["row"] for one in kept}
-        say(
-            f"round {number}: {counts['passed']} of {counts['samples']} samples pass, {len(kept)} are kept; "
-            f"{len(solved)} prompts have a solution"
-        )
+        share = f"{counts['passed']} of {counts['samples']} samples pass, {len(kept)} are kept"
+        say(f"round {number}: {share}; {len(solved)} prompts have a solution")
         if len(solved) >= least:
             break
         few = "so few solutions teach little; " if solved else ""
@@ -162,9 +152,8 @@ def sampled_solutions(shop: Workshop, number: int) -> list[dict]:
     solutions = {}
     for one in [*earlier, *kept]:
         solutions[json.dumps(one["prompt"]), one["text"]] = {key: one[key] for key in ("row", "text", "ids", "prompt")}
-    write_json(
-        shop.round_folder(number) / "sampled.json", counts | {"solved": len(solved), "solutions": len(solutions)}
-    )
+    counts |= {"solved": len(solved), "solutions": len(solutions)}
+    write_json(shop.round_folder(number) / "sampled.json", counts)
     return [*solutions.values()]
 
 
@@ -183,31 +172,32 @@ def measured(config: Config, samples: list[dict], number: int) -> dict:
     shape = next((name for name in samples[0]["rewards"] if "format" in name), None)
     shaped = [one["rewards"][shape] for one in samples if shape and one["rewards"][shape] is not None]
     rates = describe_pass_rates(counts, config.group_size, config.pass_low, config.pass_high)
-    return (
-        {"round": number}
-        | rates
-        | {
-            "ends": statistics.fmean(one["finished"] for one in samples),
-            "format": statistics.fmean(value >= 1 for value in shaped) if shaped else None,
-            "entropy": -sum(one["logprob"] for one in samples) / sum(len(one["ids"]) for one in samples),
-            "different": len({(one["row"], one["text"]) for one in samples}) / len(samples),
-            "tokens_mean": statistics.fmean(len(one["ids"]) for one in samples),
-        }
-    )
+    return {
+        "round": number,
+        **rates,
+        "ends": statistics.fmean(one["finished"] for one in samples),
+        "format": statistics.fmean(value >= 1 for value in shaped) if shaped else None,
+        "entropy": -sum(one["logprob"] for one in samples) / sum(len(one["ids"]) for one in samples),
+        "different": len({(one["row"], one["text"]) for one in samples}) / len(samples),
+        "tokens_mean": statistics.fmean(len(one["ids"]) for one in samples),
+    }
 
 
 def measure(shop: Workshop, number: int) -> dict:
-    """Sample held-out prompts with the policy after a round, and write measure.json."""
+    """Figures of held-out samples by the policy after a round, from measure.json where it is there."""
     import numpy as np
 
     config, folder = shop.config, shop.round_folder(number)
+    if (folder / "measure.json").exists():
+        return json.loads((folder / "measure.json").read_text())
     order = np.random.default_rng([config.seed, 6]).permutation(len(shop.held_out)).tolist()
     picked = sorted(order[: config.eval_prompts or None])
 
+    def source():
+        return shop.sampler(number, config.temperature)
+
     # one noise for all rounds: what differs between them is the policy
-    sampler = Sampler(
-        shop, folder / "held_out", lambda: shop.sampler(number, config.temperature), HELD_OUT, 0, config.eval_samples
-    )
+    sampler = Sampler(shop, folder / "held_out", source, HELD_OUT, 0, config.eval_samples)
     figures = measured(config, sampler.parts(shop.held_out, picked), number)
     write_json(folder / "measure.json", figures)
     return figures

@@ -12,11 +12,6 @@ from parts.learning.optimizer import default_learning_rate
 from parts.learning.trainer_settings import RunSettings
 from parts.rewards.text_servers import is_server
 
-OF_SAMPLES = (
-    *("samples", "sample_temperature", "prompts_per_round", "max_per_prompt", "min_prompts", "max_draws"),
-    *("min_steps", "min_coverage"),
-)
-
 
 @in_order(
     completion_column="prompt_column",
@@ -103,13 +98,13 @@ def check_warm_start(config: Config) -> None:
     for name in ("model", "data", "output_dir", "prompt_column", "completion_column"):
         need(getattr(c, name), f"got an empty {name}; expected a value; try to leave --{name} out")
     need(not (c.self and c.teacher), "got --self and --teacher; expected one of them; try --teacher alone")
-    for name in OF_SAMPLES if not c.samples_solutions else ("completion_column",):
-        idle, where = getattr(c, name) != getattr(usual, name), "without" if not c.samples_solutions else "with"
-        need(not idle, f"got --{name} {where} --self or --teacher, where it has no effect; try to leave it out")
-    need(
-        c.pass_low <= c.pass_high <= 1,
-        f"got pass_low {c.pass_low} and pass_high {c.pass_high}; expected 0 <= low <= high <= 1; try 0.1 and 0.9",
-    )
+    of_samples = ("samples", "sample_temperature", "prompts_per_round", "max_per_prompt", "min_prompts", "max_draws")
+    for name in ("completion_column",) if c.samples_solutions else (*of_samples, "min_steps", "min_coverage"):
+        where = "with" if c.samples_solutions else "without"
+        used = getattr(c, name) == getattr(usual, name)
+        need(used, f"got --{name} {where} --self or --teacher, where it has no effect; try to leave it out")
+    bounds = f"got pass_low {c.pass_low} and pass_high {c.pass_high}"
+    need(c.pass_low <= c.pass_high <= 1, f"{bounds}; expected 0 <= low <= high <= 1; try 0.1 and 0.9")
     for name in ("min_format", "min_coverage"):
         need(getattr(c, name) <= 1, f"got {name} {getattr(c, name)}; expected a share, 0 to 1; try 0.8")
     need(c.min_rounds <= c.rounds, f"got min_rounds {c.min_rounds}; expected at most rounds, {c.rounds}; try --rounds")

@@ -13,21 +13,13 @@ from parts.rewards.user_code import visible_text
 from programs.warm_start.settings import Config
 
 
-def load_reward(config: Config) -> Reward:
-    """The configured reward functions, by default those of the embedded task with its data."""
-    return Reward(specs_for(config.data, config.reward), call_limits(config))
-
-
 def check_leaks(rows: list[dict], held_out: list[dict], source: str) -> None:
     """Raise UserError where a prompt of `source` is held out too, but for case, white space or system prompt."""
     alike = {asked_words(row["prompt"]) for row in held_out}
     leaks = [row["prompt"] for row in rows if asked_words(row["prompt"]) in alike]
-    first = json.dumps(leaks[0], ensure_ascii=False)[:120] if leaks else ""
-    need(
-        not leaks,
-        f"{source}: got {len(leaks)} of {len(rows)} prompts that are held out too, such as {first}; expected none, as "
-        "they would inflate the pass rate; try `python scripts/data_loader.py FILE --split 0.1 --out train.jsonl`",
-    )
+    first = json.dumps(leaks[:1], ensure_ascii=False)[:120]
+    got = f"{source}: got {len(leaks)} of {len(rows)} prompts that are held out too, such as {first}"
+    need(not leaks, f"{got}; expected none; try `python scripts/data_loader.py FILE --split 0.1 --out train.jsonl`")
 
 
 def without_solutions(config: Config, rows: list[dict]) -> list[dict]:
@@ -40,12 +32,10 @@ def solution_text(config: Config, row: dict) -> str:
     value = row["columns"].get(config.completion_column)
     if isinstance(value, list) and len(value) == 1 and isinstance(value[0], dict):
         value = value[0].get("content")
-    need(
-        isinstance(value, str) and value.strip(),
-        f"{config.data}, prompt {json.dumps(row['prompt'])[:80]}: got {config.completion_column} {str(value)[:60]!r}; "
-        "expected a solution, a string or one assistant message; try --completion_column NAME, "
-        "`python scripts/data_loader.py FILE --out train.jsonl` for data of another form, or --self or --teacher",
-    )
+    got = f"{config.data}, prompt {json.dumps(row['prompt'])[:80]}: got {config.completion_column} {str(value)[:60]!r}"
+    expected = "expected a solution, a string or one assistant message"
+    remedy = "--completion_column NAME, `python scripts/data_loader.py FILE --out train.jsonl`, --self or --teacher"
+    need(isinstance(value, str) and value.strip(), f"{got}; {expected}; try {remedy}")
     return value
 
 
@@ -84,11 +74,8 @@ def solution_ids(config: Config, models, row: dict, text: str) -> list[int]:
     ids = tokenizer(text, add_special_tokens=False).input_ids
     while ids and ids[-1] in ends:  # the text may hold its end token already
         ids = ids[:-1]
-    need(
-        ids and not {*ids} & {*ends},
-        f"got solution {text[:80]!r}, which is empty or has an end token inside; expected text with at most one end "
-        "token, at its end; try to remove it from the text",
-    )
+    got = f"got solution {text[:80]!r}, which is empty or has an end token inside"
+    need(ids and not {*ids} & {*ends}, f"{got}; expected one at its end at most; try to remove it from the text")
     return [*ids, end]
 
 
@@ -113,12 +100,8 @@ def given_solutions(config: Config, models, reward: Reward, rows: list[dict]) ->
             f"{config.max_new_tokens} tokens, {repeated} duplicates"
         )
     example = f"; the first that fails is {texts[0][-80:]!r}" if texts else "; try a higher --max_new_tokens"
-    need(
-        passing,
-        f"{config.data}: got no solution of {len(rows)} that ends within {config.max_new_tokens} tokens and passes "
-        f"the first reward with {config.pass_score:g}{example}; expected solutions in the form that the reward pays, "
-        "as the model learns that form",
-    )
+    got = f"{config.data}: got no solution of {len(rows)} that ends within {config.max_new_tokens} tokens and passes"
+    need(passing, f"{got} the first reward{example}; expected solutions in the form that the reward pays")
     return passing
 
 
@@ -126,12 +109,9 @@ def load_prompts_and_reward(config: Config) -> tuple:
     """(tokenizer, reward, rows, held-out rows), checked: columns, solutions where the data have them, leaks."""
     tokenizer = load_tokenizer(config)
     rows, held_out = load_splits(config, tokenizer, check=lambda _, *rows: check_leaks(*rows, config.data))
-    reward = load_reward(config)
-    need(
-        held_out,
-        "got no --eval_data; expected held-out prompts, which show when RL can begin; try `python "
-        "scripts/data_loader.py FILE --split 0.1 --out train.jsonl`, which writes train.eval.jsonl too",
-    )
+    reward = Reward(specs_for(config.data, config.reward), call_limits(config))
+    split = "`python scripts/data_loader.py FILE --split 0.1 --out train.jsonl`, which writes train.eval.jsonl too"
+    need(held_out, f"got no --eval_data; expected held-out prompts, which show when RL can begin; try {split}")
     for row in rows if not config.samples_solutions else []:
         solution_text(config, row)
     for row in without_solutions(config, (rows + held_out)[:: max(1, len(rows))]):

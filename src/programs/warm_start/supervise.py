@@ -6,7 +6,7 @@ import math
 import shutil
 from pathlib import Path
 
-from parts.foundation.messages import DivergedError, UserError, need, say
+from parts.foundation.messages import DivergedError, UserError, say
 from parts.foundation.processes import StopRequest, room_for
 from parts.networks.models import load_tokenizer, save_tokenizer
 from parts.running.output_folder import write_folder
@@ -64,22 +64,6 @@ def enough_epochs(config: Config, rows: int) -> float:
     return max(config.epochs, config.min_steps / steps)
 
 
-def check_ids(trainer, rows: list[dict]) -> None:
-    """Raise UserError unless TRL makes the first 256 rows, token by token, what they are here."""
-    data = trainer.train_dataset
-    for start in range(0, min(len(rows), 256), 16):
-        batch = trainer.data_collator([data[i] for i in range(start, min(len(rows), start + 16))])
-        for row, ids, labels, mask in zip(
-            rows[start:], batch["input_ids"], batch["labels"], batch["attention_mask"], strict=False
-        ):
-            real = mask.bool()
-            need(
-                row == {"input_ids": ids[real].tolist(), "labels": labels[real].tolist()},
-                f"got from TRL a row of {int(real.sum())} tokens that differs from the one made here; expected the ids "
-                "that RL will see; try TRL 1.16",
-            )
-
-
 def make_callback(stop: StopRequest):
     """A transformers callback that stops at a signal, and where gradients are not finite."""
     from transformers import TrainerCallback
@@ -127,7 +111,6 @@ def make_sft_trainer(shop: Workshop, folder: Path, rows: list[dict], policy):
     except (ValueError, TypeError, ImportError) as error:
         raise UserError(f"got these settings, which TRL refuses: {error}") from error
     trainer.remove_callback(PrinterCallback)
-    check_ids(trainer, rows)
     if shop.config.samples_solutions:
         trainer.args.num_train_epochs = enough_epochs(shop.config, len(rows))
     return trainer
