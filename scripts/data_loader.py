@@ -33,27 +33,27 @@ Exit codes: 0 done, 1 --validate or --inspect found bad rows, 2 bad input (nothi
 #       139-271  dialect            One setting under several names: ours, those of the pages, and TRL's. A program …
 #       274-302  settings           Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
 #       305-323  processes          The processes of a run: torch at first use, device, threads, sums, rows dealt out …
-#       326-556  data files         Data files as text: unpacked, decoded, refused where they hold no data at all; …
-#       559-716  nested rows        Rows inside other JSON: an object that holds a list of them, columns instead of …
-#       719-898  rows               Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#      901-1094  question parts     Columns that look like a part of the question: texts to read before it, options, …
-#     1097-1159  answer marks       Final answers that worked solutions mark by a last line `#### 42`
-#     1162-1247  chat               Chat templates: their settings, what they write for messages, and strings that …
-#     1250-1258  held out           Held-out prompts: rows kept back for them; those that also train, counted, …
-#     1261-1281  prompts            Prompts as token ids, for training and held out
-#     1284-1302  verl layout        The layout of rows for verl: the ground truth in reward_model, all other columns …
-#     1305-1376  models             Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     1379-1387  batches            Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
-#     1390-1486  bad rows           Rows that do not fit, limits, and the values that a row may hold
-#     1489-1749  messages           Chat messages, the names of columns, passages that a question is about, and …
-#     1752-2124  answers and tests  Reference answers, and tests of programs in their published forms, as the sandbox …
-#     2127-2325  choices            Questions with choices
-#     2328-2726  forms              The forms that rows come in
-#     2729-2833  form names         Forms by name, and which one a row has
-#     2836-3061  writing            Rows written for each target, and held-out rows
-#     3064-3410  row reader         Rows read from files, globs and the hub, checked and counted
-#     3413-3550  batches            Batches of prompts: padded on the left, shuffled anew in each epoch, resumed …
-#     3553-3806  command            The command line, and what --inspect shows
+#       326-543  data files         Data files as text: unpacked, decoded, refused where they hold no data at all; …
+#       546-674  nested rows        Rows inside other JSON: an object that holds a list of them, columns instead of …
+#       677-853  rows               Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#      856-1044  question parts     Columns that look like a part of the question: texts to read before it, options, …
+#     1047-1100  answer marks       Final answers that worked solutions mark by a last line `#### 42`
+#     1103-1188  chat               Chat templates: their settings, what they write for messages, and strings that …
+#     1191-1199  held out           Held-out prompts: rows kept back for them; those that also train, counted, …
+#     1202-1222  prompts            Prompts as token ids, for training and held out
+#     1225-1243  verl layout        The layout of rows for verl: the ground truth in reward_model, all other columns …
+#     1246-1317  models             Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     1320-1328  batches            Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
+#     1331-1429  bad rows           Rows that do not fit, limits, and the values that a row may hold
+#     1432-1675  messages           Chat messages, the names of columns, passages that a question is about, and …
+#     1678-2040  answers and tests  Reference answers, and tests of programs in their published forms, as the sandbox …
+#     2043-2242  choices            Questions with choices
+#     2245-2633  forms              The forms that rows come in
+#     2636-2741  form names         Forms by name, and which one a row has
+#     2744-2960  writing            Rows written for each target, and held-out rows
+#     2963-3268  row reader         Rows read from files, globs and the hub, checked and counted
+#     3271-3407  batches            Batches of prompts: padded on the left, shuffled anew in each epoch, resumed …
+#     3410-3653  command            The command line, and what --inspect shows
 
 import argparse
 import ast
@@ -125,9 +125,9 @@ def tell(*words: str, end: str = "\n") -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def suggest(word: str, names: list[str]) -> str:
+def suggest(word: str, names: list[str], cutoff: float = 0.6) -> str:
     """Return '; try NAME' for the nearest name, if one is near."""
-    return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, n=1))
+    return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, 1, cutoff))
 
 
 # ----------------------------------------------------------------------------- bundle (src/parts/foundation/bundle.py)
@@ -297,7 +297,7 @@ def parse_flags(
         if flag_name(name) in removed:
             parser.error(f"got {name}, which was removed; try {removed[flag_name(name)]}")
         follows = relation(flag_name(name), names, flag_values(argv))
-        near = f"; {follows}" if follows else suggest(name, [f"--{name}" for name in names])
+        near = f"; {follows}" if follows else suggest(flag_name(name), names, 0.7).replace("; try ", "; try --")
         parser.error(f"got unknown argument {unknown[0]!r}; expected a flag of --help{near}")
     return known
 
@@ -368,12 +368,12 @@ class Unpacked(gzip.GzipFile):
         return data
 
 
-def open_text(source: str, form: str | None, encoding: str | None = None, sure: bool = False) -> tuple:
+def open_text(source: str, form: str | None, encoding: str | None = None) -> tuple:
     """Open a file or stdin (`-`) as text without a byte order mark; returns (stream, form).
 
     Bytes show whether it is packed, as names are often wrong. Text is UTF-8, or UTF-16 with a byte order mark, unless
-    `encoding` is given; other bytes stay as lone surrogates, see `flaw_of_bytes`. A missing form is detected, one that
-    is `sure` taken as it is. UserError where the file holds no rows: an HTML page, a pickle, a Git LFS pointer.
+    `encoding` is given; other bytes stay as lone surrogates, see `flaw_of_bytes`. A missing form is detected.
+    UserError where the file holds no rows: an HTML page, a pickle, a Git LFS pointer.
     """
     name = "stdin" if source == "-" else source
     with contextlib.ExitStack() as opened:
@@ -389,7 +389,7 @@ def open_text(source: str, form: str | None, encoding: str | None = None, sure: 
         told, encoding = bool(encoding), encoding or ("utf-16" if wide else "utf-8-sig")
         text = codecs.getincrementaldecoder(encoding)("replace").decode(head)
         refuse_no_data(text.encode() if told or wide else head.removeprefix(codecs.BOM_UTF8), name, form)
-        form = form if sure else form_of_text(text, name, form)
+        form = form_of_text(text, name, form)
         opened.pop_all()
     newline = "" if form in ("csv", "tsv") else "\n"
     return io.TextIOWrapper(raw, encoding, "surrogateescape", newline=newline), form
@@ -413,7 +413,7 @@ def form_of_text(head: str, name: str, form: str | None) -> str:
         names = re.split(r"[,;\t]", text.partition("\n")[0].strip().lower())
         got = f"{name}: got a first line of column names, {', '.join(names)[:60]}, in a file with one prompt per line"
         is_table = len(names) > 1 and {*names} & (ASKS | WEAK) and all(map(str.isidentifier, names))
-        need(not is_table, f"{got}; expected prompts; try --input_format csv, or renaming it to end in .csv")
+        need(not is_table, f"{got}; expected prompts; try renaming it to end in .csv")
     return "json" if form == "jsonl" and not begins_lines(text) else form
 
 
@@ -454,21 +454,17 @@ def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
     need(kind is None, f"{name}: got {kind}; expected rows of data as {form or 'text'}; try {advice}")
 
 
-def table_rows(text: str, name: str, delimiter: str, chosen: str | None = None) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """(line, row or its flaw) below the header of a CSV text; every cell is text.
-
-    `delimiter` is the expected separator, `chosen` one that is taken whatever the file shows.
-    """
+def table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """(line, row or its flaw) below the header of a CSV text with the expected separator; every cell is text."""
     csv.field_size_limit(LONGEST_CELL)
-    used = chosen or separator_of(text, delimiter, name)
+    used = separator_of(text, delimiter, name)
     if used != delimiter:
         say(f"{name}: the columns are separated by {used!r}")
     records = first_records(text, used)
-    spaced = [len(cells) > 1 and all(cell[:1] == " " for cell in cells[1:]) for cells in records]
-    padded = any(spaced[:1])  # a blank after each separator of the header
+    header, *spaced = [len(cells) > 1 and all(cell[:1] == " " for cell in cells[1:]) for cells in records] or [False]
     unquoted = records != first_records(text, used, skipinitialspace=True)
-    if not padded and spaced[1:] and all(spaced[1:]) and unquoted and "completion" not in records[0]:
-        padded = True
+    padded = header or (spaced != [] and all(spaced) and unquoted and "completion" not in records[0])
+    if padded and not header:
         say(f"{name}: read without the blank that follows each {used!r} of its rows")
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=used, strict=True, skipinitialspace=padded)
     try:
@@ -483,9 +479,9 @@ def column_names(header: list[str], where: str) -> list[str]:
     names = filled([cell.strip() for cell in header])
     flaw = flaw_of_bytes("".join(names))
     need(not flaw, f"{where}: got {flaw}; expected UTF-8 text; try {OTHER_ENCODING}")
-    mark = names and re.fullmatch(r"sep=.?", ",".join(names))
-    got = f"{where}: got Excel's mark {','.join(names)!r}"
-    need(not mark, f"{got}; expected the names of columns; try deleting the line")
+    mark = ",".join(names)
+    got = f"{where}: got Excel's mark {mark!r}"
+    need(mark[:4] != "sep=", f"{got}; expected the names of columns; try deleting the line")
     twice = [column for column, count in Counter(names).items() if count > 1]
     need(not twice, f"{where}: got the column {twice[:1]} twice; expected each name once; try renaming one")
     text = next((cell for cell in names if len(cell) > 60 or cell[-1:] in tuple(".?!:。？！")), None)
@@ -502,17 +498,14 @@ def body(reader, names: list[str], delimiter: str) -> Iterator[tuple[int, dict |
         except StopIteration:
             return
         except csv.Error as error:
-            yield (
-                start + 1,
-                RowFlaw("row", f"invalid CSV ({error})", "RFC 4180 quoting", 'writing a quote inside a cell as ""'),
-            )
+            advice = 'writing a quote inside a cell as ""'
+            yield start + 1, RowFlaw("row", f"invalid CSV ({error})", "RFC 4180 quoting", advice)
             if reader.line_num == start:
                 return
             continue
         if not any(cell.strip() for cell in cells):
             continue
-        if len(cells) > len(names):
-            cells = cells[: len(names)] + filled(cells[len(names) :])
+        cells = cells[: len(names)] + filled(cells[len(names) :])
         if flaw := flaw_of_bytes("".join(cells)):
             yield start + 1, RowFlaw("row", flaw, "UTF-8 text", OTHER_ENCODING)
         elif len(cells) != len(names):
@@ -538,22 +531,16 @@ def first_records(text: str, delimiter: str, **form) -> list[list[str]]:
 
 
 def separator_of(text: str, delimiter: str, name: str) -> str:
-    """What stands between the columns: as expected where that parts the header, else what parts all rows alike."""
-    parted, steady = [], []
+    """What stands between the columns: as expected where that parts the header, else what parts it and all rows."""
+    parted = {}
     for separator in dict.fromkeys((delimiter, *SEPARATORS)):
-        table = first_records(text, separator)
-        width = len(filled(table[0])) if table else 0
-        if width > 1:
-            parted.append(separator)
-            if all(len(filled(cells)) <= width <= len(cells) for cells in table):
-                steady.append(separator)
-    if delimiter in parted and (delimiter in steady or not steady):
-        return delimiter
-    likely = steady or parted or [delimiter]
+        widths = [len(filled(cells)) for cells in first_records(text, separator)]
+        if widths and widths[0] > 1:
+            parted[separator] = max(widths) == widths[0]
+    likely = [separator for separator, steady in parted.items() if steady] or [*parted] or [delimiter]
     got = f"{name}: got columns that may be separated by {' or '.join(map(repr, likely))}"
-    advice = f"try python scripts/data_loader.py {name} --out clean.jsonl --delimiter {likely[0]!r}"
-    need(len(likely) == 1, f"{got}; expected one of them; {advice}")
-    return likely[0]
+    need(delimiter in likely or len(likely) == 1, f"{got}; expected one of them; try exporting it with commas")
+    return delimiter if delimiter in likely else likely[0]
 
 
 # ------------------------------------------------------------------------- nested rows (src/parts/data/nested_rows.py)
@@ -570,6 +557,7 @@ SPEAKER = re.compile(
     r"(?:\A|\n\n)(Human|Assistant): ?|### ?(Human|User|Assistant|System|Instruction|Input|Response): ?"
     r"|<\|im_start\|>(\w+)\n|<\|start_header_id\|>(\w+)<\|end_header_id\|>|(\[/?INST\])|(?:\A|\n)(USER|ASSISTANT): "
 )
+DIALOGUE = re.compile(r"\s*(user|human)\s*:.+?\s(assistant|ai)\s*:\s*\S", re.IGNORECASE | re.DOTALL)
 TURN_ENDS = re.compile(r"</?s>|<\|(im_end|eot_id|endoftext|begin_of_text)\|>")
 ANSWERERS = ("assistant", "response", "[/inst]")
 TURN = re.compile(r"(?:\A|\n\n)(Human|Assistant): ?")
@@ -583,58 +571,23 @@ def rows_in(value: dict, name: str, known=()) -> list | None:
     """
     if (table := rows_of_columns(value, name, known)) is not None:
         return table
-    holders = {key: item for key, item in value.items() if is_holder(key, item, alone=len(value) == 1)}
-    listed = [value[key] for key in LISTS & holders.keys() if is_list_of_rows(value[key])]
-    asks, rows = value.keys() & {*ASKS, *known}, any(is_row(items[0]) for items in listed)
+    only = next(iter(value.values())) if len(value) == 1 else None
+    if isinstance(only, dict) and only:
+        return rows_in(only, name, known)
+    lists = {key: item for key, item in value.items() if isinstance(item, list) and item and isinstance(item[0], dict)}
+    holders = {key: item for key, item in lists.items() if key in LISTS or is_row(item[0])}
+    asks, rows = value.keys() & {*ASKS, *known}, any(is_row(holders[key][0]) for key in LISTS & holders.keys())
     if not holders or (asks and (value.keys() & {*ANSWERED, *known} or not rows)):
         return None
     key, items = next(iter(holders.items()))
-    if len(holders) == 1 and not asks and isinstance(items, dict):
-        return rows_in(items, name, known)
-    # the examples of a programming task are no rows
-    cases = {"input", "output"} <= items[0].keys() and value.keys() & WEAK if is_list_of_rows(items) else True
+    cases = {"input", "output"} <= items[0].keys() and value.keys() & WEAK  # of a programming task
     if len(holders) == 1 and not asks and not cases and not value.keys() & CONTEXT:
-        refuse_articles(items[0], name, key)
         if unused := [other for other in value if other != key]:
             say(f"{name}: read the rows of {key!r}; not used: {', '.join(unused)[:200]}")
-        return without_index(items)
+        return items
     code = f"import json; json.dump(json.load(open({name!r}))[{key!r}], open('rows.json', 'w'))"
     got = f"{name}: got one object that holds {' and '.join(map(repr, holders))}; it is not clear which list is meant"
     raise UserError(f'{got}; expected JSONL, or one list of objects; try extracting one: python -c "{code}"')
-
-
-def without_index(items: list) -> list:
-    """The rows of the hub's viewer, `{"row_idx": 0, "row": {…}, "truncated_cells": []}`; other items as they are."""
-    if not all(isinstance(item, dict) and {"row_idx", "row"} <= item.keys() for item in items):
-        return items
-    cut = next((item for item in items if item.get("truncated_cells")), None)
-    got = f"got row {cut and cut['row_idx']} of the hub's viewer with cut cells"
-    need(cut is None, f"{got}; expected whole cells; try --data OWNER/NAME, which loads the data set itself")
-    return [item["row"] for item in items]
-
-
-def refuse_articles(item, name: str, key: str) -> None:
-    """Raise UserError where the rows are SQuAD's articles, with the command that writes a row for each question."""
-    paragraphs = item.get("paragraphs") if isinstance(item, dict) else None
-    if not is_list_of_rows(paragraphs) or not is_list_of_rows(paragraphs[0].get("qas")):
-        return
-    answers = '{"text": [a["text"] for a in q.get("answers", [])]}'
-    row = f'{{"context": p["context"], "question": q["question"], "answers": {answers}}}'
-    loops = f'for d in json.load(open({json.dumps(name)}))["{key}"] for p in d["paragraphs"] for q in p["qas"]'
-    code = f'import json; json.dump([{row} {loops}], open("rows.json", "w"))'
-    got = f"{name}: got SQuAD's articles, whose questions stand in paragraphs[].qas[]"
-    raise UserError(f"{got}; expected one question a row; try writing rows.json: python -c '{code}'")
-
-
-def is_holder(name: str, item, alone: bool) -> bool:
-    """Whether a field of an object is one that may hold its rows."""
-    if isinstance(item, dict):
-        return bool(item) and (name in LISTS or alone)
-    return isinstance(item, list) and bool(item) and (name in LISTS or (is_list_of_rows(item) and is_row(item[0])))
-
-
-def is_list_of_rows(item) -> bool:
-    return isinstance(item, list) and bool(item) and isinstance(item[0], dict)
 
 
 def is_row(item: dict) -> bool:
@@ -688,6 +641,11 @@ def with_chats(row: dict) -> dict:
         if all(isinstance(m, dict) and any(pair <= m.keys() for pair in pairs) for m in messages):
             chats[name] = messages
     return {**row, **chats} if chats else row
+
+
+def is_dialogue(text) -> bool:
+    """Whether a value is a dialogue as one text, `User: … Assistant: …`; `<think>` at the end opens an answer."""
+    return isinstance(text, str) and DIALOGUE.match(text) is not None and not text.rstrip().endswith("<think>")
 
 
 def holds_answer(text) -> bool:
@@ -816,15 +774,21 @@ def parquet_records(source: str) -> Iterator[tuple[int, dict]]:
         raise UserError(f"{source}: got unreadable parquet ({str(error)[:200]}); expected an intact file") from None
 
 
-def file_records(
-    source: str, form: str | None, encoding=None, delimiter=None, sure=False, known=()
-) -> Iterator[tuple[int, dict | RowFlaw]]:
+def prompt_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """(line, row or its flaw) of one prompt a line; blank ones are skipped."""
+    for number, line in enumerate(stream, start=1):
+        if flaw := flaw_of_bytes(line):
+            yield number, RowFlaw("prompt", flaw, "UTF-8 text", OTHER_ENCODING)
+        elif line.strip():
+            yield number, {"prompt": line.strip("\r\n")}
+
+
+def file_records(source: str, form: str | None, encoding=None, known=()) -> Iterator[tuple[int, dict | RowFlaw]]:
     """(line or number, row or its flaw) of a file, or of stdin (`-`).
 
     Args:
         form: jsonl, json, csv, tsv, txt or parquet; None: told from the text.
-        encoding, delimiter: of the text; None: as the file shows.
-        sure: the form is as given, whatever the file shows.
+        encoding: of the text; None: as the file shows.
         known: columns that make an object a row, beside the usual ones.
     """
     name = "stdin" if source == "-" else source
@@ -833,11 +797,11 @@ def file_records(
         yield from parquet_records(source)
         return
     asked = form
-    stream, form = open_text(source, form, encoding, sure)
+    stream, form = open_text(source, form, encoding)
     try:
         with stream:
             if form in ("csv", "tsv"):
-                yield from table_rows(stream.read(), name, "," if form == "csv" else "\t", delimiter)
+                yield from table_rows(stream.read(), name, "," if form == "csv" else "\t")
             elif form == "txt":
                 yield from prompt_lines(stream)
             elif form == "json":
@@ -850,15 +814,6 @@ def file_records(
                 yield from json_lines(stream)
     except (UnicodeDecodeError, OSError) as error:
         raise UserError(f"{name}: got bytes that cannot be read ({error}); expected an intact file") from None
-
-
-def prompt_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """(line, row or its flaw) of one prompt a line; blank ones are skipped."""
-    for number, line in enumerate(stream, start=1):
-        if flaw := flaw_of_bytes(line):
-            yield number, RowFlaw("prompt", flaw, "UTF-8 text", OTHER_ENCODING)
-        elif line.strip():
-            yield number, {"prompt": line.strip("\r\n")}
 
 
 def is_hub_id(source: str) -> bool:
@@ -1025,28 +980,28 @@ def squeezed(text: str) -> str:
 
 def is_json_schema(name: str, value) -> bool:
     """Whether a column named as a schema holds a JSON Schema, by which a reward checks, and no tables of a database."""
-    schema = value
-    with contextlib.suppress(ValueError):
-        schema = json.loads(value) if isinstance(value, str) else value
-    if head_of(name) != "schema" or not isinstance(schema, dict):
+    if head_of(name) != "schema":
         return False
-    properties, kind = schema.get("properties"), schema.get("type")
+    with contextlib.suppress(ValueError):
+        value = json.loads(value) if isinstance(value, str) else value
+    if not isinstance(value, dict):
+        return False
+    properties, kind = value.get("properties"), value.get("type")
     if isinstance(properties, dict) and all(isinstance(one, dict | bool) for one in properties.values()):
         return True
-    marks = schema.keys() & {"$schema", "$ref", "anyOf", "oneOf", "allOf"}
+    marks = value.keys() & {"$schema", "$ref", "anyOf", "oneOf", "allOf"}
     return bool(marks) or (isinstance(kind, str) and kind in JSON_TYPES)
 
 
 def unread_parts(row: dict, prompt) -> list[str]:
     """Columns that look like a part of the question but are not in the prompt, a text or messages."""
-    choices, unread = choice_columns(row), []
-    named = [name for name in row if names_part(name)]
-    names = [name for name in dict.fromkeys([*named, *choices]) if not is_empty(row[name])]
+    choices = choice_columns(row)
+    names = [name for name in dict.fromkeys([*filter(names_part, row), *choices]) if not is_empty(row[name])]
     names = [name for name in names if row[name] != prompt and not is_json_schema(name, row[name])]
     if not names:
         return []
     whole = prompt if isinstance(prompt, str) else "\n\n".join(message["content"] for message in prompt)
-    asked, parts = squeezed(whole), [squeezed(part) for part in whole.split("\n\n")]
+    asked, parts, unread = squeezed(whole), [squeezed(part) for part in whole.split("\n\n")], []
     has_letters = all(re.search(rf"\b{letter}\s?[).:、．]", asked, re.IGNORECASE) for letter in "AB")  # of choices
     for name in names:
         inside = [squeezed(text) for text in texts_in(row[name])]
@@ -1066,31 +1021,26 @@ def odd_answers(name: str, values: list) -> list[str]:
     """
     texts = [str(value) for value in values if isinstance(value, str | float) and not isinstance(value, bool)]
     given = [text.strip() for text in texts if text.strip() and text != "nan"]
+    empty = [text for text in texts if not text.strip()]
     padded = [text for text in texts if text.strip() and text != text.strip() and "\n" not in text]
     commas = [text for text in given if re.fullmatch(r"[-+]?\d+,\d{1,2}", text)]
     whole = [text for text in given if re.fullmatch(r"[-+]?\d+\.0", text)]
-    lines = []
-    if empty := sum(not text.strip() for text in texts):
-        lines.append(
-            f"{empty} of {len(values)} values of {name} are empty, which every text contains: a reward that looks for "
-            "it pays every completion; fill them in, or leave these rows out"
-        )
+    of, lines = f"of {len(values)} values of {name}", []
+    if empty:
+        contained = "which every text contains: a reward that looks for it pays every completion"
+        lines.append(f"{len(empty)} {of} are empty, {contained}; fill them in, or leave these rows out")
     if padded:
         shown = padded[0][:20] if padded[0][:1] == " " else padded[0][-20:]
         lines.append(
-            f"{len(padded)} of {len(values)} values of {name} have blanks around them, like {shown!r}: a reward that "
-            "compares texts must strip them"
+            f"{len(padded)} {of} have blanks around them, like {shown!r}: a reward that compares texts must strip them"
         )
     if commas and 2 * len(commas) >= len(given):
-        lines.append(
-            f"{len(commas)} of {len(values)} values of {name} look like {commas[0]!r}: graders take the comma for a "
-            f"separator; write {commas[0].replace(',', '.')} if it is a decimal"
-        )
+        point = f"write {commas[0].replace(',', '.')} if it is a decimal"
+        lines.append(f"{len(commas)} {of} look like {commas[0]!r}: graders take the comma for a separator; {point}")
     if whole and len(whole) == len(given):
-        lines.append(
-            f"every {name} is a whole number with a decimal, like {whole[0]!r}: a reward that compares texts does not "
-            f"pay {whole[0][:-2]!r}; store whole numbers, in pandas with .astype('Int64')"
-        )
+        got = f"every {name} is a whole number with a decimal, like {whole[0]!r}"
+        unpaid = f"a reward that compares texts does not pay {whole[0][:-2]!r}"
+        lines.append(f"{got}: {unpaid}; store whole numbers, in pandas with .astype('Int64')")
     return lines
 
 
@@ -1103,17 +1053,8 @@ HEADING = re.compile(
 )
 VALUE = re.compile(r"\W*[A-Za-z]\W*|(?!\d+[.)]\s)\S*[\d\\]\S*(?: \S+){0,3}")  # a letter, or a number with its unit
 NUMBER = re.compile(r"[-+]?[$€£]?\s?[-+]?[\d.,/: ]*\d[\d.,/]*\s?[%°$€£]?\.?")
-STATEMENTS = (
-    ast.FunctionDef,
-    ast.ClassDef,
-    ast.Import,
-    ast.ImportFrom,
-    ast.For,
-    ast.While,
-    ast.If,
-    ast.With,
-    ast.Assign,
-)
+FLOW = (ast.For, ast.While, ast.If, ast.With)
+STATEMENTS = (ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom, ast.Assign, *FLOW)
 
 
 def is_heading(text: str, mark: re.Match) -> bool:
@@ -1416,9 +1357,11 @@ class BadRows(UserError):
         for (file, flaw), (first, *others) in lines.items():
             also = f" (also in line{'s' if others[1:] else ''} {', '.join(map(str, others))})" if others else ""
             shown_rows.append(f"{file}:{first}: {flaw}{also}")
-        more = [f"… and {count - 20} more"] if count > 20 else []
+        if count > 20:
+            everything = "--on_bad skip with --out FILE lists all in FILE.rejected.jsonl"
+            shown_rows.append(f"… and {count - 20} more; {everything}")
         head = f"got {count} bad rows; expected none; try fixing them, or --on_bad skip to leave them out"
-        super().__init__("\n".join([head, *shown_rows, *more]))
+        super().__init__("\n".join([head, *shown_rows]))
 
 
 def flaw_of(item: dict) -> str:
@@ -1549,17 +1492,13 @@ def read_message(raw, name: str) -> dict:
         got = f"role {shown(role)}" if said in raw else f"the keys {', '.join(raw) or 'none'}"
         raise BadRow(name, got, f"one of {', '.join(sorted(ROLES))}", "renaming the role")
     content, calls = raw.get(text), raw.get("tool_calls") or raw.get("function_call")
-    if isinstance(content, list):
-        content = join_parts(content, name)
-    if content is None and calls:
-        content = ""
+    content = join_parts(content, name) if isinstance(content, list) else content
+    content = "" if content is None and calls else content
     if not isinstance(content, str):
         raise BadRow(name, f"{text} {shown(content)}", "text, or a list of text parts")
     if not content.strip() and not calls and known != "tool":
         raise BadRow(name, f"empty content of role {known}", "text")
-    if len(raw) == 2:
-        return {"role": known, "content": content}
-    if column := media_column(raw, content):
+    if column := media_column(raw, content) if len(raw) > 2 else None:
         raise BadRow(f"{name}.{column}", shown(raw[column]), "text only", "leaving out rows with media")
     more = {key: item for key, item in raw.items() if key not in (said, text) and item is not None}
     if clash := {"role", "content"} & set(more):
@@ -1575,10 +1514,9 @@ def join_parts(parts: list, name: str) -> str:
     texts = []
     for part in parts:
         kind = part.get("type") if isinstance(part, dict) else part
-        text = part.get("text", part.get("value")) if isinstance(part, dict) and kind in TEXT_PARTS else None
-        if not isinstance(text, str):
+        texts.append(part.get("text", part.get("value")) if isinstance(part, dict) and kind in TEXT_PARTS else None)
+        if not isinstance(texts[-1], str):
             raise BadRow(name, f"a content part {shown(kind)}", "text parts only", "leaving out rows with media")
-        texts.append(text)
     return "".join(texts)
 
 
@@ -1646,13 +1584,6 @@ def as_reply(value, name: str, prompt: list[dict]) -> str | list[dict]:
     return messages
 
 
-def is_media_name(name: str) -> bool:
-    """Whether a column's name is that of images, video or audio, not of another thing's picture."""
-    begins = words_in(name)[:1]
-    plain = begins and begins[0].removesuffix("s") in MEDIA | {"decoded"} and is_media(name)
-    return plain or name in ("multi_modal_data", "pixel_values")
-
-
 def check_media(row: dict, prompt: list[dict]) -> bool:
     """Raise BadRow for media beside a prompt or a place for some in it; returns whether it has a Markdown image."""
     text = "\n".join(message["content"] for message in prompt)
@@ -1671,11 +1602,12 @@ def media_column(row: dict, text: str = "") -> str | None:
     Where the text has a place for one, such as `<image>`, whatever stands in a column of such a name is one.
     """
     for name, value in row.items():
-        if value and is_media_name(name):
+        stem = (words_in(name) or [""])[0].removesuffix("s")  # not a column about another thing's picture
+        named = (stem in MEDIA | {"decoded"} and is_media(name)) or name in ("multi_modal_data", "pixel_values")
+        held = [item for item in (value if isinstance(value, list) else [value]) if item not in (None, "", [], {})]
+        if named and value and held:
             placed = MARKS.search(text) is not None
-            items = value if isinstance(value, list) else [value]
-            held = [item for item in items if item not in (None, "", [], {})]
-            if any(placed or isinstance(item, dict | list) or PLACES.match(str(item)) for item in held):
+            if placed or any(isinstance(item, dict | list) or PLACES.match(str(item)) for item in held):
                 return name
     return None
 
@@ -1702,36 +1634,30 @@ def passages_before(row: dict, question: str, names: list[str], mapped: frozense
 
 def passage(value, name: str) -> str | None:
     """The text of a passage, a list of them, documents with titles, or a table; None where that is not plain."""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, dict):
-        return document(value)
-    if not isinstance(value, list) or not value:
-        return None
-    if all(isinstance(item, list) for item in value):
+    if not isinstance(value, list):
+        return value if isinstance(value, str) else document(value)
+    if value and all(isinstance(item, list) for item in value):
         if all(len(pair) == 2 and isinstance(pair[0], str) and isinstance(pair[1], list) for pair in value):
             return joined([document({"title": title, "sentences": texts}) for title, texts in value])  # HotpotQA's file
         return table(value)
     if name.startswith("table") and all(isinstance(item, dict) for item in value):
         header = list(dict.fromkeys(key for item in value for key in item))
         return table([header, *([item.get(key, "") for key in header] for item in value)])
-    return joined([item if isinstance(item, str) else document(item) for item in value])
+    return joined([item if isinstance(item, str) else document(item) for item in value]) if value else None
 
 
 def document(value) -> str | None:
     """The text of an object: a title and a text, lists of both (HotpotQA), texts (PubMedQA), or header and rows."""
     if not isinstance(value, dict) or "role" in value:  # a chat is no passage
         return None
-    rows = value.get("rows")
-    if isinstance(value.get("header"), list) and isinstance(rows, list) and all(isinstance(row, list) for row in rows):
-        return table([value["header"], *rows])
+    header, rows, title = value.get("header"), value.get("rows"), value.get("title", "")
+    if isinstance(header, list) and isinstance(rows, list) and all(isinstance(row, list) for row in rows):
+        return table([header, *rows])
     text = next((value[key] for key in TEXT_KEYS if not is_empty(value.get(key))), None)
-    title = value.get("title", "")
     if isinstance(title, list) and isinstance(text, list) and len(title) == len(text):
         return joined([document({"title": head, "sentences": body}) for head, body in zip(title, text, strict=True)])
     if isinstance(text, list) and all(isinstance(part, str) for part in text):
-        glue = " " if "sentences" in value else "\n\n"
-        text = glue.join(part.strip() for part in text if part.strip())
+        text = (" " if "sentences" in value else "\n\n").join(part.strip() for part in text if part.strip())
     if not isinstance(text, str) or not isinstance(title, str):
         return None
     return f"{title}\n{text}" if title.strip() else text
@@ -1781,27 +1707,24 @@ def decoded(text: str, name: str, expected: str = "tests as JSON text, or Python
 
 def joined_tests(row: dict, name: str) -> tuple[list[str], object]:
     """(columns used, tests) of a column and those that go with it; what is packed is never opened."""
-    names = next((part for part in PARTS if name in part), (name,))
-    taken, tests = [], None
-    for column in names:
-        value = row.get(column)
-        packed = len(names) > 1 and isinstance(value, str) and value.lstrip()[:1] not in ("[", "{")
+    names, found = next((part for part in PARTS if name in part), (name,)), {}
+    for column in (column for column in names if row.get(column) is not None):
+        value = row[column]
+        packed = isinstance(value, str) and value.lstrip()[:1] not in ("[", "{")
         none = value in ([], {}, "[]", "{}") or (isinstance(value, dict) and not any(value.values()))
-        if value is None or packed or (len(names) > 1 and none):
-            continue
-        read = read_tests(value, column, row)
-        taken.append(column)
-        if tests is None:
-            tests = read
-        elif isinstance(tests, list) and isinstance(read, list):
-            tests = [*tests, *read]
-        elif isinstance(tests, dict) and isinstance(read, dict):
-            tests = {**tests, **{key: [*tests[key], *read[key]] for key in ("inputs", "outputs")}}
-        else:
-            raise BadRow(column, f"tests in another form than {taken[0]}", "tests in one form", f"--drop {column}")
-    if tests is None:
+        if len(names) == 1 or not (packed or none):
+            found[column] = read_tests(value, column, row)
+    if not found:
         raise BadRow(name, shown(row[name]), "tests in JSON", "leaving out rows without tests")
-    return taken, tests
+    (first, tests), *others = found.items()
+    for column, more in others:
+        if isinstance(tests, list) and isinstance(more, list):
+            tests = [*tests, *more]
+        elif isinstance(tests, dict) and isinstance(more, dict):
+            tests = {**tests, **{key: [*tests[key], *more[key]] for key in ("inputs", "outputs")}}
+        else:
+            raise BadRow(column, f"tests in another form than {first}", "tests in one form", f"--drop {column}")
+    return [*found], tests
 
 
 def read_tests(value, name: str, row: dict):
@@ -1833,10 +1756,9 @@ def read_tests(value, name: str, row: dict):
 def as_tests(value, name: str):
     """Tests in a form that scripts/sandbox.py takes. An empty set would pass any program."""
     if isinstance(value, dict) and {"input", "output"} <= set(value):
-        single = not isinstance(value["input"], list)
         others = {key: item for key, item in value.items() if key not in ("input", "output")}  # fn_name among them
-        value = [value] if single else {**others, "inputs": value["input"], "outputs": value["output"]}
-    count = value.strip() if isinstance(value, str) else value
+        several = {**others, "inputs": value["input"], "outputs": value["output"]}
+        value = several if isinstance(value["input"], list) else [value]
     if isinstance(value, dict):
         inputs, outputs = value.get("inputs"), value.get("outputs")
         lists = isinstance(inputs, list) and isinstance(outputs, list)
@@ -1844,10 +1766,9 @@ def as_tests(value, name: str):
             keys = f"the keys {', '.join(value) or 'none'}"
             got = f"{len(inputs)} inputs and {len(outputs)} outputs" if lists else keys
             raise BadRow(name, got, "inputs and outputs, lists of one length")
-        count = inputs
     elif not isinstance(value, str | list):
         raise BadRow(name, f"{type(value).__name__} {shown(value)}", "Python source, a list, or inputs and outputs")
-    if not count:
+    if not (value.strip() if isinstance(value, str) else value["inputs"] if isinstance(value, dict) else value):
         raise BadRow(name, "no tests", "at least one, as every program passes an empty set")
     return value
 
@@ -1871,10 +1792,9 @@ def function_of(row: dict) -> str | None:
 
 def as_call(case: dict, name: str, function: str | None) -> dict | None:
     """The call that a case with input and output asks for; None where the input is text on stdin."""
-    given = case["input"]
-    function = function_of(case) or function
-    named = isinstance(given, str) and NAMED.match(given) is not None
-    asked = case.get("testtype") == "functional" or case.get("type") == "function_call" or function_of(case)
+    given, own = case["input"], function_of(case)
+    function, named = own or function, isinstance(given, str) and NAMED.match(given) is not None
+    asked = own or case.get("testtype") == "functional" or case.get("type") == "function_call"
     if not (asked or named or (function and isinstance(given, list | dict))):
         return None
     if named:
@@ -1884,11 +1804,12 @@ def as_call(case: dict, name: str, function: str | None) -> dict | None:
     if function is None:
         expected = "the function's name: a column entry_point, or func_name in metadata"
         raise BadRow(name, f"arguments, {shown(given)}, and no function to call", expected, ENTRY_ADVICE)
-    arguments, output = {"args": given} if isinstance(given, list) else {"kwargs": given}, case["output"]
-    if isinstance(given, str):
-        arguments = {"args": [plain_value(line, name) for line in given.splitlines() if line.strip()]}
-        output = plain_value(output, name) if isinstance(output, str) else output
-    return {"function": function, **arguments, "expected": output}
+    output = case["output"]
+    if not isinstance(given, str):
+        return {"function": function, "args" if isinstance(given, list) else "kwargs": given, "expected": output}
+    arguments = [plain_value(line, name) for line in given.splitlines() if line.strip()]
+    output = plain_value(output, name) if isinstance(output, str) else output
+    return {"function": function, "args": arguments, "expected": output}
 
 
 def paired(calls: list[dict], cases: list[dict]):
@@ -1923,31 +1844,30 @@ def check_runnable(row: dict, name: str) -> None:
     if entry_point is not None and not entry_point.isidentifier():
         raise BadRow("entry_point", shown(entry_point), "the name of a function, or of a method of class Solution")
     if isinstance(tests, dict):
-        check_paired(tests, name, entry_point)
-    elif isinstance(tests, str) or all(isinstance(test, str) for test in tests):
-        check_asserts([tests] if isinstance(tests, str) else tests, name, entry_point, row)
-    elif source := next((test for test in tests if isinstance(test, str)), None):
+        return check_paired(tests, name, entry_point)
+    tests = [tests] if isinstance(tests, str) else tests
+    sources = [test for test in tests if isinstance(test, str)]
+    if len(sources) == len(tests):
+        return check_asserts(sources, name, entry_point, row)
+    if sources:
         odd = next(test for test in tests if not isinstance(test, str))
-        raise BadRow(name, f"{shown(odd)} beside Python source {shown(source)}", "tests in one form")
-    else:
-        on_stdin = isinstance(tests[0], dict) and "expected" not in tests[0]
-        for number, test in enumerate(tests):
-            check_case(test, f"{name}[{number}]", entry_point, on_stdin)
+        raise BadRow(name, f"{shown(odd)} beside Python source {shown(sources[0])}", "tests in one form")
+    on_stdin = isinstance(tests[0], dict) and "expected" not in tests[0]
+    for number, test in enumerate(tests):
+        check_case(test, f"{name}[{number}]", entry_point, on_stdin)
 
 
 def check_paired(tests: dict, name: str, entry_point: str | None) -> None:
     """Raise BadRow unless inputs and outputs are those of a script, or of the function `fn_name`."""
-    function = tests.get("fn_name")
-    if not function:
-        if entry_point and not all(isinstance(item, str) for item in tests["inputs"]):
-            got = f"inputs that are not text, and entry_point {shown(entry_point)} without fn_name"
-            raise BadRow(name, got, "text for a script, or a function to call", "the key fn_name in the tests")
-        return
-    if not isinstance(function, str) or not function.isidentifier():
+    function, inputs = tests.get("fn_name"), tests["inputs"]
+    if not function and entry_point and not all(isinstance(item, str) for item in inputs):
+        got = f"inputs that are not text, and entry_point {shown(entry_point)} without fn_name"
+        raise BadRow(name, got, "text for a script, or a function to call", "the key fn_name in the tests")
+    if function and (not isinstance(function, str) or not function.isidentifier()):
         raise BadRow(name, f"fn_name {shown(function)}", "the name of a function")
-    for number, arguments in enumerate(tests["inputs"]):
-        if not isinstance(arguments, list):
-            raise BadRow(f"{name}.inputs[{number}]", shown(arguments), f"a list of the arguments of {function}")
+    odd = next((n for n, arguments in enumerate(inputs) if function and not isinstance(arguments, list)), None)
+    if odd is not None:
+        raise BadRow(f"{name}.inputs[{odd}]", shown(inputs[odd]), f"a list of the arguments of {function}")
 
 
 def check_case(test, name: str, entry_point: str | None, on_stdin: bool) -> None:
@@ -1961,10 +1881,9 @@ def check_case(test, name: str, entry_point: str | None, on_stdin: bool) -> None
         raise BadRow(name, "a test for stdin among calls, or the reverse", "tests in one form")
     if on_stdin:
         wrong = [key for key in ("input", "output") if not isinstance(test[key], str | int | float)]
-        if wrong or test.get("fn_name"):
-            got = f"{wrong[0]} {shown(test[wrong[0]])}" if wrong else f"fn_name {shown(test['fn_name'])}"
-            advice = 'calls as {"function", "args", "expected"}'
-            raise BadRow(name, f"{got} in a test with input and output", "text on stdin and stdout", advice)
+        if wrong := wrong or (["fn_name"] if test.get("fn_name") else []):
+            got = f"{wrong[0]} {shown(test[wrong[0]])} in a test with input and output"
+            raise BadRow(name, got, "text on stdin and stdout", 'calls as {"function", "args", "expected"}')
         return
     function, arguments, named = test.get("function") or entry_point, test.get("args", []), test.get("kwargs") or {}
     if function is None:
@@ -1986,18 +1905,19 @@ def check_asserts(sources: list[str], name: str, entry_point: str | None, row: d
     called = {node.id for node in words} | ({"check"} if entry_point else set())  # the sandbox calls check and test…
     functions = [part for part in parts if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef)]
     idle = [part for part in functions if part.name not in called and not part.name.startswith("test")]
-    if entry_point is None and any(function.name == "check" for function in idle):
-        raise BadRow("entry_point", "tests in check(candidate) without one", "the function under test", ENTRY_ADVICE)
     live = [node for part in parts if part not in idle for node in ast.walk(part)]
-    if not any(map(is_counted, live)):
+    unnamed = "tests in check(candidate)" if any(function.name == "check" for function in idle) else ""
+    if not unnamed and not any(map(is_counted, live)):
         where = f"; {idle[0].name}() is never called" if idle else ""
         raise BadRow(name, f"tests that assert nothing{where}", "an assert that is run, or a unittest.TestCase")
     given = {word for node in live for word in (getattr(node, "arg", ""), getattr(node, "name", ""))}
     given |= {node.id for node in words if not isinstance(node.ctx, ast.Load)}
-    used = any(node.id == "candidate" and node in live for node in words)
     said = f"{row['prompt'][-1]['content']} {row.get('setup', '')}"
-    if entry_point is None and used and "candidate" not in given and "candidate" not in said:
-        raise BadRow("entry_point", "tests of `candidate` without one", "the function under test", ENTRY_ADVICE)
+    used = any(node.id == "candidate" and node in live for node in words)
+    if used and not unnamed and "candidate" not in given and "candidate" not in said:
+        unnamed = "tests of `candidate`"
+    if entry_point is None and unnamed:
+        raise BadRow("entry_point", f"{unnamed} without one", "the function under test", ENTRY_ADVICE)
 
 
 def is_counted(node: ast.AST) -> bool:
@@ -2019,8 +1939,7 @@ def last_boxed(text: str) -> str | None:
     >>> last_boxed(r"so \boxed{\frac{1}{2}}.")
     '\\frac{1}{2}'
     """
-    found = list(BOXED.finditer(text))
-    match = found[-1] if found else None  # an earlier one is no answer where the last is cut off
+    match = next(reversed([*BOXED.finditer(text)]), None)  # an earlier one is no answer where the last is cut off
     if match is None or not match[1]:
         return text[match.end()] if match else None  # \boxed 5
     depth, escaped = 1, False
@@ -2038,18 +1957,15 @@ def gold_of(text: str) -> str | None:
     >>> gold_of("It is 1000 + 3.\n#### 1,003")
     '1003'
     """
-    found = None
-    while True:
-        if mark := hash_mark(text):
-            text = LEAD.sub("", mark[1].strip()).strip("* ")
-            if MONEY.fullmatch(text):
-                text = text.replace(",", "").replace("$", "")
-        else:
-            inner = last_boxed(text) if "boxed" in text else None
-            if inner is None:
-                return found
-            text = inner
-        found = text
+    found, inner = None, text
+    while inner is not None:
+        if mark := hash_mark(inner):
+            found = LEAD.sub("", mark[1].strip()).strip("* ")
+            found = found.replace(",", "").replace("$", "") if MONEY.fullmatch(found) else found
+            inner = found
+        elif (inner := last_boxed(inner) if "boxed" in inner else None) is not None:
+            found = inner
+    return found
 
 
 def as_answer(value, name: str) -> str | list[str]:
@@ -2198,15 +2114,16 @@ def from_value(name: str, value) -> Choices | None:
     labels = []
     if isinstance(value, dict):
         listed = next((key for key in CHOICE_TEXTS if isinstance(value.get(key), list)), None)
-        given = {key: item for key, item in value.items() if not is_empty(item)}
         if "labels" in value:  # truth values, as TruthfulQA has them
             return None
-        if listed is None and not all(LABEL.fullmatch(key) or ONE_CHOICE.fullmatch(key) for key in given):
-            return None
-        labels = value.get("label") or []
-        if listed is None:
-            labels = [key if LABEL.fullmatch(key) else LABEL_END.search(key)[1] for key in given]
-        value = value[listed] if listed else list(given.values())
+        if listed:
+            labels, value = value.get("label") or [], value[listed]
+        else:
+            value = {key: item for key, item in value.items() if not is_empty(item)}
+            if not all(LABEL.fullmatch(key) or ONE_CHOICE.fullmatch(key) for key in value):
+                return None
+            labels = [key if LABEL.fullmatch(key) else LABEL_END.search(key)[1] for key in value]
+            value = list(value.values())
     elif isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
         text = next((key for key in CHOICE_TEXTS if key in value[0]), None)
         label = next((key for key in LABEL_KEYS if key in value[0] and key != text), None)
@@ -2305,17 +2222,17 @@ def first_number(row: dict) -> int | None:
     with contextlib.suppress(BadRow):
         choices = choices_of(row)
         picks = [value for _, value in picks_of(row, choices)] if choices and choices.right is None else []
-        if not any(named_place(value, choices) is not None for value in picks):
-            free = [value for value in picks if not places_of(str(value).strip(), choices.texts)]
-            numbers = [as_number(value, choices) for value in free]
-            return 0 if 0 in numbers else 1 if choices and len(choices.texts) in numbers else None
+        if any(named_place(value, choices) is not None for value in picks):
+            return None
+        free = [value for value in picks if not places_of(str(value).strip(), choices.texts)]
+        numbers = [as_number(value, choices) for value in free]
+        return 0 if 0 in numbers else 1 if choices and len(choices.texts) in numbers else None
     return None
 
 
 def with_choices(question: str, texts: list[str]) -> str:
     """The question and its choices, each with its letter; a question that has them already, as it is."""
-    pairs = list(zip(LETTERS, texts, strict=False))
-    marks = [re.match(rf"(?i)\(?{letter}[).:]\s*", text) for letter, text in pairs]
+    marks = [re.match(rf"(?i)\(?{letter}[).:]\s*", text) for letter, text in zip(LETTERS, texts, strict=False)]
     bare = [text[mark.end() :] for text, mark in zip(texts, marks, strict=True)] if all(marks) else texts
     lettered = list(zip(LETTERS, bare, strict=False))
     if all(re.search(rf"\b{letter}[).:]\s*{re.escape(text)}", question) for letter, text in lettered):
@@ -2357,6 +2274,7 @@ class Shape:
         self.unread: list[str] = []  # columns that look like a part of the question and are not in the prompt
         self.untaken: list[str] = []  # columns beside the prompt, where the row has no answer, tests or completion
         self.notes: list[str] = []
+        self.is_dialogue = False  # whether the prompt is one, as one text
         self.is_ours = False  # written here before: what stands beside the prompt has been decided on
         self.tests_name = "tests"  # the column they came from
 
@@ -2385,17 +2303,17 @@ class Shape:
         """
         self.choices = choices_of(self.row)
         name, value = self.take(CHOICE_PROMPT_KEYS if self.choices else prompt_names(self.row), "a prompt")
-        if name == "instruction" and (more := self.name(["input"])):
-            extra = self.take([more], "")[1]
-            if not isinstance(value, str) or not isinstance(extra, str):
-                raise BadRow(more, shown(extra), "text that goes with the instruction")
-            value = f"{value}\n\n{extra}" if extra.strip() else value
-        elif name == "instruction":
+        if name == "instruction":
+            extra = self.row.get("input")
+            if extra is not None and not (isinstance(value, str) and isinstance(extra, str)):
+                raise BadRow("input", shown(extra), "text that goes with the instruction")
+            value = f"{value}\n\n{extra}" if extra and extra.strip() else value
             self.used.add("input")
         if name != "prompt" and isinstance(self.row.get("history"), list) and self.row["history"]:
             raise BadRow("history", "earlier turns apart from the prompt", "all turns in `messages`", "--drop history")
         system = self.name(["system", "system_prompt"])
         self.out["prompt"] = as_prompt(value, name, self.take([system], "")[1] if system else None)
+        self.is_dialogue = is_dialogue(value)
         self.add_passages(isinstance(value, str) and "prompt" not in self.facts.mapped)
         if self.choices:
             message = self.out["prompt"][-1]
@@ -2435,15 +2353,11 @@ class Shape:
         if name == "label" and not isinstance(value, bool) and value in (0, 1):
             advice = "--map answer=label if it is the answer, --drop label if not"
             raise BadRow(name, f"{value}, an answer or a class", "a truth value, or text", advice)
-        fields = {"answer": value}
-        if isinstance(value, list | dict) or (isinstance(value, str) and value.lstrip()[:1] in ("[", "{")):
-            fields = ground_truth(value, name, self.row)
-        if fields.get("answer") == value or (isinstance(value, str) and "ground_truth" in fields):
-            if isinstance(value, list):
-                self.out["answer"] = value
-                self.used.add(name)
-            else:
-                self.answer(name)
+        nested = isinstance(value, list | dict) or (isinstance(value, str) and value.lstrip()[:1] in ("[", "{"))
+        fields = ground_truth(value, name, self.row) if nested else {"answer": value}
+        whole = fields.get("answer") == value or (isinstance(value, str) and "ground_truth" in fields)
+        if whole and not isinstance(value, list):
+            self.answer(name)
         elif "ground_truth" not in fields:
             self.out.update(fields)
             self.used.add(name)
@@ -2485,34 +2399,27 @@ class Shape:
         return out
 
 
-def prompt_names(row: dict) -> tuple[str, ...]:
+def prompt_names(row: dict) -> list[str]:
     """The names of prompts in their order, those last that hold only a program's imports and helpers."""
-    present = [name for name in PROMPT_KEYS if row.get(name) is not None]
-    if len(present) < 2:
-        return PROMPT_KEYS
-    return (*sorted(PROMPT_KEYS, key=lambda name: name in present and is_preamble(row[name], row.get("entry_point"))),)
+    several = sum(row.get(name) is not None for name in PROMPT_KEYS) > 1
+    return sorted(PROMPT_KEYS, key=lambda name: several and is_preamble(row.get(name), row.get("entry_point")))
 
 
 def is_preamble(text, entry_point) -> bool:
-    """Whether a text is Python that imports and defines helpers but leaves nothing to write."""
-    if not isinstance(text, str) or not re.search(r"^(import|from) \w", text, re.MULTILINE):
+    """Whether a text is Python that imports and defines helpers, but not the function to write."""
+    if not isinstance(text, str) or not entry_point or not re.search(r"^(import|from) \w", text, re.MULTILINE):
         return False
-    if (tree := parsed(text)) is None:
-        return False
-    nodes = list(ast.walk(tree))
-    functions = [node for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
-    stubs = [node for node in functions if all(isinstance(part, ast.Pass | ast.Expr) for part in node.body)]
-    return not stubs and entry_point not in {node.name for node in functions}
+    tree = parsed(text)
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    return tree is not None and all(node.name != entry_point for node in ast.walk(tree) if isinstance(node, functions))
 
 
 def as_prompts(shape: Shape) -> None:
     """A prompt, and an answer if there is one."""
-    row, advice = shape.row, "a file in that form, or --drop for these columns"
-    for names in MESSAGES_ALONE:
-        if all(name in row for name in names):
-            got = f"one message of a conversation ({', '.join(names)})"
-            raise BadRow(names[0], got, "the whole conversation in `messages`", advice)
-    pairs = {}
+    row, advice, pairs = shape.row, "a file in that form, or --drop for these columns", {}
+    if names := next((names for names in MESSAGES_ALONE if row.keys() >= {*names}), None):
+        got = f"one message of a conversation ({', '.join(names)})"
+        raise BadRow(names[0], got, "the whole conversation in `messages`", advice)
     for name in row:
         if (match := ONE_RESPONSE.fullmatch(name)) and row[name] is not None:
             pairs.setdefault(match[1].lower(), []).append(name)
@@ -2525,15 +2432,14 @@ def as_prompts(shape: Shape) -> None:
 def as_math(shape: Shape) -> None:
     """A problem and its final answer, given or in a worked solution; of a long text and a short one the short."""
     shape.prompt()
-    names = [name for name in ANSWER_KEYS if shape.row.get(name) is not None and name not in shape.used]
+    row, names = shape.row, [name for name in ANSWER_KEYS if shape.name([name])]
     if not names:
         shape.take(ANSWER_KEYS, "an answer")
-    short = [name for name in names[1:] if name not in ("label", "solution") and is_short(shape.row[name])]
-    text = shape.row[names[0]]
-    if names[0] == "answer" and short and not is_short(text) and not marks_answer(text):
+    short = [name for name in names[1:] if name not in ("label", "solution") and is_short(row[name])]
+    if short and names[0] == "answer" and not is_short(row["answer"]) and not marks_answer(row["answer"]):
         shape.gold(short[0])
         shape.used.add("answer")
-        shape.out["answer_text" if shape.row.get("solution") is not None else "solution"] = text
+        shape.out["answer_text" if row.get("solution") is not None else "solution"] = row["answer"]
     else:
         shape.gold(names[0])
 
@@ -2560,9 +2466,9 @@ def as_choices(shape: Shape) -> None:
 def as_worked(shape: Shape) -> None:
     """As math, in a file whose answers are worked solutions: one without a marked final answer is cut off or wrong."""
     as_math(shape)
-    name = next((name for name in ANSWER_KEYS if shape.row.get(name) is not None), "answer")
-    if not marks_answer(shape.row.get(name)):
-        text = as_answer(shape.row.get(name), name)
+    name = next(name for name in ANSWER_KEYS if shape.row.get(name) is not None)
+    if not marks_answer(shape.row[name]):
+        text = as_answer(shape.row[name], name)
         raise BadRow(name, f"{shown(text[-60:])} without a final answer", "#### or \\boxed{…}, as the other rows")
 
 
@@ -2581,12 +2487,14 @@ def as_code(shape: Shape) -> None:
     starter, message = row.get("starter_code"), shape.out["prompt"][-1]
     if isinstance(starter, str) and starter.strip() and starter.strip() not in message["content"]:
         message["content"] += f"\n\nBegin with this code:\n\n```python\n{starter.rstrip()}\n```"
-    if name == "test" and row.get("setup") is None:  # HumanEval's tests use the imports and helpers of its prompt
+    if row.get("setup") is not None:
+        return
+    if name == "test":  # HumanEval's tests use the imports and helpers of its prompt
         heads = [key for key in ("prompt", "complete_prompt") if isinstance(row.get(key), str) and parsed(row[key])]
         if heads:
             shape.out["setup"] = row[heads[0]]
             shape.used.add(heads[0])
-    if name == "test_list" and row.get("setup") is None:
+    elif name == "test_list":
         imports = row.get("test_imports")
         lines = [row.get("test_setup_code"), *(imports if isinstance(imports, list) else [])]
         if setup := "\n".join(line for line in lines if isinstance(line, str) and line.strip()):
@@ -2637,14 +2545,13 @@ def as_preferences(shape: Shape) -> None:
     else:
         shared, chosen, rejected = split_prompt(chosen, rejected)
         shape.out["prompt"] = as_prompt(shared, "chosen")
-    replies = [
-        as_reply(value, name, shape.out["prompt"]) for name, value in (("chosen", chosen), ("rejected", rejected))
-    ]
-    if replies[0] == replies[1]:
+    pairs = (("chosen", chosen), ("rejected", rejected))
+    better, worse = (as_reply(value, name, shape.out["prompt"]) for name, value in pairs)
+    if better == worse:
         raise BadRow("rejected", "the same as chosen", "a worse completion")
-    if type(replies[0]) is not type(replies[1]):
-        raise BadRow("rejected", f"{type(replies[1]).__name__} beside {type(replies[0]).__name__}", "both in one form")
-    shape.out["chosen"], shape.out["rejected"] = replies
+    if type(better) is not type(worse):
+        raise BadRow("rejected", f"{type(worse).__name__} beside {type(better).__name__}", "both in one form")
+    shape.out["chosen"], shape.out["rejected"] = better, worse
 
 
 def split_prompt(chosen, rejected) -> tuple:
@@ -2731,8 +2638,9 @@ def marks_answer(value) -> bool:
 
 def form_of(row: dict) -> str | None:
     """What a row is by the names of its fields: a kind, `ours`, `verl`, or None."""
-    form = form_of_fields(present(row), isinstance(row.get("prompt"), list))
-    if form in (None, "prompts", "math") and choice_columns(row) and {*present(row)} & {*CHOICE_PROMPT_KEYS}:
+    names = present(row)
+    form = form_of_fields(names, isinstance(row.get("prompt"), list))
+    if form in (None, "prompts", "math") and choice_columns(row) and {*names} & {*CHOICE_PROMPT_KEYS}:
         return "choices"
     about = row.get("verification_info")  # PrimeIntellect's: tests, or an answer
     if form == "math" and "test_cases" in (about if isinstance(about, dict) else str(about)[:200]):
@@ -2866,33 +2774,25 @@ def verl_row(row: dict, index: int, split: str, data_source: str = "") -> dict:
     if isinstance(row.get("extra_info"), dict) or isinstance(row.get("reward_model"), dict):
         return head | own_verl_columns(row, index, split)
     gold, field, truth = ground_truth_of(row)
-    extra = {"index": index, "split": split, "ground_truth_field": field}
     outside = {name: row[name] for name in VERL_OUTSIDE if name in row}
-    for name, value in row.items():
-        if name not in ("prompt", gold, *outside):
-            extra[info_key(name)] = value
+    extra = {info_key(name): value for name, value in row.items() if name not in ("prompt", gold, *outside)}
+    extra = {"index": index, "split": split, "ground_truth_field": field, **extra}
     return {**head, "reward_model": {"style": "rule", "ground_truth": truth}, **outside, "extra_info": extra}
 
 
 def own_verl_columns(row: dict, index: int, split: str) -> dict:
     """The columns of a row in verl's form as they were before reading, with the answer or tests that it has now."""
-    extra = row.get("extra_info")
-    model = row.get("reward_model") or {"style": "rule"}
+    extra, model = row.get("extra_info"), row.get("reward_model") or {"style": "rule"}
     truth = model.get("ground_truth")
     held = ground_truth(truth, "reward_model.ground_truth", row) if truth not in (None, "") else {}
     if "ground_truth" not in held and any(row.get(name) != held.get(name) for name in ("tests", "answer")):
-        truth = row.get("tests", row.get("answer", ""))
-        model = {**model, "ground_truth": truth if isinstance(truth, str) else ENCODER.encode(truth)}
+        model = {**model, "ground_truth": ground_truth_of(row)[2]}
     if "reward_model" not in row:
         extra = {"index": index, "split": split, **(extra or {})}
     derived = re.fullmatch(r".*:\d+", row.get("id", "")) or row.get("id") == str((extra or {}).get("index"))
-    left = {"prompt", "source", "tests", "answer", *held, *(["id"] if derived else []), *VERL_COLUMNS}
-    return {
-        **({"ability": row["ability"]} if "ability" in row else {}),
-        "reward_model": model,
-        **({} if extra is None else {"extra_info": extra}),
-        **{name.removeprefix("column:"): value for name, value in row.items() if name not in left},
-    }
+    left = {"prompt", "source", "tests", "answer", *held, *(["id"] if derived else []), *VERL_COLUMNS} - {"ability"}
+    own = {name.removeprefix("column:"): value for name, value in row.items() if name not in left}
+    return {"reward_model": model, **({} if extra is None else {"extra_info": extra}), **own}
 
 
 def write_rows(rows: Iterable[dict], path, target: str = "ours", *, split: str = "train", data_source: str = "") -> int:
@@ -2949,13 +2849,13 @@ def warn_of_lacking(rows: list[dict]) -> int:
 
 def warn_of_dates(rows: list[dict]) -> None:
     """Say which text columns hold nothing but dates: pyarrow's JSON reader turns those into datetimes."""
-    dates: dict[str, bool] = {}
+    texts: dict[str, list[str]] = {}
     for row in rows:
         inner = (row.get("extra_info") or {}) | (row.get("reward_model") or {}) if "reward_model" in row else {}
         for name, value in {**row, **inner}.items():
-            if isinstance(value, str) and dates.get(name, True):
-                dates[name] = DATE_LIKE.fullmatch(value) is not None
-    if names := ", ".join(name for name, all_dates in dates.items() if all_dates):
+            if isinstance(value, str):
+                texts.setdefault(name, []).append(value)
+    if names := ", ".join(name for name, values in texts.items() if all(map(DATE_LIKE.fullmatch, values))):
         say(f"warning: datasets will read {names} as dates, as every value looks like one; try a .parquet output")
 
 
@@ -2969,26 +2869,28 @@ def write_parquet(rows: list[dict], path: Path, target: str) -> None:
     import pyarrow.parquet
 
     inner = [row.get("extra_info") or {} for row in rows] if target == "verl" else []
-    names = dict.fromkeys(name for row in rows for name in row if not (inner and name == "extra_info"))
-    columns = {name: parquet_column(name, [row.get(name) for row in rows]) for name in names}
+    outer = [{name: row[name] for name in row if not (inner and name == "extra_info")} for row in rows]
+    columns, parts, coded = columns_of(outer), columns_of(inner), []
     for name, column in columns.items():
         got = f"got {name} with values that parquet would change"
         need(column is not None, f"{got}; expected values of one type; try a .jsonl output")
-    if any(inner):
-        parts, coded = {}, []
-        for name in dict.fromkeys(name for row in inner for name in row):
-            values = [row.get(name) for row in inner]
-            parts[name] = parquet_column(name, values)
-            if parts[name] is None:
-                need(name not in VERL_OBJECTS, f"got {name} that parquet would change; try a .jsonl output")
-                coded.append(name)
-                texts = [None if value is None else ENCODER.encode(value) for value in values]
-                parts[name] = pyarrow.array(texts, pyarrow.string())
-        if coded:
-            marks = [[*coded, *(row.get("json_columns") or ())] for row in inner]
-            parts["json_columns"] = pyarrow.array(marks, pyarrow.list_(pyarrow.string()))
+    for name in [name for name, column in parts.items() if column is None]:
+        need(name not in VERL_OBJECTS, f"got {name} that parquet would change; try a .jsonl output")
+        coded.append(name)
+        texts = [None if row.get(name) is None else ENCODER.encode(row[name]) for row in inner]
+        parts[name] = pyarrow.array(texts, pyarrow.string())
+    if coded:
+        marks = [[*coded, *(row.get("json_columns") or ())] for row in inner]
+        parts["json_columns"] = pyarrow.array(marks, pyarrow.list_(pyarrow.string()))
+    if parts:
         columns["extra_info"] = pyarrow.StructArray.from_arrays(list(parts.values()), list(parts))
     pyarrow.parquet.write_table(pyarrow.table(columns), path)
+
+
+def columns_of(rows: list[dict]) -> dict:
+    """{name: pyarrow's array of a column, or None where parquet would change its values}."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: parquet_column(name, [row.get(name) for row in rows]) for name in names}
 
 
 def parquet_column(name: str, values: list):
@@ -3026,8 +2928,7 @@ def new_file(path: Path):
 
 def split_size(text: str, count: int) -> tuple[str, int]:
     """(name, rows) of --split: NAME=N, NAME=SHARE, or N or SHARE alone, whose name is eval."""
-    name, _, size = text.rpartition("=")
-    name = name if "=" in text else "eval"
+    name, _, size = text.rpartition("=") if "=" in text else ("eval", "", text)
     try:
         number = int(size) if size.isdigit() else round(float(size) * count)
     except (ValueError, OverflowError):
@@ -3056,36 +2957,31 @@ def held_out_rows(prompts: list[bytes], size: int, seed: int) -> set[int]:
     for group in [*picked, *rest]:
         if len(chosen) + len(owned[group]) <= size:
             chosen.update(owned[group])
-        if len(chosen) == size:
-            break
     return chosen or {*min((owned[group] for group in picked), key=len)}
 
 
 # ----------------------------------------------------------------- row reader (src/programs/data_loader/row_reader.py)
 
 FILE_FORMS = {**SUFFIXES, ".txt": "txt"}
+GOLD_FIELDS = ("answer", "tests", "completion", "chosen", "rejected")
 
 
-def expand(sources, form: str | None = None) -> list[str]:
-    """The files behind paths, folders and globs, in order; hub ids and `-` stay as they are. A form fits any name."""
+def expand(sources) -> list[str]:
+    """The files behind paths, folders and globs, in order; hub ids and `-` stay as they are."""
     files = []
     for source in map(str, [sources] if isinstance(sources, str | Path) else sources):
-        path = Path(source)
-        gym = f"got {source}; expected a file; try writing one: json.dump each row of reasoning_gym.create_dataset(…)"
-        need(not source.startswith("reasoning_gym:"), gym)
+        path, known = Path(source), format_of(source)
         if path.is_dir() or (any(mark in source for mark in "*?[") and not path.exists()):
             inside = sorted(map(str, path.rglob("*")) if path.is_dir() else glob.glob(source, recursive=True))
-            hidden = len(path.parts) if path.is_dir() else len(Path(source).parts)
-            inside = [file for file in inside if format_of(file) and Path(file).is_file()]
-            inside = [file for file in inside if not any(p.startswith(".") for p in Path(file).parts[hidden:])]
+            visible = [not any(part.startswith(".") for part in Path(x).parts[len(path.parts) :]) for x in inside]
+            inside = [x for x, seen in zip(inside, visible, strict=True) if seen and format_of(x) and Path(x).is_file()]
             need(inside, f"got {source} without a data file; expected names such as x.jsonl or x.csv.gz")
             files += inside
             continue
-        expected = f"a name that ends in {', '.join(FILE_FORMS)}, also with .gz"
-        known = form or source == "-" or not path.exists() or format_of(source)
-        need(known, f"got {source}; expected {expected}; try renaming it, or --input_format")
-        there = source == "-" or path.exists() or (is_hub_id(source) and not format_of(source))
+        there = source == "-" or path.exists() or (is_hub_id(source) and not known)
         need(there, f"got {source}, which is not a file, folder or glob; expected one, or a hub id: openai/gsm8k:main")
+        expected = f"a name that ends in {', '.join(FILE_FORMS)}, also with .gz"
+        need(known or not path.exists(), f"got {source}; expected {expected}; try renaming it")
         files.append(source)
     need(files, "got no input; expected files, folders, globs, hub ids or `-` for stdin")
     return files
@@ -3118,10 +3014,8 @@ class Settings:
     system_prompt: str | None = None
     on_bad: str = "fail"
     limit: int | None = None
-    input_format: str | None = None
     dedup: bool = False
     encoding: str | None = None
-    delimiter: str | None = None
 
     def __post_init__(self):
         check_kind(self.kind)
@@ -3130,24 +3024,11 @@ class Settings:
             need(field_name and source, f"got the mapping {field_name!r}={source!r}; expected field=source")
         need(self.on_bad in ("fail", "skip"), f"got on_bad {self.on_bad!r}; expected fail or skip")
         need(self.limit is None or self.limit > 0, f"got limit {self.limit}; expected 1 or more")
-        self.delimiter = {"\\t": "\t", "tab": "\t"}.get(self.delimiter, self.delimiter)
-        wrong = f"got delimiter {self.delimiter!r}; expected one character, such as ';', or tab"
-        need(self.delimiter is None or (len(self.delimiter) == 1 and self.delimiter not in '"\r\n'), wrong)
         try:
             if self.encoding and codecs.lookup(self.encoding).name == "utf-8":
                 self.encoding = None  # a byte order mark is taken off
         except LookupError as error:
             raise UserError(f"got encoding: {error}; expected a name that Python knows, such as cp1252") from None
-        formats = sorted({*FILE_FORMS.values()})
-        known = self.input_format in (None, *formats)
-        need(known, f"got input_format {self.input_format!r}; expected one of {', '.join(formats)}")
-
-
-def reading_settings(kind: str, reading: dict) -> Settings:
-    known = [name for name in Settings.__dataclass_fields__ if name != "kind"]
-    for name in reading:
-        need(name in known, f"got the argument {name}; expected one of {', '.join(known)}{suggest(name, known)}")
-    return Settings(kind, **reading)
 
 
 def records_of(source: str, settings: Settings) -> Iterator[tuple[int, dict | RowFlaw]]:
@@ -3155,9 +3036,8 @@ def records_of(source: str, settings: Settings) -> Iterator[tuple[int, dict | Ro
     if source != "-" and not Path(source).exists():
         yield from enumerate(hub_rows(source), start=1)
         return
-    form, known = settings.input_format or format_of(source), [c.partition(".")[0] for c in settings.mapping.values()]
-    more = (settings.encoding, settings.delimiter, settings.input_format is not None, known)
-    for number, row in file_records(source, form, *more):
+    form, known = format_of(source), [column.partition(".")[0] for column in settings.mapping.values()]
+    for number, row in file_records(source, form, settings.encoding, known):
         if form in ("csv", "tsv") and isinstance(row, dict):
             row = {column: cell or None for column, cell in row.items()}
         yield number, row
@@ -3175,40 +3055,23 @@ def at_path(row: dict, source: str, raw: dict[str, str]):
     return value
 
 
-def raw_names(row: dict) -> dict[str, str]:
-    """{known name: the row's own name}, as messages say known names."""
-    return {known: name for name, known in new_names(tuple(row)).items()}
-
-
 def remapped(row: dict, settings: Settings) -> dict:
     """A row after --drop and --map, its columns under known names, messages decoded where they are JSON text."""
-    raw = raw_names(row)
+    raw = {known: name for name, known in new_names(tuple(row)).items()}  # messages say known names
+    mapping = settings.mapping
     drop = {*settings.drop, *(raw.get(name, name) for name in settings.drop)}
     row = {name: value for name, value in row.items() if name not in drop}
-    mapped = {name: at_path(row, source, raw) for name, source in settings.mapping.items()}
+    mapped = {name: at_path(row, source, raw) for name, source in mapping.items()}
     if name := next((name for name, value in mapped.items() if value is None), ""):
-        source = settings.mapping[name]
-        advice = f"--map {name}=COLUMN{suggest(source, list(row)).replace('; try', ', perhaps')}"
-        raise BadRow(name, f"the columns {', '.join(row)[:200]}", f"the column {source!r} of --map", advice)
-    for source in settings.mapping.values():
+        near = suggest(mapping[name], list(row)).replace("; try", ", perhaps")
+        got, expected = f"the columns {', '.join(row)[:200]}", f"the column {mapping[name]!r} of --map"
+        raise BadRow(name, got, expected, f"--map {name}=COLUMN{near}")
+    for source in mapping.values():
         row.pop(raw.get(source, source), None)
-    paths = [source.split(".")[0] for source in settings.mapping.values()]
-    if clash := [name for name in mapped if row.get(name) is not None and name not in paths]:
-        raise BadRow(
-            clash[0], f"a column of that name beside --map {clash[0]}", "only one of them", f"--drop {clash[0]}"
-        )
+    paths = [source.split(".")[0] for source in mapping.values()]
+    if name := next((name for name in mapped if row.get(name) is not None and name not in paths), ""):
+        raise BadRow(name, f"a column of that name beside --map {name}", "only one of them", f"--drop {name}")
     return known_names(with_chats({**mapped, **{name: value for name, value in row.items() if name not in mapped}}))
-
-
-def check_mapping(rows: list[dict], settings: Settings, file: str) -> None:
-    """Raise UserError for a column of --map that none of the rows has: once, not for each row."""
-    rows = [{name: value for name, value in row.items() if name not in settings.drop} for row in rows]
-    columns = [*dict.fromkeys(itertools.chain.from_iterable(rows))]
-    for name, source in settings.mapping.items():
-        known = any(source in row or at_path(row, source, raw_names(row)) is not None for row in rows)
-        near = suggest(source, columns).replace("; try ", f"; try --map {name}=") or f"; try --map {name}=COLUMN"
-        got = f"{file}: got --map {name}={source}, and no row has {source!r}"
-        need(known or not rows, f"{got}; expected one of the columns {', '.join(columns)[:500]}{near}")
 
 
 class RowReader:
@@ -3218,12 +3081,13 @@ class RowReader:
     """
 
     def __init__(self, sources, settings: Settings, on_reject: Callable[[dict], None]):
-        self.files, self.settings, self.on_reject = expand(sources, settings.input_format), settings, on_reject
+        self.files, self.settings, self.on_reject = expand(sources), settings, on_reject
         self.names, self.current = distinct_names(self.files), ""
         self.counts = {"read": 0, "kept": 0, "rejected": 0, "deduplicated": 0}
         self.kinds, self.reasons, self.seen, self.notes = Counter(), [], set(), Counter()
         self.facts, self.unread = FileFacts(), Counter()  # of the current file; columns by their rows
         self.no_answer, self.untaken = 0, Counter()  # rows without one, and the columns that they have
+        self.dialogues = 0
 
     @property
     def kind(self) -> str:
@@ -3248,20 +3112,16 @@ class RowReader:
                 continue
             row.setdefault("source", name)
             row.setdefault("id", f"{name}:{number}")
-            if self.settings.dedup and self.repeats(row):
-                self.counts["deduplicated"] += 1
-                continue
+            if self.settings.dedup:
+                mark = digest([row.get(name) for name in ("prompt", *GOLD_FIELDS)])
+                if mark in self.seen:
+                    self.counts["deduplicated"] += 1
+                    continue
+                self.seen.add(mark)
             self.counts["kept"] += 1
             yield row
         if self.counts["read"] == before:
             say(f"warning: {label} has no rows")
-
-    def repeats(self, row: dict) -> bool:
-        """Whether a row with the same prompt, answer, tests and completions came before."""
-        mark = digest([row.get(name) for name in ("prompt", "answer", "tests", "completion", "chosen", "rejected")])
-        again = mark in self.seen
-        self.seen.add(mark)
-        return again
 
     def read(self, record: dict | RowFlaw, form: str) -> dict:
         if isinstance(record, RowFlaw):
@@ -3276,6 +3136,7 @@ class RowReader:
         self.no_answer += bool(shape.untaken)
         self.untaken.update(shape.untaken)
         self.notes.update(shape.notes)
+        self.dialogues += shape.is_dialogue
         if settings.system_prompt:
             if row["prompt"][0]["role"] in ("system", "developer"):
                 self.notes["rows kept their own system prompt"] += row["prompt"][0]["content"] != settings.system_prompt
@@ -3290,7 +3151,7 @@ class RowReader:
         if own is None:  # the conversion says what is missing
             return "prompts" if form in ("ours", "verl") else form
         only_asks = own == "prompts" and form not in ("ours", "verl")
-        if own == form or only_asks or (own, form) in (("math", "prompts"), ("math", "worked")):
+        if own == form or only_asks or (own == "math" and form in ("prompts", "worked")):
             return form  # a row that only asks lacks what this form needs, and the conversion says what
         got = f"a row of {own}, with the columns {', '.join(row)[:200]}"
         raise BadRow("row", got, f"{form.replace('worked', 'math')}, like the other rows", "one file per kind")
@@ -3298,55 +3159,53 @@ class RowReader:
     def detect(self, label: str, records: Iterator) -> tuple[str, Iterator]:
         """(form, all records): what most of the first rows are, and why; a given kind is taken as it is."""
         settings, head = self.settings, list(itertools.islice(records, HEAD))
-        if settings.on_bad == "fail" or len(head) < HEAD:  # else a later row may have the column
-            check_mapping([row for _, row in head if isinstance(row, dict)], settings, label)
         forms, kinds, fields, marked, numbers = Counter(), Counter(), {}, 0, set()
-        for _, row in head:
+        for row in (row for _, row in head if isinstance(row, dict)):
             with contextlib.suppress(RowFlaw):
-                row = remapped(as_plain(row), settings) if isinstance(row, dict) else {}
+                row = remapped(as_plain(row), settings)
                 if not (form := form_of(row)):
                     continue
                 forms[form] += 1
+                fields.setdefault(form, [name for name in row if row[name] is not None])
                 first = next((row[name] for name in ANSWER_KEYS if row.get(name) is not None), None)
                 marked += form == "math" and marks_answer(first)
-                fields.setdefault(form, [name for name in row if row[name] is not None])
-                if form == "choices" or settings.kind == "choices":
+                if "choices" in (form, settings.kind):
                     numbers.add(first_number(row))
                 if form in ("ours", "verl"):
                     kinds[kind_of(convert(row, form).out)] += 1
-        self.facts = FileFacts(
-            mapped=frozenset(settings.mapping),
-            sources=frozenset(plain_name(source.partition(".")[0]) for source in settings.mapping.values()),
-            first_number=min(numbers - {None}, default=None),
-        )
-        # of equals the one with answers
-        form = settings.kind
-        if form == "auto":
+        sources = frozenset(plain_name(source.partition(".")[0]) for source in settings.mapping.values())
+        self.facts = FileFacts(frozenset(settings.mapping), sources, min(numbers - {None}, default=None))
+        form, why = settings.kind, "as asked for"
+        if form == "auto":  # of equals the one with answers
             form = max(forms, key=lambda form: (forms[form], form != "prompts"), default="prompts")
+            why = (
+                f"as {forms[form]} of the first {len(head)} rows have the fields {', '.join(fields.get(form, [])[:8])}"
+            )
+            why = why if forms else "as no row has the fields of another kind"
         worked = form == "math" and 2 * marked > (forms[form] if settings.kind == "auto" else len(head))
         self.kinds.update((kinds or ["prompts"]) if form in ("ours", "verl") else [form])
-        why = f"as {forms[form]} of the first {len(head)} rows have the fields {', '.join(fields.get(form, [])[:8])}"
-        why = why if forms else "as no row has the fields of another kind"
-        why = why if settings.kind == "auto" else "as asked for"
         cut = "; answer has the final answer, solution the whole text (--kind prompts leaves columns as they were)"
         self.reasons.append(f"{label}: {form}, {why}{cut if worked else ''}")
         return "worked" if worked else form, itertools.chain(head, records)
 
-    def need_rows(self, rejected: list[dict] = ()) -> None:
-        """Raise UserError if no row at all could be used; of those that were rejected it shows the first."""
+    def no_rows(self, rejected: list[dict] = ()) -> UserError:
+        """The error of inputs without a usable row; of those that were rejected it shows the first."""
         inputs, bad = " ".join(self.files[:5]) + " …" * (len(self.files) > 5), self.counts["rejected"]
         counts = f"{self.counts['read']} read" + f", {bad} bad" * bool(bad)
         first = "".join(f"; the first bad one: {bad['file']}:{bad['line']}: {flaw_of(bad)}" for bad in rejected[:1])
-        need(self.counts["kept"], f"got no usable row from {inputs} ({counts}); expected at least one{first}")
+        return UserError(f"got no usable row from {inputs} ({counts}); expected at least one{first}")
 
     def say_notes(self) -> None:
         """Say which columns look like a part of the question but are in no prompt, and what rows were read for."""
         read = self.counts["read"]
         for name, count in self.unread.items():
             before = f"--map {shlex.quote(f'background={name}')} to put it before the question, or "
+            before = "" if is_media(name) else before
             got = f"got the column {name}, which looks like a part of the question but is in no prompt"
-            use = "" if is_media(name) else before
-            say(f"warning: {got} ({count} of {read} rows); try {use}--drop {shlex.quote(name)}")
+            say(f"warning: {got} ({count} of {read} rows); try {before}--drop {shlex.quote(name)}")
+        if self.dialogues:
+            got = f"{self.dialogues} of {read} prompts are dialogues in one text (User: … Assistant: …)"
+            say(f"warning: {got}, read as one user turn; try a column `messages` that lists the turns")
         if self.untaken:
             got = f"{self.no_answer} of {read} rows have no answer, tests or completion"
             say(f"note: {got}; --map answer=COLUMN takes one of the columns {', '.join(self.untaken)[:200]}")
@@ -3392,20 +3251,19 @@ def load_rows(sources, kind: str = "auto", **reading) -> Loaded:
         limit: stop after this many good rows.
         drop: columns to leave out.
         dedup: leave out rows whose prompt, answer, tests and completions came before.
-        input_format: read every file as jsonl, json, txt, csv, tsv or parquet, whatever its name.
         encoding: what texts are decoded by (default: UTF-8, or UTF-16 with a byte order mark).
-        delimiter: what stands between the columns of CSV and TSV files (default: what the file shows).
 
     Raises:
         BadRows: rows do not fit, and on_bad is "fail".
         UserError: an input cannot be read, an argument cannot be used, or there is no usable row.
     """
     rejected = []
-    reader = RowReader(sources, reading_settings(kind, reading), rejected.append)
+    reader = RowReader(sources, Settings(kind, **reading), rejected.append)
     rows = list(reader)
     if rejected and reader.settings.on_bad == "fail":
         raise BadRows(rejected, len(rejected))
-    reader.need_rows(rejected)
+    if not rows:
+        raise reader.no_rows(rejected)
     reader.say_notes()
     return Loaded(rows, reader.kind, "; ".join(reader.reasons), rejected, reader.counts)
 
@@ -3428,12 +3286,10 @@ class Collator:
     """
 
     def __init__(self, tokenizer):
-        self.tokenizer = tokenizer
-        self.pad_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
-        need(
-            self.pad_id is not None,
-            "got a tokenizer without pad and eos token; expected one; try setting pad_token",
-        )
+        ids = (tokenizer.pad_token_id, tokenizer.eos_token_id)
+        self.tokenizer, self.pad_id = tokenizer, next((token for token in ids if token is not None), None)
+        got = "got a tokenizer without pad and eos token; expected one; try setting pad_token"
+        need(self.pad_id is not None, got)
 
     def __call__(self, rows: list[dict]) -> dict:
         names = dict.fromkeys(itertools.chain.from_iterable(rows))
@@ -3532,7 +3388,7 @@ def stream_dataset(kind: str, sources, **reading):
     """
     import torch
 
-    settings = reading_settings(kind, reading)
+    settings = Settings(kind, **reading)
 
     def refuse(item: dict) -> None:
         if settings.on_bad == "fail":
@@ -3545,7 +3401,8 @@ def stream_dataset(kind: str, sources, **reading):
             worker, workers = (info.id, info.num_workers) if info else (0, 1)
             reader = RowReader(sources, settings, refuse)
             yield from itertools.islice(reader, rank * workers + worker, None, world * workers)
-            reader.need_rows()
+            if not reader.counts["kept"]:
+                raise reader.no_rows()
 
     return RowStream()
 
@@ -3553,6 +3410,7 @@ def stream_dataset(kind: str, sources, **reading):
 # ----------------------------------------------------------------------- command (src/programs/data_loader/command.py)
 
 FEW_PROMPTS = 20
+VERL_ALONE = "expected --for verl, which has such a column"
 SEVERAL = {"action": "extend", "nargs": "+", "default": []}
 FLAGS = {  # name: (help, what argparse gets)
     "kind": (f"auto, {', '.join(KINDS)}", {"default": "auto", "metavar": "KIND"}),
@@ -3561,10 +3419,7 @@ FLAGS = {  # name: (help, what argparse gets)
     "data_source": ("verl's data_source of all rows (default: each row's source)", {"metavar": "NAME"}),
     "inspect": ("report fields, lengths, duplicates, overlap of sources, examples", {"action": "store_true"}),
     "tokenizer": ("folder or hub id, for lengths in tokens", {"metavar": "DIR"}),
-    "validate": (
-        "only report bad rows and columns that may belong in prompts; exit 1 for any",
-        {"action": "store_true"},
-    ),
+    "validate": ("only report bad rows and columns left out of prompts; exit 1 for any", {"action": "store_true"}),
     "limit": ("stop after N good rows", {"type": int, "metavar": "N"}),
     "split": ("hold out 0.1 of the rows, or 200, in OUT.eval.jsonl; NAME=0.1: OUT.NAME.jsonl", {"metavar": "[NAME=]N"}),
     "seed": ("seed of --split (default: that of --shuffle, else 0)", {"type": int, "metavar": "SEED"}),
@@ -3574,12 +3429,12 @@ FLAGS = {  # name: (help, what argparse gets)
     "map": ("field=column, or field=column.key for a value inside an object", {**SEVERAL, "metavar": "F=C"}),
     "drop": ("columns to leave out, also those that are added (source, id)", {**SEVERAL, "metavar": "COLUMN"}),
     "on_bad": ("skip: bad rows go to OUT.rejected.jsonl", {"choices": ("fail", "skip"), "default": "fail"}),
-    "input_format": ("read inputs as jsonl, json, txt, csv, tsv or parquet, whatever their names", {"metavar": "NAME"}),
     "encoding": ("encoding of all inputs, such as cp1252 (default: UTF-8, or UTF-16 with a BOM)", {"metavar": "NAME"}),
-    "delimiter": ("separator of CSV and TSV: one character, or tab (default: detected)", {"metavar": "C"}),
     "json": ("print one JSON object on stdout", {"action": "store_true"}),
 }
 REMOVED = {
+    "input_format": "a file name that ends in .jsonl, .json, .txt, .csv, .tsv or .parquet",
+    "delimiter": "a file with commas between its columns, where the separator is not told from it",
     "plot": "--inspect, which prints percentiles of the lengths",
     "txt_sep": 'JSONL, {"prompt": text} per line, for prompts of several lines',
     "max_bytes": "unpacking the file first",
@@ -3603,14 +3458,12 @@ def make_command() -> argparse.ArgumentParser:
 
 def settings_of(args) -> Settings:
     """Check the arguments that are not checked elsewhere, and make the settings of the reading."""
+    split = args.split or args.shuffle is not None
     rules = (
         (args.out or args.inspect or args.validate, "nothing to do; expected --out FILE, --inspect or --validate"),
         (not (args.validate and args.out), "--validate with --out; expected one of them, as --validate writes nothing"),
-        (args.out or (not args.split and args.shuffle is None), "--split or --shuffle without --out; expected --out"),
-        (
-            args.target == "verl" or args.data_source is None,
-            f"--data_source with --for {args.target}; expected --for verl, which has such a column",
-        ),
+        (args.out or not split, "--split or --shuffle without --out; expected --out"),
+        (args.data_source is None or args.target == "verl", f"--data_source with --for {args.target}; {VERL_ALONE}"),
         (args.data_source != "", "--data_source ''; expected a name, such as openai/gsm8k"),
         (args.split or args.seed is None, "--seed without --split; expected both; try --shuffle SEED to shuffle"),
         (not args.tokenizer or args.inspect, "--tokenizer alone; expected --inspect with it"),
@@ -3620,14 +3473,14 @@ def settings_of(args) -> Settings:
         need(holds, f"got {got}")
     if args.out:
         check_out(args.out, args.target)
-    system = None
-    if args.system_prompt:
+    system, file = None, args.system_prompt
+    if file:
         try:
-            system = args.system_prompt.read_text(encoding="utf-8-sig").strip()
+            system = file.read_text(encoding="utf-8-sig").strip()
         except (OSError, ValueError) as error:
-            raise UserError(f"got --system_prompt {args.system_prompt}: {error}; expected a text file") from None
-        need(system, f"got --system_prompt {args.system_prompt}, which is empty; expected text")
-    names = ("kind", "on_bad", "limit", "input_format", "dedup", "encoding", "delimiter")
+            raise UserError(f"got --system_prompt {file}: {error}; expected a text file") from None
+        need(system, f"got --system_prompt {file}, which is empty; expected text")
+    names = ("kind", "on_bad", "limit", "dedup", "encoding")
     return Settings(
         **{name: getattr(args, name) for name in names},
         mapping=dict(item.split("=", 1) for item in args.map),
@@ -3662,15 +3515,15 @@ def parts_of(args, rows: list[dict], asked: list[bytes]) -> list[tuple[Path, str
 
 
 def write(args, rows: list[dict], rejected: list[dict]) -> list[dict]:
-    outputs = []
+    outputs, target = [], args.target
     drop = {*args.drop} - {item.split("=")[0] for item in args.map}  # --map may fill a dropped column's place
     asked = [digest(asked_words(row["prompt"])) for row in rows] if args.split else []
     with contextlib.ExitStack() as stack:
         for path, split, order in parts_of(args, rows, asked):
             kept = [{name: value for name, value in rows[i].items() if name not in drop} for i in order]
             temporary = stack.enter_context(new_file(path))
-            lacking = fill_file(kept, temporary, path.suffix, args.target, split, args.data_source or "")
-            output = {"path": str(path), "rows": len(kept), "split": split, "for": args.target}
+            lacking = fill_file(kept, temporary, path.suffix, target, split, args.data_source or "")
+            output = {"path": str(path), "rows": len(kept), "split": split, "for": target}
             output |= {"without_ground_truth": lacking} if lacking else {}
             outputs.append(output | ({"prompts": len({asked[row] for row in order})} if args.split else {}))
         if args.on_bad == "skip":
@@ -3683,39 +3536,38 @@ def write(args, rows: list[dict], rejected: list[dict]) -> list[dict]:
 
 def percentiles(values: list[int]) -> dict[str, int]:
     """p50, p95 and the largest of some lengths; each is a length that occurs."""
-    ordered = sorted(values)
-    ranks = {"p50": math.ceil(0.5 * len(ordered)) - 1, "p95": math.ceil(0.95 * len(ordered)) - 1, "max": -1}
-    return {name: ordered[rank] for name, rank in ranks.items()}
+    ordered, last = sorted(values), len(values) - 1
+    return {"p50": ordered[last // 2], "p95": ordered[math.ceil(0.95 * len(values)) - 1], "max": ordered[-1]}
+
+
+def lengths_of(row: dict, tokenizer) -> dict[str, int]:
+    """The sizes of a row's prompt and of what follows it."""
+    sizes = {"prompt_chars": sum(len(message["content"]) for message in row["prompt"])}
+    if tokenizer:
+        sizes["prompt_tokens"] = len(prompt_ids(tokenizer, row))
+    for reply in (row[name] for name in ("completion", "chosen") if name in row):
+        sizes["completion_chars"] = len(reply) if isinstance(reply, str) else sum(len(m["content"]) for m in reply)
+    return sizes
 
 
 def statistics_of(rows: list[dict], files: list[str], tokenizer) -> dict:
     """What --inspect shows of good rows; `files` are the inputs that they stand in."""
-    fields, types, lengths = Counter(), {}, {}
-    golds, places, again = {}, {}, Counter()
+    fields, lengths, golds, places = {}, {}, {}, {}
     for row, file in zip(rows, files, strict=True):
         for name, value in row.items():
-            fields[name] += 1
-            types.setdefault(name, set()).add(type(value).__name__)
-        sizes = {"prompt_chars": sum(len(message["content"]) for message in row["prompt"])}
-        if tokenizer:
-            sizes["prompt_tokens"] = len(prompt_ids(tokenizer, row))
-        for name in {"completion", "chosen"} & row.keys():
-            said = [row[name]] if isinstance(row[name], str) else [message["content"] for message in row[name]]
-            sizes["completion_chars"] = sum(map(len, said))
-        for name, size in sizes.items():
+            fields.setdefault(name, []).append(type(value).__name__)
+        for name, size in lengths_of(row, tokenizer).items():
             lengths.setdefault(name, []).append(size)
         prompt = digest(row["prompt"])
-        gold = digest([row.get(name) for name in ("answer", "tests", "completion", "chosen", "rejected")])
-        again[prompt, gold] += 1
-        golds.setdefault(prompt, set()).add(gold)
+        golds.setdefault(prompt, set()).add(digest([row.get(name) for name in GOLD_FIELDS]))
         places.setdefault(prompt, set()).add(file if len({*files}) > 1 else row["source"])
     pairs = (" & ".join(pair) for held in places.values() for pair in itertools.combinations(sorted(held), 2))
     return {
         "rows": len(rows),
         "sources": dict(Counter(row["source"] for row in rows)),
-        "fields": {name: {"rows": count, "types": sorted(types[name])} for name, count in fields.items()},
+        "fields": {name: {"rows": len(types), "types": sorted({*types})} for name, types in fields.items()},
         "lengths": {name: percentiles(values) for name, values in lengths.items()},
-        "duplicates": len(rows) - len(again),
+        "duplicates": len(rows) - sum(map(len, golds.values())),
         "prompts_with_other_answers": sum(len(answers) > 1 for answers in golds.values()),
         "overlap": dict(Counter(pairs)),
         "examples": [{name: shown(value) for name, value in row.items()} for row in rows[:3]],
@@ -3725,12 +3577,11 @@ def statistics_of(rows: list[dict], files: list[str], tokenizer) -> dict:
 def collapsed(rows: list[dict]) -> str:
     """What to say where all prompts are a few texts and an unused column has many; "" elsewhere."""
     prompts = len({digest(row["prompt"]) for row in rows})
-    texts = {name: {row[name] for row in rows if isinstance(row.get(name), str)} for name in PROMPT_KEYS}
-    name = max(PROMPT_KEYS, key=lambda name: len(texts[name]))
-    count = len(texts[name])
-    if prompts > FEW_PROMPTS or count < max(5, 3 * prompts):
+    counts = {name: len({row[name] for row in rows if isinstance(row.get(name), str)}) for name in PROMPT_KEYS}
+    name = max(counts, key=counts.get)
+    if prompts > FEW_PROMPTS or counts[name] < max(5, 3 * prompts):
         return ""
-    got = f"got {prompts} distinct prompts in {len(rows)} rows, and {count} distinct {name}"
+    got = f"got {prompts} distinct prompts in {len(rows)} rows, and {counts[name]} distinct {name}"
     return f"{got}; expected prompts that differ; try --map prompt={name}, with --drop for a conflicting column"
 
 
@@ -3743,19 +3594,15 @@ def run_command(args) -> int:
     for row in tqdm(reader, desc="rows", unit="", delay=1, disable=None, file=sys.stderr):
         rows.append(row)
         files.append(reader.current)
-    failed, only_look = bool(rejected) and args.on_bad == "fail", not args.out
-    error = BadRows(rejected, len(rejected)) if failed else None
-    if not failed and not (only_look and reader.counts["read"]):
-        try:
-            reader.need_rows()
-        except UserError as nothing:
-            error = nothing
+    error = BadRows(rejected, len(rejected)) if rejected and args.on_bad == "fail" else None
+    if not error and not rows and (args.out or not reader.counts["read"]):
+        error = reader.no_rows()
     outputs = write(args, rows, rejected) if args.out and not error else []
     reader.say_notes()
-    for line in odd_answers("answer", [row["answer"] for row in rows if "answer" in row]):
+    collapse = collapsed(rows)
+    lines = odd_answers("answer", [row["answer"] for row in rows if "answer" in row])
+    for line in [*lines, *([collapse] if collapse else [])]:
         say(f"warning: {line}")
-    if collapse := collapsed(rows):
-        say(f"warning: {collapse}")
     report = {
         "kind": reader.kind,
         "why": "; ".join(reader.reasons),
@@ -3772,9 +3619,9 @@ def run_command(args) -> int:
         print_summary(report)
     if error:
         say(f"error: {error}")
-        return 1 if only_look and failed else error.code
-    doubtful = bool(reader.unread or collapse) and args.validate
-    return int((bool(rejected) and only_look) or doubtful)
+    if rejected and not args.out:
+        return 1
+    return error.code if error else int(bool(args.validate and (reader.unread or collapse)))
 
 
 def print_summary(report: dict) -> None:

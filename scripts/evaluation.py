@@ -11,14 +11,13 @@
 """Evaluate a language model: numbers with an interval, and a paired test where two runs are compared.
 
 Tasks, by `--task NAME[:option=value,…]`, repeatable:
-    generation       length, distinct-n, repetition, truncation, format validity     format=answer|think|json|boxed
+    generation       length, distinct-n, repetition, truncation
     math             strict and flexible as lm-evaluation-harness extracts them, verified by math_grader.py
                      template=auto|gsm8k|plain
     code             runs in sandbox.py; unbiased pass@k (Chen 2021, eq. 1)          k=1/10, timeout_s=3
     perplexity       per token, word and byte, bits per byte                         stride=N, column=NAME
     multiple_choice  acc, acc_norm (log-prob per character)                          template=auto|qa|plain
     reward           reward functions with TRL's signature, or of one sample         reward:FILE.py:function[*weight]
-    custom           your own prompt and score                                       custom:FILE.py:name
     environment      conversations with --environment FILE.py:Class, as ppo_train    k=1/10
 Every task also takes data=FILE, limit=N and max_new_tokens=N.
 
@@ -45,50 +44,51 @@ Exit codes: 0 done, 2 bad input, 3 a grader or an environment failed.
 #       402-569  settings            Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
 #       572-891  processes           The processes of a run: torch at first use, device, threads, sums, rows dealt …
 #       894-958  exit codes          How a program ends: errors that a user can mend become a message and an exit code
-#      961-1191  data files          Data files as text: unpacked, decoded, refused where they hold no data at all; …
-#     1194-1335  nested rows         Rows inside other JSON: an object that holds a list of them, columns instead of …
-#     1338-1575  rows                Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1578-1803  question parts      Columns that look like a part of the question: texts to read before it, options, …
-#     1806-1936  chat                Chat templates: their settings, what they write for messages, and strings that …
-#     1939-1965  held out            Held-out prompts: rows kept back for them; those that also train, counted, …
-#     1968-1981  prompts             Prompts as token ids, for training and held out
-#     1984-1995  pass rates          Pass rates of prompts: pass@k, the groups that teach, and what fits them: RL, a …
-#     1998-2044  text servers        Texts from OpenAI-compatible servers: one completion a request, a busy server is …
-#     2047-2258  user code           What a reward is given: texts, copies of the columns, and a state of the process …
-#     2261-2521  reward forms        The forms that a reward function may have, loading one, and its arguments
-#     2524-2819  rewards             The reward of a run: a weighted sum of functions; calling them, async ones in …
-#     2822-2976  environments        Environments: classes whose methods are a model's tools, or that talk with it; …
-#     2979-3205  tool calls          Tool calls in what a model wrote: by the tokenizer's response template, or by …
-#     3208-3348  tool runs           Running calls of many conversations side by side: a time limit for each, and …
-#     3351-3413  control tokens      Rendering messages so that nothing in them is read as a control token, where …
-#     3416-3671  turn bridge         The tokens between turns, from the chat template alone: what was sampled is …
-#     3674-3828  conversations       The record of a conversation with an environment, and what the environment says …
-#     3831-3989  play                Playing conversations of a policy with environments: all that are open are …
-#     3992-4174  play setup          What conversations are played with, and scored by: shared by all programs that …
-#     4177-4459  models              Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     4462-4470  batches             Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
-#     4473-4754  key cache           Keys and values of texts while they are sampled: room to grow, prompts held …
-#     4757-4918  forward             One forward pass: attention that reads a prompt once, backbone, logits, …
-#     4921-4961  folding             LoRA folded into the weights while completions are sampled: a third of the …
-#     4964-5126  cache probe         What the cache and the attention of a model can do, measured before anything is …
-#     5129-5324  sampling            Sampling with the policy itself: a KV cache, rows that leave the batch when they …
-#     5327-5381  sampling vllm       Sampling with vLLM on the same GPU, and copying the weights into it
-#     5384-5402  rollouts            Sampling and scoring the rows of a batch over all processes, slow rewards while …
-#     5405-5556  memory              The memory that a run will need, from the shape of its networks
-#     5559-5613  fit                 What fits the memory: sizes chosen and said in one line, what cannot fit …
-#     5616-5650  output folder       The output folder: whose run it holds, folders that appear whole or not at all, …
-#     5653-5807  paired tests        Intervals, paired tests, pass@k
-#     5810-5852  evaluation results  results.json of evaluation.py: reading it, and two of them compared row by row
-#     5855-6022  settings            Settings
-#     6025-6073  short result        A result in short, for --out_json: one flat JSON object of one metric
-#     6076-6238  rows                Rows: reading and checking them, those that the model was trained on, and the …
-#     6241-6537  tasks               What a task is; generation, mathematics, code
-#     6540-6661  scored tasks        Tasks of log-probs: perplexity, multiple choice
-#     6664-6869  requests            What is asked of a model: worked examples, templates, token ids; and what was …
-#     6872-7072  own tasks           Tasks of the user: reward functions, own prompts and scores, conversations with …
-#     7075-7361  local model         A model of transformers: batched sampling and scoring; the beginning that all …
-#     7364-7482  models              Models in vLLM, on servers, and none; opening those that were named
-#     7485-7657  run                 Running the tasks, and the command line
+#      961-1178  data files          Data files as text: unpacked, decoded, refused where they hold no data at all; …
+#     1181-1293  nested rows         Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1296-1521  rows                Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1524-1742  question parts      Columns that look like a part of the question: texts to read before it, options, …
+#     1745-1873  chat                Chat templates: their settings, what they write for messages, and strings that …
+#     1876-1902  held out            Held-out prompts: rows kept back for them; those that also train, counted, …
+#     1905-1918  prompts             Prompts as token ids, for training and held out
+#     1921-1932  pass rates          Pass rates of prompts: pass@k, the groups that teach, and what fits them: RL, a …
+#     1935-1981  text servers        Texts from OpenAI-compatible servers: one completion a request, a busy server is …
+#     1984-2195  user code           What a reward is given: texts, copies of the columns, and a state of the process …
+#     2198-2458  reward forms        The forms that a reward function may have, loading one, and its arguments
+#     2461-2756  rewards             The reward of a run: a weighted sum of functions; calling them, async ones in …
+#     2759-2913  environments        Environments: classes whose methods are a model's tools, or that talk with it; …
+#     2916-3142  tool calls          Tool calls in what a model wrote: by the tokenizer's response template, or by …
+#     3145-3285  tool runs           Running calls of many conversations side by side: a time limit for each, and …
+#     3288-3350  control tokens      Rendering messages so that nothing in them is read as a control token, where …
+#     3353-3608  turn bridge         The tokens between turns, from the chat template alone: what was sampled is …
+#     3611-3765  conversations       The record of a conversation with an environment, and what the environment says …
+#     3768-3926  play                Playing conversations of a policy with environments: all that are open are …
+#     3929-4111  play setup          What conversations are played with, and scored by: shared by all programs that …
+#     4114-4397  models              Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     4400-4408  batches             Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
+#     4411-4710  key cache           Keys and values of texts while they are sampled: room to grow, prompts held …
+#     4713-4878  forward             One forward pass: attention that reads a prompt once, backbone, logits, …
+#     4881-4929  folding             LoRA folded into the weights while completions are sampled: a third of the …
+#     4932-4984  norms               RMS norms in one kernel while completions are sampled: transformers takes six …
+#     4987-5149  cache probe         What the cache and the attention of a model can do, measured before anything is …
+#     5152-5208  room steps          One more token of each row with shapes and addresses that stay within a room of …
+#     5211-5423  sampling            Sampling with the policy itself: a KV cache, rows that leave the batch when they …
+#     5426-5480  sampling vllm       Sampling with vLLM on the same GPU, and copying the weights into it
+#     5483-5501  rollouts            Sampling and scoring the rows of a batch over all processes, slow rewards while …
+#     5504-5655  memory              The memory that a run will need, from the shape of its networks
+#     5658-5712  fit                 What fits the memory: sizes chosen and said in one line, what cannot fit …
+#     5715-5749  output folder       The output folder: whose run it holds, folders that appear whole or not at all, …
+#     5752-5906  paired tests        Intervals, paired tests, pass@k
+#     5909-5951  evaluation results  results.json of evaluation.py: reading it, and two of them compared row by row
+#     5954-6114  settings            Settings
+#     6117-6279  rows                Rows: reading and checking them, those that the model was trained on, and the …
+#     6282-6569  tasks               What a task is; generation, mathematics, code
+#     6572-6687  scored tasks        Tasks of log-probs: perplexity, multiple choice
+#     6690-6890  requests            What is asked of a model: worked examples, templates, token ids; and what was …
+#     6893-7040  own tasks           Tasks of the user: reward functions, conversations with an environment
+#     7043-7323  local model         A model of transformers: batched sampling and scoring; the beginning that all …
+#     7326-7448  models              Models in vLLM, on servers, and none; opening those that were named
+#     7451-7615  run                 Running the tasks, and the command line
 
 import argparse
 import ast
@@ -228,9 +228,9 @@ def tell(*words: str, end: str = "\n") -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def suggest(word: str, names: list[str]) -> str:
+def suggest(word: str, names: list[str], cutoff: float = 0.6) -> str:
     """Return '; try NAME' for the nearest name, if one is near."""
-    return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, n=1))
+    return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, 1, cutoff))
 
 
 # ----------------------------------------------------------------------------- bundle (src/parts/foundation/bundle.py)
@@ -407,7 +407,7 @@ class BaseConfig:
 
     given = frozenset()  # names of the settings that the command line or its YAML file has
     removed: ClassVar[dict[str, str]] = {}  # settings of earlier versions, and what to use instead
-    reuse_prefill = True  # a setting of those that sample in every step
+    reuse_prefill, decode_graphs = True, False  # settings of those that sample in every step
     attn_implementation = "auto"  # a setting of those that train or evaluate
     share_prompts = False  # a setting of those that train without a library's trainer
     eval_rows = hold_out = 0  # of those that evaluate as they train
@@ -497,7 +497,7 @@ def yaml_flags(path: str, names: list[str], removed: dict[str, str] | None = Non
     for key, value in settings.items():
         gone = (removed or {}).get(str(key))
         need(not gone, f"{path}: got {key!r}, which was removed; try {gone}")
-        try_one = "; " * bool(near := relation(str(key), names, said)) + near or suggest(str(key), names)
+        try_one = "; " * bool(near := relation(str(key), names, said)) + near or suggest(str(key), names, 0.7)
         known = own_name(str(key), names)
         need(known, f"{path}: got unknown key {key!r}; expected a setting of --help{try_one}")
         need(value is not None, f"{path}: got no value for {key!r}; expected one; try to leave the line out")
@@ -530,7 +530,7 @@ def parse_flags(
         if flag_name(name) in removed:
             parser.error(f"got {name}, which was removed; try {removed[flag_name(name)]}")
         follows = relation(flag_name(name), names, flag_values(argv))
-        near = f"; {follows}" if follows else suggest(name, [f"--{name}" for name in names])
+        near = f"; {follows}" if follows else suggest(flag_name(name), names, 0.7).replace("; try ", "; try --")
         parser.error(f"got unknown argument {unknown[0]!r}; expected a flag of --help{near}")
     return known
 
@@ -1003,12 +1003,12 @@ class Unpacked(gzip.GzipFile):
         return data
 
 
-def open_text(source: str, form: str | None, encoding: str | None = None, sure: bool = False) -> tuple:
+def open_text(source: str, form: str | None, encoding: str | None = None) -> tuple:
     """Open a file or stdin (`-`) as text without a byte order mark; returns (stream, form).
 
     Bytes show whether it is packed, as names are often wrong. Text is UTF-8, or UTF-16 with a byte order mark, unless
-    `encoding` is given; other bytes stay as lone surrogates, see `flaw_of_bytes`. A missing form is detected, one that
-    is `sure` taken as it is. UserError where the file holds no rows: an HTML page, a pickle, a Git LFS pointer.
+    `encoding` is given; other bytes stay as lone surrogates, see `flaw_of_bytes`. A missing form is detected.
+    UserError where the file holds no rows: an HTML page, a pickle, a Git LFS pointer.
     """
     name = "stdin" if source == "-" else source
     with contextlib.ExitStack() as opened:
@@ -1024,7 +1024,7 @@ def open_text(source: str, form: str | None, encoding: str | None = None, sure: 
         told, encoding = bool(encoding), encoding or ("utf-16" if wide else "utf-8-sig")
         text = codecs.getincrementaldecoder(encoding)("replace").decode(head)
         refuse_no_data(text.encode() if told or wide else head.removeprefix(codecs.BOM_UTF8), name, form)
-        form = form if sure else form_of_text(text, name, form)
+        form = form_of_text(text, name, form)
         opened.pop_all()
     newline = "" if form in ("csv", "tsv") else "\n"
     return io.TextIOWrapper(raw, encoding, "surrogateescape", newline=newline), form
@@ -1048,7 +1048,7 @@ def form_of_text(head: str, name: str, form: str | None) -> str:
         names = re.split(r"[,;\t]", text.partition("\n")[0].strip().lower())
         got = f"{name}: got a first line of column names, {', '.join(names)[:60]}, in a file with one prompt per line"
         is_table = len(names) > 1 and {*names} & (ASKS | WEAK) and all(map(str.isidentifier, names))
-        need(not is_table, f"{got}; expected prompts; try --input_format csv, or renaming it to end in .csv")
+        need(not is_table, f"{got}; expected prompts; try renaming it to end in .csv")
     return "json" if form == "jsonl" and not begins_lines(text) else form
 
 
@@ -1089,21 +1089,17 @@ def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
     need(kind is None, f"{name}: got {kind}; expected rows of data as {form or 'text'}; try {advice}")
 
 
-def table_rows(text: str, name: str, delimiter: str, chosen: str | None = None) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """(line, row or its flaw) below the header of a CSV text; every cell is text.
-
-    `delimiter` is the expected separator, `chosen` one that is taken whatever the file shows.
-    """
+def table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """(line, row or its flaw) below the header of a CSV text with the expected separator; every cell is text."""
     csv.field_size_limit(LONGEST_CELL)
-    used = chosen or separator_of(text, delimiter, name)
+    used = separator_of(text, delimiter, name)
     if used != delimiter:
         say(f"{name}: the columns are separated by {used!r}")
     records = first_records(text, used)
-    spaced = [len(cells) > 1 and all(cell[:1] == " " for cell in cells[1:]) for cells in records]
-    padded = any(spaced[:1])  # a blank after each separator of the header
+    header, *spaced = [len(cells) > 1 and all(cell[:1] == " " for cell in cells[1:]) for cells in records] or [False]
     unquoted = records != first_records(text, used, skipinitialspace=True)
-    if not padded and spaced[1:] and all(spaced[1:]) and unquoted and "completion" not in records[0]:
-        padded = True
+    padded = header or (spaced != [] and all(spaced) and unquoted and "completion" not in records[0])
+    if padded and not header:
         say(f"{name}: read without the blank that follows each {used!r} of its rows")
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=used, strict=True, skipinitialspace=padded)
     try:
@@ -1118,9 +1114,9 @@ def column_names(header: list[str], where: str) -> list[str]:
     names = filled([cell.strip() for cell in header])
     flaw = flaw_of_bytes("".join(names))
     need(not flaw, f"{where}: got {flaw}; expected UTF-8 text; try {OTHER_ENCODING}")
-    mark = names and re.fullmatch(r"sep=.?", ",".join(names))
-    got = f"{where}: got Excel's mark {','.join(names)!r}"
-    need(not mark, f"{got}; expected the names of columns; try deleting the line")
+    mark = ",".join(names)
+    got = f"{where}: got Excel's mark {mark!r}"
+    need(mark[:4] != "sep=", f"{got}; expected the names of columns; try deleting the line")
     twice = [column for column, count in Counter(names).items() if count > 1]
     need(not twice, f"{where}: got the column {twice[:1]} twice; expected each name once; try renaming one")
     text = next((cell for cell in names if len(cell) > 60 or cell[-1:] in tuple(".?!:。？！")), None)
@@ -1137,17 +1133,14 @@ def body(reader, names: list[str], delimiter: str) -> Iterator[tuple[int, dict |
         except StopIteration:
             return
         except csv.Error as error:
-            yield (
-                start + 1,
-                RowFlaw("row", f"invalid CSV ({error})", "RFC 4180 quoting", 'writing a quote inside a cell as ""'),
-            )
+            advice = 'writing a quote inside a cell as ""'
+            yield start + 1, RowFlaw("row", f"invalid CSV ({error})", "RFC 4180 quoting", advice)
             if reader.line_num == start:
                 return
             continue
         if not any(cell.strip() for cell in cells):
             continue
-        if len(cells) > len(names):
-            cells = cells[: len(names)] + filled(cells[len(names) :])
+        cells = cells[: len(names)] + filled(cells[len(names) :])
         if flaw := flaw_of_bytes("".join(cells)):
             yield start + 1, RowFlaw("row", flaw, "UTF-8 text", OTHER_ENCODING)
         elif len(cells) != len(names):
@@ -1173,22 +1166,16 @@ def first_records(text: str, delimiter: str, **form) -> list[list[str]]:
 
 
 def separator_of(text: str, delimiter: str, name: str) -> str:
-    """What stands between the columns: as expected where that parts the header, else what parts all rows alike."""
-    parted, steady = [], []
+    """What stands between the columns: as expected where that parts the header, else what parts it and all rows."""
+    parted = {}
     for separator in dict.fromkeys((delimiter, *SEPARATORS)):
-        table = first_records(text, separator)
-        width = len(filled(table[0])) if table else 0
-        if width > 1:
-            parted.append(separator)
-            if all(len(filled(cells)) <= width <= len(cells) for cells in table):
-                steady.append(separator)
-    if delimiter in parted and (delimiter in steady or not steady):
-        return delimiter
-    likely = steady or parted or [delimiter]
+        widths = [len(filled(cells)) for cells in first_records(text, separator)]
+        if widths and widths[0] > 1:
+            parted[separator] = max(widths) == widths[0]
+    likely = [separator for separator, steady in parted.items() if steady] or [*parted] or [delimiter]
     got = f"{name}: got columns that may be separated by {' or '.join(map(repr, likely))}"
-    advice = f"try python scripts/data_loader.py {name} --out clean.jsonl --delimiter {likely[0]!r}"
-    need(len(likely) == 1, f"{got}; expected one of them; {advice}")
-    return likely[0]
+    need(delimiter in likely or len(likely) == 1, f"{got}; expected one of them; try exporting it with commas")
+    return delimiter if delimiter in likely else likely[0]
 
 
 # ------------------------------------------------------------------------- nested rows (src/parts/data/nested_rows.py)
@@ -1205,6 +1192,7 @@ SPEAKER = re.compile(
     r"(?:\A|\n\n)(Human|Assistant): ?|### ?(Human|User|Assistant|System|Instruction|Input|Response): ?"
     r"|<\|im_start\|>(\w+)\n|<\|start_header_id\|>(\w+)<\|end_header_id\|>|(\[/?INST\])|(?:\A|\n)(USER|ASSISTANT): "
 )
+DIALOGUE = re.compile(r"\s*(user|human)\s*:.+?\s(assistant|ai)\s*:\s*\S", re.IGNORECASE | re.DOTALL)
 TURN_ENDS = re.compile(r"</?s>|<\|(im_end|eot_id|endoftext|begin_of_text)\|>")
 ANSWERERS = ("assistant", "response", "[/inst]")
 CHAT_COLUMNS = (*sorted(ASKS), "rejected", "response", "output", "text", "input", "history")
@@ -1217,58 +1205,23 @@ def rows_in(value: dict, name: str, known=()) -> list | None:
     """
     if (table := rows_of_columns(value, name, known)) is not None:
         return table
-    holders = {key: item for key, item in value.items() if is_holder(key, item, alone=len(value) == 1)}
-    listed = [value[key] for key in LISTS & holders.keys() if is_list_of_rows(value[key])]
-    asks, rows = value.keys() & {*ASKS, *known}, any(is_row(items[0]) for items in listed)
+    only = next(iter(value.values())) if len(value) == 1 else None
+    if isinstance(only, dict) and only:
+        return rows_in(only, name, known)
+    lists = {key: item for key, item in value.items() if isinstance(item, list) and item and isinstance(item[0], dict)}
+    holders = {key: item for key, item in lists.items() if key in LISTS or is_row(item[0])}
+    asks, rows = value.keys() & {*ASKS, *known}, any(is_row(holders[key][0]) for key in LISTS & holders.keys())
     if not holders or (asks and (value.keys() & {*ANSWERED, *known} or not rows)):
         return None
     key, items = next(iter(holders.items()))
-    if len(holders) == 1 and not asks and isinstance(items, dict):
-        return rows_in(items, name, known)
-    # the examples of a programming task are no rows
-    cases = {"input", "output"} <= items[0].keys() and value.keys() & WEAK if is_list_of_rows(items) else True
+    cases = {"input", "output"} <= items[0].keys() and value.keys() & WEAK  # of a programming task
     if len(holders) == 1 and not asks and not cases and not value.keys() & CONTEXT:
-        refuse_articles(items[0], name, key)
         if unused := [other for other in value if other != key]:
             say(f"{name}: read the rows of {key!r}; not used: {', '.join(unused)[:200]}")
-        return without_index(items)
+        return items
     code = f"import json; json.dump(json.load(open({name!r}))[{key!r}], open('rows.json', 'w'))"
     got = f"{name}: got one object that holds {' and '.join(map(repr, holders))}; it is not clear which list is meant"
     raise UserError(f'{got}; expected JSONL, or one list of objects; try extracting one: python -c "{code}"')
-
-
-def without_index(items: list) -> list:
-    """The rows of the hub's viewer, `{"row_idx": 0, "row": {…}, "truncated_cells": []}`; other items as they are."""
-    if not all(isinstance(item, dict) and {"row_idx", "row"} <= item.keys() for item in items):
-        return items
-    cut = next((item for item in items if item.get("truncated_cells")), None)
-    got = f"got row {cut and cut['row_idx']} of the hub's viewer with cut cells"
-    need(cut is None, f"{got}; expected whole cells; try --data OWNER/NAME, which loads the data set itself")
-    return [item["row"] for item in items]
-
-
-def refuse_articles(item, name: str, key: str) -> None:
-    """Raise UserError where the rows are SQuAD's articles, with the command that writes a row for each question."""
-    paragraphs = item.get("paragraphs") if isinstance(item, dict) else None
-    if not is_list_of_rows(paragraphs) or not is_list_of_rows(paragraphs[0].get("qas")):
-        return
-    answers = '{"text": [a["text"] for a in q.get("answers", [])]}'
-    row = f'{{"context": p["context"], "question": q["question"], "answers": {answers}}}'
-    loops = f'for d in json.load(open({json.dumps(name)}))["{key}"] for p in d["paragraphs"] for q in p["qas"]'
-    code = f'import json; json.dump([{row} {loops}], open("rows.json", "w"))'
-    got = f"{name}: got SQuAD's articles, whose questions stand in paragraphs[].qas[]"
-    raise UserError(f"{got}; expected one question a row; try writing rows.json: python -c '{code}'")
-
-
-def is_holder(name: str, item, alone: bool) -> bool:
-    """Whether a field of an object is one that may hold its rows."""
-    if isinstance(item, dict):
-        return bool(item) and (name in LISTS or alone)
-    return isinstance(item, list) and bool(item) and (name in LISTS or (is_list_of_rows(item) and is_row(item[0])))
-
-
-def is_list_of_rows(item) -> bool:
-    return isinstance(item, list) and bool(item) and isinstance(item[0], dict)
 
 
 def is_row(item: dict) -> bool:
@@ -1322,6 +1275,11 @@ def with_chats(row: dict) -> dict:
         if all(isinstance(m, dict) and any(pair <= m.keys() for pair in pairs) for m in messages):
             chats[name] = messages
     return {**row, **chats} if chats else row
+
+
+def is_dialogue(text) -> bool:
+    """Whether a value is a dialogue as one text, `User: … Assistant: …`; `<think>` at the end opens an answer."""
+    return isinstance(text, str) and DIALOGUE.match(text) is not None and not text.rstrip().endswith("<think>")
 
 
 def holds_answer(text) -> bool:
@@ -1448,15 +1406,21 @@ def parquet_records(source: str) -> Iterator[tuple[int, dict]]:
         raise UserError(f"{source}: got unreadable parquet ({str(error)[:200]}); expected an intact file") from None
 
 
-def file_records(
-    source: str, form: str | None, encoding=None, delimiter=None, sure=False, known=()
-) -> Iterator[tuple[int, dict | RowFlaw]]:
+def prompt_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """(line, row or its flaw) of one prompt a line; blank ones are skipped."""
+    for number, line in enumerate(stream, start=1):
+        if flaw := flaw_of_bytes(line):
+            yield number, RowFlaw("prompt", flaw, "UTF-8 text", OTHER_ENCODING)
+        elif line.strip():
+            yield number, {"prompt": line.strip("\r\n")}
+
+
+def file_records(source: str, form: str | None, encoding=None, known=()) -> Iterator[tuple[int, dict | RowFlaw]]:
     """(line or number, row or its flaw) of a file, or of stdin (`-`).
 
     Args:
         form: jsonl, json, csv, tsv, txt or parquet; None: told from the text.
-        encoding, delimiter: of the text; None: as the file shows.
-        sure: the form is as given, whatever the file shows.
+        encoding: of the text; None: as the file shows.
         known: columns that make an object a row, beside the usual ones.
     """
     name = "stdin" if source == "-" else source
@@ -1465,11 +1429,11 @@ def file_records(
         yield from parquet_records(source)
         return
     asked = form
-    stream, form = open_text(source, form, encoding, sure)
+    stream, form = open_text(source, form, encoding)
     try:
         with stream:
             if form in ("csv", "tsv"):
-                yield from table_rows(stream.read(), name, "," if form == "csv" else "\t", delimiter)
+                yield from table_rows(stream.read(), name, "," if form == "csv" else "\t")
             elif form == "txt":
                 yield from prompt_lines(stream)
             elif form == "json":
@@ -1482,15 +1446,6 @@ def file_records(
                 yield from json_lines(stream)
     except (UnicodeDecodeError, OSError) as error:
         raise UserError(f"{name}: got bytes that cannot be read ({error}); expected an intact file") from None
-
-
-def prompt_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """(line, row or its flaw) of one prompt a line; blank ones are skipped."""
-    for number, line in enumerate(stream, start=1):
-        if flaw := flaw_of_bytes(line):
-            yield number, RowFlaw("prompt", flaw, "UTF-8 text", OTHER_ENCODING)
-        elif line.strip():
-            yield number, {"prompt": line.strip("\r\n")}
 
 
 def is_hub_id(source: str) -> bool:
@@ -1532,26 +1487,19 @@ def hub_is_reached() -> bool:
 
 def read_rows(source: str) -> list[dict]:
     """Read rows from a JSONL, JSON, CSV, TSV or parquet file, or from the hub: `owner/name[:config][@split]`."""
-    path, form = Path(source), SUFFIXES.get(Path(source).suffix.lower())
-    if not path.is_file():
-        need(
-            is_hub_id(source) and not form,
-            f"got data {source!r}, which is not a file; expected JSONL, JSON, CSV, parquet or a hub id",
-        )
-        return chat_rows(hub_rows(source), source)
-    need(form, f"got data {source!r}; expected a name ending in {', '.join(SUFFIXES)}; try data_loader.py for others")
-    return chat_rows(whole_rows(file_records(source, form), source), source)
-
-
-def chat_rows(rows: Iterable[dict], source: str) -> list[dict]:
-    """The rows with messages where cells hold them as JSON text."""
-    decoded = []
-    for number, row in enumerate(rows, start=1):
+    form, is_file, chats = SUFFIXES.get(Path(source).suffix.lower()), Path(source).is_file(), []
+    got = f"got data {source!r}"
+    known = is_file or (is_hub_id(source) and not form)
+    need(known, f"{got}, which is not a file; expected JSONL, JSON, CSV, parquet or a hub id")
+    names = ", ".join(SUFFIXES)
+    need(form or not is_file, f"{got}; expected a name ending in {names}; try data_loader.py for others")
+    rows = whole_rows(file_records(source, form), source) if is_file else hub_rows(source)
+    for row in rows:
         try:
-            decoded.append(with_chats(row))
+            chats.append(with_chats(row))
         except RowFlaw as flaw:
-            raise UserError(f"{source}, row {number}: {flaw}") from None
-    return decoded
+            raise UserError(f"{source}, row {len(chats) + 1}: {flaw}") from None
+    return chats
 
 
 def check_prompt(prompt, where: str) -> None:
@@ -1563,16 +1511,14 @@ def check_prompt(prompt, where: str) -> None:
         as_text = True
     advice = "try a column named `prompt`, or data_loader.py with --map prompt=COLUMN"
     need(not as_text, f"{where}: got chat messages as text, {str(prompt)[:40]!r}; expected a list of them; {advice}")
-    is_chat = isinstance(prompt, list) and all(
-        isinstance(m, dict) and isinstance(m.get("role"), str) and isinstance(m.get("content"), str) for m in prompt
-    )
+    messages = prompt if isinstance(prompt, list) else []
+    texts = [m.get(key) for m in messages if isinstance(m, dict) for key in ("role", "content")]
+    is_chat = messages and len(texts) == 2 * len(messages) and all(isinstance(text, str) for text in texts)
     expected = 'expected a non-empty string or a list of {"role": …, "content": …} messages; try data_loader.py'
-    need(is_text or (is_chat and prompt), f"{where}: got prompt {str(prompt)[:80]!r}; {expected}")
-    for message in prompt if is_chat else []:
-        role = MISNAMED.get(message["role"].strip().lower(), message["role"])
-        need(
-            message["role"] == role, f"{where}: got the role {message['role']!r}; expected {role!r}; try data_loader.py"
-        )
+    need(is_text or is_chat, f"{where}: got prompt {str(prompt)[:80]!r}; {expected}")
+    for role in texts[::2]:
+        known = MISNAMED.get(role.strip().lower(), role)
+        need(role == known, f"{where}: got the role {role!r}; expected {known!r}; try data_loader.py")
 
 
 # ------------------------------------------------------------------- question parts (src/parts/data/question_parts.py)
@@ -1702,28 +1648,28 @@ def squeezed(text: str) -> str:
 
 def is_json_schema(name: str, value) -> bool:
     """Whether a column named as a schema holds a JSON Schema, by which a reward checks, and no tables of a database."""
-    schema = value
-    with contextlib.suppress(ValueError):
-        schema = json.loads(value) if isinstance(value, str) else value
-    if head_of(name) != "schema" or not isinstance(schema, dict):
+    if head_of(name) != "schema":
         return False
-    properties, kind = schema.get("properties"), schema.get("type")
+    with contextlib.suppress(ValueError):
+        value = json.loads(value) if isinstance(value, str) else value
+    if not isinstance(value, dict):
+        return False
+    properties, kind = value.get("properties"), value.get("type")
     if isinstance(properties, dict) and all(isinstance(one, dict | bool) for one in properties.values()):
         return True
-    marks = schema.keys() & {"$schema", "$ref", "anyOf", "oneOf", "allOf"}
+    marks = value.keys() & {"$schema", "$ref", "anyOf", "oneOf", "allOf"}
     return bool(marks) or (isinstance(kind, str) and kind in JSON_TYPES)
 
 
 def unread_parts(row: dict, prompt) -> list[str]:
     """Columns that look like a part of the question but are not in the prompt, a text or messages."""
-    choices, unread = choice_columns(row), []
-    named = [name for name in row if names_part(name)]
-    names = [name for name in dict.fromkeys([*named, *choices]) if not is_empty(row[name])]
+    choices = choice_columns(row)
+    names = [name for name in dict.fromkeys([*filter(names_part, row), *choices]) if not is_empty(row[name])]
     names = [name for name in names if row[name] != prompt and not is_json_schema(name, row[name])]
     if not names:
         return []
     whole = prompt if isinstance(prompt, str) else "\n\n".join(message["content"] for message in prompt)
-    asked, parts = squeezed(whole), [squeezed(part) for part in whole.split("\n\n")]
+    asked, parts, unread = squeezed(whole), [squeezed(part) for part in whole.split("\n\n")], []
     has_letters = all(re.search(rf"\b{letter}\s?[).:、．]", asked, re.IGNORECASE) for letter in "AB")  # of choices
     for name in names:
         inside = [squeezed(text) for text in texts_in(row[name])]
@@ -1743,31 +1689,26 @@ def odd_answers(name: str, values: list) -> list[str]:
     """
     texts = [str(value) for value in values if isinstance(value, str | float) and not isinstance(value, bool)]
     given = [text.strip() for text in texts if text.strip() and text != "nan"]
+    empty = [text for text in texts if not text.strip()]
     padded = [text for text in texts if text.strip() and text != text.strip() and "\n" not in text]
     commas = [text for text in given if re.fullmatch(r"[-+]?\d+,\d{1,2}", text)]
     whole = [text for text in given if re.fullmatch(r"[-+]?\d+\.0", text)]
-    lines = []
-    if empty := sum(not text.strip() for text in texts):
-        lines.append(
-            f"{empty} of {len(values)} values of {name} are empty, which every text contains: a reward that looks for "
-            "it pays every completion; fill them in, or leave these rows out"
-        )
+    of, lines = f"of {len(values)} values of {name}", []
+    if empty:
+        contained = "which every text contains: a reward that looks for it pays every completion"
+        lines.append(f"{len(empty)} {of} are empty, {contained}; fill them in, or leave these rows out")
     if padded:
         shown = padded[0][:20] if padded[0][:1] == " " else padded[0][-20:]
         lines.append(
-            f"{len(padded)} of {len(values)} values of {name} have blanks around them, like {shown!r}: a reward that "
-            "compares texts must strip them"
+            f"{len(padded)} {of} have blanks around them, like {shown!r}: a reward that compares texts must strip them"
         )
     if commas and 2 * len(commas) >= len(given):
-        lines.append(
-            f"{len(commas)} of {len(values)} values of {name} look like {commas[0]!r}: graders take the comma for a "
-            f"separator; write {commas[0].replace(',', '.')} if it is a decimal"
-        )
+        point = f"write {commas[0].replace(',', '.')} if it is a decimal"
+        lines.append(f"{len(commas)} {of} look like {commas[0]!r}: graders take the comma for a separator; {point}")
     if whole and len(whole) == len(given):
-        lines.append(
-            f"every {name} is a whole number with a decimal, like {whole[0]!r}: a reward that compares texts does not "
-            f"pay {whole[0][:-2]!r}; store whole numbers, in pandas with .astype('Int64')"
-        )
+        got = f"every {name} is a whole number with a decimal, like {whole[0]!r}"
+        unpaid = f"a reward that compares texts does not pay {whole[0][:-2]!r}"
+        lines.append(f"{got}: {unpaid}; store whole numbers, in pandas with .astype('Int64')")
     return lines
 
 
@@ -1780,26 +1721,24 @@ def warn_odd_answers(source: str, rows: list[dict]) -> None:
 
 def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
     """Warn of columns that look like a part of the question but are in no prompt, and of prompts with their answer."""
-    counts, answered = Counter(), 0
+    counts, total, ends = Counter(), len(asked), 0
     warn_odd_answers(source, [row for row, _ in asked])
-    continued = sum(isinstance(prompt, list) and prompt[-1]["role"] == "assistant" for _, prompt in asked)
-    if continued:
-        got = f"{continued} of {len(asked)} prompts end with an assistant turn, which the model continues"
-        say(f"warning: {source}: {got}; if it is the answer, move it to a column of its own")
     for row, prompt in asked:
         prepared = isinstance(row.get("prompt"), list) and {"source", "id"} <= row.keys()  # by data_loader.py
         counts.update([] if prepared else unread_parts(row, prompt))
-        answered += holds_answer(prompt)
+        ends += isinstance(prompt, list) and prompt[-1]["role"] == "assistant"
+    answered = sum(holds_answer(prompt) or is_dialogue(prompt) for _, prompt in asked)
+    if ends:
+        got = f"{ends} of {total} prompts end with an assistant turn, which the model continues"
+        say(f"warning: {source}: {got}; if it is the answer, move it to a column of its own")
     if answered:
-        got = f"got {answered} of {len(asked)} prompts that are whole dialogues, answers included"
+        got = f"got {answered} of {total} prompts that are whole dialogues, answers included"
         say(f"warning: {source}: {got}; expected messages; try a file in which `messages` lists the turns")
     if counts:
-        names = ", ".join(f"{name} (in {count} of {len(asked)} rows)" for name, count in counts.items())
-        say(
-            f"warning: {source}: got columns that look like a part of the question but are in no prompt: {names}; "
-            f"try `python scripts/data_loader.py {source} --out FILE.jsonl`, with `--drop {shlex.join(counts)}` for "
-            "columns that do not belong to it"
-        )
+        names = ", ".join(f"{name} (in {count} of {total} rows)" for name, count in counts.items())
+        got = f"got columns that look like a part of the question but are in no prompt: {names}"
+        drop = f"with `--drop {shlex.join(counts)}` for columns that do not belong to it"
+        say(f"warning: {source}: {got}; try `python scripts/data_loader.py {source} --out FILE.jsonl`, {drop}")
     return counts
 
 
@@ -1813,11 +1752,9 @@ def template_settings(config) -> dict:
     except ValueError:
         settings = None
     kept = {"tokenize", "return_dict", "add_generation_prompt", "continue_final_message", "chat_template"}
-    need(
-        isinstance(settings, dict) and not kept & {*settings},
-        f"got chat_template_kwargs {config.chat_template_kwargs!r}; expected a JSON object of the template's own "
-        """settings; try '{"enable_thinking": false}'""",
-    )
+    got = f"got chat_template_kwargs {config.chat_template_kwargs!r}"
+    expected = """expected a JSON object of the template's own settings; try '{"enable_thinking": false}'"""
+    need(isinstance(settings, dict) and not kept & {*settings}, f"{got}; {expected}")
     return settings
 
 
@@ -4204,7 +4141,8 @@ def settle_precision(config: BaseConfig, device) -> None:
     leave_out_cudnn_attention()
     torch.set_float32_matmul_precision("highest" if exact else "high")
     if device.type != "cpu":
-        how = "without TF32; --precision bf16 is faster" if exact else "may use TF32"
+        faster = precision_on("auto", device).replace("fp32", "fp16")
+        how = f"without TF32; --precision {faster} is faster" if exact else "may use TF32"
         note = " (auto)" if asked == "auto" else ""
         say(f"device {device}, precision {config.precision}{note}; float32 matrix products {how}")
 
@@ -4483,7 +4421,12 @@ def roomy_layer():
     from transformers.cache_utils import DynamicLayer
 
     class RoomyLayer(DynamicLayer):
-        """`keys` and `values` [B, heads, T, D] are the beginnings of `rooms` [B, heads, T or more, D]."""
+        """`keys` and `values` [B, heads, T, D] are the beginnings of `rooms` [B, heads, T or more, D].
+
+        With a `column` [1], a tensor, the next token is written there and the whole rooms are read.
+        """
+
+        column = None
 
         def __init__(self, keys, values, rooms=None):
             super().__init__()
@@ -4493,17 +4436,30 @@ def roomy_layer():
 
         def update(self, key_states, value_states, *args, **kwargs):
             """Append [B, heads, t, D] of new tokens; return those of all."""
+            if self.column is not None:
+                for room, new in zip(self.rooms, (key_states, value_states), strict=True):
+                    room.index_copy_(2, self.column, new.to(room.dtype))
+                return self.rooms
             start = self.keys.shape[2]
             end = start + key_states.shape[2]
+            self.make_room(end)
+            for room, new in zip(self.rooms, (key_states, value_states), strict=True):
+                room[:, :, start:end] = new
+            self.end_at(end)
+            return self.keys, self.values
+
+        def make_room(self, end: int) -> None:
+            """Let the rooms have `end` columns at least."""
             if self.rooms is None or end > self.rooms[0].shape[2]:
                 self.rooms = None
                 self.keys, values = roomy(self.keys, end), self.values
                 self.values = None  # one at a time: the old tensors go first
                 self.rooms = self.keys, roomy(values, end)
-            for room, new in zip(self.rooms, (key_states, value_states), strict=True):
-                room[:, :, start:end] = new
+
+        def end_at(self, end: int) -> None:
+            """Let the keys and values be the rooms' first columns."""
             self.keys, self.values = (room[:, :, :end] for room in self.rooms)
-            return self.keys, self.values
+            self.column = None
 
         def reorder_cache(self, beam_idx):
             """Keep these rows, in this order."""
@@ -4524,8 +4480,8 @@ def as_read(x):
 
 
 def roomy(x, needed: int):
-    """A tensor with room for `needed` columns and a block more, that begins with x [B, heads, T, D]."""
-    room = x.new_empty(*x.shape[:2], needed + BLOCK, x.shape[3])
+    """A tensor with room for `needed` columns and a block more, that begins with x [B, heads, T, D]; 0 behind it."""
+    room = x.new_zeros(*x.shape[:2], needed + BLOCK, x.shape[3])
     room[:, :, : x.shape[2]] = x
     return room
 
@@ -4840,6 +4796,11 @@ def cached_states(model, input_ids, attention_mask, cache):
     return out.last_hidden_state, keys_and_values
 
 
+def masks_itself(model) -> bool:
+    """Whether attention takes a ready mask: transformers makes none, and looks at none."""
+    return unwrapped(model).config._attn_implementation in ("sdpa", SHARED_PROMPTS)
+
+
 def next_states(model, token, mask, cache, padded: bool):
     """States [B, H] of one more token [B] for each row of a plain cache, or of one that `group_rows` has made.
 
@@ -4847,8 +4808,7 @@ def next_states(model, token, mask, cache, padded: bool):
     that the host need not wait for the device to see.
     """
     network = below_the_head(model)
-    sdpa = unwrapped(model).config._attn_implementation in ("sdpa", SHARED_PROMPTS)
-    prepared, extra = mask[:, None, None].bool() if sdpa else mask, {}
+    prepared, extra = mask[:, None, None].bool() if masks_itself(model) else mask, {}
     if groups := getattr(cache, "groups", None):
         prepared, padded, extra = mask.new_zeros(1, 1, 1, 1), True, {"layout": groups}  # a mask that needs no making
     out = network(
@@ -4923,24 +4883,32 @@ def settle_logits(config: BaseConfig, models: Models) -> None:
 SHARE = 6  # of a GPU, the part that a copy of the weights may take: 13 GiB of 80, so those of 7B
 
 
-def foldable_layers(policy, device) -> list:
-    """The linear layers to whose weights LoRA's delta can be added; none where copies of these do not fit.
+def copy_fits(size: float, device) -> bool:
+    """Whether weights of so many bytes are copied; not on a CPU, where arithmetic takes the time.
 
-    Nor on a CPU, where arithmetic takes the time. The GPU's size decides, not what is free: a resumed run does alike.
+    The GPU's size decides, not what is free: a resumed run does alike.
     """
+    device = torch.device(device)
+    return device.type == "cuda" and size <= torch.cuda.mem_get_info(device)[1] / SHARE
+
+
+def foldable_layers(policy, device) -> list:
+    """The linear layers to whose weights LoRA's delta can be added; none where copies of these do not fit."""
     if device.type != "cuda" or not hasattr(policy, "peft_config"):
         return []
-    from peft.tuners.lora import Linear
+    from peft.tuners.lora import Linear, LoraLayer
 
-    layers = [m for m in policy.modules() if type(m) is Linear and "default" not in m.lora_variant]
-    layers = [m for m in layers if "default" in m.lora_A and not m.lora_bias.get("default")]
+    adapted = [m for m in policy.modules() if isinstance(m, LoraLayer) and "default" in m.lora_A]
+    layers = [m for m in adapted if type(m) is Linear and "default" not in m.lora_variant]
     shared = policy.get_base_model().get_input_embeddings().weight  # by a tied output layer
-    layers = [m for m in layers if m.get_base_layer().weight is not shared]
-    size = sum(m.get_base_layer().weight.nbytes for m in layers)
-    if size <= torch.cuda.mem_get_info(device)[1] / SHARE:
-        return layers
-    say(f"note: LoRA runs beside its base while sampling: a copy of the weights ({size / 2**30:.1f} GiB) does not fit")
-    return []
+    layers = [m for m in layers if not m.lora_bias.get("default") and m.get_base_layer().weight is not shared]
+    size, slow = sum(m.get_base_layer().weight.nbytes for m in layers), "LoRA runs beside its base while sampling"
+    if not copy_fits(size, device):
+        say(f"note: {slow}: a copy of the weights ({size / 2**30:.1f} GiB) does not fit")
+        return []
+    if len(layers) < len(adapted):
+        say(f"note: {slow} in {len(adapted) - len(layers)} of {len(adapted)} layers: 4-bit, DoRA, biased or tied ones")
+    return layers
 
 
 @contextlib.contextmanager
@@ -4959,6 +4927,61 @@ def folded(layers: list) -> Iterator[None]:
         for layer, weight, data in kept:
             weight.data = data
             layer.merged_adapters.clear()
+
+
+# --------------------------------------------------------------------------------- norms (src/parts/networks/norms.py)
+
+EXACT = 1e-6  # relative distance from the norm of transformers in float32 that the order of sums explains
+
+
+def plain_norm(module, x, eps: float):
+    """x [..., H] / RMS(x) * weight [H]; narrower numbers are rounded before the weight, as by transformers."""
+    if x.dtype == module.weight.dtype == torch.float32:
+        return torch.nn.functional.rms_norm(x, x.shape[-1:], module.weight, eps)
+    return module.weight * torch.nn.functional.rms_norm(x, x.shape[-1:], None, eps).to(x.dtype)
+
+
+def shifted_norm(module, x, eps: float):
+    """x [..., H] / RMS(x) * (1 + weight [H]) in float32, as Gemma has it."""
+    return torch.nn.functional.rms_norm(x.float(), x.shape[-1:], 1 + module.weight.float(), eps).type_as(x)
+
+
+def norm_like(module) -> Callable | None:
+    """Which of the two a module is on a few numbers, None for neither."""
+    eps, weight = getattr(module, "variance_epsilon", getattr(module, "eps", None)), getattr(module, "weight", None)
+    alone = len(inspect.signature(type(module).forward).parameters) == 2  # others have a gate
+    if not alone or weight is None or not isinstance(eps, float):
+        return None
+    tried = copy.deepcopy(module).float()
+    x, weights = (torch.linspace(-9, n, n * len(weight), device=weight.device).sin().view(n, -1) for n in (4, 1))
+    with torch.no_grad(), torch.autocast(weight.device.type, enabled=False):
+        tried.weight.copy_(weights[0])
+        expected = tried(x)
+        for norm in (plain_norm, shifted_norm):
+            if (norm(tried, x, eps) - expected).norm() <= EXACT * expected.norm():
+                return functools.partial(norm, module, eps=eps)
+    return None
+
+
+def one_kernel_norms(policy, device) -> list[tuple]:
+    """(module, what to run in its place) of a network's RMS norms; none on a CPU, which has no such kernel."""
+    modules = [module for module in policy.modules() if type(module).__name__.endswith("RMSNorm")]
+    pairs = [(module, norm_like(module)) for module in modules if device.type == "cuda"]
+    for name in sorted({type(module).__name__ for module, norm in pairs if not norm}):
+        say(f"note: {name} runs as transformers has it while sampling: it is no norm that torch has a kernel for")
+    return [(module, norm) for module, norm in pairs if norm]
+
+
+@contextlib.contextmanager
+def replaced(norms: list[tuple]) -> Iterator[None]:
+    """While it lasts, modules run what stands beside them."""
+    try:
+        for module, norm in norms:
+            module.forward = norm
+        yield
+    finally:
+        for module, _ in norms:
+            vars(module).pop("forward", None)
 
 
 # --------------------------------------------------------------------- cache probe (src/parts/networks/cache_probe.py)
@@ -5126,6 +5149,65 @@ def decoding_of_policy(config: BaseConfig, models: Models) -> Decoding:
     return measured
 
 
+# ----------------------------------------------------------------------- room steps (src/parts/sampling/room_steps.py)
+
+
+class RoomSteps:
+    """`next_states` over whole rooms, recorded once for each room on a GPU and replayed for each token.
+
+    The host then makes one call in place of one for every kernel. Columns that hold nothing yet are masked.
+    """
+
+    def __init__(self, policy):
+        self.policy, self.cache, self.graph, self.columns = policy, None, None, 0
+
+    def step(self, token, mask, cache):
+        """States [B, H] of one more token [B] for each row; mask [B, T] is 1 on tokens, the new ones included."""
+        self.columns = mask.shape[1]
+        if self.cache is None or self.columns > self.mask.shape[1]:
+            self.leave(self.columns - 1)
+            self.enter(token, mask, cache)
+        self.token.copy_(token)
+        self.mask[:, : self.columns] = mask
+        self.column.fill_(self.columns - 1)
+        if token.is_cuda and not self.graph:
+            self.record()
+        if self.graph:
+            self.graph.replay()
+        else:
+            self.states = self.run()
+        return self.states
+
+    def enter(self, token, mask, cache) -> None:
+        """Make room for a column more, and what a step reads beside the cache."""
+        self.cache, self.token, self.column = cache, torch.empty_like(token), torch.empty_like(token[:1])
+        for layer in cache.layers:
+            layer.make_room(self.columns)
+            layer.column = self.column
+        self.mask = mask.new_zeros(len(mask), cache.layers[0].rooms[0].shape[2])
+
+    def run(self):
+        """The step itself; it writes the same column however often it runs."""
+        return next_states(self.policy, self.token, self.mask, self.cache, padded=True)
+
+    def record(self) -> None:
+        """Record a step; one before it lets kernels make their plans and workspaces."""
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            self.run()
+        torch.cuda.current_stream().wait_stream(side)
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):  # rewards may run in another thread
+            self.states = self.run()
+
+    def leave(self, columns: int | None = None) -> None:
+        """Let the cache end behind its last column again, as other parts read it."""
+        for layer in self.cache.layers if self.cache else ():
+            layer.end_at(self.columns if columns is None else columns)
+        self.cache = self.graph = None
+
+
 # --------------------------------------------------------------------------- sampling (src/parts/sampling/sampling.py)
 
 DRAWN_AT_ONCE = 2**24  # probabilities in float64; three tensors of them exist at a time
@@ -5164,6 +5246,11 @@ class HFEngine:
         self.config, self.models = config, models
         self.decoding = decoding_of_policy(config, models)
         self.layers = foldable_layers(models.policy, models.device)
+        self.norms = one_kernel_norms(models.policy, models.device)
+        self.graphs = config.decode_graphs and self.decoding.plain and masks_itself(models.policy)
+        if config.decode_graphs and not self.graphs:
+            say("note: no CUDA graphs while sampling: they need --attn_implementation sdpa and a cache of all tokens")
+        self.noted = False  # that turns are not gone on with
         self.end_ids = torch.tensor(models.eos_ids, dtype=torch.long, device=models.device)
 
     def sync(self, step: int = 0) -> None:
@@ -5171,9 +5258,8 @@ class HFEngine:
 
     @contextlib.contextmanager
     def ready(self) -> Iterator[None]:
-        """While it lasts, weights are as sampling reads them: adapters folded, and cast once under autocast."""
-        lora = folded(self.layers) if self.layers else contextlib.nullcontext()
-        with lora, torch.no_grad(), autocast(self.config, self.models.device):
+        """While it lasts, layers are as sampling runs them: adapters folded, weights cast once, norms in one kernel."""
+        with folded(self.layers), replaced(self.norms), torch.no_grad(), autocast(self.config, self.models.device):
             yield
 
     def generate(self, prompts: list[list[int]], noise, tell=None) -> list[tuple[list[int], list[float]]]:
@@ -5193,7 +5279,8 @@ class HFEngine:
             for rows in self.batches(list(map(len, prompts))):
                 batch, draws = [prompts[i] for i in rows], None if noise is None else noise[rows]
                 ended = tell and Ended(tell, rows)
-                sampled = self.sample(*self.read(batch, self.decoding.groups), draws, ended=ended)
+                texts = self.read(batch, self.decoding.groups and not self.graphs)
+                sampled = self.sample(*texts, draws, ended=ended)
                 for i, output in zip(rows, sampled, strict=True):
                     outputs[i] = output
         return outputs
@@ -5258,6 +5345,7 @@ class HFEngine:
         rows = torch.arange(n, device=device)  # which sequence each row of the shrinking batch is
         running, padded = torch.ones_like(rows, dtype=torch.bool), not bool(mask.all())
         mask, every = torch.cat([mask, mask.new_ones(n, limit)], dim=1), steps_between_looks(device)
+        steps = RoomSteps(models.policy) if self.graphs else None
         with torch.no_grad(), autocast(self.config, device):
             for t in range(limit):
                 logits = lm_logits(models.policy, states).float()
@@ -5274,11 +5362,19 @@ class HFEngine:
                     break
                 if self.decoding.leaving and alive <= 0.75 * len(rows):  # it copies the cache: not for every row
                     keep = running.nonzero().squeeze(-1)
+                    if steps:
+                        steps.leave()
                     if leave:
                         leave(cache, (~running).nonzero().squeeze(-1), rows, lengths)
                     select_rows(cache, keep)
                     rows, running, token, mask = rows[keep], running[keep], token[keep], mask[keep]
-                states, cache = self.step(token, mask[:, : width + t + 1], cache, padded)
+                seen = mask[:, : width + t + 1]
+                if steps:
+                    states = steps.step(token, seen, cache)
+                else:
+                    states, cache = self.step(token, seen, cache, padded)
+        if steps:
+            steps.leave()
         if leave:
             leave(cache, None, rows, lengths)
         if not torch.isfinite(logprobs).all():
@@ -5308,6 +5404,9 @@ class TurnSampler:
         """Like HFEngine.generate, for conversations with `numbers`: what was kept of them is not read again."""
         engine, kept, self.kept = self.engine, self.kept, KeptTexts()
         if len(engine.batches(list(map(len, prompts)))) != 1:
+            if not engine.noted:
+                say("note: each batch of a turn reads its conversations again; try a higher --rollout_batch_size")
+            engine.noted = True
             return engine.generate(prompts, noise)
         texts = dict(zip(numbers, prompts, strict=True))
         with engine.ready():
@@ -5925,19 +6024,13 @@ class Config(BaseConfig):
     cache_dir: str = setting("", "folder of the cache (default: OUTPUT_DIR/cache)")
     # report
     bootstrap: int = setting(2000, "bootstrap samples", positive=True)
-    out_json: str = setting("", "file for one flat JSON object: the fields below, of one metric")
-    fields: list[str] = setting(
-        [],
-        "fields of --out_json: task, metric, model, n, accuracy, ci95, stderr; compared: no stderr, and model_before, "
-        "accuracy_before, ci95_before, difference, difference_ci95, p_value, test, better, worse, rows_needed, "
-        "verdict (default: all)",
-        several=True,
-    )
-    metric: str = setting("", "metric of --out_json (default: verified, accuracy, acc, pass@1, score, or the first)")
 
     # what the parts read and this program does not offer
     rollout_batch_size = 10**9
-    removed: ClassVar = {"fewshot_as_turns": "to leave it out: with a chat template, worked examples are turns"}
+    removed: ClassVar = {
+        "fewshot_as_turns": "to leave it out: with a chat template, worked examples are turns",
+        **dict.fromkeys(("out_json", "fields", "metric"), "results.json or comparison.json of --output_dir, by task"),
+    }
 
     def __post_init__(self):
         if self.environment and "environment" not in [text.partition(":")[0] for text in self.task]:
@@ -6003,15 +6096,14 @@ def check_environment(config: Config) -> None:
         return
     in_data = "expected the data's prompts as they are; try messages in the column prompt"
     refused = {
-        "--base_url": "which returns text, whose tokens may differ from those sampled when encoded again; expected a "
-        "model that takes token ids; try its folder as --model, or --engine vllm",
-        "--completion_column": "expected a model that plays; try --model",
-        "--stop": "expected answers that end at the end token; try a lower --max_new_tokens",
-        "--fewshot": in_data,
-        "--system_prompt": in_data,
+        "base_url": "expected a model that takes token ids; try its folder as --model, or --engine vllm",
+        "completion_column": "expected a model that plays; try --model",
+        "stop": "expected answers that end at the end token; try a lower --max_new_tokens",
+        "fewshot": in_data,
+        "system_prompt": in_data,
     }
-    for flag, why in refused.items():
-        need(not getattr(c, flag[2:]), f"got --environment with {flag}, {why}")
+    for name, why in refused.items():
+        need(not getattr(c, name), f"got --environment with --{name}, {why}")
     templated = c.chat_template != "off"
     need(templated, "got --environment with --chat_template off; expected turns; try --chat_template auto")
     check_room(c, c.max_prompt_tokens)
@@ -6020,57 +6112,6 @@ def check_environment(config: Config) -> None:
 def parse_config(argv: list[str]):
     """Return the settings of a command line: defaults, then --config, then flags; a later one wins."""
     return parse_settings(argv, Config, __doc__)
-
-
-# -------------------------------------------------------------- short result (src/programs/evaluation/short_result.py)
-
-OF_ONE = {"n": "n", "accuracy": "value", "ci95": "ci95", "stderr": "stderr"}  # name: its key in results.json
-OF_TWO = {  # name: its key in comparison.json
-    **{"n": "rows", "accuracy": "after", "ci95": "after_ci95", "accuracy_before": "before"},
-    **{"ci95_before": "before_ci95", "difference": "difference", "difference_ci95": "ci95", "p_value": "p"},
-    **{name: name for name in ("test", "better", "worse", "rows_needed", "verdict")},
-}
-NAMES = {False: ("task", "metric", "model"), True: ("task", "metric", "model", "model_before")}
-USUAL = ("verified", "accuracy", "acc", "pass@1", "score")  # metrics that are meant where none is named
-
-
-def check_short(config: Config) -> None:
-    """Raise UserError for fields that are unknown, or that a result of one model does not have."""
-    idle = config.out_json or not (config.fields or config.metric)
-    need(idle, "got --fields or --metric without --out_json; expected a file; try --out_json result.json")
-    paired = bool(config.compare) or len(config.model) == 2
-    known = [*NAMES[paired], *(OF_TWO if paired else OF_ONE)]
-    alone = "" if paired else " for one model (a comparison has more)"
-    for name in config.fields:
-        expected = f"expected among {', '.join(known)}{alone}"
-        need(name in known, f"got --fields {name}; {expected}{suggest(name, known)}")
-
-
-def find_metric(tasks: dict[str, dict], name: str) -> tuple[str, str]:
-    """(task, metric) of this name in {task: {metric: figures}}, the first one; without a name, one of USUAL."""
-    places = [(task, metric) for task, metrics in tasks.items() for metric in metrics]
-    known = ", ".join(dict.fromkeys(metric for _, metric in places))
-    need(places, "got --out_json, but no metric that has rows; expected one")
-    wanted = [name] if name else USUAL
-    matches = [place for metric in wanted for place in places if place[1] == metric]
-    again = "the same command takes completions from the cache"
-    need(matches or not name, f"got --metric {name}; expected one of {known}; {again}")
-    return (matches or places)[0]
-
-
-def write_short(config: Config, reports: list[dict], compared: dict | None) -> None:
-    """Write the fields of one metric to --out_json, from one or two results.json and, of two, `compared` of both."""
-    if not config.out_json:
-        return
-    paired = compared is not None
-    tasks = compared if paired else {task: result["metrics"] for task, result in reports[0]["tasks"].items()}
-    task, metric = find_metric(tasks, config.metric)
-    names = [report["model"]["name"] for report in reports[::-1]]
-    about = dict(zip(NAMES[paired], (task, metric, *names), strict=True))
-    figures = {name: tasks[task][metric].get(key) for name, key in (OF_TWO if paired else OF_ONE).items()}
-    known = about | figures
-    short = {name: known[name] for name in config.fields or known}
-    write_text(Path(config.out_json), json.dumps(short, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 # ------------------------------------------------------------------------------ rows (src/programs/evaluation/rows.py)
@@ -6274,28 +6315,11 @@ def ngram_share(words: list[str], size: int) -> float | None:
     return len(set(grams)) / len(grams) if grams else None
 
 
-def has_format(text: str, name: str) -> bool:
-    if name != "json":
-        return bool(FORMATS[name].fullmatch(text.strip()))
-    with contextlib.suppress(ValueError, RecursionError):
-        json.loads(text)
-        return True
-    return False
-
-
-FORMATS = {
-    "answer": re.compile(r"<answer>\s*[^<>\s][^<>]*</answer>"),
-    "think": re.compile(r"<think>(?:(?!</?think>).)*</think>(?:(?!</?think>).)+", re.DOTALL),
-    "boxed": re.compile(r"(?:(?!\\boxed).)*\\boxed\{(?:(?!\\boxed).)+\}(?:(?!\\boxed).)*", re.DOTALL),
-    "json": None,
-}
-
-
 class Task:
     """One task: what to ask of a row, and how to score what comes back.
 
-    `score(rows, outputs)` gets one list of n outputs {"text", "ids", "tokens", "finish"} per row and returns
-    (records, values): per row a list of n dicts for samples.jsonl, and {metric: Values} over the rows.
+    `score(rows, outputs)` gets a list of outputs {"text", "ids", "tokens", "finish"} per row, or of log-probs, and
+    returns a list of records per row, for samples.jsonl; `values_of(records)` is {metric: Values} over the rows.
     """
 
     name = "task"
@@ -6375,13 +6399,26 @@ class Task:
         if self.needs:
             self.require(row, self.needs)
 
-    def score(self, rows: list[dict], outputs: list[list[dict]]) -> tuple[list[list[dict]], dict]:
-        """Records and values of all rows, from `score_one(row, output)`, the record of one completion.
+    def score(self, rows: list[dict], outputs: list[list[dict]]) -> list[list[dict]]:
+        """Of each row its records, one for each completion, or one for all log-probs.
 
-        A record is {"metrics": {name: number or None}, "extracted", "reason"}.
+        A record is {"completion", "finish", "tokens", "metrics": {name: number or None}, "extracted", "reason"}.
         """
-        records = [[self.score_one(row, out) for out in outs] for row, outs in zip(rows, outputs, strict=True)]
-        return records, mean_values(records, self.directions) | pass_values(records, self.passes, self.ks)
+        if self.logprobs:
+            scored, groups = map(self.score_logprobs, rows, outputs), [[{}]] * len(rows)
+        else:
+            pairs = [(row, out) for row, outs in zip(rows, outputs, strict=True) for out in outs]
+            scored, groups = iter(self.score_pairs(pairs)), outputs
+        shown = {"completion": "text", "finish": "finish", "tokens": "tokens"}
+        return [[{name: out.get(key) for name, key in shown.items()} | next(scored) for out in outs] for outs in groups]
+
+    def score_pairs(self, pairs: list[tuple[dict, dict]]) -> Iterable[dict]:
+        """What the records of (row, output) pairs add to the output."""
+        return (self.score_one(row, out) for row, out in pairs)
+
+    def values_of(self, records: list[list[dict]]) -> dict:
+        """The values of all metrics in the records."""
+        return mean_values(records, self.directions) | pass_values(records, self.passes, self.ks)
 
 
 def read_ks(task: Task) -> list[int]:
@@ -6425,8 +6462,6 @@ class Generation(Task):
     """What completions look like."""
 
     name = "generation"
-    options: ClassVar[dict] = {"format": ""}
-    choices_of: ClassVar[dict] = {"format": FORMATS}
     neutral = ("length_tokens", "length_characters", "distinct_1", "distinct_2", "distinct_3", "repetition_4")
     directions: ClassVar[dict] = dict.fromkeys(neutral) | {"truncated": False, "empty": False}
     definition = "distinct_n and repetition_4 over whitespace-separated words of each completion; truncated: no end"
@@ -6439,8 +6474,6 @@ class Generation(Task):
         metrics["repetition_4"] = None if share is None else 1 - share
         metrics["truncated"] = None if out["finish"] == "given" else float(out["finish"] == "length")
         metrics["empty"] = float(not text.strip())
-        if self.settings["format"]:
-            metrics["format_valid"] = float(has_format(text, self.settings["format"]))
         return {"metrics": metrics, "extracted": None, "reason": f"ended by {out['finish']}"}
 
 
@@ -6512,22 +6545,21 @@ class Code(Task):
     def stops(self, chat):
         return [] if chat else ["\nclass", "\ndef", "\n#", "\nif", "\nprint", "\n```\n", "[DONE]"]
 
-    def score(self, rows, outputs):
+    def score_pairs(self, pairs):
         sandbox, jobs = sibling("sandbox"), []
-        for row, outs in zip(rows, outputs, strict=True):
+        for row, out in pairs:
             tests, prompt = first_of(row, self.needs), self.prompt(row)
             setup = row.get("setup") or "\n".join([row.get("test_setup_code") or "", *(row.get("test_imports") or [])])
             about = {"entry_point": row.get("entry_point"), "setup": setup if setup.strip() else self.head(row)}
-            for out in outs:
-                program = sandbox.program_of(out["text"], tests, prompt=prompt, **about)
-                jobs.append({"code": program, "tests": tests, "timeout_s": self.settings["timeout_s"], **about})
+            program = sandbox.program_of(out["text"], tests, prompt=prompt, **about)
+            jobs.append({"code": program, "tests": tests, "timeout_s": self.settings["timeout_s"], **about})
         try:
-            verdicts = sandbox.run_many(jobs)
+            return map(self.record, sandbox.run_many(jobs), jobs)
         except (sandbox.BadTests, sandbox.SandboxError) as error:
             raise UserError(f"task code: {error}") from None
-        scored = map(self.record, verdicts, jobs)
-        records = [[next(scored) for _ in outs] for outs in outputs]
-        return records, pass_values(records, "passed", self.ks)
+
+    def values_of(self, records):
+        return pass_values(records, "passed", self.ks)
 
     def record(self, verdict, job: dict) -> dict:
         """The record of one program; tests that cannot be used do not count."""
@@ -6589,22 +6621,20 @@ class Perplexity(Task):
         need(1 <= stride <= length, f"got stride {stride}; expected 1 to the context of {length} tokens")
         return text_windows(encode_text(model.tokenizer, self.text(row)), [model.prefix_id], length, stride)
 
-    def score(self, rows, outputs):
-        texts = [self.text(row) for row in rows]
-        nats = [-math.fsum(out["logprob"] for out in outs) for outs in outputs]
-        tokens = [sum(out["count"] for out in outs) for outs in outputs]
-        words, sizes = [len(re.split(r"\s+", t)) for t in texts], [len(t.encode("utf-8", "replace")) for t in texts]
-        values = {
-            "token_perplexity": Values(nats, tokens, True, False),
-            "word_perplexity": Values(nats, words, True, False),
-            "byte_perplexity": Values(nats, sizes, True, False),
-            "bits_per_byte": Values([x / math.log(2) for x in nats], sizes, False, False),
+    def score_logprobs(self, row, outs):
+        text, sizes = self.text(row), {"nats": -math.fsum(out["logprob"] for out in outs)}
+        sizes |= {"tokens": sum(out["count"] for out in outs), "words": len(re.split(r"\s+", text))}
+        sizes["bytes"] = len(text.encode("utf-8", "replace"))
+        return {"metrics": sizes, "extracted": None, "reason": ""}
+
+    def values_of(self, records):
+        sizes = {
+            name: [record["metrics"][name] for (record,) in records] for name in ("nats", "tokens", "words", "bytes")
         }
-        records = [
-            [{"metrics": {"nats": x, "tokens": t, "words": w, "bytes": s}, "extracted": None, "reason": ""}]
-            for x, t, w, s in zip(nats, tokens, words, sizes, strict=True)
-        ]
-        return records, values
+        kinds = {"token_perplexity": "tokens", "word_perplexity": "words", "byte_perplexity": "bytes"}
+        bits = Values([x / math.log(2) for x in sizes["nats"]], sizes["bytes"], False, False)
+        perplexities = {name: Values(sizes["nats"], sizes[kind], True, False) for name, kind in kinds.items()}
+        return perplexities | {"bits_per_byte": bits}
 
 
 class MultipleChoice(Task):
@@ -6647,18 +6677,14 @@ class MultipleChoice(Task):
     def check_row(self, row):
         self.choices(row)
 
-    def score(self, rows, outputs):
-        records = []
-        for row, outs in zip(rows, outputs, strict=True):
-            choices, gold = self.choices(row)
-            logprobs = [out["logprob"] for out in outs]
-            picked = max(range(len(choices)), key=logprobs.__getitem__)
-            normed = [x / len(c) for x, c in zip(logprobs, choices, strict=True)]
-            picked_norm = max(range(len(choices)), key=normed.__getitem__)
-            metrics = {"acc": float(picked == gold), "acc_norm": float(picked_norm == gold)}
-            record = {"metrics": metrics, "extracted": choices[picked], "logprobs": logprobs, "gold": choices[gold]}
-            records.append([record | {"reason": "right" if picked == gold else f"not {choices[gold]!r}"}])
-        return records, mean_values(records)
+    def score_logprobs(self, row, outs):
+        (choices, gold), logprobs = self.choices(row), [out["logprob"] for out in outs]
+        picked = max(range(len(choices)), key=logprobs.__getitem__)
+        normed = [x / len(c) for x, c in zip(logprobs, choices, strict=True)]
+        picked_norm = max(range(len(choices)), key=normed.__getitem__)
+        metrics = {"acc": float(picked == gold), "acc_norm": float(picked_norm == gold)}
+        record = {"metrics": metrics, "extracted": choices[picked], "logprobs": logprobs, "gold": choices[gold]}
+        return record | {"reason": "right" if picked == gold else f"not {choices[gold]!r}"}
 
 
 # ---------------------------------------------------------------------- requests (src/programs/evaluation/requests.py)
@@ -6680,6 +6706,7 @@ class Request:
     def key(self) -> str:
         """What the result depends on, besides model and settings."""
         content = [self.ids, self.scored, self.stops, self.limit, self.sample, self.prompt]
+        content += [] if self.given is None else [self.given]
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32]
 
     def seed(self) -> int:
@@ -6739,10 +6766,8 @@ def encode_pair(tokenizer, prompt, choice: str, **template) -> tuple[list[int], 
 def use_template(config: Config, model) -> bool:
     """Whether prompts go through the chat template; for a server, whether they go as messages."""
     has = bool(model.tokenizer.chat_template) if model.tokenizer else bool(config.base_url)
-    need(
-        has or config.chat_template != "on" or config.completion_column,
-        f"got --chat_template on, but {model.source} has none; expected a chat model; try --chat_template off",
-    )
+    fits = has or config.chat_template != "on" or config.completion_column
+    need(fits, f"got --chat_template on, but {model.source} has none; expected a chat model; try off")
     return has and config.chat_template != "off"
 
 
@@ -6762,11 +6787,8 @@ def make_requests(config: Config, task: Task, model, rows: list[dict], shots: li
     for row in rows:
         question = task.question(row)
         templated = form is not None and form.holds(question)
-        need(
-            not templated or not (worked or config.system_prompt),
-            f"got prompt {question[:80]!r}, which already has the form of the chat template, with worked examples or a "
-            "system prompt; expected chat messages or plain text; try without --fewshot and --system_prompt",
-        )
+        got = f"got prompt {str(question)[:80]!r}, which already has the form of the chat template"
+        need(not templated or not (worked or config.system_prompt), f"{got}; try without --fewshot and --system_prompt")
         prompts.append(add_shots(question, worked, config.system_prompt, chat and not templated))
         if task.logprobs:
             pairs = [encode_pair(model.tokenizer, prompts[-1], choice, **template) for choice in task.choices(row)[0]]
@@ -6802,8 +6824,7 @@ class ResultCache:
             return
         used = {"model": model.hash, "kind": kind, "engine": config.base_url or config.engine}
         used |= {"dtype": str(getattr(model, "dtype", "")), "length": model.max_length}
-        attention = config.attn_implementation
-        used |= {"attention": attention} if attention != "auto" else {}
+        used |= {"attention": config.attn_implementation} if config.attn_implementation != "auto" else {}
         used |= {"vllm_args": config.vllm_args} if config.vllm_args else {}
         if kind != "logprob" and config.temperature:
             used |= {name: getattr(config, name) for name in ("temperature", "top_p", "seed")}
@@ -6890,67 +6911,14 @@ class RewardTask(Task):
     def check_row(self, row):
         self.graders.check_columns(self.columns(row))
 
-    def score(self, rows, outputs):
-        flat = [(self.columns(row), out) for row, outs in zip(rows, outputs, strict=True) for out in outs]
-        texts, ids = ([out[key] for _, out in flat] for key in ("text", "ids"))
-        scores, parts = self.graders([row for row, _ in flat], texts, ids)
-        scored = []
+    def score_pairs(self, pairs):
+        texts, ids = ([out[key] for _, out in pairs] for key in ("text", "ids"))
+        scores, parts = self.graders([self.columns(row) for row, _ in pairs], texts, ids)
         for i, score in enumerate(scores):
             metrics = {name: values[i] for name, values in parts.items()}
             applies = any(x is not None for x in metrics.values())
             metrics["score"] = score if applies else None
-            scored.append({"metrics": metrics, "extracted": None, "reason": "" if applies else "no function applies"})
-        rest = iter(scored)
-        records = [[next(rest) for _ in outs] for outs in outputs]
-        return records, mean_values(records)
-
-
-class Custom(Task):
-    """A function `score(row, completion)` or a class with that method, `prompt(row)`, `target(row)`, `stop`."""
-
-    name = "custom"
-    targets_named = True
-    definition = "the mean of what the task's own score returns"
-
-    def check(self):
-        need(len(self.targets) == 1, f"got {self.label!r}; expected custom:FILE.py:name")
-        ((target, _),) = load_rewards(self.targets[0])
-        self.user_task = target() if inspect.isclass(target) else target
-        self.score_row = getattr(self.user_task, "score", self.user_task)
-        need(callable(self.score_row), f"got {self.label!r}: no method score; expected score(row, completion)")
-
-    def question(self, row):
-        if not hasattr(self.user_task, "prompt"):
-            return self.prompt(row)
-        prompt = self.call_user(f"prompt of {self.label}", self.user_task.prompt, row)
-        check_prompt(prompt, f"prompt of {self.label}")
-        return prompt
-
-    def target(self, row):
-        if not hasattr(self.user_task, "target"):
-            return super().target(row)
-        return self.call_user(f"target of {self.label}", self.user_task.target, row)
-
-    def call_user(self, where: str, function, *given):
-        try:
-            return function(*given)
-        except Exception as error:
-            raise RewardError(f"{where}: raised {type(error).__name__}: {error}") from error
-
-    def stops(self, chat):
-        return list(getattr(self.user_task, "stop", []))
-
-    def score_one(self, row, out):
-        where = f"task {self.label}, completion {out['text'][:200]!r}"
-        result = self.call_user(where, self.score_row, row, out["text"])
-        metrics = dict(result) if isinstance(result, dict) else {"score": result}
-        extra = {key: metrics.pop(key) for key in ("extracted", "reason") if key in metrics}
-        for name, value in metrics.items():
-            value = value.item() if hasattr(value, "item") else value
-            if not (value is None or (isinstance(value, int | float) and math.isfinite(value))):
-                raise RewardError(f"{where}: got {name} {value!r}; expected a finite number, True, False or None")
-            metrics[name] = None if value is None else float(value)
-        return {"extracted": None, "reason": "", **extra, "metrics": metrics}
+            yield {"metrics": metrics, "extracted": None, "reason": "" if applies else "no function applies"}
 
 
 class EnvironmentTask(Task):
@@ -6987,8 +6955,8 @@ class EnvironmentTask(Task):
             self.reward.check_columns(example)
             self.tried.add(key)
 
-    def play(self, model, rows: list[dict]) -> tuple[list[dict], list[list[dict]], int]:
-        """(examples that were played, the records of their conversations, answers that came from the cache)."""
+    def play(self, model, rows: list[dict]) -> tuple:
+        """(rows that were played, their prompts, the records of their conversations, counts)."""
         config = dataclasses.replace(self.config, model=model.source, max_new_tokens=self.max_new_tokens)
         check_chat_template(config, model.tokenizer)
         check_fits(config, model.max_length)
@@ -7001,7 +6969,8 @@ class EnvironmentTask(Task):
         finally:
             cache.close()
         grouped = [records[start : start + config.n] for start in range(0, len(records), config.n)]
-        return examples, grouped, cache.hits
+        counts = {"prompts_cut": 0, "rows_left_out": len(rows) - len(examples), "from_cache": cache.hits}
+        return [e["row"] for e in examples], [e["prompt"] for e in examples], grouped, counts
 
     def records(self, config: Config, setup: PlaySetup, model, examples: list[dict], cache: ResultCache) -> list[dict]:
         """Play and score one conversation for each of this process's examples."""
@@ -7011,12 +6980,11 @@ class EnvironmentTask(Task):
         weights = score_weights(self.reward, scores[0]) if scores else {}
         return [conversation_record(model, c, values, weights) for c, values in zip(conversations, scores, strict=True)]
 
-    def values_of(self, records: list[list[dict]]) -> dict:
-        values = mean_values(records, self.directions)
+    def values_of(self, records):
+        values = super().values_of(records)
         del values["failures"]
         failed, calls = ([sum(r["metrics"][name] for r in row) for row in records] for name in ("failures", "calls"))
-        values["failure_frac"] = Values(failed, calls, higher_is_better=False)
-        return values | pass_values(records, self.passes, self.ks)
+        return values | {"failure_frac": Values(failed, calls, higher_is_better=False)}
 
 
 def answers_of(config: Config, model, examples: list[dict], cache: ResultCache):
@@ -7143,20 +7111,16 @@ class PrefixEngine(HFEngine):
 
 
 def fingerprint(source: str, full: int = 2**32) -> str:
-    """Hash of the files of a checkpoint folder; of files above 4 GiB 256 evenly spaced MiB, size and time."""
+    """Hash of the files of a checkpoint folder; of a file above 4 GiB its size, its time and 256 evenly spaced MiB."""
     total = hashlib.sha256()
     suffixes = (".json", ".safetensors", ".bin", ".model", ".jinja", ".txt")
     for path in sorted(p for p in Path(source).iterdir() if p.suffix in suffixes and p.is_file()):
-        size, block = path.stat().st_size, 2**20
-        total.update(f"{path.name} {size}".encode())
+        size, large = path.stat().st_size, path.stat().st_size > full
+        total.update(f"{path.name} {size} {path.stat().st_mtime_ns if large else ''}".encode())
         with path.open("rb") as f:
-            if size <= full:
-                total.update(hashlib.file_digest(f, "sha256").digest())
-                continue
-            total.update(str(path.stat().st_mtime_ns).encode())
-            for i in range(256):
-                f.seek(max(0, size - block) * i // 255)
-                total.update(f.read(block))
+            for start in range(0, size, max(2**20, size // 256) if large else 2**20):
+                f.seek(start)
+                total.update(f.read(2**20))
     return total.hexdigest()[:16]
 
 
@@ -7174,15 +7138,13 @@ class LocalModel:
         self.hash = "-".join(map(fingerprint, folders)) if folders else f"{source}@{commit}"
         text, longest = self.model.config.get_text_config(), self.tokenizer.model_max_length
         limits = [getattr(text, name, None) for name in ("n_positions", "max_position_embeddings", "n_ctx")]
-        limits += [longest if longest < 10**12 else None, 2048]
-        self.max_length = config.max_length or next(int(x) for x in limits if x)
+        limits = [config.max_length, *limits, longest if longest < 10**12 else 2048]
+        self.max_length = next(int(x) for x in limits if x)
         ends = self.model.generation_config.eos_token_id
         self.eos_ids = sorted({*(ends if isinstance(ends, list) else [ends]), self.tokenizer.eos_token_id} - {None})
         starts = (self.tokenizer.bos_token_id, self.tokenizer.eos_token_id, *self.eos_ids, 0)
         self.prefix_id = next(i for i in starts if i is not None)
         self.pad_id = next(i for i in (self.tokenizer.pad_token_id, *self.eos_ids, 0) if i is not None)
-        if self.tokenizer.pad_token_id is None:
-            self.notes.append(f"no pad token: batches are padded with token {self.pad_id}, which is masked")
         if not self.eos_ids:
             self.notes.append("no end token: completions end at a stop string or at max_new_tokens")
         if not self.tokenizer.chat_template:
@@ -7467,6 +7429,10 @@ class GivenCompletions:
     can_logprobs, tokenizer, max_length, parameters, notes, load_s = False, None, None, None, (), 0.0
     source, hash = "completions of the data", "given"
 
+    def generate(self, requests, done):
+        for i, request in enumerate(requests):
+            done(i, {"text": request.given, "ids": [], "tokens": None, "finish": "given"})
+
 
 def open_models(config: Config):
     """Yield the models of a run, one after the other."""
@@ -7484,59 +7450,52 @@ def open_models(config: Config):
 
 # -------------------------------------------------------------------------------- run (src/programs/evaluation/run.py)
 
-KINDS = (Generation, Math, Code, Perplexity, MultipleChoice, RewardTask, Custom, EnvironmentTask)
+KINDS = (Generation, Math, Code, Perplexity, MultipleChoice, RewardTask, EnvironmentTask)
 TASKS = {kind.name: kind for kind in KINDS}
 
 
 def make_task(text: str, config: Config) -> Task:
     name = text.partition(":")[0]
+    need(name != "custom", "got task custom, which was removed; try --task reward:FILE.py:function")
     need(name in TASKS, f"got task {name!r}; expected one of {', '.join(TASKS)}{suggest(name, list(TASKS))}")
     return TASKS[name](text, config)
 
 
+def answered(config: Config, task: Task, model, rows: list[dict], shots: list[dict]) -> tuple:
+    """(rows, their prompts, the records of the first process, counts) of a task that needs one answer at a time."""
+    got = f"got task {task.name} with {model.source}"
+    need(model.can_logprobs or not task.logprobs, f"{got}; expected a model with log-probs; try --engine hf")
+    prompts, nested, cut = make_requests(config, task, model, rows, shots)
+    if cut:
+        say(f"warning: {task.label}: {cut} of {len(rows)} prompts exceed the context and lost their beginning")
+    flat = [request for group in nested for request in group]
+    outputs, reused = compute(config, model, flat, "logprob" if task.logprobs else "generate", task.label[:40])
+    parts = iter(outputs)
+    grouped = [[next(parts) for _ in group] for group in nested]
+    records = task.score(rows, grouped) if ranks()[0] == 0 else []
+    return rows, prompts, records, {"prompts_cut": cut, "from_cache": reused}
+
+
 def run_task(config: Config, task: Task, model, rows: list[dict], shots: list[dict]) -> tuple[dict, list[dict]]:
     """(results of one task, its samples); nothing on other processes than the first."""
-    need(
-        model.can_logprobs or not task.logprobs,
-        f"got task {task.name} with {model.source}; expected a model whose log-probs can be read; try --engine hf",
-    )
-    if task.plays:
-        examples, records, reused = task.play(model, rows)
-        about = {"prompts_cut": 0, "rows_left_out": len(rows) - len(examples), "from_cache": reused}
-        rows, prompts = ([example[key] for example in examples] for key in ("row", "prompt"))
-        grouped, values = [[{}] * config.n for _ in rows], task.values_of(records) if ranks()[0] == 0 else {}
-    else:
-        prompts, nested, cut = make_requests(config, task, model, rows, shots)
-        if cut:
-            say(f"warning: {task.label}: {cut} of {len(rows)} prompts exceed the context and lost their beginning")
-        flat = [request for group in nested for request in group]
-        if config.completion_column:
-            outputs = [{"text": r.given, "ids": [], "tokens": None, "finish": "given"} for r in flat]
-            reused = 0
-        else:
-            outputs, reused = compute(config, model, flat, "logprob" if task.logprobs else "generate", task.label[:40])
-        parts = iter(outputs)
-        grouped, about = [[next(parts) for _ in group] for group in nested], {"prompts_cut": cut, "from_cache": reused}
-        records, values = task.score(rows, grouped) if ranks()[0] == 0 else ([], {})
+    done = task.play(model, rows) if task.plays else answered(config, task, model, rows, shots)
+    rows, prompts, records, counts = done
     if ranks()[0] != 0:
         return {}, []
     # a given completion is no part of a row's name: two files, or two columns, of completions have the same rows
-    named = prompts if config.completion_column else rows
+    named, values = prompts if config.completion_column else rows, task.values_of(records)
     result = {
         "metrics": {name: summarize(v, config.bootstrap, config.seed) for name, v in values.items()},
         "definition": task.definition,
         "rows": len(rows),
-        **about,
+        **counts,
         "keys": unique_keys([json.dumps(x, sort_keys=True, default=str) for x in named]),
         "values": {name: dataclasses.asdict(v) for name, v in values.items()},
     }
     samples = []
-    for row, prompt, key, outputs, scored in zip(rows, prompts, result["keys"], grouped, records, strict=True):
-        for number, record in enumerate(scored):
-            output = {} if task.logprobs else outputs[number]
-            shown = {"task": task.label, "key": key, "id": row.get("id", row.get("task_id")), "sample": number}
-            shown |= {"prompt": prompt, "completion": output.get("text"), "finish": output.get("finish")}
-            samples.append(shown | {"tokens": output.get("tokens")} | record)
+    for row, prompt, key, scored in zip(rows, prompts, result["keys"], records, strict=True):
+        about = {"task": task.label, "key": key, "id": row.get("id", row.get("task_id"))}
+        samples += [about | {"sample": i, "prompt": prompt} | record for i, record in enumerate(scored)]
     return result, samples
 
 
@@ -7597,8 +7556,8 @@ def print_metrics(report: dict) -> None:
         tell(f"  note: {note}")
 
 
-def print_comparison(before: dict, after: dict, config: Config) -> dict:
-    """Compare two runs row by row: write comparison.json, print the verdicts, return the figures."""
+def print_comparison(before: dict, after: dict, config: Config) -> None:
+    """Compare two runs row by row: write comparison.json, print the verdicts."""
     names = [report["model"]["name"] for report in (before, after)]
     results = compare_reports(before, after, config.bootstrap, config.seed)
     folder = Path(config.output_dir)
@@ -7609,12 +7568,10 @@ def print_comparison(before: dict, after: dict, config: Config) -> dict:
     for metrics in results.values():
         for metric in metrics.values():
             tell(f"  {metric['verdict']}")
-    return results
 
 
 def run(config: Config) -> int:
     check_choices(config)
-    check_short(config)
     need(config.task or config.compare, f"got no --task; expected one of {', '.join(TASKS)}; try --task math")
     if config.system_prompt and Path(config.system_prompt).is_file():
         config.system_prompt = Path(config.system_prompt).read_text(encoding="utf-8").strip()
@@ -7622,7 +7579,7 @@ def run(config: Config) -> int:
     if config.compare:
         reports = list(map(read_report, config.compare))
         warn_of_trained(reports)
-        write_short(config, reports, print_comparison(*reports, config))
+        print_comparison(*reports, config)
         return 0
     tasks = [make_task(text, config) for text in dict.fromkeys(config.task)]
     loaded = [(task, *task_rows(config, task)) for task in tasks]  # before a model is
@@ -7633,7 +7590,8 @@ def run(config: Config) -> int:
         reports.append(evaluate(config, loaded, model, folders[len(reports)]))
         del model  # before the next one is loaded
     if ranks()[0] == 0:
-        write_short(config, reports, print_comparison(*reports, config) if len(reports) == 2 else None)
+        if len(reports) == 2:
+            print_comparison(*reports, config)
         tell(f"report {folder}")
         target = shlex.quote(str(folder / "page.html"))
         say(f"as a page: python scripts/report.py {shlex.join(map(str, folders))} --output {target}")

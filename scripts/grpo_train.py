@@ -21,8 +21,8 @@ The settings have TRL's names and, for models above 50M parameters, TRL's learni
 that speak before the model loads, greedy held-out evaluation, metrics and samples on disk, stages, a prompt order that
 survives a resume.
 
-With --environment or --tools a completion is a conversation of several turns, sampled by TRL and played here through
-its rollout_func: a limit for each tool, ids never encoded again, and only sampled tokens in the loss.
+With --environment a completion is a conversation of several turns, sampled by TRL and played here through its
+rollout_func: a limit for each tool, ids never encoded again, and only sampled tokens in the loss.
 
 Deliberately left out: images, a baseline by turn, and a critic (scripts/ppo_train.py has both).
 
@@ -43,48 +43,48 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 #       434-628  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
 #       631-912  processes         The processes of a run: torch at first use, device, threads, sums, rows dealt out …
 #       915-979  exit codes        How a program ends: errors that a user can mend become a message and an exit code
-#      982-1212  data files        Data files as text: unpacked, decoded, refused where they hold no data at all; and …
-#     1215-1356  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
-#     1359-1607  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1610-1835  question parts    Columns that look like a part of the question: texts to read before it, options, …
-#     1838-2019  chat              Chat templates: their settings, what they write for messages, and strings that …
-#     2022-2106  held out          Held-out prompts: rows kept back for them; those that also train, counted, refused …
-#     2109-2191  prompts           Prompts as token ids, for training and held out
-#     2194-2400  user code         What a reward is given: texts, copies of the columns, and a state of the process …
-#     2403-2663  reward forms      The forms that a reward function may have, loading one, and its arguments
-#     2666-2898  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
-#     2901-3078  environments      Environments: classes whose methods are a model's tools, or that talk with it; …
-#     3081-3307  tool calls        Tool calls in what a model wrote: by the tokenizer's response template, or by one …
-#     3310-3450  tool runs         Running calls of many conversations side by side: a time limit for each, and …
-#     3453-3515  control tokens    Rendering messages so that nothing in them is read as a control token, where …
-#     3518-3773  turn bridge       The tokens between turns, from the chat template alone: what was sampled is never …
-#     3776-3930  conversations     The record of a conversation with an environment, and what the environment says in it
-#     3933-4103  play              Playing conversations of a policy with environments: all that are open are sampled …
-#     4106-4260  play setup        What conversations are played with, and scored by: shared by all programs that …
-#     4263-4558  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     4561-4683  sync check        Proof that a sampler has the policy's weights: checksums of each tensor, and …
-#     4686-4747  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     4750-4756  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     4759-4839  idle settings     Settings that a configuration makes inert: each is named at the start, with what …
-#     4842-4917  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     4920-4938  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     4941-5203  memory            The memory that a run will need, from the shape of its networks
-#     5206-5410  fit               What fits the memory: sizes chosen and said in one line, what cannot fit refused, …
-#     5413-5497  pictures          Pictures of a run: curves.png, and what samples.jsonl has of each sampled token
-#     5500-5619  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
-#     5622-5664  run end           What a run that went wrong says of itself at its end, by its last steps and its …
-#     5667-5699  run check         What diagnose.py says of a run that is under way, and at its end
-#     5702-5770  summary           summary.json and the lines at the end of a run
-#     5773-5951  progress          The course of a run and its log: evaluations, what follows a step, stopping by a …
-#     5954-5973  paired tests      Intervals, paired tests, pass@k
-#     5976-6252  settings          Settings under TRL's names, profiles, and what contradicts what
-#     6255-6389  data              Prompts and their order, how steps, rollouts and prompts divide, and our settings …
-#     6392-6602  rewards           Rewards as TRL calls them, checked and logged; the stages of a run
-#     6605-6816  evaluation        Conversations with environments and tools through TRL, and held-out evaluation …
-#     6819-6940  colocated         vLLM in TRL's process: the arguments of its engine that TRL does not pass on, and …
-#     6943-7232  callback          Checkpoints and final/, and what surrounds TRL's steps: stages, evaluation, logs …
-#     7235-7366  trainer           TRL's trainer, with the weights, prompts and sampler that a run here has
-#     7369-7635  run               What is loaded and checked before the first step, --dry_run, the run, and the …
+#      982-1199  data files        Data files as text: unpacked, decoded, refused where they hold no data at all; and …
+#     1202-1314  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1317-1553  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1556-1774  question parts    Columns that look like a part of the question: texts to read before it, options, …
+#     1777-1950  chat              Chat templates: their settings, what they write for messages, and strings that …
+#     1953-2035  held out          Held-out prompts: rows kept back for them; those that also train, counted, refused …
+#     2038-2120  prompts           Prompts as token ids, for training and held out
+#     2123-2329  user code         What a reward is given: texts, copies of the columns, and a state of the process …
+#     2332-2592  reward forms      The forms that a reward function may have, loading one, and its arguments
+#     2595-2827  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
+#     2830-2984  environments      Environments: classes whose methods are a model's tools, or that talk with it; …
+#     2987-3213  tool calls        Tool calls in what a model wrote: by the tokenizer's response template, or by one …
+#     3216-3356  tool runs         Running calls of many conversations side by side: a time limit for each, and …
+#     3359-3421  control tokens    Rendering messages so that nothing in them is read as a control token, where …
+#     3424-3679  turn bridge       The tokens between turns, from the chat template alone: what was sampled is never …
+#     3682-3836  conversations     The record of a conversation with an environment, and what the environment says in it
+#     3839-4009  play              Playing conversations of a policy with environments: all that are open are sampled …
+#     4012-4166  play setup        What conversations are played with, and scored by: shared by all programs that …
+#     4169-4491  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     4494-4616  sync check        Proof that a sampler has the policy's weights: checksums of each tensor, and …
+#     4619-4680  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     4683-4689  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     4692-4773  idle settings     Settings that a configuration makes inert: each is named at the start, with what …
+#     4776-4851  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     4854-4872  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     4875-5137  memory            The memory that a run will need, from the shape of its networks
+#     5140-5344  fit               What fits the memory: sizes chosen and said in one line, what cannot fit refused, …
+#     5347-5431  pictures          Pictures of a run: curves.png, and what samples.jsonl has of each sampled token
+#     5434-5553  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
+#     5556-5598  run end           What a run that went wrong says of itself at its end, by its last steps and its …
+#     5601-5633  run check         What diagnose.py says of a run that is under way, and at its end
+#     5636-5704  summary           summary.json and the lines at the end of a run
+#     5707-5891  progress          The course of a run and its log: evaluations, what follows a step, stopping by a …
+#     5894-5913  paired tests      Intervals, paired tests, pass@k
+#     5916-6158  settings          Settings under TRL's names, profiles, and what contradicts what
+#     6161-6290  data              Prompts and their order, how steps, rollouts and prompts divide, and our settings …
+#     6293-6488  rewards           Rewards as TRL calls them, checked and logged; the stages of a run
+#     6491-6665  evaluation        Conversations with environments through TRL, and held-out evaluation with greedy …
+#     6668-6789  colocated         vLLM in TRL's process: the arguments of its engine that TRL does not pass on, and …
+#     6792-7051  callback          Checkpoints and final/, and what surrounds TRL's steps: stages, evaluation, logs …
+#     7054-7159  trainer           TRL's trainer, with the weights, prompts and sampler that a run here has
+#     7162-7405  run               What is loaded and checked before the first step, --dry_run, the run, and the …
 
 import argparse
 import ast
@@ -126,7 +126,6 @@ import sys
 import threading
 import time
 import traceback
-import typing
 import unicodedata
 import urllib.error
 import urllib.request
@@ -135,6 +134,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import ClassVar
 from unittest import mock
 
@@ -225,9 +225,9 @@ def tell(*words: str, end: str = "\n") -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def suggest(word: str, names: list[str]) -> str:
+def suggest(word: str, names: list[str], cutoff: float = 0.6) -> str:
     """Return '; try NAME' for the nearest name, if one is near."""
-    return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, n=1))
+    return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, 1, cutoff))
 
 
 # ----------------------------------------------------------------------------- bundle (src/parts/foundation/bundle.py)
@@ -439,7 +439,7 @@ class BaseConfig:
 
     given = frozenset()  # names of the settings that the command line or its YAML file has
     removed: ClassVar[dict[str, str]] = {}  # settings of earlier versions, and what to use instead
-    reuse_prefill = True  # a setting of those that sample in every step
+    reuse_prefill, decode_graphs = True, False  # settings of those that sample in every step
     attn_implementation = "auto"  # a setting of those that train or evaluate
     share_prompts = False  # a setting of those that train without a library's trainer
     eval_rows = hold_out = 0  # of those that evaluate as they train
@@ -551,7 +551,7 @@ def yaml_flags(path: str, names: list[str], removed: dict[str, str] | None = Non
     for key, value in settings.items():
         gone = (removed or {}).get(str(key))
         need(not gone, f"{path}: got {key!r}, which was removed; try {gone}")
-        try_one = "; " * bool(near := relation(str(key), names, said)) + near or suggest(str(key), names)
+        try_one = "; " * bool(near := relation(str(key), names, said)) + near or suggest(str(key), names, 0.7)
         known = own_name(str(key), names)
         need(known, f"{path}: got unknown key {key!r}; expected a setting of --help{try_one}")
         need(value is not None, f"{path}: got no value for {key!r}; expected one; try to leave the line out")
@@ -584,7 +584,7 @@ def parse_flags(
         if flag_name(name) in removed:
             parser.error(f"got {name}, which was removed; try {removed[flag_name(name)]}")
         follows = relation(flag_name(name), names, flag_values(argv))
-        near = f"; {follows}" if follows else suggest(name, [f"--{name}" for name in names])
+        near = f"; {follows}" if follows else suggest(flag_name(name), names, 0.7).replace("; try ", "; try --")
         parser.error(f"got unknown argument {unknown[0]!r}; expected a flag of --help{near}")
     return known
 
@@ -1024,12 +1024,12 @@ class Unpacked(gzip.GzipFile):
         return data
 
 
-def open_text(source: str, form: str | None, encoding: str | None = None, sure: bool = False) -> tuple:
+def open_text(source: str, form: str | None, encoding: str | None = None) -> tuple:
     """Open a file or stdin (`-`) as text without a byte order mark; returns (stream, form).
 
     Bytes show whether it is packed, as names are often wrong. Text is UTF-8, or UTF-16 with a byte order mark, unless
-    `encoding` is given; other bytes stay as lone surrogates, see `flaw_of_bytes`. A missing form is detected, one that
-    is `sure` taken as it is. UserError where the file holds no rows: an HTML page, a pickle, a Git LFS pointer.
+    `encoding` is given; other bytes stay as lone surrogates, see `flaw_of_bytes`. A missing form is detected.
+    UserError where the file holds no rows: an HTML page, a pickle, a Git LFS pointer.
     """
     name = "stdin" if source == "-" else source
     with contextlib.ExitStack() as opened:
@@ -1045,7 +1045,7 @@ def open_text(source: str, form: str | None, encoding: str | None = None, sure: 
         told, encoding = bool(encoding), encoding or ("utf-16" if wide else "utf-8-sig")
         text = codecs.getincrementaldecoder(encoding)("replace").decode(head)
         refuse_no_data(text.encode() if told or wide else head.removeprefix(codecs.BOM_UTF8), name, form)
-        form = form if sure else form_of_text(text, name, form)
+        form = form_of_text(text, name, form)
         opened.pop_all()
     newline = "" if form in ("csv", "tsv") else "\n"
     return io.TextIOWrapper(raw, encoding, "surrogateescape", newline=newline), form
@@ -1069,7 +1069,7 @@ def form_of_text(head: str, name: str, form: str | None) -> str:
         names = re.split(r"[,;\t]", text.partition("\n")[0].strip().lower())
         got = f"{name}: got a first line of column names, {', '.join(names)[:60]}, in a file with one prompt per line"
         is_table = len(names) > 1 and {*names} & (ASKS | WEAK) and all(map(str.isidentifier, names))
-        need(not is_table, f"{got}; expected prompts; try --input_format csv, or renaming it to end in .csv")
+        need(not is_table, f"{got}; expected prompts; try renaming it to end in .csv")
     return "json" if form == "jsonl" and not begins_lines(text) else form
 
 
@@ -1110,21 +1110,17 @@ def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
     need(kind is None, f"{name}: got {kind}; expected rows of data as {form or 'text'}; try {advice}")
 
 
-def table_rows(text: str, name: str, delimiter: str, chosen: str | None = None) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """(line, row or its flaw) below the header of a CSV text; every cell is text.
-
-    `delimiter` is the expected separator, `chosen` one that is taken whatever the file shows.
-    """
+def table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """(line, row or its flaw) below the header of a CSV text with the expected separator; every cell is text."""
     csv.field_size_limit(LONGEST_CELL)
-    used = chosen or separator_of(text, delimiter, name)
+    used = separator_of(text, delimiter, name)
     if used != delimiter:
         say(f"{name}: the columns are separated by {used!r}")
     records = first_records(text, used)
-    spaced = [len(cells) > 1 and all(cell[:1] == " " for cell in cells[1:]) for cells in records]
-    padded = any(spaced[:1])  # a blank after each separator of the header
+    header, *spaced = [len(cells) > 1 and all(cell[:1] == " " for cell in cells[1:]) for cells in records] or [False]
     unquoted = records != first_records(text, used, skipinitialspace=True)
-    if not padded and spaced[1:] and all(spaced[1:]) and unquoted and "completion" not in records[0]:
-        padded = True
+    padded = header or (spaced != [] and all(spaced) and unquoted and "completion" not in records[0])
+    if padded and not header:
         say(f"{name}: read without the blank that follows each {used!r} of its rows")
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=used, strict=True, skipinitialspace=padded)
     try:
@@ -1139,9 +1135,9 @@ def column_names(header: list[str], where: str) -> list[str]:
     names = filled([cell.strip() for cell in header])
     flaw = flaw_of_bytes("".join(names))
     need(not flaw, f"{where}: got {flaw}; expected UTF-8 text; try {OTHER_ENCODING}")
-    mark = names and re.fullmatch(r"sep=.?", ",".join(names))
-    got = f"{where}: got Excel's mark {','.join(names)!r}"
-    need(not mark, f"{got}; expected the names of columns; try deleting the line")
+    mark = ",".join(names)
+    got = f"{where}: got Excel's mark {mark!r}"
+    need(mark[:4] != "sep=", f"{got}; expected the names of columns; try deleting the line")
     twice = [column for column, count in Counter(names).items() if count > 1]
     need(not twice, f"{where}: got the column {twice[:1]} twice; expected each name once; try renaming one")
     text = next((cell for cell in names if len(cell) > 60 or cell[-1:] in tuple(".?!:。？！")), None)
@@ -1158,17 +1154,14 @@ def body(reader, names: list[str], delimiter: str) -> Iterator[tuple[int, dict |
         except StopIteration:
             return
         except csv.Error as error:
-            yield (
-                start + 1,
-                RowFlaw("row", f"invalid CSV ({error})", "RFC 4180 quoting", 'writing a quote inside a cell as ""'),
-            )
+            advice = 'writing a quote inside a cell as ""'
+            yield start + 1, RowFlaw("row", f"invalid CSV ({error})", "RFC 4180 quoting", advice)
             if reader.line_num == start:
                 return
             continue
         if not any(cell.strip() for cell in cells):
             continue
-        if len(cells) > len(names):
-            cells = cells[: len(names)] + filled(cells[len(names) :])
+        cells = cells[: len(names)] + filled(cells[len(names) :])
         if flaw := flaw_of_bytes("".join(cells)):
             yield start + 1, RowFlaw("row", flaw, "UTF-8 text", OTHER_ENCODING)
         elif len(cells) != len(names):
@@ -1194,22 +1187,16 @@ def first_records(text: str, delimiter: str, **form) -> list[list[str]]:
 
 
 def separator_of(text: str, delimiter: str, name: str) -> str:
-    """What stands between the columns: as expected where that parts the header, else what parts all rows alike."""
-    parted, steady = [], []
+    """What stands between the columns: as expected where that parts the header, else what parts it and all rows."""
+    parted = {}
     for separator in dict.fromkeys((delimiter, *SEPARATORS)):
-        table = first_records(text, separator)
-        width = len(filled(table[0])) if table else 0
-        if width > 1:
-            parted.append(separator)
-            if all(len(filled(cells)) <= width <= len(cells) for cells in table):
-                steady.append(separator)
-    if delimiter in parted and (delimiter in steady or not steady):
-        return delimiter
-    likely = steady or parted or [delimiter]
+        widths = [len(filled(cells)) for cells in first_records(text, separator)]
+        if widths and widths[0] > 1:
+            parted[separator] = max(widths) == widths[0]
+    likely = [separator for separator, steady in parted.items() if steady] or [*parted] or [delimiter]
     got = f"{name}: got columns that may be separated by {' or '.join(map(repr, likely))}"
-    advice = f"try python scripts/data_loader.py {name} --out clean.jsonl --delimiter {likely[0]!r}"
-    need(len(likely) == 1, f"{got}; expected one of them; {advice}")
-    return likely[0]
+    need(delimiter in likely or len(likely) == 1, f"{got}; expected one of them; try exporting it with commas")
+    return delimiter if delimiter in likely else likely[0]
 
 
 # ------------------------------------------------------------------------- nested rows (src/parts/data/nested_rows.py)
@@ -1226,6 +1213,7 @@ SPEAKER = re.compile(
     r"(?:\A|\n\n)(Human|Assistant): ?|### ?(Human|User|Assistant|System|Instruction|Input|Response): ?"
     r"|<\|im_start\|>(\w+)\n|<\|start_header_id\|>(\w+)<\|end_header_id\|>|(\[/?INST\])|(?:\A|\n)(USER|ASSISTANT): "
 )
+DIALOGUE = re.compile(r"\s*(user|human)\s*:.+?\s(assistant|ai)\s*:\s*\S", re.IGNORECASE | re.DOTALL)
 TURN_ENDS = re.compile(r"</?s>|<\|(im_end|eot_id|endoftext|begin_of_text)\|>")
 ANSWERERS = ("assistant", "response", "[/inst]")
 CHAT_COLUMNS = (*sorted(ASKS), "rejected", "response", "output", "text", "input", "history")
@@ -1238,58 +1226,23 @@ def rows_in(value: dict, name: str, known=()) -> list | None:
     """
     if (table := rows_of_columns(value, name, known)) is not None:
         return table
-    holders = {key: item for key, item in value.items() if is_holder(key, item, alone=len(value) == 1)}
-    listed = [value[key] for key in LISTS & holders.keys() if is_list_of_rows(value[key])]
-    asks, rows = value.keys() & {*ASKS, *known}, any(is_row(items[0]) for items in listed)
+    only = next(iter(value.values())) if len(value) == 1 else None
+    if isinstance(only, dict) and only:
+        return rows_in(only, name, known)
+    lists = {key: item for key, item in value.items() if isinstance(item, list) and item and isinstance(item[0], dict)}
+    holders = {key: item for key, item in lists.items() if key in LISTS or is_row(item[0])}
+    asks, rows = value.keys() & {*ASKS, *known}, any(is_row(holders[key][0]) for key in LISTS & holders.keys())
     if not holders or (asks and (value.keys() & {*ANSWERED, *known} or not rows)):
         return None
     key, items = next(iter(holders.items()))
-    if len(holders) == 1 and not asks and isinstance(items, dict):
-        return rows_in(items, name, known)
-    # the examples of a programming task are no rows
-    cases = {"input", "output"} <= items[0].keys() and value.keys() & WEAK if is_list_of_rows(items) else True
+    cases = {"input", "output"} <= items[0].keys() and value.keys() & WEAK  # of a programming task
     if len(holders) == 1 and not asks and not cases and not value.keys() & CONTEXT:
-        refuse_articles(items[0], name, key)
         if unused := [other for other in value if other != key]:
             say(f"{name}: read the rows of {key!r}; not used: {', '.join(unused)[:200]}")
-        return without_index(items)
+        return items
     code = f"import json; json.dump(json.load(open({name!r}))[{key!r}], open('rows.json', 'w'))"
     got = f"{name}: got one object that holds {' and '.join(map(repr, holders))}; it is not clear which list is meant"
     raise UserError(f'{got}; expected JSONL, or one list of objects; try extracting one: python -c "{code}"')
-
-
-def without_index(items: list) -> list:
-    """The rows of the hub's viewer, `{"row_idx": 0, "row": {…}, "truncated_cells": []}`; other items as they are."""
-    if not all(isinstance(item, dict) and {"row_idx", "row"} <= item.keys() for item in items):
-        return items
-    cut = next((item for item in items if item.get("truncated_cells")), None)
-    got = f"got row {cut and cut['row_idx']} of the hub's viewer with cut cells"
-    need(cut is None, f"{got}; expected whole cells; try --data OWNER/NAME, which loads the data set itself")
-    return [item["row"] for item in items]
-
-
-def refuse_articles(item, name: str, key: str) -> None:
-    """Raise UserError where the rows are SQuAD's articles, with the command that writes a row for each question."""
-    paragraphs = item.get("paragraphs") if isinstance(item, dict) else None
-    if not is_list_of_rows(paragraphs) or not is_list_of_rows(paragraphs[0].get("qas")):
-        return
-    answers = '{"text": [a["text"] for a in q.get("answers", [])]}'
-    row = f'{{"context": p["context"], "question": q["question"], "answers": {answers}}}'
-    loops = f'for d in json.load(open({json.dumps(name)}))["{key}"] for p in d["paragraphs"] for q in p["qas"]'
-    code = f'import json; json.dump([{row} {loops}], open("rows.json", "w"))'
-    got = f"{name}: got SQuAD's articles, whose questions stand in paragraphs[].qas[]"
-    raise UserError(f"{got}; expected one question a row; try writing rows.json: python -c '{code}'")
-
-
-def is_holder(name: str, item, alone: bool) -> bool:
-    """Whether a field of an object is one that may hold its rows."""
-    if isinstance(item, dict):
-        return bool(item) and (name in LISTS or alone)
-    return isinstance(item, list) and bool(item) and (name in LISTS or (is_list_of_rows(item) and is_row(item[0])))
-
-
-def is_list_of_rows(item) -> bool:
-    return isinstance(item, list) and bool(item) and isinstance(item[0], dict)
 
 
 def is_row(item: dict) -> bool:
@@ -1343,6 +1296,11 @@ def with_chats(row: dict) -> dict:
         if all(isinstance(m, dict) and any(pair <= m.keys() for pair in pairs) for m in messages):
             chats[name] = messages
     return {**row, **chats} if chats else row
+
+
+def is_dialogue(text) -> bool:
+    """Whether a value is a dialogue as one text, `User: … Assistant: …`; `<think>` at the end opens an answer."""
+    return isinstance(text, str) and DIALOGUE.match(text) is not None and not text.rstrip().endswith("<think>")
 
 
 def holds_answer(text) -> bool:
@@ -1469,15 +1427,21 @@ def parquet_records(source: str) -> Iterator[tuple[int, dict]]:
         raise UserError(f"{source}: got unreadable parquet ({str(error)[:200]}); expected an intact file") from None
 
 
-def file_records(
-    source: str, form: str | None, encoding=None, delimiter=None, sure=False, known=()
-) -> Iterator[tuple[int, dict | RowFlaw]]:
+def prompt_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """(line, row or its flaw) of one prompt a line; blank ones are skipped."""
+    for number, line in enumerate(stream, start=1):
+        if flaw := flaw_of_bytes(line):
+            yield number, RowFlaw("prompt", flaw, "UTF-8 text", OTHER_ENCODING)
+        elif line.strip():
+            yield number, {"prompt": line.strip("\r\n")}
+
+
+def file_records(source: str, form: str | None, encoding=None, known=()) -> Iterator[tuple[int, dict | RowFlaw]]:
     """(line or number, row or its flaw) of a file, or of stdin (`-`).
 
     Args:
         form: jsonl, json, csv, tsv, txt or parquet; None: told from the text.
-        encoding, delimiter: of the text; None: as the file shows.
-        sure: the form is as given, whatever the file shows.
+        encoding: of the text; None: as the file shows.
         known: columns that make an object a row, beside the usual ones.
     """
     name = "stdin" if source == "-" else source
@@ -1486,11 +1450,11 @@ def file_records(
         yield from parquet_records(source)
         return
     asked = form
-    stream, form = open_text(source, form, encoding, sure)
+    stream, form = open_text(source, form, encoding)
     try:
         with stream:
             if form in ("csv", "tsv"):
-                yield from table_rows(stream.read(), name, "," if form == "csv" else "\t", delimiter)
+                yield from table_rows(stream.read(), name, "," if form == "csv" else "\t")
             elif form == "txt":
                 yield from prompt_lines(stream)
             elif form == "json":
@@ -1503,15 +1467,6 @@ def file_records(
                 yield from json_lines(stream)
     except (UnicodeDecodeError, OSError) as error:
         raise UserError(f"{name}: got bytes that cannot be read ({error}); expected an intact file") from None
-
-
-def prompt_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """(line, row or its flaw) of one prompt a line; blank ones are skipped."""
-    for number, line in enumerate(stream, start=1):
-        if flaw := flaw_of_bytes(line):
-            yield number, RowFlaw("prompt", flaw, "UTF-8 text", OTHER_ENCODING)
-        elif line.strip():
-            yield number, {"prompt": line.strip("\r\n")}
 
 
 def is_hub_id(source: str) -> bool:
@@ -1553,26 +1508,19 @@ def hub_is_reached() -> bool:
 
 def read_rows(source: str) -> list[dict]:
     """Read rows from a JSONL, JSON, CSV, TSV or parquet file, or from the hub: `owner/name[:config][@split]`."""
-    path, form = Path(source), SUFFIXES.get(Path(source).suffix.lower())
-    if not path.is_file():
-        need(
-            is_hub_id(source) and not form,
-            f"got data {source!r}, which is not a file; expected JSONL, JSON, CSV, parquet or a hub id",
-        )
-        return chat_rows(hub_rows(source), source)
-    need(form, f"got data {source!r}; expected a name ending in {', '.join(SUFFIXES)}; try data_loader.py for others")
-    return chat_rows(whole_rows(file_records(source, form), source), source)
-
-
-def chat_rows(rows: Iterable[dict], source: str) -> list[dict]:
-    """The rows with messages where cells hold them as JSON text."""
-    decoded = []
-    for number, row in enumerate(rows, start=1):
+    form, is_file, chats = SUFFIXES.get(Path(source).suffix.lower()), Path(source).is_file(), []
+    got = f"got data {source!r}"
+    known = is_file or (is_hub_id(source) and not form)
+    need(known, f"{got}, which is not a file; expected JSONL, JSON, CSV, parquet or a hub id")
+    names = ", ".join(SUFFIXES)
+    need(form or not is_file, f"{got}; expected a name ending in {names}; try data_loader.py for others")
+    rows = whole_rows(file_records(source, form), source) if is_file else hub_rows(source)
+    for row in rows:
         try:
-            decoded.append(with_chats(row))
+            chats.append(with_chats(row))
         except RowFlaw as flaw:
-            raise UserError(f"{source}, row {number}: {flaw}") from None
-    return decoded
+            raise UserError(f"{source}, row {len(chats) + 1}: {flaw}") from None
+    return chats
 
 
 def prompt_of(row: dict, column: str, where: str):
@@ -1595,16 +1543,14 @@ def check_prompt(prompt, where: str) -> None:
         as_text = True
     advice = "try a column named `prompt`, or data_loader.py with --map prompt=COLUMN"
     need(not as_text, f"{where}: got chat messages as text, {str(prompt)[:40]!r}; expected a list of them; {advice}")
-    is_chat = isinstance(prompt, list) and all(
-        isinstance(m, dict) and isinstance(m.get("role"), str) and isinstance(m.get("content"), str) for m in prompt
-    )
+    messages = prompt if isinstance(prompt, list) else []
+    texts = [m.get(key) for m in messages if isinstance(m, dict) for key in ("role", "content")]
+    is_chat = messages and len(texts) == 2 * len(messages) and all(isinstance(text, str) for text in texts)
     expected = 'expected a non-empty string or a list of {"role": …, "content": …} messages; try data_loader.py'
-    need(is_text or (is_chat and prompt), f"{where}: got prompt {str(prompt)[:80]!r}; {expected}")
-    for message in prompt if is_chat else []:
-        role = MISNAMED.get(message["role"].strip().lower(), message["role"])
-        need(
-            message["role"] == role, f"{where}: got the role {message['role']!r}; expected {role!r}; try data_loader.py"
-        )
+    need(is_text or is_chat, f"{where}: got prompt {str(prompt)[:80]!r}; {expected}")
+    for role in texts[::2]:
+        known = MISNAMED.get(role.strip().lower(), role)
+        need(role == known, f"{where}: got the role {role!r}; expected {known!r}; try data_loader.py")
 
 
 # ------------------------------------------------------------------- question parts (src/parts/data/question_parts.py)
@@ -1734,28 +1680,28 @@ def squeezed(text: str) -> str:
 
 def is_json_schema(name: str, value) -> bool:
     """Whether a column named as a schema holds a JSON Schema, by which a reward checks, and no tables of a database."""
-    schema = value
-    with contextlib.suppress(ValueError):
-        schema = json.loads(value) if isinstance(value, str) else value
-    if head_of(name) != "schema" or not isinstance(schema, dict):
+    if head_of(name) != "schema":
         return False
-    properties, kind = schema.get("properties"), schema.get("type")
+    with contextlib.suppress(ValueError):
+        value = json.loads(value) if isinstance(value, str) else value
+    if not isinstance(value, dict):
+        return False
+    properties, kind = value.get("properties"), value.get("type")
     if isinstance(properties, dict) and all(isinstance(one, dict | bool) for one in properties.values()):
         return True
-    marks = schema.keys() & {"$schema", "$ref", "anyOf", "oneOf", "allOf"}
+    marks = value.keys() & {"$schema", "$ref", "anyOf", "oneOf", "allOf"}
     return bool(marks) or (isinstance(kind, str) and kind in JSON_TYPES)
 
 
 def unread_parts(row: dict, prompt) -> list[str]:
     """Columns that look like a part of the question but are not in the prompt, a text or messages."""
-    choices, unread = choice_columns(row), []
-    named = [name for name in row if names_part(name)]
-    names = [name for name in dict.fromkeys([*named, *choices]) if not is_empty(row[name])]
+    choices = choice_columns(row)
+    names = [name for name in dict.fromkeys([*filter(names_part, row), *choices]) if not is_empty(row[name])]
     names = [name for name in names if row[name] != prompt and not is_json_schema(name, row[name])]
     if not names:
         return []
     whole = prompt if isinstance(prompt, str) else "\n\n".join(message["content"] for message in prompt)
-    asked, parts = squeezed(whole), [squeezed(part) for part in whole.split("\n\n")]
+    asked, parts, unread = squeezed(whole), [squeezed(part) for part in whole.split("\n\n")], []
     has_letters = all(re.search(rf"\b{letter}\s?[).:、．]", asked, re.IGNORECASE) for letter in "AB")  # of choices
     for name in names:
         inside = [squeezed(text) for text in texts_in(row[name])]
@@ -1775,31 +1721,26 @@ def odd_answers(name: str, values: list) -> list[str]:
     """
     texts = [str(value) for value in values if isinstance(value, str | float) and not isinstance(value, bool)]
     given = [text.strip() for text in texts if text.strip() and text != "nan"]
+    empty = [text for text in texts if not text.strip()]
     padded = [text for text in texts if text.strip() and text != text.strip() and "\n" not in text]
     commas = [text for text in given if re.fullmatch(r"[-+]?\d+,\d{1,2}", text)]
     whole = [text for text in given if re.fullmatch(r"[-+]?\d+\.0", text)]
-    lines = []
-    if empty := sum(not text.strip() for text in texts):
-        lines.append(
-            f"{empty} of {len(values)} values of {name} are empty, which every text contains: a reward that looks for "
-            "it pays every completion; fill them in, or leave these rows out"
-        )
+    of, lines = f"of {len(values)} values of {name}", []
+    if empty:
+        contained = "which every text contains: a reward that looks for it pays every completion"
+        lines.append(f"{len(empty)} {of} are empty, {contained}; fill them in, or leave these rows out")
     if padded:
         shown = padded[0][:20] if padded[0][:1] == " " else padded[0][-20:]
         lines.append(
-            f"{len(padded)} of {len(values)} values of {name} have blanks around them, like {shown!r}: a reward that "
-            "compares texts must strip them"
+            f"{len(padded)} {of} have blanks around them, like {shown!r}: a reward that compares texts must strip them"
         )
     if commas and 2 * len(commas) >= len(given):
-        lines.append(
-            f"{len(commas)} of {len(values)} values of {name} look like {commas[0]!r}: graders take the comma for a "
-            f"separator; write {commas[0].replace(',', '.')} if it is a decimal"
-        )
+        point = f"write {commas[0].replace(',', '.')} if it is a decimal"
+        lines.append(f"{len(commas)} {of} look like {commas[0]!r}: graders take the comma for a separator; {point}")
     if whole and len(whole) == len(given):
-        lines.append(
-            f"every {name} is a whole number with a decimal, like {whole[0]!r}: a reward that compares texts does not "
-            f"pay {whole[0][:-2]!r}; store whole numbers, in pandas with .astype('Int64')"
-        )
+        got = f"every {name} is a whole number with a decimal, like {whole[0]!r}"
+        unpaid = f"a reward that compares texts does not pay {whole[0][:-2]!r}"
+        lines.append(f"{got}: {unpaid}; store whole numbers, in pandas with .astype('Int64')")
     return lines
 
 
@@ -1812,26 +1753,24 @@ def warn_odd_answers(source: str, rows: list[dict]) -> None:
 
 def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
     """Warn of columns that look like a part of the question but are in no prompt, and of prompts with their answer."""
-    counts, answered = Counter(), 0
+    counts, total, ends = Counter(), len(asked), 0
     warn_odd_answers(source, [row for row, _ in asked])
-    continued = sum(isinstance(prompt, list) and prompt[-1]["role"] == "assistant" for _, prompt in asked)
-    if continued:
-        got = f"{continued} of {len(asked)} prompts end with an assistant turn, which the model continues"
-        say(f"warning: {source}: {got}; if it is the answer, move it to a column of its own")
     for row, prompt in asked:
         prepared = isinstance(row.get("prompt"), list) and {"source", "id"} <= row.keys()  # by data_loader.py
         counts.update([] if prepared else unread_parts(row, prompt))
-        answered += holds_answer(prompt)
+        ends += isinstance(prompt, list) and prompt[-1]["role"] == "assistant"
+    answered = sum(holds_answer(prompt) or is_dialogue(prompt) for _, prompt in asked)
+    if ends:
+        got = f"{ends} of {total} prompts end with an assistant turn, which the model continues"
+        say(f"warning: {source}: {got}; if it is the answer, move it to a column of its own")
     if answered:
-        got = f"got {answered} of {len(asked)} prompts that are whole dialogues, answers included"
+        got = f"got {answered} of {total} prompts that are whole dialogues, answers included"
         say(f"warning: {source}: {got}; expected messages; try a file in which `messages` lists the turns")
     if counts:
-        names = ", ".join(f"{name} (in {count} of {len(asked)} rows)" for name, count in counts.items())
-        say(
-            f"warning: {source}: got columns that look like a part of the question but are in no prompt: {names}; "
-            f"try `python scripts/data_loader.py {source} --out FILE.jsonl`, with `--drop {shlex.join(counts)}` for "
-            "columns that do not belong to it"
-        )
+        names = ", ".join(f"{name} (in {count} of {total} rows)" for name, count in counts.items())
+        got = f"got columns that look like a part of the question but are in no prompt: {names}"
+        drop = f"with `--drop {shlex.join(counts)}` for columns that do not belong to it"
+        say(f"warning: {source}: {got}; try `python scripts/data_loader.py {source} --out FILE.jsonl`, {drop}")
     return counts
 
 
@@ -1845,11 +1784,9 @@ def template_settings(config) -> dict:
     except ValueError:
         settings = None
     kept = {"tokenize", "return_dict", "add_generation_prompt", "continue_final_message", "chat_template"}
-    need(
-        isinstance(settings, dict) and not kept & {*settings},
-        f"got chat_template_kwargs {config.chat_template_kwargs!r}; expected a JSON object of the template's own "
-        """settings; try '{"enable_thinking": false}'""",
-    )
+    got = f"got chat_template_kwargs {config.chat_template_kwargs!r}"
+    expected = """expected a JSON object of the template's own settings; try '{"enable_thinking": false}'"""
+    need(isinstance(settings, dict) and not kept & {*settings}, f"{got}; {expected}")
     return settings
 
 
@@ -1986,31 +1923,25 @@ def strings_past_template(config, tokenizer, prompts: list) -> int:
 
 def check_template(config, tokenizer, source: str, prompts: list) -> None:
     """Say how many string prompts bypass the chat template; raise UserError where --chat finds none, or doubles it."""
-    has = f"got --chat, but the tokenizer of {config.model!r} has no chat template; expected one"
-    need(tokenizer.chat_template or not config.chat, f"{has}; try --chat_template FILE, or an instruct model")
     if config.chat:
+        has = f"got --chat, but the tokenizer of {config.model!r} has no chat template; expected one"
+        need(tokenizer.chat_template, f"{has}; try --chat_template FILE, or an instruct model")
         form = TemplateForm(tokenizer)
         wrapped = [prompt for prompt in prompts if form.holds(prompt)]
-        need(
-            not wrapped,
-            f"{source}: got --chat, but {len(wrapped)} of {len(prompts)} prompts already have the form of the chat "
-            f"template, such as {wrapped[:1]!r:.100}; expected plain text; try without --chat",
-        )
-        held = [[token for token in form.tokens if token in p] for p in prompts if isinstance(p, str)]
-        if count := sum(map(bool, held)):
-            token = next(tokens[0] for tokens in held if tokens)
-            say(
-                f"warning: {source}: {count} of {len(prompts)} prompts have control tokens such as {token!r}; the "
-                "tokenizer encodes them as control tokens, not as text"
-            )
+        got = f"{len(wrapped)} of {len(prompts)} prompts already have the form of the chat template"
+        got = f"{source}: got --chat, but {got}, such as {wrapped[:1]!r:.100}"
+        need(not wrapped, f"{got}; expected plain text; try without --chat")
+        held = [token for p in prompts if isinstance(p, str) for token in form.tokens if token in p]
+        count = sum(isinstance(p, str) and any(token in p for token in form.tokens) for p in prompts)
+        if held:
+            got = f"{source}: {count} of {len(prompts)} prompts have control tokens such as {held[0]!r}"
+            say(f"warning: {got}; the tokenizer encodes them as control tokens, not as text")
     strings = strings_past_template(config, tokenizer, prompts)
     ours = source in (EMBEDDED_DATA, EMBEDDED_EVAL) and config.model == EMBEDDED_MODEL
     if strings and not ours:
-        say(
-            f"warning: {source}: {strings} of {len(prompts)} prompts are strings, which bypass the chat template of "
-            f"{config.model}: right for a base model, but an instruct model rarely answers, and rewards stay near 0; "
-            "try --chat"
-        )
+        got = f"{strings} of {len(prompts)} prompts are strings, which bypass the chat template of {config.model}"
+        why = "right for a base model, but an instruct model rarely answers, and rewards stay near 0"
+        say(f"warning: {source}: {got}: {why}; try --chat")
 
 
 def joined_text(messages: list[dict]) -> str:
@@ -2089,13 +2020,11 @@ def mark_trained(config, rows: list[dict], held_out: list[dict]) -> None:
     for row in held_out:
         row["trains"] = task_of(row, with_columns) in trained
     count, total = sum(row["trains"] for row in held_out), len(held_out)
-    need(
-        not count or count < total or config.allow_overlap,
-        f"got --eval_data {config.eval_data}, whose {total} evaluation prompts all occur in --data {config.data} too; "
-        "expected prompts that are not trained on, or the accuracy says nothing about learning; try `python "
-        f"scripts/data_loader.py {config.data} --split 0.1 --out train.jsonl`, which writes train.eval.jsonl too, or "
-        "--allow_overlap to measure memorization",
-    )
+    got = f"got --eval_data {config.eval_data}, whose {total} evaluation prompts all occur in --data {config.data} too"
+    expected = "expected prompts that are not trained on, or the accuracy says nothing about learning"
+    split = f"`python scripts/data_loader.py {config.data} --split 0.1 --out train.jsonl`"
+    advice = f"{expected}; try {split}, which writes train.eval.jsonl too, or --allow_overlap to measure memorization"
+    need(not count or count < total or config.allow_overlap, f"{got}; {advice}")
     if count:
         say(f"warning: {count} of {total} evaluation prompts also occur in training; the accuracy is inflated")
 
@@ -3039,29 +2968,6 @@ def load_environments(spec: str) -> Environments:
         return Environments({None: environment_kind(name, member, file, spec)})
     need(member, f"got environment {spec!r}: an empty dictionary; expected {{name: class}}")
     return Environments({key: environment_kind(str(key), make, file, spec) for key, make in member.items()})
-
-
-def load_tools(spec: str) -> Environments:
-    """Load `FILE.py:f,g`: functions that are the tools of every conversation, as an environment that does nothing else.
-
-    Raises:
-        UserError: there is no such file or function, or one of them can be no tool.
-    """
-    file, _, names = spec.rpartition(":")
-    need(file and Path(file).is_file(), f"got tools {spec!r}: no file {file!r}; expected FILE.py:function,function")
-    members = vars(import_file("tools", spec, file))
-    known, functions = [n for n, m in members.items() if inspect.isfunction(m) and not n.startswith("_")], {}
-    for name in map(str.strip, names.split(",")):
-        near = f"expected one of {', '.join(known)}{suggest(name, known)}" if known else "expected a function in it"
-        need(name in known, f"got tools {spec!r}: {file} has no function {name!r}; {near}")
-        function = members[name]
-        called = function.__name__  # what transformers and TRL show to the model
-        need(called not in (*HOOKS, *functions), f"got tools {spec!r}: {called!r} is taken; try another name for it")
-        functions[called] = function
-    methods = {"reset": lambda self, **row: None, **{name: staticmethod(f) for name, f in functions.items()}}
-    make = type("Tools", (), methods)
-    schemas = [tool_schema(make(), name, f"tools {spec!r}", "") for name in functions]
-    return Environments({None: EnvironmentKind("Tools", make, file, schemas)})
 
 
 def fault_place(error: BaseException, file: str) -> str:
@@ -4479,6 +4385,24 @@ def open_tokenizer(config: BaseConfig, **options):
     return tokenizer
 
 
+@dataclass
+class Models:
+    """The networks of a run and what they share."""
+
+    policy: object
+    critic: object  # None unless the advantages are GAE's
+    reference: object  # None without KL; the policy itself under LoRA, used with its adapters off
+    tokenizer: object
+    eos_ids: list[int]
+    pad_id: int
+    device: object
+
+    @property
+    def networks(self) -> list:
+        """All networks whose states are asked for: policy, critic, reference; None where there is none."""
+        return [self.policy, self.critic and self.critic.backbone, self.reference]
+
+
 def nf4_config(compute):
     """4-bit weights as in QLoRA (Dettmers 2023), with matrix products in dtype `compute`; for CUDA and the CPU."""
     got = "got 4-bit weights; expected bitsandbytes"
@@ -4556,6 +4480,15 @@ def sample_plainly(model, eos_ids: list[int], pad_id: int) -> None:
 def unwrapped(model):
     """The transformers model inside a peft wrapper."""
     return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
+def check_context(config: BaseConfig, models: Models, rows: list[dict]) -> None:
+    """Raise UserError if the longest prompt and completion do not fit the model's positions."""
+    limit = getattr(unwrapped(models.policy).config.get_text_config(), "max_position_embeddings", None)
+    longest = max(len(row["prompt_ids"]) for row in rows)
+    got = f"got a prompt of {longest} and completions of {config.max_new_tokens} tokens"
+    expected = f"expected at most {limit} together; try a lower --max_new_tokens or --max_prompt_tokens"
+    need(not limit or longest + config.max_new_tokens <= limit, f"{got}; {expected}")
 
 
 # ----------------------------------------------------------------------- sync check (src/parts/sampling/sync_check.py)
@@ -4794,6 +4727,7 @@ IDLE = [
     (BOUNDS, has("mismatch", "none"), "sampler and trainer are not corrected for", "--mismatch seq_mask"),
     (BOUNDS[:1], has("mismatch", "tis"), "tis has no lower bound", "--mismatch icepop"),
     (("vllm_memory", "check_sync"), is_without_vllm, "vLLM does not sample", "--rollout_engine vllm"),
+    (("decode_graphs",), has("rollout_engine", "vllm"), "vLLM has graphs of its own", "--rollout_engine hf"),
     (VLLM_OF_TRL, has("use_vllm"), "vLLM does not sample", "--use_vllm colocate"),
     (EPSILONS, has("loss_type", "sapo", "vespo"), "this loss_type has no such bound", "--loss_type dapo"),
     (EPSILONS[:1], has("loss_type", "cispo"), "cispo has an upper cap only", "--loss_type dapo"),
@@ -5936,6 +5870,12 @@ class RunLog:
                 close()
 
 
+def seed_generators(config: BaseConfig) -> None:
+    """Seed all generators, for new adapters and the user's rewards; training itself draws from seeds and steps."""
+    for set_seed in (random.seed, np.random.seed, torch.manual_seed):
+        set_seed(config.seed)
+
+
 def is_due(step: int, every: int) -> bool:
     """Whether something that happens every so many steps (0: never) happens after this one."""
     return bool(every) and step % every == 0
@@ -5996,8 +5936,7 @@ class Config(TrainerSettings):
     reward: list[str] = setting([], "FILE.py:function[*weight] or a library's name, repeatable; the first: accuracy")
     stages: list[str] = setting([], "rewards[+rewards…]:steps, by comma or repeated")
     environment: str = setting("", "FILE.py:Class, conversations of several turns: methods are tools, or it replies")
-    tools: str = setting("", "FILE.py:f,g, functions that are the model's tools; --reward scores the conversations")
-    max_turns: int = setting(8, "answers in a conversation with an environment or tools", positive=True)
+    max_turns: int = setting(8, "answers in a conversation with an environment", positive=True)
     max_conversation_tokens: int = setting(0, "tokens of a conversation (0: a longest prompt and max_turns answers)")
     tool_timeout: float = setting(30.0, "seconds for an answer's tool calls, or a reply", positive=True, free=True)
     tool_characters: int = setting(8000, "longer results of tools are cut", positive=True)
@@ -6055,6 +5994,7 @@ class Config(TrainerSettings):
     trainer_args: list[str] = setting([], "key=value …: any other field of TRL's GRPOConfig", several=True)
 
     removed: ClassVar[dict[str, str]] = {
+        "tools": "--environment FILE.py:Class, with the functions as its methods",
         "preset": "--reward MATH_REASONING_REWARDS, or another list of the library",
         "generation_batch_size": "--steps_per_generation, forward passes per rollout",
         "keep_between": "scripts/ppo_train.py --algorithm grpo --keep_between LOW HIGH",
@@ -6063,12 +6003,7 @@ class Config(TrainerSettings):
     }
 
     def __post_init__(self):
-        self.chat = self.chat or self.converses  # a conversation begins with a user's turn
-
-    @property
-    def converses(self) -> bool:
-        """Whether completions are conversations of several turns."""
-        return bool(self.environment or self.tools)
+        self.chat = self.chat or bool(self.environment)  # a conversation begins with a user's turn
 
     @property
     def max_new_tokens(self) -> int:
@@ -6083,7 +6018,7 @@ class Config(TrainerSettings):
     @property
     def conversation_tokens(self) -> int:
         """Most tokens of a prompt and what follows it."""
-        turns = self.max_turns if self.converses else 1
+        turns = self.max_turns if self.environment else 1
         return self.max_conversation_tokens or self.max_prompt_length + turns * self.max_completion_length
 
 
@@ -6146,76 +6081,51 @@ def parse_config(argv: list[str]) -> Config:
 
 
 def trainer_fields(pairs: list[str]) -> dict:
-    """Read --trainer_args: key=value with a field of TRL's GRPOConfig and a value of its type."""
+    """Read --trainer_args: key=value with a field of TRL's GRPOConfig, typed by transformers' parser."""
     if not pairs:
         return {}
+    from transformers import HfArgumentParser
     from trl import GRPOConfig
 
-    hints, values = typing.get_type_hints(GRPOConfig), {}
-    flags = [f.name for f in dataclasses.fields(Config)]
+    def refuse(message: str) -> None:
+        raise UserError(f"got --trainer_args {pair!r}: {message}")
+
+    parser, values = HfArgumentParser(GRPOConfig), {}
+    parser.error = refuse
+    names, flags = ([f.name for f in dataclasses.fields(kind)] for kind in (GRPOConfig, Config))
     for pair in pairs:
         key, equals, text = pair.partition("=")
-        need(equals, f"got --trainer_args {pair!r}; expected key=value; try --trainer_args {key}=VALUE")
-        got = f"got --trainer_args {pair!r}; "
         flag = SET_HERE.get(key, f"--{key} {text}" if key in flags else "")
-        need(not flag, f"{got}expected a field of TRL's GRPOConfig that this script leaves to you; try {flag}")
-        stale = "; or see references/grpo_trl.md, Where memory may be stale"
-        need(key in hints, f"{got}expected a field of TRL's GRPOConfig{suggest(key, [*hints, *flags])}{stale}")
-        values[key] = typed(text, hints[key], got)
+        stale = f"{suggest(key, [*names, *flags])}; or see references/grpo_trl.md, Where memory may be stale"
+        if not equals or flag or key not in names:
+            other = f"; try {flag}" if flag else stale
+            refuse(f"expected key=value with a field of TRL's GRPOConfig that this script leaves to you{other}")
+        values[key] = getattr(parser.parse_args([f"--{pair}"]), key)
+        if text.startswith("{"):
+            try:
+                values[key] = json.loads(text)
+            except ValueError as error:
+                refuse(f"expected JSON: {error}")
     return values
-
-
-def typed(text: str, hint, got: str):
-    """`text`, read as YAML, as a value of a type annotation."""
-    import yaml
-
-    kinds = {typing.get_origin(t) or t for t in (typing.get_args(hint) or (hint,))}
-    try:
-        value = None if text.lower() == "none" else yaml.safe_load(text)
-        if float in kinds and isinstance(value, int | str):
-            return float(text)  # YAML takes 5e-6 for text
-    except (ValueError, yaml.YAMLError):
-        value = text
-    broken = isinstance(value, str) and text[:1] in ("{", "[") and kinds & {dict, list}
-    if type(value) in kinds and not broken:
-        return value
-    names = sorted(k.__name__ for k in kinds - {type(None)} if isinstance(k, type))
-    need(str in kinds and not broken, f"{got}expected {'JSON' if broken else ' or '.join(names)}")
-    return text
 
 
 def check_settings(config: Config) -> None:
     """Raise UserError for settings that cannot be right, whatever the model."""
-    check_numbers(config)
-    check_conversations(config)
-    for name in ("model", "data", "output_dir", "prompt_column"):
-        need(getattr(config, name), f"got an empty {name}; expected a value; try to leave --{name} out")
-    need(config.steps or config.num_train_epochs or config.stages, "got --steps 0; expected 1 or more")
-    need(
-        config.num_generations >= 2,
-        f"got num_generations {config.num_generations}; expected 2 or more, as an advantage is the distance from the "
-        "group's mean, and one completion is its own mean; try --num_generations 8",
-    )
-    need(config.lora_rank or not config.load_in_4bit, "got --load_in_4bit; expected adapters; try --lora_rank 16")
-    need(config.lora_rank or not config.merge_lora, "got --merge_lora; expected adapters; try --lora_rank 16")
-    need(not (config.stages and config.num_train_epochs), "got --stages and --num_train_epochs; expected one of them")
-    need(max(config.top_p, config.top_entropy_quantile) <= 1, "got top_p or top_entropy_quantile above 1; expected ≤ 1")
-    unknown = sorted({*config.report_to} - {"wandb", "tensorboard", "trackio"})
-    need(not unknown, f"got report_to {unknown}; expected wandb, tensorboard or trackio")
-    idle = config.vllm_args and config.use_vllm != "colocate"
-    need(not idle, "got --vllm_args without vLLM in this process; try --use_vllm colocate, or the server's own flags")
-    missing = [name for name in config.report_to if not importlib.util.find_spec(name)]
-    need(not missing, f"got --report_to {', '.join(missing)}, not installed; try `pip install {' '.join(missing)}`")
-
-
-def check_conversations(config: Config) -> None:
-    """Raise UserError for settings that contradict an environment, or do nothing without one."""
     c = config
-    check_idle(c, c.converses)
-    both = "got --environment and --tools; expected one of them; try the functions as methods of the environment"
-    need(not (c.environment and c.tools), both)
-    need(c.reward or c.stages or not c.tools, "got --tools without a reward; try --reward FILE.py:function")
+    check_numbers(c)
+    check_idle(c, bool(c.environment))
     check_room(c, c.max_prompt_length)
+    for name in ("model", "data", "output_dir", "prompt_column"):
+        need(getattr(c, name), f"got an empty {name}; expected a value; try to leave --{name} out")
+    need(c.steps or c.num_train_epochs or c.stages, "got --steps 0; expected 1 or more")
+    need(c.lora_rank or not c.load_in_4bit, "got --load_in_4bit; expected adapters; try --lora_rank 16")
+    need(c.lora_rank or not c.merge_lora, "got --merge_lora; expected adapters; try --lora_rank 16")
+    need(not (c.stages and c.num_train_epochs), "got --stages and --num_train_epochs; expected one of them")
+    need(max(c.top_p, c.top_entropy_quantile) <= 1, "got top_p or top_entropy_quantile above 1; expected ≤ 1")
+    idle = c.vllm_args and c.use_vllm != "colocate"
+    need(not idle, "got --vllm_args without vLLM in this process; try --use_vllm colocate, or the server's own flags")
+    missing = [name for name in c.report_to if not importlib.util.find_spec(name)]
+    need(not missing, f"got --report_to {', '.join(missing)}, not installed; try `pip install {' '.join(missing)}`")
 
 
 def check_machine(config: Config) -> None:
@@ -6224,16 +6134,12 @@ def check_machine(config: Config) -> None:
 
     gpu = torch.cuda.is_available() and not config.use_cpu
     if config.use_vllm:
-        need(
-            importlib.util.find_spec("vllm"),
-            f"got --use_vllm {config.use_vllm}, but vLLM is not installed; expected it beside TRL; "
-            f"try `{VLLM_PIP}`, or leave --use_vllm (or --profile fast) out to sample with transformers",
-        )
+        other = f"try `{VLLM_PIP}`, or leave --use_vllm (or --profile fast) out to sample with transformers"
+        need(importlib.util.find_spec("vllm"), f"got --use_vllm {config.use_vllm}, but vLLM is not installed; {other}")
         served = config.use_vllm == "server"  # TRL's transfer of weights to it is CUDA's
         need(gpu or not served, "got --use_vllm server without a GPU; expected CUDA; try --use_vllm colocate")
-    need(
-        gpu or config.precision != "fp16", "got --precision fp16 on a CPU; expected fp32 or bf16; try --precision fp32"
-    )
+    fp16 = config.precision == "fp16"
+    need(gpu or not fp16, "got --precision fp16 on a CPU; expected fp32 or bf16; try --precision fp32")
     if config.attn_implementation == "flex_attention" and not gpu:
         raise refuse_attention(config, config.model, "it has no backward pass on a CPU")
     if "8bit" in config.optim and not (gpu and importlib.util.find_spec("bitsandbytes")):
@@ -6293,19 +6199,14 @@ def plan_batches(config: Config, world_size: int, prompts: int) -> BatchPlan:
     rollout = forward * passes
     unit = group // math.gcd(group, world_size * passes)
     fitting = math.ceil(batch / unit) * unit
-    need(
-        rollout % group == 0,
-        f"got per_device_train_batch_size {batch} x processes {world_size} x steps_per_generation {passes} = {rollout} "
-        f"completions a rollout, which are no whole groups of num_generations {group}; expected a multiple of {group}; "
-        f"try --per_device_train_batch_size {fitting}, or --num_generations {math.gcd(group, rollout)}"
-        + (" (which is too small)" if math.gcd(group, rollout) < 2 else ""),
-    )
+    got = f"got per_device_train_batch_size {batch} x processes {world_size} x steps_per_generation {passes}"
+    expected = f"expected whole groups, a multiple of num_generations {group}"
+    whole = rollout % group == 0
+    need(whole, f"{got} = {rollout} completions a rollout; {expected}; try --per_device_train_batch_size {fitting}")
     accumulation, micro = config.gradient_accumulation_steps, passes * config.num_iterations
-    need(
-        micro % accumulation == 0 or accumulation % micro == 0,
-        f"got steps_per_generation {passes} x num_iterations {config.num_iterations} and gradient_accumulation_steps "
-        f"{accumulation}; expected one to be a multiple of the other, so that steps and rollouts end together",
-    )
+    got = f"got steps_per_generation {passes} x num_iterations {config.num_iterations}"
+    together = micro % accumulation == 0 or accumulation % micro == 0
+    need(together, f"{got}; expected a multiple of gradient_accumulation_steps {accumulation}, or a divisor of it")
     steps = config.steps
     if config.num_train_epochs:
         updates = prompts * group * config.num_iterations / (forward * accumulation)
@@ -6400,9 +6301,7 @@ class Stage:
     steps: int
 
 
-def plain_function(function):
-    """The user's function inside a PerSample; any other as it is."""
-    return function.function if isinstance(function, PerSample) else function
+TAKEN = {"mean", "std", "zero_std_frac", "accuracy", "score", "length_mean"}  # keys of other metrics
 
 
 def environment_score(rows: list[dict]) -> list[float | None]:
@@ -6418,20 +6317,19 @@ class Scorer:
     """
 
     def __init__(self, rows: list[dict], limits: CallLimits | None = None):
-        self.rows, self.functions, self.active, self.weights = rows, {}, set(), {}
+        self.rows, self.functions, self.names, self.active, self.weights = rows, {}, {}, set(), {}
         self.limits, self.tokenizer, self.eos_ids = limits or CallLimits(), None, []  # make_trainer gives the others
         self.latest, self.seconds, self.none_in_a_row = {}, 0.0, 0
         self.heard = None  # (rows, messages) of the latest conversations, where completions are conversations
 
     def add(self, function, weight: float, weights: dict[str, float]) -> None:
-        """Take a function into a stage's weights, under its own name or, if another has that, one with a number."""
-        name = base = getattr(function, "__name__", type(function).__name__)
-        taken = {"mean", "std", "zero_std_frac", "accuracy", "score", "length_mean"}  # other metrics' keys
-        number = 1
-        while name in taken or plain_function(self.functions.get(name, function)) is not function:
-            number += 1
-            name = f"{base}_{number}"
-        self.functions.setdefault(name, as_reward(function))
+        """Take a function into a stage's weights, under its own name where no other has that."""
+        name = self.names.get(id(function))
+        if not name:
+            name = getattr(function, "__name__", type(function).__name__)
+            while name in {*self.functions, *TAKEN}:
+                name += "_2"
+            self.names[id(function)], self.functions[name] = name, as_reward(function)
         weights[name] = weights.get(name, 0.0) + weight
 
     def check_columns(self, row: dict) -> None:
@@ -6463,12 +6361,11 @@ class Scorer:
             said = as_completions(self.tokenizer, rows, completion_ids, self.eos_ids) if not self.heard else None
             seen, said = self.heard or (rows, said)
             self.latest = {"completion_ids": completion_ids, "completions": said, "rows": seen, "rewards": {}}
-        completions = self.latest["completions"]
-        values = [None] * len(completions)
-        if name in self.active:
-            values = self.score(name, self.latest["rows"], completions, completion_ids, extra)
-            self.latest["rewards"][name] = values
-            self.seconds += time.perf_counter() - begin
+        if name not in self.active:
+            return [None] * len(completion_ids)
+        values = self.score(name, self.latest["rows"], self.latest["completions"], completion_ids, extra)
+        self.latest["rewards"][name] = values
+        self.seconds += time.perf_counter() - begin
         return values
 
     def score(self, name: str, rows: list[dict], completions: list, completion_ids: list, extra: dict) -> list:
@@ -6484,10 +6381,8 @@ class Scorer:
         try:
             result = scored_batch(function, given(slice(None)), self.limits)
         except CallFailed as failed:
-            cause, call = failed.__cause__, failed.number
-            raise blamed_row(
-                name, function, call, cause, completions, lambda row: given(slice(row, row + 1)), self.limits
-            ) from cause
+            cause, alone = failed.__cause__, lambda row: given(slice(row, row + 1))
+            raise blamed_row(name, function, failed.number, cause, completions, alone, self.limits) from cause
         return checked_scores(name, result, completions)
 
     def as_samples(
@@ -6498,7 +6393,8 @@ class Scorer:
         for i, row in enumerate(rows):
             parts = {name: values[i] for name, values in rewards.items()}
             sample = {"prompt": row["prompt"], "completion": text_of_turns(completions[i]), "rewards": parts}
-            sample |= {"score": weighted_sum(parts, weights), "length": len(ids[i]), "columns": row["columns"]}
+            score = sum(weights[name] * value for name, value in parts.items() if value is not None and name in weights)
+            sample |= {"score": score, "length": len(ids[i]), "columns": row["columns"]}
             samples.append(sample | {"finished": bool(ids[i]) and ids[i][-1] in self.eos_ids})
         return samples
 
@@ -6525,11 +6421,6 @@ def signal_free(scores: list[float], group: int) -> float:
     """
     spread = [max(scores[i : i + group]) - min(scores[i : i + group]) for i in range(0, len(scores), group)]
     return sum(s < 1e-6 for s in spread) / len(spread)
-
-
-def weighted_sum(parts: dict[str, float | None], weights: dict[str, float]) -> float:
-    """Weighted sum of the parts that apply."""
-    return sum(weights[name] * value for name, value in parts.items() if value is not None and name in weights)
 
 
 def as_completions(tokenizer, rows: list[dict], ids: list[list[int]], eos_ids: list[int]) -> list:
@@ -6563,10 +6454,9 @@ def stage_rewards(name: str, config: Config) -> list[tuple]:
 def parse_stages(specs: list[str]) -> list[tuple[list[str], int]]:
     """(rewards, steps) per stage, from `a+b*0.5:200,c:800`."""
     stages = []
-    for part in [part for spec in specs for part in spec.split(",")]:
+    for part in ",".join(specs).split(",") if specs else []:
         match = re.fullmatch(r"\s*(.+):([1-9]\d*)\s*", part)
-        remedy = "try --stages format:200,correctness:800, or in YAML a list of such texts"
-        need(match, f"got stage {part!r}; expected rewards:steps, at one learning rate for all; {remedy}")
+        need(match, f"got stage {part!r}; expected rewards:steps; try --stages format:200,correctness:800")
         stages.append((match[1].split("+"), int(match[2])))
     return stages
 
@@ -6574,17 +6464,16 @@ def parse_stages(specs: list[str]) -> list[tuple[list[str], int]]:
 def load_stages(config: Config, rows: list[dict]) -> tuple[Scorer, list[Stage]]:
     """The reward functions and the stages of the run; without --stages there is one."""
     scorer, stages = Scorer(rows, call_limits(config)), []
-    for rewards, steps in parse_stages(config.stages):
+    planned = [
+        ([p for name in names for p in stage_rewards(name, config)], n) for names, n in parse_stages(config.stages)
+    ]
+    if not planned:
+        given = config.reward if config.environment else specs_for(config.data, config.reward)
+        planned = [([pair for spec in given for pair in load_rewards(spec)], 0)]
+    for pairs, steps in planned:
         stages.append(Stage({}, steps))
-        for function, weight in [pair for name in rewards for pair in stage_rewards(name, config)]:
+        for function, weight in pairs:
             scorer.add(function, weight, stages[-1].weights)
-    if not stages:
-        specs = config.reward
-        if not config.converses:
-            specs = specs_for(config.data, specs, ", or --reward MATH_REASONING_REWARDS")
-        stages = [Stage({}, 0)]
-        for function, weight in [pair for spec in specs for pair in load_rewards(spec)]:
-            scorer.add(function, weight, stages[0].weights)
     try:
         json.dumps(scorer.state_dict())
     except TypeError as error:
@@ -6595,22 +6484,11 @@ def load_stages(config: Config, rows: list[dict]) -> tuple[Scorer, list[Stage]]:
 
 def stage_at(stages: list[Stage], step: int) -> int:
     """Index of the stage to which the step after `step` optimizer steps belongs."""
-    for i, stage in enumerate(stages[:-1]):
-        if step < stage.steps:
-            return i
-        step -= stage.steps
-    return len(stages) - 1
+    ends = itertools.accumulate(stage.steps for stage in stages[:-1])
+    return sum(step >= end for end in ends)
 
 
 # ------------------------------------------------------------------ evaluation (src/programs/grpo_train/evaluation.py)
-
-
-def load_kinds(config: Config, tokenizer) -> Environments | None:
-    """The environments of --environment or --tools, if any."""
-    if not config.converses:
-        return None
-    check_chat_template(config, tokenizer)
-    return load_tools(config.tools) if config.tools else load_environments(config.environment)
 
 
 def let_environments_score(config: Config, environments: Environments, scorer: Scorer, stages: list[Stage]) -> None:
@@ -6633,17 +6511,6 @@ def end_ids_of(config: Config, tokenizer) -> list[int]:
     return sorted({*(ids if isinstance(ids, list) else [ids]), tokenizer.eos_token_id} - {None})
 
 
-def prepare_conversations(
-    config: Config, tokenizer, environments: Environments, rows: list[dict], held_out: list[dict]
-) -> tuple[PlaySetup, list[dict], list[dict]]:
-    """What is needed to play, and the rows that can be played."""
-    check_environment_rows(environments, rows + held_out)
-    setup = make_play_setup(config, tokenizer, end_ids_of(config, tokenizer), environments)
-    limit = "max_prompt_length"
-    kept = playable_rows(config, setup, rows, config.data, limit)
-    return setup, kept, playable_rows(config, setup, held_out, "held-out prompts", limit)
-
-
 def check_sampling_apart(trainer) -> None:
     """Raise UserError where all processes sample together: their conversations have different numbers of turns."""
     plugin = trainer.accelerator.state.deepspeed_plugin
@@ -6654,12 +6521,8 @@ def check_sampling_apart(trainer) -> None:
         "vllm_tensor_parallel_size": trainer.use_vllm and trainer.vllm_tensor_parallel_size > 1,
     }
     reasons = [name for name, given in together.items() if given and world()[1] > 1]
-    need(
-        not reasons,
-        f"got conversations with {', '.join(reasons)} and {world()[1]} processes, which then sample together, though "
-        "conversations differ in turns; expected processes that sample by themselves; try plain data parallelism, "
-        "ZeRO-2, or --use_vllm colocate",
-    )
+    got = f"got conversations with {', '.join(reasons)} and {world()[1]} processes, which then sample together"
+    need(not reasons, f"{got}; expected each by itself; try plain data parallelism, ZeRO-2, or --use_vllm colocate")
 
 
 def rollout_function(setup: PlaySetup, scorer: Scorer) -> Callable:
@@ -6733,22 +6596,17 @@ def greedy_completions(trainer, prompts: list[list[int]], batch_size: int) -> li
     greedy = {"generation_config": GenerationConfig(**limits, eos_token_id=ends, pad_token_id=pad_id)}
     owner = trainer.vllm_generation if trainer.use_vllm else trainer
     changed = {"temperature": 0.0} if trainer.use_vllm else greedy | {"generation_kwargs": {}}
-    kept = {name: getattr(owner, name) for name in changed}
-    vars(owner).update(changed)
     trainer.model.eval()
-    completions = [None] * len(prompts)
+    completions = {}
     order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))  # a batch of like lengths has few pads
     size = len(prompts) if trainer.use_vllm else batch_size
-    try:
+    with mock.patch.multiple(owner, **changed):
         for start in range(0, len(prompts), max(1, size)):
             numbers = order[start : start + size]
             made = trainer._generate_single_turn([prompts[i] for i in numbers], None, {}, 1)[0]
-            for number, tokens in zip(numbers, made, strict=True):
-                completions[number] = tokens
-    finally:
-        vars(owner).update(kept)
-        trainer.model.train()
-    return completions
+            completions |= zip(numbers, made, strict=True)
+    trainer.model.train()
+    return [completions[i] for i in range(len(prompts))]
 
 
 def greedy_conversations(config: Config, trainer, setup: PlaySetup, rows: list[dict]) -> list[Conversation]:
@@ -6759,15 +6617,6 @@ def greedy_conversations(config: Config, trainer, setup: PlaySetup, rows: list[d
         return [(ids, [0.0] * len(ids)) for ids in made]
 
     return play(rows, setup.environments, setup.bridge, sample, setup.limits, setup.form)
-
-
-def scored_samples(trainer, scorer: Scorer, goal: Stage, rows: list[dict], completions: list, ids: list) -> list[dict]:
-    """Samples of completions, scored by the rewards of a stage."""
-    if not rows:
-        return []
-    extra = {"trainer_state": trainer.state, "log_extra": lambda *_: None, "log_metric": lambda *_: None}
-    rewards = {name: scorer.score(name, rows, completions, ids, extra) for name in goal.weights}
-    return scorer.as_samples(rows, completions, ids, rewards, goal.weights)
 
 
 def evaluate(
@@ -6782,23 +6631,23 @@ def evaluate(
         (metrics, samples): accuracy is the share of rows with full marks, 1 or more, from the goal's first function.
     """
     rank, size = world()
-    share = rows[rank::size]
-    if 0 < len(rows) % size <= rank:  # every process samples the same number
-        share = share + rows[:1]
-    if not setup:
-        ids = greedy_completions(trainer, [row["prompt_ids"] for row in share], config.per_device_eval_batch_size)
     share, states = rows[rank::size], scorer.state_dict()  # what adapts does so to training only
-    samples, failure = [], None
+    samples, failure, conversations = [], None, []
+    if not setup:
+        same = share + rows[:1] if 0 < len(rows) % size <= rank else share  # every process samples the same number
+        ids = greedy_completions(trainer, [row["prompt_ids"] for row in same], config.per_device_eval_batch_size)
+        ids = ids[: len(share)]
     try:
         if setup:
             conversations = greedy_conversations(config, trainer, setup, share)
-            seen, said = heard(share, conversations)
-            samples = scored_samples(trainer, scorer, goal, seen, said, [x.response_ids for x in conversations])
-            samples = [s | conversation_entry(setup, x) for s, x in zip(samples, conversations, strict=True)]
+            ids, (share, said) = [x.response_ids for x in conversations], heard(share, conversations)
         else:
-            ids = ids[: len(share)]
-            made = as_completions(trainer.processing_class, share, ids, trainer.eos_token_ids) if share else []
-            samples = scored_samples(trainer, scorer, goal, share, made, ids)
+            said = as_completions(trainer.processing_class, share, ids, trainer.eos_token_ids)
+        extra = {"trainer_state": trainer.state, "log_extra": lambda *_: None, "log_metric": lambda *_: None}
+        rewards = {name: scorer.score(name, share, said, ids, extra) for name in goal.weights if share}
+        samples = scorer.as_samples(share, said, ids, rewards, goal.weights)
+        if setup:
+            samples = [s | conversation_entry(setup, x) for s, x in zip(samples, conversations, strict=True)]
     except UserError as error:  # the other processes wait for this one: tell them
         failure = error
     scorer.load_state_dict(states)
@@ -6983,11 +6832,8 @@ def export_final(config: Config, trainer) -> None:
     trainer.accelerator.wait_for_everyone()
     if world()[0] != 0:
         return
-    need(
-        list(raw.glob("*.safetensors")),
-        "got no weights from the sharded model; expected whole ones; try FSDP's fsdp_state_dict_type: FULL_STATE_DICT, "
-        "or DeepSpeed's stage3_gather_16bit_weights_on_model_save: true; the checkpoints are intact",
-    )
+    whole = "fsdp_state_dict_type: FULL_STATE_DICT, or DeepSpeed's stage3_gather_16bit_weights_on_model_save: true"
+    need(list(raw.glob("*.safetensors")), f"got no weights from the sharded model; expected whole ones; try {whole}")
 
     def write(folder: Path) -> None:
         from transformers import AutoConfig, AutoModelForCausalLM
@@ -7028,29 +6874,19 @@ METRICS = {
 
 def our_metrics(logs: dict) -> dict:
     """TRL's log entry under the names of references/metrics.md; what is None or has no such name is left out."""
-    metrics = {METRICS[key]: value for key, value in logs.items() if key in METRICS and value is not None}
-    for key, value in logs.items():
-        match = re.fullmatch(r"rewards/(.+)/mean", key)
-        if match and value is not None and not math.isnan(value):
-            metrics[f"reward/{match[1]}"] = value
-    return metrics
+    names = {key: re.sub("^rewards/(.+)/mean$", r"reward/\1", METRICS.get(key, key)) for key in logs}
+    ours = (key for key, name in names.items() if name != key and logs[key] is not None)
+    return {names[key]: logs[key] for key in ours}
 
 
 class TrlLog(RunLog):
-    """A RunLog of TRL's run: TRL has the trackers, and logs at its own times, so the bar moves by itself."""
-
-    def __init__(self, config: Config, steps: int, start: int):
-        super().__init__(config, start, steps, report_to=[])
+    """The log of TRL's run."""
 
     def show(self, step: int, metrics: dict) -> None:
-        """Show the reward beside the bar."""
+        """Move the bar to a step, with the reward beside it."""
         if "reward/mean" in metrics:
             self.bar.set_postfix_str(f"reward {metrics['reward/mean']:.3f}", refresh=False)
-
-    def advance(self, step: int) -> None:
-        """Move the bar to a step."""
-        if self.active:
-            self.bar.update(step - self.bar.n)
+        self.bar.update(step - self.bar.n)
 
 
 class GrpoRun:
@@ -7072,40 +6908,33 @@ class GrpoRun:
         self.setup = setup  # what conversations are played with
         self.trainer = self.log = self.stop = self.watch = None
         self.kept = {"eval_before": None, "eval_after": None, "seconds": 0.0}
-        self.memory, self.pending = {}, {}
+        self.memory, self.pending, self.sizes = {}, {}, [plan.completions_per_step, plan.completions_per_rollout]
         self.stage, self.signum, self.bad, self.started = -1, 0, 0, time.perf_counter()
         self.step_started, self.noted = self.started, False
 
     def state(self) -> dict:
         """What goes into trainer_state.json; TRL asks for it when it saves."""
         seconds = self.kept["seconds"] + time.perf_counter() - self.started
-        saved = {"rewards": self.scorer.state_dict(), "sizes": self.sizes()}
+        saved = {"rewards": self.scorer.state_dict(), "sizes": self.sizes}
         return {"args": {}, "attributes": {**self.kept, "seconds": seconds, **saved}}
-
-    def sizes(self) -> list[int]:
-        """Completions of a step and of a rollout, which a resume may not change."""
-        return [self.plan.completions_per_step, self.plan.completions_per_rollout]
 
     def restore(self, checkpoint: Path) -> None:
         """Take back the state of a checkpoint."""
-        saved = json.loads((checkpoint / "trainer_state.json").read_text())["stateful_callbacks"]["RunCallback"]
-        self.kept = {key: saved["attributes"][key] for key in self.kept}
-        ours = self.sizes()
-        theirs = saved["attributes"].get("sizes", ours)  # older runs do not say
+        state = json.loads((checkpoint / "trainer_state.json").read_text())
+        saved = state["stateful_callbacks"]["RunCallback"]["attributes"]
+        self.kept = {key: saved[key] for key in self.kept}
         need(
-            ours == theirs,
-            f"got --resume with {ours[0]} completions per step and {ours[1]} per rollout; expected {theirs[0]} and "
-            f"{theirs[1]}, as the run has; try as many --gradient_accumulation_steps more as "
-            "--per_device_train_batch_size is smaller, without --steps_per_generation, or a new --output_dir",
+            self.sizes == saved["sizes"],
+            f"got --resume with {self.sizes} completions a step and a rollout; expected {saved['sizes']}, as the run "
+            "has; try as many --gradient_accumulation_steps more as --per_device_train_batch_size is smaller",
         )
-        self.scorer.load_state_dict(saved["attributes"]["rewards"])
+        self.scorer.load_state_dict(saved["rewards"])
 
     def held_out_evaluation(self, step: int) -> dict:
         """Evaluate, write samples, and return metrics and a few examples."""
-        goal = self.stages[-1]
-        half = max(1, self.config.per_device_eval_batch_size // 2)
+        half, given = max(1, self.config.per_device_eval_batch_size // 2), (self.config, self.trainer, self.scorer)
         with room_for("in the evaluation", f"--resume --per_device_eval_batch_size {half}"):
-            metrics, samples = evaluate(self.config, self.trainer, self.scorer, goal, self.held_out, self.setup)
+            metrics, samples = evaluate(*given, self.stages[-1], self.held_out, self.setup)
         self.log.samples(step, "eval", samples)
         examples = [{k: s[k] for k in ("prompt", "completion", "score")} for s in samples[:EXAMPLES]]
         return {"metrics": metrics, "examples": examples}
@@ -7140,14 +6969,15 @@ class GrpoRun:
         THREADS.after(seconds)
         step, config, self.memory = state.global_step, self.config, memory_metrics()
         self.noted = self.noted or note_long_step(seconds)
-        self.share_reward_state()
+        states = self.scorer.state_dict()
+        if states and world()[1] > 1:  # each process has seen its own completions only: the first one's counts
+            self.scorer.load_state_dict(gather_rows([states])[0])
         last = step >= self.plan.steps
         if self.held_out and (last or is_due(step, config.eval_every)):
             self.kept["eval_after"] = self.held_out_evaluation(step)
             self.pending = self.kept["eval_after"]["metrics"]
         if is_sampled(step, config.sample_every) and self.scorer.latest:
             self.log.samples(step, "train", self.latest_samples())
-        self.log.advance(step)
         whole = step % self.plan.steps_per_rollout == 0  # TRL cannot resume inside a rollout
         self.signum = self.signum or self.stop.agreed()
         if self.signum and whole and not last:
@@ -7175,12 +7005,6 @@ class GrpoRun:
             save_as_it_came(self.config, folder)
             follow_umask(folder)
 
-    def share_reward_state(self) -> None:
-        """Give every process the first one's state of adaptive rewards, as each has seen its own completions only."""
-        states = self.scorer.state_dict()
-        if states and world()[1] > 1:
-            self.scorer.load_state_dict(gather_rows([states])[0])
-
     def write(self, step: int, metrics: dict) -> None:
         """One line of metrics.jsonl, with an evaluation that waits for it."""
         self.log.metrics(step, metrics | self.pending)
@@ -7207,19 +7031,14 @@ class GrpoRun:
         logs |= {key.replace("eval/", "eval_"): value for key, value in self.pending.items()}  # for the trackers
         self.bad = 0 if math.isfinite(norm) else self.bad + 1
         if self.bad >= (5 if args.fp16 else 1):  # fp16's scaler leaves such updates out while it settles
-            raise DivergedError(
-                f"step {step}: got a gradient norm of {norm}; expected a finite one; try a lower --learning_rate, "
-                "or a higher --beta"
-            )
+            got = f"step {step}: got a gradient norm of {norm}"
+            raise DivergedError(f"{got}; expected a finite one; try a lower --learning_rate, or a higher --beta")
         self.write(step, {name: value for name, value in metrics.items() if math.isfinite(value)})
         judge_logprobs(self.config, args, self.watch, step, logs)
         self.log.judge(step, self.plan.steps, self.stop)
         if self.scorer.none_in_a_row >= min(3, self.plan.rollouts):
-            names, count = ", ".join(self.scorer.active), self.scorer.none_in_a_row
-            raise RewardError(
-                f"reward {names}: got None for every completion of {count} rollouts; expected numbers where it applies;"
-                " try to look at the columns it reads, which may be empty or named otherwise"
-            )
+            got = f"reward {', '.join(self.scorer.active)}: got None for every completion of several rollouts"
+            raise RewardError(f"{got}; expected numbers; try another look at the columns that it reads")
 
 
 def make_callback(run: GrpoRun):
@@ -7235,52 +7054,35 @@ def make_callback(run: GrpoRun):
 # ------------------------------------------------------------------------ trainer (src/programs/grpo_train/trainer.py)
 
 
-def adapters_and_rounding(config: Config, args) -> dict:
-    """Arguments of TRL's trainer for LoRA and 4-bit weights, where these are asked for."""
-    extra = {}
-    if config.lora_rank and not adapter_settings(config.model):
-        from peft import LoraConfig
+def model_and_adapter(config: Config, args) -> tuple[object, dict]:
+    """(the model's source, arguments of TRL's trainer for LoRA and 4-bit weights, where these are asked for).
 
-        alpha = config.lora_alpha or 2 * config.lora_rank
-        lora = {"r": config.lora_rank, "lora_alpha": alpha, "lora_dropout": config.lora_dropout}
-        extra["peft_config"] = LoraConfig(**lora, target_modules="all-linear", task_type="CAUSAL_LM")
+    Of an adapter's folder it is the network: TRL goes on training that adapter, and keeps a copy as reference.
+    """
+    extra = {}
     if config.load_in_4bit:
         import torch
 
         compute = torch.bfloat16 if args.bf16 else torch.float16 if args.fp16 else torch.float32
         extra["quantization_config"] = nf4_config(compute)
-    return extra
+    if adapter_settings(config.model):
+        from trl.trainer.utils import create_model_from_path
 
+        options = args.model_init_kwargs | extra | ({"device_map": None} if world()[1] > 1 else {})
+        base = create_model_from_path(base_of(config.model), **options)
+        return with_adapter(base, config.model, trainable=True, dropout=config.lora_dropout), {}
+    if config.lora_rank:
+        from peft import LoraConfig
 
-def started_adapter(config: Config, args, extra: dict):
-    """The network of an adapter's folder: TRL goes on training that adapter, and keeps a copy as reference."""
-    from trl.trainer.utils import create_model_from_path
-
-    options = dict(args.model_init_kwargs)
-    if "quantization_config" in extra:
-        options["quantization_config"] = extra.pop("quantization_config")
-    if world()[1] > 1:
-        options["device_map"] = None
-    base = create_model_from_path(base_of(config.model), **options)
-    return with_adapter(base, config.model, trainable=True, dropout=config.lora_dropout)
+        alpha = config.lora_alpha or 2 * config.lora_rank
+        lora = {"r": config.lora_rank, "lora_alpha": alpha, "lora_dropout": config.lora_dropout}
+        extra["peft_config"] = LoraConfig(**lora, target_modules="all-linear", task_type="CAUSAL_LM")
+    return config.model, extra
 
 
 def trained_tensors(model) -> dict:
-    """The tensors of a network that are trained; of a model that is not loaded yet, none."""
-    return {} if isinstance(model, str) else {name: p.data for name, p in model.named_parameters() if p.requires_grad}
-
-
-def check_length(config: Config, model, rows: list[dict], converses: bool) -> None:
-    """Raise UserError if a conversation, or the longest prompt and completion, do not fit the model's positions."""
-    limit = getattr(model.config.get_text_config(), "max_position_embeddings", None)
-    if converses:
-        return check_fits(config, limit, "max_completion_length")
-    longest = max(len(row["prompt_ids"]) for row in rows)
-    need(
-        not limit or longest + config.max_completion_length <= limit,
-        f"got a prompt of {longest} and completions of {config.max_completion_length} tokens; expected at most {limit} "
-        "together; try a lower --max_completion_length or --max_prompt_length",
-    )
+    """The tensors of a network that are trained."""
+    return {name: p.data for name, p in model.named_parameters() if p.requires_grad}
 
 
 def make_trainer(config: Config, args, rows: list[dict], plan: BatchPlan, run: GrpoRun, tokenizer):
@@ -7291,20 +7093,20 @@ def make_trainer(config: Config, args, rows: list[dict], plan: BatchPlan, run: G
 
     leave_out_cudnn_attention()
     # TRL has the text of a prompt, and its ids from here; a rollout function needs the number of its row
-    texts = {tokenizer.decode(row["prompt_ids"]): row["prompt_ids"] for row in rows}
-    sent = [*map(str, range(len(rows)))] if run.setup else [tokenizer.decode(row["prompt_ids"]) for row in rows]
+    decoded = [tokenizer.decode(row["prompt_ids"]) for row in rows]
+    texts = {text: row["prompt_ids"] for text, row in zip(decoded, rows, strict=True)}
+    sent = [*map(str, range(len(rows)))] if run.setup else decoded
     order = prompt_order(config, len(rows), plan.rollouts * plan.prompts_per_rollout)
     data = Dataset.from_dict({"prompt": sent, "row": list(range(len(sent)))}).select(order)
-    extra = adapters_and_rounding(config, args)
-    extra |= {"rollout_func": rollout_function(run.setup, run.scorer)} if run.setup else {}
-    rewards = {"reward_funcs": run.scorer.for_trl(), "processing_class": tokenizer}
+    given = {"reward_funcs": run.scorer.for_trl(), "processing_class": tokenizer, "args": args, "train_dataset": data}
+    given |= {"rollout_func": rollout_function(run.setup, run.scorer)} if run.setup else {}
     try:
         with engine_arguments(config, args):
-            model = started_adapter(config, args, extra) if adapter_settings(config.model) else config.model
-            exact = trained_tensors(model) if config.load_in_4bit else {}
-            loading = args.model_init_kwargs
-            args.model_init_kwargs = loading if isinstance(model, str) else None  # of a loaded one TRL warns
-            trainer = GRPOTrainer(model=model, args=args, train_dataset=data, **rewards, **extra)
+            model, extra = model_and_adapter(config, args)
+            exact, loading = {}, args.model_init_kwargs
+            if not isinstance(model, str):
+                exact, args.model_init_kwargs = trained_tensors(model), None  # of a loaded one TRL warns
+            trainer = GRPOTrainer(model=model, **given, **extra)
             args.model_init_kwargs = loading
     except ConnectionError as error:
         got = f"got --use_vllm server, but no server answers: {error}"
@@ -7315,7 +7117,8 @@ def make_trainer(config: Config, args, rows: list[dict], plan: BatchPlan, run: G
         raise UserError(f"got model {config.model!r} and these settings, which TRL refuses: {error}") from error
     sample_plainly(trainer.model, trainer.eos_token_ids, tokenizer.pad_token_id)
     sample_tokens_only(config, trainer)
-    trainer._generate = generate_with_advice(trainer._generate)
+    advice = "a new run with a lower --max_completion_length, fewer completions a step, or --use_vllm colocate"
+    trainer._generate = room_for("while sampling", advice)(trainer._generate)
     trainer._tokenize_prompts = lambda prompts: ([list(texts[prompt]) for prompt in prompts], None, {})
     run.watch = watch_copies(config, trainer)
     keep_differentiable(trainer.model)
@@ -7327,21 +7130,13 @@ def make_trainer(config: Config, args, rows: list[dict], plan: BatchPlan, run: G
     run.trainer, handler = trainer, trainer.callback_handler
     handler.callbacks.insert(0, make_callback(run))  # before the trackers, which then see held-out figures too
     check_padding(trainer)
-    check_length(config, trainer.model, [*rows, *run.held_out], bool(run.setup))
     if run.setup:
+        limit = getattr(trainer.model.config.get_text_config(), "max_position_embeddings", None)
+        check_fits(config, limit, "max_completion_length")
         check_sampling_apart(trainer)
+    else:
+        check_context(config, SimpleNamespace(policy=trainer.model), [*rows, *run.held_out])
     return trainer
-
-
-def generate_with_advice(generate):
-    """TRL's function that samples a rollout, which says what to try where memory runs out."""
-    advice = "a new run with a lower --max_completion_length, fewer completions a step, or --use_vllm colocate"
-
-    def sample(*args, **kwargs):
-        with room_for("while sampling", advice):
-            return generate(*args, **kwargs)
-
-    return sample
 
 
 def check_padding(trainer) -> None:
@@ -7360,10 +7155,8 @@ def check_padding(trainer) -> None:
     model.train(training)
     gap = (alone.log_softmax(-1) - beside.log_softmax(-1)).abs().max().item()
     if gap > 0.5:
-        say(
-            f"warning: padding moves this model's log-probs by {gap:.1f} nats, as it counts positions from the pads on "
-            "and TRL passes none; train on prompts of one length, or take a model with rotary positions"
-        )
+        warning = f"warning: padding moves this model's log-probs by {gap:.1f} nats, as TRL passes no positions"
+        say(f"{warning}; train on prompts of one length, or take a model with rotary positions")
 
 
 # -------------------------------------------------------------------------------- run (src/programs/grpo_train/run.py)
@@ -7387,11 +7180,6 @@ def quiet_libraries(config: Config):
         yield
 
 
-def parameter_count(config: Config) -> int:
-    """Number of parameters, from the model's configuration alone."""
-    return sum(p.numel() for p in shaped_network(config, config.model).parameters())
-
-
 @dataclass
 class Prepared:
     """A run with all that can be known before the weights are loaded."""
@@ -7409,15 +7197,13 @@ class Prepared:
 
 def prepare_run(config: Config) -> Prepared:
     """Check everything that does not need the weights."""
-    import numpy as np
-    import torch
-
     settle_model(config)
     check_settings(config)
-    for set_seed in (random.seed, np.random.seed, torch.manual_seed):  # for the user's rewards
-        set_seed(config.seed)
+    seed_generators(config)  # for the user's rewards
     tokenizer, setup = left_tokenizer(config), None
-    environments = load_kinds(config, tokenizer)
+    environments = load_environments(config.environment) if config.environment else None
+    if environments:
+        check_chat_template(config, tokenizer)
     rows, held_out = load_splits(config, tokenizer, load_task)
     scorer, stages = load_stages(config, rows)
     if environments:
@@ -7425,9 +7211,12 @@ def prepare_run(config: Config) -> Prepared:
     for row in (rows + held_out)[:: max(1, len(rows))]:
         scorer.check_columns(row)
     if environments:
-        setup, rows, held_out = prepare_conversations(config, tokenizer, environments, rows, held_out)
+        check_environment_rows(environments, rows + held_out)
+        setup = make_play_setup(config, tokenizer, end_ids_of(config, tokenizer), environments)
+        sources = ((rows, config.data), (held_out, "held-out prompts"))
+        rows, held_out = (playable_rows(config, setup, of, name, "max_prompt_length") for of, name in sources)
         scorer.rows = rows
-    parameters = parameter_count(config)
+    parameters = sum(p.numel() for p in shaped_network(config, config.model).parameters())
     resolved = fill_in(config, parameters)
     if config.stages:
         resolved.steps = sum(stage.steps for stage in stages)
@@ -7445,28 +7234,6 @@ def prepare_run(config: Config) -> Prepared:
     return Prepared(resolved, plan, tokenizer, rows, held_out, scorer, stages, parameters, setup)
 
 
-def trl_pass(config: Config, model, args: dict, length: int) -> PassShape:
-    """The micro-batch of an update, were all its rows of this length."""
-    stream = 4 if args["model_init_kwargs"]["dtype"] == "float32" else 2
-    given = args["model_init_kwargs"].get("attn_implementation")
-    return PassShape(
-        rows=config.per_device_train_batch_size,
-        length=length,
-        compute=2 if args["bf16"] or args["fp16"] else stream,
-        stream=stream,
-        attention=attention_kind(given or model.config._attn_implementation),
-        checkpointing=args["activation_checkpointing"],
-        lora_rank=config.lora_rank,
-    )
-
-
-def moments(optimizer: str) -> float:
-    """Numbers that an optimizer of transformers keeps of a weight, in the weight's width."""
-    if optimizer.startswith(("sgd", "adafactor")):
-        return 0
-    return 0.5 if "8bit" in optimizer else 2
-
-
 def trl_memory(ready: Prepared, config: Config, model, longest: int, processes: int) -> dict[str, float]:
     """Bytes per process, see `memory_of_run`; what vLLM takes is left out.
 
@@ -7476,13 +7243,25 @@ def trl_memory(ready: Prepared, config: Config, model, longest: int, processes: 
     sharded = any(os.environ.get(f"ACCELERATE_USE_{name}") for name in ("DEEPSPEED", "FSDP", "MEGATRON_LM"))
     if not shape or sharded or args.get("deepspeed") or args.get("fsdp"):
         return {}
-    whole = config.conversation_tokens if config.converses else longest + config.max_completion_length
-    run = trl_pass(config, model, args, whole)
+    whole = config.conversation_tokens if config.environment else longest + config.max_completion_length
+    loading = args["model_init_kwargs"]
+    stream = 4 if loading["dtype"] == "float32" else 2
+    run = PassShape(
+        rows=config.per_device_train_batch_size,
+        length=whole,
+        compute=2 if args["bf16"] or args["fp16"] else stream,
+        stream=stream,
+        attention=attention_kind(loading.get("attn_implementation") or model.config._attn_implementation),
+        checkpointing=args["activation_checkpointing"],
+        lora_rank=config.lora_rank,
+    )
     if config.lora_rank:
         each, adapters = 0.516 if config.load_in_4bit else run.stream, adapter_weights(shape, config.lora_rank)
         kept, gradients = frozen_bytes(shape, parameters, each, run.stream) + 12 * adapters, 4 * adapters
     else:
-        kept, gradients = (1 + moments(config.optim)) * parameters * run.stream, parameters * run.stream
+        plain = config.optim.startswith(("sgd", "adafactor"))
+        moments = 0 if plain else 0.5 if "8bit" in config.optim else 2  # of a weight, in its width
+        kept, gradients = (1 + moments) * parameters * run.stream, parameters * run.stream
     reference = parameters * run.stream if config.beta and not config.lora_rank else 0
     at_once = 0 if config.use_vllm else ready.plan.completions_per_rollout // processes
     head = trl_head(shape, run, not args["use_cpu"])
@@ -7519,11 +7298,6 @@ def sizes_of_run(ready: Prepared, of_run: Config, processes: int) -> Sizes:
     )
 
 
-def settle_batch(ready: Prepared, of_run: Config) -> None:
-    """Let a forward pass be as large as memory allows; UserError where a run cannot fit."""
-    settle_or_refuse(ready.config, trl_device(ready.config), sizes_of_run(ready, of_run, world()[1]))
-
-
 def trl_device(config: Config) -> str:
     """What TRL will train on."""
     if trl_settings(config, 1)["use_cpu"]:
@@ -7535,21 +7309,18 @@ def show_trl_plan(config: Config) -> int:
     """Print batch arithmetic, memory per process, and the settings that are no defaults, as JSON."""
     ready = prepare_run(config)
     resolved, plan = ready.config, ready.plan
-    turns = resolved.max_turns if resolved.converses else 1
+    turns = resolved.max_turns if resolved.environment else 1
     completions = plan.rollouts * plan.completions_per_rollout
     passes = plan.rollouts * plan.prompts_per_rollout / len(ready.rows)
-    batch = (
-        batch_plan(config, ready.tokenizer, ready.rows, ready.held_out)
-        | dataclasses.asdict(plan)
-        | {
-            "prompts_per_step": plan.completions_per_step / resolved.num_generations / resolved.num_iterations,
-            "optimizer_steps": plan.steps,
-            "passes_over_the_data": round(passes, 2),
-            "completion_tokens_at_most": completions * turns * resolved.max_completion_length,
-        }
-    )
+    batch = batch_plan(config, ready.tokenizer, ready.rows, ready.held_out) | dataclasses.asdict(plan)
+    batch |= {
+        "prompts_per_step": plan.completions_per_step / resolved.num_generations / resolved.num_iterations,
+        "optimizer_steps": plan.steps,
+        "passes_over_the_data": round(passes, 2),
+        "completion_tokens_at_most": completions * turns * resolved.max_completion_length,
+    }
     shown = {"batch": batch, "stages": [dataclasses.asdict(stage) for stage in ready.stages]}
-    shown |= {"parameters": ready.parameters} | environment_plan(resolved, ready.setup)
+    shown |= {"parameters": ready.parameters, **environment_plan(resolved, ready.setup)}
     sizes = sizes_of_run(ready, config, int(os.environ.get("WORLD_SIZE", "1")))
     show_plan(resolved, trl_device(resolved), sizes, shown)
     return 0
@@ -7564,7 +7335,7 @@ def train(config: Config) -> int:
     checkpoint = resume_point(config)
     check_stop_when(config.stop_when)
     trl_config(resolved, plan.steps)  # its making joins the processes, who choose as one
-    settle_batch(ready, config)
+    settle_or_refuse(resolved, trl_device(resolved), sizes_of_run(ready, config, world()[1]))
     args = trl_config(resolved, plan.steps)
     make_folder(config)
     run = GrpoRun(resolved, plan, ready.scorer, ready.stages, ready.held_out, ready.setup)
@@ -7574,7 +7345,7 @@ def train(config: Config) -> int:
     if checkpoint:
         run.restore(checkpoint)
         start = int(checkpoint.name.rpartition("-")[2])
-    run.log, run.stop = TrlLog(config, plan.steps, start), StopRequest()
+    run.log, run.stop = TrlLog(config, start, plan.steps, report_to=[]), StopRequest()
     write_settings(config)
     try:
         if start >= plan.steps:
@@ -7603,14 +7374,13 @@ def run_steps(trainer, checkpoint: Path | None) -> None:
     try:
         with room_for("in the update", less):
             trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-    except (RewardError, EnvironmentFault) as fault:
+    except (RewardError, EnvironmentFault):
         step = trainer.state.global_step
         done = Path(trainer.args.output_dir) / f"checkpoint-{step}"
         if step and world()[1] == 1 and not done.exists():
             trainer._save_checkpoint(trainer.model, None)  # scoring changes no weights: these are the last step's
             trainer.callback_handler.on_save(trainer.args, trainer.state, trainer.control)
-            culprit = "environment" if isinstance(fault, EnvironmentFault) else "reward"
-            say(f"saved step {step}; mend the {culprit} and go on with --resume")
+            say(f"saved step {step}; mend the fault and go on with --resume")
         raise
     except RuntimeError as error:
         if "inf" in str(error) and "nan" in str(error):  # torch.multinomial on a model that is lost

@@ -27,23 +27,23 @@ Exit codes: 0 the same run; 2 bad input; 3 something has no equal today.
 #        88-127  messages       Errors that a user can mend, each with its exit code, and what is said on stderr
 #       130-134  bundle         Where this bundle and its embedded model, data and rewards lie
 #       137-487  user scripts   A user's Python script or notebook: read from its source, or run in a process of its own
-#       490-720  data files     Data files as text: unpacked, decoded, refused where they hold no data at all; and …
-#       723-846  nested rows    Rows inside other JSON: an object that holds a list of them, columns instead of rows, …
-#      849-1061  rows           Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1064-1150  verl keys      Keys of verl's configuration: all of today's, and what older guides have
-#     1153-1387  trl names      What today's TRL has: its configs with their defaults, the arguments of its trainers, …
-#     1390-2278  tables         What changed between the versions of TRL and verl: tables read from their packages, …
-#     2281-2631  edits          Edits of a text at its places, each with the line of the table that says why
-#     2634-2692  trl run        A TRL run as one version reads a script: what it gives, and that version's defaults …
-#     2695-2953  trl settings   What becomes of the settings of a TRL run, by the tables, by hand, and by classes …
-#     2956-3041  trainer parts  What a trainer is given: models as transformers loads them today, rewards that take …
-#     3044-3365  trl script     A script that trains with TRL: its trainers, their configs and their imports
-#     3368-3444  versions       Which version of a package a file was written for: a pin, or the names that it uses
-#     3447-3648  job files      Jobs as files: the words KEY=VALUE of a shell script, or the keys of a YAML file, …
-#     3651-3685  trl yaml       YAML files of TRL's command line, of open-r1 and of scripts that read their config …
-#     3688-3913  verl run       A verl job of an old version as a job of the newest: keys, values, and defaults that …
-#     3916-4066  trial          --check: one step of the new script on a two-layer cut of its model with four rows, …
-#     4069-4284  command        The command line: what is read, what is written, what is said
+#       490-707  data files     Data files as text: unpacked, decoded, refused where they hold no data at all; and …
+#       710-798  nested rows    Rows inside other JSON: an object that holds a list of them, columns instead of rows, …
+#      801-1003  rows           Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1006-1092  verl keys      Keys of verl's configuration: all of today's, and what older guides have
+#     1095-1329  trl names      What today's TRL has: its configs with their defaults, the arguments of its trainers, …
+#     1332-2220  tables         What changed between the versions of TRL and verl: tables read from their packages, …
+#     2223-2573  edits          Edits of a text at its places, each with the line of the table that says why
+#     2576-2634  trl run        A TRL run as one version reads a script: what it gives, and that version's defaults …
+#     2637-2895  trl settings   What becomes of the settings of a TRL run, by the tables, by hand, and by classes …
+#     2898-2983  trainer parts  What a trainer is given: models as transformers loads them today, rewards that take …
+#     2986-3307  trl script     A script that trains with TRL: its trainers, their configs and their imports
+#     3310-3386  versions       Which version of a package a file was written for: a pin, or the names that it uses
+#     3389-3590  job files      Jobs as files: the words KEY=VALUE of a shell script, or the keys of a YAML file, …
+#     3593-3627  trl yaml       YAML files of TRL's command line, of open-r1 and of scripts that read their config …
+#     3630-3855  verl run       A verl job of an old version as a job of the newest: keys, values, and defaults that …
+#     3858-4008  trial          --check: one step of the new script on a two-layer cut of its model with four rows, …
+#     4011-4226  command        The command line: what is read, what is written, what is said
 
 import argparse
 import ast
@@ -122,9 +122,9 @@ def tell(*words: str, end: str = "\n") -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def suggest(word: str, names: list[str]) -> str:
+def suggest(word: str, names: list[str], cutoff: float = 0.6) -> str:
     """Return '; try NAME' for the nearest name, if one is near."""
-    return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, n=1))
+    return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, 1, cutoff))
 
 
 # ----------------------------------------------------------------------------- bundle (src/parts/foundation/bundle.py)
@@ -532,12 +532,12 @@ class Unpacked(gzip.GzipFile):
         return data
 
 
-def open_text(source: str, form: str | None, encoding: str | None = None, sure: bool = False) -> tuple:
+def open_text(source: str, form: str | None, encoding: str | None = None) -> tuple:
     """Open a file or stdin (`-`) as text without a byte order mark; returns (stream, form).
 
     Bytes show whether it is packed, as names are often wrong. Text is UTF-8, or UTF-16 with a byte order mark, unless
-    `encoding` is given; other bytes stay as lone surrogates, see `flaw_of_bytes`. A missing form is detected, one that
-    is `sure` taken as it is. UserError where the file holds no rows: an HTML page, a pickle, a Git LFS pointer.
+    `encoding` is given; other bytes stay as lone surrogates, see `flaw_of_bytes`. A missing form is detected.
+    UserError where the file holds no rows: an HTML page, a pickle, a Git LFS pointer.
     """
     name = "stdin" if source == "-" else source
     with contextlib.ExitStack() as opened:
@@ -553,7 +553,7 @@ def open_text(source: str, form: str | None, encoding: str | None = None, sure: 
         told, encoding = bool(encoding), encoding or ("utf-16" if wide else "utf-8-sig")
         text = codecs.getincrementaldecoder(encoding)("replace").decode(head)
         refuse_no_data(text.encode() if told or wide else head.removeprefix(codecs.BOM_UTF8), name, form)
-        form = form if sure else form_of_text(text, name, form)
+        form = form_of_text(text, name, form)
         opened.pop_all()
     newline = "" if form in ("csv", "tsv") else "\n"
     return io.TextIOWrapper(raw, encoding, "surrogateescape", newline=newline), form
@@ -577,7 +577,7 @@ def form_of_text(head: str, name: str, form: str | None) -> str:
         names = re.split(r"[,;\t]", text.partition("\n")[0].strip().lower())
         got = f"{name}: got a first line of column names, {', '.join(names)[:60]}, in a file with one prompt per line"
         is_table = len(names) > 1 and {*names} & (ASKS | WEAK) and all(map(str.isidentifier, names))
-        need(not is_table, f"{got}; expected prompts; try --input_format csv, or renaming it to end in .csv")
+        need(not is_table, f"{got}; expected prompts; try renaming it to end in .csv")
     return "json" if form == "jsonl" and not begins_lines(text) else form
 
 
@@ -618,21 +618,17 @@ def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
     need(kind is None, f"{name}: got {kind}; expected rows of data as {form or 'text'}; try {advice}")
 
 
-def table_rows(text: str, name: str, delimiter: str, chosen: str | None = None) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """(line, row or its flaw) below the header of a CSV text; every cell is text.
-
-    `delimiter` is the expected separator, `chosen` one that is taken whatever the file shows.
-    """
+def table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """(line, row or its flaw) below the header of a CSV text with the expected separator; every cell is text."""
     csv.field_size_limit(LONGEST_CELL)
-    used = chosen or separator_of(text, delimiter, name)
+    used = separator_of(text, delimiter, name)
     if used != delimiter:
         say(f"{name}: the columns are separated by {used!r}")
     records = first_records(text, used)
-    spaced = [len(cells) > 1 and all(cell[:1] == " " for cell in cells[1:]) for cells in records]
-    padded = any(spaced[:1])  # a blank after each separator of the header
+    header, *spaced = [len(cells) > 1 and all(cell[:1] == " " for cell in cells[1:]) for cells in records] or [False]
     unquoted = records != first_records(text, used, skipinitialspace=True)
-    if not padded and spaced[1:] and all(spaced[1:]) and unquoted and "completion" not in records[0]:
-        padded = True
+    padded = header or (spaced != [] and all(spaced) and unquoted and "completion" not in records[0])
+    if padded and not header:
         say(f"{name}: read without the blank that follows each {used!r} of its rows")
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=used, strict=True, skipinitialspace=padded)
     try:
@@ -647,9 +643,9 @@ def column_names(header: list[str], where: str) -> list[str]:
     names = filled([cell.strip() for cell in header])
     flaw = flaw_of_bytes("".join(names))
     need(not flaw, f"{where}: got {flaw}; expected UTF-8 text; try {OTHER_ENCODING}")
-    mark = names and re.fullmatch(r"sep=.?", ",".join(names))
-    got = f"{where}: got Excel's mark {','.join(names)!r}"
-    need(not mark, f"{got}; expected the names of columns; try deleting the line")
+    mark = ",".join(names)
+    got = f"{where}: got Excel's mark {mark!r}"
+    need(mark[:4] != "sep=", f"{got}; expected the names of columns; try deleting the line")
     twice = [column for column, count in Counter(names).items() if count > 1]
     need(not twice, f"{where}: got the column {twice[:1]} twice; expected each name once; try renaming one")
     text = next((cell for cell in names if len(cell) > 60 or cell[-1:] in tuple(".?!:。？！")), None)
@@ -666,17 +662,14 @@ def body(reader, names: list[str], delimiter: str) -> Iterator[tuple[int, dict |
         except StopIteration:
             return
         except csv.Error as error:
-            yield (
-                start + 1,
-                RowFlaw("row", f"invalid CSV ({error})", "RFC 4180 quoting", 'writing a quote inside a cell as ""'),
-            )
+            advice = 'writing a quote inside a cell as ""'
+            yield start + 1, RowFlaw("row", f"invalid CSV ({error})", "RFC 4180 quoting", advice)
             if reader.line_num == start:
                 return
             continue
         if not any(cell.strip() for cell in cells):
             continue
-        if len(cells) > len(names):
-            cells = cells[: len(names)] + filled(cells[len(names) :])
+        cells = cells[: len(names)] + filled(cells[len(names) :])
         if flaw := flaw_of_bytes("".join(cells)):
             yield start + 1, RowFlaw("row", flaw, "UTF-8 text", OTHER_ENCODING)
         elif len(cells) != len(names):
@@ -702,22 +695,16 @@ def first_records(text: str, delimiter: str, **form) -> list[list[str]]:
 
 
 def separator_of(text: str, delimiter: str, name: str) -> str:
-    """What stands between the columns: as expected where that parts the header, else what parts all rows alike."""
-    parted, steady = [], []
+    """What stands between the columns: as expected where that parts the header, else what parts it and all rows."""
+    parted = {}
     for separator in dict.fromkeys((delimiter, *SEPARATORS)):
-        table = first_records(text, separator)
-        width = len(filled(table[0])) if table else 0
-        if width > 1:
-            parted.append(separator)
-            if all(len(filled(cells)) <= width <= len(cells) for cells in table):
-                steady.append(separator)
-    if delimiter in parted and (delimiter in steady or not steady):
-        return delimiter
-    likely = steady or parted or [delimiter]
+        widths = [len(filled(cells)) for cells in first_records(text, separator)]
+        if widths and widths[0] > 1:
+            parted[separator] = max(widths) == widths[0]
+    likely = [separator for separator, steady in parted.items() if steady] or [*parted] or [delimiter]
     got = f"{name}: got columns that may be separated by {' or '.join(map(repr, likely))}"
-    advice = f"try python scripts/data_loader.py {name} --out clean.jsonl --delimiter {likely[0]!r}"
-    need(len(likely) == 1, f"{got}; expected one of them; {advice}")
-    return likely[0]
+    need(delimiter in likely or len(likely) == 1, f"{got}; expected one of them; try exporting it with commas")
+    return delimiter if delimiter in likely else likely[0]
 
 
 # ------------------------------------------------------------------------- nested rows (src/parts/data/nested_rows.py)
@@ -739,58 +726,23 @@ def rows_in(value: dict, name: str, known=()) -> list | None:
     """
     if (table := rows_of_columns(value, name, known)) is not None:
         return table
-    holders = {key: item for key, item in value.items() if is_holder(key, item, alone=len(value) == 1)}
-    listed = [value[key] for key in LISTS & holders.keys() if is_list_of_rows(value[key])]
-    asks, rows = value.keys() & {*ASKS, *known}, any(is_row(items[0]) for items in listed)
+    only = next(iter(value.values())) if len(value) == 1 else None
+    if isinstance(only, dict) and only:
+        return rows_in(only, name, known)
+    lists = {key: item for key, item in value.items() if isinstance(item, list) and item and isinstance(item[0], dict)}
+    holders = {key: item for key, item in lists.items() if key in LISTS or is_row(item[0])}
+    asks, rows = value.keys() & {*ASKS, *known}, any(is_row(holders[key][0]) for key in LISTS & holders.keys())
     if not holders or (asks and (value.keys() & {*ANSWERED, *known} or not rows)):
         return None
     key, items = next(iter(holders.items()))
-    if len(holders) == 1 and not asks and isinstance(items, dict):
-        return rows_in(items, name, known)
-    # the examples of a programming task are no rows
-    cases = {"input", "output"} <= items[0].keys() and value.keys() & WEAK if is_list_of_rows(items) else True
+    cases = {"input", "output"} <= items[0].keys() and value.keys() & WEAK  # of a programming task
     if len(holders) == 1 and not asks and not cases and not value.keys() & CONTEXT:
-        refuse_articles(items[0], name, key)
         if unused := [other for other in value if other != key]:
             say(f"{name}: read the rows of {key!r}; not used: {', '.join(unused)[:200]}")
-        return without_index(items)
+        return items
     code = f"import json; json.dump(json.load(open({name!r}))[{key!r}], open('rows.json', 'w'))"
     got = f"{name}: got one object that holds {' and '.join(map(repr, holders))}; it is not clear which list is meant"
     raise UserError(f'{got}; expected JSONL, or one list of objects; try extracting one: python -c "{code}"')
-
-
-def without_index(items: list) -> list:
-    """The rows of the hub's viewer, `{"row_idx": 0, "row": {…}, "truncated_cells": []}`; other items as they are."""
-    if not all(isinstance(item, dict) and {"row_idx", "row"} <= item.keys() for item in items):
-        return items
-    cut = next((item for item in items if item.get("truncated_cells")), None)
-    got = f"got row {cut and cut['row_idx']} of the hub's viewer with cut cells"
-    need(cut is None, f"{got}; expected whole cells; try --data OWNER/NAME, which loads the data set itself")
-    return [item["row"] for item in items]
-
-
-def refuse_articles(item, name: str, key: str) -> None:
-    """Raise UserError where the rows are SQuAD's articles, with the command that writes a row for each question."""
-    paragraphs = item.get("paragraphs") if isinstance(item, dict) else None
-    if not is_list_of_rows(paragraphs) or not is_list_of_rows(paragraphs[0].get("qas")):
-        return
-    answers = '{"text": [a["text"] for a in q.get("answers", [])]}'
-    row = f'{{"context": p["context"], "question": q["question"], "answers": {answers}}}'
-    loops = f'for d in json.load(open({json.dumps(name)}))["{key}"] for p in d["paragraphs"] for q in p["qas"]'
-    code = f'import json; json.dump([{row} {loops}], open("rows.json", "w"))'
-    got = f"{name}: got SQuAD's articles, whose questions stand in paragraphs[].qas[]"
-    raise UserError(f"{got}; expected one question a row; try writing rows.json: python -c '{code}'")
-
-
-def is_holder(name: str, item, alone: bool) -> bool:
-    """Whether a field of an object is one that may hold its rows."""
-    if isinstance(item, dict):
-        return bool(item) and (name in LISTS or alone)
-    return isinstance(item, list) and bool(item) and (name in LISTS or (is_list_of_rows(item) and is_row(item[0])))
-
-
-def is_list_of_rows(item) -> bool:
-    return isinstance(item, list) and bool(item) and isinstance(item[0], dict)
 
 
 def is_row(item: dict) -> bool:
@@ -955,15 +907,21 @@ def parquet_records(source: str) -> Iterator[tuple[int, dict]]:
         raise UserError(f"{source}: got unreadable parquet ({str(error)[:200]}); expected an intact file") from None
 
 
-def file_records(
-    source: str, form: str | None, encoding=None, delimiter=None, sure=False, known=()
-) -> Iterator[tuple[int, dict | RowFlaw]]:
+def prompt_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """(line, row or its flaw) of one prompt a line; blank ones are skipped."""
+    for number, line in enumerate(stream, start=1):
+        if flaw := flaw_of_bytes(line):
+            yield number, RowFlaw("prompt", flaw, "UTF-8 text", OTHER_ENCODING)
+        elif line.strip():
+            yield number, {"prompt": line.strip("\r\n")}
+
+
+def file_records(source: str, form: str | None, encoding=None, known=()) -> Iterator[tuple[int, dict | RowFlaw]]:
     """(line or number, row or its flaw) of a file, or of stdin (`-`).
 
     Args:
         form: jsonl, json, csv, tsv, txt or parquet; None: told from the text.
-        encoding, delimiter: of the text; None: as the file shows.
-        sure: the form is as given, whatever the file shows.
+        encoding: of the text; None: as the file shows.
         known: columns that make an object a row, beside the usual ones.
     """
     name = "stdin" if source == "-" else source
@@ -972,11 +930,11 @@ def file_records(
         yield from parquet_records(source)
         return
     asked = form
-    stream, form = open_text(source, form, encoding, sure)
+    stream, form = open_text(source, form, encoding)
     try:
         with stream:
             if form in ("csv", "tsv"):
-                yield from table_rows(stream.read(), name, "," if form == "csv" else "\t", delimiter)
+                yield from table_rows(stream.read(), name, "," if form == "csv" else "\t")
             elif form == "txt":
                 yield from prompt_lines(stream)
             elif form == "json":
@@ -989,15 +947,6 @@ def file_records(
                 yield from json_lines(stream)
     except (UnicodeDecodeError, OSError) as error:
         raise UserError(f"{name}: got bytes that cannot be read ({error}); expected an intact file") from None
-
-
-def prompt_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """(line, row or its flaw) of one prompt a line; blank ones are skipped."""
-    for number, line in enumerate(stream, start=1):
-        if flaw := flaw_of_bytes(line):
-            yield number, RowFlaw("prompt", flaw, "UTF-8 text", OTHER_ENCODING)
-        elif line.strip():
-            yield number, {"prompt": line.strip("\r\n")}
 
 
 def is_hub_id(source: str) -> bool:
@@ -1039,26 +988,19 @@ def hub_is_reached() -> bool:
 
 def read_rows(source: str) -> list[dict]:
     """Read rows from a JSONL, JSON, CSV, TSV or parquet file, or from the hub: `owner/name[:config][@split]`."""
-    path, form = Path(source), SUFFIXES.get(Path(source).suffix.lower())
-    if not path.is_file():
-        need(
-            is_hub_id(source) and not form,
-            f"got data {source!r}, which is not a file; expected JSONL, JSON, CSV, parquet or a hub id",
-        )
-        return chat_rows(hub_rows(source), source)
-    need(form, f"got data {source!r}; expected a name ending in {', '.join(SUFFIXES)}; try data_loader.py for others")
-    return chat_rows(whole_rows(file_records(source, form), source), source)
-
-
-def chat_rows(rows: Iterable[dict], source: str) -> list[dict]:
-    """The rows with messages where cells hold them as JSON text."""
-    decoded = []
-    for number, row in enumerate(rows, start=1):
+    form, is_file, chats = SUFFIXES.get(Path(source).suffix.lower()), Path(source).is_file(), []
+    got = f"got data {source!r}"
+    known = is_file or (is_hub_id(source) and not form)
+    need(known, f"{got}, which is not a file; expected JSONL, JSON, CSV, parquet or a hub id")
+    names = ", ".join(SUFFIXES)
+    need(form or not is_file, f"{got}; expected a name ending in {names}; try data_loader.py for others")
+    rows = whole_rows(file_records(source, form), source) if is_file else hub_rows(source)
+    for row in rows:
         try:
-            decoded.append(with_chats(row))
+            chats.append(with_chats(row))
         except RowFlaw as flaw:
-            raise UserError(f"{source}, row {number}: {flaw}") from None
-    return decoded
+            raise UserError(f"{source}, row {len(chats) + 1}: {flaw}") from None
+    return chats
 
 
 # ----------------------------------------------------------------------------- verl keys (src/parts/data/verl_keys.py)

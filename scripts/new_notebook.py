@@ -29,13 +29,13 @@ Exit codes: 0 written, and run; 1 a cell of it raised an error; 2 bad input.
 """
 
 # Contents
-#         67-98  messages      Errors that a user can mend, each with its exit code, and what is said on stderr
-#       101-105  bundle        Where this bundle and its embedded model, data and rewards lie
-#       108-240  dialect       One setting under several names: ours, those of the pages, and TRL's. A program …
-#       243-271  settings      Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
-#       274-425  user code     What a reward is given: texts, copies of the columns, and a state of the process of …
-#       428-530  reward forms  The forms that a reward function may have, loading one, and its arguments
-#       533-799  new notebook  Write a copy of assets/notebook_template.ipynb with your idea, rewards, model and data …
+#         68-99  messages      Errors that a user can mend, each with its exit code, and what is said on stderr
+#       102-106  bundle        Where this bundle and its embedded model, data and rewards lie
+#       109-241  dialect       One setting under several names: ours, those of the pages, and TRL's. A program …
+#       244-272  settings      Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
+#       275-426  user code     What a reward is given: texts, copies of the columns, and a state of the process of …
+#       429-531  reward forms  The forms that a reward function may have, loading one, and its arguments
+#       534-766  new notebook  Write a copy of assets/notebook_template.ipynb with your idea, rewards, model and data …
 
 import argparse
 import ast
@@ -57,6 +57,7 @@ import re
 import shutil
 import signal
 import socket
+import symtable
 import sys
 import threading
 import time
@@ -93,9 +94,9 @@ def tell(*words: str, end: str = "\n") -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def suggest(word: str, names: list[str]) -> str:
+def suggest(word: str, names: list[str], cutoff: float = 0.6) -> str:
     """Return '; try NAME' for the nearest name, if one is near."""
-    return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, n=1))
+    return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, 1, cutoff))
 
 
 # ----------------------------------------------------------------------------- bundle (src/parts/foundation/bundle.py)
@@ -266,7 +267,7 @@ def parse_flags(
         if flag_name(name) in removed:
             parser.error(f"got {name}, which was removed; try {removed[flag_name(name)]}")
         follows = relation(flag_name(name), names, flag_values(argv))
-        near = f"; {follows}" if follows else suggest(name, [f"--{name}" for name in names])
+        near = f"; {follows}" if follows else suggest(flag_name(name), names, 0.7).replace("; try ", "; try --")
         parser.error(f"got unknown argument {unknown[0]!r}; expected a flag of --help{near}")
     return known
 
@@ -534,6 +535,7 @@ def suggest_reward(name: str, known: list[str], members: dict) -> str:
 
 TEMPLATE = BUNDLE / "assets" / "notebook_template.ipynb"
 TEXTS = ("reward", "advantage", "loss", "advantage_std", "aggregation", "kl_estimator")  # settings that are no numbers
+IDEA_HELP = "reward=, advantage= or loss=FILE.py:function, or a setting, clip_eps_high=0.28; repeatable"
 
 
 class CellError(UserError):
@@ -542,39 +544,32 @@ class CellError(UserError):
     code = 1
 
 
-def names_of(file: str, flag: str) -> list[str]:
-    """The public names that a Python file binds at its top, but for imports; it is read, not run."""
-    text = Path(file).read_text(encoding="utf-8")
-    try:
-        body = ast.parse(text).body
-    except (SyntaxError, ValueError) as error:
-        raise UserError(f"got {flag} ({error}); expected Python") from None
-    defined = [node.name for node in body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)]
-    bound = [node.id for top in body for node in ast.walk(top) if isinstance(node, ast.Name)]
-    bound = [name for name in bound if re.search(rf"^{name}\s*(:.*)?=", text, re.M)]
-    return [n for n in dict.fromkeys(defined + bound) if not n.startswith("_")]
+def names_in(text: str, imported: bool = False) -> set[str]:
+    """The names that Python source binds at its top, with those that it imports or without; it is not run."""
+    symbols = symtable.symtable(text, "idea", "exec").get_symbols()
+    return {x.get_name() for x in symbols if x.is_assigned() or (imported and x.is_imported())}
 
 
 def check_function(flag: str, target: str, *more: str) -> str:
     """Raise UserError unless FILE.py:name names a file that binds the name, and `more`; returns the file."""
     file, colon, name = target.rpartition(":")
     need(colon and Path(file).is_file(), f"got {flag}: no file {file!r}; expected FILE.py:function")
-    known = names_of(file, flag)
+    try:
+        known = sorted(names_in(Path(file).read_text(encoding="utf-8")))
+    except (SyntaxError, ValueError) as error:
+        raise UserError(f"got {flag} ({error}); expected Python") from None
     for word in (name, *more):
-        problem = f"{file} has no {word!r}; expected one of its names{suggest(word, known)}"
-        need(word in known, f"got {flag}: {problem}")
+        need(word in known, f"got {flag}: {file} has no {word!r}; expected one of its names{suggest(word, known)}")
     return file
 
 
 def check_reward(spec: str) -> None:
     """Raise UserError unless FILE.py:name[*weight] is one that there is."""
     target, _, weight = spec.partition("*")
-    try:
-        if not weight.isidentifier():  # else the file's list of weights
-            float(weight or 1)
-    except ValueError as error:
-        raise UserError(f"got --reward {spec!r} ({error}); expected a weight that is a number") from None
-    check_function(f"--reward {spec!r}", target, *([weight] if weight.isidentifier() else []))
+    is_list = weight.isidentifier()  # the file's list of weights
+    number = is_list or re.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?", weight or "1")
+    need(number, f"got --reward {spec!r}; expected a weight that is a number")
+    check_function(f"--reward {spec!r}", target, *([weight] if is_list else []))
 
 
 def seen_from(path: str, folder: Path) -> str:
@@ -582,47 +577,22 @@ def seen_from(path: str, folder: Path) -> str:
     return os.path.relpath(path, folder) if os.path.exists(path) else path
 
 
-def reward_seen_from(spec: str, folder: Path) -> str:
-    """FILE.py:name*weight as seen from the notebook's folder."""
-    file, _, rest = spec.rpartition(":")
-    return f"{seen_from(file, folder)}:{rest}"
-
-
 def set_values(notebook: dict, values: dict) -> None:
-    """Replace the value in the line `NAME = value  # comment` of each name, in place.
-
-    Raises:
-        KeyError: if a name does not stand in exactly one line, as then the template is not the one that this fits.
-    """
+    """Replace the value in the line `NAME = value  # comment` of each name, in place; ValueError without that line."""
     for name, value in values.items():
-        pattern, count = re.compile(rf"^{name} = .*?(?=  # |$)", re.MULTILINE), 0
-        for cell in notebook["cells"]:
-            source = "".join(cell["source"])
-            if cell["cell_type"] == "code" and pattern.search(source):
-                source = pattern.sub(lambda _, line=f"{name} = {value!r}": line, source)
-                cell["source"] = source.splitlines(keepends=True)
-                count += len(pattern.findall(source))
-        if count != 1:
-            raise KeyError(f"{name} stands in {count} lines")
+        pattern, cells = re.compile(rf"^{name} = .*?(?=  # |$)", re.MULTILINE), code_cells(notebook)
+        (cell,) = [cell for cell in cells if pattern.search("".join(cell["source"]))]
+        source = pattern.sub(lambda _, line=f"{name} = {value!r}": line, "".join(cell["source"]))
+        cell["source"] = source.splitlines(keepends=True)
+
+
+def code_cells(notebook: dict) -> list[dict]:
+    return [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
 
 
 def cell_of(notebook: dict, name: str) -> dict:
     """The cell with this id."""
     return next(cell for cell in notebook["cells"] if cell["id"] == name)
-
-
-def bound_by(cell: dict) -> set[str]:
-    """What a code cell binds at its top: functions, variables, imports."""
-    body = ast.parse("".join(cell["source"])).body
-    names = {node.name for node in body if isinstance(node, ast.FunctionDef)}
-    rest = [node for top in body if not isinstance(top, ast.FunctionDef) for node in ast.walk(top)]
-    names |= {node.id for node in rest if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-    return names | {alias.asname or alias.name.split(".")[0] for node in imports(rest) for alias in node.names}
-
-
-def imports(nodes) -> list:
-    """The import statements among nodes."""
-    return [node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
 
 
 def text_for_cell(file: str, flag: str, taken: set[str]) -> str:
@@ -632,16 +602,17 @@ def text_for_cell(file: str, flag: str, taken: set[str]) -> str:
         UserError: it imports a file beside it, or names something as the notebook does.
     """
     text = Path(file).read_text(encoding="utf-8")
-    body, lines = ast.parse(text).body, text.splitlines()
-    for node in imports(ast.walk(ast.parse(text))):
-        modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
+    tree, lines = ast.parse(text), text.splitlines()
+    for node in ast.walk(tree):
+        modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else modules
         beside = [name for name in modules if (Path(file).parent / f"{name.split('.')[0]}.py").is_file()]
         need(not beside, f"got {flag}: {file} imports {beside}, a file beside it; expected an idea in one file")
-    double = sorted(taken & set(names_of(file, flag)))
+    double = sorted(taken & names_in(text))
     need(not double, f"got {flag}: {file} names {', '.join(double)}, as the notebook does; expected other names")
-    for node in body:
-        only_program = isinstance(node, ast.If) and "__name__" in ast.unparse(node.test)
-        if only_program or (isinstance(node, ast.ImportFrom) and node.module == "__future__"):
+    for node in tree.body:
+        is_main = isinstance(node, ast.If) and "__name__" in ast.unparse(node.test)
+        if is_main or getattr(node, "module", "") == "__future__":
             lines[node.lineno - 1 : node.end_lineno] = [""] * (node.end_lineno - node.lineno + 1)
     return "\n".join(lines).strip()
 
@@ -656,17 +627,15 @@ def setting_of(name: str, value: str, notebook: dict):
     if name in TEXTS:
         return value
     try:
-        number = ast.literal_eval(value)
-    except (ValueError, SyntaxError):
-        number = None
-    need(type(number) in (int, float), f"got {flag}; expected a number, such as 0.28 for 28%; try --help")
-    return number
+        return float(value) if re.search(r"[.e]", value) else int(value)
+    except ValueError:
+        raise UserError(f"got {flag}; expected a number, such as 0.28 for 28%; try --help") from None
 
 
 def set_idea(notebook: dict, ideas: list[str]) -> None:
     """Put ideas KIND=FILE.py:function and SETTING=value into the notebook's idea cell, in place."""
-    others = [c for c in notebook["cells"] if c["cell_type"] == "code" and c["id"] != "idea"]
-    taken, texts, rewards, chosen = set().union(*map(bound_by, others)), {}, ["*REWARDS"], {}
+    others = ["".join(cell["source"]) for cell in code_cells(notebook) if cell["id"] != "idea"]
+    taken, texts, rewards, chosen = names_in("\n".join(others), imported=True), {}, ["*REWARDS"], {}
     for idea in ideas:
         (kind, equals, value), flag = idea.partition("="), f"--idea {idea}"
         need(equals and value, f"got {flag}; expected reward=, advantage= or loss=FILE.py:function, or SETTING=value")
@@ -674,11 +643,10 @@ def set_idea(notebook: dict, ideas: list[str]) -> None:
         if kind not in ("reward", "advantage", "loss") or ":" not in value:
             chosen[kind] = repr(setting_of(kind, value, notebook))
             continue
-        file = check_function(flag, value)
+        file, name = check_function(flag, value), value.rpartition(":")[2]
         if file not in texts:
             texts[file] = text_for_cell(file, flag, taken)
-            taken |= {*names_of(file, flag)}
-        name = value.rpartition(":")[2]
+            taken |= names_in(texts[file])
         if kind == "reward":
             rewards.append(name)
         chosen[kind] = f"[{', '.join(rewards)}]" if kind == "reward" else name
@@ -702,17 +670,14 @@ def new_notebook(args) -> dict:
     args.reward = [*map(full_spec, args.reward)]
     for spec in args.reward:
         check_reward(spec)
+    need(args.steps >= 0, f"got --steps {args.steps}; expected 1 or more")
     need(args.reward or not args.data, "got --data without --reward; expected a reward for it; try FILE.py:function")
     near = os.path.relpath(BUNDLE, folder)  # papermill runs a notebook in the folder that it is called from
     values = {"BUNDLE": str(BUNDLE) if near.startswith("..") else near}
-    for name in ("model", "data", "eval_data", "precision"):
-        if getattr(args, name):
-            values[name.upper()] = seen_from(getattr(args, name), folder)
-    if args.reward:
-        values["REWARDS"] = [reward_seen_from(spec, folder) for spec in args.reward]
-    need(args.steps >= 0, f"got --steps {args.steps}; expected 1 or more")
-    values |= {"SEEDS": args.seeds} if args.seeds else {}
-    values |= {"STEPS": args.steps} if args.steps else {}
+    paths = {name: seen_from(getattr(args, name), folder) for name in ("model", "data", "eval_data")}
+    rewards = [f"{seen_from(file, folder)}:{name}" for file, _, name in (x.rpartition(":") for x in args.reward)]
+    given = {**paths, "precision": args.precision, "rewards": rewards, "seeds": args.seeds, "steps": args.steps}
+    values |= {name.upper(): value for name, value in given.items() if value}
     notebook = json.loads(TEMPLATE.read_text(encoding="utf-8"))
     set_values(notebook, values)
     if args.idea:
@@ -758,23 +723,25 @@ def notebook_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
-    default = "(default: the embedded one)"
-    parser.add_argument("--output", required=True, metavar="FILE", help="notebook to write, NAME.ipynb")
-    parser.add_argument(
-        "--reward", action="append", default=[], metavar="SPEC", help="FILE.py:function[*weight], repeatable"
-    )
-    parser.add_argument("--model", default="", help=f"folder or hub id {default}")
-    parser.add_argument("--data", default="", help=f"prompts: JSONL, JSON, CSV or parquet file, or hub id {default}")
-    held_out = "held-out prompts (default: the embedded ones, or the last tenth of --data)"
-    parser.add_argument("--eval_data", "--eval-data", default="", metavar="DATA", help=held_out)
-    precisions = {"choices": ["auto", "fp32", "bf16"], "default": "auto"}
-    parser.add_argument("--precision", **precisions, help="auto: bf16 where the CUDA GPU can (default: %(default)s)")
-    kinds = "reward=, advantage= or loss=FILE.py:function, or a setting, clip_eps_high=0.28; repeatable"
-    parser.add_argument("--idea", action="append", default=[], metavar="KIND=VALUE", help=kinds)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[], metavar="N", help="both arms run once with each")
-    parser.add_argument("--steps", type=int, default=0, help="steps of each run (default: the template's)")
-    parser.add_argument("--run", action="store_true", help="run it, and write it with outputs to NAME.run.ipynb")
-    parser.add_argument("--force", action="store_true", help="write over an existing file")
+    flags = {
+        "output": {"required": True, "metavar": "FILE", "help": "notebook to write, NAME.ipynb"},
+        "reward": {"action": "append", "metavar": "SPEC", "help": "FILE.py:function[*weight], repeatable"},
+        "model": {"default": "", "help": "folder or hub id (default: the embedded one)"},
+        "data": {
+            "default": "",
+            "help": "prompts: JSONL, JSON, CSV or parquet file, or hub id (default: embedded ones)",
+        },
+        "eval_data": {"default": "", "metavar": "DATA", "help": "held-out prompts (default: the last tenth of --data)"},
+        "precision": {"choices": ["auto", "fp32", "bf16"], "default": "auto", "help": "auto: bf16 where the GPU can"},
+        "idea": {"action": "append", "metavar": "KIND=VALUE", "help": IDEA_HELP},
+        "seeds": {"type": int, "nargs": "+", "metavar": "N", "help": "both arms run once with each"},
+        "steps": {"type": int, "default": 0, "help": "steps of each run (default: the template's)"},
+        "run": {"action": "store_true", "help": "run it, and write it with outputs to NAME.run.ipynb"},
+        "force": {"action": "store_true", "help": "write over an existing file"},
+    }
+    for name, options in flags.items():
+        empty = {"default": []} if options.get("action") == "append" else {}
+        parser.add_argument(*dict.fromkeys([f"--{name}", f"--{name.replace('_', '-')}"]), **empty, **options)
     return parser
 
 

@@ -27,9 +27,9 @@ loss that is meant not to have the policy gradient at ratio 1 it needs `--leave_
 stdout has one JSON object: what was written and changed, where each function stands, how many checks passed, how to
 start the run again, how many held-out prompts are in the training data too, the accuracy before and after (of
 conversations the mean return, and that of the logged ones by their number of answers), diagnose.py's verdict, whether
-the saved model loads, by how much its weights differ from the start's, and its accuracy, and KL to the teacher, by
-transformers' own generate (not of conversations). Progress goes to stderr. Ctrl-C and SIGTERM end the
-training early, saved and evaluated; whatever ends the command once FILE is written, stdout says how far it came.
+the saved model loads, and by how much its weights differ from the start's; `prove.py OUT` measures its accuracy again,
+by transformers' own generate. Progress goes to stderr. Ctrl-C and SIGTERM end the training early, saved and evaluated;
+whatever ends the command once FILE is written, stdout says how far it came.
 
     python scripts/new_trainer.py ppo my_ppo.py                              # the page alone
     python scripts/new_trainer.py grpo my_grpo.py --change token_mean --clip_eps_high 0.28 --max_new_tokens 64 \\
@@ -40,29 +40,27 @@ Exit codes: 0 done, 1 a check, the run or its diagnosis found something, 2 bad i
 """
 
 # Contents
-#       107-146  messages        Errors that a user can mend, each with its exit code, and what is said on stderr
-#       149-165  bundle          Where this bundle and its embedded model, data and rewards lie
-#       168-323  dialect         One setting under several names: ours, those of the pages, and TRL's. A program …
-#       326-367  settings        Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
-#       370-397  processes       The processes of a run: torch at first use, device, threads, sums, rows dealt out …
-#       400-524  data files      Data files as text: unpacked, decoded, refused where they hold no data at all; and …
-#       527-574  nested rows     Rows inside other JSON: an object that holds a list of them, columns instead of …
-#       577-673  rows            Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#       676-901  question parts  Columns that look like a part of the question: texts to read before it, options, …
-#       904-982  held out        Held-out prompts: rows kept back for them; those that also train, counted, refused …
-#      985-1180  user code       What a reward is given: texts, copies of the columns, and a state of the process of …
-#     1183-1443  reward forms    The forms that a reward function may have, loading one, and its arguments
-#     1446-1475  rewards         The reward of a run: a weighted sum of functions; calling them, async ones in one …
-#     1478-1492  models          Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     1495-1570  saved models    What a run has saved, judged by transformers alone: loading, weights, plain …
-#     1573-1579  losses          The KL to the reference, policy and value losses, and how losses per token become …
-#     1582-1656  idle settings   Settings that a configuration makes inert: each is named at the start, with what …
-#     1659-1670  output folder   The output folder: whose run it holds, folders that appear whole or not at all, …
-#     1673-1715  run end         What a run that went wrong says of itself at its end, by its last steps and its …
-#     1718-1916  pages           The pages of templates/ as source: their settings and changes, and functions of the …
-#     1919-1969  saved model     What a run has saved, judged by independent code
-#     1972-2091  training        The check of a page, its run, and what both come to
-#     2094-2357  command         The command line
+#       104-143  messages        Errors that a user can mend, each with its exit code, and what is said on stderr
+#       146-162  bundle          Where this bundle and its embedded model, data and rewards lie
+#       165-320  dialect         One setting under several names: ours, those of the pages, and TRL's. A program …
+#       323-364  settings        Settings: a dataclass whose fields are flags and YAML keys, and the checks that all …
+#       367-394  processes       The processes of a run: torch at first use, device, threads, sums, rows dealt out …
+#       397-521  data files      Data files as text: unpacked, decoded, refused where they hold no data at all; and …
+#       524-577  nested rows     Rows inside other JSON: an object that holds a list of them, columns instead of …
+#       580-674  rows            Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#       677-895  question parts  Columns that look like a part of the question: texts to read before it, options, …
+#       898-974  held out        Held-out prompts: rows kept back for them; those that also train, counted, refused …
+#      977-1172  user code       What a reward is given: texts, copies of the columns, and a state of the process of …
+#     1175-1435  reward forms    The forms that a reward function may have, loading one, and its arguments
+#     1438-1467  rewards         The reward of a run: a weighted sum of functions; calling them, async ones in one …
+#     1470-1507  saved models    What a run has saved, judged by transformers alone: loading, weights, plain …
+#     1510-1516  losses          The KL to the reference, policy and value losses, and how losses per token become …
+#     1519-1594  idle settings   Settings that a configuration makes inert: each is named at the start, with what …
+#     1597-1608  output folder   The output folder: whose run it holds, folders that appear whole or not at all, …
+#     1611-1653  run end         What a run that went wrong says of itself at its end, by its last steps and its …
+#     1656-1854  pages           The pages of templates/ as source: their settings and changes, and functions of the …
+#     1857-1974  training        The check of a page, its run, and what both come to
+#     1977-2237  command         The command line
 
 import argparse
 import ast
@@ -85,7 +83,6 @@ import math
 import os
 import random
 import re
-import runpy
 import shlex
 import shutil
 import signal
@@ -141,9 +138,9 @@ def tell(*words: str, end: str = "\n") -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def suggest(word: str, names: list[str]) -> str:
+def suggest(word: str, names: list[str], cutoff: float = 0.6) -> str:
     """Return '; try NAME' for the nearest name, if one is near."""
-    return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, n=1))
+    return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, 1, cutoff))
 
 
 # ----------------------------------------------------------------------------- bundle (src/parts/foundation/bundle.py)
@@ -331,7 +328,7 @@ class BaseConfig:
 
     given = frozenset()  # names of the settings that the command line or its YAML file has
     removed: ClassVar[dict[str, str]] = {}  # settings of earlier versions, and what to use instead
-    reuse_prefill = True  # a setting of those that sample in every step
+    reuse_prefill, decode_graphs = True, False  # settings of those that sample in every step
     attn_implementation = "auto"  # a setting of those that train or evaluate
     share_prompts = False  # a setting of those that train without a library's trainer
     eval_rows = hold_out = 0  # of those that evaluate as they train
@@ -362,7 +359,7 @@ def parse_flags(
         if flag_name(name) in removed:
             parser.error(f"got {name}, which was removed; try {removed[flag_name(name)]}")
         follows = relation(flag_name(name), names, flag_values(argv))
-        near = f"; {follows}" if follows else suggest(name, [f"--{name}" for name in names])
+        near = f"; {follows}" if follows else suggest(flag_name(name), names, 0.7).replace("; try ", "; try --")
         parser.error(f"got unknown argument {unknown[0]!r}; expected a flag of --help{near}")
     return known
 
@@ -438,12 +435,12 @@ class Unpacked(gzip.GzipFile):
         return data
 
 
-def open_text(source: str, form: str | None, encoding: str | None = None, sure: bool = False) -> tuple:
+def open_text(source: str, form: str | None, encoding: str | None = None) -> tuple:
     """Open a file or stdin (`-`) as text without a byte order mark; returns (stream, form).
 
     Bytes show whether it is packed, as names are often wrong. Text is UTF-8, or UTF-16 with a byte order mark, unless
-    `encoding` is given; other bytes stay as lone surrogates, see `flaw_of_bytes`. A missing form is detected, one that
-    is `sure` taken as it is. UserError where the file holds no rows: an HTML page, a pickle, a Git LFS pointer.
+    `encoding` is given; other bytes stay as lone surrogates, see `flaw_of_bytes`. A missing form is detected.
+    UserError where the file holds no rows: an HTML page, a pickle, a Git LFS pointer.
     """
     name = "stdin" if source == "-" else source
     with contextlib.ExitStack() as opened:
@@ -459,7 +456,7 @@ def open_text(source: str, form: str | None, encoding: str | None = None, sure: 
         told, encoding = bool(encoding), encoding or ("utf-16" if wide else "utf-8-sig")
         text = codecs.getincrementaldecoder(encoding)("replace").decode(head)
         refuse_no_data(text.encode() if told or wide else head.removeprefix(codecs.BOM_UTF8), name, form)
-        form = form if sure else form_of_text(text, name, form)
+        form = form_of_text(text, name, form)
         opened.pop_all()
     newline = "" if form in ("csv", "tsv") else "\n"
     return io.TextIOWrapper(raw, encoding, "surrogateescape", newline=newline), form
@@ -483,7 +480,7 @@ def form_of_text(head: str, name: str, form: str | None) -> str:
         names = re.split(r"[,;\t]", text.partition("\n")[0].strip().lower())
         got = f"{name}: got a first line of column names, {', '.join(names)[:60]}, in a file with one prompt per line"
         is_table = len(names) > 1 and {*names} & (ASKS | WEAK) and all(map(str.isidentifier, names))
-        need(not is_table, f"{got}; expected prompts; try --input_format csv, or renaming it to end in .csv")
+        need(not is_table, f"{got}; expected prompts; try renaming it to end in .csv")
     return "json" if form == "jsonl" and not begins_lines(text) else form
 
 
@@ -532,6 +529,7 @@ SPEAKER = re.compile(
     r"(?:\A|\n\n)(Human|Assistant): ?|### ?(Human|User|Assistant|System|Instruction|Input|Response): ?"
     r"|<\|im_start\|>(\w+)\n|<\|start_header_id\|>(\w+)<\|end_header_id\|>|(\[/?INST\])|(?:\A|\n)(USER|ASSISTANT): "
 )
+DIALOGUE = re.compile(r"\s*(user|human)\s*:.+?\s(assistant|ai)\s*:\s*\S", re.IGNORECASE | re.DOTALL)
 TURN_ENDS = re.compile(r"</?s>|<\|(im_end|eot_id|endoftext|begin_of_text)\|>")
 ANSWERERS = ("assistant", "response", "[/inst]")
 CHAT_COLUMNS = (*sorted(ASKS), "rejected", "response", "output", "text", "input", "history")
@@ -563,6 +561,11 @@ def with_chats(row: dict) -> dict:
     return {**row, **chats} if chats else row
 
 
+def is_dialogue(text) -> bool:
+    """Whether a value is a dialogue as one text, `User: … Assistant: …`; `<think>` at the end opens an answer."""
+    return isinstance(text, str) and DIALOGUE.match(text) is not None and not text.rstrip().endswith("<think>")
+
+
 def holds_answer(text) -> bool:
     """Whether a value is a dialogue as one text that ends with an answer, such as `### Human: … ### Assistant: …`."""
     marks = list(SPEAKER.finditer(text)) if isinstance(text, str) else []
@@ -584,7 +587,7 @@ MISNAMED = {  # as other spellings and ShareGPT have them
 
 def read_json_lines(path: Path) -> list[dict]:
     """Read JSONL; a broken line is named by file and number (blank lines count)."""
-    with open_text(str(path), "jsonl", sure=True)[0] as stream:
+    with open_text(str(path), "jsonl")[0] as stream:
         return whole_rows(json_lines(stream), str(path))
 
 
@@ -661,16 +664,14 @@ def check_prompt(prompt, where: str) -> None:
         as_text = True
     advice = "try a column named `prompt`, or data_loader.py with --map prompt=COLUMN"
     need(not as_text, f"{where}: got chat messages as text, {str(prompt)[:40]!r}; expected a list of them; {advice}")
-    is_chat = isinstance(prompt, list) and all(
-        isinstance(m, dict) and isinstance(m.get("role"), str) and isinstance(m.get("content"), str) for m in prompt
-    )
+    messages = prompt if isinstance(prompt, list) else []
+    texts = [m.get(key) for m in messages if isinstance(m, dict) for key in ("role", "content")]
+    is_chat = messages and len(texts) == 2 * len(messages) and all(isinstance(text, str) for text in texts)
     expected = 'expected a non-empty string or a list of {"role": …, "content": …} messages; try data_loader.py'
-    need(is_text or (is_chat and prompt), f"{where}: got prompt {str(prompt)[:80]!r}; {expected}")
-    for message in prompt if is_chat else []:
-        role = MISNAMED.get(message["role"].strip().lower(), message["role"])
-        need(
-            message["role"] == role, f"{where}: got the role {message['role']!r}; expected {role!r}; try data_loader.py"
-        )
+    need(is_text or is_chat, f"{where}: got prompt {str(prompt)[:80]!r}; {expected}")
+    for role in texts[::2]:
+        known = MISNAMED.get(role.strip().lower(), role)
+        need(role == known, f"{where}: got the role {role!r}; expected {known!r}; try data_loader.py")
 
 
 # ------------------------------------------------------------------- question parts (src/parts/data/question_parts.py)
@@ -800,28 +801,28 @@ def squeezed(text: str) -> str:
 
 def is_json_schema(name: str, value) -> bool:
     """Whether a column named as a schema holds a JSON Schema, by which a reward checks, and no tables of a database."""
-    schema = value
-    with contextlib.suppress(ValueError):
-        schema = json.loads(value) if isinstance(value, str) else value
-    if head_of(name) != "schema" or not isinstance(schema, dict):
+    if head_of(name) != "schema":
         return False
-    properties, kind = schema.get("properties"), schema.get("type")
+    with contextlib.suppress(ValueError):
+        value = json.loads(value) if isinstance(value, str) else value
+    if not isinstance(value, dict):
+        return False
+    properties, kind = value.get("properties"), value.get("type")
     if isinstance(properties, dict) and all(isinstance(one, dict | bool) for one in properties.values()):
         return True
-    marks = schema.keys() & {"$schema", "$ref", "anyOf", "oneOf", "allOf"}
+    marks = value.keys() & {"$schema", "$ref", "anyOf", "oneOf", "allOf"}
     return bool(marks) or (isinstance(kind, str) and kind in JSON_TYPES)
 
 
 def unread_parts(row: dict, prompt) -> list[str]:
     """Columns that look like a part of the question but are not in the prompt, a text or messages."""
-    choices, unread = choice_columns(row), []
-    named = [name for name in row if names_part(name)]
-    names = [name for name in dict.fromkeys([*named, *choices]) if not is_empty(row[name])]
+    choices = choice_columns(row)
+    names = [name for name in dict.fromkeys([*filter(names_part, row), *choices]) if not is_empty(row[name])]
     names = [name for name in names if row[name] != prompt and not is_json_schema(name, row[name])]
     if not names:
         return []
     whole = prompt if isinstance(prompt, str) else "\n\n".join(message["content"] for message in prompt)
-    asked, parts = squeezed(whole), [squeezed(part) for part in whole.split("\n\n")]
+    asked, parts, unread = squeezed(whole), [squeezed(part) for part in whole.split("\n\n")], []
     has_letters = all(re.search(rf"\b{letter}\s?[).:、．]", asked, re.IGNORECASE) for letter in "AB")  # of choices
     for name in names:
         inside = [squeezed(text) for text in texts_in(row[name])]
@@ -841,31 +842,26 @@ def odd_answers(name: str, values: list) -> list[str]:
     """
     texts = [str(value) for value in values if isinstance(value, str | float) and not isinstance(value, bool)]
     given = [text.strip() for text in texts if text.strip() and text != "nan"]
+    empty = [text for text in texts if not text.strip()]
     padded = [text for text in texts if text.strip() and text != text.strip() and "\n" not in text]
     commas = [text for text in given if re.fullmatch(r"[-+]?\d+,\d{1,2}", text)]
     whole = [text for text in given if re.fullmatch(r"[-+]?\d+\.0", text)]
-    lines = []
-    if empty := sum(not text.strip() for text in texts):
-        lines.append(
-            f"{empty} of {len(values)} values of {name} are empty, which every text contains: a reward that looks for "
-            "it pays every completion; fill them in, or leave these rows out"
-        )
+    of, lines = f"of {len(values)} values of {name}", []
+    if empty:
+        contained = "which every text contains: a reward that looks for it pays every completion"
+        lines.append(f"{len(empty)} {of} are empty, {contained}; fill them in, or leave these rows out")
     if padded:
         shown = padded[0][:20] if padded[0][:1] == " " else padded[0][-20:]
         lines.append(
-            f"{len(padded)} of {len(values)} values of {name} have blanks around them, like {shown!r}: a reward that "
-            "compares texts must strip them"
+            f"{len(padded)} {of} have blanks around them, like {shown!r}: a reward that compares texts must strip them"
         )
     if commas and 2 * len(commas) >= len(given):
-        lines.append(
-            f"{len(commas)} of {len(values)} values of {name} look like {commas[0]!r}: graders take the comma for a "
-            f"separator; write {commas[0].replace(',', '.')} if it is a decimal"
-        )
+        point = f"write {commas[0].replace(',', '.')} if it is a decimal"
+        lines.append(f"{len(commas)} {of} look like {commas[0]!r}: graders take the comma for a separator; {point}")
     if whole and len(whole) == len(given):
-        lines.append(
-            f"every {name} is a whole number with a decimal, like {whole[0]!r}: a reward that compares texts does not "
-            f"pay {whole[0][:-2]!r}; store whole numbers, in pandas with .astype('Int64')"
-        )
+        got = f"every {name} is a whole number with a decimal, like {whole[0]!r}"
+        unpaid = f"a reward that compares texts does not pay {whole[0][:-2]!r}"
+        lines.append(f"{got}: {unpaid}; store whole numbers, in pandas with .astype('Int64')")
     return lines
 
 
@@ -878,26 +874,24 @@ def warn_odd_answers(source: str, rows: list[dict]) -> None:
 
 def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
     """Warn of columns that look like a part of the question but are in no prompt, and of prompts with their answer."""
-    counts, answered = Counter(), 0
+    counts, total, ends = Counter(), len(asked), 0
     warn_odd_answers(source, [row for row, _ in asked])
-    continued = sum(isinstance(prompt, list) and prompt[-1]["role"] == "assistant" for _, prompt in asked)
-    if continued:
-        got = f"{continued} of {len(asked)} prompts end with an assistant turn, which the model continues"
-        say(f"warning: {source}: {got}; if it is the answer, move it to a column of its own")
     for row, prompt in asked:
         prepared = isinstance(row.get("prompt"), list) and {"source", "id"} <= row.keys()  # by data_loader.py
         counts.update([] if prepared else unread_parts(row, prompt))
-        answered += holds_answer(prompt)
+        ends += isinstance(prompt, list) and prompt[-1]["role"] == "assistant"
+    answered = sum(holds_answer(prompt) or is_dialogue(prompt) for _, prompt in asked)
+    if ends:
+        got = f"{ends} of {total} prompts end with an assistant turn, which the model continues"
+        say(f"warning: {source}: {got}; if it is the answer, move it to a column of its own")
     if answered:
-        got = f"got {answered} of {len(asked)} prompts that are whole dialogues, answers included"
+        got = f"got {answered} of {total} prompts that are whole dialogues, answers included"
         say(f"warning: {source}: {got}; expected messages; try a file in which `messages` lists the turns")
     if counts:
-        names = ", ".join(f"{name} (in {count} of {len(asked)} rows)" for name, count in counts.items())
-        say(
-            f"warning: {source}: got columns that look like a part of the question but are in no prompt: {names}; "
-            f"try `python scripts/data_loader.py {source} --out FILE.jsonl`, with `--drop {shlex.join(counts)}` for "
-            "columns that do not belong to it"
-        )
+        names = ", ".join(f"{name} (in {count} of {total} rows)" for name, count in counts.items())
+        got = f"got columns that look like a part of the question but are in no prompt: {names}"
+        drop = f"with `--drop {shlex.join(counts)}` for columns that do not belong to it"
+        say(f"warning: {source}: {got}; try `python scripts/data_loader.py {source} --out FILE.jsonl`, {drop}")
     return counts
 
 
@@ -971,13 +965,11 @@ def mark_trained(config, rows: list[dict], held_out: list[dict]) -> None:
     for row in held_out:
         row["trains"] = task_of(row, with_columns) in trained
     count, total = sum(row["trains"] for row in held_out), len(held_out)
-    need(
-        not count or count < total or config.allow_overlap,
-        f"got --eval_data {config.eval_data}, whose {total} evaluation prompts all occur in --data {config.data} too; "
-        "expected prompts that are not trained on, or the accuracy says nothing about learning; try `python "
-        f"scripts/data_loader.py {config.data} --split 0.1 --out train.jsonl`, which writes train.eval.jsonl too, or "
-        "--allow_overlap to measure memorization",
-    )
+    got = f"got --eval_data {config.eval_data}, whose {total} evaluation prompts all occur in --data {config.data} too"
+    expected = "expected prompts that are not trained on, or the accuracy says nothing about learning"
+    split = f"`python scripts/data_loader.py {config.data} --split 0.1 --out train.jsonl`"
+    advice = f"{expected}; try {split}, which writes train.eval.jsonl too, or --allow_overlap to measure memorization"
+    need(not count or count < total or config.allow_overlap, f"{got}; {advice}")
     if count:
         say(f"warning: {count} of {total} evaluation prompts also occur in training; the accuracy is inflated")
 
@@ -1475,23 +1467,6 @@ def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> N
                 say_once(f"{text}; did you mean the column {near[0]!r}?")
 
 
-# ------------------------------------------------------------------------------- models (src/parts/networks/models.py)
-
-
-def sample_plainly(model, eos_ids: list[int], pad_id: int) -> None:
-    """Let `generate` draw from the model's own distribution, whatever settings its checkpoint has for serving.
-
-    A penalty, a ban or a least length there would be sampled with, and not be in the log-probs that are trained.
-    """
-    plain = transformers.GenerationConfig(eos_token_id=eos_ids or None, pad_token_id=pad_id)
-    unwrapped(model).generation_config = plain
-
-
-def unwrapped(model):
-    """The transformers model inside a peft wrapper."""
-    return model.get_base_model() if hasattr(model, "get_base_model") else model
-
-
 # ------------------------------------------------------------------- saved models (src/parts/sampling/saved_models.py)
 
 
@@ -1530,44 +1505,6 @@ def saved(start: str, out: Path) -> dict:
         return {"loads": True, **weight_change(load_plainly(start), load_plainly(out), dtype_of(out))}
     except Exception as error:  # whatever a folder that is not right makes transformers raise
         return {"loads": False, "error": f"{type(error).__name__}: {error}"}
-
-
-def ends_of(model, tokenizer) -> list[int]:
-    """The tokens that end an answer: chat models name several."""
-    ends = model.generation_config.eos_token_id
-    return sorted({*(ends if isinstance(ends, list) else [ends]), tokenizer.eos_token_id} - {None})
-
-
-def answered(model, tokenizer, ids: list[list[int]], **how) -> list[list[int]]:
-    """The tokens by which transformers' own generate answers prompts, with the end token; `how` are its settings."""
-    width, answers, ends = max(map(len, ids)), [], ends_of(model, tokenizer)
-    sample_plainly(model, ends, (ends or [0])[0])
-    for i in range(0, len(ids), 64):
-        part = ids[i : i + 64]
-        rows = torch.tensor([[0] * (width - len(x)) + x for x in part], device=model.device)
-        mask = torch.tensor([[0] * (width - len(x)) + [1] * len(x) for x in part], device=model.device)
-        for new in model.generate(input_ids=rows, attention_mask=mask, **how)[:, width:].tolist():
-            answers.append(new[: next((n + 1 for n, token in enumerate(new) if token in ends), len(new))])
-    return answers
-
-
-def answer_texts(model, tokenizer, answers: list[list[int]]) -> list[str]:
-    """The texts of answers, without their end token."""
-    ends = ends_of(model, tokenizer)
-    return [tokenizer.decode(ids[:-1] if ids and ids[-1] in ends else ids) for ids in answers]
-
-
-def reverse_kl(model, teacher, prompts: list[list[int]], answers: list[list[int]], temperature: float) -> float:
-    """Mean of KL(model || teacher) over the tokens of answers, in nats, one text at a time and without a cache."""
-    total, tokens = 0.0, sum(map(len, answers))
-    for prompt, answer in zip(prompts, answers, strict=True):
-        ids = torch.tensor([prompt + answer], device=model.device)
-        with torch.no_grad():
-            p, q = (network(ids).logits[0, len(prompt) - 1 : -1].float() / temperature for network in (model, teacher))
-        width = min(p.shape[-1], q.shape[-1])
-        p, q = (x[:, :width].log_softmax(-1) for x in (p, q))
-        total += torch.nn.functional.kl_div(q, p, reduction="sum", log_target=True).item()
-    return total / tokens
 
 
 # ------------------------------------------------------------------------------- losses (src/parts/learning/losses.py)
@@ -1617,6 +1554,7 @@ IDLE = [
     (BOUNDS, has("mismatch", "none"), "sampler and trainer are not corrected for", "--mismatch seq_mask"),
     (BOUNDS[:1], has("mismatch", "tis"), "tis has no lower bound", "--mismatch icepop"),
     (("vllm_memory", "check_sync"), is_without_vllm, "vLLM does not sample", "--rollout_engine vllm"),
+    (("decode_graphs",), has("rollout_engine", "vllm"), "vLLM has graphs of its own", "--rollout_engine hf"),
     (VLLM_OF_TRL, has("use_vllm"), "vLLM does not sample", "--use_vllm colocate"),
     (EPSILONS, has("loss_type", "sapo", "vespo"), "this loss_type has no such bound", "--loss_type dapo"),
     (EPSILONS[:1], has("loss_type", "cispo"), "cispo has an upper cap only", "--loss_type dapo"),
@@ -1869,12 +1807,13 @@ def with_own(source: str, flag: str, spec: str) -> str:
     need(function, f"got --{flag} {spec}; expected a function, defined by def")
     unnamed = ", ".join(x.arg for x in function.args.posonlyargs)
     need(not unnamed, f"got --{flag} {spec}, which takes {unnamed} by position; try it without the /")
-    named = [x.arg for x in (*function.args.args, *function.args.kwonlyargs)]
-    free = {x.arg for x in function.args.args[len(function.args.args) - len(function.args.defaults) :]}
-    free |= {x.arg for x, value in zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True) if value}
-    lacking, among = [x for x in named if x not in takes and x not in free], ", ".join(takes)
-    need(not lacking, f"got --{flag} {spec}, which needs {', '.join(lacking)}; expected parameters among {among}")
-    call = f"{name}({', '.join(f'{x}={x}' for x in takes if x in named or function.args.kwarg)})"
+    arguments = function.args
+    named = [x.arg for x in (*arguments.args, *arguments.kwonlyargs)]
+    defaults = [*[None] * (len(arguments.args) - len(arguments.defaults)), *arguments.defaults, *arguments.kw_defaults]
+    lacking = [x for x, value in zip(named, defaults, strict=True) if value is None and x not in takes]
+    among = f"expected parameters among {', '.join(takes)}"
+    need(not lacking, f"got --{flag} {spec}, which needs {', '.join(lacking)}; {among}")
+    call = f"{name}({', '.join(f'{x}={x}' for x in takes if x in named or arguments.kwarg)})"
     lines = source.splitlines()
     settings = ", ".join(f"{x.arg}={x.arg}" for x in page.args.args[3:])
     form = OWN_ADVANTAGE if flag == "advantage" else OWN_LOSS
@@ -1904,9 +1843,8 @@ def outline(source: str) -> dict[str, str]:
     lines = {}
     for node in ast.parse(source).body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            docstring = ast.get_docstring(node) or (
-                "all settings; each is a flag" if node.name == "Config" else "yours"
-            )
+            usual = "all settings; each is a flag" if node.name == "Config" else "yours"
+            docstring = ast.get_docstring(node) or usual
             lines[node.name] = f"{node.lineno}-{node.end_lineno}: {docstring.partition(chr(10))[0]}"
     return lines
 
@@ -1914,59 +1852,6 @@ def outline(source: str) -> dict[str, str]:
 def as_flags(given: dict, names) -> list[str]:
     """Settings as flags of a command line."""
     return [word for name in names if given.get(name) is not None for word in (f"--{name}", str(given[name]))]
-
-
-# --------------------------------------------------------------- saved model (src/programs/new_trainer/saved_model.py)
-
-
-def by_answers(samples: list[dict]) -> dict[int, dict]:
-    """{answers of the model in a conversation: how many conversations in the log, and their mean return}."""
-    scores = {}
-    for sample in samples:
-        before = len(sample["prompt"]) if isinstance(sample["prompt"], list) else 1
-        answers = sum(message["role"] == "assistant" for message in sample["messages"][before:])
-        scores.setdefault(answers, []).append(sample["score"])
-    return {n: {"conversations": len(x), "mean_return": round(sum(x) / len(x), 4)} for n, x in sorted(scores.items())}
-
-
-def loaded(file: str) -> dict:
-    """The names of a script; what it imports from its folder is found, as when it is started."""
-    sys.path.append(str(Path(file).resolve().parent))
-    return runpy.run_path(file)
-
-
-def by_generate(file: str, out: Path) -> dict:
-    """The held-out accuracy of the saved model by transformers' own generate, greedy and at the run's temperature.
-
-    The script's rows and reward, its own sampling and evaluation not.
-
-    Returns:
-        rows (at most 256); with a reward greedy and sampled, the shares of scores of 1 and above; with a teacher
-        reverse_kl, nats a token, of what was sampled.
-    """
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    page = loaded(file)
-    config = page["Config"](**json.loads((out / "settings.json").read_text(encoding="utf-8")))
-    device = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
-    tokenizer, load = AutoTokenizer.from_pretrained(out), AutoModelForCausalLM.from_pretrained
-    names = [out, config.teacher] if "teacher" in vars(config) else [out]
-    model, *teacher = (load(name, dtype=torch.float32).to(device).eval() for name in names)
-    rows = page["load_rows"](config, tokenizer, config.eval_data)[:256]
-    reward = page["load_reward"](config.reward) if config.reward else None
-    prompts, figures = [row["prompt_ids"] for row in rows], {"rows": len(rows)}
-    torch.manual_seed(config.seed)
-    sampled = {"do_sample": True, "temperature": config.temperature, "top_k": 0, "top_p": 1.0}
-    ways = ({"greedy": {"do_sample": False}} if reward else {}) | {"sampled": sampled}
-    for name, how in ways.items():
-        answers = answered(model, tokenizer, prompts, max_new_tokens=config.max_new_tokens, **how)
-        if reward:
-            scores = reward(rows, answer_texts(model, tokenizer, answers))
-            figures[name] = round(sum(score >= 1 for score in scores) / len(rows), 4)
-    if teacher:
-        figures["reverse_kl"] = round(reverse_kl(model, *teacher, prompts, answers, config.temperature), 6)
-    return figures
 
 
 # --------------------------------------------------------------------- training (src/programs/new_trainer/training.py)
@@ -2055,9 +1940,14 @@ def check_reward(spec: str, rows: list[dict], column: str) -> None:
         check_columns({name: as_reward(function)}, {"prompt": rows[0]["prompt"], "columns": columns})
 
 
-def unread_columns(file: str, rows: list[dict]) -> dict[str, int]:
-    """{column: rows} that look like a part of the question, though a page reads `prompt` alone; they are said too."""
-    return dict(warn_unread(file, [(row["columns"], row["prompt"]) for row in rows]))
+def by_answers(samples: list[dict]) -> dict[int, dict]:
+    """{answers of the model in a conversation: how many conversations in the log, and their mean return}."""
+    scores = {}
+    for sample in samples:
+        before = len(sample["prompt"]) if isinstance(sample["prompt"], list) else 1
+        answers = sum(message["role"] == "assistant" for message in sample["messages"][before:])
+        scores.setdefault(answers, []).append(sample["score"])
+    return {n: {"conversations": len(x), "mean_return": round(sum(x) / len(x), 4)} for n, x in sorted(scores.items())}
 
 
 def trained(file: str, flags: list[str], model: str, out: Path, record: dict) -> None:
@@ -2082,24 +1972,11 @@ def trained(file: str, flags: list[str], model: str, out: Path, record: dict) ->
             names = ("verdict", "since_step", "causes", "had", "lacked", "error")
             record |= {name: judged[name] for name in names if name in judged}
         record["saved_model"] = saved(model, out)
-        settings = json.loads((out / "settings.json").read_text(encoding="utf-8"))
-        scored = settings.get("reward") or settings.get("teacher")
-        if scored and settings.get("eval_data") and record["saved_model"]["loads"]:
-            try:
-                record["saved_model"]["by_generate"] = by_generate(file, out)
-            except (Exception, SystemExit) as error:  # a page ends by SystemExit
-                record["saved_model"]["by_generate"] = f"{type(error).__name__}: {error}"
 
 
 # ----------------------------------------------------------------------- command (src/programs/new_trainer/command.py)
 
-HINTS = {
-    "--reward": "FILE.py:function",
-    "--environment": "FILE.py:Class",
-    "--data": "FILE.jsonl",
-    "--teacher": "FOLDER",
-}
-
+HINTS = {"reward": "FILE.py:function", "environment": "FILE.py:Class", "data": "FILE.jsonl", "teacher": "FOLDER"}
 NO_ACCURACY = "no accuracy before and after is measured; try --hold_out N, or --eval_data FILE.jsonl with other prompts"
 
 
@@ -2177,11 +2054,12 @@ def read_data(args, given: dict, started: bool) -> tuple[dict[str, list[dict]], 
 def check_missing(source: str, given: dict) -> None:
     """Raise UserError for settings that a run of the page needs and the command line does not give."""
     required = [name for name, setting in settings_of(source).items() if setting["default"] is None]
-    missing = [f"--{name}" for name in required if name not in given]
-    beside = ", ".join(f"--{name}" for name in OF_A_RUN if name in given)
-    remedy = " ".join(f"{flag} {HINTS.get(flag, '…')}" for flag in missing)
-    got = f"got no {', '.join(missing)} beside {beside}"
-    need(not missing, f"{got}; expected it for check and run; try {remedy}, or FILE alone")
+    missing = [name for name in required if name not in given]
+    flags, beside = (
+        ", ".join(f"--{name}" for name in names) for names in (missing, [x for x in OF_A_RUN if x in given])
+    )
+    remedy = " ".join(f"--{name} {HINTS.get(name, '…')}" for name in missing)
+    need(not missing, f"got no {flags} beside {beside}; expected it for check and run; try {remedy}, or FILE alone")
 
 
 def edited_page(args, rest: list[str], theirs: dict[str, str]) -> tuple[str, list[str], list[str]]:
@@ -2201,9 +2079,17 @@ def edited_page(args, rest: list[str], theirs: dict[str, str]) -> tuple[str, lis
     return source, changes, rest
 
 
+def unread_columns(given: dict, rows: dict[str, list[dict]]) -> dict:
+    """{"unread": {file: {column: rows}}} of columns that look like a part of the question; {} without any."""
+    asked = {given[name]: [(row["columns"], row["prompt"]) for row in rows[name]] for name in rows}
+    unread = {file: dict(warn_unread(file, pairs)) for file, pairs in asked.items()}
+    return {"unread": unread} if any(unread.values()) else {}
+
+
 def given_settings(kind: str, source: str, words: list[str]) -> dict:
     """The settings of the page that a command line names."""
-    given = {k: x for k, x in vars(parse_flags(page_parser(kind, source), words)).items() if x is not None}
+    found = vars(parse_flags(page_parser(kind, source), words))
+    given = {name: value for name, value in found.items() if value is not None}
     check_metric_names(source, given)
     return given
 
@@ -2247,8 +2133,7 @@ def new_trainer(args, rest: list[str], report: dict) -> int:
         say(f"note: {note}")
     if not started:
         return 0
-    unread = {given[name]: unread_columns(given[name], rows[name]) for name in rows}
-    report |= {"unread": unread} if any(unread.values()) else {}
+    report |= unread_columns(given, rows)
     left_out = [*args.leave_out, *(["group_advantages"] if "advantage" in theirs else [])]
     try:
         report["selfcheck"] = checked(args.file, as_flags(given, OF_A_CHECK), left_out)
@@ -2295,14 +2180,6 @@ def catalogue() -> str:
     return "\n".join(lines)
 
 
-class ListPages(argparse.Action):
-    """--list: print the catalogue and stop."""
-
-    def __call__(self, parser, namespace, values, option_string=None):
-        tell(catalogue())
-        parser.exit()
-
-
 def trainer_parser() -> argparse.ArgumentParser:
     """The command line's own flags; those of the page are parsed by `page_parser`."""
     parser = argparse.ArgumentParser(
@@ -2314,7 +2191,7 @@ def trainer_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("kind", choices=PAGES, metavar="KIND", help=", ".join(PAGES))
     parser.add_argument("file", metavar="FILE", help="script to write, NAME.py")
-    parser.add_argument("--list", action=ListPages, nargs=0, help="print the changes and settings of all pages")
+    parser.add_argument("--list", action="store_true", help="print the changes and settings of all pages")
     parser.add_argument("--change", nargs="+", action="extend", default=[], metavar="NAME", help="a change of --list")
     inline = "copy the file of the reward or environment into FILE, as its default"
     parser.add_argument("--inline", action="store_true", help=inline)
@@ -2331,6 +2208,9 @@ def trainer_parser() -> argparse.ArgumentParser:
 
 def main(argv: list[str] | None = None) -> int:
     """Command line entry; returns the exit code."""
+    if "--list" in (sys.argv[1:] if argv is None else argv):
+        tell(catalogue())
+        return 0
     args, rest = trainer_parser().parse_known_args(argv)
     wait_passively()  # the page and its check inherit it
     report, before = {}, {number: signal.signal(number, stop) for number in STOPS}

@@ -19,7 +19,7 @@ With S and T the student's and the teacher's distribution of the next token (Aga
 A divergence's gradient is exact given the text so far; none flows through the sampling. The first three are it summed
 over the vocabulary, so they have less noise than the last, which needs one log-prob a token from the teacher only.
 The loss is the mean over completion tokens, the end token included, prompts and pads never. A reward may be added
-(--reward_coef), and several teachers may each have their prompts (--teacher_column).
+(--reward_coef).
 
 The teacher never samples: it reads what the student wrote. It is a folder, a hub id, or an OpenAI-compatible server
 that returns `prompt_logprobs` (vLLM does). Logits are made in pieces of --logits_chunk, gradients included, so that
@@ -38,56 +38,57 @@ weights than the policy, 128 + n saved and stopped by signal n.
 """
 
 # Contents
-#       144-233  messages          Errors that a user can mend, each with its exit code, and what is said on stderr
-#       236-254  bundle            Where this bundle and its embedded model, data and rewards lie
-#       257-412  dialect           One setting under several names: ours, those of the pages, and TRL's. A program …
-#       415-652  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#      655-1041  processes         The processes of a run: torch at first use, device, threads, sums, rows dealt out …
-#     1044-1108  exit codes        How a program ends: errors that a user can mend become a message and an exit code
-#     1111-1341  data files        Data files as text: unpacked, decoded, refused where they hold no data at all; and …
-#     1344-1485  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
-#     1488-1736  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1739-1964  question parts    Columns that look like a part of the question: texts to read before it, options, …
-#     1967-2148  chat              Chat templates: their settings, what they write for messages, and strings that …
-#     2151-2235  held out          Held-out prompts: rows kept back for them; those that also train, counted, refused …
-#     2238-2320  prompts           Prompts as token ids, for training and held out
-#     2323-2352  text servers      Texts from OpenAI-compatible servers: one completion a request, a busy server is …
-#     2355-2561  user code         What a reward is given: texts, copies of the columns, and a state of the process …
-#     2564-2824  reward forms      The forms that a reward function may have, loading one, and its arguments
-#     2827-3122  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
-#     3125-3557  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     3560-3774  batches           Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
-#     3777-4025  key cache         Keys and values of texts while they are sampled: room to grow, prompts held once, …
-#     4028-4333  forward           One forward pass: attention that reads a prompt once, backbone, logits, log-probs …
-#     4336-4376  folding           LoRA folded into the weights while completions are sampled: a third of the kernels …
-#     4379-4600  cache probe       What the cache and the attention of a model can do, measured before anything is …
-#     4603-4804  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     4807-4944  sync check        Proof that a sampler has the policy's weights: checksums of each tensor, and …
-#     4947-5143  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     5146-5333  rollouts          Sampling and scoring the rows of a batch over all processes, slow rewards while …
-#     5336-5411  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     5414-5494  idle settings     Settings that a configuration makes inert: each is named at the start, with what …
-#     5497-5544  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     5547-5702  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5705-5869  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     5872-6185  memory            The memory that a run will need, from the shape of its networks
-#     6188-6414  fit               What fits the memory: sizes chosen and said in one line, what cannot fit refused, …
-#     6417-6501  pictures          Pictures of a run: curves.png, and what samples.jsonl has of each sampled token
-#     6504-6623  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
-#     6626-6714  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     6717-6759  run end           What a run that went wrong says of itself at its end, by its last steps and its …
-#     6762-6794  run check         What diagnose.py says of a run that is under way, and at its end
-#     6797-6865  summary           summary.json and the lines at the end of a run
-#     6868-7231  progress          The course of a run and its log: evaluations, what follows a step, stopping by a …
-#     7234-7253  paired tests      Intervals, paired tests, pass@k
-#     7256-7349  settings          Settings of the trainer and what contradicts what
-#     7352-7529  objective         Divergences between student and teacher, loss and gradient of a piece of tokens, …
-#     7532-7781  teachers          Teachers, local networks and servers, and what they say of a batch's tokens
-#     7784-7819  rollout           The batch of a step, and its metrics
-#     7822-7890  models            What a run is given: prompts, student, teachers, an optional reward; and all …
-#     7893-7983  evaluation        The held-out gap between student and teacher
-#     7986-8114  step              One step: rollout, what the teachers say of it, update, in the order of the data
-#     8117-8205  run               The memory and the plan of a run, its loop, and the command line
+#       145-234  messages          Errors that a user can mend, each with its exit code, and what is said on stderr
+#       237-255  bundle            Where this bundle and its embedded model, data and rewards lie
+#       258-413  dialect           One setting under several names: ours, those of the pages, and TRL's. A program …
+#       416-653  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#      656-1042  processes         The processes of a run: torch at first use, device, threads, sums, rows dealt out …
+#     1045-1109  exit codes        How a program ends: errors that a user can mend become a message and an exit code
+#     1112-1329  data files        Data files as text: unpacked, decoded, refused where they hold no data at all; and …
+#     1332-1444  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1447-1683  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1686-1904  question parts    Columns that look like a part of the question: texts to read before it, options, …
+#     1907-2080  chat              Chat templates: their settings, what they write for messages, and strings that …
+#     2083-2165  held out          Held-out prompts: rows kept back for them; those that also train, counted, refused …
+#     2168-2250  prompts           Prompts as token ids, for training and held out
+#     2253-2282  text servers      Texts from OpenAI-compatible servers: one completion a request, a busy server is …
+#     2285-2491  user code         What a reward is given: texts, copies of the columns, and a state of the process …
+#     2494-2754  reward forms      The forms that a reward function may have, loading one, and its arguments
+#     2757-3052  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
+#     3055-3488  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     3491-3705  batches           Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
+#     3708-3974  key cache         Keys and values of texts while they are sampled: room to grow, prompts held once, …
+#     3977-4286  forward           One forward pass: attention that reads a prompt once, backbone, logits, log-probs …
+#     4289-4337  folding           LoRA folded into the weights while completions are sampled: a third of the kernels …
+#     4340-4392  norms             RMS norms in one kernel while completions are sampled: transformers takes six and …
+#     4395-4618  cache probe       What the cache and the attention of a model can do, measured before anything is …
+#     4621-4677  room steps        One more token of each row with shapes and addresses that stay within a room of …
+#     4680-4895  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     4898-5035  sync check        Proof that a sampler has the policy's weights: checksums of each tensor, and …
+#     5038-5234  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     5237-5424  rollouts          Sampling and scoring the rows of a batch over all processes, slow rewards while …
+#     5427-5502  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     5505-5586  idle settings     Settings that a configuration makes inert: each is named at the start, with what …
+#     5589-5636  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     5639-5797  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5800-5964  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     5967-6290  memory            The memory that a run will need, from the shape of its networks
+#     6293-6519  fit               What fits the memory: sizes chosen and said in one line, what cannot fit refused, …
+#     6522-6606  pictures          Pictures of a run: curves.png, and what samples.jsonl has of each sampled token
+#     6609-6728  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
+#     6731-6819  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     6822-6864  run end           What a run that went wrong says of itself at its end, by its last steps and its …
+#     6867-6899  run check         What diagnose.py says of a run that is under way, and at its end
+#     6902-6970  summary           summary.json and the lines at the end of a run
+#     6973-7336  progress          The course of a run and its log: evaluations, what follows a step, stopping by a …
+#     7339-7358  paired tests      Intervals, paired tests, pass@k
+#     7361-7448  settings          Settings of the trainer and what contradicts what
+#     7451-7628  objective         Divergences between student and teacher, loss and gradient of a piece of tokens, …
+#     7631-7825  teachers          The teacher, a local network or a server, and what it says of a batch's tokens
+#     7828-7874  models            What a run is given: prompts, student, teacher, an optional reward; and all checks …
+#     7877-7963  evaluation        The held-out gap between student and teacher
+#     7966-8120  step              One step: rollout, what the teacher says of it, update, in the order of the data
+#     8123-8210  run               The memory and the plan of a run, its loop, and the command line
 
 import argparse
 import asyncio
@@ -228,9 +229,9 @@ def tell(*words: str, end: str = "\n") -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def suggest(word: str, names: list[str]) -> str:
+def suggest(word: str, names: list[str], cutoff: float = 0.6) -> str:
     """Return '; try NAME' for the nearest name, if one is near."""
-    return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, n=1))
+    return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, 1, cutoff))
 
 
 # ----------------------------------------------------------------------------- bundle (src/parts/foundation/bundle.py)
@@ -420,7 +421,7 @@ class BaseConfig:
 
     given = frozenset()  # names of the settings that the command line or its YAML file has
     removed: ClassVar[dict[str, str]] = {}  # settings of earlier versions, and what to use instead
-    reuse_prefill = True  # a setting of those that sample in every step
+    reuse_prefill, decode_graphs = True, False  # settings of those that sample in every step
     attn_implementation = "auto"  # a setting of those that train or evaluate
     share_prompts = False  # a setting of those that train without a library's trainer
     eval_rows = hold_out = 0  # of those that evaluate as they train
@@ -532,7 +533,7 @@ def yaml_flags(path: str, names: list[str], removed: dict[str, str] | None = Non
     for key, value in settings.items():
         gone = (removed or {}).get(str(key))
         need(not gone, f"{path}: got {key!r}, which was removed; try {gone}")
-        try_one = "; " * bool(near := relation(str(key), names, said)) + near or suggest(str(key), names)
+        try_one = "; " * bool(near := relation(str(key), names, said)) + near or suggest(str(key), names, 0.7)
         known = own_name(str(key), names)
         need(known, f"{path}: got unknown key {key!r}; expected a setting of --help{try_one}")
         need(value is not None, f"{path}: got no value for {key!r}; expected one; try to leave the line out")
@@ -565,7 +566,7 @@ def parse_flags(
         if flag_name(name) in removed:
             parser.error(f"got {name}, which was removed; try {removed[flag_name(name)]}")
         follows = relation(flag_name(name), names, flag_values(argv))
-        near = f"; {follows}" if follows else suggest(name, [f"--{name}" for name in names])
+        near = f"; {follows}" if follows else suggest(flag_name(name), names, 0.7).replace("; try ", "; try --")
         parser.error(f"got unknown argument {unknown[0]!r}; expected a flag of --help{near}")
     return known
 
@@ -1153,12 +1154,12 @@ class Unpacked(gzip.GzipFile):
         return data
 
 
-def open_text(source: str, form: str | None, encoding: str | None = None, sure: bool = False) -> tuple:
+def open_text(source: str, form: str | None, encoding: str | None = None) -> tuple:
     """Open a file or stdin (`-`) as text without a byte order mark; returns (stream, form).
 
     Bytes show whether it is packed, as names are often wrong. Text is UTF-8, or UTF-16 with a byte order mark, unless
-    `encoding` is given; other bytes stay as lone surrogates, see `flaw_of_bytes`. A missing form is detected, one that
-    is `sure` taken as it is. UserError where the file holds no rows: an HTML page, a pickle, a Git LFS pointer.
+    `encoding` is given; other bytes stay as lone surrogates, see `flaw_of_bytes`. A missing form is detected.
+    UserError where the file holds no rows: an HTML page, a pickle, a Git LFS pointer.
     """
     name = "stdin" if source == "-" else source
     with contextlib.ExitStack() as opened:
@@ -1174,7 +1175,7 @@ def open_text(source: str, form: str | None, encoding: str | None = None, sure: 
         told, encoding = bool(encoding), encoding or ("utf-16" if wide else "utf-8-sig")
         text = codecs.getincrementaldecoder(encoding)("replace").decode(head)
         refuse_no_data(text.encode() if told or wide else head.removeprefix(codecs.BOM_UTF8), name, form)
-        form = form if sure else form_of_text(text, name, form)
+        form = form_of_text(text, name, form)
         opened.pop_all()
     newline = "" if form in ("csv", "tsv") else "\n"
     return io.TextIOWrapper(raw, encoding, "surrogateescape", newline=newline), form
@@ -1198,7 +1199,7 @@ def form_of_text(head: str, name: str, form: str | None) -> str:
         names = re.split(r"[,;\t]", text.partition("\n")[0].strip().lower())
         got = f"{name}: got a first line of column names, {', '.join(names)[:60]}, in a file with one prompt per line"
         is_table = len(names) > 1 and {*names} & (ASKS | WEAK) and all(map(str.isidentifier, names))
-        need(not is_table, f"{got}; expected prompts; try --input_format csv, or renaming it to end in .csv")
+        need(not is_table, f"{got}; expected prompts; try renaming it to end in .csv")
     return "json" if form == "jsonl" and not begins_lines(text) else form
 
 
@@ -1239,21 +1240,17 @@ def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
     need(kind is None, f"{name}: got {kind}; expected rows of data as {form or 'text'}; try {advice}")
 
 
-def table_rows(text: str, name: str, delimiter: str, chosen: str | None = None) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """(line, row or its flaw) below the header of a CSV text; every cell is text.
-
-    `delimiter` is the expected separator, `chosen` one that is taken whatever the file shows.
-    """
+def table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """(line, row or its flaw) below the header of a CSV text with the expected separator; every cell is text."""
     csv.field_size_limit(LONGEST_CELL)
-    used = chosen or separator_of(text, delimiter, name)
+    used = separator_of(text, delimiter, name)
     if used != delimiter:
         say(f"{name}: the columns are separated by {used!r}")
     records = first_records(text, used)
-    spaced = [len(cells) > 1 and all(cell[:1] == " " for cell in cells[1:]) for cells in records]
-    padded = any(spaced[:1])  # a blank after each separator of the header
+    header, *spaced = [len(cells) > 1 and all(cell[:1] == " " for cell in cells[1:]) for cells in records] or [False]
     unquoted = records != first_records(text, used, skipinitialspace=True)
-    if not padded and spaced[1:] and all(spaced[1:]) and unquoted and "completion" not in records[0]:
-        padded = True
+    padded = header or (spaced != [] and all(spaced) and unquoted and "completion" not in records[0])
+    if padded and not header:
         say(f"{name}: read without the blank that follows each {used!r} of its rows")
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=used, strict=True, skipinitialspace=padded)
     try:
@@ -1268,9 +1265,9 @@ def column_names(header: list[str], where: str) -> list[str]:
     names = filled([cell.strip() for cell in header])
     flaw = flaw_of_bytes("".join(names))
     need(not flaw, f"{where}: got {flaw}; expected UTF-8 text; try {OTHER_ENCODING}")
-    mark = names and re.fullmatch(r"sep=.?", ",".join(names))
-    got = f"{where}: got Excel's mark {','.join(names)!r}"
-    need(not mark, f"{got}; expected the names of columns; try deleting the line")
+    mark = ",".join(names)
+    got = f"{where}: got Excel's mark {mark!r}"
+    need(mark[:4] != "sep=", f"{got}; expected the names of columns; try deleting the line")
     twice = [column for column, count in Counter(names).items() if count > 1]
     need(not twice, f"{where}: got the column {twice[:1]} twice; expected each name once; try renaming one")
     text = next((cell for cell in names if len(cell) > 60 or cell[-1:] in tuple(".?!:。？！")), None)
@@ -1287,17 +1284,14 @@ def body(reader, names: list[str], delimiter: str) -> Iterator[tuple[int, dict |
         except StopIteration:
             return
         except csv.Error as error:
-            yield (
-                start + 1,
-                RowFlaw("row", f"invalid CSV ({error})", "RFC 4180 quoting", 'writing a quote inside a cell as ""'),
-            )
+            advice = 'writing a quote inside a cell as ""'
+            yield start + 1, RowFlaw("row", f"invalid CSV ({error})", "RFC 4180 quoting", advice)
             if reader.line_num == start:
                 return
             continue
         if not any(cell.strip() for cell in cells):
             continue
-        if len(cells) > len(names):
-            cells = cells[: len(names)] + filled(cells[len(names) :])
+        cells = cells[: len(names)] + filled(cells[len(names) :])
         if flaw := flaw_of_bytes("".join(cells)):
             yield start + 1, RowFlaw("row", flaw, "UTF-8 text", OTHER_ENCODING)
         elif len(cells) != len(names):
@@ -1323,22 +1317,16 @@ def first_records(text: str, delimiter: str, **form) -> list[list[str]]:
 
 
 def separator_of(text: str, delimiter: str, name: str) -> str:
-    """What stands between the columns: as expected where that parts the header, else what parts all rows alike."""
-    parted, steady = [], []
+    """What stands between the columns: as expected where that parts the header, else what parts it and all rows."""
+    parted = {}
     for separator in dict.fromkeys((delimiter, *SEPARATORS)):
-        table = first_records(text, separator)
-        width = len(filled(table[0])) if table else 0
-        if width > 1:
-            parted.append(separator)
-            if all(len(filled(cells)) <= width <= len(cells) for cells in table):
-                steady.append(separator)
-    if delimiter in parted and (delimiter in steady or not steady):
-        return delimiter
-    likely = steady or parted or [delimiter]
+        widths = [len(filled(cells)) for cells in first_records(text, separator)]
+        if widths and widths[0] > 1:
+            parted[separator] = max(widths) == widths[0]
+    likely = [separator for separator, steady in parted.items() if steady] or [*parted] or [delimiter]
     got = f"{name}: got columns that may be separated by {' or '.join(map(repr, likely))}"
-    advice = f"try python scripts/data_loader.py {name} --out clean.jsonl --delimiter {likely[0]!r}"
-    need(len(likely) == 1, f"{got}; expected one of them; {advice}")
-    return likely[0]
+    need(delimiter in likely or len(likely) == 1, f"{got}; expected one of them; try exporting it with commas")
+    return delimiter if delimiter in likely else likely[0]
 
 
 # ------------------------------------------------------------------------- nested rows (src/parts/data/nested_rows.py)
@@ -1355,6 +1343,7 @@ SPEAKER = re.compile(
     r"(?:\A|\n\n)(Human|Assistant): ?|### ?(Human|User|Assistant|System|Instruction|Input|Response): ?"
     r"|<\|im_start\|>(\w+)\n|<\|start_header_id\|>(\w+)<\|end_header_id\|>|(\[/?INST\])|(?:\A|\n)(USER|ASSISTANT): "
 )
+DIALOGUE = re.compile(r"\s*(user|human)\s*:.+?\s(assistant|ai)\s*:\s*\S", re.IGNORECASE | re.DOTALL)
 TURN_ENDS = re.compile(r"</?s>|<\|(im_end|eot_id|endoftext|begin_of_text)\|>")
 ANSWERERS = ("assistant", "response", "[/inst]")
 CHAT_COLUMNS = (*sorted(ASKS), "rejected", "response", "output", "text", "input", "history")
@@ -1367,58 +1356,23 @@ def rows_in(value: dict, name: str, known=()) -> list | None:
     """
     if (table := rows_of_columns(value, name, known)) is not None:
         return table
-    holders = {key: item for key, item in value.items() if is_holder(key, item, alone=len(value) == 1)}
-    listed = [value[key] for key in LISTS & holders.keys() if is_list_of_rows(value[key])]
-    asks, rows = value.keys() & {*ASKS, *known}, any(is_row(items[0]) for items in listed)
+    only = next(iter(value.values())) if len(value) == 1 else None
+    if isinstance(only, dict) and only:
+        return rows_in(only, name, known)
+    lists = {key: item for key, item in value.items() if isinstance(item, list) and item and isinstance(item[0], dict)}
+    holders = {key: item for key, item in lists.items() if key in LISTS or is_row(item[0])}
+    asks, rows = value.keys() & {*ASKS, *known}, any(is_row(holders[key][0]) for key in LISTS & holders.keys())
     if not holders or (asks and (value.keys() & {*ANSWERED, *known} or not rows)):
         return None
     key, items = next(iter(holders.items()))
-    if len(holders) == 1 and not asks and isinstance(items, dict):
-        return rows_in(items, name, known)
-    # the examples of a programming task are no rows
-    cases = {"input", "output"} <= items[0].keys() and value.keys() & WEAK if is_list_of_rows(items) else True
+    cases = {"input", "output"} <= items[0].keys() and value.keys() & WEAK  # of a programming task
     if len(holders) == 1 and not asks and not cases and not value.keys() & CONTEXT:
-        refuse_articles(items[0], name, key)
         if unused := [other for other in value if other != key]:
             say(f"{name}: read the rows of {key!r}; not used: {', '.join(unused)[:200]}")
-        return without_index(items)
+        return items
     code = f"import json; json.dump(json.load(open({name!r}))[{key!r}], open('rows.json', 'w'))"
     got = f"{name}: got one object that holds {' and '.join(map(repr, holders))}; it is not clear which list is meant"
     raise UserError(f'{got}; expected JSONL, or one list of objects; try extracting one: python -c "{code}"')
-
-
-def without_index(items: list) -> list:
-    """The rows of the hub's viewer, `{"row_idx": 0, "row": {…}, "truncated_cells": []}`; other items as they are."""
-    if not all(isinstance(item, dict) and {"row_idx", "row"} <= item.keys() for item in items):
-        return items
-    cut = next((item for item in items if item.get("truncated_cells")), None)
-    got = f"got row {cut and cut['row_idx']} of the hub's viewer with cut cells"
-    need(cut is None, f"{got}; expected whole cells; try --data OWNER/NAME, which loads the data set itself")
-    return [item["row"] for item in items]
-
-
-def refuse_articles(item, name: str, key: str) -> None:
-    """Raise UserError where the rows are SQuAD's articles, with the command that writes a row for each question."""
-    paragraphs = item.get("paragraphs") if isinstance(item, dict) else None
-    if not is_list_of_rows(paragraphs) or not is_list_of_rows(paragraphs[0].get("qas")):
-        return
-    answers = '{"text": [a["text"] for a in q.get("answers", [])]}'
-    row = f'{{"context": p["context"], "question": q["question"], "answers": {answers}}}'
-    loops = f'for d in json.load(open({json.dumps(name)}))["{key}"] for p in d["paragraphs"] for q in p["qas"]'
-    code = f'import json; json.dump([{row} {loops}], open("rows.json", "w"))'
-    got = f"{name}: got SQuAD's articles, whose questions stand in paragraphs[].qas[]"
-    raise UserError(f"{got}; expected one question a row; try writing rows.json: python -c '{code}'")
-
-
-def is_holder(name: str, item, alone: bool) -> bool:
-    """Whether a field of an object is one that may hold its rows."""
-    if isinstance(item, dict):
-        return bool(item) and (name in LISTS or alone)
-    return isinstance(item, list) and bool(item) and (name in LISTS or (is_list_of_rows(item) and is_row(item[0])))
-
-
-def is_list_of_rows(item) -> bool:
-    return isinstance(item, list) and bool(item) and isinstance(item[0], dict)
 
 
 def is_row(item: dict) -> bool:
@@ -1472,6 +1426,11 @@ def with_chats(row: dict) -> dict:
         if all(isinstance(m, dict) and any(pair <= m.keys() for pair in pairs) for m in messages):
             chats[name] = messages
     return {**row, **chats} if chats else row
+
+
+def is_dialogue(text) -> bool:
+    """Whether a value is a dialogue as one text, `User: … Assistant: …`; `<think>` at the end opens an answer."""
+    return isinstance(text, str) and DIALOGUE.match(text) is not None and not text.rstrip().endswith("<think>")
 
 
 def holds_answer(text) -> bool:
@@ -1598,15 +1557,21 @@ def parquet_records(source: str) -> Iterator[tuple[int, dict]]:
         raise UserError(f"{source}: got unreadable parquet ({str(error)[:200]}); expected an intact file") from None
 
 
-def file_records(
-    source: str, form: str | None, encoding=None, delimiter=None, sure=False, known=()
-) -> Iterator[tuple[int, dict | RowFlaw]]:
+def prompt_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """(line, row or its flaw) of one prompt a line; blank ones are skipped."""
+    for number, line in enumerate(stream, start=1):
+        if flaw := flaw_of_bytes(line):
+            yield number, RowFlaw("prompt", flaw, "UTF-8 text", OTHER_ENCODING)
+        elif line.strip():
+            yield number, {"prompt": line.strip("\r\n")}
+
+
+def file_records(source: str, form: str | None, encoding=None, known=()) -> Iterator[tuple[int, dict | RowFlaw]]:
     """(line or number, row or its flaw) of a file, or of stdin (`-`).
 
     Args:
         form: jsonl, json, csv, tsv, txt or parquet; None: told from the text.
-        encoding, delimiter: of the text; None: as the file shows.
-        sure: the form is as given, whatever the file shows.
+        encoding: of the text; None: as the file shows.
         known: columns that make an object a row, beside the usual ones.
     """
     name = "stdin" if source == "-" else source
@@ -1615,11 +1580,11 @@ def file_records(
         yield from parquet_records(source)
         return
     asked = form
-    stream, form = open_text(source, form, encoding, sure)
+    stream, form = open_text(source, form, encoding)
     try:
         with stream:
             if form in ("csv", "tsv"):
-                yield from table_rows(stream.read(), name, "," if form == "csv" else "\t", delimiter)
+                yield from table_rows(stream.read(), name, "," if form == "csv" else "\t")
             elif form == "txt":
                 yield from prompt_lines(stream)
             elif form == "json":
@@ -1632,15 +1597,6 @@ def file_records(
                 yield from json_lines(stream)
     except (UnicodeDecodeError, OSError) as error:
         raise UserError(f"{name}: got bytes that cannot be read ({error}); expected an intact file") from None
-
-
-def prompt_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """(line, row or its flaw) of one prompt a line; blank ones are skipped."""
-    for number, line in enumerate(stream, start=1):
-        if flaw := flaw_of_bytes(line):
-            yield number, RowFlaw("prompt", flaw, "UTF-8 text", OTHER_ENCODING)
-        elif line.strip():
-            yield number, {"prompt": line.strip("\r\n")}
 
 
 def is_hub_id(source: str) -> bool:
@@ -1682,26 +1638,19 @@ def hub_is_reached() -> bool:
 
 def read_rows(source: str) -> list[dict]:
     """Read rows from a JSONL, JSON, CSV, TSV or parquet file, or from the hub: `owner/name[:config][@split]`."""
-    path, form = Path(source), SUFFIXES.get(Path(source).suffix.lower())
-    if not path.is_file():
-        need(
-            is_hub_id(source) and not form,
-            f"got data {source!r}, which is not a file; expected JSONL, JSON, CSV, parquet or a hub id",
-        )
-        return chat_rows(hub_rows(source), source)
-    need(form, f"got data {source!r}; expected a name ending in {', '.join(SUFFIXES)}; try data_loader.py for others")
-    return chat_rows(whole_rows(file_records(source, form), source), source)
-
-
-def chat_rows(rows: Iterable[dict], source: str) -> list[dict]:
-    """The rows with messages where cells hold them as JSON text."""
-    decoded = []
-    for number, row in enumerate(rows, start=1):
+    form, is_file, chats = SUFFIXES.get(Path(source).suffix.lower()), Path(source).is_file(), []
+    got = f"got data {source!r}"
+    known = is_file or (is_hub_id(source) and not form)
+    need(known, f"{got}, which is not a file; expected JSONL, JSON, CSV, parquet or a hub id")
+    names = ", ".join(SUFFIXES)
+    need(form or not is_file, f"{got}; expected a name ending in {names}; try data_loader.py for others")
+    rows = whole_rows(file_records(source, form), source) if is_file else hub_rows(source)
+    for row in rows:
         try:
-            decoded.append(with_chats(row))
+            chats.append(with_chats(row))
         except RowFlaw as flaw:
-            raise UserError(f"{source}, row {number}: {flaw}") from None
-    return decoded
+            raise UserError(f"{source}, row {len(chats) + 1}: {flaw}") from None
+    return chats
 
 
 def prompt_of(row: dict, column: str, where: str):
@@ -1724,16 +1673,14 @@ def check_prompt(prompt, where: str) -> None:
         as_text = True
     advice = "try a column named `prompt`, or data_loader.py with --map prompt=COLUMN"
     need(not as_text, f"{where}: got chat messages as text, {str(prompt)[:40]!r}; expected a list of them; {advice}")
-    is_chat = isinstance(prompt, list) and all(
-        isinstance(m, dict) and isinstance(m.get("role"), str) and isinstance(m.get("content"), str) for m in prompt
-    )
+    messages = prompt if isinstance(prompt, list) else []
+    texts = [m.get(key) for m in messages if isinstance(m, dict) for key in ("role", "content")]
+    is_chat = messages and len(texts) == 2 * len(messages) and all(isinstance(text, str) for text in texts)
     expected = 'expected a non-empty string or a list of {"role": …, "content": …} messages; try data_loader.py'
-    need(is_text or (is_chat and prompt), f"{where}: got prompt {str(prompt)[:80]!r}; {expected}")
-    for message in prompt if is_chat else []:
-        role = MISNAMED.get(message["role"].strip().lower(), message["role"])
-        need(
-            message["role"] == role, f"{where}: got the role {message['role']!r}; expected {role!r}; try data_loader.py"
-        )
+    need(is_text or is_chat, f"{where}: got prompt {str(prompt)[:80]!r}; {expected}")
+    for role in texts[::2]:
+        known = MISNAMED.get(role.strip().lower(), role)
+        need(role == known, f"{where}: got the role {role!r}; expected {known!r}; try data_loader.py")
 
 
 # ------------------------------------------------------------------- question parts (src/parts/data/question_parts.py)
@@ -1863,28 +1810,28 @@ def squeezed(text: str) -> str:
 
 def is_json_schema(name: str, value) -> bool:
     """Whether a column named as a schema holds a JSON Schema, by which a reward checks, and no tables of a database."""
-    schema = value
-    with contextlib.suppress(ValueError):
-        schema = json.loads(value) if isinstance(value, str) else value
-    if head_of(name) != "schema" or not isinstance(schema, dict):
+    if head_of(name) != "schema":
         return False
-    properties, kind = schema.get("properties"), schema.get("type")
+    with contextlib.suppress(ValueError):
+        value = json.loads(value) if isinstance(value, str) else value
+    if not isinstance(value, dict):
+        return False
+    properties, kind = value.get("properties"), value.get("type")
     if isinstance(properties, dict) and all(isinstance(one, dict | bool) for one in properties.values()):
         return True
-    marks = schema.keys() & {"$schema", "$ref", "anyOf", "oneOf", "allOf"}
+    marks = value.keys() & {"$schema", "$ref", "anyOf", "oneOf", "allOf"}
     return bool(marks) or (isinstance(kind, str) and kind in JSON_TYPES)
 
 
 def unread_parts(row: dict, prompt) -> list[str]:
     """Columns that look like a part of the question but are not in the prompt, a text or messages."""
-    choices, unread = choice_columns(row), []
-    named = [name for name in row if names_part(name)]
-    names = [name for name in dict.fromkeys([*named, *choices]) if not is_empty(row[name])]
+    choices = choice_columns(row)
+    names = [name for name in dict.fromkeys([*filter(names_part, row), *choices]) if not is_empty(row[name])]
     names = [name for name in names if row[name] != prompt and not is_json_schema(name, row[name])]
     if not names:
         return []
     whole = prompt if isinstance(prompt, str) else "\n\n".join(message["content"] for message in prompt)
-    asked, parts = squeezed(whole), [squeezed(part) for part in whole.split("\n\n")]
+    asked, parts, unread = squeezed(whole), [squeezed(part) for part in whole.split("\n\n")], []
     has_letters = all(re.search(rf"\b{letter}\s?[).:、．]", asked, re.IGNORECASE) for letter in "AB")  # of choices
     for name in names:
         inside = [squeezed(text) for text in texts_in(row[name])]
@@ -1904,31 +1851,26 @@ def odd_answers(name: str, values: list) -> list[str]:
     """
     texts = [str(value) for value in values if isinstance(value, str | float) and not isinstance(value, bool)]
     given = [text.strip() for text in texts if text.strip() and text != "nan"]
+    empty = [text for text in texts if not text.strip()]
     padded = [text for text in texts if text.strip() and text != text.strip() and "\n" not in text]
     commas = [text for text in given if re.fullmatch(r"[-+]?\d+,\d{1,2}", text)]
     whole = [text for text in given if re.fullmatch(r"[-+]?\d+\.0", text)]
-    lines = []
-    if empty := sum(not text.strip() for text in texts):
-        lines.append(
-            f"{empty} of {len(values)} values of {name} are empty, which every text contains: a reward that looks for "
-            "it pays every completion; fill them in, or leave these rows out"
-        )
+    of, lines = f"of {len(values)} values of {name}", []
+    if empty:
+        contained = "which every text contains: a reward that looks for it pays every completion"
+        lines.append(f"{len(empty)} {of} are empty, {contained}; fill them in, or leave these rows out")
     if padded:
         shown = padded[0][:20] if padded[0][:1] == " " else padded[0][-20:]
         lines.append(
-            f"{len(padded)} of {len(values)} values of {name} have blanks around them, like {shown!r}: a reward that "
-            "compares texts must strip them"
+            f"{len(padded)} {of} have blanks around them, like {shown!r}: a reward that compares texts must strip them"
         )
     if commas and 2 * len(commas) >= len(given):
-        lines.append(
-            f"{len(commas)} of {len(values)} values of {name} look like {commas[0]!r}: graders take the comma for a "
-            f"separator; write {commas[0].replace(',', '.')} if it is a decimal"
-        )
+        point = f"write {commas[0].replace(',', '.')} if it is a decimal"
+        lines.append(f"{len(commas)} {of} look like {commas[0]!r}: graders take the comma for a separator; {point}")
     if whole and len(whole) == len(given):
-        lines.append(
-            f"every {name} is a whole number with a decimal, like {whole[0]!r}: a reward that compares texts does not "
-            f"pay {whole[0][:-2]!r}; store whole numbers, in pandas with .astype('Int64')"
-        )
+        got = f"every {name} is a whole number with a decimal, like {whole[0]!r}"
+        unpaid = f"a reward that compares texts does not pay {whole[0][:-2]!r}"
+        lines.append(f"{got}: {unpaid}; store whole numbers, in pandas with .astype('Int64')")
     return lines
 
 
@@ -1941,26 +1883,24 @@ def warn_odd_answers(source: str, rows: list[dict]) -> None:
 
 def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
     """Warn of columns that look like a part of the question but are in no prompt, and of prompts with their answer."""
-    counts, answered = Counter(), 0
+    counts, total, ends = Counter(), len(asked), 0
     warn_odd_answers(source, [row for row, _ in asked])
-    continued = sum(isinstance(prompt, list) and prompt[-1]["role"] == "assistant" for _, prompt in asked)
-    if continued:
-        got = f"{continued} of {len(asked)} prompts end with an assistant turn, which the model continues"
-        say(f"warning: {source}: {got}; if it is the answer, move it to a column of its own")
     for row, prompt in asked:
         prepared = isinstance(row.get("prompt"), list) and {"source", "id"} <= row.keys()  # by data_loader.py
         counts.update([] if prepared else unread_parts(row, prompt))
-        answered += holds_answer(prompt)
+        ends += isinstance(prompt, list) and prompt[-1]["role"] == "assistant"
+    answered = sum(holds_answer(prompt) or is_dialogue(prompt) for _, prompt in asked)
+    if ends:
+        got = f"{ends} of {total} prompts end with an assistant turn, which the model continues"
+        say(f"warning: {source}: {got}; if it is the answer, move it to a column of its own")
     if answered:
-        got = f"got {answered} of {len(asked)} prompts that are whole dialogues, answers included"
+        got = f"got {answered} of {total} prompts that are whole dialogues, answers included"
         say(f"warning: {source}: {got}; expected messages; try a file in which `messages` lists the turns")
     if counts:
-        names = ", ".join(f"{name} (in {count} of {len(asked)} rows)" for name, count in counts.items())
-        say(
-            f"warning: {source}: got columns that look like a part of the question but are in no prompt: {names}; "
-            f"try `python scripts/data_loader.py {source} --out FILE.jsonl`, with `--drop {shlex.join(counts)}` for "
-            "columns that do not belong to it"
-        )
+        names = ", ".join(f"{name} (in {count} of {total} rows)" for name, count in counts.items())
+        got = f"got columns that look like a part of the question but are in no prompt: {names}"
+        drop = f"with `--drop {shlex.join(counts)}` for columns that do not belong to it"
+        say(f"warning: {source}: {got}; try `python scripts/data_loader.py {source} --out FILE.jsonl`, {drop}")
     return counts
 
 
@@ -1974,11 +1914,9 @@ def template_settings(config) -> dict:
     except ValueError:
         settings = None
     kept = {"tokenize", "return_dict", "add_generation_prompt", "continue_final_message", "chat_template"}
-    need(
-        isinstance(settings, dict) and not kept & {*settings},
-        f"got chat_template_kwargs {config.chat_template_kwargs!r}; expected a JSON object of the template's own "
-        """settings; try '{"enable_thinking": false}'""",
-    )
+    got = f"got chat_template_kwargs {config.chat_template_kwargs!r}"
+    expected = """expected a JSON object of the template's own settings; try '{"enable_thinking": false}'"""
+    need(isinstance(settings, dict) and not kept & {*settings}, f"{got}; {expected}")
     return settings
 
 
@@ -2115,31 +2053,25 @@ def strings_past_template(config, tokenizer, prompts: list) -> int:
 
 def check_template(config, tokenizer, source: str, prompts: list) -> None:
     """Say how many string prompts bypass the chat template; raise UserError where --chat finds none, or doubles it."""
-    has = f"got --chat, but the tokenizer of {config.model!r} has no chat template; expected one"
-    need(tokenizer.chat_template or not config.chat, f"{has}; try --chat_template FILE, or an instruct model")
     if config.chat:
+        has = f"got --chat, but the tokenizer of {config.model!r} has no chat template; expected one"
+        need(tokenizer.chat_template, f"{has}; try --chat_template FILE, or an instruct model")
         form = TemplateForm(tokenizer)
         wrapped = [prompt for prompt in prompts if form.holds(prompt)]
-        need(
-            not wrapped,
-            f"{source}: got --chat, but {len(wrapped)} of {len(prompts)} prompts already have the form of the chat "
-            f"template, such as {wrapped[:1]!r:.100}; expected plain text; try without --chat",
-        )
-        held = [[token for token in form.tokens if token in p] for p in prompts if isinstance(p, str)]
-        if count := sum(map(bool, held)):
-            token = next(tokens[0] for tokens in held if tokens)
-            say(
-                f"warning: {source}: {count} of {len(prompts)} prompts have control tokens such as {token!r}; the "
-                "tokenizer encodes them as control tokens, not as text"
-            )
+        got = f"{len(wrapped)} of {len(prompts)} prompts already have the form of the chat template"
+        got = f"{source}: got --chat, but {got}, such as {wrapped[:1]!r:.100}"
+        need(not wrapped, f"{got}; expected plain text; try without --chat")
+        held = [token for p in prompts if isinstance(p, str) for token in form.tokens if token in p]
+        count = sum(isinstance(p, str) and any(token in p for token in form.tokens) for p in prompts)
+        if held:
+            got = f"{source}: {count} of {len(prompts)} prompts have control tokens such as {held[0]!r}"
+            say(f"warning: {got}; the tokenizer encodes them as control tokens, not as text")
     strings = strings_past_template(config, tokenizer, prompts)
     ours = source in (EMBEDDED_DATA, EMBEDDED_EVAL) and config.model == EMBEDDED_MODEL
     if strings and not ours:
-        say(
-            f"warning: {source}: {strings} of {len(prompts)} prompts are strings, which bypass the chat template of "
-            f"{config.model}: right for a base model, but an instruct model rarely answers, and rewards stay near 0; "
-            "try --chat"
-        )
+        got = f"{strings} of {len(prompts)} prompts are strings, which bypass the chat template of {config.model}"
+        why = "right for a base model, but an instruct model rarely answers, and rewards stay near 0"
+        say(f"warning: {source}: {got}: {why}; try --chat")
 
 
 def joined_text(messages: list[dict]) -> str:
@@ -2218,13 +2150,11 @@ def mark_trained(config, rows: list[dict], held_out: list[dict]) -> None:
     for row in held_out:
         row["trains"] = task_of(row, with_columns) in trained
     count, total = sum(row["trains"] for row in held_out), len(held_out)
-    need(
-        not count or count < total or config.allow_overlap,
-        f"got --eval_data {config.eval_data}, whose {total} evaluation prompts all occur in --data {config.data} too; "
-        "expected prompts that are not trained on, or the accuracy says nothing about learning; try `python "
-        f"scripts/data_loader.py {config.data} --split 0.1 --out train.jsonl`, which writes train.eval.jsonl too, or "
-        "--allow_overlap to measure memorization",
-    )
+    got = f"got --eval_data {config.eval_data}, whose {total} evaluation prompts all occur in --data {config.data} too"
+    expected = "expected prompts that are not trained on, or the accuracy says nothing about learning"
+    split = f"`python scripts/data_loader.py {config.data} --split 0.1 --out train.jsonl`"
+    advice = f"{expected}; try {split}, which writes train.eval.jsonl too, or --allow_overlap to measure memorization"
+    need(not count or count < total or config.allow_overlap, f"{got}; {advice}")
     if count:
         say(f"warning: {count} of {total} evaluation prompts also occur in training; the accuracy is inflated")
 
@@ -3152,7 +3082,8 @@ def settle_precision(config: BaseConfig, device) -> None:
     leave_out_cudnn_attention()
     torch.set_float32_matmul_precision("highest" if exact else "high")
     if device.type != "cpu":
-        how = "without TF32; --precision bf16 is faster" if exact else "may use TF32"
+        faster = precision_on("auto", device).replace("fp32", "fp16")
+        how = f"without TF32; --precision {faster} is faster" if exact else "may use TF32"
         note = " (auto)" if asked == "auto" else ""
         say(f"device {device}, precision {config.precision}{note}; float32 matrix products {how}")
 
@@ -3787,7 +3718,12 @@ def roomy_layer():
     from transformers.cache_utils import DynamicLayer
 
     class RoomyLayer(DynamicLayer):
-        """`keys` and `values` [B, heads, T, D] are the beginnings of `rooms` [B, heads, T or more, D]."""
+        """`keys` and `values` [B, heads, T, D] are the beginnings of `rooms` [B, heads, T or more, D].
+
+        With a `column` [1], a tensor, the next token is written there and the whole rooms are read.
+        """
+
+        column = None
 
         def __init__(self, keys, values, rooms=None):
             super().__init__()
@@ -3797,17 +3733,30 @@ def roomy_layer():
 
         def update(self, key_states, value_states, *args, **kwargs):
             """Append [B, heads, t, D] of new tokens; return those of all."""
+            if self.column is not None:
+                for room, new in zip(self.rooms, (key_states, value_states), strict=True):
+                    room.index_copy_(2, self.column, new.to(room.dtype))
+                return self.rooms
             start = self.keys.shape[2]
             end = start + key_states.shape[2]
+            self.make_room(end)
+            for room, new in zip(self.rooms, (key_states, value_states), strict=True):
+                room[:, :, start:end] = new
+            self.end_at(end)
+            return self.keys, self.values
+
+        def make_room(self, end: int) -> None:
+            """Let the rooms have `end` columns at least."""
             if self.rooms is None or end > self.rooms[0].shape[2]:
                 self.rooms = None
                 self.keys, values = roomy(self.keys, end), self.values
                 self.values = None  # one at a time: the old tensors go first
                 self.rooms = self.keys, roomy(values, end)
-            for room, new in zip(self.rooms, (key_states, value_states), strict=True):
-                room[:, :, start:end] = new
+
+        def end_at(self, end: int) -> None:
+            """Let the keys and values be the rooms' first columns."""
             self.keys, self.values = (room[:, :, :end] for room in self.rooms)
-            return self.keys, self.values
+            self.column = None
 
         def reorder_cache(self, beam_idx):
             """Keep these rows, in this order."""
@@ -3828,8 +3777,8 @@ def as_read(x):
 
 
 def roomy(x, needed: int):
-    """A tensor with room for `needed` columns and a block more, that begins with x [B, heads, T, D]."""
-    room = x.new_empty(*x.shape[:2], needed + BLOCK, x.shape[3])
+    """A tensor with room for `needed` columns and a block more, that begins with x [B, heads, T, D]; 0 behind it."""
+    room = x.new_zeros(*x.shape[:2], needed + BLOCK, x.shape[3])
     room[:, :, : x.shape[2]] = x
     return room
 
@@ -4210,6 +4159,11 @@ def cached_states(model, input_ids, attention_mask, cache):
     return out.last_hidden_state, keys_and_values
 
 
+def masks_itself(model) -> bool:
+    """Whether attention takes a ready mask: transformers makes none, and looks at none."""
+    return unwrapped(model).config._attn_implementation in ("sdpa", SHARED_PROMPTS)
+
+
 def next_states(model, token, mask, cache, padded: bool):
     """States [B, H] of one more token [B] for each row of a plain cache, or of one that `group_rows` has made.
 
@@ -4217,8 +4171,7 @@ def next_states(model, token, mask, cache, padded: bool):
     that the host need not wait for the device to see.
     """
     network = below_the_head(model)
-    sdpa = unwrapped(model).config._attn_implementation in ("sdpa", SHARED_PROMPTS)
-    prepared, extra = mask[:, None, None].bool() if sdpa else mask, {}
+    prepared, extra = mask[:, None, None].bool() if masks_itself(model) else mask, {}
     if groups := getattr(cache, "groups", None):
         prepared, padded, extra = mask.new_zeros(1, 1, 1, 1), True, {"layout": groups}  # a mask that needs no making
     out = network(
@@ -4338,24 +4291,32 @@ def token_logprobs(config: BaseConfig, model, hidden, piece: dict, entropy_grad:
 SHARE = 6  # of a GPU, the part that a copy of the weights may take: 13 GiB of 80, so those of 7B
 
 
-def foldable_layers(policy, device) -> list:
-    """The linear layers to whose weights LoRA's delta can be added; none where copies of these do not fit.
+def copy_fits(size: float, device) -> bool:
+    """Whether weights of so many bytes are copied; not on a CPU, where arithmetic takes the time.
 
-    Nor on a CPU, where arithmetic takes the time. The GPU's size decides, not what is free: a resumed run does alike.
+    The GPU's size decides, not what is free: a resumed run does alike.
     """
+    device = torch.device(device)
+    return device.type == "cuda" and size <= torch.cuda.mem_get_info(device)[1] / SHARE
+
+
+def foldable_layers(policy, device) -> list:
+    """The linear layers to whose weights LoRA's delta can be added; none where copies of these do not fit."""
     if device.type != "cuda" or not hasattr(policy, "peft_config"):
         return []
-    from peft.tuners.lora import Linear
+    from peft.tuners.lora import Linear, LoraLayer
 
-    layers = [m for m in policy.modules() if type(m) is Linear and "default" not in m.lora_variant]
-    layers = [m for m in layers if "default" in m.lora_A and not m.lora_bias.get("default")]
+    adapted = [m for m in policy.modules() if isinstance(m, LoraLayer) and "default" in m.lora_A]
+    layers = [m for m in adapted if type(m) is Linear and "default" not in m.lora_variant]
     shared = policy.get_base_model().get_input_embeddings().weight  # by a tied output layer
-    layers = [m for m in layers if m.get_base_layer().weight is not shared]
-    size = sum(m.get_base_layer().weight.nbytes for m in layers)
-    if size <= torch.cuda.mem_get_info(device)[1] / SHARE:
-        return layers
-    say(f"note: LoRA runs beside its base while sampling: a copy of the weights ({size / 2**30:.1f} GiB) does not fit")
-    return []
+    layers = [m for m in layers if not m.lora_bias.get("default") and m.get_base_layer().weight is not shared]
+    size, slow = sum(m.get_base_layer().weight.nbytes for m in layers), "LoRA runs beside its base while sampling"
+    if not copy_fits(size, device):
+        say(f"note: {slow}: a copy of the weights ({size / 2**30:.1f} GiB) does not fit")
+        return []
+    if len(layers) < len(adapted):
+        say(f"note: {slow} in {len(adapted) - len(layers)} of {len(adapted)} layers: 4-bit, DoRA, biased or tied ones")
+    return layers
 
 
 @contextlib.contextmanager
@@ -4374,6 +4335,61 @@ def folded(layers: list) -> Iterator[None]:
         for layer, weight, data in kept:
             weight.data = data
             layer.merged_adapters.clear()
+
+
+# --------------------------------------------------------------------------------- norms (src/parts/networks/norms.py)
+
+EXACT = 1e-6  # relative distance from the norm of transformers in float32 that the order of sums explains
+
+
+def plain_norm(module, x, eps: float):
+    """x [..., H] / RMS(x) * weight [H]; narrower numbers are rounded before the weight, as by transformers."""
+    if x.dtype == module.weight.dtype == torch.float32:
+        return torch.nn.functional.rms_norm(x, x.shape[-1:], module.weight, eps)
+    return module.weight * torch.nn.functional.rms_norm(x, x.shape[-1:], None, eps).to(x.dtype)
+
+
+def shifted_norm(module, x, eps: float):
+    """x [..., H] / RMS(x) * (1 + weight [H]) in float32, as Gemma has it."""
+    return torch.nn.functional.rms_norm(x.float(), x.shape[-1:], 1 + module.weight.float(), eps).type_as(x)
+
+
+def norm_like(module) -> Callable | None:
+    """Which of the two a module is on a few numbers, None for neither."""
+    eps, weight = getattr(module, "variance_epsilon", getattr(module, "eps", None)), getattr(module, "weight", None)
+    alone = len(inspect.signature(type(module).forward).parameters) == 2  # others have a gate
+    if not alone or weight is None or not isinstance(eps, float):
+        return None
+    tried = copy.deepcopy(module).float()
+    x, weights = (torch.linspace(-9, n, n * len(weight), device=weight.device).sin().view(n, -1) for n in (4, 1))
+    with torch.no_grad(), torch.autocast(weight.device.type, enabled=False):
+        tried.weight.copy_(weights[0])
+        expected = tried(x)
+        for norm in (plain_norm, shifted_norm):
+            if (norm(tried, x, eps) - expected).norm() <= EXACT * expected.norm():
+                return functools.partial(norm, module, eps=eps)
+    return None
+
+
+def one_kernel_norms(policy, device) -> list[tuple]:
+    """(module, what to run in its place) of a network's RMS norms; none on a CPU, which has no such kernel."""
+    modules = [module for module in policy.modules() if type(module).__name__.endswith("RMSNorm")]
+    pairs = [(module, norm_like(module)) for module in modules if device.type == "cuda"]
+    for name in sorted({type(module).__name__ for module, norm in pairs if not norm}):
+        say(f"note: {name} runs as transformers has it while sampling: it is no norm that torch has a kernel for")
+    return [(module, norm) for module, norm in pairs if norm]
+
+
+@contextlib.contextmanager
+def replaced(norms: list[tuple]) -> Iterator[None]:
+    """While it lasts, modules run what stands beside them."""
+    try:
+        for module, norm in norms:
+            module.forward = norm
+        yield
+    finally:
+        for module, _ in norms:
+            vars(module).pop("forward", None)
 
 
 # --------------------------------------------------------------------- cache probe (src/parts/networks/cache_probe.py)
@@ -4582,6 +4598,8 @@ def can_share(config: BaseConfig, models: Models, network) -> bool:
     for narrow in (True, False) if implementation == "sdpa" else ():
         gap = functools.partial(sharing_gap, config, models, network, narrow)
         if holds(gap, gap_limits(config, models.device)[1]):
+            if not narrow:
+                say(f"note: the last MLP of {type(unwrapped(network)).__name__} also runs tokens that train nothing")
             return True
         set_attention(network, implementation)
     return False
@@ -4598,6 +4616,65 @@ def share_prompts(config: BaseConfig, models: Models, networks: list) -> None:
     for group, which in ((cannot, "completions"), (short, "completions where these are longer than it looks back")):
         for name in sorted({type(unwrapped(network)).__name__ for network in group}):
             say(f"note: {name} runs a prompt again with each of its {which}")
+
+
+# ----------------------------------------------------------------------- room steps (src/parts/sampling/room_steps.py)
+
+
+class RoomSteps:
+    """`next_states` over whole rooms, recorded once for each room on a GPU and replayed for each token.
+
+    The host then makes one call in place of one for every kernel. Columns that hold nothing yet are masked.
+    """
+
+    def __init__(self, policy):
+        self.policy, self.cache, self.graph, self.columns = policy, None, None, 0
+
+    def step(self, token, mask, cache):
+        """States [B, H] of one more token [B] for each row; mask [B, T] is 1 on tokens, the new ones included."""
+        self.columns = mask.shape[1]
+        if self.cache is None or self.columns > self.mask.shape[1]:
+            self.leave(self.columns - 1)
+            self.enter(token, mask, cache)
+        self.token.copy_(token)
+        self.mask[:, : self.columns] = mask
+        self.column.fill_(self.columns - 1)
+        if token.is_cuda and not self.graph:
+            self.record()
+        if self.graph:
+            self.graph.replay()
+        else:
+            self.states = self.run()
+        return self.states
+
+    def enter(self, token, mask, cache) -> None:
+        """Make room for a column more, and what a step reads beside the cache."""
+        self.cache, self.token, self.column = cache, torch.empty_like(token), torch.empty_like(token[:1])
+        for layer in cache.layers:
+            layer.make_room(self.columns)
+            layer.column = self.column
+        self.mask = mask.new_zeros(len(mask), cache.layers[0].rooms[0].shape[2])
+
+    def run(self):
+        """The step itself; it writes the same column however often it runs."""
+        return next_states(self.policy, self.token, self.mask, self.cache, padded=True)
+
+    def record(self) -> None:
+        """Record a step; one before it lets kernels make their plans and workspaces."""
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            self.run()
+        torch.cuda.current_stream().wait_stream(side)
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):  # rewards may run in another thread
+            self.states = self.run()
+
+    def leave(self, columns: int | None = None) -> None:
+        """Let the cache end behind its last column again, as other parts read it."""
+        for layer in self.cache.layers if self.cache else ():
+            layer.end_at(self.columns if columns is None else columns)
+        self.cache = self.graph = None
 
 
 # --------------------------------------------------------------------------- sampling (src/parts/sampling/sampling.py)
@@ -4638,6 +4715,11 @@ class HFEngine:
         self.config, self.models = config, models
         self.decoding = decoding_of_policy(config, models)
         self.layers = foldable_layers(models.policy, models.device)
+        self.norms = one_kernel_norms(models.policy, models.device)
+        self.graphs = config.decode_graphs and self.decoding.plain and masks_itself(models.policy)
+        if config.decode_graphs and not self.graphs:
+            say("note: no CUDA graphs while sampling: they need --attn_implementation sdpa and a cache of all tokens")
+        self.noted = False  # that turns are not gone on with
         self.end_ids = torch.tensor(models.eos_ids, dtype=torch.long, device=models.device)
 
     def sync(self, step: int = 0) -> None:
@@ -4645,9 +4727,8 @@ class HFEngine:
 
     @contextlib.contextmanager
     def ready(self) -> Iterator[None]:
-        """While it lasts, weights are as sampling reads them: adapters folded, and cast once under autocast."""
-        lora = folded(self.layers) if self.layers else contextlib.nullcontext()
-        with lora, torch.no_grad(), autocast(self.config, self.models.device):
+        """While it lasts, layers are as sampling runs them: adapters folded, weights cast once, norms in one kernel."""
+        with folded(self.layers), replaced(self.norms), torch.no_grad(), autocast(self.config, self.models.device):
             yield
 
     def generate(self, prompts: list[list[int]], noise, tell=None) -> list[tuple[list[int], list[float]]]:
@@ -4667,7 +4748,8 @@ class HFEngine:
             for rows in self.batches(list(map(len, prompts))):
                 batch, draws = [prompts[i] for i in rows], None if noise is None else noise[rows]
                 ended = tell and Ended(tell, rows)
-                sampled = self.sample(*self.read(batch, self.decoding.groups), draws, ended=ended)
+                texts = self.read(batch, self.decoding.groups and not self.graphs)
+                sampled = self.sample(*texts, draws, ended=ended)
                 for i, output in zip(rows, sampled, strict=True):
                     outputs[i] = output
         return outputs
@@ -4732,6 +4814,7 @@ class HFEngine:
         rows = torch.arange(n, device=device)  # which sequence each row of the shrinking batch is
         running, padded = torch.ones_like(rows, dtype=torch.bool), not bool(mask.all())
         mask, every = torch.cat([mask, mask.new_ones(n, limit)], dim=1), steps_between_looks(device)
+        steps = RoomSteps(models.policy) if self.graphs else None
         with torch.no_grad(), autocast(self.config, device):
             for t in range(limit):
                 logits = lm_logits(models.policy, states).float()
@@ -4748,11 +4831,19 @@ class HFEngine:
                     break
                 if self.decoding.leaving and alive <= 0.75 * len(rows):  # it copies the cache: not for every row
                     keep = running.nonzero().squeeze(-1)
+                    if steps:
+                        steps.leave()
                     if leave:
                         leave(cache, (~running).nonzero().squeeze(-1), rows, lengths)
                     select_rows(cache, keep)
                     rows, running, token, mask = rows[keep], running[keep], token[keep], mask[keep]
-                states, cache = self.step(token, mask[:, : width + t + 1], cache, padded)
+                seen = mask[:, : width + t + 1]
+                if steps:
+                    states = steps.step(token, seen, cache)
+                else:
+                    states, cache = self.step(token, seen, cache, padded)
+        if steps:
+            steps.leave()
         if leave:
             leave(cache, None, rows, lengths)
         if not torch.isfinite(logprobs).all():
@@ -5449,6 +5540,7 @@ IDLE = [
     (BOUNDS, has("mismatch", "none"), "sampler and trainer are not corrected for", "--mismatch seq_mask"),
     (BOUNDS[:1], has("mismatch", "tis"), "tis has no lower bound", "--mismatch icepop"),
     (("vllm_memory", "check_sync"), is_without_vllm, "vLLM does not sample", "--rollout_engine vllm"),
+    (("decode_graphs",), has("rollout_engine", "vllm"), "vLLM has graphs of its own", "--rollout_engine hf"),
     (VLLM_OF_TRL, has("use_vllm"), "vLLM does not sample", "--use_vllm colocate"),
     (EPSILONS, has("loss_type", "sapo", "vespo"), "this loss_type has no such bound", "--loss_type dapo"),
     (EPSILONS[:1], has("loss_type", "cispo"), "cispo has an upper cap only", "--loss_type dapo"),
@@ -5654,6 +5746,9 @@ class RolloutSettings(TrainerSettings):
         0, "sequences sampled at once per process", free=True, auto="what memory holds, at most its share of a step"
     )
     reuse_prefill: bool = setting(True, "hf reads equal prompts once, and only the new part of a turn", free=True)
+    decode_graphs: bool = setting(
+        False, "hf records a token's kernels as a CUDA graph and replays them; no GPU has run it yet", free=True
+    )
     vllm_memory: float = setting(0.3, "share of GPU memory that vLLM may take", free=True)
     # algorithm: choices
     norm_length: int = setting(0, "constant by which aggregation fixed_length divides a sequence's sum, in tokens")
@@ -6117,6 +6212,14 @@ def sampling_bytes(model: DecoderShape, run: PassShape, new_tokens: int) -> floa
     return cache + model.layers * weight_copies(model, run) + max(layer_transient(model, run), draw)
 
 
+def folded_bytes(config: BaseConfig, model: DecoderShape, run: PassShape) -> float:
+    """Bytes of the weights with LoRA in them, which a GPU samples with beside the base; see `foldable_layers`."""
+    if not config.lora_rank or config.load_in_4bit or config.rollout_engine == "vllm":
+        return 0
+    size = model.layers * layer_weights(model) * run.compute
+    return size if copy_fits(size, device_name(config)) else 0
+
+
 def memory_of_run(
     shape: DecoderShape, run: PassShape, trained: tuple, frozen: dict[str, float], head: float, at_once: int, new: int
 ) -> dict[str, float]:
@@ -6168,7 +6271,9 @@ def memory_of_trainer(
     trained = tuple(networks * x for x in network_bytes(config, shape, parameters))
     at_once = 0 if config.rollout_engine == "vllm" else min(config.rollout_batch_size or share, share)
     head = head_of_pieces(config, shape, run, buffers)
-    return memory_of_run(shape, run, trained, frozen, head, at_once, config.max_new_tokens)
+    memory = memory_of_run(shape, run, trained, frozen, head, at_once, config.max_new_tokens)
+    memory["peak of sampling"] += folded_bytes(config, shape, run)
+    return memory
 
 
 def pass_of_rows(config: BaseConfig, model, rows: int, length: int) -> PassShape:
@@ -7266,10 +7371,9 @@ class Config(RolloutSettings):
 
     # student, teacher and data
     model: str = setting(EMBEDDED_MODEL, "student: model folder or hub id")
-    teacher: list[str] = setting([], "folder, hub id, or http://HOST:PORT/v1[#MODEL]; NAME=… with --teacher_column")
-    teacher_column: str = setting("", "column that names the teacher of a row, with several --teacher NAME=…")
-    teacher_precision: str = setting("", "of local teachers (default: --precision)", ["fp32", "bf16", "fp16"])
-    teacher_in_4bit: bool = setting(False, "4-bit weights of local teachers (needs bitsandbytes)")
+    teacher: str = setting("", "folder, hub id, or http://HOST:PORT/v1[#MODEL]")
+    teacher_precision: str = setting("", "of a local teacher (default: --precision)", ["fp32", "bf16", "fp16"])
+    teacher_in_4bit: bool = setting(False, "4-bit weights of a local teacher (needs bitsandbytes)")
     output_dir: str = setting("runs/distillation", "folder for logs, checkpoints and final/", free=True)
     # rollout
     batch_size: int = setting(128, "completions per step, over all processes", positive=True)
@@ -7304,23 +7408,21 @@ class Config(RolloutSettings):
     # logs and checkpoints
     eval_samples: int = setting(1, "completions per held-out prompt in eval/reverse_kl", positive=True)
 
-    removed: ClassVar[dict[str, str]] = dict.fromkeys(
-        ("offpolicy_frac", "offpolicy_loss", "completion_column"),
-        "scripts/warm_start.py on completions of the data first, and this from its final/",
-    )
+    removed: ClassVar[dict[str, str]] = {
+        **dict.fromkeys(
+            ("offpolicy_frac", "offpolicy_loss", "completion_column"),
+            "scripts/warm_start.py on completions of the data first, and this from its final/",
+        ),
+        "teacher_column": "one run for each teacher on its own prompts, each from the final/ of the one before",
+    }
 
 
 def check_config(config: Config, world: int = 1) -> None:
-    """Raise UserError for settings that cannot work together."""
+    """Raise UserError for settings that contradict each other or would do nothing."""
     check_trainer(config)
-    check_objective(config)
-    check_batch(config, world)
-    say_idle(config, config.ppo_epochs * config.minibatches)
-
-
-def check_objective(config: Config) -> None:
-    """Raise UserError for choices of the objective that contradict each other or would do nothing."""
     c, sampled = config, config.objective == "policy_gradient"
+    made = "`python assets/make_tiny_lm.py --teacher runs/teacher`, then --teacher runs/teacher"
+    need(c.teacher, f"got no --teacher; expected a folder, a hub id or a server; for the embedded task try {made}")
     largest = max(c.beta, c.discount)
     need(largest <= 1, f"got {largest} for beta or discount; expected at most 1")
     need(c.beta == Config.beta or c.objective == "jsd", f"got --beta with {c.objective}; expected --objective jsd")
@@ -7332,16 +7434,13 @@ def check_objective(config: Config) -> None:
     need(c.group_size > 1 or not c.reward_coef, f"{got}, whose mean is the baseline; try --group_size 8")
     fixed = c.aggregation == "fixed_length"
     need(fixed or not c.norm_length, "got --norm_length; expected --aggregation fixed_length, which divides by it")
-
-
-def check_batch(config: Config, world: int) -> None:
-    """Raise UserError unless minibatches and groups divide the batch."""
-    part = config.minibatches * world
-    got = f"got batch_size {config.batch_size}, minibatches {config.minibatches}, processes {world}"
-    expected = f"expected a multiple of {part}; try --batch_size {math.ceil(config.batch_size / part) * part}"
-    need(config.batch_size % part == 0, f"{got}; {expected}")
-    split = f"got batch_size {config.batch_size}, group_size {config.group_size}; expected whole groups"
-    need(config.batch_size % config.group_size == 0, split)
+    part = c.minibatches * world
+    got = f"got batch_size {c.batch_size}, minibatches {c.minibatches}, processes {world}"
+    expected = f"expected a multiple of {part}; try --batch_size {math.ceil(c.batch_size / part) * part}"
+    need(c.batch_size % part == 0, f"{got}; {expected}")
+    got = f"got batch_size {c.batch_size}, group_size {c.group_size}"
+    need(c.batch_size % c.group_size == 0, f"{got}; expected whole groups")
+    say_idle(config, config.ppo_epochs * config.minibatches)
 
 
 def parse_config(argv: list[str]):
@@ -7534,44 +7633,14 @@ def distillation_advantages(config: Config, batch: dict, samples: list[dict], kl
 
 @dataclass
 class DistillationModels(Models):
-    """The student as `policy`, no critic, no reference, and the teachers."""
+    """The student as `policy`, no critic, no reference, and the teacher."""
 
-    teachers: list  # of LocalTeacher and ServerTeacher
+    teacher: object  # a LocalTeacher or a ServerTeacher
 
     @property
     def networks(self) -> list:
-        """The student and the local teachers."""
-        return [self.policy, *(teacher.model for teacher in self.teachers if isinstance(teacher, LocalTeacher))]
-
-
-def teacher_specs(config: Config) -> dict[str, str]:
-    """{name: folder, hub id or URL} of the teachers; a single one needs no name."""
-    made = "`python assets/make_tiny_lm.py --teacher runs/teacher`, then --teacher runs/teacher"
-    need(
-        config.teacher,
-        f"got no --teacher; expected a model folder, a hub id or a server; for the embedded task try {made}",
-    )
-    if not config.teacher_column:
-        count = len(config.teacher)
-        need(count == 1, f"got {count} teachers; expected one, or --teacher_column to tell whose a row is")
-        return {"": config.teacher[0]}
-    matches = [re.fullmatch(r"([\w.-]+)=(.+)", spec) for spec in config.teacher]
-    need(
-        all(matches), f"got --teacher {config.teacher} with --teacher_column; expected NAME=FOLDER, hub id or URL each"
-    )
-    specs = {match[1]: match[2] for match in matches}
-    need(len(specs) == len(matches), "got one name for two teachers; expected a name each")
-    return specs
-
-
-def teacher_of(config: Config, row: dict, names: list[str]) -> int:
-    """Index of the teacher of a row."""
-    if not config.teacher_column:
-        return 0
-    value = str(row["columns"].get(config.teacher_column))
-    got = f"prompt {str(row['prompt'])[:60]!r}: got {config.teacher_column} {value!r}"
-    need(value in names, f"{got}; expected one of {', '.join(names)}{suggest(value, names)}")
-    return names.index(value)
+        """The student and a local teacher."""
+        return [self.policy, self.teacher.model] if isinstance(self.teacher, LocalTeacher) else [self.policy]
 
 
 def check_same_tokenizer(tokenizer, other, spec: str, rows: list[dict]) -> None:
@@ -7585,10 +7654,8 @@ def check_same_tokenizer(tokenizer, other, spec: str, rows: list[dict]) -> None:
     for row in rows[:64]:
         text = tokenizer.decode(row["prompt_ids"])
         student, teacher = (t.tokenize(text, add_special_tokens=False) for t in (tokenizer, other))
-        got = (
-            f"got teacher {spec!r}, which splits {text[:60]!r} otherwise: student {student[:8]}, teacher {teacher[:8]}"
-        )
-        need(student == teacher, f"{got}; expected one tokenizer; {remedy}")
+        got = f"got teacher {spec!r}, which splits {text[:60]!r} otherwise"
+        need(student == teacher, f"{got}: student {student[:8]}, teacher {teacher[:8]}; {remedy}")
     if tokenizer.chat_template != other.chat_template:
         say(f"warning: the chat template of teacher {spec!r} differs; it will read prompts in the student's")
 
@@ -7598,6 +7665,8 @@ def check_server_objective(config: Config) -> None:
     full = config.objective != "policy_gradient" and not config.kl_top_k
     got = f"got objective {config.objective} over the whole vocabulary with a server"
     need(not full, f"{got}, which returns its likeliest tokens only; try --kl_top_k 20 or --objective policy_gradient")
+    for name in ("teacher_in_4bit", "teacher_precision"):
+        need(not getattr(config, name), f"got --{name} with a server; expected a teacher that is loaded here")
     need(config.top_k_of == "teacher", "got --top_k_of student with a server; expected teacher, as it returns its own")
     need(config.temperature == 1.0, f"got temperature {config.temperature} with a server; expected 1, its own")
 
@@ -7702,48 +7771,32 @@ class ServerTeacher:
         return scored
 
 
-def check_teachers(config: Config, tokenizer, rows: list[dict], held_out: list[dict]) -> None:
-    """Raise UserError unless every teacher reads the student's tokens as the student does; no weights are loaded."""
-    specs = teacher_specs(config)
-    for row in rows + held_out:
-        teacher_of(config, row, list(specs))
-    local = [spec for spec in specs.values() if not is_server(spec)]
-    need(len(local) in (0, len(specs)), "got local teachers and servers; expected all of one kind")
-    need(local or not config.teacher_in_4bit, "got --teacher_in_4bit; expected a teacher that is loaded here")
-    need(local or not config.teacher_precision, "got --teacher_precision; expected a teacher that is loaded here")
-    for spec in specs.values():
-        if is_server(spec):
-            check_server_objective(config)
-            longest = max(len(row["prompt_ids"]) for row in rows + held_out) + config.max_new_tokens
-            ServerTeacher(spec, config).check(tokenizer, rows, longest)
-        elif Path(spec).resolve() != Path(config.model).resolve():
-            check_same_tokenizer(tokenizer, load_tokenizer(dataclasses.replace(config, model=spec)), spec, rows)
+def check_teacher(config: Config, tokenizer, rows: list[dict], held_out: list[dict]) -> None:
+    """Raise UserError unless the teacher reads the student's tokens as the student does; no weights are loaded."""
+    spec = config.teacher
+    if is_server(spec):
+        check_server_objective(config)
+        longest = max(len(row["prompt_ids"]) for row in rows + held_out) + config.max_new_tokens
+        ServerTeacher(spec, config).check(tokenizer, rows, longest)
+    elif Path(spec).resolve() != Path(config.model).resolve():
+        check_same_tokenizer(tokenizer, load_tokenizer(dataclasses.replace(config, model=spec)), spec, rows)
 
 
-def ask_servers(models: DistillationModels, samples: list[dict]) -> None:
-    """Add to samples of server teachers what those say of their tokens, each process asking for its share."""
-    rank, size = world()
-    wanted = [s for s in samples if isinstance(models.teachers[s.get("teacher", 0)], ServerTeacher)]
-    if not wanted:
+def ask_server(models: DistillationModels, samples: list[dict]) -> None:
+    """Add to samples what a server says of their tokens, each process asking for its share."""
+    if isinstance(models.teacher, LocalTeacher):
         return
-    lengths = [len(s["prompt_ids"]) + len(s["response_ids"]) for s in wanted]
-    shares = dealt(lengths, [tuple(s["prompt_ids"]) for s in wanted], size)  # a server may keep a prompt that it read
-    local, answers, failure = [wanted[i] for i in shares[rank]], [], None
     try:
-        for index, teacher in enumerate(models.teachers):
-            theirs = [i for i, s in enumerate(local) if s.get("teacher", 0) == index]
-            if theirs and isinstance(teacher, ServerTeacher):
-                answers += zip(theirs, teacher.score([local[i] for i in theirs]), strict=True)
+        answers = shared_out(lambda local, _: models.teacher.score(local), samples, None)
     except UserError as error:  # a fault of scoring: the steps so far are saved
-        failure = RewardError(str(error))
-    ordered = [answer for _, answer in sorted(answers, key=lambda pair: pair[0])]
-    for sample, answer in zip(wanted, gather_rows(ordered, failure, shares), strict=True):
+        raise RewardError(str(error)) from None
+    for sample, answer in zip(samples, answers, strict=True):
         sample["scored"] = answer
 
 
 def server_tensors(samples: list[dict], batch: dict) -> dict:
-    """teacher_logprobs [B, T], teacher_ids and teacher_top [B, T, k] where every sample has been scored by a server."""
-    if not all("scored" in s for s in samples):
+    """teacher_logprobs [B, T], teacher_ids and teacher_top [B, T, k] where a server has scored the samples."""
+    if "scored" not in samples[0]:
         return {}
     mask = batch["response_mask"].bool()
     names = {"logprobs": "teacher_logprobs", "ids": "teacher_ids", "top": "teacher_top"}
@@ -7753,15 +7806,6 @@ def server_tensors(samples: list[dict], batch: dict) -> dict:
         made[names[key]] = flat.new_zeros(*mask.shape, *flat.shape[1:])
         made[names[key]][mask] = flat
     return made
-
-
-def by_teacher(models, batch: dict, rows) -> list[tuple]:
-    """(teacher, this process's share of the rows that are its)."""
-    owner = batch["teacher"][:, 0].tolist()
-    return [
-        (teacher, own_rows(batch, [r for r in rows if owner[int(r)] == index]))
-        for index, teacher in enumerate(models.teachers)
-    ]
 
 
 def pieces_of(config: Config, model, count: int) -> list[slice]:
@@ -7781,44 +7825,6 @@ def teacher_figures(config: Config, teacher: LocalTeacher, hidden, targets) -> d
     return {name: torch.cat(parts) for name, parts in figures.items()}
 
 
-# ------------------------------------------------------------ rollout (src/programs/on_policy_distillation/rollout.py)
-
-
-def rollout_batch(config: Config, models, engine, reward: Reward, rows: list, step: int, start: int, timer: dict):
-    """(samples of a step, from prompt `start` of the stream on; the stream's next position)."""
-    picked = batch_rows(rows, config, start, config.batch_size // config.group_size)
-    prompts = [row for row in picked for _ in range(config.group_size)]
-    noise = np.random.default_rng([config.seed, 3, step]).random((config.batch_size, config.max_new_tokens))
-    samples, names = collect(config, models, engine, reward, prompts, noise, timer), list(teacher_specs(config))
-    for sample, row in zip(samples, prompts, strict=True):
-        sample["teacher"] = teacher_of(config, row, names)
-    begin = time.perf_counter()
-    ask_servers(models, samples)
-    timer["teacher"] = time.perf_counter() - begin
-    return samples, start + len(picked)
-
-
-def batch_metrics(config: Config, batch: dict, samples: list[dict], timer: dict) -> dict:
-    """Metrics of a rollout: rewards, lengths, speed, and how far sampler and trainer disagree."""
-    rewarded = bool(samples[0]["rewards"])
-    metrics = rollout_metrics(samples, [len(s["response_ids"]) for s in samples], timer, rewarded)
-    if rewarded and config.group_size > 1:
-        scores = [s["score"] for s in samples]
-        groups = [{*scores[i : i + config.group_size]} for i in range(0, len(scores), config.group_size)]
-        metrics["reward/zero_std_frac"] = statistics.fmean(len(group) == 1 for group in groups)
-    if "old_logprobs" in batch:
-        mask = batch["loss_mask"]
-        gap = (batch["old_logprobs"] - batch["rollout_logprobs"]) * mask
-        w = likelihood_ratio(gap, 0)
-        metrics["rollout/logprob_gap_max"] = gap.abs().max().item()
-        metrics["mismatch/weight_mean"] = masked_mean(w, mask).item()
-        metrics["mismatch/kl"] = masked_mean(w - 1 - w.log(), mask).item()
-        if "corrections" in batch:
-            cut = batch["corrections"] < w if mismatch_mode(config) == "tis" else batch["corrections"] == 0
-            metrics["mismatch/cut_frac"] = masked_mean(cut.float(), mask).item()
-    return metrics
-
-
 # -------------------------------------------------------------- models (src/programs/on_policy_distillation/models.py)
 
 
@@ -7831,51 +7837,29 @@ def load_reward(config: Config) -> Reward:
     return reward
 
 
-@dataclass
-class Inputs:
-    """What a run is given beside its settings."""
-
-    tokenizer: object
-    rows: list[dict]
-    held_out: list[dict]
-    reward: Reward
-
-
-def load_inputs(config: Config) -> Inputs:
-    """Read prompts and rewards, and check them."""
+def load_inputs(config: Config) -> tuple[object, Reward, list[dict], list[dict]]:
+    """(tokenizer, reward, rows, held-out rows), checked."""
     reward, tokenizer = load_reward(config), load_tokenizer(config)
-    inputs = Inputs(tokenizer, *load_splits(config, tokenizer), reward)
-    validate(config, inputs=inputs)
-    return inputs
-
-
-def validate(config: Config, processes: int = 1, inputs: Inputs | None = None, models=None) -> None:
-    """Raise UserError for what cannot work: of the settings alone, then of the inputs, then of inputs with models."""
-    if models:
-        check_context(config, models, inputs.rows + inputs.held_out)
-    elif inputs:
-        for row in (inputs.rows + inputs.held_out)[:: max(1, len(inputs.rows))]:
-            inputs.reward.check_columns(row)
-        check_teachers(config, inputs.tokenizer, inputs.rows, inputs.held_out)
-    else:
-        check_config(config, processes)  # ranges, choices, the objective, the batch; says what is idle
-        teacher_specs(config)
+    rows, held_out = load_splits(config, tokenizer)
+    for row in (rows + held_out)[:: max(1, len(rows))]:
+        reward.check_columns(row)
+    check_teacher(config, tokenizer, rows, held_out)
+    return tokenizer, reward, rows, held_out
 
 
 def load_models(config: Config, device, checkpoint: Path | None = None, tokenizer=None) -> DistillationModels:
-    """Load tokenizer, student (from a checkpoint where there is one) and teachers."""
+    """Load tokenizer, student (from a checkpoint where there is one) and teacher."""
     tokenizer = tokenizer or load_tokenizer(config)
     policy = load_policy(config, device, checkpoint and checkpoint / "policy")
     if config.gradient_checkpointing:
         policy.activation_checkpointing_enable({"use_reentrant": False})
     eos_ids, pad_id = end_and_pad_ids(config, policy, tokenizer)
-    models = DistillationModels(policy, None, None, tokenizer, eos_ids, pad_id, device, [])
+    models = DistillationModels(policy, None, None, tokenizer, eos_ids, pad_id, device, None)
     settle_logits(config, models)
     check_pads(config, models, policy, "model")
     share_prompts(config, models, [policy])
-    for spec in teacher_specs(config).values():
-        teacher = ServerTeacher(spec, config) if is_server(spec) else LocalTeacher(spec, config, models)
-        models.teachers.append(teacher)
+    spec = config.teacher
+    models.teacher = ServerTeacher(spec, config) if is_server(spec) else LocalTeacher(spec, config, models)
     return models
 
 
@@ -7896,22 +7880,18 @@ RESAMPLED = 1000  # draws of the bootstrap
 
 
 def held_out_gap(config: Config, models, engine, reward: Reward, rows: list[dict]) -> tuple[dict, list[dict]]:
-    """How far the student is from its teachers on its own samples of held-out prompts, drawn alike each time.
+    """How far the student is from its teacher on its own samples of held-out prompts, drawn alike each time.
 
-    Each prompt has `eval_samples` of them, beside each other. With local teachers, per token over the whole vocabulary;
-    with servers, the reverse KL by k3 on the sampled tokens.
+    Each prompt has `eval_samples` of them, beside each other. With a local teacher, per token over the whole
+    vocabulary; with a server, the reverse KL by k3 on the sampled tokens.
     """
     repeats = config.eval_samples
     rows = [row for row in rows for _ in range(repeats)]
     noise = np.random.default_rng([config.seed, 6]).random((len(rows), config.max_new_tokens))
     alone = dataclasses.replace(config, group_size=1)
-    samples, names = collect(alone, models, engine, reward, rows, noise, {}), list(teacher_specs(config))
-    for sample, row in zip(samples, rows, strict=True):
-        sample["teacher"] = teacher_of(config, row, names)
-    ask_servers(models, samples)
+    samples = collect(alone, models, engine, reward, rows, noise, {})
+    ask_server(models, samples)
     batch = collate(samples, models.pad_id, models.device)
-    batch["teacher"] = torch.tensor([s["teacher"] for s in samples], device=models.device)[:, None]
-    batch["teacher"] = batch["teacher"].expand(batch["input_ids"].shape)
     scored = server_tensors(samples, batch)
     tokens = batch["response_mask"].sum(1)
     if scored:
@@ -7949,27 +7929,27 @@ GAP_KEYS = ("eval/reverse_kl", "eval/entropy", "eval/teacher_entropy", "eval/ove
 
 
 def local_figures(config: Config, models, batch: dict):
-    """Sums over a completion's tokens of what gap_figures says, with local teachers: [B, 4]."""
+    """Sums over a completion's tokens of what gap_figures says, with a local teacher: [B, 4]."""
     sums = torch.zeros(len(batch["input_ids"]), 4, dtype=widest_float(models.device), device=models.device)
-    for teacher, numbers in by_teacher(models, batch, range(len(sums))):
-        for piece_rows in micro_batches(batch, numbers, config.micro_batch_tokens, shared_length(models.networks)):
-            piece, _ = trimmed(batch, piece_rows)
-            mask = piece["response_mask"].bool()
-            owners = torch.as_tensor(piece_rows, device=models.device)[:, None].expand(mask.shape)[mask]  # [tokens]
-            with torch.no_grad(), autocast(config, models.device):
-                states = predicting_states(models.policy, piece)[mask]
-            theirs = teacher.states(piece)[mask]
-            for part in pieces_of(config, models.policy, len(states)):
-                with torch.no_grad():
-                    logits = widened(lm_logits(models.policy, states[part]))[:, : teacher.width]
-                    student = torch.log_softmax(logits / config.temperature, -1)
-                    figures = gap_figures(student, teacher.logprobs(theirs[part]))
-                    sums.index_add_(0, owners[part], figures.to(sums.dtype))
+    teacher, local_rows = models.teacher, own_rows(batch, range(len(sums)))
+    for piece_rows in micro_batches(batch, local_rows, config.micro_batch_tokens, shared_length(models.networks)):
+        piece, _ = trimmed(batch, piece_rows)
+        mask = piece["response_mask"].bool()
+        owners = torch.as_tensor(piece_rows, device=models.device)[:, None].expand(mask.shape)[mask]  # [tokens]
+        with torch.no_grad(), autocast(config, models.device):
+            states = predicting_states(models.policy, piece)[mask]
+        theirs = teacher.states(piece)[mask]
+        for part in pieces_of(config, models.policy, len(states)):
+            with torch.no_grad():
+                logits = widened(lm_logits(models.policy, states[part]))[:, : teacher.width]
+                student = torch.log_softmax(logits / config.temperature, -1)
+                figures = gap_figures(student, teacher.logprobs(theirs[part]))
+                sums.index_add_(0, owners[part], figures.to(sums.dtype))
     return sum_over_processes(sums)
 
 
 def evaluate(config: Config, models, engine, reward: Reward, rows: list[dict]) -> tuple[dict, list[dict]]:
-    """Held-out distance to the teachers, and with rewards their greedy means: accuracy = share with full marks."""
+    """Held-out distance to the teacher, and with rewards their greedy means: accuracy = share with full marks."""
     silent = Reward([])
     silent.silent = True
     metrics, samples = held_out_gap(config, models, engine, silent, rows)
@@ -8006,17 +7986,47 @@ def train_step(config: Config, models, engine, reward, rows: list[dict], optimiz
     return metrics, samples, {"prompts": prompts, "bad": bad}
 
 
+def rollout_batch(config: Config, models, engine, reward, rows: list, step: int, start: int, timer: dict):
+    """(samples of a step, from prompt `start` of the stream on; the stream's next position)."""
+    picked = batch_rows(rows, config, start, config.batch_size // config.group_size)
+    prompts = [row for row in picked for _ in range(config.group_size)]
+    noise = np.random.default_rng([config.seed, 3, step]).random((config.batch_size, config.max_new_tokens))
+    samples = collect(config, models, engine, reward, prompts, noise, timer)
+    begin = time.perf_counter()
+    ask_server(models, samples)
+    timer["teacher"] = time.perf_counter() - begin
+    return samples, start + len(picked)
+
+
+def batch_metrics(config: Config, batch: dict, samples: list[dict], timer: dict) -> dict:
+    """Metrics of a rollout: rewards, lengths, speed, and how far sampler and trainer disagree."""
+    rewarded = bool(samples[0]["rewards"])
+    metrics = rollout_metrics(samples, [len(s["response_ids"]) for s in samples], timer, rewarded)
+    if rewarded and config.group_size > 1:
+        scores = [s["score"] for s in samples]
+        groups = [{*scores[i : i + config.group_size]} for i in range(0, len(scores), config.group_size)]
+        metrics["reward/zero_std_frac"] = statistics.fmean(len(group) == 1 for group in groups)
+    if "old_logprobs" in batch:
+        mask = batch["loss_mask"]
+        gap = (batch["old_logprobs"] - batch["rollout_logprobs"]) * mask
+        w = likelihood_ratio(gap, 0)
+        metrics["rollout/logprob_gap_max"] = gap.abs().max().item()
+        metrics["mismatch/weight_mean"] = masked_mean(w, mask).item()
+        metrics["mismatch/kl"] = masked_mean(w - 1 - w.log(), mask).item()
+        if "corrections" in batch:
+            cut = batch["corrections"] < w if mismatch_mode(config) == "tis" else batch["corrections"] == 0
+            metrics["mismatch/cut_frac"] = masked_mean(cut.float(), mask).item()
+    return metrics
+
+
 def make_experience(config: Config, models, samples: list[dict], kl_coef: float) -> dict:
-    """Turn samples into a training batch of [B, T] tensors; what servers said of k tokens is [B, T, k].
+    """Turn samples into a training batch of [B, T] tensors; what a server said of k tokens is [B, T, k].
 
     The advantages are constants: of the teacher for policy_gradient, of the rewards with `reward_coef`.
     """
     batch = collate(samples, models.pad_id, models.device)
-    shape, response = batch["input_ids"].shape, batch["response_mask"]
-    owners = torch.tensor([s.get("teacher", 0) for s in samples], device=models.device)
-    batch["teacher"] = owners[:, None].expand(shape)
-    widths = torch.tensor([getattr(t, "width", 2**62) for t in models.teachers], device=models.device)
-    batch["loss_mask"] = response * (batch["input_ids"] < widths[batch["teacher"]])  # a padding row may be sampled
+    known = batch["input_ids"] < getattr(models.teacher, "width", 2**62)  # the student may sample a row of padding
+    batch["loss_mask"] = batch["response_mask"] * known
     batch |= server_tensors(samples, batch)
     sampled, made = config.objective == "policy_gradient", []
     weighed = (sampled or config.reward_coef) and mismatch_mode(config) != "none"
@@ -8040,25 +8050,25 @@ def frozen_passes(config: Config, models, batch: dict, names: list[str]) -> dict
 
     With the teacher's figures come the ids of its likeliest tokens, `teacher_ids` [B, T, COMPARED].
     """
-    shape = batch["input_ids"].shape
+    shape, teacher = batch["input_ids"].shape, models.teacher
     made = {name: torch.zeros(shape, device=models.device) for name in names}
     if "teacher_logprobs" in made:
-        count = min(COMPARED, *(t.width for t in models.teachers))
+        count = min(COMPARED, teacher.width)
         made["teacher_ids"] = torch.zeros(*shape, count, dtype=torch.long, device=models.device)
-    for teacher, rows in by_teacher(models, batch, range(shape[0])):
-        for piece_rows in micro_batches(batch, rows, config.micro_batch_tokens, shared_length(models.networks)):
-            piece, columns = trimmed(batch, piece_rows)
-            if "old_logprobs" in made:
-                with torch.no_grad(), autocast(config, models.device):
-                    hidden = predicting_states(models.policy, piece)
-                    made["old_logprobs"][piece_rows, columns] = token_logprobs(config, models.policy, hidden, piece)[0]
-            if "teacher_logprobs" in made:
-                mask = piece["loss_mask"].bool()
-                figures = teacher_figures(config, teacher, teacher.states(piece)[mask], piece["input_ids"][mask])
-                for name, flat in figures.items():
-                    part = made[name].new_zeros(*mask.shape, *made[name].shape[2:])
-                    part[mask] = flat[..., : part.shape[-1]] if part.dim() > 2 else flat
-                    made[name][piece_rows, columns] = part
+    local_rows = own_rows(batch, range(shape[0]))
+    for piece_rows in micro_batches(batch, local_rows, config.micro_batch_tokens, shared_length(models.networks)):
+        piece, columns = trimmed(batch, piece_rows)
+        if "old_logprobs" in made:
+            with torch.no_grad(), autocast(config, models.device):
+                hidden = predicting_states(models.policy, piece)
+                made["old_logprobs"][piece_rows, columns] = token_logprobs(config, models.policy, hidden, piece)[0]
+        if "teacher_logprobs" in made:
+            mask = piece["loss_mask"].bool()
+            figures = teacher_figures(config, teacher, teacher.states(piece)[mask], piece["input_ids"][mask])
+            for name, flat in figures.items():
+                part = made[name].new_zeros(*mask.shape, *flat.shape[1:])
+                part[mask] = flat
+                made[name][piece_rows, columns] = part
     return {name: sum_over_processes(x) for name, x in made.items()}
 
 
@@ -8088,12 +8098,8 @@ def accumulate_gradients(config: Config, models, batch: dict, rows, scaler) -> S
     tokens = batch["loss_mask"][index].sum().clamp(min=1)  # over all processes
     scale = scaler.scale(torch.ones((), device=models.device))
     statistics = Statistics(STATISTICS, models.device)
-    pieces = [
-        (teacher, piece_rows)
-        for teacher, local_rows in by_teacher(models, batch, rows)
-        for piece_rows in micro_batches(batch, local_rows, config.micro_batch_tokens, shared_length(models.networks))
-    ]
-    for teacher, piece_rows in pieces:
+    teacher, local_rows = models.teacher, own_rows(batch, rows)
+    for piece_rows in micro_batches(batch, local_rows, config.micro_batch_tokens, shared_length(models.networks)):
         piece, _ = trimmed(batch, piece_rows)
         mask = piece["loss_mask"].bool()
         flat = {name: x[mask] for name, x in piece.items()}  # [N] or [N, k] each
@@ -8119,18 +8125,18 @@ def accumulate_gradients(config: Config, models, batch: dict, rows, scaler) -> S
 STUDENT_BUFFERS = 8  # float32 tensors [tokens, vocabulary] of a piece that exist at once, of both models
 
 
-def local_teachers(config: Config) -> list:
-    """The teachers that run in this process, on the meta device."""
-    return [shaped_network(config, source) for source in teacher_specs(config).values() if not is_server(source)]
+def shaped_teacher(config: Config):
+    """A local teacher on the meta device; None for a server."""
+    return None if is_server(config.teacher) else shaped_network(config, config.teacher)
 
 
 def sizes_of_run(config: Config, rows: list[dict], processes: int) -> Sizes:
     """What may be chosen by the memory that is free."""
-    student, teachers = shaped_network(config, config.model), local_teachers(config)
+    student, teacher = shaped_network(config, config.model), shaped_teacher(config)
     prompt = max(len(row["prompt_ids"]) for row in rows)
     width = 4 if (config.teacher_precision or config.precision) == "fp32" else 2
     widths = (0.516, width) if config.teacher_in_4bit else (width, 4)
-    frozen = {"teachers": sum(network_weights(teacher, *widths) for teacher in teachers)}
+    frozen = {"teacher": network_weights(teacher, *widths) if teacher else 0}
 
     def estimate(changed: Config) -> dict[str, float]:
         return memory_of_trainer(changed, student, prompt, processes, STUDENT_BUFFERS, frozen)
@@ -8142,21 +8148,20 @@ def print_distillation_plan(config: Config) -> None:
     """Print batch arithmetic, a memory estimate per process, and the settings that are no defaults, as JSON."""
     size, device = int(os.environ.get("WORLD_SIZE", "1")), device_name(config)
     settle_model(config)
-    validate(config, size)
+    check_config(config, size)
     settle_precision(config, torch.device(device))
-    inputs = load_inputs(config)
-    networks = [shaped_network(config, config.model), *local_teachers(config)]
-    student, *teachers = (sum(p.numel() for p in network.parameters()) for network in networks)
-    batch = batch_plan(config, inputs.tokenizer, inputs.rows, inputs.held_out) | {
+    tokenizer, _, rows, held_out = load_inputs(config)
+    networks = {"student": shaped_network(config, config.model), "teacher": shaped_teacher(config)}
+    parameters = {name: sum(p.numel() for p in network.parameters()) for name, network in networks.items() if network}
+    batch = batch_plan(config, tokenizer, rows, held_out) | {
         "steps": config.steps,
         "completions_per_step": config.batch_size,
         "completions": config.steps * config.batch_size,
         "completions_per_optimizer_step": config.batch_size // config.minibatches,
         "optimizer_steps": config.steps * config.ppo_epochs * config.minibatches,
     }
-    plan = {"batch": batch, "parameters": {"student": student, "teachers": teachers}}
-    lr = student_learning_rate(config, student)
-    show_plan(config, device, sizes_of_run(config, inputs.rows, size), plan, lr=lr)
+    plan, lr = {"batch": batch, "parameters": parameters}, student_learning_rate(config, parameters["student"])
+    show_plan(config, device, sizes_of_run(config, rows, size), plan, lr=lr)
 
 
 def train(config: Config) -> int:
@@ -8164,26 +8169,26 @@ def train(config: Config) -> int:
     started = time.perf_counter()
     settle_model(config)
     device = start_processes(config)
-    validate(config, world()[1])
+    check_config(config, world()[1])
     settle_precision(config, device)
     seed_generators(config)
-    inputs = load_inputs(config)
+    tokenizer, reward, rows, held_out = load_inputs(config)
     checkpoint = find_checkpoint(config)
-    settle_or_refuse(config, str(device), sizes_of_run(config, inputs.rows, world()[1]))
+    settle_or_refuse(config, str(device), sizes_of_run(config, rows, world()[1]))
     with room_for(*LOADING):
-        models = load_models(config, device, checkpoint, inputs.tokenizer)
-        validate(config, inputs=inputs, models=models)
+        models = load_models(config, device, checkpoint, tokenizer)
+        check_context(config, models, rows + held_out)
         optimizer, scaler = make_optimizer(config, models), grad_scaler(config, device)
         state = restore(config, models, optimizer, scaler, checkpoint)
         engine = {"hf": HFEngine, "vllm": VllmEngine}[config.rollout_engine](config, models)
 
     def evaluate_held_out(step: int) -> tuple[dict, list[dict]]:
         engine.sync(step)
-        return evaluate(config, models, engine, inputs.reward, inputs.held_out)
+        return evaluate(config, models, engine, reward, held_out)
 
-    step = functools.partial(train_step, config, models, engine, inputs.reward, inputs.rows, optimizer, scaler)
+    step = functools.partial(train_step, config, models, engine, reward, rows, optimizer, scaler)
     progress = begin_run(config, models, optimizer, scaler, state, started)
-    return progress.run(step, evaluate_held_out if inputs.held_out else None, (RewardError,))
+    return progress.run(step, evaluate_held_out if held_out else None, (RewardError,))
 
 
 def run(argv: list[str]) -> int:

@@ -40,64 +40,66 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 """
 
 # Contents
-#       155-244  messages          Errors that a user can mend, each with its exit code, and what is said on stderr
-#       247-287  bundle            Where this bundle and its embedded model, data and rewards lie
-#       290-445  dialect           One setting under several names: ours, those of the pages, and TRL's. A program …
-#       448-685  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#      688-1082  processes         The processes of a run: torch at first use, device, threads, sums, rows dealt out …
-#     1085-1149  exit codes        How a program ends: errors that a user can mend become a message and an exit code
-#     1152-1382  data files        Data files as text: unpacked, decoded, refused where they hold no data at all; and …
-#     1385-1526  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
-#     1529-1777  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1780-2005  question parts    Columns that look like a part of the question: texts to read before it, options, …
-#     2008-2189  chat              Chat templates: their settings, what they write for messages, and strings that …
-#     2192-2276  held out          Held-out prompts: rows kept back for them; those that also train, counted, refused …
-#     2279-2361  prompts           Prompts as token ids, for training and held out
-#     2364-2445  pass band         Prompts drawn by their running pass rate: those outside a band rarely, none …
-#     2448-2654  user code         What a reward is given: texts, copies of the columns, and a state of the process …
-#     2657-2917  reward forms      The forms that a reward function may have, loading one, and its arguments
-#     2920-3215  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
-#     3218-3372  environments      Environments: classes whose methods are a model's tools, or that talk with it; …
-#     3375-3601  tool calls        Tool calls in what a model wrote: by the tokenizer's response template, or by one …
-#     3604-3744  tool runs         Running calls of many conversations side by side: a time limit for each, and …
-#     3747-3809  control tokens    Rendering messages so that nothing in them is read as a control token, where …
-#     3812-4067  turn bridge       The tokens between turns, from the chat template alone: what was sampled is never …
-#     4070-4224  conversations     The record of a conversation with an environment, and what the environment says in it
-#     4227-4397  play              Playing conversations of a policy with environments: all that are open are sampled …
-#     4400-4589  play setup        What conversations are played with, and scored by: shared by all programs that …
-#     4592-5051  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     5054-5287  batches           Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
-#     5290-5571  key cache         Keys and values of texts while they are sampled: room to grow, prompts held once, …
-#     5574-5876  forward           One forward pass: attention that reads a prompt once, backbone, logits, log-probs …
-#     5879-5919  folding           LoRA folded into the weights while completions are sampled: a third of the kernels …
-#     5922-6143  cache probe       What the cache and the attention of a model can do, measured before anything is …
-#     6146-6383  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     6386-6523  sync check        Proof that a sampler has the policy's weights: checksums of each tensor, and …
-#     6526-6722  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     6725-6912  rollouts          Sampling and scoring the rows of a batch over all processes, slow rewards while …
-#     6915-7204  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     7207-7287  idle settings     Settings that a configuration makes inert: each is named at the start, with what …
-#     7290-7592  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     7595-7695  presets           The algorithms by name: which choices each one makes, and which choices contradict …
-#     7698-7963  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     7966-8059  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
-#     8062-8233  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     8236-8549  memory            The memory that a run will need, from the shape of its networks
-#     8552-8787  fit               What fits the memory: sizes chosen and said in one line, what cannot fit refused, …
-#     8790-8874  pictures          Pictures of a run: curves.png, and what samples.jsonl has of each sampled token
-#     8877-8996  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
-#     8999-9087  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     9090-9132  run end           What a run that went wrong says of itself at its end, by its last steps and its …
-#     9135-9167  run check         What diagnose.py says of a run that is under way, and at its end
-#     9170-9238  summary           summary.json and the lines at the end of a run
-#     9241-9604  progress          The course of a run and its log: evaluations, what follows a step, stopping by a …
-#     9607-9626  paired tests      Intervals, paired tests, pass@k
-#     9629-9653  settings          Settings of the trainer
-#     9656-9846  rollout           The rollout: prompts drawn, completions or conversations sampled and measured, and …
-#     9849-9970  models            What a run is given, prompts, rewards, environments, networks; and all checks of it
-#     9973-9994  chosen tokens     Tokens that a policy loss treats apart (Clip-Cov, KL-Cov), chosen among all of a …
-#    9997-10161  step              One step: rollout, experience, update, in the order of the data
-#   10164-10253  run               The memory and the plan of a run, its loop, and the command line
+#       157-246  messages          Errors that a user can mend, each with its exit code, and what is said on stderr
+#       249-289  bundle            Where this bundle and its embedded model, data and rewards lie
+#       292-447  dialect           One setting under several names: ours, those of the pages, and TRL's. A program …
+#       450-687  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#      690-1084  processes         The processes of a run: torch at first use, device, threads, sums, rows dealt out …
+#     1087-1151  exit codes        How a program ends: errors that a user can mend become a message and an exit code
+#     1154-1371  data files        Data files as text: unpacked, decoded, refused where they hold no data at all; and …
+#     1374-1486  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1489-1725  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1728-1946  question parts    Columns that look like a part of the question: texts to read before it, options, …
+#     1949-2122  chat              Chat templates: their settings, what they write for messages, and strings that …
+#     2125-2207  held out          Held-out prompts: rows kept back for them; those that also train, counted, refused …
+#     2210-2292  prompts           Prompts as token ids, for training and held out
+#     2295-2373  pass band         Prompts drawn by their running pass rate: those outside a band rarely, none …
+#     2376-2582  user code         What a reward is given: texts, copies of the columns, and a state of the process …
+#     2585-2845  reward forms      The forms that a reward function may have, loading one, and its arguments
+#     2848-3143  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
+#     3146-3300  environments      Environments: classes whose methods are a model's tools, or that talk with it; …
+#     3303-3529  tool calls        Tool calls in what a model wrote: by the tokenizer's response template, or by one …
+#     3532-3672  tool runs         Running calls of many conversations side by side: a time limit for each, and …
+#     3675-3737  control tokens    Rendering messages so that nothing in them is read as a control token, where …
+#     3740-3995  turn bridge       The tokens between turns, from the chat template alone: what was sampled is never …
+#     3998-4152  conversations     The record of a conversation with an environment, and what the environment says in it
+#     4155-4325  play              Playing conversations of a policy with environments: all that are open are sampled …
+#     4328-4517  play setup        What conversations are played with, and scored by: shared by all programs that …
+#     4520-4980  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     4983-5216  batches           Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
+#     5219-5518  key cache         Keys and values of texts while they are sampled: room to grow, prompts held once, …
+#     5521-5827  forward           One forward pass: attention that reads a prompt once, backbone, logits, log-probs …
+#     5830-5878  folding           LoRA folded into the weights while completions are sampled: a third of the kernels …
+#     5881-5933  norms             RMS norms in one kernel while completions are sampled: transformers takes six and …
+#     5936-6159  cache probe       What the cache and the attention of a model can do, measured before anything is …
+#     6162-6218  room steps        One more token of each row with shapes and addresses that stay within a room of …
+#     6221-6475  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     6478-6615  sync check        Proof that a sampler has the policy's weights: checksums of each tensor, and …
+#     6618-6814  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     6817-7004  rollouts          Sampling and scoring the rows of a batch over all processes, slow rewards while …
+#     7007-7296  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     7299-7380  idle settings     Settings that a configuration makes inert: each is named at the start, with what …
+#     7383-7685  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     7688-7788  presets           The algorithms by name: which choices each one makes, and which choices contradict …
+#     7791-8059  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     8062-8155  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
+#     8158-8329  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     8332-8655  memory            The memory that a run will need, from the shape of its networks
+#     8658-8893  fit               What fits the memory: sizes chosen and said in one line, what cannot fit refused, …
+#     8896-8980  pictures          Pictures of a run: curves.png, and what samples.jsonl has of each sampled token
+#     8983-9102  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
+#     9105-9193  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     9196-9238  run end           What a run that went wrong says of itself at its end, by its last steps and its …
+#     9241-9273  run check         What diagnose.py says of a run that is under way, and at its end
+#     9276-9344  summary           summary.json and the lines at the end of a run
+#     9347-9710  progress          The course of a run and its log: evaluations, what follows a step, stopping by a …
+#     9713-9732  paired tests      Intervals, paired tests, pass@k
+#     9735-9759  settings          Settings of the trainer
+#     9762-9952  rollout           The rollout: prompts drawn, completions or conversations sampled and measured, and …
+#    9955-10076  models            What a run is given, prompts, rewards, environments, networks; and all checks of it
+#   10079-10100  chosen tokens     Tokens that a policy loss treats apart (Clip-Cov, KL-Cov), chosen among all of a …
+#   10103-10267  step              One step: rollout, experience, update, in the order of the data
+#   10270-10359  run               The memory and the plan of a run, its loop, and the command line
 
 import argparse
 import ast
@@ -239,9 +241,9 @@ def tell(*words: str, end: str = "\n") -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def suggest(word: str, names: list[str]) -> str:
+def suggest(word: str, names: list[str], cutoff: float = 0.6) -> str:
     """Return '; try NAME' for the nearest name, if one is near."""
-    return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, n=1))
+    return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, 1, cutoff))
 
 
 # ----------------------------------------------------------------------------- bundle (src/parts/foundation/bundle.py)
@@ -453,7 +455,7 @@ class BaseConfig:
 
     given = frozenset()  # names of the settings that the command line or its YAML file has
     removed: ClassVar[dict[str, str]] = {}  # settings of earlier versions, and what to use instead
-    reuse_prefill = True  # a setting of those that sample in every step
+    reuse_prefill, decode_graphs = True, False  # settings of those that sample in every step
     attn_implementation = "auto"  # a setting of those that train or evaluate
     share_prompts = False  # a setting of those that train without a library's trainer
     eval_rows = hold_out = 0  # of those that evaluate as they train
@@ -565,7 +567,7 @@ def yaml_flags(path: str, names: list[str], removed: dict[str, str] | None = Non
     for key, value in settings.items():
         gone = (removed or {}).get(str(key))
         need(not gone, f"{path}: got {key!r}, which was removed; try {gone}")
-        try_one = "; " * bool(near := relation(str(key), names, said)) + near or suggest(str(key), names)
+        try_one = "; " * bool(near := relation(str(key), names, said)) + near or suggest(str(key), names, 0.7)
         known = own_name(str(key), names)
         need(known, f"{path}: got unknown key {key!r}; expected a setting of --help{try_one}")
         need(value is not None, f"{path}: got no value for {key!r}; expected one; try to leave the line out")
@@ -598,7 +600,7 @@ def parse_flags(
         if flag_name(name) in removed:
             parser.error(f"got {name}, which was removed; try {removed[flag_name(name)]}")
         follows = relation(flag_name(name), names, flag_values(argv))
-        near = f"; {follows}" if follows else suggest(name, [f"--{name}" for name in names])
+        near = f"; {follows}" if follows else suggest(flag_name(name), names, 0.7).replace("; try ", "; try --")
         parser.error(f"got unknown argument {unknown[0]!r}; expected a flag of --help{near}")
     return known
 
@@ -1194,12 +1196,12 @@ class Unpacked(gzip.GzipFile):
         return data
 
 
-def open_text(source: str, form: str | None, encoding: str | None = None, sure: bool = False) -> tuple:
+def open_text(source: str, form: str | None, encoding: str | None = None) -> tuple:
     """Open a file or stdin (`-`) as text without a byte order mark; returns (stream, form).
 
     Bytes show whether it is packed, as names are often wrong. Text is UTF-8, or UTF-16 with a byte order mark, unless
-    `encoding` is given; other bytes stay as lone surrogates, see `flaw_of_bytes`. A missing form is detected, one that
-    is `sure` taken as it is. UserError where the file holds no rows: an HTML page, a pickle, a Git LFS pointer.
+    `encoding` is given; other bytes stay as lone surrogates, see `flaw_of_bytes`. A missing form is detected.
+    UserError where the file holds no rows: an HTML page, a pickle, a Git LFS pointer.
     """
     name = "stdin" if source == "-" else source
     with contextlib.ExitStack() as opened:
@@ -1215,7 +1217,7 @@ def open_text(source: str, form: str | None, encoding: str | None = None, sure: 
         told, encoding = bool(encoding), encoding or ("utf-16" if wide else "utf-8-sig")
         text = codecs.getincrementaldecoder(encoding)("replace").decode(head)
         refuse_no_data(text.encode() if told or wide else head.removeprefix(codecs.BOM_UTF8), name, form)
-        form = form if sure else form_of_text(text, name, form)
+        form = form_of_text(text, name, form)
         opened.pop_all()
     newline = "" if form in ("csv", "tsv") else "\n"
     return io.TextIOWrapper(raw, encoding, "surrogateescape", newline=newline), form
@@ -1239,7 +1241,7 @@ def form_of_text(head: str, name: str, form: str | None) -> str:
         names = re.split(r"[,;\t]", text.partition("\n")[0].strip().lower())
         got = f"{name}: got a first line of column names, {', '.join(names)[:60]}, in a file with one prompt per line"
         is_table = len(names) > 1 and {*names} & (ASKS | WEAK) and all(map(str.isidentifier, names))
-        need(not is_table, f"{got}; expected prompts; try --input_format csv, or renaming it to end in .csv")
+        need(not is_table, f"{got}; expected prompts; try renaming it to end in .csv")
     return "json" if form == "jsonl" and not begins_lines(text) else form
 
 
@@ -1280,21 +1282,17 @@ def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
     need(kind is None, f"{name}: got {kind}; expected rows of data as {form or 'text'}; try {advice}")
 
 
-def table_rows(text: str, name: str, delimiter: str, chosen: str | None = None) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """(line, row or its flaw) below the header of a CSV text; every cell is text.
-
-    `delimiter` is the expected separator, `chosen` one that is taken whatever the file shows.
-    """
+def table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """(line, row or its flaw) below the header of a CSV text with the expected separator; every cell is text."""
     csv.field_size_limit(LONGEST_CELL)
-    used = chosen or separator_of(text, delimiter, name)
+    used = separator_of(text, delimiter, name)
     if used != delimiter:
         say(f"{name}: the columns are separated by {used!r}")
     records = first_records(text, used)
-    spaced = [len(cells) > 1 and all(cell[:1] == " " for cell in cells[1:]) for cells in records]
-    padded = any(spaced[:1])  # a blank after each separator of the header
+    header, *spaced = [len(cells) > 1 and all(cell[:1] == " " for cell in cells[1:]) for cells in records] or [False]
     unquoted = records != first_records(text, used, skipinitialspace=True)
-    if not padded and spaced[1:] and all(spaced[1:]) and unquoted and "completion" not in records[0]:
-        padded = True
+    padded = header or (spaced != [] and all(spaced) and unquoted and "completion" not in records[0])
+    if padded and not header:
         say(f"{name}: read without the blank that follows each {used!r} of its rows")
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=used, strict=True, skipinitialspace=padded)
     try:
@@ -1309,9 +1307,9 @@ def column_names(header: list[str], where: str) -> list[str]:
     names = filled([cell.strip() for cell in header])
     flaw = flaw_of_bytes("".join(names))
     need(not flaw, f"{where}: got {flaw}; expected UTF-8 text; try {OTHER_ENCODING}")
-    mark = names and re.fullmatch(r"sep=.?", ",".join(names))
-    got = f"{where}: got Excel's mark {','.join(names)!r}"
-    need(not mark, f"{got}; expected the names of columns; try deleting the line")
+    mark = ",".join(names)
+    got = f"{where}: got Excel's mark {mark!r}"
+    need(mark[:4] != "sep=", f"{got}; expected the names of columns; try deleting the line")
     twice = [column for column, count in Counter(names).items() if count > 1]
     need(not twice, f"{where}: got the column {twice[:1]} twice; expected each name once; try renaming one")
     text = next((cell for cell in names if len(cell) > 60 or cell[-1:] in tuple(".?!:。？！")), None)
@@ -1328,17 +1326,14 @@ def body(reader, names: list[str], delimiter: str) -> Iterator[tuple[int, dict |
         except StopIteration:
             return
         except csv.Error as error:
-            yield (
-                start + 1,
-                RowFlaw("row", f"invalid CSV ({error})", "RFC 4180 quoting", 'writing a quote inside a cell as ""'),
-            )
+            advice = 'writing a quote inside a cell as ""'
+            yield start + 1, RowFlaw("row", f"invalid CSV ({error})", "RFC 4180 quoting", advice)
             if reader.line_num == start:
                 return
             continue
         if not any(cell.strip() for cell in cells):
             continue
-        if len(cells) > len(names):
-            cells = cells[: len(names)] + filled(cells[len(names) :])
+        cells = cells[: len(names)] + filled(cells[len(names) :])
         if flaw := flaw_of_bytes("".join(cells)):
             yield start + 1, RowFlaw("row", flaw, "UTF-8 text", OTHER_ENCODING)
         elif len(cells) != len(names):
@@ -1364,22 +1359,16 @@ def first_records(text: str, delimiter: str, **form) -> list[list[str]]:
 
 
 def separator_of(text: str, delimiter: str, name: str) -> str:
-    """What stands between the columns: as expected where that parts the header, else what parts all rows alike."""
-    parted, steady = [], []
+    """What stands between the columns: as expected where that parts the header, else what parts it and all rows."""
+    parted = {}
     for separator in dict.fromkeys((delimiter, *SEPARATORS)):
-        table = first_records(text, separator)
-        width = len(filled(table[0])) if table else 0
-        if width > 1:
-            parted.append(separator)
-            if all(len(filled(cells)) <= width <= len(cells) for cells in table):
-                steady.append(separator)
-    if delimiter in parted and (delimiter in steady or not steady):
-        return delimiter
-    likely = steady or parted or [delimiter]
+        widths = [len(filled(cells)) for cells in first_records(text, separator)]
+        if widths and widths[0] > 1:
+            parted[separator] = max(widths) == widths[0]
+    likely = [separator for separator, steady in parted.items() if steady] or [*parted] or [delimiter]
     got = f"{name}: got columns that may be separated by {' or '.join(map(repr, likely))}"
-    advice = f"try python scripts/data_loader.py {name} --out clean.jsonl --delimiter {likely[0]!r}"
-    need(len(likely) == 1, f"{got}; expected one of them; {advice}")
-    return likely[0]
+    need(delimiter in likely or len(likely) == 1, f"{got}; expected one of them; try exporting it with commas")
+    return delimiter if delimiter in likely else likely[0]
 
 
 # ------------------------------------------------------------------------- nested rows (src/parts/data/nested_rows.py)
@@ -1396,6 +1385,7 @@ SPEAKER = re.compile(
     r"(?:\A|\n\n)(Human|Assistant): ?|### ?(Human|User|Assistant|System|Instruction|Input|Response): ?"
     r"|<\|im_start\|>(\w+)\n|<\|start_header_id\|>(\w+)<\|end_header_id\|>|(\[/?INST\])|(?:\A|\n)(USER|ASSISTANT): "
 )
+DIALOGUE = re.compile(r"\s*(user|human)\s*:.+?\s(assistant|ai)\s*:\s*\S", re.IGNORECASE | re.DOTALL)
 TURN_ENDS = re.compile(r"</?s>|<\|(im_end|eot_id|endoftext|begin_of_text)\|>")
 ANSWERERS = ("assistant", "response", "[/inst]")
 CHAT_COLUMNS = (*sorted(ASKS), "rejected", "response", "output", "text", "input", "history")
@@ -1408,58 +1398,23 @@ def rows_in(value: dict, name: str, known=()) -> list | None:
     """
     if (table := rows_of_columns(value, name, known)) is not None:
         return table
-    holders = {key: item for key, item in value.items() if is_holder(key, item, alone=len(value) == 1)}
-    listed = [value[key] for key in LISTS & holders.keys() if is_list_of_rows(value[key])]
-    asks, rows = value.keys() & {*ASKS, *known}, any(is_row(items[0]) for items in listed)
+    only = next(iter(value.values())) if len(value) == 1 else None
+    if isinstance(only, dict) and only:
+        return rows_in(only, name, known)
+    lists = {key: item for key, item in value.items() if isinstance(item, list) and item and isinstance(item[0], dict)}
+    holders = {key: item for key, item in lists.items() if key in LISTS or is_row(item[0])}
+    asks, rows = value.keys() & {*ASKS, *known}, any(is_row(holders[key][0]) for key in LISTS & holders.keys())
     if not holders or (asks and (value.keys() & {*ANSWERED, *known} or not rows)):
         return None
     key, items = next(iter(holders.items()))
-    if len(holders) == 1 and not asks and isinstance(items, dict):
-        return rows_in(items, name, known)
-    # the examples of a programming task are no rows
-    cases = {"input", "output"} <= items[0].keys() and value.keys() & WEAK if is_list_of_rows(items) else True
+    cases = {"input", "output"} <= items[0].keys() and value.keys() & WEAK  # of a programming task
     if len(holders) == 1 and not asks and not cases and not value.keys() & CONTEXT:
-        refuse_articles(items[0], name, key)
         if unused := [other for other in value if other != key]:
             say(f"{name}: read the rows of {key!r}; not used: {', '.join(unused)[:200]}")
-        return without_index(items)
+        return items
     code = f"import json; json.dump(json.load(open({name!r}))[{key!r}], open('rows.json', 'w'))"
     got = f"{name}: got one object that holds {' and '.join(map(repr, holders))}; it is not clear which list is meant"
     raise UserError(f'{got}; expected JSONL, or one list of objects; try extracting one: python -c "{code}"')
-
-
-def without_index(items: list) -> list:
-    """The rows of the hub's viewer, `{"row_idx": 0, "row": {…}, "truncated_cells": []}`; other items as they are."""
-    if not all(isinstance(item, dict) and {"row_idx", "row"} <= item.keys() for item in items):
-        return items
-    cut = next((item for item in items if item.get("truncated_cells")), None)
-    got = f"got row {cut and cut['row_idx']} of the hub's viewer with cut cells"
-    need(cut is None, f"{got}; expected whole cells; try --data OWNER/NAME, which loads the data set itself")
-    return [item["row"] for item in items]
-
-
-def refuse_articles(item, name: str, key: str) -> None:
-    """Raise UserError where the rows are SQuAD's articles, with the command that writes a row for each question."""
-    paragraphs = item.get("paragraphs") if isinstance(item, dict) else None
-    if not is_list_of_rows(paragraphs) or not is_list_of_rows(paragraphs[0].get("qas")):
-        return
-    answers = '{"text": [a["text"] for a in q.get("answers", [])]}'
-    row = f'{{"context": p["context"], "question": q["question"], "answers": {answers}}}'
-    loops = f'for d in json.load(open({json.dumps(name)}))["{key}"] for p in d["paragraphs"] for q in p["qas"]'
-    code = f'import json; json.dump([{row} {loops}], open("rows.json", "w"))'
-    got = f"{name}: got SQuAD's articles, whose questions stand in paragraphs[].qas[]"
-    raise UserError(f"{got}; expected one question a row; try writing rows.json: python -c '{code}'")
-
-
-def is_holder(name: str, item, alone: bool) -> bool:
-    """Whether a field of an object is one that may hold its rows."""
-    if isinstance(item, dict):
-        return bool(item) and (name in LISTS or alone)
-    return isinstance(item, list) and bool(item) and (name in LISTS or (is_list_of_rows(item) and is_row(item[0])))
-
-
-def is_list_of_rows(item) -> bool:
-    return isinstance(item, list) and bool(item) and isinstance(item[0], dict)
 
 
 def is_row(item: dict) -> bool:
@@ -1513,6 +1468,11 @@ def with_chats(row: dict) -> dict:
         if all(isinstance(m, dict) and any(pair <= m.keys() for pair in pairs) for m in messages):
             chats[name] = messages
     return {**row, **chats} if chats else row
+
+
+def is_dialogue(text) -> bool:
+    """Whether a value is a dialogue as one text, `User: … Assistant: …`; `<think>` at the end opens an answer."""
+    return isinstance(text, str) and DIALOGUE.match(text) is not None and not text.rstrip().endswith("<think>")
 
 
 def holds_answer(text) -> bool:
@@ -1639,15 +1599,21 @@ def parquet_records(source: str) -> Iterator[tuple[int, dict]]:
         raise UserError(f"{source}: got unreadable parquet ({str(error)[:200]}); expected an intact file") from None
 
 
-def file_records(
-    source: str, form: str | None, encoding=None, delimiter=None, sure=False, known=()
-) -> Iterator[tuple[int, dict | RowFlaw]]:
+def prompt_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """(line, row or its flaw) of one prompt a line; blank ones are skipped."""
+    for number, line in enumerate(stream, start=1):
+        if flaw := flaw_of_bytes(line):
+            yield number, RowFlaw("prompt", flaw, "UTF-8 text", OTHER_ENCODING)
+        elif line.strip():
+            yield number, {"prompt": line.strip("\r\n")}
+
+
+def file_records(source: str, form: str | None, encoding=None, known=()) -> Iterator[tuple[int, dict | RowFlaw]]:
     """(line or number, row or its flaw) of a file, or of stdin (`-`).
 
     Args:
         form: jsonl, json, csv, tsv, txt or parquet; None: told from the text.
-        encoding, delimiter: of the text; None: as the file shows.
-        sure: the form is as given, whatever the file shows.
+        encoding: of the text; None: as the file shows.
         known: columns that make an object a row, beside the usual ones.
     """
     name = "stdin" if source == "-" else source
@@ -1656,11 +1622,11 @@ def file_records(
         yield from parquet_records(source)
         return
     asked = form
-    stream, form = open_text(source, form, encoding, sure)
+    stream, form = open_text(source, form, encoding)
     try:
         with stream:
             if form in ("csv", "tsv"):
-                yield from table_rows(stream.read(), name, "," if form == "csv" else "\t", delimiter)
+                yield from table_rows(stream.read(), name, "," if form == "csv" else "\t")
             elif form == "txt":
                 yield from prompt_lines(stream)
             elif form == "json":
@@ -1673,15 +1639,6 @@ def file_records(
                 yield from json_lines(stream)
     except (UnicodeDecodeError, OSError) as error:
         raise UserError(f"{name}: got bytes that cannot be read ({error}); expected an intact file") from None
-
-
-def prompt_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """(line, row or its flaw) of one prompt a line; blank ones are skipped."""
-    for number, line in enumerate(stream, start=1):
-        if flaw := flaw_of_bytes(line):
-            yield number, RowFlaw("prompt", flaw, "UTF-8 text", OTHER_ENCODING)
-        elif line.strip():
-            yield number, {"prompt": line.strip("\r\n")}
 
 
 def is_hub_id(source: str) -> bool:
@@ -1723,26 +1680,19 @@ def hub_is_reached() -> bool:
 
 def read_rows(source: str) -> list[dict]:
     """Read rows from a JSONL, JSON, CSV, TSV or parquet file, or from the hub: `owner/name[:config][@split]`."""
-    path, form = Path(source), SUFFIXES.get(Path(source).suffix.lower())
-    if not path.is_file():
-        need(
-            is_hub_id(source) and not form,
-            f"got data {source!r}, which is not a file; expected JSONL, JSON, CSV, parquet or a hub id",
-        )
-        return chat_rows(hub_rows(source), source)
-    need(form, f"got data {source!r}; expected a name ending in {', '.join(SUFFIXES)}; try data_loader.py for others")
-    return chat_rows(whole_rows(file_records(source, form), source), source)
-
-
-def chat_rows(rows: Iterable[dict], source: str) -> list[dict]:
-    """The rows with messages where cells hold them as JSON text."""
-    decoded = []
-    for number, row in enumerate(rows, start=1):
+    form, is_file, chats = SUFFIXES.get(Path(source).suffix.lower()), Path(source).is_file(), []
+    got = f"got data {source!r}"
+    known = is_file or (is_hub_id(source) and not form)
+    need(known, f"{got}, which is not a file; expected JSONL, JSON, CSV, parquet or a hub id")
+    names = ", ".join(SUFFIXES)
+    need(form or not is_file, f"{got}; expected a name ending in {names}; try data_loader.py for others")
+    rows = whole_rows(file_records(source, form), source) if is_file else hub_rows(source)
+    for row in rows:
         try:
-            decoded.append(with_chats(row))
+            chats.append(with_chats(row))
         except RowFlaw as flaw:
-            raise UserError(f"{source}, row {number}: {flaw}") from None
-    return decoded
+            raise UserError(f"{source}, row {len(chats) + 1}: {flaw}") from None
+    return chats
 
 
 def prompt_of(row: dict, column: str, where: str):
@@ -1765,16 +1715,14 @@ def check_prompt(prompt, where: str) -> None:
         as_text = True
     advice = "try a column named `prompt`, or data_loader.py with --map prompt=COLUMN"
     need(not as_text, f"{where}: got chat messages as text, {str(prompt)[:40]!r}; expected a list of them; {advice}")
-    is_chat = isinstance(prompt, list) and all(
-        isinstance(m, dict) and isinstance(m.get("role"), str) and isinstance(m.get("content"), str) for m in prompt
-    )
+    messages = prompt if isinstance(prompt, list) else []
+    texts = [m.get(key) for m in messages if isinstance(m, dict) for key in ("role", "content")]
+    is_chat = messages and len(texts) == 2 * len(messages) and all(isinstance(text, str) for text in texts)
     expected = 'expected a non-empty string or a list of {"role": …, "content": …} messages; try data_loader.py'
-    need(is_text or (is_chat and prompt), f"{where}: got prompt {str(prompt)[:80]!r}; {expected}")
-    for message in prompt if is_chat else []:
-        role = MISNAMED.get(message["role"].strip().lower(), message["role"])
-        need(
-            message["role"] == role, f"{where}: got the role {message['role']!r}; expected {role!r}; try data_loader.py"
-        )
+    need(is_text or is_chat, f"{where}: got prompt {str(prompt)[:80]!r}; {expected}")
+    for role in texts[::2]:
+        known = MISNAMED.get(role.strip().lower(), role)
+        need(role == known, f"{where}: got the role {role!r}; expected {known!r}; try data_loader.py")
 
 
 # ------------------------------------------------------------------- question parts (src/parts/data/question_parts.py)
@@ -1904,28 +1852,28 @@ def squeezed(text: str) -> str:
 
 def is_json_schema(name: str, value) -> bool:
     """Whether a column named as a schema holds a JSON Schema, by which a reward checks, and no tables of a database."""
-    schema = value
-    with contextlib.suppress(ValueError):
-        schema = json.loads(value) if isinstance(value, str) else value
-    if head_of(name) != "schema" or not isinstance(schema, dict):
+    if head_of(name) != "schema":
         return False
-    properties, kind = schema.get("properties"), schema.get("type")
+    with contextlib.suppress(ValueError):
+        value = json.loads(value) if isinstance(value, str) else value
+    if not isinstance(value, dict):
+        return False
+    properties, kind = value.get("properties"), value.get("type")
     if isinstance(properties, dict) and all(isinstance(one, dict | bool) for one in properties.values()):
         return True
-    marks = schema.keys() & {"$schema", "$ref", "anyOf", "oneOf", "allOf"}
+    marks = value.keys() & {"$schema", "$ref", "anyOf", "oneOf", "allOf"}
     return bool(marks) or (isinstance(kind, str) and kind in JSON_TYPES)
 
 
 def unread_parts(row: dict, prompt) -> list[str]:
     """Columns that look like a part of the question but are not in the prompt, a text or messages."""
-    choices, unread = choice_columns(row), []
-    named = [name for name in row if names_part(name)]
-    names = [name for name in dict.fromkeys([*named, *choices]) if not is_empty(row[name])]
+    choices = choice_columns(row)
+    names = [name for name in dict.fromkeys([*filter(names_part, row), *choices]) if not is_empty(row[name])]
     names = [name for name in names if row[name] != prompt and not is_json_schema(name, row[name])]
     if not names:
         return []
     whole = prompt if isinstance(prompt, str) else "\n\n".join(message["content"] for message in prompt)
-    asked, parts = squeezed(whole), [squeezed(part) for part in whole.split("\n\n")]
+    asked, parts, unread = squeezed(whole), [squeezed(part) for part in whole.split("\n\n")], []
     has_letters = all(re.search(rf"\b{letter}\s?[).:、．]", asked, re.IGNORECASE) for letter in "AB")  # of choices
     for name in names:
         inside = [squeezed(text) for text in texts_in(row[name])]
@@ -1945,31 +1893,26 @@ def odd_answers(name: str, values: list) -> list[str]:
     """
     texts = [str(value) for value in values if isinstance(value, str | float) and not isinstance(value, bool)]
     given = [text.strip() for text in texts if text.strip() and text != "nan"]
+    empty = [text for text in texts if not text.strip()]
     padded = [text for text in texts if text.strip() and text != text.strip() and "\n" not in text]
     commas = [text for text in given if re.fullmatch(r"[-+]?\d+,\d{1,2}", text)]
     whole = [text for text in given if re.fullmatch(r"[-+]?\d+\.0", text)]
-    lines = []
-    if empty := sum(not text.strip() for text in texts):
-        lines.append(
-            f"{empty} of {len(values)} values of {name} are empty, which every text contains: a reward that looks for "
-            "it pays every completion; fill them in, or leave these rows out"
-        )
+    of, lines = f"of {len(values)} values of {name}", []
+    if empty:
+        contained = "which every text contains: a reward that looks for it pays every completion"
+        lines.append(f"{len(empty)} {of} are empty, {contained}; fill them in, or leave these rows out")
     if padded:
         shown = padded[0][:20] if padded[0][:1] == " " else padded[0][-20:]
         lines.append(
-            f"{len(padded)} of {len(values)} values of {name} have blanks around them, like {shown!r}: a reward that "
-            "compares texts must strip them"
+            f"{len(padded)} {of} have blanks around them, like {shown!r}: a reward that compares texts must strip them"
         )
     if commas and 2 * len(commas) >= len(given):
-        lines.append(
-            f"{len(commas)} of {len(values)} values of {name} look like {commas[0]!r}: graders take the comma for a "
-            f"separator; write {commas[0].replace(',', '.')} if it is a decimal"
-        )
+        point = f"write {commas[0].replace(',', '.')} if it is a decimal"
+        lines.append(f"{len(commas)} {of} look like {commas[0]!r}: graders take the comma for a separator; {point}")
     if whole and len(whole) == len(given):
-        lines.append(
-            f"every {name} is a whole number with a decimal, like {whole[0]!r}: a reward that compares texts does not "
-            f"pay {whole[0][:-2]!r}; store whole numbers, in pandas with .astype('Int64')"
-        )
+        got = f"every {name} is a whole number with a decimal, like {whole[0]!r}"
+        unpaid = f"a reward that compares texts does not pay {whole[0][:-2]!r}"
+        lines.append(f"{got}: {unpaid}; store whole numbers, in pandas with .astype('Int64')")
     return lines
 
 
@@ -1982,26 +1925,24 @@ def warn_odd_answers(source: str, rows: list[dict]) -> None:
 
 def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
     """Warn of columns that look like a part of the question but are in no prompt, and of prompts with their answer."""
-    counts, answered = Counter(), 0
+    counts, total, ends = Counter(), len(asked), 0
     warn_odd_answers(source, [row for row, _ in asked])
-    continued = sum(isinstance(prompt, list) and prompt[-1]["role"] == "assistant" for _, prompt in asked)
-    if continued:
-        got = f"{continued} of {len(asked)} prompts end with an assistant turn, which the model continues"
-        say(f"warning: {source}: {got}; if it is the answer, move it to a column of its own")
     for row, prompt in asked:
         prepared = isinstance(row.get("prompt"), list) and {"source", "id"} <= row.keys()  # by data_loader.py
         counts.update([] if prepared else unread_parts(row, prompt))
-        answered += holds_answer(prompt)
+        ends += isinstance(prompt, list) and prompt[-1]["role"] == "assistant"
+    answered = sum(holds_answer(prompt) or is_dialogue(prompt) for _, prompt in asked)
+    if ends:
+        got = f"{ends} of {total} prompts end with an assistant turn, which the model continues"
+        say(f"warning: {source}: {got}; if it is the answer, move it to a column of its own")
     if answered:
-        got = f"got {answered} of {len(asked)} prompts that are whole dialogues, answers included"
+        got = f"got {answered} of {total} prompts that are whole dialogues, answers included"
         say(f"warning: {source}: {got}; expected messages; try a file in which `messages` lists the turns")
     if counts:
-        names = ", ".join(f"{name} (in {count} of {len(asked)} rows)" for name, count in counts.items())
-        say(
-            f"warning: {source}: got columns that look like a part of the question but are in no prompt: {names}; "
-            f"try `python scripts/data_loader.py {source} --out FILE.jsonl`, with `--drop {shlex.join(counts)}` for "
-            "columns that do not belong to it"
-        )
+        names = ", ".join(f"{name} (in {count} of {total} rows)" for name, count in counts.items())
+        got = f"got columns that look like a part of the question but are in no prompt: {names}"
+        drop = f"with `--drop {shlex.join(counts)}` for columns that do not belong to it"
+        say(f"warning: {source}: {got}; try `python scripts/data_loader.py {source} --out FILE.jsonl`, {drop}")
     return counts
 
 
@@ -2015,11 +1956,9 @@ def template_settings(config) -> dict:
     except ValueError:
         settings = None
     kept = {"tokenize", "return_dict", "add_generation_prompt", "continue_final_message", "chat_template"}
-    need(
-        isinstance(settings, dict) and not kept & {*settings},
-        f"got chat_template_kwargs {config.chat_template_kwargs!r}; expected a JSON object of the template's own "
-        """settings; try '{"enable_thinking": false}'""",
-    )
+    got = f"got chat_template_kwargs {config.chat_template_kwargs!r}"
+    expected = """expected a JSON object of the template's own settings; try '{"enable_thinking": false}'"""
+    need(isinstance(settings, dict) and not kept & {*settings}, f"{got}; {expected}")
     return settings
 
 
@@ -2156,31 +2095,25 @@ def strings_past_template(config, tokenizer, prompts: list) -> int:
 
 def check_template(config, tokenizer, source: str, prompts: list) -> None:
     """Say how many string prompts bypass the chat template; raise UserError where --chat finds none, or doubles it."""
-    has = f"got --chat, but the tokenizer of {config.model!r} has no chat template; expected one"
-    need(tokenizer.chat_template or not config.chat, f"{has}; try --chat_template FILE, or an instruct model")
     if config.chat:
+        has = f"got --chat, but the tokenizer of {config.model!r} has no chat template; expected one"
+        need(tokenizer.chat_template, f"{has}; try --chat_template FILE, or an instruct model")
         form = TemplateForm(tokenizer)
         wrapped = [prompt for prompt in prompts if form.holds(prompt)]
-        need(
-            not wrapped,
-            f"{source}: got --chat, but {len(wrapped)} of {len(prompts)} prompts already have the form of the chat "
-            f"template, such as {wrapped[:1]!r:.100}; expected plain text; try without --chat",
-        )
-        held = [[token for token in form.tokens if token in p] for p in prompts if isinstance(p, str)]
-        if count := sum(map(bool, held)):
-            token = next(tokens[0] for tokens in held if tokens)
-            say(
-                f"warning: {source}: {count} of {len(prompts)} prompts have control tokens such as {token!r}; the "
-                "tokenizer encodes them as control tokens, not as text"
-            )
+        got = f"{len(wrapped)} of {len(prompts)} prompts already have the form of the chat template"
+        got = f"{source}: got --chat, but {got}, such as {wrapped[:1]!r:.100}"
+        need(not wrapped, f"{got}; expected plain text; try without --chat")
+        held = [token for p in prompts if isinstance(p, str) for token in form.tokens if token in p]
+        count = sum(isinstance(p, str) and any(token in p for token in form.tokens) for p in prompts)
+        if held:
+            got = f"{source}: {count} of {len(prompts)} prompts have control tokens such as {held[0]!r}"
+            say(f"warning: {got}; the tokenizer encodes them as control tokens, not as text")
     strings = strings_past_template(config, tokenizer, prompts)
     ours = source in (EMBEDDED_DATA, EMBEDDED_EVAL) and config.model == EMBEDDED_MODEL
     if strings and not ours:
-        say(
-            f"warning: {source}: {strings} of {len(prompts)} prompts are strings, which bypass the chat template of "
-            f"{config.model}: right for a base model, but an instruct model rarely answers, and rewards stay near 0; "
-            "try --chat"
-        )
+        got = f"{strings} of {len(prompts)} prompts are strings, which bypass the chat template of {config.model}"
+        why = "right for a base model, but an instruct model rarely answers, and rewards stay near 0"
+        say(f"warning: {source}: {got}: {why}; try --chat")
 
 
 def joined_text(messages: list[dict]) -> str:
@@ -2259,13 +2192,11 @@ def mark_trained(config, rows: list[dict], held_out: list[dict]) -> None:
     for row in held_out:
         row["trains"] = task_of(row, with_columns) in trained
     count, total = sum(row["trains"] for row in held_out), len(held_out)
-    need(
-        not count or count < total or config.allow_overlap,
-        f"got --eval_data {config.eval_data}, whose {total} evaluation prompts all occur in --data {config.data} too; "
-        "expected prompts that are not trained on, or the accuracy says nothing about learning; try `python "
-        f"scripts/data_loader.py {config.data} --split 0.1 --out train.jsonl`, which writes train.eval.jsonl too, or "
-        "--allow_overlap to measure memorization",
-    )
+    got = f"got --eval_data {config.eval_data}, whose {total} evaluation prompts all occur in --data {config.data} too"
+    expected = "expected prompts that are not trained on, or the accuracy says nothing about learning"
+    split = f"`python scripts/data_loader.py {config.data} --split 0.1 --out train.jsonl`"
+    advice = f"{expected}; try {split}, which writes train.eval.jsonl too, or --allow_overlap to measure memorization"
+    need(not count or count < total or config.allow_overlap, f"{got}; {advice}")
     if count:
         say(f"warning: {count} of {total} evaluation prompts also occur in training; the accuracy is inflated")
 
@@ -2382,10 +2313,7 @@ def check_band(config, group_size: int) -> None:
         low = high = -1.0
     need(0 <= low <= high <= 1, f"{got}; expected two numbers, 0 <= LOW <= HIGH <= 1; {hint}")
     need(low > 0 or high < 1, f"{got}, which includes every pass rate; expected a narrower band; {hint}")
-    need(
-        group_size > 1,
-        f"{got} with one completion per prompt; expected groups; try groups of 8",
-    )
+    need(group_size > 1, f"{got} with one completion per prompt; expected groups; try groups of 8")
 
 
 def draw_in_band(
@@ -4620,7 +4548,8 @@ def settle_precision(config: BaseConfig, device) -> None:
     leave_out_cudnn_attention()
     torch.set_float32_matmul_precision("highest" if exact else "high")
     if device.type != "cpu":
-        how = "without TF32; --precision bf16 is faster" if exact else "may use TF32"
+        faster = precision_on("auto", device).replace("fp32", "fp16")
+        how = f"without TF32; --precision {faster} is faster" if exact else "may use TF32"
         note = " (auto)" if asked == "auto" else ""
         say(f"device {device}, precision {config.precision}{note}; float32 matrix products {how}")
 
@@ -5300,7 +5229,12 @@ def roomy_layer():
     from transformers.cache_utils import DynamicLayer
 
     class RoomyLayer(DynamicLayer):
-        """`keys` and `values` [B, heads, T, D] are the beginnings of `rooms` [B, heads, T or more, D]."""
+        """`keys` and `values` [B, heads, T, D] are the beginnings of `rooms` [B, heads, T or more, D].
+
+        With a `column` [1], a tensor, the next token is written there and the whole rooms are read.
+        """
+
+        column = None
 
         def __init__(self, keys, values, rooms=None):
             super().__init__()
@@ -5310,17 +5244,30 @@ def roomy_layer():
 
         def update(self, key_states, value_states, *args, **kwargs):
             """Append [B, heads, t, D] of new tokens; return those of all."""
+            if self.column is not None:
+                for room, new in zip(self.rooms, (key_states, value_states), strict=True):
+                    room.index_copy_(2, self.column, new.to(room.dtype))
+                return self.rooms
             start = self.keys.shape[2]
             end = start + key_states.shape[2]
+            self.make_room(end)
+            for room, new in zip(self.rooms, (key_states, value_states), strict=True):
+                room[:, :, start:end] = new
+            self.end_at(end)
+            return self.keys, self.values
+
+        def make_room(self, end: int) -> None:
+            """Let the rooms have `end` columns at least."""
             if self.rooms is None or end > self.rooms[0].shape[2]:
                 self.rooms = None
                 self.keys, values = roomy(self.keys, end), self.values
                 self.values = None  # one at a time: the old tensors go first
                 self.rooms = self.keys, roomy(values, end)
-            for room, new in zip(self.rooms, (key_states, value_states), strict=True):
-                room[:, :, start:end] = new
+
+        def end_at(self, end: int) -> None:
+            """Let the keys and values be the rooms' first columns."""
             self.keys, self.values = (room[:, :, :end] for room in self.rooms)
-            return self.keys, self.values
+            self.column = None
 
         def reorder_cache(self, beam_idx):
             """Keep these rows, in this order."""
@@ -5341,8 +5288,8 @@ def as_read(x):
 
 
 def roomy(x, needed: int):
-    """A tensor with room for `needed` columns and a block more, that begins with x [B, heads, T, D]."""
-    room = x.new_empty(*x.shape[:2], needed + BLOCK, x.shape[3])
+    """A tensor with room for `needed` columns and a block more, that begins with x [B, heads, T, D]; 0 behind it."""
+    room = x.new_zeros(*x.shape[:2], needed + BLOCK, x.shape[3])
     room[:, :, : x.shape[2]] = x
     return room
 
@@ -5756,6 +5703,11 @@ def cached_states(model, input_ids, attention_mask, cache):
     return out.last_hidden_state, keys_and_values
 
 
+def masks_itself(model) -> bool:
+    """Whether attention takes a ready mask: transformers makes none, and looks at none."""
+    return unwrapped(model).config._attn_implementation in ("sdpa", SHARED_PROMPTS)
+
+
 def next_states(model, token, mask, cache, padded: bool):
     """States [B, H] of one more token [B] for each row of a plain cache, or of one that `group_rows` has made.
 
@@ -5763,8 +5715,7 @@ def next_states(model, token, mask, cache, padded: bool):
     that the host need not wait for the device to see.
     """
     network = below_the_head(model)
-    sdpa = unwrapped(model).config._attn_implementation in ("sdpa", SHARED_PROMPTS)
-    prepared, extra = mask[:, None, None].bool() if sdpa else mask, {}
+    prepared, extra = mask[:, None, None].bool() if masks_itself(model) else mask, {}
     if groups := getattr(cache, "groups", None):
         prepared, padded, extra = mask.new_zeros(1, 1, 1, 1), True, {"layout": groups}  # a mask that needs no making
     out = network(
@@ -5881,24 +5832,32 @@ def token_values(critic, hidden):
 SHARE = 6  # of a GPU, the part that a copy of the weights may take: 13 GiB of 80, so those of 7B
 
 
-def foldable_layers(policy, device) -> list:
-    """The linear layers to whose weights LoRA's delta can be added; none where copies of these do not fit.
+def copy_fits(size: float, device) -> bool:
+    """Whether weights of so many bytes are copied; not on a CPU, where arithmetic takes the time.
 
-    Nor on a CPU, where arithmetic takes the time. The GPU's size decides, not what is free: a resumed run does alike.
+    The GPU's size decides, not what is free: a resumed run does alike.
     """
+    device = torch.device(device)
+    return device.type == "cuda" and size <= torch.cuda.mem_get_info(device)[1] / SHARE
+
+
+def foldable_layers(policy, device) -> list:
+    """The linear layers to whose weights LoRA's delta can be added; none where copies of these do not fit."""
     if device.type != "cuda" or not hasattr(policy, "peft_config"):
         return []
-    from peft.tuners.lora import Linear
+    from peft.tuners.lora import Linear, LoraLayer
 
-    layers = [m for m in policy.modules() if type(m) is Linear and "default" not in m.lora_variant]
-    layers = [m for m in layers if "default" in m.lora_A and not m.lora_bias.get("default")]
+    adapted = [m for m in policy.modules() if isinstance(m, LoraLayer) and "default" in m.lora_A]
+    layers = [m for m in adapted if type(m) is Linear and "default" not in m.lora_variant]
     shared = policy.get_base_model().get_input_embeddings().weight  # by a tied output layer
-    layers = [m for m in layers if m.get_base_layer().weight is not shared]
-    size = sum(m.get_base_layer().weight.nbytes for m in layers)
-    if size <= torch.cuda.mem_get_info(device)[1] / SHARE:
-        return layers
-    say(f"note: LoRA runs beside its base while sampling: a copy of the weights ({size / 2**30:.1f} GiB) does not fit")
-    return []
+    layers = [m for m in layers if not m.lora_bias.get("default") and m.get_base_layer().weight is not shared]
+    size, slow = sum(m.get_base_layer().weight.nbytes for m in layers), "LoRA runs beside its base while sampling"
+    if not copy_fits(size, device):
+        say(f"note: {slow}: a copy of the weights ({size / 2**30:.1f} GiB) does not fit")
+        return []
+    if len(layers) < len(adapted):
+        say(f"note: {slow} in {len(adapted) - len(layers)} of {len(adapted)} layers: 4-bit, DoRA, biased or tied ones")
+    return layers
 
 
 @contextlib.contextmanager
@@ -5917,6 +5876,61 @@ def folded(layers: list) -> Iterator[None]:
         for layer, weight, data in kept:
             weight.data = data
             layer.merged_adapters.clear()
+
+
+# --------------------------------------------------------------------------------- norms (src/parts/networks/norms.py)
+
+EXACT = 1e-6  # relative distance from the norm of transformers in float32 that the order of sums explains
+
+
+def plain_norm(module, x, eps: float):
+    """x [..., H] / RMS(x) * weight [H]; narrower numbers are rounded before the weight, as by transformers."""
+    if x.dtype == module.weight.dtype == torch.float32:
+        return torch.nn.functional.rms_norm(x, x.shape[-1:], module.weight, eps)
+    return module.weight * torch.nn.functional.rms_norm(x, x.shape[-1:], None, eps).to(x.dtype)
+
+
+def shifted_norm(module, x, eps: float):
+    """x [..., H] / RMS(x) * (1 + weight [H]) in float32, as Gemma has it."""
+    return torch.nn.functional.rms_norm(x.float(), x.shape[-1:], 1 + module.weight.float(), eps).type_as(x)
+
+
+def norm_like(module) -> Callable | None:
+    """Which of the two a module is on a few numbers, None for neither."""
+    eps, weight = getattr(module, "variance_epsilon", getattr(module, "eps", None)), getattr(module, "weight", None)
+    alone = len(inspect.signature(type(module).forward).parameters) == 2  # others have a gate
+    if not alone or weight is None or not isinstance(eps, float):
+        return None
+    tried = copy.deepcopy(module).float()
+    x, weights = (torch.linspace(-9, n, n * len(weight), device=weight.device).sin().view(n, -1) for n in (4, 1))
+    with torch.no_grad(), torch.autocast(weight.device.type, enabled=False):
+        tried.weight.copy_(weights[0])
+        expected = tried(x)
+        for norm in (plain_norm, shifted_norm):
+            if (norm(tried, x, eps) - expected).norm() <= EXACT * expected.norm():
+                return functools.partial(norm, module, eps=eps)
+    return None
+
+
+def one_kernel_norms(policy, device) -> list[tuple]:
+    """(module, what to run in its place) of a network's RMS norms; none on a CPU, which has no such kernel."""
+    modules = [module for module in policy.modules() if type(module).__name__.endswith("RMSNorm")]
+    pairs = [(module, norm_like(module)) for module in modules if device.type == "cuda"]
+    for name in sorted({type(module).__name__ for module, norm in pairs if not norm}):
+        say(f"note: {name} runs as transformers has it while sampling: it is no norm that torch has a kernel for")
+    return [(module, norm) for module, norm in pairs if norm]
+
+
+@contextlib.contextmanager
+def replaced(norms: list[tuple]) -> Iterator[None]:
+    """While it lasts, modules run what stands beside them."""
+    try:
+        for module, norm in norms:
+            module.forward = norm
+        yield
+    finally:
+        for module, _ in norms:
+            vars(module).pop("forward", None)
 
 
 # --------------------------------------------------------------------- cache probe (src/parts/networks/cache_probe.py)
@@ -6125,6 +6139,8 @@ def can_share(config: BaseConfig, models: Models, network) -> bool:
     for narrow in (True, False) if implementation == "sdpa" else ():
         gap = functools.partial(sharing_gap, config, models, network, narrow)
         if holds(gap, gap_limits(config, models.device)[1]):
+            if not narrow:
+                say(f"note: the last MLP of {type(unwrapped(network)).__name__} also runs tokens that train nothing")
             return True
         set_attention(network, implementation)
     return False
@@ -6141,6 +6157,65 @@ def share_prompts(config: BaseConfig, models: Models, networks: list) -> None:
     for group, which in ((cannot, "completions"), (short, "completions where these are longer than it looks back")):
         for name in sorted({type(unwrapped(network)).__name__ for network in group}):
             say(f"note: {name} runs a prompt again with each of its {which}")
+
+
+# ----------------------------------------------------------------------- room steps (src/parts/sampling/room_steps.py)
+
+
+class RoomSteps:
+    """`next_states` over whole rooms, recorded once for each room on a GPU and replayed for each token.
+
+    The host then makes one call in place of one for every kernel. Columns that hold nothing yet are masked.
+    """
+
+    def __init__(self, policy):
+        self.policy, self.cache, self.graph, self.columns = policy, None, None, 0
+
+    def step(self, token, mask, cache):
+        """States [B, H] of one more token [B] for each row; mask [B, T] is 1 on tokens, the new ones included."""
+        self.columns = mask.shape[1]
+        if self.cache is None or self.columns > self.mask.shape[1]:
+            self.leave(self.columns - 1)
+            self.enter(token, mask, cache)
+        self.token.copy_(token)
+        self.mask[:, : self.columns] = mask
+        self.column.fill_(self.columns - 1)
+        if token.is_cuda and not self.graph:
+            self.record()
+        if self.graph:
+            self.graph.replay()
+        else:
+            self.states = self.run()
+        return self.states
+
+    def enter(self, token, mask, cache) -> None:
+        """Make room for a column more, and what a step reads beside the cache."""
+        self.cache, self.token, self.column = cache, torch.empty_like(token), torch.empty_like(token[:1])
+        for layer in cache.layers:
+            layer.make_room(self.columns)
+            layer.column = self.column
+        self.mask = mask.new_zeros(len(mask), cache.layers[0].rooms[0].shape[2])
+
+    def run(self):
+        """The step itself; it writes the same column however often it runs."""
+        return next_states(self.policy, self.token, self.mask, self.cache, padded=True)
+
+    def record(self) -> None:
+        """Record a step; one before it lets kernels make their plans and workspaces."""
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            self.run()
+        torch.cuda.current_stream().wait_stream(side)
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):  # rewards may run in another thread
+            self.states = self.run()
+
+    def leave(self, columns: int | None = None) -> None:
+        """Let the cache end behind its last column again, as other parts read it."""
+        for layer in self.cache.layers if self.cache else ():
+            layer.end_at(self.columns if columns is None else columns)
+        self.cache = self.graph = None
 
 
 # --------------------------------------------------------------------------- sampling (src/parts/sampling/sampling.py)
@@ -6181,6 +6256,11 @@ class HFEngine:
         self.config, self.models = config, models
         self.decoding = decoding_of_policy(config, models)
         self.layers = foldable_layers(models.policy, models.device)
+        self.norms = one_kernel_norms(models.policy, models.device)
+        self.graphs = config.decode_graphs and self.decoding.plain and masks_itself(models.policy)
+        if config.decode_graphs and not self.graphs:
+            say("note: no CUDA graphs while sampling: they need --attn_implementation sdpa and a cache of all tokens")
+        self.noted = False  # that turns are not gone on with
         self.end_ids = torch.tensor(models.eos_ids, dtype=torch.long, device=models.device)
 
     def sync(self, step: int = 0) -> None:
@@ -6188,9 +6268,8 @@ class HFEngine:
 
     @contextlib.contextmanager
     def ready(self) -> Iterator[None]:
-        """While it lasts, weights are as sampling reads them: adapters folded, and cast once under autocast."""
-        lora = folded(self.layers) if self.layers else contextlib.nullcontext()
-        with lora, torch.no_grad(), autocast(self.config, self.models.device):
+        """While it lasts, layers are as sampling runs them: adapters folded, weights cast once, norms in one kernel."""
+        with folded(self.layers), replaced(self.norms), torch.no_grad(), autocast(self.config, self.models.device):
             yield
 
     def generate(self, prompts: list[list[int]], noise, tell=None) -> list[tuple[list[int], list[float]]]:
@@ -6210,7 +6289,8 @@ class HFEngine:
             for rows in self.batches(list(map(len, prompts))):
                 batch, draws = [prompts[i] for i in rows], None if noise is None else noise[rows]
                 ended = tell and Ended(tell, rows)
-                sampled = self.sample(*self.read(batch, self.decoding.groups), draws, ended=ended)
+                texts = self.read(batch, self.decoding.groups and not self.graphs)
+                sampled = self.sample(*texts, draws, ended=ended)
                 for i, output in zip(rows, sampled, strict=True):
                     outputs[i] = output
         return outputs
@@ -6275,6 +6355,7 @@ class HFEngine:
         rows = torch.arange(n, device=device)  # which sequence each row of the shrinking batch is
         running, padded = torch.ones_like(rows, dtype=torch.bool), not bool(mask.all())
         mask, every = torch.cat([mask, mask.new_ones(n, limit)], dim=1), steps_between_looks(device)
+        steps = RoomSteps(models.policy) if self.graphs else None
         with torch.no_grad(), autocast(self.config, device):
             for t in range(limit):
                 logits = lm_logits(models.policy, states).float()
@@ -6291,11 +6372,19 @@ class HFEngine:
                     break
                 if self.decoding.leaving and alive <= 0.75 * len(rows):  # it copies the cache: not for every row
                     keep = running.nonzero().squeeze(-1)
+                    if steps:
+                        steps.leave()
                     if leave:
                         leave(cache, (~running).nonzero().squeeze(-1), rows, lengths)
                     select_rows(cache, keep)
                     rows, running, token, mask = rows[keep], running[keep], token[keep], mask[keep]
-                states, cache = self.step(token, mask[:, : width + t + 1], cache, padded)
+                seen = mask[:, : width + t + 1]
+                if steps:
+                    states = steps.step(token, seen, cache)
+                else:
+                    states, cache = self.step(token, seen, cache, padded)
+        if steps:
+            steps.leave()
         if leave:
             leave(cache, None, rows, lengths)
         if not torch.isfinite(logprobs).all():
@@ -6325,6 +6414,9 @@ class TurnSampler:
         """Like HFEngine.generate, for conversations with `numbers`: what was kept of them is not read again."""
         engine, kept, self.kept = self.engine, self.kept, KeptTexts()
         if len(engine.batches(list(map(len, prompts)))) != 1:
+            if not engine.noted:
+                say("note: each batch of a turn reads its conversations again; try a higher --rollout_batch_size")
+            engine.noted = True
             return engine.generate(prompts, noise)
         texts = dict(zip(numbers, prompts, strict=True))
         with engine.ready():
@@ -7242,6 +7334,7 @@ IDLE = [
     (BOUNDS, has("mismatch", "none"), "sampler and trainer are not corrected for", "--mismatch seq_mask"),
     (BOUNDS[:1], has("mismatch", "tis"), "tis has no lower bound", "--mismatch icepop"),
     (("vllm_memory", "check_sync"), is_without_vllm, "vLLM does not sample", "--rollout_engine vllm"),
+    (("decode_graphs",), has("rollout_engine", "vllm"), "vLLM has graphs of its own", "--rollout_engine hf"),
     (VLLM_OF_TRL, has("use_vllm"), "vLLM does not sample", "--use_vllm colocate"),
     (EPSILONS, has("loss_type", "sapo", "vespo"), "this loss_type has no such bound", "--loss_type dapo"),
     (EPSILONS[:1], has("loss_type", "cispo"), "cispo has an upper cap only", "--loss_type dapo"),
@@ -7805,6 +7898,9 @@ class RolloutSettings(TrainerSettings):
         0, "sequences sampled at once per process", free=True, auto="what memory holds, at most its share of a step"
     )
     reuse_prefill: bool = setting(True, "hf reads equal prompts once, and only the new part of a turn", free=True)
+    decode_graphs: bool = setting(
+        False, "hf records a token's kernels as a CUDA graph and replays them; no GPU has run it yet", free=True
+    )
     vllm_memory: float = setting(0.3, "share of GPU memory that vLLM may take", free=True)
     # algorithm: choices
     norm_length: int = setting(0, "constant by which aggregation fixed_length divides a sequence's sum, in tokens")
@@ -8481,6 +8577,14 @@ def sampling_bytes(model: DecoderShape, run: PassShape, new_tokens: int) -> floa
     return cache + model.layers * weight_copies(model, run) + max(layer_transient(model, run), draw)
 
 
+def folded_bytes(config: BaseConfig, model: DecoderShape, run: PassShape) -> float:
+    """Bytes of the weights with LoRA in them, which a GPU samples with beside the base; see `foldable_layers`."""
+    if not config.lora_rank or config.load_in_4bit or config.rollout_engine == "vllm":
+        return 0
+    size = model.layers * layer_weights(model) * run.compute
+    return size if copy_fits(size, device_name(config)) else 0
+
+
 def memory_of_run(
     shape: DecoderShape, run: PassShape, trained: tuple, frozen: dict[str, float], head: float, at_once: int, new: int
 ) -> dict[str, float]:
@@ -8532,7 +8636,9 @@ def memory_of_trainer(
     trained = tuple(networks * x for x in network_bytes(config, shape, parameters))
     at_once = 0 if config.rollout_engine == "vllm" else min(config.rollout_batch_size or share, share)
     head = head_of_pieces(config, shape, run, buffers)
-    return memory_of_run(shape, run, trained, frozen, head, at_once, config.max_new_tokens)
+    memory = memory_of_run(shape, run, trained, frozen, head, at_once, config.max_new_tokens)
+    memory["peak of sampling"] += folded_bytes(config, shape, run)
+    return memory
 
 
 def pass_of_rows(config: BaseConfig, model, rows: int, length: int) -> PassShape:

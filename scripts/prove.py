@@ -5,7 +5,7 @@
 # requires-python = ">=3.11"
 # dependencies = ["torch>=2.6", "transformers>=5.23,<6", "numpy", "peft", "pyarrow", "datasets"]
 # ///
-"""Verify a run, an evaluation, a reward, losses, a trainer or a verl job with independent code: JSON and sentences.
+"""Verify a run, an evaluation, a reward, an environment, losses, a trainer or a verl job: JSON and sentences.
 
     a run's folder     of ppo_train, grpo_train, on_policy_distillation, warm_start, a page of templates/: the saved
                        model loads in transformers (an adapter through peft); its weights moved; held-out accuracy
@@ -16,12 +16,13 @@
     FILE.py:function   with --data: reward_preflight.py tries it on your rows (gold, empty, nonsense; twice, in another
                        order, alone); the forms of TRL, verl and this bundle that it has; time and memory a completion;
                        where rows have tests, hostile programs through that very reward: paid, read, changed, ended
+    FILE.py:Class      an environment, with --data: what reward_preflight.py finds, and the returns of the same answers
+                       where ppo_train.py, grpo_train.py, evaluation.py and verl_train.py's agent loop play them
     FILE.py, a folder  losses and advantages, recognised by the names of functions and parameters, or named by --as:
                        value and gradient by float64 loops over single tokens; padding, a hole, an empty row, nan
                        beneath the mask (a note, no finding); groups by id, equal scores. What is not recognised or
                        does not import is listed, never guessed
-    TRAINER.py         one with the functions of selfcheck.py --contract, or some: selfcheck.py's checks; flags of the
-                       trainer behind --
+    TRAINER.py         one with the functions of selfcheck.py --contract: its checks; the trainer's flags behind --
     a verl job         settings of verl_train.py (.yaml) or overrides (.txt): verl_train.py --check in the --python that
                        has verl composes it, reads rows by verl's data set and tries the job's copy of the reward
 
@@ -33,12 +34,13 @@ stdout has one JSON object, stderr at most five sentences and what was found aga
 many held-out rows, drawn with a fixed seed, as fit into --minutes; the sentences say how many. Hostile programs
 harm only their own files and processes, even where nothing contains them.
 
-Deliberately left out: environments (reward_preflight.py --environment, evaluation.py), bootstrap intervals, losses that
-choose tokens among a minibatch.
+Deliberately left out: bootstrap intervals, losses that choose tokens among a minibatch, and of an environment the
+trainers around its conversations: nothing samples, and no TRL or verl is started.
 
     python scripts/prove.py runs/x
     python scripts/prove.py runs/evaluation/results.json
     python scripts/prove.py my_rewards.py:says --data train.jsonl
+    python scripts/prove.py my_environment.py:Task --data train.jsonl
     python scripts/prove.py my_losses.py --as my_loss=grpo,my_baseline=rloo
     python scripts/prove.py my_ppo.py --minutes 3 -- --model Qwen/Qwen2.5-0.5B-Instruct --data train.jsonl
     python scripts/prove.py my.yaml --python .venv-verl/bin/python
@@ -47,42 +49,48 @@ Exit codes: 0 proved, 1 something was found against it, 2 bad input.
 """
 
 # Contents
-#       136-141  file text           Texts that are files beside their room, such as a page's style; a built script …
-#       144-227  messages            Errors that a user can mend, each with its exit code, and what is said on stderr
-#       230-269  bundle              Where this bundle and its embedded model, data and rewards lie
-#       272-404  dialect             One setting under several names: ours, those of the pages, and TRL's. A program …
-#       407-448  settings            Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       451-597  processes           The processes of a run: torch at first use, device, threads, sums, rows dealt …
-#       600-664  exit codes          How a program ends: errors that a user can mend become a message and an exit code
-#       667-897  data files          Data files as text: unpacked, decoded, refused where they hold no data at all; …
-#      900-1023  nested rows         Rows inside other JSON: an object that holds a list of them, columns instead of …
-#     1026-1274  rows                Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1277-1382  chat                Chat templates: their settings, what they write for messages, and strings that …
-#     1385-1399  held out            Held-out prompts: rows kept back for them; those that also train, counted, …
-#     1402-1424  prompts             Prompts as token ids, for training and held out
-#     1427-1708  attacks             Right and hostile programs, and what a code reward says of them in a process of …
-#     1711-1906  user code           What a reward is given: texts, copies of the columns, and a state of the process …
-#     1909-2169  reward forms        The forms that a reward function may have, loading one, and its arguments
-#     2172-2462  rewards             The reward of a run: a weighted sum of functions; calling them, async ones in …
-#     2465-2479  models              Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     2482-2548  saved models        What a run has saved, judged by transformers alone: loading, weights, plain …
-#     2551-2563  oracles             Formulas as loops over single tokens, apart from the numerics: what checks …
-#     2566-2578  output folder       The output folder: whose run it holds, folders that appear whole or not at all, …
-#     2581-2592  evaluation results  results.json of evaluation.py: reading it, and two of them compared row by row
-#     2595-2639  proof               What a proof says: figures, sentences, what was found against the thing and what …
-#     2642-2680  exact figures       Intervals and paired tests from their formulas, apart from those of the programs …
-#     2683-2727  run settings        A run's folder: its model, start, teacher, data and rewards, wherever the …
-#     2730-2923  run proof           A run's folder: does the saved model load, has it moved, how good is it on …
-#     2926-3116  evaluation proof    An evaluation's results: metrics recounted from the samples, intervals and p …
-#     3119-3175  attack proof        A reward that runs programs, on hostile ones: what is paid, read, changed, left …
-#     3178-3315  reward proof        A reward: the forms of trainers that it has, reward_preflight.py's checks on the …
-#     3318-3351  trainer proof       A trainer: selfcheck.py's checks on it, with the user's flags
-#     3354-3373  job proof           A verl job: what verl_train.py --check says of it, in a Python that has verl
-#     3376-3527  formulas            Losses and advantages from their papers, as loops over tokens and rows in …
-#     3530-3630  recognition         Which formula a function is, and which input each of its parameters is, by their …
-#     3633-3745  function calls      Inputs for functions of losses and advantages, by role; calling a function with …
-#     3748-3967  function proof      Functions of losses and advantages: value and gradient by the formula, and nan …
-#     3970-4042  command             The command line
+#       144-149  file text           Texts that are files beside their room, such as a page's style; a built script …
+#       152-235  messages            Errors that a user can mend, each with its exit code, and what is said on stderr
+#       238-277  bundle              Where this bundle and its embedded model, data and rewards lie
+#       280-412  dialect             One setting under several names: ours, those of the pages, and TRL's. A program …
+#       415-456  settings            Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       459-605  processes           The processes of a run: torch at first use, device, threads, sums, rows dealt …
+#       608-672  exit codes          How a program ends: errors that a user can mend become a message and an exit code
+#       675-892  data files          Data files as text: unpacked, decoded, refused where they hold no data at all; …
+#       895-983  nested rows         Rows inside other JSON: an object that holds a list of them, columns instead of …
+#      986-1222  rows                Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1225-1328  chat                Chat templates: their settings, what they write for messages, and strings that …
+#     1331-1345  held out            Held-out prompts: rows kept back for them; those that also train, counted, …
+#     1348-1370  prompts             Prompts as token ids, for training and held out
+#     1373-1654  attacks             Right and hostile programs, and what a code reward says of them in a process of …
+#     1657-1852  user code           What a reward is given: texts, copies of the columns, and a state of the process …
+#     1855-2115  reward forms        The forms that a reward function may have, loading one, and its arguments
+#     2118-2408  rewards             The reward of a run: a weighted sum of functions; calling them, async ones in …
+#     2411-2553  environments        Environments: classes whose methods are a model's tools, or that talk with it; …
+#     2556-2618  control tokens      Rendering messages so that nothing in them is read as a control token, where …
+#     2621-2832  turn bridge         The tokens between turns, from the chat template alone: what was sampled is …
+#     2835-2867  text turns          Conversations of texts alone: what stands in for a tokenizer and a chat template …
+#     2870-2882  conversations       The record of a conversation with an environment, and what the environment says …
+#     2885-2895  play setup          What conversations are played with, and scored by: shared by all programs that …
+#     2898-2912  models              Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     2915-2981  saved models        What a run has saved, judged by transformers alone: loading, weights, plain …
+#     2984-2996  oracles             Formulas as loops over single tokens, apart from the numerics: what checks …
+#     2999-3011  output folder       The output folder: whose run it holds, folders that appear whole or not at all, …
+#     3014-3025  evaluation results  results.json of evaluation.py: reading it, and two of them compared row by row
+#     3028-3086  proof               What a proof says: figures, sentences, what was found against the thing and what …
+#     3089-3127  exact figures       Intervals and paired tests from their formulas, apart from those of the programs …
+#     3130-3175  run settings        A run's folder: its model, start, teacher, data and rewards, wherever the …
+#     3178-3371  run proof           A run's folder: does the saved model load, has it moved, how good is it on …
+#     3374-3564  evaluation proof    An evaluation's results: metrics recounted from the samples, intervals and p …
+#     3567-3623  attack proof        A reward that runs programs, on hostile ones: what is paid, read, changed, left …
+#     3626-3748  reward proof        A reward: the forms of trainers that it has, reward_preflight.py's checks on the …
+#     3751-3880  environment proof   An environment: reward_preflight.py's checks, and the same scripted answers …
+#     3883-3925  trainer proof       A trainer or a verl job: what selfcheck.py and verl_train.py --check say of it, …
+#     3928-4079  formulas            Losses and advantages from their papers, as loops over tokens and rows in …
+#     4082-4182  recognition         Which formula a function is, and which input each of its parameters is, by their …
+#     4185-4297  function calls      Inputs for functions of losses and advantages, by role; calling a function with …
+#     4300-4519  function proof      Functions of losses and advantages: value and gradient by the formula, and nan …
+#     4522-4595  command             The command line
 
 import argparse
 import ast
@@ -222,9 +230,9 @@ def tell(*words: str, end: str = "\n") -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def suggest(word: str, names: list[str]) -> str:
+def suggest(word: str, names: list[str], cutoff: float = 0.6) -> str:
     """Return '; try NAME' for the nearest name, if one is near."""
-    return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, n=1))
+    return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, 1, cutoff))
 
 
 # ----------------------------------------------------------------------------- bundle (src/parts/foundation/bundle.py)
@@ -412,7 +420,7 @@ class BaseConfig:
 
     given = frozenset()  # names of the settings that the command line or its YAML file has
     removed: ClassVar[dict[str, str]] = {}  # settings of earlier versions, and what to use instead
-    reuse_prefill = True  # a setting of those that sample in every step
+    reuse_prefill, decode_graphs = True, False  # settings of those that sample in every step
     attn_implementation = "auto"  # a setting of those that train or evaluate
     share_prompts = False  # a setting of those that train without a library's trainer
     eval_rows = hold_out = 0  # of those that evaluate as they train
@@ -443,7 +451,7 @@ def parse_flags(
         if flag_name(name) in removed:
             parser.error(f"got {name}, which was removed; try {removed[flag_name(name)]}")
         follows = relation(flag_name(name), names, flag_values(argv))
-        near = f"; {follows}" if follows else suggest(name, [f"--{name}" for name in names])
+        near = f"; {follows}" if follows else suggest(flag_name(name), names, 0.7).replace("; try ", "; try --")
         parser.error(f"got unknown argument {unknown[0]!r}; expected a flag of --help{near}")
     return known
 
@@ -709,12 +717,12 @@ class Unpacked(gzip.GzipFile):
         return data
 
 
-def open_text(source: str, form: str | None, encoding: str | None = None, sure: bool = False) -> tuple:
+def open_text(source: str, form: str | None, encoding: str | None = None) -> tuple:
     """Open a file or stdin (`-`) as text without a byte order mark; returns (stream, form).
 
     Bytes show whether it is packed, as names are often wrong. Text is UTF-8, or UTF-16 with a byte order mark, unless
-    `encoding` is given; other bytes stay as lone surrogates, see `flaw_of_bytes`. A missing form is detected, one that
-    is `sure` taken as it is. UserError where the file holds no rows: an HTML page, a pickle, a Git LFS pointer.
+    `encoding` is given; other bytes stay as lone surrogates, see `flaw_of_bytes`. A missing form is detected.
+    UserError where the file holds no rows: an HTML page, a pickle, a Git LFS pointer.
     """
     name = "stdin" if source == "-" else source
     with contextlib.ExitStack() as opened:
@@ -730,7 +738,7 @@ def open_text(source: str, form: str | None, encoding: str | None = None, sure: 
         told, encoding = bool(encoding), encoding or ("utf-16" if wide else "utf-8-sig")
         text = codecs.getincrementaldecoder(encoding)("replace").decode(head)
         refuse_no_data(text.encode() if told or wide else head.removeprefix(codecs.BOM_UTF8), name, form)
-        form = form if sure else form_of_text(text, name, form)
+        form = form_of_text(text, name, form)
         opened.pop_all()
     newline = "" if form in ("csv", "tsv") else "\n"
     return io.TextIOWrapper(raw, encoding, "surrogateescape", newline=newline), form
@@ -754,7 +762,7 @@ def form_of_text(head: str, name: str, form: str | None) -> str:
         names = re.split(r"[,;\t]", text.partition("\n")[0].strip().lower())
         got = f"{name}: got a first line of column names, {', '.join(names)[:60]}, in a file with one prompt per line"
         is_table = len(names) > 1 and {*names} & (ASKS | WEAK) and all(map(str.isidentifier, names))
-        need(not is_table, f"{got}; expected prompts; try --input_format csv, or renaming it to end in .csv")
+        need(not is_table, f"{got}; expected prompts; try renaming it to end in .csv")
     return "json" if form == "jsonl" and not begins_lines(text) else form
 
 
@@ -795,21 +803,17 @@ def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
     need(kind is None, f"{name}: got {kind}; expected rows of data as {form or 'text'}; try {advice}")
 
 
-def table_rows(text: str, name: str, delimiter: str, chosen: str | None = None) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """(line, row or its flaw) below the header of a CSV text; every cell is text.
-
-    `delimiter` is the expected separator, `chosen` one that is taken whatever the file shows.
-    """
+def table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """(line, row or its flaw) below the header of a CSV text with the expected separator; every cell is text."""
     csv.field_size_limit(LONGEST_CELL)
-    used = chosen or separator_of(text, delimiter, name)
+    used = separator_of(text, delimiter, name)
     if used != delimiter:
         say(f"{name}: the columns are separated by {used!r}")
     records = first_records(text, used)
-    spaced = [len(cells) > 1 and all(cell[:1] == " " for cell in cells[1:]) for cells in records]
-    padded = any(spaced[:1])  # a blank after each separator of the header
+    header, *spaced = [len(cells) > 1 and all(cell[:1] == " " for cell in cells[1:]) for cells in records] or [False]
     unquoted = records != first_records(text, used, skipinitialspace=True)
-    if not padded and spaced[1:] and all(spaced[1:]) and unquoted and "completion" not in records[0]:
-        padded = True
+    padded = header or (spaced != [] and all(spaced) and unquoted and "completion" not in records[0])
+    if padded and not header:
         say(f"{name}: read without the blank that follows each {used!r} of its rows")
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=used, strict=True, skipinitialspace=padded)
     try:
@@ -824,9 +828,9 @@ def column_names(header: list[str], where: str) -> list[str]:
     names = filled([cell.strip() for cell in header])
     flaw = flaw_of_bytes("".join(names))
     need(not flaw, f"{where}: got {flaw}; expected UTF-8 text; try {OTHER_ENCODING}")
-    mark = names and re.fullmatch(r"sep=.?", ",".join(names))
-    got = f"{where}: got Excel's mark {','.join(names)!r}"
-    need(not mark, f"{got}; expected the names of columns; try deleting the line")
+    mark = ",".join(names)
+    got = f"{where}: got Excel's mark {mark!r}"
+    need(mark[:4] != "sep=", f"{got}; expected the names of columns; try deleting the line")
     twice = [column for column, count in Counter(names).items() if count > 1]
     need(not twice, f"{where}: got the column {twice[:1]} twice; expected each name once; try renaming one")
     text = next((cell for cell in names if len(cell) > 60 or cell[-1:] in tuple(".?!:。？！")), None)
@@ -843,17 +847,14 @@ def body(reader, names: list[str], delimiter: str) -> Iterator[tuple[int, dict |
         except StopIteration:
             return
         except csv.Error as error:
-            yield (
-                start + 1,
-                RowFlaw("row", f"invalid CSV ({error})", "RFC 4180 quoting", 'writing a quote inside a cell as ""'),
-            )
+            advice = 'writing a quote inside a cell as ""'
+            yield start + 1, RowFlaw("row", f"invalid CSV ({error})", "RFC 4180 quoting", advice)
             if reader.line_num == start:
                 return
             continue
         if not any(cell.strip() for cell in cells):
             continue
-        if len(cells) > len(names):
-            cells = cells[: len(names)] + filled(cells[len(names) :])
+        cells = cells[: len(names)] + filled(cells[len(names) :])
         if flaw := flaw_of_bytes("".join(cells)):
             yield start + 1, RowFlaw("row", flaw, "UTF-8 text", OTHER_ENCODING)
         elif len(cells) != len(names):
@@ -879,22 +880,16 @@ def first_records(text: str, delimiter: str, **form) -> list[list[str]]:
 
 
 def separator_of(text: str, delimiter: str, name: str) -> str:
-    """What stands between the columns: as expected where that parts the header, else what parts all rows alike."""
-    parted, steady = [], []
+    """What stands between the columns: as expected where that parts the header, else what parts it and all rows."""
+    parted = {}
     for separator in dict.fromkeys((delimiter, *SEPARATORS)):
-        table = first_records(text, separator)
-        width = len(filled(table[0])) if table else 0
-        if width > 1:
-            parted.append(separator)
-            if all(len(filled(cells)) <= width <= len(cells) for cells in table):
-                steady.append(separator)
-    if delimiter in parted and (delimiter in steady or not steady):
-        return delimiter
-    likely = steady or parted or [delimiter]
+        widths = [len(filled(cells)) for cells in first_records(text, separator)]
+        if widths and widths[0] > 1:
+            parted[separator] = max(widths) == widths[0]
+    likely = [separator for separator, steady in parted.items() if steady] or [*parted] or [delimiter]
     got = f"{name}: got columns that may be separated by {' or '.join(map(repr, likely))}"
-    advice = f"try python scripts/data_loader.py {name} --out clean.jsonl --delimiter {likely[0]!r}"
-    need(len(likely) == 1, f"{got}; expected one of them; {advice}")
-    return likely[0]
+    need(delimiter in likely or len(likely) == 1, f"{got}; expected one of them; try exporting it with commas")
+    return delimiter if delimiter in likely else likely[0]
 
 
 # ------------------------------------------------------------------------- nested rows (src/parts/data/nested_rows.py)
@@ -916,58 +911,23 @@ def rows_in(value: dict, name: str, known=()) -> list | None:
     """
     if (table := rows_of_columns(value, name, known)) is not None:
         return table
-    holders = {key: item for key, item in value.items() if is_holder(key, item, alone=len(value) == 1)}
-    listed = [value[key] for key in LISTS & holders.keys() if is_list_of_rows(value[key])]
-    asks, rows = value.keys() & {*ASKS, *known}, any(is_row(items[0]) for items in listed)
+    only = next(iter(value.values())) if len(value) == 1 else None
+    if isinstance(only, dict) and only:
+        return rows_in(only, name, known)
+    lists = {key: item for key, item in value.items() if isinstance(item, list) and item and isinstance(item[0], dict)}
+    holders = {key: item for key, item in lists.items() if key in LISTS or is_row(item[0])}
+    asks, rows = value.keys() & {*ASKS, *known}, any(is_row(holders[key][0]) for key in LISTS & holders.keys())
     if not holders or (asks and (value.keys() & {*ANSWERED, *known} or not rows)):
         return None
     key, items = next(iter(holders.items()))
-    if len(holders) == 1 and not asks and isinstance(items, dict):
-        return rows_in(items, name, known)
-    # the examples of a programming task are no rows
-    cases = {"input", "output"} <= items[0].keys() and value.keys() & WEAK if is_list_of_rows(items) else True
+    cases = {"input", "output"} <= items[0].keys() and value.keys() & WEAK  # of a programming task
     if len(holders) == 1 and not asks and not cases and not value.keys() & CONTEXT:
-        refuse_articles(items[0], name, key)
         if unused := [other for other in value if other != key]:
             say(f"{name}: read the rows of {key!r}; not used: {', '.join(unused)[:200]}")
-        return without_index(items)
+        return items
     code = f"import json; json.dump(json.load(open({name!r}))[{key!r}], open('rows.json', 'w'))"
     got = f"{name}: got one object that holds {' and '.join(map(repr, holders))}; it is not clear which list is meant"
     raise UserError(f'{got}; expected JSONL, or one list of objects; try extracting one: python -c "{code}"')
-
-
-def without_index(items: list) -> list:
-    """The rows of the hub's viewer, `{"row_idx": 0, "row": {…}, "truncated_cells": []}`; other items as they are."""
-    if not all(isinstance(item, dict) and {"row_idx", "row"} <= item.keys() for item in items):
-        return items
-    cut = next((item for item in items if item.get("truncated_cells")), None)
-    got = f"got row {cut and cut['row_idx']} of the hub's viewer with cut cells"
-    need(cut is None, f"{got}; expected whole cells; try --data OWNER/NAME, which loads the data set itself")
-    return [item["row"] for item in items]
-
-
-def refuse_articles(item, name: str, key: str) -> None:
-    """Raise UserError where the rows are SQuAD's articles, with the command that writes a row for each question."""
-    paragraphs = item.get("paragraphs") if isinstance(item, dict) else None
-    if not is_list_of_rows(paragraphs) or not is_list_of_rows(paragraphs[0].get("qas")):
-        return
-    answers = '{"text": [a["text"] for a in q.get("answers", [])]}'
-    row = f'{{"context": p["context"], "question": q["question"], "answers": {answers}}}'
-    loops = f'for d in json.load(open({json.dumps(name)}))["{key}"] for p in d["paragraphs"] for q in p["qas"]'
-    code = f'import json; json.dump([{row} {loops}], open("rows.json", "w"))'
-    got = f"{name}: got SQuAD's articles, whose questions stand in paragraphs[].qas[]"
-    raise UserError(f"{got}; expected one question a row; try writing rows.json: python -c '{code}'")
-
-
-def is_holder(name: str, item, alone: bool) -> bool:
-    """Whether a field of an object is one that may hold its rows."""
-    if isinstance(item, dict):
-        return bool(item) and (name in LISTS or alone)
-    return isinstance(item, list) and bool(item) and (name in LISTS or (is_list_of_rows(item) and is_row(item[0])))
-
-
-def is_list_of_rows(item) -> bool:
-    return isinstance(item, list) and bool(item) and isinstance(item[0], dict)
 
 
 def is_row(item: dict) -> bool:
@@ -1136,15 +1096,21 @@ def parquet_records(source: str) -> Iterator[tuple[int, dict]]:
         raise UserError(f"{source}: got unreadable parquet ({str(error)[:200]}); expected an intact file") from None
 
 
-def file_records(
-    source: str, form: str | None, encoding=None, delimiter=None, sure=False, known=()
-) -> Iterator[tuple[int, dict | RowFlaw]]:
+def prompt_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """(line, row or its flaw) of one prompt a line; blank ones are skipped."""
+    for number, line in enumerate(stream, start=1):
+        if flaw := flaw_of_bytes(line):
+            yield number, RowFlaw("prompt", flaw, "UTF-8 text", OTHER_ENCODING)
+        elif line.strip():
+            yield number, {"prompt": line.strip("\r\n")}
+
+
+def file_records(source: str, form: str | None, encoding=None, known=()) -> Iterator[tuple[int, dict | RowFlaw]]:
     """(line or number, row or its flaw) of a file, or of stdin (`-`).
 
     Args:
         form: jsonl, json, csv, tsv, txt or parquet; None: told from the text.
-        encoding, delimiter: of the text; None: as the file shows.
-        sure: the form is as given, whatever the file shows.
+        encoding: of the text; None: as the file shows.
         known: columns that make an object a row, beside the usual ones.
     """
     name = "stdin" if source == "-" else source
@@ -1153,11 +1119,11 @@ def file_records(
         yield from parquet_records(source)
         return
     asked = form
-    stream, form = open_text(source, form, encoding, sure)
+    stream, form = open_text(source, form, encoding)
     try:
         with stream:
             if form in ("csv", "tsv"):
-                yield from table_rows(stream.read(), name, "," if form == "csv" else "\t", delimiter)
+                yield from table_rows(stream.read(), name, "," if form == "csv" else "\t")
             elif form == "txt":
                 yield from prompt_lines(stream)
             elif form == "json":
@@ -1170,15 +1136,6 @@ def file_records(
                 yield from json_lines(stream)
     except (UnicodeDecodeError, OSError) as error:
         raise UserError(f"{name}: got bytes that cannot be read ({error}); expected an intact file") from None
-
-
-def prompt_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """(line, row or its flaw) of one prompt a line; blank ones are skipped."""
-    for number, line in enumerate(stream, start=1):
-        if flaw := flaw_of_bytes(line):
-            yield number, RowFlaw("prompt", flaw, "UTF-8 text", OTHER_ENCODING)
-        elif line.strip():
-            yield number, {"prompt": line.strip("\r\n")}
 
 
 def is_hub_id(source: str) -> bool:
@@ -1220,26 +1177,19 @@ def hub_is_reached() -> bool:
 
 def read_rows(source: str) -> list[dict]:
     """Read rows from a JSONL, JSON, CSV, TSV or parquet file, or from the hub: `owner/name[:config][@split]`."""
-    path, form = Path(source), SUFFIXES.get(Path(source).suffix.lower())
-    if not path.is_file():
-        need(
-            is_hub_id(source) and not form,
-            f"got data {source!r}, which is not a file; expected JSONL, JSON, CSV, parquet or a hub id",
-        )
-        return chat_rows(hub_rows(source), source)
-    need(form, f"got data {source!r}; expected a name ending in {', '.join(SUFFIXES)}; try data_loader.py for others")
-    return chat_rows(whole_rows(file_records(source, form), source), source)
-
-
-def chat_rows(rows: Iterable[dict], source: str) -> list[dict]:
-    """The rows with messages where cells hold them as JSON text."""
-    decoded = []
-    for number, row in enumerate(rows, start=1):
+    form, is_file, chats = SUFFIXES.get(Path(source).suffix.lower()), Path(source).is_file(), []
+    got = f"got data {source!r}"
+    known = is_file or (is_hub_id(source) and not form)
+    need(known, f"{got}, which is not a file; expected JSONL, JSON, CSV, parquet or a hub id")
+    names = ", ".join(SUFFIXES)
+    need(form or not is_file, f"{got}; expected a name ending in {names}; try data_loader.py for others")
+    rows = whole_rows(file_records(source, form), source) if is_file else hub_rows(source)
+    for row in rows:
         try:
-            decoded.append(with_chats(row))
+            chats.append(with_chats(row))
         except RowFlaw as flaw:
-            raise UserError(f"{source}, row {number}: {flaw}") from None
-    return decoded
+            raise UserError(f"{source}, row {len(chats) + 1}: {flaw}") from None
+    return chats
 
 
 def prompt_of(row: dict, column: str, where: str):
@@ -1262,16 +1212,14 @@ def check_prompt(prompt, where: str) -> None:
         as_text = True
     advice = "try a column named `prompt`, or data_loader.py with --map prompt=COLUMN"
     need(not as_text, f"{where}: got chat messages as text, {str(prompt)[:40]!r}; expected a list of them; {advice}")
-    is_chat = isinstance(prompt, list) and all(
-        isinstance(m, dict) and isinstance(m.get("role"), str) and isinstance(m.get("content"), str) for m in prompt
-    )
+    messages = prompt if isinstance(prompt, list) else []
+    texts = [m.get(key) for m in messages if isinstance(m, dict) for key in ("role", "content")]
+    is_chat = messages and len(texts) == 2 * len(messages) and all(isinstance(text, str) for text in texts)
     expected = 'expected a non-empty string or a list of {"role": …, "content": …} messages; try data_loader.py'
-    need(is_text or (is_chat and prompt), f"{where}: got prompt {str(prompt)[:80]!r}; {expected}")
-    for message in prompt if is_chat else []:
-        role = MISNAMED.get(message["role"].strip().lower(), message["role"])
-        need(
-            message["role"] == role, f"{where}: got the role {message['role']!r}; expected {role!r}; try data_loader.py"
-        )
+    need(is_text or is_chat, f"{where}: got prompt {str(prompt)[:80]!r}; {expected}")
+    for role in texts[::2]:
+        known = MISNAMED.get(role.strip().lower(), role)
+        need(role == known, f"{where}: got the role {role!r}; expected {known!r}; try data_loader.py")
 
 
 # --------------------------------------------------------------------------------------- chat (src/parts/data/chat.py)
@@ -1284,11 +1232,9 @@ def template_settings(config) -> dict:
     except ValueError:
         settings = None
     kept = {"tokenize", "return_dict", "add_generation_prompt", "continue_final_message", "chat_template"}
-    need(
-        isinstance(settings, dict) and not kept & {*settings},
-        f"got chat_template_kwargs {config.chat_template_kwargs!r}; expected a JSON object of the template's own "
-        """settings; try '{"enable_thinking": false}'""",
-    )
+    got = f"got chat_template_kwargs {config.chat_template_kwargs!r}"
+    expected = """expected a JSON object of the template's own settings; try '{"enable_thinking": false}'"""
+    need(isinstance(settings, dict) and not kept & {*settings}, f"{got}; {expected}")
     return settings
 
 
@@ -2462,6 +2408,493 @@ class Reward:
         return scores, parts
 
 
+# --------------------------------------------------------------- environments (src/parts/environments/environments.py)
+
+HOOKS = ("reset", "get_reward", "reply")  # public methods that are no tools
+ENVIRONMENT_COLUMN = "environment"
+HIDE = "; try a leading underscore for a method that is no tool"
+
+
+@dataclass
+class EnvironmentKind:
+    """A class of environments: how to make one, and what it can do."""
+
+    name: str
+    make: Callable
+    file: str
+    tools: list[dict] = field(default_factory=list)  # JSON schemas
+    talks: bool = False
+    scores: bool = False
+
+    @property
+    def tool_names(self) -> list[str]:
+        """Names of the methods that are tools."""
+        return [tool["function"]["name"] for tool in self.tools]
+
+
+@dataclass
+class Environments:
+    """The kinds of environments of a run: one, under None, or several by the column `environment`."""
+
+    kinds: dict[str | None, EnvironmentKind]
+
+    def kind_of(self, columns: dict) -> EnvironmentKind:
+        """The kind that a row of data has."""
+        if None in self.kinds:
+            return self.kinds[None]
+        name = columns.get(ENVIRONMENT_COLUMN)
+        known = ", ".join(map(str, self.kinds))
+        near = suggest(str(name), list(self.kinds))
+        need(name in self.kinds, f"got a row with environment {name!r}; expected one of {known}{near}")
+        return self.kinds[name]
+
+    def reset_arguments(self, prompt, columns: dict) -> dict:
+        """What `reset` is given: every column and the prompt, but for the column that selects the environment."""
+        left_out = () if None in self.kinds else (ENVIRONMENT_COLUMN,)
+        return {"prompt": prompt, **{name: value for name, value in columns.items() if name not in left_out}}
+
+    def check_row(self, prompt, columns: dict) -> None:
+        """Raise UserError unless `reset` takes what this row has."""
+        kind, given = self.kind_of(columns), self.reset_arguments(prompt, columns)
+        try:
+            inspect.signature(kind.make().reset).bind(**given)
+        except TypeError as error:
+            raise UserError(
+                f"environment {kind.name}: reset does not take this data ({error}); got the columns "
+                f"{', '.join(given)}; expected a parameter for each; try def reset(self, **row)"
+            ) from None
+
+
+def method_names(environment) -> list[str]:
+    """Public functions of an environment's class, as TRL finds them."""
+    members = inspect.getmembers(type(environment), predicate=inspect.isfunction)
+    return [name for name, _ in members if not name.startswith("_")]
+
+
+def tool_schema(environment, name: str, subject: str, hint: str = HIDE) -> dict:
+    """The JSON schema of a method or function, as transformers makes it for TRL; UserError where there would be none.
+
+    Args:
+        environment: what has it as an attribute.
+        hint: what to try besides.
+    """
+    from transformers.utils import get_json_schema
+
+    method = getattr(environment, name)
+    expected = f"expected type hints, a docstring, and each argument described under Args:{hint}"
+    for p in inspect.signature(method).parameters.values():
+        fits = p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
+        need(fits, f"{subject}: tool {name} has the parameter {p}, which a call by name cannot give; {expected}")
+    generates = inspect.isgeneratorfunction(method) or inspect.isasyncgenfunction(method)
+    need(not generates, f"{subject}: tool {name} is a generator; expected one that returns its result")
+    try:
+        return get_json_schema(method)
+    except Exception as error:  # transformers raises exceptions of its own, and what evaluating the hints raises
+        raise UserError(f"{subject}: tool {name} has no schema ({error}); {expected}") from None
+
+
+def check_hooks(environment, names: list[str], subject: str) -> None:
+    """Raise UserError unless reset, reply and get_reward can be called as the contract says."""
+    form = "def reset(self, **row) -> str | None"
+    need("reset" in names, f"{subject}: got a class without reset; expected {form}; try TRL's contract of environments")
+    for name, arguments, form in (("reply", [""], "def reply(self, text)"), ("get_reward", [], "def get_reward(self)")):
+        if name not in names:
+            continue
+        signature = inspect.signature(getattr(environment, name))
+        try:
+            signature.bind(*arguments)
+        except TypeError as error:
+            raise UserError(f"{subject}: got {name}{signature} ({error}); expected {form}") from None
+
+
+def environment_kind(name: str, make, file: str, spec: str) -> EnvironmentKind:
+    """Make an environment once to see what it can do; raise UserError where it breaks the contract."""
+    subject = f"environment {spec!r}" if name in spec else f"environment {spec!r}, {name!r}"
+    got = f"{subject}: got a {type(make).__name__}"
+    need(callable(make), f"{got}; expected a class or a function that makes environments")
+    try:
+        environment, other = make(), make()
+    except Exception as error:
+        where, raised = fault_place(error, file), f"{type(error).__name__}: {error}"
+        text = f"{subject}: making one raises at {where}: {raised}; expected a call without arguments"
+        raise UserError(text) from error
+    need(environment is not other, f"{subject}: got the same object twice; expected a new one for each conversation")
+    names = method_names(environment)
+    check_hooks(environment, names, subject)
+    tools = [tool_schema(environment, tool, subject) for tool in names if tool not in HOOKS]
+    return EnvironmentKind(name, make, file, tools, "reply" in names, "get_reward" in names)
+
+
+def load_environments(spec: str) -> Environments:
+    """Load `FILE.py:NAME`, a class, a function that makes environments, or a dictionary of those.
+
+    Raises:
+        UserError: there is no such file or name, or it breaks the contract.
+    """
+    file, _, name = spec.rpartition(":")
+    need(file and Path(file).is_file(), f"got environment {spec!r}: no file {file!r}; expected FILE.py:Class")
+    module = import_file("environment", spec, file)
+    members = {n: m for n, m in vars(module).items() if not n.startswith("_")}
+    classes = [n for n, m in members.items() if inspect.isclass(m) and m.__module__ == module.__name__]
+    known = f"expected one of {', '.join(classes)}" if classes else "expected a class in it"
+    member = members.get(name)
+    need(member is not None, f"got environment {spec!r}: {file} has no {name!r}; {known}{suggest(name, classes)}")
+    if not isinstance(member, dict):
+        return Environments({None: environment_kind(name, member, file, spec)})
+    need(member, f"got environment {spec!r}: an empty dictionary; expected {{name: class}}")
+    return Environments({key: environment_kind(str(key), make, file, spec) for key, make in member.items()})
+
+
+def fault_place(error: BaseException, file: str) -> str:
+    """FILE:LINE of the line of a file in which an error was raised, else of the innermost line of all."""
+    frames = traceback.extract_tb(error.__traceback__)
+    in_file = [frame for frame in frames if Path(frame.filename).resolve() == Path(file).resolve()]
+    frame = (in_file or frames or [None])[-1]
+    return f"{frame.filename}:{frame.lineno}" if frame else file
+
+
+# ----------------------------------------------------------- control tokens (src/parts/environments/control_tokens.py)
+
+OPENS, CLOSES = "\U000f0000", "\U000f0001"  # of private use: around control tokens in messages
+
+
+def sanitizes(tokenizer) -> bool:
+    """Whether a tokenizer's own `apply_chat_template` keeps control tokens out of messages."""
+    return "sanitize_control_tokens" in inspect.signature(tokenizer.apply_chat_template).parameters
+
+
+def control_tokens(tokenizer, template: str) -> list[str]:
+    """Tokens that messages may not write, the longest first: special ones, and added ones that the template writes."""
+    added = tokenizer.added_tokens_decoder.values()
+    written = {t.content for t in added if t.special or (t.content in template and not t.content.isspace())}
+    return sorted(written, key=len, reverse=True)
+
+
+def sanitized_ids(tokenizer, messages: list[dict], tools: list[dict] | None, **given) -> list[int]:
+    """Token ids of a conversation; what looks like a control token in it is encoded as the letters it is written with.
+
+    Raises:
+        ValueError: the tokenizer reads a control token in any text.
+    """
+    template = tokenizer.get_chat_template(given.get("chat_template"), tools)
+    tokens = "|".join(map(re.escape, control_tokens(tokenizer, template))) or "(?!)"
+
+    def marked(value):
+        if isinstance(value, str):
+            return re.sub(tokens, rf"{OPENS}\g<0>{CLOSES}", value.replace(OPENS, "").replace(CLOSES, ""))
+        if isinstance(value, dict):
+            return {key: marked(item) for key, item in value.items()}
+        return [marked(item) for item in value] if isinstance(value, list | tuple) else value
+
+    text = tokenizer.apply_chat_template(marked(messages), tools=marked(tools), tokenize=False, **given)
+    # text, a marked token, text, …; None stands for a lone mark, whose fellow the template has cut away
+    first, *rest = re.split(f"{OPENS}({tokens}){CLOSES}|[{OPENS}{CLOSES}]", text)
+    ids = tokenizer.encode(first, add_special_tokens=False)
+    for i, piece in enumerate(rest):
+        as_letters = i % 2 == 0
+        encoded = piece_ids(tokenizer, piece, as_letters) if piece else []
+        if as_letters and piece and tokenizer.convert_tokens_to_ids(piece) in encoded:
+            raise ValueError(f"got {piece!r} in a message, which the tokenizer reads as a token in any text")
+        ids += encoded
+    return ids
+
+
+def piece_ids(tokenizer, piece: str, as_letters: bool) -> list[int]:
+    """Token ids of text within a conversation: after a newline, as SentencePiece puts a space before a beginning."""
+
+    def encoded(text: str) -> list[int]:
+        return letter_ids(tokenizer, text) if as_letters else tokenizer.encode(text, add_special_tokens=False)
+
+    newline = tokenizer.encode("\n", add_special_tokens=False)
+    ids = encoded("\n" + piece)
+    return ids[len(newline) :] if ids[: len(newline)] == newline else encoded(piece)
+
+
+def letter_ids(tokenizer, text: str) -> list[int]:
+    """Token ids of text by the tokenizer's model alone: no added token is looked for."""
+    backend = tokenizer.backend_tokenizer
+    text = backend.normalizer.normalize_str(text) if backend.normalizer else text
+    words = [word for word, _ in backend.pre_tokenizer.pre_tokenize_str(text)] if backend.pre_tokenizer else [text]
+    return [token.id for word in words for token in backend.model.tokenize(word)]
+
+
+# ----------------------------------------------------------------- turn bridge (src/parts/environments/turn_bridge.py)
+
+PROBE_TURNS = 3
+KNOWN_SEAMS = 1000
+KNOWN_RENDERINGS = 256
+
+
+class TurnBridge:
+    """Renders prompts, and the tokens between the turns of a conversation.
+
+    Args:
+        tokenizer: one with a chat template.
+        end_ids: tokens that end an answer when they are sampled.
+        settings: the template's own settings, such as {"enable_thinking": False}.
+        chat_template: another template than the tokenizer's.
+    """
+
+    def __init__(self, tokenizer, end_ids: list[int], settings: dict | None = None, chat_template: str | None = None):
+        need(
+            tokenizer.chat_template or chat_template,
+            "got a tokenizer without chat template; expected one; try --chat_template FILE",
+        )
+        self.tokenizer, self.end_ids, self.settings = tokenizer, {*end_ids}, {**(settings or {})}
+        self.chat_template, self.seams = chat_template, {}
+        self.lock = threading.Lock()  # a tokenizer's backend refuses two threads at once
+        self.sanitizes, self.rendered = sanitizes(tokenizer), {}
+        if chat_template:
+            self.settings["chat_template"] = chat_template
+
+    def render(self, messages: list[dict], tools: list[dict], guarded: bool = True) -> list[int]:
+        """Token ids of messages and the beginning of the assistant's next answer.
+
+        Args:
+            guarded: what looks like a control token in a message is encoded as the letters that it is written with.
+        """
+        messages = with_arguments(as_object, messages)
+        if messages[-1]["role"] == "assistant":  # of the data's prompt: it is gone on with
+            return self.render(messages[:-1], tools, guarded) + self.begun_answer(messages, tools)
+        given = {"tools": tools or None, "add_generation_prompt": True, **self.settings}  # templates take [] for tools
+        if not guarded:
+            return list(self.tokenizer.apply_chat_template(messages, return_dict=True, **given)["input_ids"])
+        key = (id(tools), repr(messages))  # the conversations of a group begin alike, and often hear the same
+        with self.lock:
+            if key not in self.rendered:
+                if len(self.rendered) >= KNOWN_RENDERINGS:
+                    self.rendered.clear()
+                try:
+                    ids = self.guarded(messages, given)
+                except ValueError:
+                    ids = self.guarded(self.parted(messages), given)
+                self.rendered[key] = tools, ids  # the tools are kept, or others get their id
+            return [*self.rendered[key][1]]
+
+    def begun_answer(self, messages: list[dict], tools: list[dict]) -> list[int]:
+        """Token ids of the assistant's turn that ends messages, as far as it goes, after the beginning of a turn."""
+        given = {"tools": tools or None, **self.settings}
+        before, whole = (chat_text(self.tokenizer, part, **given) for part in (messages[:-1], messages))
+        if not whole.startswith(before):
+            raise ValueError(f"it begins the assistant's turn that ends the prompt otherwise: {whole[-80:]!r}")
+        return list(self.tokenizer(whole.removeprefix(before), add_special_tokens=False).input_ids)
+
+    def guarded(self, messages: list[dict], given: dict) -> list[int]:
+        """Token ids of messages in which nothing is read as a control token."""
+        if not self.sanitizes:
+            return sanitized_ids(self.tokenizer, messages, **given)
+        given = {**given, "sanitize_control_tokens": True, "return_dict": True}
+        return list(self.tokenizer.apply_chat_template(messages, **given)["input_ids"])
+
+    def parted(self, value):
+        """Messages with control tokens written apart, for tokenizers that read them in any text (`</s>` as `< /s>`)."""
+        if isinstance(value, dict):
+            return {key: self.parted(item) for key, item in value.items()}
+        if isinstance(value, list):
+            return [self.parted(item) for item in value]
+        for token in self.tokenizer.added_tokens_encoder if isinstance(value, str) else ():
+            value = value.replace(token, f"{token[0]} {token[1:]}") if token.strip() else value
+        return value
+
+    def ends(self, ids: list[int]) -> bool:
+        """Whether an answer ended by itself, and was not cut off."""
+        return bool(ids) and ids[-1] in self.end_ids
+
+    def seam(
+        self, before: list[dict], answer: dict, replies: list[dict], tools: list[dict], guarded: bool = True
+    ) -> list[int]:
+        """The rendering up to the token that ends the answer; [] where the template writes none there."""
+        begins = len(self.render(before, tools, guarded))
+        others = [[{**reply, "content": text} for reply in replies] for text in "01"]
+        one, two = (self.render([*before, answer, *other], tools, guarded) for other in others)
+        shared = next((i for i, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), len(one))
+        places = [i for i in range(begins, shared) if one[i] in self.end_ids]
+        return one[: places[-1] + 1] if places else []
+
+    def known_seam(self, before: list[dict], answer: dict, replies: list[dict], tools: list[dict]) -> list[int]:
+        """`seam`, found once for replies that differ by their content only."""
+        key = (id(tools), *((reply["role"], reply.get("name"), reply.get("tool_call_id")) for reply in replies))
+        if key not in self.seams:
+            if len(self.seams) >= KNOWN_SEAMS:  # names and ids are the model's, so there is no end of them
+                self.seams.clear()
+            self.seams[key] = tools, self.seam(before, answer, replies, tools)  # kept, or another gets its id
+        return self.seams[key][1]
+
+    def between(self, last_id: int | None, replies: list[dict], tools: list[dict]) -> list[int]:
+        """The tokens after an answer, up to the beginning of the next one.
+
+        Args:
+            last_id: the last token of the answer; where it is not the one that ends a turn, that comes first.
+            replies: the environment's messages, of the role tool or user.
+            tools: the schemas that the prompt was rendered with.
+        """
+        before, answer, replies = stand_in(replies)
+        seam = self.known_seam(before, answer, replies, tools)
+        whole = self.render([*before, answer, *replies], tools)
+        roles = ", ".join(dict.fromkeys(reply["role"] for reply in replies))
+        need(
+            seam and whole[: len(seam)] == seam,
+            f"the chat template has no place where an answer ends and messages of the role {roles} follow; try "
+            "another template",
+        )
+        return whole[len(seam) - (last_id != seam[-1]) :]
+
+    def check(self, tools: list[dict], talks: bool) -> str:
+        """What is wrong with the template for conversations with these tools or replies; "" where nothing is."""
+        for kind in [kind for kind, wanted in (("tool", tools), ("user", talks)) if wanted]:
+            try:
+                problems = [self.probe(kind, tools, place) for place in self.thought_places()]
+            except Exception as error:  # templates raise what they like
+                return f"it refuses such a conversation ({type(error).__name__}: {error})"
+            if all(problems):
+                return problems[0]
+        return ""
+
+    def thought_places(self) -> list[str]:
+        """Fields of an answer in which the template may look for thoughts; [""] where the model is not to think."""
+        template = self.chat_template or self.tokenizer.get_chat_template()
+        if "</think>" in template:
+            return ["content", "reasoning_content"]
+        if "<|channel>thought" in template and self.settings.get("enable_thinking"):  # Gemma 4
+            return ["reasoning_content"]
+        return ["thinking"] if "message.thinking" in template else [""]  # gpt-oss
+
+    def probe(self, kind: str, tools: list[dict], place: str) -> str:
+        """Play a conversation of three turns and compare each with the rendering of all; "" if all are equal."""
+        messages = [{"role": "user", "content": "Question"}]
+        ids, decode = self.render(messages, tools), self.tokenizer.decode
+        if kind == "tool" and tools[0]["function"]["name"] not in decode(ids):
+            return "it does not show the tools to the model"
+        for turn in range(PROBE_TURNS):
+            thought, thinks = probe_thought(decode(ids), turn, place)
+            answer, replies, visible = probe_turn(kind, turn, thought, tools)
+            seam = self.seam(messages, answer, replies, tools, guarded=False)  # thoughts are marked by tokens
+            whole = self.render([*messages, answer, *replies], tools, guarded=False)
+            if whole[: len(ids)] != ids:
+                return f"it writes earlier turns anew: {difference(decode, ids, whole)}"
+            if not seam:
+                ends = ", ".join(repr(decode([i])) for i in sorted(self.end_ids))
+                return f"it ends the assistant's turn by none of the tokens that end an answer ({ends})"
+            said, after = decode(whole[len(ids) : len(seam)]), decode(whole[len(seam) :])
+            for part in (thinks, visible):
+                if "".join(part.split()) not in "".join(said.split()):
+                    return f"of an answer it keeps {said!r}, without {part!r}"
+            if replies[0]["content"] not in after:
+                return f"it does not show messages of the role {kind}"
+            bridge = self.between(whole[len(seam) - 1], replies, tools)
+            if whole[len(seam) :] != bridge:
+                where = difference(decode, bridge, whole[len(seam) :])
+                return f"what it writes between turns depends on their number: {where}"
+            messages, ids = [*messages, answer, *replies], whole
+        return ""
+
+
+def stand_in(replies: list[dict]) -> tuple[list[dict], dict, list[dict]]:
+    """A short conversation that replies can end: messages, the answer before the replies, and the replies."""
+    before, answer = [{"role": "user", "content": "Question"}], {"role": "assistant", "content": "Answer"}
+    if replies[0]["role"] == "tool":
+        names = [(reply.get("tool_call_id") or f"call{i:05}", reply["name"]) for i, reply in enumerate(replies)]
+        answer["content"], answer["tool_calls"] = "", [stand_in_call(*name) for name in names[:1]]
+        replies = [{**reply, "tool_call_id": i} for reply, (i, _) in zip(replies, names, strict=True)]
+    return before, answer, replies
+
+
+def stand_in_call(identity: str, name: str) -> dict:
+    """A tool call without arguments; Mistral's templates ask for an id of nine characters."""
+    return {"id": identity, "type": "function", "function": {"name": name, "arguments": {}}}
+
+
+def probe_thought(prompt: str, turn: int, place: str) -> tuple[dict, str]:
+    """The field of an answer that holds a thought, and what of it the model has to sample."""
+    said, begun = f"Thought {turn}", prompt.rstrip().endswith("<think>")
+    if not place or prompt.rstrip().endswith("</think>"):  # it is told not to think
+        return {}, ""
+    if place == "content":
+        return {"content": f"<think>\n{said}\n</think>\n\n"}, f"{'' if begun else '<think>'}{said}</think>"
+    return {place: said}, said
+
+
+def probe_turn(kind: str, turn: int, thought: dict, tools: list[dict]) -> tuple[dict, list[dict], str]:
+    """An answer, what follows it, and what has to be seen of the answer."""
+    answer = {"role": "assistant", "content": "", **thought}
+    if kind == "user":
+        visible = f"Answer {turn}"
+        answer["content"] += visible
+        return answer, [{"role": "user", "content": f"Reply {turn}"}], visible
+    call = stand_in_call(f"probe{turn:04}", tools[0]["function"]["name"])
+    reply = {"role": "tool", "tool_call_id": call["id"], "name": call["function"]["name"], "content": f"Result {turn}"}
+    return {**answer, "tool_calls": [call]}, [reply], call["function"]["name"]
+
+
+def difference(decode, one: list[int], two: list[int]) -> str:
+    """Where two renderings part, as text."""
+    part = next((i for i, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), min(len(one), len(two)))
+    return f"{decode(one[part : part + 12])!r} becomes {decode(two[part : part + 12])!r}"
+
+
+# ------------------------------------------------------------------- text turns (src/parts/environments/text_turns.py)
+
+
+class TextTurns:
+    """Stands in for a tokenizer and the tokens between turns: every text is one token, and no template is needed."""
+
+    eos_token_id, pad_token_id, end_ids, settings = 0, 0, (0,), None
+
+    def __init__(self):
+        self.tokenizer, self.texts, self.begun = self, [""], {}
+
+    def encode(self, text: str) -> list[int]:
+        """The token of a text, a new one each time."""
+        self.texts.append(text)
+        return [len(self.texts) - 1]
+
+    def decode(self, ids: list[int], skip_special_tokens: bool = False) -> str:
+        """The texts of tokens."""
+        return "".join(self.texts[i] for i in ids)
+
+    def render(self, messages: list[dict], tools: list[dict]) -> list[int]:
+        """The token of a prompt; `begun` keeps the list of messages, to which `play` adds those that follow."""
+        ids = self.encode("\n".join(message["content"] for message in messages))
+        self.begun[ids[0]] = messages
+        return ids
+
+    def between(self, last_id: int | None, replies: list[dict], tools: list[dict]) -> list[int]:
+        """The token of what is said between two answers."""
+        return self.encode("\n".join(reply["content"] for reply in replies))
+
+    def ends(self, ids: list[int]) -> bool:
+        """Whether an answer ended by itself: all that are written here do."""
+        return True
+
+
+# ------------------------------------------------------------- conversations (src/parts/environments/conversations.py)
+
+
+@dataclass
+class PlayLimits:
+    """Limits of conversations: turns, tokens, and what a tool may take."""
+
+    turns: int = 8  # answers that are sampled
+    tokens: int = 4096  # of a whole conversation, the first prompt included
+    answer_tokens: int = 512  # a turn begins only where an answer of this length still fits
+    seconds: float = 30.0  # for the tool calls of an answer together, or for a reply
+    characters: int = 8000  # of a tool's result; the rest is cut
+    side_by_side: int = 256  # conversations whose tools run at once
+
+
+# ------------------------------------------------------------------- play setup (src/parts/environments/play_setup.py)
+
+
+@dataclass
+class PlaySetup:
+    """What conversations are played with: environments, the tokens between turns, the form of tool calls, limits."""
+
+    environments: Environments
+    bridge: TurnBridge
+    form: str | dict
+    limits: PlayLimits
+
+
 # ------------------------------------------------------------------------------- models (src/parts/networks/models.py)
 
 
@@ -2620,6 +3053,14 @@ class Proof:
         self.say(f"{what} was not measured: {why}.")
 
 
+def parsed(path: Path) -> list[ast.stmt]:
+    """What a file defines; it is parsed and not run."""
+    try:
+        return ast.parse(path.read_text(encoding="utf-8")).body
+    except (OSError, ValueError, SyntaxError) as error:
+        raise UserError(f"got {path}, which cannot be read ({error}); expected Python in UTF-8") from None
+
+
 def shown(values, digits: int = 3) -> str:
     """Numbers as `0.434 to 0.910`, one number as it is."""
     return " to ".join(f"{x:.{digits}f}" for x in (values if isinstance(values, list | tuple) else [values]))
@@ -2637,6 +3078,12 @@ def report_of(script: str, words: list[str], seconds: float, python: str = sys.e
         said = done.stderr.strip().splitlines() or [f"got exit code {done.returncode} of {path}"]
         raise UserError(said[-1].removeprefix("error: "))
     return json.loads(done.stdout)
+
+
+def failures_of(report: dict) -> list[str]:
+    """What reward_preflight.py finds against a reward or an environment, once for each check."""
+    failed = {x["check"]: x["message"] for x in reversed(report["findings"]) if x["severity"] == "fail"}
+    return [f"{check}: {message}" for check, message in reversed(failed.items())]
 
 
 # ----------------------------------------------------------------- exact figures (src/programs/prove/exact_figures.py)
@@ -2683,8 +3130,9 @@ def difference_interval(better: int, worse: int, n: int) -> list[float]:
 # ------------------------------------------------------------------- run settings (src/programs/prove/run_settings.py)
 
 ACCEPTED = (
-    "expected a run's folder, results.json of evaluation.py or its folder, FILE.py:function with --data, a trainer or "
-    "a file or folder of losses and advantages in Python, or settings (.yaml) or overrides (.txt) of a verl job"
+    "expected a run's folder, results.json of evaluation.py or its folder, FILE.py:function or :Environment with "
+    "--data, a trainer or a file or folder of losses and advantages in Python, or settings (.yaml) or "
+    "overrides (.txt) of a verl job"
 )
 DEFAULTS = {  # of settings that not every program has
     **{"teacher": [], "reward": [], "eval_data": "", "environment": "", "prompt_column": "prompt", "chat": False},
@@ -3196,19 +3644,15 @@ def as_sample_reward(prompt, completion, **columns):
     score = FUNCTION(**given, extra_info=columns.get("extra_info") or {})
     return score["score"] if isinstance(score, dict) else score
 '''
+MEASURED_ROWS = 32
 NONSENSE = ("empty", "whitespace", "unicode_junk", "keyword_stuffing", "very_long")  # probes of reward_preflight.py
 VERL_NAMES = {"data_source", "solution_str", "ground_truth", "extra_info"}  # verl's reward managers pass these by name
-MEASURED_ROWS = 32
 
 
 def arguments_of(path: Path, name: str) -> ast.arguments | None:
-    """The parameters of a function of a file, which is parsed and not run; None where it has no such `def`."""
-    try:
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, SyntaxError) as error:
-        raise UserError(f"got {path}, which cannot be read ({error}); expected a Python file that imports") from None
+    """The parameters of a function of a file; None where it has no such `def`."""
     kinds = ast.FunctionDef | ast.AsyncFunctionDef
-    return next((node.args for node in tree.body if isinstance(node, kinds) and node.name == name), None)
+    return next((node.args for node in parsed(path) if isinstance(node, kinds) and node.name == name), None)
 
 
 def forms_of(arguments: ast.arguments) -> dict[str, str]:
@@ -3225,37 +3669,29 @@ def forms_of(arguments: ast.arguments) -> dict[str, str]:
 def prove_reward(spec: str, data: str, seconds: float) -> Proof:
     """Try a reward on rows."""
     file, _, name = spec.partition("*")[0].rpartition(":")
-    proof, arguments = Proof("reward", spec), arguments_of(Path(file), name)
+    proof, arguments, rows = Proof("reward", spec), arguments_of(Path(file), name), read_rows(data)
     forms = forms_of(arguments) if arguments else {}
     with tempfile.TemporaryDirectory() as folder:
-        tried = spec
+        tried, taken = spec, {*rows[0]}
         if forms and forms["ours"] and {"solution_str", "ground_truth"} <= {x.arg for x in arguments.args}:
             adapter = Path(folder, "as_sample_reward.py")
             adapter.write_text(with_values(AS_SAMPLE_REWARD, file=repr(str(Path(file).resolve())), name=repr(name)))
             tried = f"{adapter}:as_sample_reward"
-        rows = read_rows(data)
-        names = {*rows[0]} & ({x.arg for x in arguments.args} if arguments and not arguments.kwarg else {*rows[0]})
-        attacked = attacked_row({"prompt": "", **rows[0]}, {*rows[0]} if tried != spec else names)
+        elif arguments and not arguments.kwarg:
+            taken &= {x.arg for x in arguments.args}
+        attacked = attacked_row({"prompt": "", **rows[0]}, taken)
         describe_forms(proof, forms, name)
         try:
             report = report_of("reward_preflight.py", ["--reward", tried, "--data", data, "--json"], seconds)
-            describe_checks(proof, report, data)
-            describe_cost(proof, report, tried, data)
+            describe_checks(proof, report, tried, data)
         except UserError as error:
             if not attacked or "reference completion" not in str(error):
                 raise
-            report = {"findings": [], "ready": True}
+            report = {"findings": []}
             proof.skip("What gold answers are paid", "the rows have tests and no solutions")
         if attacked:
             prove_against_attacks(proof, tried, attacked)
-    failed = {}
-    for finding in report["findings"]:
-        if finding["severity"] == "fail":
-            failed.setdefault(finding["check"], finding["message"])
-    for check, message in failed.items():
-        proof.find(f"{check}: {message}")
-    if not report["ready"] and not failed:
-        proof.find("reward_preflight.py does not pass it; see its report")
+    proof.findings += failures_of(report)
     return proof
 
 
@@ -3271,7 +3707,7 @@ def describe_forms(proof: Proof, forms: dict[str, str], name: str) -> None:
         proof.find(f"no trainer can call {name}: {'; '.join(words)}")
 
 
-def describe_checks(proof: Proof, report: dict, data: str) -> None:
+def describe_checks(proof: Proof, report: dict, spec: str, data: str) -> None:
     """The sentences of gold, nonsense and repeated scoring."""
     gold, contract = report["gold"], report["contract"]
     probes = {line["name"]: line for line in report["probes"]}
@@ -3287,32 +3723,161 @@ def describe_checks(proof: Proof, report: dict, data: str) -> None:
     tests = ("deterministic", "order_independent", "batch_independent")
     names = {"deterministic": "twice", "order_independent": "in another order", "batch_independent": "alone"}
     words = [f"{names[test]} {'yes' if contract[test] else 'no'}" for test in tests if test in contract]
-    proof.say(f"The same completions get the same scores: {', '.join(words)}.")
-
-
-def describe_cost(proof: Proof, report: dict, spec: str, data: str) -> None:
-    """The sentence of time and memory; a reward that hung or died is not called in this process."""
     function = report["functions"][0]
     proof.figures |= {key: function[key] for key in ("p50_ms", "p99_ms")}
+    took = f"{function['p50_ms']:g} ms (99 % within {function['p99_ms']:g} ms)" if function["p50_ms"] else "no time"
     if any(function[kind] for kind in ("hung", "died", "raised", "malformed", "not_finite")):
         proof.skip("Memory", "the reward failed on some completions")
-        return
-    rows = read_rows(data)[:MEASURED_ROWS]
-    rows = [{"prompt": prompt_of(row, "prompt", data), "columns": row} for row in rows]
+    else:
+        peak = proof.figures["peak_bytes_a_completion"] = peak_bytes(spec, data)
+        took += f" and {peak / 1024:.1f} KiB of Python memory"
+    proof.say(f"The same completions get the same scores: {', '.join(words)}; a gold one takes {took}.")
+
+
+def peak_bytes(spec: str, data: str) -> int:
+    """The peak of Python memory in a batch of gold completions, for each of them."""
+    rows = [{"prompt": prompt_of(row, "prompt", data), "columns": row} for row in read_rows(data)[:MEASURED_ROWS]]
     texts = [f"<answer>{row['columns'].get('answer', '')}</answer>" for row in rows]
     reward = Reward([spec])
     reward(rows[:1], texts[:1], [[1]])  # imports are not a completion's
     tracemalloc.start()
     try:
         reward(rows, texts, [[1] * len(text) for text in texts])
-        peak = tracemalloc.get_traced_memory()[1]
+        return round(tracemalloc.get_traced_memory()[1] / len(rows))
     finally:
         tracemalloc.stop()
-    proof.figures["peak_bytes_a_completion"] = round(peak / len(rows))
-    proof.say(
-        f"A gold completion takes {function['p50_ms']:g} ms (median; 99 % within {function['p99_ms']:g} ms), and "
-        f"{peak / len(rows) / 1024:.1f} KiB of Python memory at the peak of a batch of {len(rows)}."
-    )
+
+
+# --------------------------------------------------------- environment proof (src/programs/prove/environment_proof.py)
+
+TURNS = 8  # of a conversation, as in reward_preflight.py
+
+
+def is_environment(file: Path, name: str) -> bool:
+    """Whether a name of a file, which is not run, is a class or a dictionary: neither is a reward."""
+    text = file.read_text(encoding="utf-8", errors="replace")
+    return bool(re.search(rf"^(class {name}\b|{name}\b.*= *\{{)", text, re.MULTILINE))
+
+
+class Script:
+    """Conversations whose answers are known, and what the samplers of all places take from it."""
+
+    def __init__(self, spec: str, rows: list[dict], answers: list[list[str]]):
+        self.spec, self.rows, self.answers, self.turns = spec, rows, answers, [0] * len(rows)
+        self.texts, self.environments = TextTurns(), load_environments(spec)
+        self.setup = PlaySetup(self.environments, self.texts, "hermes", PlayLimits(TURNS, 10**15, 1))
+
+    def say(self, number: int) -> list[int]:
+        """The next answer of a conversation, and its end."""
+        turn, answers = self.turns[number], self.answers[number]
+        self.turns[number] += 1
+        over = answers[-1] if self.environments.kind_of(self.rows[number]["columns"]).talks else ""
+        return [*self.texts.encode(answers[turn] if turn < len(answers) else over), 0]
+
+    def continued(self, prompts: list[list[int]]) -> list[list[int]]:
+        """An answer to each prompt; conversations begin in the order of the rows."""
+        begun = list(self.texts.begun)
+        return [self.say(begun.index(ids[0])) for ids in prompts]
+
+
+def in_ppo_train(module, s: Script) -> list[float]:
+    """Returns of ppo_train.py's rollout."""
+    engine = SimpleNamespace(generate=lambda prompts, noise: [(ids, [0.0] * 2) for ids in s.continued(prompts)])
+    models, config = SimpleNamespace(tokenizer=s.texts, eos_ids=[0]), SimpleNamespace(max_turns=TURNS)
+    samples = module.converse(s.setup, config, models, engine, module.Reward([]), s.rows, None, {})
+    return [sample["score"] for sample in samples]
+
+
+def in_grpo_train(module, s: Script) -> list[float]:
+    """Returns that grpo_train.py gives to TRL for the conversations of its rollout_func."""
+    scorer, numbers, blank = module.Scorer(s.rows), list(range(len(s.rows))), [""] * len(s.rows)
+    module.let_environments_score(SimpleNamespace(tool_format=""), s.environments, scorer, [module.Stage({}, 1)])
+    trainer = SimpleNamespace(use_vllm=False, _generate_single_turn=lambda ids, *_: (s.continued(ids), None))
+    ids = module.rollout_function(s.setup, scorer)(list(map(str, numbers)), trainer)["completion_ids"]
+    (reward,) = scorer.for_trl()
+    return [score or 0.0 for score in reward(blank, blank, completion_ids=ids, row=numbers)]
+
+
+def in_evaluation(module, s: Script) -> list[float]:
+    """Scores of evaluation.py's conversations."""
+
+    def generate(requests: list, done, numbers: list[int]) -> None:
+        for place, number in enumerate(numbers):
+            *ids, end = s.say(number)
+            done(place, {"ids": ids, "end": [end]})
+
+    task = object.__new__(module.EnvironmentTask)
+    task.reward = module.Reward([])
+    model = SimpleNamespace(tokenizer=s.texts, eos_ids=[0], turns=lambda: generate)
+    given = SimpleNamespace(max_new_tokens=1), s.setup, model, [row | {"sample": 0} for row in s.rows]
+    records = task.records(*given, SimpleNamespace(rows={}, hits=0, add=lambda *_: None))
+    return [record["metrics"]["score"] for record in records]
+
+
+def in_verl(module, s: Script) -> list[float]:
+    """Scores of the agent loop that verl_train.py gives to verl, all conversations at once."""
+    tools = {kind.name: kind.tools for kind in s.environments.kinds.values()}
+    settings = module.LoopSettings(s.spec, tools, vars(s.setup.limits), "hermes", [], (), [])
+    player = module.Player(settings, SimpleNamespace(chat_template="-", apply_chat_template=len), [0])
+    player.setup = s.setup  # texts in the place of a tokenizer's ids
+
+    async def one(number: int) -> float:
+        async def sample(ids: list[int]) -> tuple[list[int], list[float]]:
+            return s.say(number), [0.0] * 2
+
+        return player.scores(*await player.play(s.rows[number], sample), {})[0]
+
+    async def every() -> list[float]:
+        return await asyncio.gather(*map(one, range(len(s.rows))))
+
+    return asyncio.run(every())
+
+
+PLACES = {"ppo_train": in_ppo_train, "grpo_train": in_grpo_train, "evaluation": in_evaluation, "verl_train": in_verl}
+
+
+def prove_environment(spec: str, data: str, seconds: float) -> Proof:
+    """Try an environment on rows."""
+    report = report_of("reward_preflight.py", ["--environment", spec, "--data", data, "--json"], seconds)
+    proof, rows, plays = Proof("environment", spec), read_rows(data), report["plays"]
+    proof.findings, proof.figures = failures_of(report), {name: report[name] for name in ("gold", "policies")}
+    known = [line for line in report["policies"] if line["name"] != "gold" and line["max"] is not None]
+    paid = ", ".join(f"{line['name']} {line['max']:g}" for line in known)
+    if gold := report["gold"]:
+        marks = f"gold answers ({gold['variant']}) have full marks in {gold['full_marks']:.0%} of {gold['rows']} rows"
+        proof.say(f"reward_preflight.py played {spec} on {data}: {marks}; the most that others are paid: {paid}.")
+    if not plays:
+        proof.skip("What the four places pay", "no conversation came to its end")
+        return proof
+    played = [rows[play["row"] - 1] for play in plays]
+    columns = [{name: value for name, value in row.items() if name not in RESERVED} for row in played]
+    talks = [{"prompt": prompt_of(row, "prompt", data), "columns": c} for row, c in zip(played, columns, strict=True)]
+    compare_places(proof, spec, plays, talks)
+    return proof
+
+
+def compare_places(proof: Proof, spec: str, plays: list[dict], rows: list[dict]) -> None:
+    """Play the answers of reward_preflight.py in every place, and add findings where the returns are others."""
+    returns, expected = {}, [play["return"] for play in plays]
+    for name, play_there in PLACES.items():
+        try:
+            with contextlib.redirect_stdout(sys.stderr):
+                module = import_file("script", name, str(BUNDLE / "scripts" / f"{name}.py"))
+                returns[name] = play_there(module, Script(spec, rows, [play["script"] for play in plays]))
+        except UserError as error:  # of the import, as a script has its own class of these
+            proof.skip(f"What {name}.py pays", str(error))
+            continue
+        except Exception as error:  # of the environment, where it is played in another order or thread
+            proof.find(f"{name}.py: {type(error).__name__}: {str(error)[:200]}")
+            continue
+        wrong = [i for i, (a, b) in enumerate(zip(returns[name], expected, strict=True)) if abs(a - b) > 1e-9]
+        if wrong:
+            play, got = plays[wrong[0]], returns[name][wrong[0]]
+            where = f"row {play['row']}, policy {play['policy']}: {got:g}, alone {play['return']:g}"
+            proof.find(f"{name}.py pays {len(wrong)} of {len(plays)} conversations otherwise, such as {where}")
+    proof.figures["returns"] = {"alone": expected, **returns}
+    same = [name for name, values in returns.items() if values == expected]
+    proof.say(f"The same answers in {len(plays)} conversations are paid the same by {', '.join(same) or 'none'}.")
 
 
 # ----------------------------------------------------------------- trainer proof (src/programs/prove/trainer_proof.py)
@@ -3322,40 +3887,27 @@ SHOWN = ("logprob_shift", "advantages_detached", "accumulation")  # whose measur
 
 
 def prove_trainer(file: Path, flags: list[str], seconds: float) -> Proof:
-    """Run the checks, of what the trainer has of the contract where it has not all."""
-    proof, words = Proof("trainer", str(file)), [str(file), *flags, "--json"]
-    try:
-        report = report_of("selfcheck.py", words, seconds)
-    except UserError as error:
-        if "--partial" not in str(error) or "--partial" in flags:
-            raise
-        report = report_of("selfcheck.py", [*words, "--partial"], seconds)
-    by_status = {status: [x for x in report["checks"] if x["status"] == status] for status in ("pass", "FAIL", "n/a")}
-    checks, ran = {x["name"]: x for x in report["checks"]}, len(by_status["pass"]) + len(by_status["FAIL"])
-    proof.figures["checks"] = checks
-    proof.say(
-        f"{len(by_status['pass'])} of {ran} checks of selfcheck.py pass for {file} {' '.join(flags)}".strip() + "."
-    )
+    """Run the checks of selfcheck.py."""
+    proof, report = Proof("trainer", str(file)), report_of("selfcheck.py", [str(file), *flags, "--json"], seconds)
+    passed, failed, rest = ([x for x in report["checks"] if x["status"] == s] for s in ("pass", "FAIL", "n/a"))
+    proof.figures["checks"] = {x["name"]: x for x in report["checks"]}
+    proof.findings = [f"{x['name']}: {x['measured']}; try: {x['try']}" for x in failed]
+    proof.not_measured = [f"{x['name']}: {x['measured']}" for x in rest]
+    ran, named = len(passed) + len(failed), " ".join([str(file), *flags])
+    proof.say(f"{len(passed)} of {ran} checks of selfcheck.py pass for {named}.")
     proof.say(
         "They call its own functions on short sequences with pads and ragged rows, and compare with plain networks' "
         "logits and with the published formulas, computed in selfcheck.py."
     )
-    measured = [f"{name}: {checks[name]['measured']}" for name in SHOWN if checks[name]["status"] == "pass"]
-    if measured:
+    if measured := [f"{x['name']}: {x['measured']}" for x in passed if x["name"] in SHOWN]:
         proof.say(f"Measured: {'; '.join(measured)}.")
-    proof.not_measured += [f"{x['name']}: {x['measured']}" for x in by_status["n/a"]]
-    if by_status["n/a"]:
-        proof.say(f"Not checked: {'; '.join(x['name'] for x in by_status['n/a'])}.")
-    for x in by_status["FAIL"]:
-        proof.find(f"{x['name']}: {x['measured']}; try: {x['try']}")
+    if rest:
+        proof.say(f"Not checked: {'; '.join(x['name'] for x in rest)}.")
     return proof
 
 
-# ------------------------------------------------------------------------- job proof (src/programs/prove/job_proof.py)
-
-
 def prove_job(path: Path, python: str, seconds: float) -> Proof:
-    """Check settings of verl_train.py (.yaml), or Hydra overrides, one a line (.txt)."""
+    """Check settings of verl_train.py (.yaml), or Hydra overrides, one a line (.txt), in a Python that has verl."""
     proof, flag = Proof("verl job", str(path)), "--overrides" if path.suffix == ".txt" else "--config"
     need(Path(python).is_file(), f"got --python {python}, which is no file; expected a Python that has verl")
     report = report_of("verl_train.py", ["--check", flag, str(path)], seconds, python)
@@ -3980,7 +4532,7 @@ def make_parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument("thing", help="what to prove, as above", metavar="THING")
-    parser.add_argument("--data", default="", metavar="FILE", help="rows for a reward")
+    parser.add_argument("--data", default="", metavar="FILE", help="rows for a reward or an environment")
     named = "formulas of functions: loss_1=grpo,loss_2=gspo, or one for each function; " + ", ".join(FORMULAS)
     parser.add_argument("--as", default="", dest="formulas", metavar="NAMES", help=named)
     python = "for a verl job: the Python that has verl (default: this one)"
@@ -3996,9 +4548,10 @@ def proof_of(args) -> Proof:
     need(args.minutes > 0 and args.rows > 0, f"got --minutes {args.minutes:g} --rows {args.rows}; expected above 0")
     file, _, name = args.thing.rpartition(":") if ".py:" in args.thing else (args.thing, "", "")
     need(Path(file).exists(), f"got {args.thing}: no file or folder {file}; {ACCEPTED}")
-    need(not args.data or name, f"got --data with {args.thing}; expected it with FILE.py:function alone; {ACCEPTED}")
+    need(not args.data or name, f"got --data with {args.thing}; expected it with FILE.py:NAME alone; {ACCEPTED}")
     if name and args.data:
-        return prove_reward(args.thing, args.data, seconds)
+        prove_named = prove_environment if is_environment(Path(file), name) else prove_reward
+        return prove_named(args.thing, args.data, seconds)
     if results_files(path):
         return prove_evaluation(path)
     folder = next((x for x in (path, path.parent) if path.is_dir() and {"model", "data"} <= {*values_of(x)}), None)

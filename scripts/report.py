@@ -55,11 +55,11 @@ Exit codes: 0 the page is written, 2 bad input; a page of the readable ones is w
 #     3135-3394  outcomes            What was learnt in place of the task: a part bought or lost, prompts by heart, …
 #     3397-3510  ranking             Which cause explains a run best, and the run's verdict
 #     3513-3600  sources             What the command line names: runs and evaluations, read, and what of them cannot be
-#     3603-3767  run facts           What the page says of a run: held-out figure, how far it came, what it took, how …
-#     3770-4134  curves              The curves of all runs as plain data: metrics of all logs under one name, in …
-#     4137-4266  samples             Samples of all sources as rows, thinned and compressed: browsers unpack base64 …
-#     4269-5363  page                The page
-#     5366-5429  command             The command line
+#     3603-3759  run facts           What the page says of a run: held-out figure, how far it came, what it took, how …
+#     3762-4264  curves              The curves of all runs as plain data: metrics of all logs under one name, in …
+#     4267-4368  samples             Samples of all sources as rows, thinned and compressed: browsers unpack base64 …
+#     4371-5465  page                The page
+#     5468-5531  command             The command line
 
 import argparse
 import ast
@@ -115,9 +115,9 @@ def tell(*words: str, end: str = "\n") -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def suggest(word: str, names: list[str]) -> str:
+def suggest(word: str, names: list[str], cutoff: float = 0.6) -> str:
     """Return '; try NAME' for the nearest name, if one is near."""
-    return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, n=1))
+    return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, 1, cutoff))
 
 
 # --------------------------------------------------------------------------- dialect (src/parts/foundation/dialect.py)
@@ -281,7 +281,7 @@ def parse_flags(
         if flag_name(name) in removed:
             parser.error(f"got {name}, which was removed; try {removed[flag_name(name)]}")
         follows = relation(flag_name(name), names, flag_values(argv))
-        near = f"; {follows}" if follows else suggest(name, [f"--{name}" for name in names])
+        near = f"; {follows}" if follows else suggest(flag_name(name), names, 0.7).replace("; try ", "; try --")
         parser.error(f"got unknown argument {unknown[0]!r}; expected a flag of --help{near}")
     return known
 
@@ -3610,6 +3610,12 @@ PHASES = {  # of a step, by whose log it is; the names of those that do not hold
     "trl": r"step_time$",
     "verl": r"timing_s/(gen|reward|old_log_prob|ref|values|adv|update_\w+|testing|save_checkpoint)$",
 }
+ABOUT = (
+    ("model", ("model", "actor_rollout_ref.model.path")),
+    ("algorithm", ("algorithm", "algorithm.adv_estimator", "loss_type")),
+    ("data", ("data", "data.train_files")),
+)
+SPANS = ((86400, "days"), (3600, "hours"), (60, "minutes"))
 WHOLE = ("time/step", "timing_s/step")
 SPEED = r"rollout/tokens_per_s$|perf/throughput$"
 MEMORY = r"(?i).*(memory|mem_gb).*"  # ours, verl's
@@ -3646,38 +3652,29 @@ def outcome(run: LoggedRun, folder: Path, now: datetime.datetime) -> str:
     """How far the run came, and why it ended there, as far as its files say."""
     last = max(run.steps() or [step for _, step, _ in run.bad])
     planned = next((x for name in PLANNED if (x := as_number(run.config.get(name)))), None)
-    of = f" of {planned:.0f}" if planned else ""
+    at = f"step {last} of {planned:.0f}" if planned else f"step {last}"
+    if json_beside(folder, "summary.json") or (planned and last >= planned):
+        return f"It ran to its end: {at}."
+    if run.trainer == "one_page" and json_beside(folder, "result.json"):
+        return f"It ended at {at}: its --minutes were over, or by Ctrl-C."
+    if any(step >= last for _, step, _ in run.bad):
+        return f"It ends at {at} with values that are not finite."
     log = Path(run.path)
     age = now.timestamp() - log.stat().st_mtime if log.is_file() else 0.0
-    if json_beside(folder, "summary.json") or (planned and last >= planned):
-        return f"It ran to its end: step {last}{of}."
-    if run.trainer == "one_page" and json_beside(folder, "result.json"):
-        return f"It ended at step {last}{of}: its --minutes were over, or by Ctrl-C."
-    if any(step >= last for _, step, _ in run.bad):
-        return f"It ends at step {last}{of} with values that are not finite."
+    size, unit = next((pair for pair in SPANS if age >= 2 * pair[0]), (60, "minutes"))
+    written = f"it was last written {age / size:.0f} {unit} ago"
     if run.trainer in ("trl", "verl") or not planned:
-        return f"The log ends at step {last}{of}; it was last written {ago(age)}."
+        return f"The log ends at {at}; {written}."
     guess = "it still runs" if age < 120 else "it runs no more, or a step takes long: it was stopped, or failed"
-    return f"Step {last}{of}, last written {ago(age)}; no summary.json: {guess}."
-
-
-def ago(seconds: float) -> str:
-    """A time span in words."""
-    for size, unit in ((86400, "days"), (3600, "hours"), (60, "minutes")):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit} ago"
-    return "less than two minutes ago"
+    return f"The log ends at {at}; {written}, without a summary.json: {guess}."
 
 
 def spent(run: LoggedRun, folder: Path) -> dict:
     """Samples, sampled tokens and seconds of a run; None where the log does not say."""
     steps, config = len(run.steps()), run.config
-    of_step = as_number(config.get("batch_size"))
-    if run.trainer == "verl":
-        whole = [as_number(config.get(key)) for key in ("data.train_batch_size", "actor_rollout_ref.rollout.n")]
-        of_step = whole[0] * whole[1] if all(whole) else None
-    if run.trainer == "one_page" and config.get("prompts"):
-        of_step = (as_number(config["prompts"]) or 0) * (as_number(config.get("group_size")) or 1)
+    sizes = {"verl": ("data.train_batch_size", "actor_rollout_ref.rollout.n")}.get(run.trainer, ("batch_size",))
+    sizes = ("prompts", "group_size") if run.trainer == "one_page" and "prompts" in config else sizes
+    factors = [as_number(config.get(name)) for name in sizes]
     # grpo_train.py may log every so many steps only
     logged = sorted({step for points in run.columns.values() for step in points})
     since = {step: step - before for before, step in itertools.pairwise(logged)}
@@ -3691,7 +3688,7 @@ def spent(run: LoggedRun, folder: Path) -> dict:
         seconds = sum(parts) if parts else None
     speed, rollout = dict(points_of(run, "rollout/tokens_per_s")), dict(points_of(run, "time/rollout"))
     tokens = sum(speed[step] * rollout[step] for step in speed.keys() & rollout.keys())
-    samples = sum(sampled) if sampled else of_step * steps if of_step else None
+    samples = sum(sampled) if sampled else math.prod(factors) * steps if all(factors) else None
     return {"steps": steps, "samples": samples, "seconds": seconds, "tokens": tokens or None}
 
 
@@ -3736,12 +3733,7 @@ def to_repeat(run: LoggedRun, folder: Path) -> str:
 
 def about(config: dict) -> list[str]:
     """Model, algorithm and data by the settings that are known, each in a few words."""
-    names = (
-        ("model", ("model", "actor_rollout_ref.model.path")),
-        ("algorithm", ("algorithm", "algorithm.adv_estimator", "loss_type")),
-        ("data", ("data", "data.train_files")),
-    )
-    values = [(kind, next((str(config[name]) for name in keys if config.get(name)), "")) for kind, keys in names]
+    values = [(kind, next((str(config[name]) for name in names if config.get(name)), "")) for kind, names in ABOUT]
     return [f"{kind} {'/'.join(Path(value).parts[-2:])}" for kind, value in values if value]
 
 
@@ -3769,231 +3761,405 @@ def run_facts(source: Source, now: datetime.datetime) -> dict:
 
 # ------------------------------------------------------------------------------ curves (src/programs/report/curves.py)
 
-GLOSSARY_TEXT = """\
-# Reward
-reward/mean: mean score of the step's completions: the weighted sum of the reward functions, before the end-token
-    penalty and KL; in units of the reward
-  + rises
-  ! flat: read samples.jsonl; if no completion ever scores, there is nothing to reinforce
-reward/std: standard deviation of those scores
-  + above 0
-  ! 0: all completions scored the same, so only the KL term teaches
-reward/zero_std_frac: with groups: share of those sampled, replaced ones included, whose completions all score the
-    same before penalties and KL (gdpo: in every reward), so that they teach nothing; they cost no forward pass if
-    they cannot change the gradient
-  + well below 1
-  ! near 1: the prompts are too hard or too easy, the step is wasted; other prompts, a larger group_size, or a finer
-    reward. At pass rate p and group size G, p^G + (1 − p)^G is to be expected. TRL's own frac_reward_zero_std reads
-    lower: rounding hides equal scores from it
-reward/<function>: unweighted mean of one reward function over the completions where it is not None; absent where it
-    is None for all
-  + rises
-  ! one rises while another falls: change their weights
-# KL
-kl/ref: KL(policy ‖ reference), nats per response token, by kl_estimator (k3_ratio: k3) on the step's own samples; k1
-    may dip below 0
-  + 0 at step 1, then grows slowly
-  ! not 0 at step 1: the reference is not the initial policy; a jump: the policy leaves the reference faster than
-    reward explains
-kl/ref_completion: the same, summed over a completion: nats per completion, the unit of kl_target
-  + near kl_target where one is set
-  ! far above the target for long: a higher kl_coef
-kl/coef: the kl_coef this step used; changes only with kl_target
-  + settles
-  ! keeps growing: the target cannot be reached
-kl/teacher: distillation: KL(student ‖ teacher), nats per sampled token: over the vocabulary, or by k1 with
-    policy_gradient and servers
-  + falls
-  ! rises: a lower lr
-kl/approx: KL(policy before the step ‖ policy during it), nats per response token, by k3; mean over the step's
-    updates, each measured just before it is applied
-  + small; 0 with one update per step
-  ! rising over steps: a lower lr or fewer ppo_epochs; target_kl ends such a step
-# Policy
-policy/loss: the loss with its KL term, summed as aggregation says, without entropy bonus, mean over updates
-  + its size means nothing: at ratio 1 PPO's is minus the mean advantage, and whitening makes that 0
-  ! not finite
-policy/clip_frac: share of trained tokens at which a bound of the loss changed it (clip_cov, kl_cov: share that was
-    chosen)
-  + 0 with one update per step, which is no fault; a few per cent else
-  ! near 1: updates far too large
-policy/entropy: entropy of the sampling distribution (after temperature), nats per token of the rows that train;
-    without a critic these are the groups of unequal score
-  + changes slowly
-  ! sudden rise or collapse
-policy/teacher_entropy: distillation: entropy of the teacher on the student's tokens, nats per token
-  + near policy/entropy late in the run
-  ! student's far below: mode seeking; objective forward_kl or jsd
-policy/lost_mass: distillation, only where the student has more rows than its tokenizer has tokens: its probability on
-    these rows; they are left out of sampling and loss here
-  + below 1e-3
-  ! high: other samplers may draw tokens without text; drop the rows with resize_token_embeddings
-policy/overlap: distillation: share of the student's 8 likeliest tokens that are among the teacher's 8, at some 256
-    tokens of each piece
-  + high, or rising
-  ! low and flat: templates differ, or fine-tune on the teacher's texts first
-policy/ratio_max: largest ratio of new to old probability of any response token in the step
-  + exactly 1 with one update per step; above 1 else, for rare tokens well above
-  ! far from 1 at a step's first update: a bug; run scripts/selfcheck.py; TRL warns at 2.0 or 0.1 for the mean ratio
-# Sampler and trainer
-mismatch/weight_mean: mean of w, before any bound, over the tokens of rows that can change the gradient
-  + 1 up to rounding with rollout_engine hf; 0.5 to 2 else
-  ! outside: sampler and trainer do not agree; precision, template or stale weights
-mismatch/kl: KL(sampler ‖ trainer), nats per trained token, by k3
-  + below 1e-3
-  ! above 0.01, or high at step 1: a bug in template, temperature or precision
-mismatch/cut_frac: share of trained tokens whose w was cut or set to 0 by mismatch; 0 where nothing is corrected
-  + a few per cent at most
-  ! rising: the engines drift apart; seq_mask with long completions drops many, as its w is a product over tokens
-# Value
-value/loss: half the clipped squared error of the value against the return, per response token, in units of reward
-    squared
-  + falls, then follows the spread of returns
-  ! grows while reward stands: a lower critic_lr
-value/explained_variance: 1 − Var[return − value] / Var[return] over response tokens, with the values from before the
-    update
-  + 0 at step 1 (the value head starts at 0), then toward 1
-  ! near 0 or below it after the first steps: the critic is no better than a constant; more minibatches,
-    critic_warmup_steps, another critic_lr. Near 0 is no fault once nearly all completions score alike, or where they
-    are wrong by chance
-# Rollout
-rollout/length_mean: sampled tokens per completion, end token included; of a conversation those of all its answers,
-    without tools' results and replies
-  + moves slowly
-  ! runs to max_new_tokens, or collapses to a few tokens: read samples.jsonl
-rollout/truncated_frac: share of completions that hit max_new_tokens without an end token; of conversations with such
-    an answer
-  + low
-  ! rising: a higher max_new_tokens or missing_eos_penalty
-rollout/turns_mean: with an environment: answers per conversation
-  + as many as the task needs
-  ! 1 from the start: no call is read, or the first answer ends it; always max_turns: see rollout/limit_frac
-rollout/limit_frac: with an environment: share of conversations that ended at max_turns or max_conversation_tokens,
-    not by an answer or a reply
-  + low
-  ! rising: a higher limit, or an environment that ends sooner
-rollout/samples: GRPO, and others with dynamic_sampling: completions sampled in this step, those of replaced groups
-    included
-  + near batch_size; with GRPO the completions of a rollout
-  ! batch_size × (1 + max_refills): too few groups differ
-rollout/rounds: with dynamic_sampling: rounds in which they were sampled
-  + 1 or 2
-  ! 1 + max_refills: a higher max_oversampling, or other prompts
-rollout/unused: with dynamic_sampling: those of groups that differ, but that the batch had no place for
-  + 0 without max_oversampling, else small beside batch_size
-  ! a large share: a lower max_oversampling
-rollout/tokens_per_s: sampled tokens of all processes per second of sampling
-  + steady
-  ! falls: longer completions, or a busy machine
-rollout/logprob_gap_max: largest difference between the sampler's and the trainer's log-prob of a token, nats; absent
-    where a step has one update and no reference
-  + rounding: below 1e-4 in fp32; with NeMo-RL's limit of 1.02 for the mean probability ratio, 0.02 on average in bf16
-  ! large at step 1: template, temperature or precision differ between sampler and trainer; NeMo-RL warns at 1.05
-# Prompts
-prompts/seen_frac: share of prompts that have been sampled
-  + rises to 1
-prompts/below_frac: share with a running pass rate below LOW
-  + falls
-  ! near 1: no prompt gets full marks; scripts/warm_start.py, or a first reward that pays 1 for a right answer
-prompts/within_frac: share from LOW to HIGH: those that are drawn at each of their turns, beside unseen ones
-  + the larger, the more the data teach
-  ! near 0 with all seen: nothing is left to learn here, or nothing can be
-prompts/above_frac: share above HIGH
-  + rises
-  ! near 1: harder prompts
-# Tools
-tool/calls_mean: tool calls per conversation, those that cannot be read or made included
-  + leaves 0 where tools help
-  ! 0: the model does not know the form of calls; read pieces in samples.jsonl
-tool/failure_frac: share of calls that came to an error: not readable, no such tool, raised, or no answer in
-    tool_timeout
-  + falls
-  ! stays near 1: another tool_format, or a broken tool
-tool/seconds: seconds in tools and replies per conversation; those of a batch run side by side, so a step waits less
-    than the sum
-  + small beside time/rollout
-  ! near tool_timeout: a tool hangs
-# Optimization
-optim/lr: learning rate of the policy in this step
-  + follows lr_schedule
-optim/grad_norm: L2 norm of the policy's gradient before clipping, mean over updates; 0 during critic warm-up
-  + steady
-  ! always far above max_grad_norm: every update is clipped, a lower lr
-optim/critic_grad_norm: the same of the critic
-  + steady
-  ! as above, with critic_lr
-optim/updates: optimizer updates applied in this step
-  + ppo_epochs × minibatches
-  ! fewer: target_kl ended the step, or some were skipped
-optim/skipped_updates: updates of this step left out because a gradient was not finite
-  + 0; in fp16 now and then, while the loss scale settles
-  ! several in a row: max_bad_updates of them end the run
-# Time
-time/rollout: seconds of sampling
-  + the largest of the three with a real model: about 80 % of RL time is generation
-time/step: GRPO: seconds of the optimizer step, sampling and rewards of its rollout included (TRL's step_time)
-  + steady
-time/teacher: distillation: seconds of asking server teachers
-  + small beside time/rollout
-  ! the server is the bottleneck
-time/reward: seconds in the reward functions, after sampling: those that score_while_sampling hides are not counted
-  + small
-  ! beside time/rollout: make the functions async, or cheaper
-time/update: seconds for old and reference log-probs, values, and all updates
-  + steady
-# Memory
-memory/gpu_peak_gib: the most that PyTorch's tensors took of a GPU during the step (without the evaluation that
-    follows it), cached blocks not counted; vLLM's share of the GPU is partly outside of it
-  + steady; moves with the completions' lengths
-  ! rises in even steps while lengths do not: something keeps tensors, such as a metric with its graph
-memory/process_gib: resident memory of the process at the end of the step, on Linux
-  + rises over the first steps, then steady
-  ! rises in even steps: a reward function or an environment that keeps what it saw
-# Held-out evaluation
-eval/accuracy: share of rows with full marks, 1 or more, from the first reward function; from an environment's
-    get_reward where it has one
-  + rises with reward/mean
-  ! reward/mean rises and this does not: the reward is gamed, or the training prompts are learnt by heart
-eval/accuracy_low: lower end of its 95 % interval
-  + above the upper end of before
-  ! the intervals of before and after overlap: more held-out prompts, or a higher --eval_rows
-eval/accuracy_high: upper end
-eval/score: mean score, as reward/mean
-  + rises
-eval/rows: rows evaluated, which the interval of eval/accuracy comes from
-  + several hundred
-  ! few: 30 rows leave ± 0.17 around one half
-eval/trained_rows: rows evaluated whose prompt also trains, in another case or spacing too; absent where there are
-    none
-  + absent
-  ! present: the accuracy is inflated
-eval/length_mean: tokens per completion, end token included
-  + moves slowly
-  ! as rollout/length_mean
-eval/turns_mean: with an environment: answers per conversation
-  ! as rollout/turns_mean
-eval/calls_mean: with an environment: tool calls per conversation
-  ! as tool/calls_mean
-eval/<function>: unweighted mean of one reward function over the rows where it is not None
-  + rises
-eval/reverse_kl: distillation: KL(student ‖ teacher) per token on --eval_samples own samples of each held-out prompt
-    (of the one-page trainer: one), the same draws each time; k3 with servers
-  + falls
-  ! flat while kl/teacher falls: too few prompts
-eval/reverse_kl_low: distillation: lower end of its 95% interval over prompts, by bootstrap
-eval/reverse_kl_high: distillation: upper end
-  + below the lower end of before
-  ! the intervals of before and after overlap: more held-out prompts, or --eval_samples
-eval/reverse_kl_top: distillation: share of it that the largest completion carries, from 8 completions on
-  + small
-  ! above 1/3: the mean is about that one; --eval_samples 4
-eval/entropy: distillation: entropy of the student there
-  + changes slowly
-  ! collapse
-eval/teacher_entropy: distillation: entropy of the teacher there
-eval/overlap: distillation: as policy/overlap, there
-  + high, or rising
-  ! low and flat
+GLOSSARY = """\
+{
+ "reward/mean": {
+  "group": "Reward",
+  "meaning": "mean score of the step's completions: the weighted sum of the reward functions, before the end-token penalty and KL; in units of the reward",
+  "healthy": "rises",
+  "warning": "flat: read samples.jsonl; if no completion ever scores, there is nothing to reinforce"
+ },
+ "reward/std": {
+  "group": "Reward",
+  "meaning": "standard deviation of those scores",
+  "healthy": "above 0",
+  "warning": "0: all completions scored the same, so only the KL term teaches"
+ },
+ "reward/zero_std_frac": {
+  "group": "Reward",
+  "meaning": "with groups: share of those sampled, replaced ones included, whose completions all score the same before penalties and KL (gdpo: in every reward), so that they teach nothing; they cost no forward pass if they cannot change the gradient",
+  "healthy": "well below 1",
+  "warning": "near 1: the prompts are too hard or too easy, the step is wasted; other prompts, a larger group_size, or a finer reward. At pass rate p and group size G, p^G + (1 − p)^G is to be expected. TRL's own frac_reward_zero_std reads lower: rounding hides equal scores from it"
+ },
+ "reward/<function>": {
+  "group": "Reward",
+  "meaning": "unweighted mean of one reward function over the completions where it is not None; absent where it is None for all",
+  "healthy": "rises",
+  "warning": "one rises while another falls: change their weights"
+ },
+ "kl/ref": {
+  "group": "KL",
+  "meaning": "KL(policy ‖ reference), nats per response token, by kl_estimator (k3_ratio: k3) on the step's own samples; k1 may dip below 0",
+  "healthy": "0 at step 1, then grows slowly",
+  "warning": "not 0 at step 1: the reference is not the initial policy; a jump: the policy leaves the reference faster than reward explains"
+ },
+ "kl/ref_completion": {
+  "group": "KL",
+  "meaning": "the same, summed over a completion: nats per completion, the unit of kl_target",
+  "healthy": "near kl_target where one is set",
+  "warning": "far above the target for long: a higher kl_coef"
+ },
+ "kl/coef": {
+  "group": "KL",
+  "meaning": "the kl_coef this step used; changes only with kl_target",
+  "healthy": "settles",
+  "warning": "keeps growing: the target cannot be reached"
+ },
+ "kl/teacher": {
+  "group": "KL",
+  "meaning": "distillation: KL(student ‖ teacher), nats per sampled token: over the vocabulary, or by k1 with policy_gradient and servers",
+  "healthy": "falls",
+  "warning": "rises: a lower lr"
+ },
+ "kl/approx": {
+  "group": "KL",
+  "meaning": "KL(policy before the step ‖ policy during it), nats per response token, by k3; mean over the step's updates, each measured just before it is applied",
+  "healthy": "small; 0 with one update per step",
+  "warning": "rising over steps: a lower lr or fewer ppo_epochs; target_kl ends such a step"
+ },
+ "policy/loss": {
+  "group": "Policy",
+  "meaning": "the loss with its KL term, summed as aggregation says, without entropy bonus, mean over updates",
+  "healthy": "its size means nothing: at ratio 1 PPO's is minus the mean advantage, and whitening makes that 0",
+  "warning": "not finite"
+ },
+ "policy/clip_frac": {
+  "group": "Policy",
+  "meaning": "share of trained tokens at which a bound of the loss changed it (clip_cov, kl_cov: share that was chosen)",
+  "healthy": "0 with one update per step, which is no fault; a few per cent else",
+  "warning": "near 1: updates far too large"
+ },
+ "policy/entropy": {
+  "group": "Policy",
+  "meaning": "entropy of the sampling distribution (after temperature), nats per token of the rows that train; without a critic these are the groups of unequal score",
+  "healthy": "changes slowly",
+  "warning": "sudden rise or collapse"
+ },
+ "policy/teacher_entropy": {
+  "group": "Policy",
+  "meaning": "distillation: entropy of the teacher on the student's tokens, nats per token",
+  "healthy": "near policy/entropy late in the run",
+  "warning": "student's far below: mode seeking; objective forward_kl or jsd"
+ },
+ "policy/lost_mass": {
+  "group": "Policy",
+  "meaning": "distillation, only where the student has more rows than its tokenizer has tokens: its probability on these rows; they are left out of sampling and loss here",
+  "healthy": "below 1e-3",
+  "warning": "high: other samplers may draw tokens without text; drop the rows with resize_token_embeddings"
+ },
+ "policy/overlap": {
+  "group": "Policy",
+  "meaning": "distillation: share of the student's 8 likeliest tokens that are among the teacher's 8, at some 256 tokens of each piece",
+  "healthy": "high, or rising",
+  "warning": "low and flat: templates differ, or fine-tune on the teacher's texts first"
+ },
+ "policy/ratio_max": {
+  "group": "Policy",
+  "meaning": "largest ratio of new to old probability of any response token in the step",
+  "healthy": "exactly 1 with one update per step; above 1 else, for rare tokens well above",
+  "warning": "far from 1 at a step's first update: a bug; run scripts/selfcheck.py; TRL warns at 2.0 or 0.1 for the mean ratio"
+ },
+ "mismatch/weight_mean": {
+  "group": "Sampler and trainer",
+  "meaning": "mean of w, before any bound, over the tokens of rows that can change the gradient",
+  "healthy": "1 up to rounding with rollout_engine hf; 0.5 to 2 else",
+  "warning": "outside: sampler and trainer do not agree; precision, template or stale weights"
+ },
+ "mismatch/kl": {
+  "group": "Sampler and trainer",
+  "meaning": "KL(sampler ‖ trainer), nats per trained token, by k3",
+  "healthy": "below 1e-3",
+  "warning": "above 0.01, or high at step 1: a bug in template, temperature or precision"
+ },
+ "mismatch/cut_frac": {
+  "group": "Sampler and trainer",
+  "meaning": "share of trained tokens whose w was cut or set to 0 by mismatch; 0 where nothing is corrected",
+  "healthy": "a few per cent at most",
+  "warning": "rising: the engines drift apart; seq_mask with long completions drops many, as its w is a product over tokens"
+ },
+ "value/loss": {
+  "group": "Value",
+  "meaning": "half the clipped squared error of the value against the return, per response token, in units of reward squared",
+  "healthy": "falls, then follows the spread of returns",
+  "warning": "grows while reward stands: a lower critic_lr"
+ },
+ "value/explained_variance": {
+  "group": "Value",
+  "meaning": "1 − Var[return − value] / Var[return] over response tokens, with the values from before the update",
+  "healthy": "0 at step 1 (the value head starts at 0), then toward 1",
+  "warning": "near 0 or below it after the first steps: the critic is no better than a constant; more minibatches, critic_warmup_steps, another critic_lr. Near 0 is no fault once nearly all completions score alike, or where they are wrong by chance"
+ },
+ "rollout/length_mean": {
+  "group": "Rollout",
+  "meaning": "sampled tokens per completion, end token included; of a conversation those of all its answers, without tools' results and replies",
+  "healthy": "moves slowly",
+  "warning": "runs to max_new_tokens, or collapses to a few tokens: read samples.jsonl"
+ },
+ "rollout/truncated_frac": {
+  "group": "Rollout",
+  "meaning": "share of completions that hit max_new_tokens without an end token; of conversations with such an answer",
+  "healthy": "low",
+  "warning": "rising: a higher max_new_tokens or missing_eos_penalty"
+ },
+ "rollout/turns_mean": {
+  "group": "Rollout",
+  "meaning": "with an environment: answers per conversation",
+  "healthy": "as many as the task needs",
+  "warning": "1 from the start: no call is read, or the first answer ends it; always max_turns: see rollout/limit_frac"
+ },
+ "rollout/limit_frac": {
+  "group": "Rollout",
+  "meaning": "with an environment: share of conversations that ended at max_turns or max_conversation_tokens, not by an answer or a reply",
+  "healthy": "low",
+  "warning": "rising: a higher limit, or an environment that ends sooner"
+ },
+ "rollout/samples": {
+  "group": "Rollout",
+  "meaning": "GRPO, and others with dynamic_sampling: completions sampled in this step, those of replaced groups included",
+  "healthy": "near batch_size; with GRPO the completions of a rollout",
+  "warning": "batch_size × (1 + max_refills): too few groups differ"
+ },
+ "rollout/rounds": {
+  "group": "Rollout",
+  "meaning": "with dynamic_sampling: rounds in which they were sampled",
+  "healthy": "1 or 2",
+  "warning": "1 + max_refills: a higher max_oversampling, or other prompts"
+ },
+ "rollout/unused": {
+  "group": "Rollout",
+  "meaning": "with dynamic_sampling: those of groups that differ, but that the batch had no place for",
+  "healthy": "0 without max_oversampling, else small beside batch_size",
+  "warning": "a large share: a lower max_oversampling"
+ },
+ "rollout/tokens_per_s": {
+  "group": "Rollout",
+  "meaning": "sampled tokens of all processes per second of sampling",
+  "healthy": "steady",
+  "warning": "falls: longer completions, or a busy machine"
+ },
+ "rollout/logprob_gap_max": {
+  "group": "Rollout",
+  "meaning": "largest difference between the sampler's and the trainer's log-prob of a token, nats; absent where a step has one update and no reference",
+  "healthy": "rounding: below 1e-4 in fp32; with NeMo-RL's limit of 1.02 for the mean probability ratio, 0.02 on average in bf16",
+  "warning": "large at step 1: template, temperature or precision differ between sampler and trainer; NeMo-RL warns at 1.05"
+ },
+ "prompts/seen_frac": {
+  "group": "Prompts",
+  "meaning": "share of prompts that have been sampled",
+  "healthy": "rises to 1",
+  "warning": ""
+ },
+ "prompts/below_frac": {
+  "group": "Prompts",
+  "meaning": "share with a running pass rate below LOW",
+  "healthy": "falls",
+  "warning": "near 1: no prompt gets full marks; scripts/warm_start.py, or a first reward that pays 1 for a right answer"
+ },
+ "prompts/within_frac": {
+  "group": "Prompts",
+  "meaning": "share from LOW to HIGH: those that are drawn at each of their turns, beside unseen ones",
+  "healthy": "the larger, the more the data teach",
+  "warning": "near 0 with all seen: nothing is left to learn here, or nothing can be"
+ },
+ "prompts/above_frac": {
+  "group": "Prompts",
+  "meaning": "share above HIGH",
+  "healthy": "rises",
+  "warning": "near 1: harder prompts"
+ },
+ "tool/calls_mean": {
+  "group": "Tools",
+  "meaning": "tool calls per conversation, those that cannot be read or made included",
+  "healthy": "leaves 0 where tools help",
+  "warning": "0: the model does not know the form of calls; read pieces in samples.jsonl"
+ },
+ "tool/failure_frac": {
+  "group": "Tools",
+  "meaning": "share of calls that came to an error: not readable, no such tool, raised, or no answer in tool_timeout",
+  "healthy": "falls",
+  "warning": "stays near 1: another tool_format, or a broken tool"
+ },
+ "tool/seconds": {
+  "group": "Tools",
+  "meaning": "seconds in tools and replies per conversation; those of a batch run side by side, so a step waits less than the sum",
+  "healthy": "small beside time/rollout",
+  "warning": "near tool_timeout: a tool hangs"
+ },
+ "optim/lr": {
+  "group": "Optimization",
+  "meaning": "learning rate of the policy in this step",
+  "healthy": "follows lr_schedule",
+  "warning": ""
+ },
+ "optim/grad_norm": {
+  "group": "Optimization",
+  "meaning": "L2 norm of the policy's gradient before clipping, mean over updates; 0 during critic warm-up",
+  "healthy": "steady",
+  "warning": "always far above max_grad_norm: every update is clipped, a lower lr"
+ },
+ "optim/critic_grad_norm": {
+  "group": "Optimization",
+  "meaning": "the same of the critic",
+  "healthy": "steady",
+  "warning": "as above, with critic_lr"
+ },
+ "optim/updates": {
+  "group": "Optimization",
+  "meaning": "optimizer updates applied in this step",
+  "healthy": "ppo_epochs × minibatches",
+  "warning": "fewer: target_kl ended the step, or some were skipped"
+ },
+ "optim/skipped_updates": {
+  "group": "Optimization",
+  "meaning": "updates of this step left out because a gradient was not finite",
+  "healthy": "0; in fp16 now and then, while the loss scale settles",
+  "warning": "several in a row: max_bad_updates of them end the run"
+ },
+ "time/rollout": {
+  "group": "Time",
+  "meaning": "seconds of sampling",
+  "healthy": "the largest of the three with a real model: about 80 % of RL time is generation",
+  "warning": ""
+ },
+ "time/step": {
+  "group": "Time",
+  "meaning": "GRPO: seconds of the optimizer step, sampling and rewards of its rollout included (TRL's step_time)",
+  "healthy": "steady",
+  "warning": ""
+ },
+ "time/teacher": {
+  "group": "Time",
+  "meaning": "distillation: seconds of asking server teachers",
+  "healthy": "small beside time/rollout",
+  "warning": "the server is the bottleneck"
+ },
+ "time/reward": {
+  "group": "Time",
+  "meaning": "seconds in the reward functions, after sampling: those that score_while_sampling hides are not counted",
+  "healthy": "small",
+  "warning": "beside time/rollout: make the functions async, or cheaper"
+ },
+ "time/update": {
+  "group": "Time",
+  "meaning": "seconds for old and reference log-probs, values, and all updates",
+  "healthy": "steady",
+  "warning": ""
+ },
+ "memory/gpu_peak_gib": {
+  "group": "Memory",
+  "meaning": "the most that PyTorch's tensors took of a GPU during the step (without the evaluation that follows it), cached blocks not counted; vLLM's share of the GPU is partly outside of it",
+  "healthy": "steady; moves with the completions' lengths",
+  "warning": "rises in even steps while lengths do not: something keeps tensors, such as a metric with its graph"
+ },
+ "memory/process_gib": {
+  "group": "Memory",
+  "meaning": "resident memory of the process at the end of the step, on Linux",
+  "healthy": "rises over the first steps, then steady",
+  "warning": "rises in even steps: a reward function or an environment that keeps what it saw"
+ },
+ "eval/accuracy": {
+  "group": "Held-out evaluation",
+  "meaning": "share of rows with full marks, 1 or more, from the first reward function; from an environment's get_reward where it has one",
+  "healthy": "rises with reward/mean",
+  "warning": "reward/mean rises and this does not: the reward is gamed, or the training prompts are learnt by heart"
+ },
+ "eval/accuracy_low": {
+  "group": "Held-out evaluation",
+  "meaning": "lower end of its 95 % interval",
+  "healthy": "above the upper end of before",
+  "warning": "the intervals of before and after overlap: more held-out prompts, or a higher --eval_rows"
+ },
+ "eval/accuracy_high": {
+  "group": "Held-out evaluation",
+  "meaning": "upper end",
+  "healthy": "",
+  "warning": ""
+ },
+ "eval/score": {
+  "group": "Held-out evaluation",
+  "meaning": "mean score, as reward/mean",
+  "healthy": "rises",
+  "warning": ""
+ },
+ "eval/rows": {
+  "group": "Held-out evaluation",
+  "meaning": "rows evaluated, which the interval of eval/accuracy comes from",
+  "healthy": "several hundred",
+  "warning": "few: 30 rows leave ± 0.17 around one half"
+ },
+ "eval/trained_rows": {
+  "group": "Held-out evaluation",
+  "meaning": "rows evaluated whose prompt also trains, in another case or spacing too; absent where there are none",
+  "healthy": "absent",
+  "warning": "present: the accuracy is inflated"
+ },
+ "eval/length_mean": {
+  "group": "Held-out evaluation",
+  "meaning": "tokens per completion, end token included",
+  "healthy": "moves slowly",
+  "warning": "as rollout/length_mean"
+ },
+ "eval/turns_mean": {
+  "group": "Held-out evaluation",
+  "meaning": "with an environment: answers per conversation",
+  "healthy": "",
+  "warning": "as rollout/turns_mean"
+ },
+ "eval/calls_mean": {
+  "group": "Held-out evaluation",
+  "meaning": "with an environment: tool calls per conversation",
+  "healthy": "",
+  "warning": "as tool/calls_mean"
+ },
+ "eval/<function>": {
+  "group": "Held-out evaluation",
+  "meaning": "unweighted mean of one reward function over the rows where it is not None",
+  "healthy": "rises",
+  "warning": ""
+ },
+ "eval/reverse_kl": {
+  "group": "Held-out evaluation",
+  "meaning": "distillation: KL(student ‖ teacher) per token on --eval_samples own samples of each held-out prompt (of the one-page trainer: one), the same draws each time; k3 with servers",
+  "healthy": "falls",
+  "warning": "flat while kl/teacher falls: too few prompts"
+ },
+ "eval/reverse_kl_low": {
+  "group": "Held-out evaluation",
+  "meaning": "distillation: lower end of its 95% interval over prompts, by bootstrap",
+  "healthy": "",
+  "warning": ""
+ },
+ "eval/reverse_kl_high": {
+  "group": "Held-out evaluation",
+  "meaning": "distillation: upper end",
+  "healthy": "below the lower end of before",
+  "warning": "the intervals of before and after overlap: more held-out prompts, or --eval_samples"
+ },
+ "eval/reverse_kl_top": {
+  "group": "Held-out evaluation",
+  "meaning": "distillation: share of it that the largest completion carries, from 8 completions on",
+  "healthy": "small",
+  "warning": "above 1/3: the mean is about that one; --eval_samples 4"
+ },
+ "eval/entropy": {
+  "group": "Held-out evaluation",
+  "meaning": "distillation: entropy of the student there",
+  "healthy": "changes slowly",
+  "warning": "collapse"
+ },
+ "eval/teacher_entropy": {
+  "group": "Held-out evaluation",
+  "meaning": "distillation: entropy of the teacher there",
+  "healthy": "",
+  "warning": ""
+ },
+ "eval/overlap": {
+  "group": "Held-out evaluation",
+  "meaning": "distillation: as policy/overlap, there",
+  "healthy": "high, or rising",
+  "warning": "low and flat"
+ }
+}
 """
 LOOK_FIRST = "Look first"
 # what to look at first, as references/metrics.md has it
@@ -4004,32 +4170,9 @@ FIRST = (
 OTHER = "Other metrics of the log"
 POINTS = 2000  # of a curve; longer ones keep the lowest and the highest value of each stretch
 PLACES = ("output_dir", "out", "resume", "report_to")  # where a run lies: no setting of it
-LOGGED = (
-    *("save_every", "eval_every", "plot_every", "sample_every", "sample_tokens", "keep_checkpoints", "logging_steps"),
-)
+LOGGED = ("save_every", "eval_every", "sample_every", "sample_tokens", "keep_checkpoints", "logging_steps")
 OWN = ("seed", *PLACES, *LOGGED)  # what does not make another setting
 HIDDEN = ("step", "epoch", "eval/rows", "training/global_step")
-
-
-def read_glossary() -> dict[str, dict]:
-    """What each metric means: {key: {"group", "meaning", "healthy", "warning"}}, in the page's order.
-
-    A line begins `name: text`; further texts are indented by two with a mark (+ or !), their next lines by four.
-    """
-    entries, group, entry, part = {}, "", {}, ""
-    for line in GLOSSARY_TEXT.splitlines():
-        if line.startswith("# "):
-            group = line[2:]
-        elif line.startswith("    "):
-            entry[part] += f" {line.strip()}"
-        elif line.startswith("  "):
-            part = {"+": "healthy", "!": "warning"}[line[2]]
-            entry[part] = line[4:]
-        else:
-            name, _, text = line.partition(": ")
-            part = "meaning"
-            entry = entries[name] = {"group": group, "meaning": text, "healthy": "", "warning": ""}
-    return entries
 
 
 def our_name(key: str, dialect: str) -> str:
@@ -4054,11 +4197,6 @@ def explained(key: str, glossary: dict[str, dict]) -> dict:
     if key.startswith("val-"):
         return {"group": "Held-out evaluation", "meaning": "held-out figure of verl, by data source"}
     return {"group": "Time" if re.match(r"timing_|time/|perf/", key) else OTHER, "meaning": ""}
-
-
-def groups_in_order(glossary: dict[str, dict]) -> list[str]:
-    """The groups as the page shows them."""
-    return [LOOK_FIRST, *dict.fromkeys(entry["group"] for entry in glossary.values()), OTHER]
 
 
 def series_of(run: LoggedRun) -> dict[str, dict]:
@@ -4095,15 +4233,9 @@ def settings_numbers(sources: list[Source]) -> list[int]:
     return numbers
 
 
-def checkpoint_steps(folder: Path) -> list[int]:
-    """Steps at which a run's folder has a checkpoint."""
-    names = [path.name for pattern in ("checkpoints/step-*", "checkpoint-*") for path in folder.glob(pattern)]
-    return sorted(int(match[1]) for name in names if (match := re.search(r"-(\d+)$", name)))
-
-
 def curves_of(sources: list[Source]) -> dict:
     """What the page's script draws: runs, and metrics with their series."""
-    glossary, runs, metrics = read_glossary(), [], {}
+    glossary, runs, metrics = json.loads(GLOSSARY), [], {}
     for i, (source, setting) in enumerate(zip(sources, settings_numbers(sources), strict=True)):
         series = series_of(source.run)
         evaluated = {step for name, entry in series.items() if name.startswith("eval/") for step in entry["points"]}
@@ -4114,23 +4246,21 @@ def curves_of(sources: list[Source]) -> dict:
             if item["step"] is not None
         ]
         run = {"name": source.name, "setting": setting}
-        run |= {"checkpoints": checkpoint_steps(source.folder), "evaluations": sorted(evaluated), "findings": marks}
+        saved = [*source.folder.glob("checkpoints/step-*"), *source.folder.glob("checkpoint-*")]
+        steps = sorted(int(path.name.rpartition("-")[2]) for path in saved if re.search(r"-\d+$", path.name))
+        run |= {"checkpoints": steps, "evaluations": sorted(evaluated), "findings": marks}
         runs.append(run)
         for name, entry in series.items():
             points = thinned(sorted(entry["points"].items()))
             metric = metrics.setdefault(name, {"name": name, **explained(name, glossary), "series": []})
             drawn = {"run": i, "as": entry["as"], "bad": sorted(entry["bad"]), "of": len(entry["points"])}
             metric["series"].append(drawn | {"x": [p[0] for p in points], "y": [float(f"{p[1]:.6g}") for p in points]})
-    order = {group: i for i, group in enumerate(groups_in_order(glossary))}
+    order = [LOOK_FIRST, *dict.fromkeys(entry["group"] for entry in glossary.values()), OTHER]
     held_out = [source.run.names["held_out"] for source in sources if "held_out" in source.run.names]  # verl's own name
-    first = {name: i for i, name in enumerate([*held_out, *FIRST])}
-    place = {name: i for i, name in enumerate(glossary)}
-    for metric in metrics.values():
-        metric["group"] = LOOK_FIRST if metric["name"] in first else metric["group"]
-    ordered = sorted(
-        metrics.values(),
-        key=lambda m: (order[m["group"]], first.get(m["name"], 0), place.get(m["name"], len(place)), m["name"]),
-    )
+    places = {name: i for i, name in enumerate(dict.fromkeys([*held_out, *FIRST, *glossary]))}
+    for name, metric in metrics.items():
+        metric["group"] = LOOK_FIRST if name in (*held_out, *FIRST) else metric["group"]
+    ordered = sorted(metrics.values(), key=lambda m: (order.index(m["group"]), places.get(m["name"], 999), m["name"]))
     return {"runs": runs, "metrics": ordered, "groups": [g for g in order if any(m["group"] == g for m in ordered)]}
 
 
@@ -4140,7 +4270,7 @@ LONGEST = 100_000  # characters of a text that the page holds
 DIGITS = 26  # of a float in JSON, with what stands between two of them
 NAMED = ("step", "kind", "prompt", "completion", "score", "rewards", "finished")
 OF_EVALUATIONS = ("task", "metrics")
-PROBED, PROBED_BYTES = 2000, 4e6  # rows that tell how well all of them compress, fewer where they are long
+PROBED = 500  # rows that tell how well all of them compress
 GZIP = 16 + zlib.MAX_WBITS
 
 
@@ -4176,21 +4306,12 @@ def sample_row(run: int, row: dict) -> list:
     ]
 
 
-def group_key(row: list) -> tuple:
-    """What the samples of one group share."""
-    return row[0], row[1], row[2], row[5] if isinstance(row[5], str) else json.dumps(row[5], default=str)
-
-
-def all_rows(sources: list[Source]) -> list[list]:
-    """The rows of all sources."""
-    return [sample_row(run, row) for run, source in enumerate(sources) for row in source.samples]
-
-
 def groups_of(rows: list[list]) -> tuple[list[int], set[int]]:
     """The number of each row's group, and the groups of every run's first and last held-out evaluation."""
     numbers, known, evaluated = [], {}, {}
     for row in rows:
-        number = known.setdefault(hash(group_key(row)), len(known))
+        key = (*row[:3], row[5] if isinstance(row[5], str) else json.dumps(row[5], default=str))
+        number = known.setdefault(hash(key), len(known))
         numbers.append(number)
         if row[2] != "train" and row[1] is not None:
             evaluated.setdefault(row[0], {}).setdefault(row[1], set()).add(number)
@@ -4211,41 +4332,22 @@ def packed_json(value) -> bytes:
     return packed([json_text(value).encode()])
 
 
-def without_nan(value):
-    """A value whose numbers that are not finite, which JSON does not know, are text."""
-    if isinstance(value, dict):
-        return {key: without_nan(x) for key, x in value.items()}
-    if isinstance(value, list):
-        return [without_nan(x) for x in value]
-    return value if not isinstance(value, float) or math.isfinite(value) else str(value)
-
-
 def json_text(value) -> str:
-    """A value as JSON that browsers read."""
+    """A value as JSON that browsers read; numbers that are not finite, which JSON does not know, are text."""
     try:
         return json.dumps(value, separators=(",", ":"), allow_nan=False)
     except ValueError:
-        return json.dumps(without_nan(value), separators=(",", ":"))
+        return json.dumps(json.loads(json.dumps(value), parse_constant=str), separators=(",", ":"))
 
 
 def json_of_samples(rows: Iterable[list]) -> Iterable[bytes]:
     """The JSON {"rows": …, "prompts": …} of rows, in parts; a prompt stands in it once."""
-    prompts, before = {}, b'{"rows":['
+    prompts, before = {}, '{"rows":['
     for row in rows:
-        prompt = row[5] if isinstance(row[5], str) else json_text(row[5])
-        number = prompts.setdefault((type(row[5]), prompt), len(prompts))
-        yield before + json_text([*row[:5], number, *row[6:]]).encode()
-        before = b","
-    texts = (json.dumps(prompt) if kind is str else prompt for kind, prompt in prompts)
-    yield (b"" if before == b"," else before) + f'],"prompts":[{",".join(texts)}]}}'.encode()
-
-
-def share_that_fits(rows: list[list], room: float) -> float:
-    """The share of the rows that fills the room, from what every so many of them take."""
-    few = rows[:: math.ceil(len(rows) / 50)]
-    mean = sum(map(len, json_of_samples(few))) / len(few)
-    some = rows[:: math.ceil(len(rows) / min(PROBED, max(50, PROBED_BYTES / mean)))]
-    return min(1.0, room * len(some) / len(rows) / len(packed(json_of_samples(some))))
+        number = prompts.setdefault(json_text(row[5]), len(prompts))
+        yield (before + json_text([*row[:5], number, *row[6:]])).encode()
+        before = ","
+    yield f'{"" if prompts else before}],"prompts":[{",".join(prompts)}]}}'.encode()
 
 
 def packed_samples(sources: list[Source], room: float) -> tuple[bytes, int]:
@@ -4253,10 +4355,10 @@ def packed_samples(sources: list[Source], room: float) -> tuple[bytes, int]:
 
     Whole groups go, and those of the first and the last held-out evaluation stay.
     """
-    rows = all_rows(sources)
-    share = share_that_fits(rows, max(room, 1.0)) if rows else 1.0
+    rows = [sample_row(run, row) for run, source in enumerate(sources) for row in source.samples]
+    (numbers, stay), few = groups_of(rows), rows[:: len(rows) // PROBED or 1]
+    share = max(room, 1.0) * len(few) / max(len(rows), 1) / len(packed(json_of_samples(few)))
     share = 1.0 if share > 0.8 else share  # rows that lie side by side compress better than some of them
-    numbers, stay = groups_of(rows) if rows else ([], set())
     for _ in range(5):
         chosen = [r for r, n in zip(rows, numbers, strict=True) if n in stay or int((n + 1) * share) > int(n * share)]
         data = packed(json_of_samples(chosen))

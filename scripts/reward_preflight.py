@@ -18,9 +18,6 @@ weights, as the trainers do. It is called in a process of its own, with a time l
                share = (score - floor) / (gold - floor), floor = 0, or the lowest score seen where gold is not above 0
     contract   the same batch twice, reversed and one by one; lengths, NaN, exceptions, time limit, changed inputs
 
-    a group of G has no spread, hence no advantage, with probability p^G + (1 - p)^G at a pass rate p (Shao 2024,
-    DeepSeekMath, section 4.1)
-
 --profile says what the reward pays for. `answer`, the default: as above. `format`: wrong answers in the right form may
 be paid. `judge`: gold needs no full marks, and scores may vary. `--max_new_tokens N` is the run's limit: probes are cut
 at 4 N characters, without it at 40,000.
@@ -28,12 +25,11 @@ at 4 N characters, without it at 40,000.
 `--environment FILE.py:Class` is played by scripted policies, in a process of its own: gold, which should have full
 marks (95 % of 1), and policies that must not be paid like it: silence, nonsense, broken_calls, unknown_tools,
 wrong_arguments, endless, injection (control tokens, orders, code and 10 MB, as answers and arguments). Gold is the
-first of: --policy FILE.py:function, which gets (messages, tools, row) and returns a text, a call {"name", "arguments"}
-or several; the column `gold` with the answers of each turn, in these forms; a tool whose required arguments are
-columns with the answer; the reference completion, in the format that is paid best. Each conversation is played alone.
-Some are played again: side by side, and with an object that served another one. Those that change are played in new
-processes, which separates chance from shared state. An exception in reset, reply or get_reward is reported with file,
-line and row.
+first of: the column `gold` with the answers of each turn (a text, a call {"name", "arguments"} or several); a tool
+whose required arguments are columns with the answer; the reference completion, in the format that is paid best. Each
+conversation is played alone. Some are played again: side by side, and with an object that served another one. Those
+that change are played in new processes, which separates chance from shared state. An exception in reset, reply or
+get_reward is reported with file, line and row.
 
 `--model M` samples completions from a model, as the run will (16 of each of 32 prompts). It reports how often they pass
 (the first reward gives full marks, 1), the prompts by pass rate, and the share of groups of --group_size with both
@@ -44,62 +40,64 @@ conversation each text is one token). Lone surrogates, which no tokenizer decode
 About 15 completions are scored per row.
 
     python scripts/reward_preflight.py --list
-    python scripts/reward_preflight.py --score correctness_reward --data scored.jsonl   # prompt, completion, answer
     python scripts/reward_preflight.py --reward my_rewards.py:correct --reward "my_rewards.py:format*0.2" \\
         --data train.jsonl --max_new_tokens 256 --json
     python scripts/reward_preflight.py --model Qwen/Qwen2.5-0.5B-Instruct --chat --reward my_rewards.py:correct \\
         --data train.jsonl --max_new_tokens 512
     python scripts/reward_preflight.py --environment my_environment.py:Task --data train.jsonl --max_turns 4
 
-Exit codes: 0 ready (or scored, listed; --model: RL now), 1 not ready (--score: a row could not be scored), 2 bad input.
+Exit codes: 0 ready (or listed; --model: RL now), 1 not ready, 2 bad input.
 """
 
 # Contents
-#       160-238  messages               Errors that a user can mend, each with its exit code, and what is said on stderr
-#       241-248  bundle                 Where this bundle and its embedded model, data and rewards lie
-#       251-383  dialect                One setting under several names: ours, those of the pages, and TRL's. A …
-#       386-427  settings               Settings: a dataclass whose fields are flags and YAML keys, and the checks …
-#       430-736  processes              The processes of a run: torch at first use, device, threads, sums, rows dealt …
-#       739-756  exit codes             How a program ends: errors that a user can mend become a message and an exit …
-#       759-989  data files             Data files as text: unpacked, decoded, refused where they hold no data at …
-#      992-1133  nested rows            Rows inside other JSON: an object that holds a list of them, columns instead …
-#     1136-1384  rows                   Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1387-1612  question parts         Columns that look like a part of the question: texts to read before it, …
-#     1615-1677  answer marks           Final answers that worked solutions mark by a last line `#### 42`
-#     1680-1861  chat                   Chat templates: their settings, what they write for messages, and strings …
-#     1864-1923  prompts                Prompts as token ids, for training and held out
-#     1926-2002  pass rates             Pass rates of prompts: pass@k, the groups that teach, and what fits them: RL, …
-#     2005-2216  user code              What a reward is given: texts, copies of the columns, and a state of the …
-#     2219-2330  schema examples        An example of what a JSON Schema accepts, for tests of rewards
-#     2333-2593  reward forms           The forms that a reward function may have, loading one, and its arguments
-#     2596-2891  rewards                The reward of a run: a weighted sum of functions; calling them, async ones in …
-#     2894-3048  environments           Environments: classes whose methods are a model's tools, or that talk with …
-#     3051-3236  tool calls             Tool calls in what a model wrote: by the tokenizer's response template, or by …
-#     3239-3379  tool runs              Running calls of many conversations side by side: a time limit for each, and …
-#     3382-3444  control tokens         Rendering messages so that nothing in them is read as a control token, where …
-#     3447-3658  turn bridge            The tokens between turns, from the chat template alone: what was sampled is …
-#     3661-3815  conversations          The record of a conversation with an environment, and what the environment …
-#     3818-3976  play                   Playing conversations of a policy with environments: all that are open are …
-#     3979-4066  play setup             What conversations are played with, and scored by: shared by all programs …
-#     4069-4407  models                 Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     4410-4418  batches                Batches: padding, collating, micro-batches, one line of tokens in which a …
-#     4421-4669  key cache              Keys and values of texts while they are sampled: room to grow, prompts held …
-#     4672-4796  forward                One forward pass: attention that reads a prompt once, backbone, logits, …
-#     4799-4839  folding                LoRA folded into the weights while completions are sampled: a third of the …
-#     4842-5029  cache probe            What the cache and the attention of a model can do, measured before anything …
-#     5032-5220  sampling               Sampling with the policy itself: a KV cache, rows that leave the batch when …
-#     5223-5399  rollouts               Sampling and scoring the rows of a batch over all processes, slow rewards …
-#     5402-5519  rows and gold          Rows of the data, and the reference completion of each
-#     5522-5711  probes                 Completions that must not pay
-#     5714-5913  reward process         The reward's own process, with a time limit: a hang or crash costs one call, …
-#     5916-6044  scoring                Scores of completions, graded, and what was found
-#     6047-6290  preflight              The checks of a reward and the verdict
-#     6293-6436  policies               What scripted policies say to an environment: the answers of one …
-#     6439-6609  environment process    The environment's own process: conversations with scripted policies, played …
-#     6612-6832  environment preflight  The checks of an environment and the verdict
-#     6835-6942  report                 What is printed: reports, --list and --score
+#       158-236  messages               Errors that a user can mend, each with its exit code, and what is said on stderr
+#       239-246  bundle                 Where this bundle and its embedded model, data and rewards lie
+#       249-381  dialect                One setting under several names: ours, those of the pages, and TRL's. A …
+#       384-425  settings               Settings: a dataclass whose fields are flags and YAML keys, and the checks …
+#       428-734  processes              The processes of a run: torch at first use, device, threads, sums, rows dealt …
+#       737-754  exit codes             How a program ends: errors that a user can mend become a message and an exit …
+#       757-974  data files             Data files as text: unpacked, decoded, refused where they hold no data at …
+#      977-1089  nested rows            Rows inside other JSON: an object that holds a list of them, columns instead …
+#     1092-1328  rows                   Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1331-1549  question parts         Columns that look like a part of the question: texts to read before it, …
+#     1552-1605  answer marks           Final answers that worked solutions mark by a last line `#### 42`
+#     1608-1781  chat                   Chat templates: their settings, what they write for messages, and strings …
+#     1784-1843  prompts                Prompts as token ids, for training and held out
+#     1846-1922  pass rates             Pass rates of prompts: pass@k, the groups that teach, and what fits them: RL, …
+#     1925-2136  user code              What a reward is given: texts, copies of the columns, and a state of the …
+#     2139-2250  schema examples        An example of what a JSON Schema accepts, for tests of rewards
+#     2253-2513  reward forms           The forms that a reward function may have, loading one, and its arguments
+#     2516-2811  rewards                The reward of a run: a weighted sum of functions; calling them, async ones in …
+#     2814-2968  environments           Environments: classes whose methods are a model's tools, or that talk with …
+#     2971-3156  tool calls             Tool calls in what a model wrote: by the tokenizer's response template, or by …
+#     3159-3299  tool runs              Running calls of many conversations side by side: a time limit for each, and …
+#     3302-3364  control tokens         Rendering messages so that nothing in them is read as a control token, where …
+#     3367-3578  turn bridge            The tokens between turns, from the chat template alone: what was sampled is …
+#     3581-3613  text turns             Conversations of texts alone: what stands in for a tokenizer and a chat …
+#     3616-3770  conversations          The record of a conversation with an environment, and what the environment …
+#     3773-3931  play                   Playing conversations of a policy with environments: all that are open are …
+#     3934-4021  play setup             What conversations are played with, and scored by: shared by all programs …
+#     4024-4363  models                 Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     4366-4374  batches                Batches: padding, collating, micro-batches, one line of tokens in which a …
+#     4377-4643  key cache              Keys and values of texts while they are sampled: room to grow, prompts held …
+#     4646-4774  forward                One forward pass: attention that reads a prompt once, backbone, logits, …
+#     4777-4825  folding                LoRA folded into the weights while completions are sampled: a third of the …
+#     4828-4880  norms                  RMS norms in one kernel while completions are sampled: transformers takes six …
+#     4883-5070  cache probe            What the cache and the attention of a model can do, measured before anything …
+#     5073-5129  room steps             One more token of each row with shapes and addresses that stay within a room …
+#     5132-5334  sampling               Sampling with the policy itself: a KV cache, rows that leave the batch when …
+#     5337-5513  rollouts               Sampling and scoring the rows of a batch over all processes, slow rewards …
+#     5516-5633  rows and gold          Rows of the data, and the reference completion of each
+#     5636-5825  probes                 Completions that must not pay
+#     5828-6027  reward process         The reward's own process, with a time limit: a hang or crash costs one call, …
+#     6030-6199  scoring                Scores of completions, graded, and what was found
+#     6202-6428  preflight              The checks of a reward and the verdict
+#     6431-6574  policies               What scripted policies say to an environment: the answers of one …
+#     6577-6680  environment process    The environment's own process: conversations with scripted policies, played …
+#     6683-6874  environment preflight  The checks of an environment and the verdict
+#     6877-6942  report                 What is printed: reports and --list
 #     6945-7037  model preflight        --model: how often a model's own samples pass, and whether RL, a warm start …
-#     7040-7199  command                The command line
+#     7040-7158  command                The command line
 
 import argparse
 import ast
@@ -233,9 +231,9 @@ def tell(*words: str, end: str = "\n") -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def suggest(word: str, names: list[str]) -> str:
+def suggest(word: str, names: list[str], cutoff: float = 0.6) -> str:
     """Return '; try NAME' for the nearest name, if one is near."""
-    return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, n=1))
+    return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, 1, cutoff))
 
 
 # ----------------------------------------------------------------------------- bundle (src/parts/foundation/bundle.py)
@@ -391,7 +389,7 @@ class BaseConfig:
 
     given = frozenset()  # names of the settings that the command line or its YAML file has
     removed: ClassVar[dict[str, str]] = {}  # settings of earlier versions, and what to use instead
-    reuse_prefill = True  # a setting of those that sample in every step
+    reuse_prefill, decode_graphs = True, False  # settings of those that sample in every step
     attn_implementation = "auto"  # a setting of those that train or evaluate
     share_prompts = False  # a setting of those that train without a library's trainer
     eval_rows = hold_out = 0  # of those that evaluate as they train
@@ -422,7 +420,7 @@ def parse_flags(
         if flag_name(name) in removed:
             parser.error(f"got {name}, which was removed; try {removed[flag_name(name)]}")
         follows = relation(flag_name(name), names, flag_values(argv))
-        near = f"; {follows}" if follows else suggest(name, [f"--{name}" for name in names])
+        near = f"; {follows}" if follows else suggest(flag_name(name), names, 0.7).replace("; try ", "; try --")
         parser.error(f"got unknown argument {unknown[0]!r}; expected a flag of --help{near}")
     return known
 
@@ -801,12 +799,12 @@ class Unpacked(gzip.GzipFile):
         return data
 
 
-def open_text(source: str, form: str | None, encoding: str | None = None, sure: bool = False) -> tuple:
+def open_text(source: str, form: str | None, encoding: str | None = None) -> tuple:
     """Open a file or stdin (`-`) as text without a byte order mark; returns (stream, form).
 
     Bytes show whether it is packed, as names are often wrong. Text is UTF-8, or UTF-16 with a byte order mark, unless
-    `encoding` is given; other bytes stay as lone surrogates, see `flaw_of_bytes`. A missing form is detected, one that
-    is `sure` taken as it is. UserError where the file holds no rows: an HTML page, a pickle, a Git LFS pointer.
+    `encoding` is given; other bytes stay as lone surrogates, see `flaw_of_bytes`. A missing form is detected.
+    UserError where the file holds no rows: an HTML page, a pickle, a Git LFS pointer.
     """
     name = "stdin" if source == "-" else source
     with contextlib.ExitStack() as opened:
@@ -822,7 +820,7 @@ def open_text(source: str, form: str | None, encoding: str | None = None, sure: 
         told, encoding = bool(encoding), encoding or ("utf-16" if wide else "utf-8-sig")
         text = codecs.getincrementaldecoder(encoding)("replace").decode(head)
         refuse_no_data(text.encode() if told or wide else head.removeprefix(codecs.BOM_UTF8), name, form)
-        form = form if sure else form_of_text(text, name, form)
+        form = form_of_text(text, name, form)
         opened.pop_all()
     newline = "" if form in ("csv", "tsv") else "\n"
     return io.TextIOWrapper(raw, encoding, "surrogateescape", newline=newline), form
@@ -846,7 +844,7 @@ def form_of_text(head: str, name: str, form: str | None) -> str:
         names = re.split(r"[,;\t]", text.partition("\n")[0].strip().lower())
         got = f"{name}: got a first line of column names, {', '.join(names)[:60]}, in a file with one prompt per line"
         is_table = len(names) > 1 and {*names} & (ASKS | WEAK) and all(map(str.isidentifier, names))
-        need(not is_table, f"{got}; expected prompts; try --input_format csv, or renaming it to end in .csv")
+        need(not is_table, f"{got}; expected prompts; try renaming it to end in .csv")
     return "json" if form == "jsonl" and not begins_lines(text) else form
 
 
@@ -887,21 +885,17 @@ def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
     need(kind is None, f"{name}: got {kind}; expected rows of data as {form or 'text'}; try {advice}")
 
 
-def table_rows(text: str, name: str, delimiter: str, chosen: str | None = None) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """(line, row or its flaw) below the header of a CSV text; every cell is text.
-
-    `delimiter` is the expected separator, `chosen` one that is taken whatever the file shows.
-    """
+def table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """(line, row or its flaw) below the header of a CSV text with the expected separator; every cell is text."""
     csv.field_size_limit(LONGEST_CELL)
-    used = chosen or separator_of(text, delimiter, name)
+    used = separator_of(text, delimiter, name)
     if used != delimiter:
         say(f"{name}: the columns are separated by {used!r}")
     records = first_records(text, used)
-    spaced = [len(cells) > 1 and all(cell[:1] == " " for cell in cells[1:]) for cells in records]
-    padded = any(spaced[:1])  # a blank after each separator of the header
+    header, *spaced = [len(cells) > 1 and all(cell[:1] == " " for cell in cells[1:]) for cells in records] or [False]
     unquoted = records != first_records(text, used, skipinitialspace=True)
-    if not padded and spaced[1:] and all(spaced[1:]) and unquoted and "completion" not in records[0]:
-        padded = True
+    padded = header or (spaced != [] and all(spaced) and unquoted and "completion" not in records[0])
+    if padded and not header:
         say(f"{name}: read without the blank that follows each {used!r} of its rows")
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=used, strict=True, skipinitialspace=padded)
     try:
@@ -916,9 +910,9 @@ def column_names(header: list[str], where: str) -> list[str]:
     names = filled([cell.strip() for cell in header])
     flaw = flaw_of_bytes("".join(names))
     need(not flaw, f"{where}: got {flaw}; expected UTF-8 text; try {OTHER_ENCODING}")
-    mark = names and re.fullmatch(r"sep=.?", ",".join(names))
-    got = f"{where}: got Excel's mark {','.join(names)!r}"
-    need(not mark, f"{got}; expected the names of columns; try deleting the line")
+    mark = ",".join(names)
+    got = f"{where}: got Excel's mark {mark!r}"
+    need(mark[:4] != "sep=", f"{got}; expected the names of columns; try deleting the line")
     twice = [column for column, count in Counter(names).items() if count > 1]
     need(not twice, f"{where}: got the column {twice[:1]} twice; expected each name once; try renaming one")
     text = next((cell for cell in names if len(cell) > 60 or cell[-1:] in tuple(".?!:。？！")), None)
@@ -935,17 +929,14 @@ def body(reader, names: list[str], delimiter: str) -> Iterator[tuple[int, dict |
         except StopIteration:
             return
         except csv.Error as error:
-            yield (
-                start + 1,
-                RowFlaw("row", f"invalid CSV ({error})", "RFC 4180 quoting", 'writing a quote inside a cell as ""'),
-            )
+            advice = 'writing a quote inside a cell as ""'
+            yield start + 1, RowFlaw("row", f"invalid CSV ({error})", "RFC 4180 quoting", advice)
             if reader.line_num == start:
                 return
             continue
         if not any(cell.strip() for cell in cells):
             continue
-        if len(cells) > len(names):
-            cells = cells[: len(names)] + filled(cells[len(names) :])
+        cells = cells[: len(names)] + filled(cells[len(names) :])
         if flaw := flaw_of_bytes("".join(cells)):
             yield start + 1, RowFlaw("row", flaw, "UTF-8 text", OTHER_ENCODING)
         elif len(cells) != len(names):
@@ -971,22 +962,16 @@ def first_records(text: str, delimiter: str, **form) -> list[list[str]]:
 
 
 def separator_of(text: str, delimiter: str, name: str) -> str:
-    """What stands between the columns: as expected where that parts the header, else what parts all rows alike."""
-    parted, steady = [], []
+    """What stands between the columns: as expected where that parts the header, else what parts it and all rows."""
+    parted = {}
     for separator in dict.fromkeys((delimiter, *SEPARATORS)):
-        table = first_records(text, separator)
-        width = len(filled(table[0])) if table else 0
-        if width > 1:
-            parted.append(separator)
-            if all(len(filled(cells)) <= width <= len(cells) for cells in table):
-                steady.append(separator)
-    if delimiter in parted and (delimiter in steady or not steady):
-        return delimiter
-    likely = steady or parted or [delimiter]
+        widths = [len(filled(cells)) for cells in first_records(text, separator)]
+        if widths and widths[0] > 1:
+            parted[separator] = max(widths) == widths[0]
+    likely = [separator for separator, steady in parted.items() if steady] or [*parted] or [delimiter]
     got = f"{name}: got columns that may be separated by {' or '.join(map(repr, likely))}"
-    advice = f"try python scripts/data_loader.py {name} --out clean.jsonl --delimiter {likely[0]!r}"
-    need(len(likely) == 1, f"{got}; expected one of them; {advice}")
-    return likely[0]
+    need(delimiter in likely or len(likely) == 1, f"{got}; expected one of them; try exporting it with commas")
+    return delimiter if delimiter in likely else likely[0]
 
 
 # ------------------------------------------------------------------------- nested rows (src/parts/data/nested_rows.py)
@@ -1003,6 +988,7 @@ SPEAKER = re.compile(
     r"(?:\A|\n\n)(Human|Assistant): ?|### ?(Human|User|Assistant|System|Instruction|Input|Response): ?"
     r"|<\|im_start\|>(\w+)\n|<\|start_header_id\|>(\w+)<\|end_header_id\|>|(\[/?INST\])|(?:\A|\n)(USER|ASSISTANT): "
 )
+DIALOGUE = re.compile(r"\s*(user|human)\s*:.+?\s(assistant|ai)\s*:\s*\S", re.IGNORECASE | re.DOTALL)
 TURN_ENDS = re.compile(r"</?s>|<\|(im_end|eot_id|endoftext|begin_of_text)\|>")
 ANSWERERS = ("assistant", "response", "[/inst]")
 CHAT_COLUMNS = (*sorted(ASKS), "rejected", "response", "output", "text", "input", "history")
@@ -1015,58 +1001,23 @@ def rows_in(value: dict, name: str, known=()) -> list | None:
     """
     if (table := rows_of_columns(value, name, known)) is not None:
         return table
-    holders = {key: item for key, item in value.items() if is_holder(key, item, alone=len(value) == 1)}
-    listed = [value[key] for key in LISTS & holders.keys() if is_list_of_rows(value[key])]
-    asks, rows = value.keys() & {*ASKS, *known}, any(is_row(items[0]) for items in listed)
+    only = next(iter(value.values())) if len(value) == 1 else None
+    if isinstance(only, dict) and only:
+        return rows_in(only, name, known)
+    lists = {key: item for key, item in value.items() if isinstance(item, list) and item and isinstance(item[0], dict)}
+    holders = {key: item for key, item in lists.items() if key in LISTS or is_row(item[0])}
+    asks, rows = value.keys() & {*ASKS, *known}, any(is_row(holders[key][0]) for key in LISTS & holders.keys())
     if not holders or (asks and (value.keys() & {*ANSWERED, *known} or not rows)):
         return None
     key, items = next(iter(holders.items()))
-    if len(holders) == 1 and not asks and isinstance(items, dict):
-        return rows_in(items, name, known)
-    # the examples of a programming task are no rows
-    cases = {"input", "output"} <= items[0].keys() and value.keys() & WEAK if is_list_of_rows(items) else True
+    cases = {"input", "output"} <= items[0].keys() and value.keys() & WEAK  # of a programming task
     if len(holders) == 1 and not asks and not cases and not value.keys() & CONTEXT:
-        refuse_articles(items[0], name, key)
         if unused := [other for other in value if other != key]:
             say(f"{name}: read the rows of {key!r}; not used: {', '.join(unused)[:200]}")
-        return without_index(items)
+        return items
     code = f"import json; json.dump(json.load(open({name!r}))[{key!r}], open('rows.json', 'w'))"
     got = f"{name}: got one object that holds {' and '.join(map(repr, holders))}; it is not clear which list is meant"
     raise UserError(f'{got}; expected JSONL, or one list of objects; try extracting one: python -c "{code}"')
-
-
-def without_index(items: list) -> list:
-    """The rows of the hub's viewer, `{"row_idx": 0, "row": {…}, "truncated_cells": []}`; other items as they are."""
-    if not all(isinstance(item, dict) and {"row_idx", "row"} <= item.keys() for item in items):
-        return items
-    cut = next((item for item in items if item.get("truncated_cells")), None)
-    got = f"got row {cut and cut['row_idx']} of the hub's viewer with cut cells"
-    need(cut is None, f"{got}; expected whole cells; try --data OWNER/NAME, which loads the data set itself")
-    return [item["row"] for item in items]
-
-
-def refuse_articles(item, name: str, key: str) -> None:
-    """Raise UserError where the rows are SQuAD's articles, with the command that writes a row for each question."""
-    paragraphs = item.get("paragraphs") if isinstance(item, dict) else None
-    if not is_list_of_rows(paragraphs) or not is_list_of_rows(paragraphs[0].get("qas")):
-        return
-    answers = '{"text": [a["text"] for a in q.get("answers", [])]}'
-    row = f'{{"context": p["context"], "question": q["question"], "answers": {answers}}}'
-    loops = f'for d in json.load(open({json.dumps(name)}))["{key}"] for p in d["paragraphs"] for q in p["qas"]'
-    code = f'import json; json.dump([{row} {loops}], open("rows.json", "w"))'
-    got = f"{name}: got SQuAD's articles, whose questions stand in paragraphs[].qas[]"
-    raise UserError(f"{got}; expected one question a row; try writing rows.json: python -c '{code}'")
-
-
-def is_holder(name: str, item, alone: bool) -> bool:
-    """Whether a field of an object is one that may hold its rows."""
-    if isinstance(item, dict):
-        return bool(item) and (name in LISTS or alone)
-    return isinstance(item, list) and bool(item) and (name in LISTS or (is_list_of_rows(item) and is_row(item[0])))
-
-
-def is_list_of_rows(item) -> bool:
-    return isinstance(item, list) and bool(item) and isinstance(item[0], dict)
 
 
 def is_row(item: dict) -> bool:
@@ -1120,6 +1071,11 @@ def with_chats(row: dict) -> dict:
         if all(isinstance(m, dict) and any(pair <= m.keys() for pair in pairs) for m in messages):
             chats[name] = messages
     return {**row, **chats} if chats else row
+
+
+def is_dialogue(text) -> bool:
+    """Whether a value is a dialogue as one text, `User: … Assistant: …`; `<think>` at the end opens an answer."""
+    return isinstance(text, str) and DIALOGUE.match(text) is not None and not text.rstrip().endswith("<think>")
 
 
 def holds_answer(text) -> bool:
@@ -1246,15 +1202,21 @@ def parquet_records(source: str) -> Iterator[tuple[int, dict]]:
         raise UserError(f"{source}: got unreadable parquet ({str(error)[:200]}); expected an intact file") from None
 
 
-def file_records(
-    source: str, form: str | None, encoding=None, delimiter=None, sure=False, known=()
-) -> Iterator[tuple[int, dict | RowFlaw]]:
+def prompt_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """(line, row or its flaw) of one prompt a line; blank ones are skipped."""
+    for number, line in enumerate(stream, start=1):
+        if flaw := flaw_of_bytes(line):
+            yield number, RowFlaw("prompt", flaw, "UTF-8 text", OTHER_ENCODING)
+        elif line.strip():
+            yield number, {"prompt": line.strip("\r\n")}
+
+
+def file_records(source: str, form: str | None, encoding=None, known=()) -> Iterator[tuple[int, dict | RowFlaw]]:
     """(line or number, row or its flaw) of a file, or of stdin (`-`).
 
     Args:
         form: jsonl, json, csv, tsv, txt or parquet; None: told from the text.
-        encoding, delimiter: of the text; None: as the file shows.
-        sure: the form is as given, whatever the file shows.
+        encoding: of the text; None: as the file shows.
         known: columns that make an object a row, beside the usual ones.
     """
     name = "stdin" if source == "-" else source
@@ -1263,11 +1225,11 @@ def file_records(
         yield from parquet_records(source)
         return
     asked = form
-    stream, form = open_text(source, form, encoding, sure)
+    stream, form = open_text(source, form, encoding)
     try:
         with stream:
             if form in ("csv", "tsv"):
-                yield from table_rows(stream.read(), name, "," if form == "csv" else "\t", delimiter)
+                yield from table_rows(stream.read(), name, "," if form == "csv" else "\t")
             elif form == "txt":
                 yield from prompt_lines(stream)
             elif form == "json":
@@ -1280,15 +1242,6 @@ def file_records(
                 yield from json_lines(stream)
     except (UnicodeDecodeError, OSError) as error:
         raise UserError(f"{name}: got bytes that cannot be read ({error}); expected an intact file") from None
-
-
-def prompt_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """(line, row or its flaw) of one prompt a line; blank ones are skipped."""
-    for number, line in enumerate(stream, start=1):
-        if flaw := flaw_of_bytes(line):
-            yield number, RowFlaw("prompt", flaw, "UTF-8 text", OTHER_ENCODING)
-        elif line.strip():
-            yield number, {"prompt": line.strip("\r\n")}
 
 
 def is_hub_id(source: str) -> bool:
@@ -1330,26 +1283,19 @@ def hub_is_reached() -> bool:
 
 def read_rows(source: str) -> list[dict]:
     """Read rows from a JSONL, JSON, CSV, TSV or parquet file, or from the hub: `owner/name[:config][@split]`."""
-    path, form = Path(source), SUFFIXES.get(Path(source).suffix.lower())
-    if not path.is_file():
-        need(
-            is_hub_id(source) and not form,
-            f"got data {source!r}, which is not a file; expected JSONL, JSON, CSV, parquet or a hub id",
-        )
-        return chat_rows(hub_rows(source), source)
-    need(form, f"got data {source!r}; expected a name ending in {', '.join(SUFFIXES)}; try data_loader.py for others")
-    return chat_rows(whole_rows(file_records(source, form), source), source)
-
-
-def chat_rows(rows: Iterable[dict], source: str) -> list[dict]:
-    """The rows with messages where cells hold them as JSON text."""
-    decoded = []
-    for number, row in enumerate(rows, start=1):
+    form, is_file, chats = SUFFIXES.get(Path(source).suffix.lower()), Path(source).is_file(), []
+    got = f"got data {source!r}"
+    known = is_file or (is_hub_id(source) and not form)
+    need(known, f"{got}, which is not a file; expected JSONL, JSON, CSV, parquet or a hub id")
+    names = ", ".join(SUFFIXES)
+    need(form or not is_file, f"{got}; expected a name ending in {names}; try data_loader.py for others")
+    rows = whole_rows(file_records(source, form), source) if is_file else hub_rows(source)
+    for row in rows:
         try:
-            decoded.append(with_chats(row))
+            chats.append(with_chats(row))
         except RowFlaw as flaw:
-            raise UserError(f"{source}, row {number}: {flaw}") from None
-    return decoded
+            raise UserError(f"{source}, row {len(chats) + 1}: {flaw}") from None
+    return chats
 
 
 def prompt_of(row: dict, column: str, where: str):
@@ -1372,16 +1318,14 @@ def check_prompt(prompt, where: str) -> None:
         as_text = True
     advice = "try a column named `prompt`, or data_loader.py with --map prompt=COLUMN"
     need(not as_text, f"{where}: got chat messages as text, {str(prompt)[:40]!r}; expected a list of them; {advice}")
-    is_chat = isinstance(prompt, list) and all(
-        isinstance(m, dict) and isinstance(m.get("role"), str) and isinstance(m.get("content"), str) for m in prompt
-    )
+    messages = prompt if isinstance(prompt, list) else []
+    texts = [m.get(key) for m in messages if isinstance(m, dict) for key in ("role", "content")]
+    is_chat = messages and len(texts) == 2 * len(messages) and all(isinstance(text, str) for text in texts)
     expected = 'expected a non-empty string or a list of {"role": …, "content": …} messages; try data_loader.py'
-    need(is_text or (is_chat and prompt), f"{where}: got prompt {str(prompt)[:80]!r}; {expected}")
-    for message in prompt if is_chat else []:
-        role = MISNAMED.get(message["role"].strip().lower(), message["role"])
-        need(
-            message["role"] == role, f"{where}: got the role {message['role']!r}; expected {role!r}; try data_loader.py"
-        )
+    need(is_text or is_chat, f"{where}: got prompt {str(prompt)[:80]!r}; {expected}")
+    for role in texts[::2]:
+        known = MISNAMED.get(role.strip().lower(), role)
+        need(role == known, f"{where}: got the role {role!r}; expected {known!r}; try data_loader.py")
 
 
 # ------------------------------------------------------------------- question parts (src/parts/data/question_parts.py)
@@ -1511,28 +1455,28 @@ def squeezed(text: str) -> str:
 
 def is_json_schema(name: str, value) -> bool:
     """Whether a column named as a schema holds a JSON Schema, by which a reward checks, and no tables of a database."""
-    schema = value
-    with contextlib.suppress(ValueError):
-        schema = json.loads(value) if isinstance(value, str) else value
-    if head_of(name) != "schema" or not isinstance(schema, dict):
+    if head_of(name) != "schema":
         return False
-    properties, kind = schema.get("properties"), schema.get("type")
+    with contextlib.suppress(ValueError):
+        value = json.loads(value) if isinstance(value, str) else value
+    if not isinstance(value, dict):
+        return False
+    properties, kind = value.get("properties"), value.get("type")
     if isinstance(properties, dict) and all(isinstance(one, dict | bool) for one in properties.values()):
         return True
-    marks = schema.keys() & {"$schema", "$ref", "anyOf", "oneOf", "allOf"}
+    marks = value.keys() & {"$schema", "$ref", "anyOf", "oneOf", "allOf"}
     return bool(marks) or (isinstance(kind, str) and kind in JSON_TYPES)
 
 
 def unread_parts(row: dict, prompt) -> list[str]:
     """Columns that look like a part of the question but are not in the prompt, a text or messages."""
-    choices, unread = choice_columns(row), []
-    named = [name for name in row if names_part(name)]
-    names = [name for name in dict.fromkeys([*named, *choices]) if not is_empty(row[name])]
+    choices = choice_columns(row)
+    names = [name for name in dict.fromkeys([*filter(names_part, row), *choices]) if not is_empty(row[name])]
     names = [name for name in names if row[name] != prompt and not is_json_schema(name, row[name])]
     if not names:
         return []
     whole = prompt if isinstance(prompt, str) else "\n\n".join(message["content"] for message in prompt)
-    asked, parts = squeezed(whole), [squeezed(part) for part in whole.split("\n\n")]
+    asked, parts, unread = squeezed(whole), [squeezed(part) for part in whole.split("\n\n")], []
     has_letters = all(re.search(rf"\b{letter}\s?[).:、．]", asked, re.IGNORECASE) for letter in "AB")  # of choices
     for name in names:
         inside = [squeezed(text) for text in texts_in(row[name])]
@@ -1552,31 +1496,26 @@ def odd_answers(name: str, values: list) -> list[str]:
     """
     texts = [str(value) for value in values if isinstance(value, str | float) and not isinstance(value, bool)]
     given = [text.strip() for text in texts if text.strip() and text != "nan"]
+    empty = [text for text in texts if not text.strip()]
     padded = [text for text in texts if text.strip() and text != text.strip() and "\n" not in text]
     commas = [text for text in given if re.fullmatch(r"[-+]?\d+,\d{1,2}", text)]
     whole = [text for text in given if re.fullmatch(r"[-+]?\d+\.0", text)]
-    lines = []
-    if empty := sum(not text.strip() for text in texts):
-        lines.append(
-            f"{empty} of {len(values)} values of {name} are empty, which every text contains: a reward that looks for "
-            "it pays every completion; fill them in, or leave these rows out"
-        )
+    of, lines = f"of {len(values)} values of {name}", []
+    if empty:
+        contained = "which every text contains: a reward that looks for it pays every completion"
+        lines.append(f"{len(empty)} {of} are empty, {contained}; fill them in, or leave these rows out")
     if padded:
         shown = padded[0][:20] if padded[0][:1] == " " else padded[0][-20:]
         lines.append(
-            f"{len(padded)} of {len(values)} values of {name} have blanks around them, like {shown!r}: a reward that "
-            "compares texts must strip them"
+            f"{len(padded)} {of} have blanks around them, like {shown!r}: a reward that compares texts must strip them"
         )
     if commas and 2 * len(commas) >= len(given):
-        lines.append(
-            f"{len(commas)} of {len(values)} values of {name} look like {commas[0]!r}: graders take the comma for a "
-            f"separator; write {commas[0].replace(',', '.')} if it is a decimal"
-        )
+        point = f"write {commas[0].replace(',', '.')} if it is a decimal"
+        lines.append(f"{len(commas)} {of} look like {commas[0]!r}: graders take the comma for a separator; {point}")
     if whole and len(whole) == len(given):
-        lines.append(
-            f"every {name} is a whole number with a decimal, like {whole[0]!r}: a reward that compares texts does not "
-            f"pay {whole[0][:-2]!r}; store whole numbers, in pandas with .astype('Int64')"
-        )
+        got = f"every {name} is a whole number with a decimal, like {whole[0]!r}"
+        unpaid = f"a reward that compares texts does not pay {whole[0][:-2]!r}"
+        lines.append(f"{got}: {unpaid}; store whole numbers, in pandas with .astype('Int64')")
     return lines
 
 
@@ -1589,26 +1528,24 @@ def warn_odd_answers(source: str, rows: list[dict]) -> None:
 
 def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
     """Warn of columns that look like a part of the question but are in no prompt, and of prompts with their answer."""
-    counts, answered = Counter(), 0
+    counts, total, ends = Counter(), len(asked), 0
     warn_odd_answers(source, [row for row, _ in asked])
-    continued = sum(isinstance(prompt, list) and prompt[-1]["role"] == "assistant" for _, prompt in asked)
-    if continued:
-        got = f"{continued} of {len(asked)} prompts end with an assistant turn, which the model continues"
-        say(f"warning: {source}: {got}; if it is the answer, move it to a column of its own")
     for row, prompt in asked:
         prepared = isinstance(row.get("prompt"), list) and {"source", "id"} <= row.keys()  # by data_loader.py
         counts.update([] if prepared else unread_parts(row, prompt))
-        answered += holds_answer(prompt)
+        ends += isinstance(prompt, list) and prompt[-1]["role"] == "assistant"
+    answered = sum(holds_answer(prompt) or is_dialogue(prompt) for _, prompt in asked)
+    if ends:
+        got = f"{ends} of {total} prompts end with an assistant turn, which the model continues"
+        say(f"warning: {source}: {got}; if it is the answer, move it to a column of its own")
     if answered:
-        got = f"got {answered} of {len(asked)} prompts that are whole dialogues, answers included"
+        got = f"got {answered} of {total} prompts that are whole dialogues, answers included"
         say(f"warning: {source}: {got}; expected messages; try a file in which `messages` lists the turns")
     if counts:
-        names = ", ".join(f"{name} (in {count} of {len(asked)} rows)" for name, count in counts.items())
-        say(
-            f"warning: {source}: got columns that look like a part of the question but are in no prompt: {names}; "
-            f"try `python scripts/data_loader.py {source} --out FILE.jsonl`, with `--drop {shlex.join(counts)}` for "
-            "columns that do not belong to it"
-        )
+        names = ", ".join(f"{name} (in {count} of {total} rows)" for name, count in counts.items())
+        got = f"got columns that look like a part of the question but are in no prompt: {names}"
+        drop = f"with `--drop {shlex.join(counts)}` for columns that do not belong to it"
+        say(f"warning: {source}: {got}; try `python scripts/data_loader.py {source} --out FILE.jsonl`, {drop}")
     return counts
 
 
@@ -1621,17 +1558,8 @@ HEADING = re.compile(
 )
 VALUE = re.compile(r"\W*[A-Za-z]\W*|(?!\d+[.)]\s)\S*[\d\\]\S*(?: \S+){0,3}")  # a letter, or a number with its unit
 NUMBER = re.compile(r"[-+]?[$€£]?\s?[-+]?[\d.,/: ]*\d[\d.,/]*\s?[%°$€£]?\.?")
-STATEMENTS = (
-    ast.FunctionDef,
-    ast.ClassDef,
-    ast.Import,
-    ast.ImportFrom,
-    ast.For,
-    ast.While,
-    ast.If,
-    ast.With,
-    ast.Assign,
-)
+FLOW = (ast.For, ast.While, ast.If, ast.With)
+STATEMENTS = (ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom, ast.Assign, *FLOW)
 
 
 def is_heading(text: str, mark: re.Match) -> bool:
@@ -1687,11 +1615,9 @@ def template_settings(config) -> dict:
     except ValueError:
         settings = None
     kept = {"tokenize", "return_dict", "add_generation_prompt", "continue_final_message", "chat_template"}
-    need(
-        isinstance(settings, dict) and not kept & {*settings},
-        f"got chat_template_kwargs {config.chat_template_kwargs!r}; expected a JSON object of the template's own "
-        """settings; try '{"enable_thinking": false}'""",
-    )
+    got = f"got chat_template_kwargs {config.chat_template_kwargs!r}"
+    expected = """expected a JSON object of the template's own settings; try '{"enable_thinking": false}'"""
+    need(isinstance(settings, dict) and not kept & {*settings}, f"{got}; {expected}")
     return settings
 
 
@@ -1828,31 +1754,25 @@ def strings_past_template(config, tokenizer, prompts: list) -> int:
 
 def check_template(config, tokenizer, source: str, prompts: list) -> None:
     """Say how many string prompts bypass the chat template; raise UserError where --chat finds none, or doubles it."""
-    has = f"got --chat, but the tokenizer of {config.model!r} has no chat template; expected one"
-    need(tokenizer.chat_template or not config.chat, f"{has}; try --chat_template FILE, or an instruct model")
     if config.chat:
+        has = f"got --chat, but the tokenizer of {config.model!r} has no chat template; expected one"
+        need(tokenizer.chat_template, f"{has}; try --chat_template FILE, or an instruct model")
         form = TemplateForm(tokenizer)
         wrapped = [prompt for prompt in prompts if form.holds(prompt)]
-        need(
-            not wrapped,
-            f"{source}: got --chat, but {len(wrapped)} of {len(prompts)} prompts already have the form of the chat "
-            f"template, such as {wrapped[:1]!r:.100}; expected plain text; try without --chat",
-        )
-        held = [[token for token in form.tokens if token in p] for p in prompts if isinstance(p, str)]
-        if count := sum(map(bool, held)):
-            token = next(tokens[0] for tokens in held if tokens)
-            say(
-                f"warning: {source}: {count} of {len(prompts)} prompts have control tokens such as {token!r}; the "
-                "tokenizer encodes them as control tokens, not as text"
-            )
+        got = f"{len(wrapped)} of {len(prompts)} prompts already have the form of the chat template"
+        got = f"{source}: got --chat, but {got}, such as {wrapped[:1]!r:.100}"
+        need(not wrapped, f"{got}; expected plain text; try without --chat")
+        held = [token for p in prompts if isinstance(p, str) for token in form.tokens if token in p]
+        count = sum(isinstance(p, str) and any(token in p for token in form.tokens) for p in prompts)
+        if held:
+            got = f"{source}: {count} of {len(prompts)} prompts have control tokens such as {held[0]!r}"
+            say(f"warning: {got}; the tokenizer encodes them as control tokens, not as text")
     strings = strings_past_template(config, tokenizer, prompts)
     ours = source in (EMBEDDED_DATA, EMBEDDED_EVAL) and config.model == EMBEDDED_MODEL
     if strings and not ours:
-        say(
-            f"warning: {source}: {strings} of {len(prompts)} prompts are strings, which bypass the chat template of "
-            f"{config.model}: right for a base model, but an instruct model rarely answers, and rewards stay near 0; "
-            "try --chat"
-        )
+        got = f"{strings} of {len(prompts)} prompts are strings, which bypass the chat template of {config.model}"
+        why = "right for a base model, but an instruct model rarely answers, and rewards stay near 0"
+        say(f"warning: {source}: {got}: {why}; try --chat")
 
 
 def joined_text(messages: list[dict]) -> str:
@@ -3658,6 +3578,41 @@ def difference(decode, one: list[int], two: list[int]) -> str:
     return f"{decode(one[part : part + 12])!r} becomes {decode(two[part : part + 12])!r}"
 
 
+# ------------------------------------------------------------------- text turns (src/parts/environments/text_turns.py)
+
+
+class TextTurns:
+    """Stands in for a tokenizer and the tokens between turns: every text is one token, and no template is needed."""
+
+    eos_token_id, pad_token_id, end_ids, settings = 0, 0, (0,), None
+
+    def __init__(self):
+        self.tokenizer, self.texts, self.begun = self, [""], {}
+
+    def encode(self, text: str) -> list[int]:
+        """The token of a text, a new one each time."""
+        self.texts.append(text)
+        return [len(self.texts) - 1]
+
+    def decode(self, ids: list[int], skip_special_tokens: bool = False) -> str:
+        """The texts of tokens."""
+        return "".join(self.texts[i] for i in ids)
+
+    def render(self, messages: list[dict], tools: list[dict]) -> list[int]:
+        """The token of a prompt; `begun` keeps the list of messages, to which `play` adds those that follow."""
+        ids = self.encode("\n".join(message["content"] for message in messages))
+        self.begun[ids[0]] = messages
+        return ids
+
+    def between(self, last_id: int | None, replies: list[dict], tools: list[dict]) -> list[int]:
+        """The token of what is said between two answers."""
+        return self.encode("\n".join(reply["content"] for reply in replies))
+
+    def ends(self, ids: list[int]) -> bool:
+        """Whether an answer ended by itself: all that are written here do."""
+        return True
+
+
 # ------------------------------------------------------------- conversations (src/parts/environments/conversations.py)
 
 
@@ -4094,7 +4049,8 @@ def settle_precision(config: BaseConfig, device) -> None:
     leave_out_cudnn_attention()
     torch.set_float32_matmul_precision("highest" if exact else "high")
     if device.type != "cpu":
-        how = "without TF32; --precision bf16 is faster" if exact else "may use TF32"
+        faster = precision_on("auto", device).replace("fp32", "fp16")
+        how = f"without TF32; --precision {faster} is faster" if exact else "may use TF32"
         note = " (auto)" if asked == "auto" else ""
         say(f"device {device}, precision {config.precision}{note}; float32 matrix products {how}")
 
@@ -4431,7 +4387,12 @@ def roomy_layer():
     from transformers.cache_utils import DynamicLayer
 
     class RoomyLayer(DynamicLayer):
-        """`keys` and `values` [B, heads, T, D] are the beginnings of `rooms` [B, heads, T or more, D]."""
+        """`keys` and `values` [B, heads, T, D] are the beginnings of `rooms` [B, heads, T or more, D].
+
+        With a `column` [1], a tensor, the next token is written there and the whole rooms are read.
+        """
+
+        column = None
 
         def __init__(self, keys, values, rooms=None):
             super().__init__()
@@ -4441,17 +4402,30 @@ def roomy_layer():
 
         def update(self, key_states, value_states, *args, **kwargs):
             """Append [B, heads, t, D] of new tokens; return those of all."""
+            if self.column is not None:
+                for room, new in zip(self.rooms, (key_states, value_states), strict=True):
+                    room.index_copy_(2, self.column, new.to(room.dtype))
+                return self.rooms
             start = self.keys.shape[2]
             end = start + key_states.shape[2]
+            self.make_room(end)
+            for room, new in zip(self.rooms, (key_states, value_states), strict=True):
+                room[:, :, start:end] = new
+            self.end_at(end)
+            return self.keys, self.values
+
+        def make_room(self, end: int) -> None:
+            """Let the rooms have `end` columns at least."""
             if self.rooms is None or end > self.rooms[0].shape[2]:
                 self.rooms = None
                 self.keys, values = roomy(self.keys, end), self.values
                 self.values = None  # one at a time: the old tensors go first
                 self.rooms = self.keys, roomy(values, end)
-            for room, new in zip(self.rooms, (key_states, value_states), strict=True):
-                room[:, :, start:end] = new
+
+        def end_at(self, end: int) -> None:
+            """Let the keys and values be the rooms' first columns."""
             self.keys, self.values = (room[:, :, :end] for room in self.rooms)
-            return self.keys, self.values
+            self.column = None
 
         def reorder_cache(self, beam_idx):
             """Keep these rows, in this order."""
@@ -4472,8 +4446,8 @@ def as_read(x):
 
 
 def roomy(x, needed: int):
-    """A tensor with room for `needed` columns and a block more, that begins with x [B, heads, T, D]."""
-    room = x.new_empty(*x.shape[:2], needed + BLOCK, x.shape[3])
+    """A tensor with room for `needed` columns and a block more, that begins with x [B, heads, T, D]; 0 behind it."""
+    room = x.new_zeros(*x.shape[:2], needed + BLOCK, x.shape[3])
     room[:, :, : x.shape[2]] = x
     return room
 
@@ -4718,6 +4692,11 @@ def cached_states(model, input_ids, attention_mask, cache):
     return out.last_hidden_state, keys_and_values
 
 
+def masks_itself(model) -> bool:
+    """Whether attention takes a ready mask: transformers makes none, and looks at none."""
+    return unwrapped(model).config._attn_implementation in ("sdpa", SHARED_PROMPTS)
+
+
 def next_states(model, token, mask, cache, padded: bool):
     """States [B, H] of one more token [B] for each row of a plain cache, or of one that `group_rows` has made.
 
@@ -4725,8 +4704,7 @@ def next_states(model, token, mask, cache, padded: bool):
     that the host need not wait for the device to see.
     """
     network = below_the_head(model)
-    sdpa = unwrapped(model).config._attn_implementation in ("sdpa", SHARED_PROMPTS)
-    prepared, extra = mask[:, None, None].bool() if sdpa else mask, {}
+    prepared, extra = mask[:, None, None].bool() if masks_itself(model) else mask, {}
     if groups := getattr(cache, "groups", None):
         prepared, padded, extra = mask.new_zeros(1, 1, 1, 1), True, {"layout": groups}  # a mask that needs no making
     out = network(
@@ -4801,24 +4779,32 @@ def settle_logits(config: BaseConfig, models: Models) -> None:
 SHARE = 6  # of a GPU, the part that a copy of the weights may take: 13 GiB of 80, so those of 7B
 
 
-def foldable_layers(policy, device) -> list:
-    """The linear layers to whose weights LoRA's delta can be added; none where copies of these do not fit.
+def copy_fits(size: float, device) -> bool:
+    """Whether weights of so many bytes are copied; not on a CPU, where arithmetic takes the time.
 
-    Nor on a CPU, where arithmetic takes the time. The GPU's size decides, not what is free: a resumed run does alike.
+    The GPU's size decides, not what is free: a resumed run does alike.
     """
+    device = torch.device(device)
+    return device.type == "cuda" and size <= torch.cuda.mem_get_info(device)[1] / SHARE
+
+
+def foldable_layers(policy, device) -> list:
+    """The linear layers to whose weights LoRA's delta can be added; none where copies of these do not fit."""
     if device.type != "cuda" or not hasattr(policy, "peft_config"):
         return []
-    from peft.tuners.lora import Linear
+    from peft.tuners.lora import Linear, LoraLayer
 
-    layers = [m for m in policy.modules() if type(m) is Linear and "default" not in m.lora_variant]
-    layers = [m for m in layers if "default" in m.lora_A and not m.lora_bias.get("default")]
+    adapted = [m for m in policy.modules() if isinstance(m, LoraLayer) and "default" in m.lora_A]
+    layers = [m for m in adapted if type(m) is Linear and "default" not in m.lora_variant]
     shared = policy.get_base_model().get_input_embeddings().weight  # by a tied output layer
-    layers = [m for m in layers if m.get_base_layer().weight is not shared]
-    size = sum(m.get_base_layer().weight.nbytes for m in layers)
-    if size <= torch.cuda.mem_get_info(device)[1] / SHARE:
-        return layers
-    say(f"note: LoRA runs beside its base while sampling: a copy of the weights ({size / 2**30:.1f} GiB) does not fit")
-    return []
+    layers = [m for m in layers if not m.lora_bias.get("default") and m.get_base_layer().weight is not shared]
+    size, slow = sum(m.get_base_layer().weight.nbytes for m in layers), "LoRA runs beside its base while sampling"
+    if not copy_fits(size, device):
+        say(f"note: {slow}: a copy of the weights ({size / 2**30:.1f} GiB) does not fit")
+        return []
+    if len(layers) < len(adapted):
+        say(f"note: {slow} in {len(adapted) - len(layers)} of {len(adapted)} layers: 4-bit, DoRA, biased or tied ones")
+    return layers
 
 
 @contextlib.contextmanager
@@ -4837,6 +4823,61 @@ def folded(layers: list) -> Iterator[None]:
         for layer, weight, data in kept:
             weight.data = data
             layer.merged_adapters.clear()
+
+
+# --------------------------------------------------------------------------------- norms (src/parts/networks/norms.py)
+
+EXACT = 1e-6  # relative distance from the norm of transformers in float32 that the order of sums explains
+
+
+def plain_norm(module, x, eps: float):
+    """x [..., H] / RMS(x) * weight [H]; narrower numbers are rounded before the weight, as by transformers."""
+    if x.dtype == module.weight.dtype == torch.float32:
+        return torch.nn.functional.rms_norm(x, x.shape[-1:], module.weight, eps)
+    return module.weight * torch.nn.functional.rms_norm(x, x.shape[-1:], None, eps).to(x.dtype)
+
+
+def shifted_norm(module, x, eps: float):
+    """x [..., H] / RMS(x) * (1 + weight [H]) in float32, as Gemma has it."""
+    return torch.nn.functional.rms_norm(x.float(), x.shape[-1:], 1 + module.weight.float(), eps).type_as(x)
+
+
+def norm_like(module) -> Callable | None:
+    """Which of the two a module is on a few numbers, None for neither."""
+    eps, weight = getattr(module, "variance_epsilon", getattr(module, "eps", None)), getattr(module, "weight", None)
+    alone = len(inspect.signature(type(module).forward).parameters) == 2  # others have a gate
+    if not alone or weight is None or not isinstance(eps, float):
+        return None
+    tried = copy.deepcopy(module).float()
+    x, weights = (torch.linspace(-9, n, n * len(weight), device=weight.device).sin().view(n, -1) for n in (4, 1))
+    with torch.no_grad(), torch.autocast(weight.device.type, enabled=False):
+        tried.weight.copy_(weights[0])
+        expected = tried(x)
+        for norm in (plain_norm, shifted_norm):
+            if (norm(tried, x, eps) - expected).norm() <= EXACT * expected.norm():
+                return functools.partial(norm, module, eps=eps)
+    return None
+
+
+def one_kernel_norms(policy, device) -> list[tuple]:
+    """(module, what to run in its place) of a network's RMS norms; none on a CPU, which has no such kernel."""
+    modules = [module for module in policy.modules() if type(module).__name__.endswith("RMSNorm")]
+    pairs = [(module, norm_like(module)) for module in modules if device.type == "cuda"]
+    for name in sorted({type(module).__name__ for module, norm in pairs if not norm}):
+        say(f"note: {name} runs as transformers has it while sampling: it is no norm that torch has a kernel for")
+    return [(module, norm) for module, norm in pairs if norm]
+
+
+@contextlib.contextmanager
+def replaced(norms: list[tuple]) -> Iterator[None]:
+    """While it lasts, modules run what stands beside them."""
+    try:
+        for module, norm in norms:
+            module.forward = norm
+        yield
+    finally:
+        for module, _ in norms:
+            vars(module).pop("forward", None)
 
 
 # --------------------------------------------------------------------- cache probe (src/parts/networks/cache_probe.py)
@@ -5029,6 +5070,65 @@ def decoding_of_policy(config: BaseConfig, models: Models) -> Decoding:
     return measured
 
 
+# ----------------------------------------------------------------------- room steps (src/parts/sampling/room_steps.py)
+
+
+class RoomSteps:
+    """`next_states` over whole rooms, recorded once for each room on a GPU and replayed for each token.
+
+    The host then makes one call in place of one for every kernel. Columns that hold nothing yet are masked.
+    """
+
+    def __init__(self, policy):
+        self.policy, self.cache, self.graph, self.columns = policy, None, None, 0
+
+    def step(self, token, mask, cache):
+        """States [B, H] of one more token [B] for each row; mask [B, T] is 1 on tokens, the new ones included."""
+        self.columns = mask.shape[1]
+        if self.cache is None or self.columns > self.mask.shape[1]:
+            self.leave(self.columns - 1)
+            self.enter(token, mask, cache)
+        self.token.copy_(token)
+        self.mask[:, : self.columns] = mask
+        self.column.fill_(self.columns - 1)
+        if token.is_cuda and not self.graph:
+            self.record()
+        if self.graph:
+            self.graph.replay()
+        else:
+            self.states = self.run()
+        return self.states
+
+    def enter(self, token, mask, cache) -> None:
+        """Make room for a column more, and what a step reads beside the cache."""
+        self.cache, self.token, self.column = cache, torch.empty_like(token), torch.empty_like(token[:1])
+        for layer in cache.layers:
+            layer.make_room(self.columns)
+            layer.column = self.column
+        self.mask = mask.new_zeros(len(mask), cache.layers[0].rooms[0].shape[2])
+
+    def run(self):
+        """The step itself; it writes the same column however often it runs."""
+        return next_states(self.policy, self.token, self.mask, self.cache, padded=True)
+
+    def record(self) -> None:
+        """Record a step; one before it lets kernels make their plans and workspaces."""
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            self.run()
+        torch.cuda.current_stream().wait_stream(side)
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):  # rewards may run in another thread
+            self.states = self.run()
+
+    def leave(self, columns: int | None = None) -> None:
+        """Let the cache end behind its last column again, as other parts read it."""
+        for layer in self.cache.layers if self.cache else ():
+            layer.end_at(self.columns if columns is None else columns)
+        self.cache = self.graph = None
+
+
 # --------------------------------------------------------------------------- sampling (src/parts/sampling/sampling.py)
 
 DRAWN_AT_ONCE = 2**24  # probabilities in float64; three tensors of them exist at a time
@@ -5067,6 +5167,11 @@ class HFEngine:
         self.config, self.models = config, models
         self.decoding = decoding_of_policy(config, models)
         self.layers = foldable_layers(models.policy, models.device)
+        self.norms = one_kernel_norms(models.policy, models.device)
+        self.graphs = config.decode_graphs and self.decoding.plain and masks_itself(models.policy)
+        if config.decode_graphs and not self.graphs:
+            say("note: no CUDA graphs while sampling: they need --attn_implementation sdpa and a cache of all tokens")
+        self.noted = False  # that turns are not gone on with
         self.end_ids = torch.tensor(models.eos_ids, dtype=torch.long, device=models.device)
 
     def sync(self, step: int = 0) -> None:
@@ -5074,9 +5179,8 @@ class HFEngine:
 
     @contextlib.contextmanager
     def ready(self) -> Iterator[None]:
-        """While it lasts, weights are as sampling reads them: adapters folded, and cast once under autocast."""
-        lora = folded(self.layers) if self.layers else contextlib.nullcontext()
-        with lora, torch.no_grad(), autocast(self.config, self.models.device):
+        """While it lasts, layers are as sampling runs them: adapters folded, weights cast once, norms in one kernel."""
+        with folded(self.layers), replaced(self.norms), torch.no_grad(), autocast(self.config, self.models.device):
             yield
 
     def generate(self, prompts: list[list[int]], noise, tell=None) -> list[tuple[list[int], list[float]]]:
@@ -5096,7 +5200,8 @@ class HFEngine:
             for rows in self.batches(list(map(len, prompts))):
                 batch, draws = [prompts[i] for i in rows], None if noise is None else noise[rows]
                 ended = tell and Ended(tell, rows)
-                sampled = self.sample(*self.read(batch, self.decoding.groups), draws, ended=ended)
+                texts = self.read(batch, self.decoding.groups and not self.graphs)
+                sampled = self.sample(*texts, draws, ended=ended)
                 for i, output in zip(rows, sampled, strict=True):
                     outputs[i] = output
         return outputs
@@ -5161,6 +5266,7 @@ class HFEngine:
         rows = torch.arange(n, device=device)  # which sequence each row of the shrinking batch is
         running, padded = torch.ones_like(rows, dtype=torch.bool), not bool(mask.all())
         mask, every = torch.cat([mask, mask.new_ones(n, limit)], dim=1), steps_between_looks(device)
+        steps = RoomSteps(models.policy) if self.graphs else None
         with torch.no_grad(), autocast(self.config, device):
             for t in range(limit):
                 logits = lm_logits(models.policy, states).float()
@@ -5177,11 +5283,19 @@ class HFEngine:
                     break
                 if self.decoding.leaving and alive <= 0.75 * len(rows):  # it copies the cache: not for every row
                     keep = running.nonzero().squeeze(-1)
+                    if steps:
+                        steps.leave()
                     if leave:
                         leave(cache, (~running).nonzero().squeeze(-1), rows, lengths)
                     select_rows(cache, keep)
                     rows, running, token, mask = rows[keep], running[keep], token[keep], mask[keep]
-                states, cache = self.step(token, mask[:, : width + t + 1], cache, padded)
+                seen = mask[:, : width + t + 1]
+                if steps:
+                    states = steps.step(token, seen, cache)
+                else:
+                    states, cache = self.step(token, seen, cache, padded)
+        if steps:
+            steps.leave()
         if leave:
             leave(cache, None, rows, lengths)
         if not torch.isfinite(logprobs).all():
@@ -5942,23 +6056,64 @@ class Findings:
         return {"findings": self.kept, "more_findings": more, "ready": ready}
 
 
-def payment_status(find, line: dict, shares: list[tuple[float, object]], noun: str, advice: str) -> str:
-    """Status of a probe or policy, with findings about what is paid more than it may be.
+class Checks:
+    """What the checks of a reward and of an environment share; `report` is what --json prints.
+
+    A subclass has `find(check, message, evidence, failed, advice)`; evidence has the `row` that it is about.
+    """
+
+    def __init__(self, args, rows: list[dict], **about):
+        self.args, self.rows, self.findings = args, rows, Findings()
+        known = {"reward": args.reward, "data": args.data, "rows": len(rows), "seed": args.seed, "gold": None}
+        self.report = about | known
+
+    def judge_gold(self, noun: str, failed: bool, paid: list[float], low: list[tuple[str, object]]) -> None:
+        """Findings about gold; `low` has what is said of each one without full marks, and the evidence."""
+        gold = self.report["gold"]
+        if failed:
+            text = f"{gold['full_marks']:.1%} of {gold['rows']} gold {noun} have full marks, which eval/accuracy counts"
+            advice = "--gold_template or --gold_column for other answers; check the columns that are read"
+            if not gold["full_marks"] and max(paid, default=0.0) > 0:
+                advice += f"; --full_score {max(paid):g} if that is the highest score intended"
+            self.find("gold", text, advice=advice)
+        for text, evidence in low[:2]:
+            self.find("gold", text, evidence, failed, "look at this row's reference")
+
+    def payment(self, line: dict, paid: list[tuple], gold: float, lowest: float, noun: str, advice: str) -> dict:
+        """A line of the report with shares of gold's payment; findings about rows that are paid more than they may be.
+
+        Args:
+            line: the name, description and allowed share of a probe or policy.
+            paid: (score, evidence) pairs.
+            lowest: score that was seen, which counts as nothing where gold is not above 0.
+        """
+        floor, allowed, summary = 0.0 if gold > 1e-9 else min(0.0, gold, lowest), line["allowed"], line["what"]
+        if not paid or gold - floor < 1e-9:
+            return line | {"share": None, "worst": None, "paying_rows": 0, "status": "n/a"}
+        shares = sorted((((score - floor) / (gold - floor), one) for score, one in paid), key=lambda pair: pair[0])
+        of_rows = {one.row["number"]: (share, one) for share, one in shares}  # the best paid of each row
+        paying = sorted((pair for pair in of_rows.values() if pair[0] > allowed + 1e-6), key=lambda pair: -pair[0])
+        line |= {"share": statistics.fmean(share for share, _ in shares), "worst": shares[-1][0]}
+        failed = bool(paying) and (line["share"] > allowed + 1e-6 or len(paying) > PAYING_ROWS * len(of_rows))
+        for share, one in paying[:3]:
+            text = f"pays {share:.0%} of gold's {noun} ({allowed:.0%} allowed) for: {summary[0].lower()}{summary[1:-1]}"
+            allow = f"--allow {line['name']}={math.ceil(100 * share) / 100:g}"
+            self.find(line["name"], text, one, failed, f"{advice}, or {allow} if that is intended")
+        return line | {"paying_rows": len(paying), "status": "FAIL" if failed else "warning" if paying else "pass"}
+
+
+def ranked(variants: list[tuple[dict, dict]], trial, merit) -> list[str]:
+    """Names of the variants of gold, the best first.
 
     Args:
-        find: `find(check, message, evidence, failed, advice)` adds a finding.
-        line: its name, description, mean share of gold's payment, and allowed share.
-        shares: (share of gold, evidence) of its rows.
+        variants: (row, {variant: gold}) of each row.
+        trial: `trial([(row, gold), …]) -> results`, asked where there are several.
+        merit: `merit(results) -> (share of full marks, mean)`, asked once all were tried.
     """
-    allowed, summary = line["allowed"], line["what"]
-    paying = sorted((pair for pair in shares if pair[0] > allowed + 1e-6), key=lambda pair: -pair[0])
-    failed = bool(paying) and (line["share"] > allowed + 1e-6 or len(paying) > PAYING_ROWS * len(shares))
-    for share, evidence in paying[:3]:
-        paid = f"pays {share:.0%} of gold's {noun} ({allowed:.0%} allowed)"
-        allow = f"--allow {line['name']}={math.ceil(100 * share) / 100:g}"
-        text = f"{paid} for: {summary[0].lower()}{summary[1:-1]}"
-        find(line["name"], text, evidence, failed, f"{advice}, or {allow} if that is intended")
-    return "FAIL" if failed else "warning" if paying else "pass"
+    names = dict.fromkeys(name for _, of_row in variants for name in of_row)
+    pairs = {name: [(row, of_row[name]) for row, of_row in variants if name in of_row] for name in names}
+    results = {name: trial(pairs[name]) for name in names} if len(names) > 1 else {}
+    return sorted(names, key=lambda name: [-figure for figure in merit(results[name])] if results else [])
 
 
 def excerpt(text: str) -> str:
@@ -6052,7 +6207,6 @@ MIN_RECALL = 0.95  # share of gold that must have full marks
 TRIAL_ROWS = 8  # rows on which the gold formats compete
 PROBE_ROWS = 32  # rows from which probes are made
 SLOW_S = 1.0  # a completion above this is a warning
-PASS_RATES = (0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
 ADVICE = {
     "raised": "give such a completion the lowest score; raise only for wrong columns",
     "hung": "run the work in a process that can be killed; --timeout_s allows more time",
@@ -6071,19 +6225,15 @@ ADVICE = {
 WARNINGS = {"slow_batch", "signature", "latency", "none", "long_gold", "chat"}  # findings that never fail
 
 
-class Preflight:
-    """Runs the checks one after another; `report` is what --json prints."""
+class Preflight(Checks):
+    """Runs the checks of a reward one after another."""
 
     def __init__(self, args, rows: list[dict], process: OwnProcess):
-        self.args, self.rows, self.functions = args, rows, process.about
+        super().__init__(args, rows, profile=args.profile)
+        self.functions = process.about
         self.grader = Grader(process, lambda kind, name, text, graded: self.find(kind, f"{name} {text}", graded))
-        self.findings = Findings()
         self.best = {}  # by function: the highest score of gold above 1
         self.whole = {function["name"] for function in self.functions if function["needs_group"]}
-        size = args.group_size
-        table = [{"pass_rate": p, "zero_std": round(p**size + (1 - p) ** size, 6)} for p in PASS_RATES]
-        self.report = {"reward": args.reward, "data": args.data, "rows": len(rows), "seed": args.seed}
-        self.report |= {"profile": args.profile, "groups": {"group_size": size, "table": table}}
 
     def find(
         self, check: str, message: str, graded: Graded | None = None, failed: bool = True, advice: str = ""
@@ -6100,7 +6250,7 @@ class Preflight:
     def run(self) -> dict:
         """All checks; returns the report with the verdict."""
         golds = self.gold()
-        self.judge_gold(golds)
+        self.look_at_gold(golds)
         self.probes(golds)
         self.contract(golds)
         self.describe(golds)
@@ -6137,27 +6287,26 @@ class Preflight:
 
     def gold(self) -> list[Graded]:
         """Score the reference completions in the format that scores best."""
-        variants = {row["number"]: gold_variants(row, self.args) for row in self.rows}
-        rows = [row for row in self.rows if variants[row["number"]]]
+        pairs = [(row, variants) for row in self.rows if (variants := gold_variants(row, self.args))]
         need(
-            rows,
+            pairs,
             f"{self.args.data}: got columns {', '.join(self.rows[0]['columns']) or 'none'} without a reference "
             f"completion; expected one of {', '.join((*SOLUTIONS, *answer_columns(self.args)))}; "
             "try --answer_column, --gold_column or --gold_template with a completion of full marks",
         )
-        trial = {}
-        for name in dict.fromkeys(name for row in rows for name in variants[row["number"]]):
-            pairs = [(row, variants[row["number"]][name]) for row in rows if name in variants[row["number"]]]
-            trial[name] = self.grader.grade(pairs[:TRIAL_ROWS])
-            self.note_best(trial[name])
-        table = {name: self.figures(results) for name, results in trial.items()}
-        order = sorted(table, key=lambda name: (-table[name]["full_marks"], -table[name]["mean"]))
-        for row in rows:
-            row["gold"] = next(variants[row["number"]][name] for name in order if name in variants[row["number"]])
-        results = self.grader.grade([(row, row["gold"]) for row in rows], alone=True)
+        order = ranked(pairs, self.trial, lambda results: [*self.figures(results).values()][:2])
+        for row, variants in pairs:
+            row["gold"] = next(variants[name] for name in order if name in variants)
+        results = self.grader.grade([(row, row["gold"]) for row, _ in pairs], alone=True)
         self.note_best(results)
         self.report["gold"] = {"variant": order[0], **self.figures(results), "full_score": max(map(self.full, results))}
-        self.report["gold"] |= {"rows": len(rows), "rows_without_gold": len(self.rows) - len(rows), "variants": table}
+        self.report["gold"] |= {"rows": len(pairs), "rows_without_gold": len(self.rows) - len(pairs)}
+        return results
+
+    def trial(self, pairs: list[tuple]) -> list[Graded]:
+        """Gold in one variant, on the first rows."""
+        results = self.grader.grade(pairs[:TRIAL_ROWS])
+        self.note_best(results)
         return results
 
     def note_best(self, results: list[Graded]) -> None:
@@ -6165,21 +6314,15 @@ class Preflight:
         for name, value in ((name, value) for graded in results for name, value in graded.parts.items()):
             self.best[name] = max(self.best.get(name, 1.0), value or 0.0)
 
-    def judge_gold(self, results: list[Graded]) -> None:
+    def look_at_gold(self, results: list[Graded]) -> None:
         """Findings about recall, None, and what a run cuts off."""
-        gold, best = self.report["gold"], max(self.grader.total(graded) or 0.0 for graded in results)
-        failed = gold["full_marks"] < MIN_RECALL and self.args.profile != "judge"
-        if failed:
-            share = f"{gold['full_marks']:.1%} of {gold['rows']} gold completions have full marks"
-            message = f"all {gold['rows']} gold completions get None" if gold["none"] == 1 else share
-            advice = "--gold_template or --gold_column for another format; check the columns that the function reads"
-            if best > 0 and not gold["full_marks"]:
-                advice += f"; --full_score {best:g} if that is the highest score intended"
-            self.find("gold", message, advice=advice)
-        for graded in [g for g in results if not self.is_full(g) and self.grader.total(g) is not None][:2]:
+        gold, scores = self.report["gold"], [(graded, self.grader.total(graded)) for graded in results]
+        low = []
+        for graded in [g for g, score in scores if score is not None and not self.is_full(g)]:
             parts = ", ".join(f"{name} {value}" for name, value in graded.parts.items())
-            text = f"gold scores {self.grader.total(graded):g} of {self.full(graded):g} ({parts})"
-            self.find("gold", text, graded, failed, "look at this row's reference")
+            low.append((f"gold scores {self.grader.total(graded):g} of {self.full(graded):g} ({parts})", graded))
+        failed = gold["full_marks"] < MIN_RECALL and self.args.profile != "judge"
+        self.judge_gold("completions", failed, [score or 0.0 for _, score in scores], low)
         if 0 < gold["none"] < 1:
             message = f"{gold['none']:.1%} of the gold completions get None: trainers count that as 0 or skip it"
             self.find("none", message, advice="leave out rows whose reference cannot be used")
@@ -6195,40 +6338,35 @@ class Preflight:
         """Score the completions that must not pay, made from rows whose gold scored best."""
         limit = self.args.limit_characters
         prepare_probes([graded.row for graded in golds], self.rows, self.args.seed, limit)
-        ranked = [g.row for g in sorted(golds, key=lambda graded: not self.is_full(graded))[:PROBE_ROWS]]
+        ranked_rows = [g.row for g in sorted(golds, key=lambda graded: not self.is_full(graded))[:PROBE_ROWS]]
         tables = {}
         for name, (_, function) in PROBES.items():
             long = name == "very_long"
-            made = [(row, function(row)) for row in ranked[: 2 if long else None]]
+            made = [(row, function(row)) for row in ranked_rows[: 2 if long else None]]
             pairs = [(row, text) for row, texts in made for text in dict.fromkeys(text[:limit] for text in texts)]
             tables[name] = self.grader.grade([(row, text) for row, text in pairs if text != row["gold"]], alone=long)
         gold = self.report["gold"]["mean"]
-        totals = [self.grader.total(graded) for results in tables.values() for graded in results]
-        floor = 0.0 if gold > 1e-9 else min([0.0, gold, *(total for total in totals if total is not None)])
-        if gold - floor < 1e-9:
+        paid = {
+            name: [(score, graded) for graded in results if (score := self.grader.total(graded)) is not None]
+            for name, results in tables.items()
+        }
+        lowest = min((score for pairs in paid.values() for score, _ in pairs), default=0.0)
+        if gold - min(0.0, lowest) < 1e-9:
             self.find("probes", "gold scores no more than the worst completion", advice="see the findings about gold")
-        self.report["probes"] = [self.probe_line(name, results, gold, floor) for name, results in tables.items()]
+        self.report["probes"] = []
+        for name, results in tables.items():
+            usual = PROFILES[self.args.profile].get(name, PROBES[name][0])
+            line = {"name": name, "what": PROBES[name][1].__doc__, "allowed": self.args.allow.get(name, usual)}
+            advice = "make the function refuse it"
+            if self.args.profile == "answer" and PROFILES["format"].get(name) == 1.0:
+                advice += ", or --profile format if the reward pays for the form alone"
+            line["completions"] = len(results)
+            self.report["probes"].append(self.payment(line, paid[name], gold, lowest, "score", advice))
         slowest = max((seconds for g in tables["very_long"] for seconds in g.seconds.values()), default=0.0)
         if slowest > SLOW_S:
             size = max(len(graded.text) for graded in tables["very_long"])
             message = "" if limit else "; if completions of the run are shorter, try --max_new_tokens N"
             self.find("latency", f"a completion of {size:,} characters takes {slowest:.1f} s{message}")
-
-    def probe_line(self, name: str, results: list[Graded], gold: float, floor: float) -> dict:
-        usual, summary = PROFILES[self.args.profile].get(name, PROBES[name][0]), PROBES[name][1].__doc__
-        allowed = self.args.allow.get(name, usual)
-        line = {"name": name, "what": summary, "allowed": allowed, "completions": len(results), "paying_rows": 0}
-        scored = [(total, graded) for graded in results if (total := self.grader.total(graded)) is not None]
-        if not scored or gold - floor < 1e-9:
-            return line | {"share": None, "worst": None, "status": "n/a"}
-        shares = sorted(((t - floor) / (gold - floor), i) for i, (t, _) in enumerate(scored))
-        worst = {scored[i][1].row["number"]: (share, scored[i][1]) for share, i in shares}  # of each row
-        line |= {"share": statistics.fmean(share for share, _ in shares), "worst": shares[-1][0]}
-        line["paying_rows"] = sum(share > allowed + 1e-6 for share, _ in worst.values())
-        advice = "make the function refuse it"
-        if self.args.profile == "answer" and PROFILES["format"].get(name) == 1.0:
-            advice += ", or --profile format if the reward pays for the form alone"
-        return line | {"status": payment_status(self.find, line, [*worst.values()], "score", advice)}
 
     # ---- contract, functions
 
@@ -6407,7 +6545,7 @@ def shared_scripts(rows: list[dict], kinds: list[dict], name: str, args) -> list
 
 
 def answer_text(value, where: str) -> str:
-    """An answer of a gold column or a policy: a text, a call {"name", "arguments"}, or a list of calls."""
+    """An answer of a gold column: a text, a call {"name", "arguments"}, or a list of calls."""
     if isinstance(value, str):
         return value
     calls = [value] if isinstance(value, dict) else value
@@ -6442,57 +6580,21 @@ def gold_scripts(row: dict, kind: dict, args) -> dict[str, list[str]]:
 RUN = {"tool_format": "", "reward_timeout": 600.0, "reward_concurrency": 32, "reward_retries": 2}
 
 
-class Refused(UserError):
-    """--policy cannot be used, such as one that raises."""
-
-
-class TextTurns:
-    """Stands in for a tokenizer and the tokens between turns: every text is one token, and no template is needed."""
-
-    eos_token_id, pad_token_id, end_ids, settings = 0, 0, (0,), None
-
-    def __init__(self):
-        self.tokenizer, self.texts, self.begun = self, [""], {}
-
-    def encode(self, text: str) -> list[int]:
-        self.texts.append(text)
-        return [len(self.texts) - 1]
-
-    def decode(self, ids: list[int], skip_special_tokens: bool = False) -> str:
-        return "".join(self.texts[i] for i in ids)
-
-    def render(self, messages: list[dict], tools: list[dict]) -> list[int]:
-        """The token of a prompt; `begun` keeps the list of messages, to which `play` adds those that follow."""
-        ids = self.encode("\n".join(message["content"] for message in messages))
-        self.begun[ids[0]] = messages
-        return ids
-
-    def between(self, last_id: int | None, replies: list[dict], tools: list[dict]) -> list[int]:
-        return self.encode("\n".join(reply["content"] for reply in replies))
-
-    def ends(self, ids: list[int]) -> bool:
-        """Whether an answer ended by itself: all that are written here do."""
-        return True
-
-
 def environment_process(args, rows: list[dict]) -> OwnProcess:
     """The process of an environment; `about` says of what kind each row is."""
-    names = ("environment", "reward", "policy", "max_turns", "tool_timeout")
-    loaded = {name: getattr(args, name) for name in names}
+    loaded = {name: getattr(args, name) for name in ("environment", "reward", "max_turns", "tool_timeout")}
     loaded["rows"] = [{"prompt": row["prompt"], "columns": row["columns"]} for row in rows]
-    files = [file_of(spec) for spec in (args.environment, *args.reward, args.policy) if spec]
+    files = [file_of(spec) for spec in (args.environment, *args.reward)]
     limit_s = args.timeout_s + args.tool_timeout
     return OwnProcess("environment", f"environment {args.environment}", loaded, files, limit_s)
 
 
 def play_in(process: OwnProcess, jobs: list[dict], reuse: bool = False) -> dict:
-    """Play conversations {"row": place, "script": answers or None for --policy} in one batch.
+    """Play conversations {"row": place, "script": answers} in one batch.
 
     `reuse`: one object plays the conversations of its kind one after the other, as with TRL.
     """
-    reply = process.call("reuse" if reuse else "play", {"jobs": jobs}, process.timeout_s * max(1, len(jobs) / 4))
-    need("refused" not in reply, reply.get("refused", ""))
-    return reply
+    return process.call("reuse" if reuse else "play", {"jobs": jobs}, process.timeout_s * max(1, len(jobs) / 4))
 
 
 def load_environment_process(**given) -> tuple:
@@ -6503,7 +6605,6 @@ def load_environment_process(**given) -> tuple:
     for row in rows[:1]:
         reward.check_columns(row)
     limits = PlayLimits(config.max_turns, 10**15, 1, config.tool_timeout, 8000)
-    policy = load_policy(config.policy) if config.policy else None
     files = [file_of(spec) for spec in (config.environment, *config.reward)]
 
     def answer(name: str, arguments: dict) -> dict:
@@ -6513,9 +6614,7 @@ def load_environment_process(**given) -> tuple:
             if name == "reuse":
                 kinds, batches = same_objects(environments), [[job] for job in jobs]
             setup = PlaySetup(kinds, TextTurns(), "hermes", limits)
-            return {"outcomes": [one for batch in batches for one in played(setup, rows, batch, policy, reward)]}
-        except Refused as error:
-            return {"refused": str(error)}
+            return {"outcomes": [one for batch in batches for one in played(setup, rows, batch, reward)]}
         except UserError as error:  # the environment's or a reward's fault, told with file and line
             return {"fault": str(error)}
         except BaseException as error:  # SystemExit of a reset ends a run too
@@ -6524,14 +6623,6 @@ def load_environment_process(**given) -> tuple:
 
     about = {n: {"name": k.name, "tools": k.tools, "talks": k.talks} for n, k in environments.kinds.items()}
     return [about[None if None in about else row["columns"]["environment"]] for row in rows], answer
-
-
-def load_policy(spec: str):
-    file, _, name = spec.rpartition(":")
-    need(file and os.path.isfile(file), f"got policy {spec!r}: no file {file!r}; expected FILE.py:function")
-    policy = getattr(import_file("policy", spec, file), name, None)
-    need(callable(policy), f"got policy {spec!r}: {file} has no function {name!r}; expected one")
-    return policy
 
 
 def same_objects(environments: Environments) -> Environments:
@@ -6544,7 +6635,7 @@ def same_objects(environments: Environments) -> Environments:
     return Environments({name: kept(kind) for name, kind in environments.kinds.items()})
 
 
-def played(setup: PlaySetup, rows: list[dict], jobs: list[dict], policy, reward) -> list[dict]:
+def played(setup: PlaySetup, rows: list[dict], jobs: list[dict], reward) -> list[dict]:
     """Play conversations and return their outcomes."""
     chosen, texts = [rows[job["row"]] for job in jobs], setup.bridge
     late = str({"error": f"no answer in {setup.limits.seconds:g} s"})  # the result of a tool that hangs
@@ -6552,14 +6643,11 @@ def played(setup: PlaySetup, rows: list[dict], jobs: list[dict], policy, reward)
     def say_next(prompts: list[list[int]], numbers: list[int], turn: int) -> list[tuple[list[int], list[float]]]:
         answers = []
         for ids, number in zip(prompts, numbers, strict=True):
-            messages, script = texts.begun[ids[0]], jobs[number]["script"]
+            script, messages = jobs[number]["script"], texts.begun[ids[0]]
+            over = script[-1] if setup.environments.kind_of(chosen[number]["columns"]).talks else ""
+            said = script[turn] if turn < len(script) else over
             if any(message["content"] == late for message in messages if message["role"] == "tool"):
                 said = ""  # a tool that hangs costs its time limit once
-            elif script is None:
-                said = policy_answer(policy, messages, setup, chosen[number])
-            else:
-                over = script[-1] if setup.environments.kind_of(chosen[number]["columns"]).talks else ""
-                said = script[turn] if turn < len(script) else over
             answers.append(([*texts.encode(said), 0], [0.0, 0.0]))
         return answers
 
@@ -6569,31 +6657,14 @@ def played(setup: PlaySetup, rows: list[dict], jobs: list[dict], policy, reward)
     return [outcome_of(c, values, weights, late) for c, values in zip(conversations, scores, strict=True)]
 
 
-def policy_answer(policy, messages: list[dict], setup: PlaySetup, row: dict) -> str:
-    tools = setup.environments.kind_of(row["columns"]).tools
-    given = copy.deepcopy((messages, tools, {"prompt": row["prompt"], **row["columns"]}))
-    try:
-        return answer_text(policy(*given), "--policy")
-    except UserError as error:
-        raise Refused(str(error)) from None
-    except Exception as error:
-        file, line, _ = raised_at(error)[0]
-        fault = f"raised {type(error).__name__}: {error} at {file}:{line}"
-        raise Refused(f"--policy {fault}; expected an answer to {str(messages[-1])[:200]}") from error
-
-
 def outcome_of(conversation: Conversation, scores: dict, weights: dict, late: str) -> dict:
     """The figures of a conversation; `said` is the same where all messages are."""
     tool_results = [message for message in conversation.messages if message["role"] == "tool"]
     text = json.dumps(conversation.messages, sort_keys=True, default=str)
-    return {
+    names = ("calls", "failures", "ended_by", "seconds", "turn_rewards")
+    return {name: getattr(conversation, name) for name in names} | {
         "return": sum(weights[name] * value for name, value in scores.items() if value is not None),
         "turns": len(conversation.spans),
-        "calls": conversation.calls,
-        "failures": conversation.failures,
-        "ended_by": conversation.ended_by,
-        "seconds": conversation.seconds,
-        "turn_rewards": conversation.turn_rewards,
         "errors": [m["content"][:200] for m in tool_results if re.match(r"\{['\"]error['\"]: ", m["content"])],
         "hung": [message["name"] for message in tool_results if message["content"] == late],
         "said": hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest(),
@@ -6635,19 +6706,16 @@ class Played:
 
     policy: str
     row: dict
-    job: dict  # what the environment's process plays
+    job: dict  # what the environment's process plays: the row's place and the answers
     outcome: dict | None = None
 
 
-class EnvironmentPreflight:
+class EnvironmentPreflight(Checks):
     """Plays scripted policies, and looks at what they are paid, what fails, and what is not the same again."""
 
     def __init__(self, args, rows: list[dict], process: OwnProcess):
-        self.args, self.rows, self.process = args, rows, process
-        self.findings, self.lost, self.causes = Findings(), 0, {}
-        self.kinds = process.about
-        self.report = {"environment": args.environment, "reward": args.reward, "data": args.data}
-        self.report |= {"rows": len(rows), "seed": args.seed, "gold": None}
+        super().__init__(args, rows, environment=args.environment)
+        self.process, self.kinds, self.lost, self.causes = process, process.about, 0, {}
 
     def run(self) -> dict:
         """All checks; returns the report with the verdict."""
@@ -6657,21 +6725,22 @@ class EnvironmentPreflight:
         for name in POLICIES:
             plays_of[name] = self.played(name, shared_scripts(rows, kinds, name, self.args))
         few = [play for name, plays in plays_of.items() if name != "injection" for play in plays[:AGAIN_ROWS]]
-        self.same_again([play for play in few if play.outcome and not play.outcome["hung"]])
+        few = [play for play in few if play.outcome and not play.outcome["hung"]]
+        self.same_again(few)
         self.report["policies"] = [self.line(name, plays, golds) for name, plays in plays_of.items() if plays]
+        self.report["plays"] = [
+            {"policy": p.policy, "row": p.row["number"], "script": p.job["script"], "return": p.outcome["return"]}
+            for p in few
+        ]
         return self.report | self.findings.verdict()
 
     def find(self, check: str, message: str, play: Played | None = None, failed: bool = True, advice: str = "") -> None:
         extra = {"row": play.row["number"], "policy": play.policy} if play else {}
         self.findings.add(check, message, failed, advice or ENVIRONMENT_ADVICE[check], extra)
 
-    def job(self, row: dict, script: list[str] | None) -> dict:
-        """A conversation for the environment's process; without a script --policy says what to answer."""
-        return {"row": self.rows.index(row), "script": script}
-
     def played(self, policy: str, pairs: list[tuple]) -> list[Played]:
         """Play (row, script) pairs one after the other, until too many hung or died."""
-        plays = [Played(policy, row, self.job(row, script)) for row, script in pairs]
+        plays = [Played(policy, row, {"row": self.rows.index(row), "script": script}) for row, script in pairs]
         for play in plays:
             if self.lost >= GIVE_UP:
                 break
@@ -6695,59 +6764,39 @@ class EnvironmentPreflight:
 
     def gold(self) -> list[Played]:
         """Play what should have full marks, in the variant that is paid best."""
-        if self.args.policy:
-            pairs, order = [(row, None) for row in self.rows], [f"--policy {self.args.policy}"]
-        else:
-            scripts = [gold_scripts(row, kind, self.args) for row, kind in zip(self.rows, self.kinds, strict=True)]
-            order = self.ranked(scripts)
-            chosen = [next((variants[name] for name in order if name in variants), None) for variants in scripts]
-            pairs = [(row, script) for row, script in zip(self.rows, chosen, strict=True) if script]
-        if not pairs:
+        scripts = [gold_scripts(row, kind, self.args) for row, kind in zip(self.rows, self.kinds, strict=True)]
+        scripts = [(row, variants) for row, variants in zip(self.rows, scripts, strict=True) if variants]
+        if not scripts:
             message = "no row has gold answers, so other policies are compared with full marks"
             forms = "a text or a call {name, arguments}"
-            advice = f"a column gold with the answers of each turn, {forms}; or --policy FILE.py:f"
-            self.find("gold", message, failed=False, advice=advice)
+            self.find("gold", message, None, False, f"a column gold with the answers of each turn, {forms}")
             return []
-        golds = self.played("gold", pairs)
-        self.judge_gold(golds, order[0])
+        order = ranked(scripts, self.trial, self.merit)
+        golds = self.played("gold", [(row, next(v[name] for name in order if name in v)) for row, v in scripts])
+        ended, low = [play for play in golds if play.outcome], []
+        full = sum(play.outcome["return"] >= self.full() for play in ended) / len(golds)
+        self.report["gold"] = {"variant": order[0], "rows": len(golds), "full_marks": full}
+        for play in [play for play in ended if play.outcome["return"] < self.full()]:
+            outcome = play.outcome
+            reason = next(iter(outcome["errors"]), f"it ended by {outcome['ended_by']}")
+            low.append((f"gold gets {outcome['return']:g} after {outcome['turns']} turns: {reason}", play))
+        self.judge_gold("conversations", full < MIN_RECALL, [play.outcome["return"] for play in ended], low)
         return golds
 
-    def ranked(self, scripts: list[dict]) -> list[str]:
-        """Names of the variants of gold, the best first: they are tried on the first rows."""
-        names = list(dict.fromkeys(name for variants in scripts for name in variants))
-        figures = {}
-        for name in names if len(names) > 1 else []:
-            pairs = zip(self.rows, scripts, strict=True)
-            jobs = [self.job(row, variants[name]) for row, variants in pairs if name in variants]
-            replies = [play_in(self.process, [job]) for job in jobs[:TRIAL_ROWS]]
-            paid = [outcome["return"] for reply in replies for outcome in reply.get("outcomes", ())]
-            full = sum(value >= self.full() for value in paid)
-            figures[name] = (-full, -statistics.fmean(paid) if paid else math.inf)
-        return sorted(names, key=lambda name: figures.get(name, ()))
+    def trial(self, pairs: list[tuple]) -> list[float]:
+        """Returns of gold in one variant, on the first rows."""
+        jobs = [{"row": self.rows.index(row), "script": script} for row, script in pairs[:TRIAL_ROWS]]
+        replies = [play_in(self.process, [job]) for job in jobs]
+        return [outcome["return"] for reply in replies for outcome in reply.get("outcomes", ())]
+
+    def merit(self, paid: list[float]) -> tuple[float, float]:
+        """(Share of full marks, mean) of returns."""
+        return sum(value >= self.full() for value in paid) / max(1, len(paid)), statistics.fmean(paid or [-math.inf])
 
     def full(self) -> float:
         """The return from which a conversation has full marks."""
         score = 1.0 if self.args.full_score is None else self.args.full_score
         return score * (FULL_SHARE if score > 0 else 1.0) - 1e-6
-
-    def judge_gold(self, golds: list[Played], variant: str) -> None:
-        """Findings about gold that is not paid, or whose calls fail."""
-        ended = [play for play in golds if play.outcome]
-        paid = [play.outcome["return"] for play in ended]
-        full = sum(value >= self.full() for value in paid) / len(golds)
-        self.report["gold"] = {"variant": variant, "rows": len(golds), "full_marks": full}
-        low = full < MIN_RECALL
-        if low:
-            text = f"{full:.1%} of {len(golds)} gold conversations have full marks, which is what eval/accuracy counts"
-            advice = "another gold: --gold_template, --gold_column, --policy"
-            if paid and max(paid) > 0 and not full:
-                advice += f"; --full_score {max(paid):g} if that is the highest score intended"
-            self.find("gold", text, advice=advice)
-        for play in [play for play in ended if play.outcome["return"] < self.full()][:2]:
-            outcome = play.outcome
-            reason = next(iter(outcome["errors"]), f"it ended by {outcome['ended_by']}")
-            text = f"gold gets {outcome['return']:g} after {outcome['turns']} turns: {reason}"
-            self.find("gold", text, play, low, "look at this row")
 
     # ---- the same again
 
@@ -6755,10 +6804,10 @@ class EnvironmentPreflight:
         """Play conversations again, all at once turn by turn, and with an object that has served another one."""
         for play in plays:
             self.compare(play, play_in(self.process, [play.job]), "when it is played again")
-        reply = play_in(self.process, [play.job for play in plays]) if len(plays) > 1 else {"outcomes": []}
-        if "outcomes" not in reply:  # one finding for a loss of all
-            self.compare(plays[0], reply, "when it is played beside others")
-        for play, outcome in zip(plays, reply.get("outcomes", []), strict=False):
+        together = play_in(self.process, [play.job for play in plays]) if len(plays) > 1 else {"outcomes": []}
+        if "outcomes" not in together:  # one finding for a loss of all
+            self.compare(plays[0], together, "when it is played beside others")
+        for play, outcome in zip(plays, together.get("outcomes", []), strict=False):
             self.compare(play, {"outcomes": [outcome]}, "when it is played beside others")
         by_kind = {}
         for play in [] if self.causes else plays:
@@ -6809,17 +6858,10 @@ class EnvironmentPreflight:
         line["limit"] = statistics.fmean(limits) if limits else None
         if name == "gold":
             return line | {"share": 1.0, "allowed": None, "status": "", "what": "What should have full marks."}
-        allowed = self.args.allow.get(name, POLICIES[name][0])
-        line |= {"allowed": allowed, "share": None, "status": "n/a", "what": POLICIES[name][1].__doc__}
+        line |= {"allowed": self.args.allow.get(name, POLICIES[name][0]), "what": POLICIES[name][1].__doc__}
         best = [play.outcome["return"] for play in golds if play.outcome]
-        usual = statistics.fmean(best) if best else self.full()
-        floor = 0.0 if usual > 1e-9 else min([0.0, usual, *paid])
-        if not known or usual - floor < 1e-9:
-            return line
-        shares = [((value - floor) / (usual - floor), play) for value, play in zip(paid, known, strict=True)]
-        line["share"] = (statistics.fmean(paid) - floor) / (usual - floor)
-        advice = "pay for the task alone"
-        return line | {"status": payment_status(self.find, line, shares, "return", advice)}
+        usual, pairs = statistics.fmean(best) if best else self.full(), list(zip(paid, known, strict=True))
+        return self.payment(line, pairs, usual, min(paid, default=0.0), "return", "pay for the task alone")
 
 
 def loss_of(reply: dict) -> tuple[str, str]:
@@ -6834,12 +6876,14 @@ def differs(one: dict, two: dict) -> list[str]:
 
 # -------------------------------------------------------------------- report (src/programs/reward_preflight/report.py)
 
-PROBE_COLUMNS = ("name", "completions", "share", "worst", "allowed", "paying_rows", "status", "what")
-FUNCTION_COLUMNS = ("name", "weight", "range", "gold_mean", "none_rate", *KINDS, "p50_ms", "p99_ms")
-POLICY_COLUMNS = (
-    *("name", "conversations", "mean", "min", "max", "share", "allowed", "turns", "calls", "failures", "limit"),
-    *("seconds", "problems", "status", "what"),
-)
+TABLES = {  # of a report, and their columns
+    "probes": ("name", "completions", "share", "worst", "allowed", "paying_rows", "status", "what"),
+    "functions": ("name", "weight", "range", "gold_mean", "none_rate", *KINDS, "p50_ms", "p99_ms"),
+    "policies": (
+        *("name", "conversations", "mean", "min", "max", "share", "allowed", "turns", "calls", "failures", "limit"),
+        *("seconds", "problems", "status", "what"),
+    ),
+}
 
 
 def aligned(lines: list[list]) -> str:
@@ -6850,41 +6894,25 @@ def aligned(lines: list[list]) -> str:
     return "\n".join("  ".join(row).rstrip() for row in rows)
 
 
-def columns_of(lines: list[dict], names: tuple[str, ...]) -> str:
-    heads = [name.replace("_", " ") for name in names]
-    return aligned([heads, *([line[name] for name in names] for line in lines)]) + "\n"
-
-
 def print_report(report: dict) -> None:
-    gold, groups = report["gold"], report["groups"]
-    share = f"{gold['full_marks']:.1%} full marks ({gold['full_score']:g})"
-    tell(f"reward   {', '.join(report['reward'])}")
-    tell(f"data     {report['data']}, {report['rows']} rows, seed {report['seed']}")
-    tell(f"profile  {report['profile']}")
-    tell(f"gold     {share}, mean {gold['mean']:.4g}, none {gold['none']:.1%}, as {gold['variant']!r}\n")
-    tell(columns_of(report["probes"], PROBE_COLUMNS))
-    tell(columns_of(report["functions"], FUNCTION_COLUMNS))
-    cells = "  ".join(f"{line['pass_rate']:g}: {line['zero_std']:.3f}" for line in groups["table"])
-    tell(f"groups   of {groups['group_size']} without spread, by pass rate   {cells}")
-    print_findings(report, "row {row}, score {score}: '{completion}'")
-
-
-def print_environment_report(report: dict) -> None:
-    tell(f"environment  {report['environment']}")
-    if report["reward"]:
-        tell(f"reward       {', '.join(report['reward'])}")
-    tell(f"data         {report['data']}, {report['rows']} rows, seed {report['seed']}")
+    """What was checked, the tables, the findings and the verdict."""
+    heads = {"environment": report.get("environment"), "reward": ", ".join(report["reward"])}
+    heads["data"] = f"{report['data']}, {report['rows']} rows, seed {report['seed']}"
+    heads["profile"] = report.get("profile")
     if gold := report["gold"]:
-        tell(f"gold         {gold['full_marks']:.1%} full marks of {gold['rows']} rows, by {gold['variant']!r}")
-    tell("\n" + columns_of(report["policies"], POLICY_COLUMNS))
-    print_findings(report, "row {row}, policy {policy}")
-
-
-def print_findings(report: dict, evidence: str) -> None:
-    """Findings and verdict; `evidence` is the form in which a finding's row is shown."""
-    for finding in report["findings"]:
-        shown = f" | {evidence.format(**finding)}" if "row" in finding else ""
-        tell(f"{finding['severity']:<7}  {finding['check']}: {finding['message']}{shown} | try: {finding['try']}")
+        more = f" ({gold['full_score']:g}), mean {gold['mean']:.4g}, none {gold['none']:.1%}" if "none" in gold else ""
+        heads["gold"] = f"{gold['full_marks']:.1%} full marks{more}, as {gold['variant']!r}"
+    for name, text in heads.items():
+        if text:
+            tell(f"{name:<8} {text}")
+    for name, columns in TABLES.items():
+        if name in report:
+            heads = [column.replace("_", " ") for column in columns]
+            tell(f"\n{aligned([heads, *([line[column] for column in columns] for line in report[name])])}")
+    for x in report["findings"]:
+        evidence = f"score {x['score']}: '{x['completion']}'" if "completion" in x else f"policy {x.get('policy')}"
+        shown = f" | row {x['row']}, {evidence}" if "row" in x else ""
+        tell(f"{x['severity']:<7}  {x['check']}: {x['message']}{shown} | try: {x['try']}")
     for check, count in report["more_findings"].items():
         tell(f"         and {count} more of {check}")
     tell("verdict  ready" if report["ready"] else "verdict  not ready", f"in {report['seconds']:.1f} s")
@@ -6912,34 +6940,6 @@ def list_library(args) -> int:
     lines += [[p["name"], "preset", " + ".join(f"{w:g} {n}" for n, w in p["parts"].items())] for p in presets]
     tell(aligned(lines) if lines else "no reward functions")
     return 0
-
-
-def score_file(args) -> int:
-    """--score: the score of every row's own completion."""
-    pairs, name = [], args.completion_column
-    for row in load_rows(args, args.limit):
-        text = text_of(row["columns"].pop(name, None))
-        where = f"{args.data}, row {row['number']}"
-        need(text is not None, f"{where}: got no text in {name!r}; expected a completion; try --completion_column NAME")
-        pairs.append((row, text))
-    with reward_process(args, [row for row, _ in pairs]) as process:
-        grader = Grader(process)
-        results = grader.grade(pairs)
-    lines = [{"row": g.row["number"], "score": grader.total(g), "parts": g.parts} for g in results]
-    for line, graded in zip(lines, results, strict=True):
-        line |= {"problems": graded.problems, "completion": excerpt(graded.text)}
-    totals = [line["score"] for line in lines if line["score"] is not None]
-    mean = statistics.fmean(totals) if totals else None
-    if args.json:
-        print_json({"reward": args.reward, "data": args.data, "mean": mean, "rows": lines})
-    else:
-        names = list(grader.weights) if len(grader.weights) > 1 else []
-        cells = [["row", "score", *names, "completion"]]
-        for line in lines:
-            text = " | ".join([line["completion"], *(f"{n} {problem}" for n, problem in line["problems"].items())])
-            cells.append([line["row"], line["score"], *(line["parts"].get(n) for n in names), text])
-        tell(aligned(cells), f"\nmean {'-' if mean is None else f'{mean:.4g}'} over {len(totals)} of {len(lines)} rows")
-    return int(any(line["problems"] for line in lines))
 
 
 # -------------------------------------------------- model preflight (src/programs/reward_preflight/model_preflight.py)
@@ -7040,29 +7040,35 @@ def model_preflight(args) -> int:
 # ------------------------------------------------------------------ command (src/programs/reward_preflight/command.py)
 
 LIBRARY = str(Path(__file__).resolve().parent.parent / "examples" / "reward_functions_library.py")
-# flags that have no effect in other modes
-OF_MODES = {
-    "environment": ("max_turns", "tool_timeout", "policy"),
-    "model": (
-        *("samples_per_prompt", "temperature", "precision", "max_prompt_tokens", "pass_low", "pass_high"),
-        *("chat_template", "chat_template_kwargs"),
-    ),
+ALL, CALLED, SAMPLED = ("reward", "environment", "model"), ("reward", "environment"), ("model",)
+PRECISIONS = ["auto", "fp32", "bf16", "fp16"]
+FLAGS = {  # name: (help, placeholder, default or its type, bounds or choices, with what it has an effect)
+    "group_size": ("completions per prompt in the run", "G", 8, (2, 1e6), SAMPLED),
+    "max_new_tokens": ("longest completion of the run; cuts probes, at 4 characters each", "N", int, (1, 1e7), ALL),
+    "prompt_column": ("column with the prompt", "NAME", "prompt", None, ALL),
+    "gold_column": ("column with the reference completion, or a conversation's answers", "NAME", str, None, CALLED),
+    "answer_column": ("column with the final answer, tried in the usual formats", "NAME", str, None, CALLED),
+    "gold_template": ("reference completion, such as 'Answer: {answer}'; {NAME}: a column", "TEXT", str, None, CALLED),
+    "full_score": ("score of full marks (default: by documented ranges, else gold's best)", "SCORE", float, None, ALL),
+    "profile": ("pays for the answer, the form, or a judge's grades", None, "answer", [*PROFILES], ("reward",)),
+    "limit": ("rows drawn from the data (default: 64, with --model 32)", "N", int, (1, 1e9), ALL),
+    "timeout_s": ("longest time for one call of a reward", "S", 30.0, (0.01, 1e6), CALLED),
+    "max_turns": ("answers in a conversation with an environment", "N", 8, (1, 1e4), ("environment",)),
+    "tool_timeout": ("seconds for an answer's tool calls, or for a reply", "S", 30.0, (0.01, 1e6), ("environment",)),
+    "samples_per_prompt": ("completions that --model samples of each prompt", "N", 16, (1, 1e6), SAMPLED),
+    "temperature": ("temperature of --model's samples, as in the run", "T", 1.0, (1e-3, 1e3), SAMPLED),
+    "precision": ("precision of --model, as in the run; auto: bf16 if the GPU can", None, "auto", PRECISIONS, SAMPLED),
+    "max_prompt_tokens": ("--model leaves out longer prompts", "N", 512, (1, 1e7), SAMPLED),
+    "pass_low": ("pass rate below which RL has too little to reinforce", "SHARE", 0.1, (0, 1), SAMPLED),
+    "pass_high": ("pass rate above which RL has little left to learn", "SHARE", 0.9, (0, 1), SAMPLED),
+    "chat_template": ("FILE with a chat template for --model, in place of its own", "FILE", "", None, SAMPLED),
+    "chat_template_kwargs": ('JSON for --model\'s template, as {"enable_thinking": false}', "JSON", "", None, SAMPLED),
+    "seed": ("seed of the rows drawn", "N", 0, None, ALL),
 }
-NOT_OF_MODES = {
-    "environment": ("profile", "group_size", "chat"),
-    "model": ("answer_column", "gold_column", "gold_template", "profile", "allow", "timeout_s", "completion_column"),
-}
-RUN_CHECKS = "leaving it out: the trainers check it before they start"
+SCORES = "evaluation.py --task reward:FUNCTION --data FILE --completion_column NAME"
 REMOVED = {  # flags of earlier versions, and what takes their place
-    "samples": "--model M, or --score FUNCTION --data FILE for the scores of completions that you have",
-    "max_zero_std": "--model M, whose verdict goes by the groups with signal",
-    "max_characters": "--max_new_tokens N, 4 characters each",
-    "max_conversation_tokens": "--max_turns N and --max_new_tokens N, for a turn",
-    "library": "FILE.py:function, or --list FILE.py",
-    **dict.fromkeys(("full_share", "min_recall"), "--full_score SCORE, or other gold answers"),
-    **dict.fromkeys(("tokenizer", "tool_format"), RUN_CHECKS),
-    "tool_characters": "leaving it out: results of tools are cut at 8,000 characters",
-    **dict.fromkeys(("reward_timeout", "reward_concurrency", "reward_retries"), "--timeout_s S, for a call as a whole"),
+    **{"samples": "--model M", "score": SCORES, "completion_column": SCORES},
+    "policy": "--gold_column NAME, a column with the answers of each turn",
 }
 
 
@@ -7080,59 +7086,23 @@ def make_parser() -> argparse.ArgumentParser:
     usage = "%(prog)s [--flag value ...]    (--help has all flags)"
     parser = argparse.ArgumentParser(usage=usage, description=__doc__, formatter_class=raw, allow_abbrev=False)
 
-    def flag(name: str, help: str, metavar: str | None, default=None, **options) -> None:
+    def flag(name: str, help: str, metavar: str | None = None, **options) -> None:
+        default = options.get("default")
         help += f" (default: {default})" if default else ""
-        kind = {} if default is None or isinstance(default, str) else {"type": type(default)}
         names = dict.fromkeys([f"--{name}", f"--{name.replace('_', '-')}"])
-        parser.add_argument(*names, help=help, metavar=metavar, default=default, **kind | options)
+        parser.add_argument(*names, help=help, metavar=metavar, **options)
 
     flag("list", "list a library's functions and presets", "FILE.py", nargs="?", const=LIBRARY)
-    flag("score", "score the rows' own completions: FILE.py:function or a name of --list", "FN")
     flag("reward", "check a reward: FILE.py:function[*weight] or a name, repeatable", "FN", action="append")
     flag("environment", "check an environment; --reward adds to what it pays", "FILE.py:CLASS")
     flag("model", "sample a model, folder or hub id: how often it passes, and whether RL fits", "MODEL")
     flag("data", "rows: JSONL, JSON, CSV or parquet file, or hub id[:config][@split]", "FILE")
-    flag("group_size", "completions per prompt in the run", "G", 8)
-    tokens = "longest completion of the run (TRL: max_completion_length); probes are cut there, at 4 characters a token"
-    flag("max_new_tokens", tokens, "N", type=int)
-    flag("prompt_column", "column with the prompt", "NAME", "prompt")
-    flag("completion_column", "column that --score scores", "NAME", "completion")
-    gold = "column with the reference completion, or a conversation's answers (default: usual names)"
-    flag("gold_column", gold, "NAME")
-    answer = "column with the final answer, tried in the usual formats (default: usual names)"
-    flag("answer_column", answer, "NAME")
-    template = "reference completion, such as 'Answer: {answer}' or '\\boxed{answer}'; {NAME} is a column"
-    flag("gold_template", template, "TEXT")
-    full = "score of full marks (default: from the documented ranges, else gold's best, at least 1)"
-    flag("full_score", full, "SCORE", type=float)
-    kind = "what the reward pays for: answer, format (a wrong answer may be paid) or judge (grades that may vary)"
-    flag("profile", kind, None, "answer", choices=[*PROFILES])
+    for name, (about, metavar, default, limits, _) in FLAGS.items():
+        kind = {"type": default} if isinstance(default, type) else {"type": type(default), "default": default}
+        flag(name, about, metavar, **kind, choices=limits if isinstance(limits, list) else None)
     allow = "share of gold's score that a probe may get, NAME=SHARE, repeatable"
     flag("allow", allow, "NAME=SHARE", type=share_of, action="append")
-    flag("limit", "rows drawn from the data (default: 64; all with --score)", "N", 0)
-    flag("timeout_s", "longest time for one call of a reward", "S", 30.0)
-    flag("max_turns", "answers in a conversation with an environment", "N", 8)
-    flag("tool_timeout", "seconds for an answer's tool calls together, or for a reply", "S", 30.0)
-    says = "gold's next answer in a conversation, (messages, tools, row) -> text or call"
-    flag("policy", f"{says} (default: the column gold, or the answer)", "FILE.py:FN")
-    flag("samples_per_prompt", "completions that --model samples of each prompt", "N", 16)
-    flag("temperature", "temperature of --model's samples, as in the run", "T", 1.0)
-    kinds = ["auto", "fp32", "bf16", "fp16"]
-    flag(
-        "precision",
-        "precision of --model, as in the run; auto: bf16 if the GPU can",
-        None,
-        "auto",
-        choices=kinds,
-    )
-    flag("max_prompt_tokens", "--model leaves out longer prompts", "N", 512)
-    flag("pass_low", "--model: pass rate below which RL has too little to reinforce", "SHARE", 0.1)
-    flag("pass_high", "--model: pass rate above which RL has little left to learn", "SHARE", 0.9)
-    flag("chat_template", "FILE with a chat template for --model, in place of its own", "FILE", "")
-    kwargs = 'JSON object for the chat template of --model, such as {"enable_thinking": false}'
-    flag("chat_template_kwargs", kwargs, "JSON", "")
     parser.add_argument("--chat", action="store_true", help="the run has --chat: string prompts become user messages")
-    flag("seed", "seed of the rows drawn", "N", 0)
     parser.add_argument("--json", action="store_true", help="print one JSON object on stdout")
     parser.add_argument("--serve", type=int, help=argparse.SUPPRESS)  # the reward's process
     return parser
@@ -7140,29 +7110,22 @@ def make_parser() -> argparse.ArgumentParser:
 
 def check_arguments(args) -> None:
     """Raise UserError for arguments that cannot work together; resolve the names of rewards."""
-    names = [name for name in ("list", "score", "reward", "environment", "model") if getattr(args, name)]
+    names = [name for name in ("list", *ALL) if getattr(args, name)]
     modes = [name for name in names if not (name == "reward" and (args.environment or args.model))]
     said = " and ".join(f"--{name}" for name in modes)
-    known = "expected one of --list, --score, --reward, --environment, --model"
+    known = "expected one of --list, --reward, --environment, --model"
     need(len(modes) == 1, f"got {said or 'no mode'}; {known}")
     need(args.reward or not args.model, "got --model without --reward; expected a reward that scores its samples")
     need(args.list or args.data, f"got {said} without --data; expected rows; try --data FILE.jsonl")
-    ranges = {"group_size": (2, 1e6), "limit": (0, 1e9), "timeout_s": (0.01, 1e6), "max_new_tokens": (1, 1e7)}
-    ranges |= {"max_turns": (1, 1e4), "tool_timeout": (0.01, 1e6), "samples_per_prompt": (1, 1e6)}
-    ranges |= {"temperature": (1e-3, 1e3), "max_prompt_tokens": (1, 1e7), "pass_low": (0, 1), "pass_high": (0, 1)}
-    for name, (low, high) in ranges.items():
+    usual, mode = make_parser().parse_args([]), modes[0]
+    for name, (*_, limits, fits) in (FLAGS | {"chat": (None, ("reward", "model"))}).items():
         value = getattr(args, name)
-        fits = value is None or low <= value <= high
-        need(fits, f"got {name} {value}; expected {low:g} to {high:g}; try --{name} {low:g}")
-    usual = make_parser().parse_args([])
-    for mode in OF_MODES:
-        used = bool(getattr(args, mode))
-        for name in NOT_OF_MODES[mode] if used else OF_MODES[mode]:
-            idle = getattr(args, name) != getattr(usual, name)
-            got = f"got --{name} {'with' if used else 'without'} --{mode}, where it has no effect"
-            need(not idle, f"{got}; expected it left out" + ("" if used else f", or --{mode} too"))
-    specs = args.reward or ([args.score] if args.score else [])
-    args.reward = [full_spec(spec, LIBRARY) for spec in specs]
+        if isinstance(limits, tuple) and value is not None:
+            low, high = limits
+            need(low <= value <= high, f"got {name} {value}; expected {low:g} to {high:g}; try --{name} {low:g}")
+        idle = mode in ALL and mode not in fits and value != getattr(usual, name)
+        need(not idle, f"got --{name} with --{mode}, where it has no effect; expected it with --{' or --'.join(fits)}")
+    args.reward = [full_spec(spec, LIBRARY) for spec in args.reward or []]
     args.allow = dict(args.allow or [])
     args.limit_characters = TOKEN_CHARACTERS * args.max_new_tokens if args.max_new_tokens else None
 
@@ -7170,14 +7133,11 @@ def check_arguments(args) -> None:
 def preflight(args) -> int:
     """--reward, --environment: all checks on rows drawn from the data."""
     started, rows = time.perf_counter(), load_rows(args, args.limit or 64)
-    if args.environment:
-        with environment_process(args, rows) as process:
-            report, show = EnvironmentPreflight(args, rows, process).run(), print_environment_report
-    else:
-        with reward_process(args, rows) as process:
-            report, show = Preflight(args, rows, process).run(), print_report
+    make, checks = (environment_process, EnvironmentPreflight) if args.environment else (reward_process, Preflight)
+    with make(args, rows) as process:
+        report = checks(args, rows, process).run()
     report["seconds"] = round(time.perf_counter() - started, 1)
-    (print_json if args.json else show)(report)
+    (print_json if args.json else print_report)(report)
     return 0 if report["ready"] else 1
 
 
@@ -7188,8 +7148,7 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     try:
         check_arguments(args)
-        modes = {"model": model_preflight, "list": list_library, "score": score_file}
-        return next((run for name, run in modes.items() if getattr(args, name)), preflight)(args)
+        return (model_preflight if args.model else list_library if args.list else preflight)(args)
     except UserError as error:
         say(f"error: {error}")
         return error.code

@@ -11,9 +11,8 @@
 
 TRAINER.py is any trainer in plain PyTorch whose functions have the names of the contract (`--contract` lists them): a
 page of templates/ (PPO, GRPO, distillation, several turns), scripts/ppo_train.py, scripts/on_policy_distillation.py, a
-copy, or a script of your own. Of your own it may have a few of them: --partial checks those, takes what else they need
-from the nearest template, and tells what it could not check. A trainer that leaves the training to TRL has none of
-them.
+copy, or a script of your own: `from grpo import *` before its functions, with a copy of templates/grpo.py beside it,
+stands in for what yours lacks. A trainer that leaves the training to TRL has none of them.
 
 It is loaded by path and its functions are called on a few short sequences. What they return is compared with
 computations made here from the published formulas and the plain networks' logits:
@@ -27,7 +26,7 @@ computations made here from the published formulas and the plain networks' logit
 The gradient of a page may be of any of three means: over tokens, over completions, by max_new_tokens; the table says
 which, and for distillation whether it is the reverse or the forward KL.
 
-Where a trainer plays conversations with an environment, it also plays some with an environment and answers of
+Where a page plays conversations with an environment, it also plays some with an environment and answers of
 selfcheck's own, whose text encoded anew has other ids, so that it is known which token was sampled, which return is
 whose and what each environment may hear.
 
@@ -45,41 +44,38 @@ given of model, data and reward is the embedded one.
     python scripts/selfcheck.py templates/ppo.py                                      # CPU, the embedded model, seconds
     python scripts/selfcheck.py my_grpo.py --model Qwen/Qwen2.5-0.5B-Instruct --data train.jsonl \\
         --reward my_rewards.py:correct                                                # the flags of the run, one GPU
-    python scripts/selfcheck.py my_loop.py --partial --model M --data train.jsonl     # has token_logprobs, say, and gae
     CUDA_VISIBLE_DEVICES=0 python scripts/selfcheck.py my_ppo_train.py --config run.yaml --json   # before torchrun
 
 Exit codes: 0 every check passes, 1 one fails, 2 bad input.
 """
 
 # Contents
-#       100-131  messages             Errors that a user can mend, each with its exit code, and what is said on stderr
-#       134-164  bundle               Where this bundle and its embedded model, data and rewards lie
-#       167-299  dialect              One setting under several names: ours, those of the pages, and TRL's. A program …
-#       302-329  processes            The processes of a run: torch at first use, device, threads, sums, rows dealt …
-#       332-349  exit codes           How a program ends: errors that a user can mend become a message and an exit code
-#       352-384  batches              Batches: padding, collating, micro-batches, one line of tokens in which a …
-#       387-399  oracles              Formulas as loops over single tokens, apart from the numerics: what checks …
-#       402-561  contract             What a trainer must offer to be checked: names, signatures, shapes; …
-#       564-787  trainer              A trainer as the checks see it, and how figures are compared
-#       790-924  scripted talks       Conversations of a script: answers that are known, and an environment that …
-#      927-1101  scripts trainer      A script of this bundle, or a copy of one, as the checks see it
-#     1104-1292  one page             A trainer on one page, of templates/ or a copy, as the checks see it
-#     1295-1396  loading              Loading a trainer by its path; with --partial, a template stands in for what a …
-#     1399-1498  oracle               The same figures, computed independently
-#     1501-1601  input checks         Checks of what goes in: tokens, template, reward
-#     1604-1876  numeric checks       Checks of critic, advantages, log-probs, padding and the policy's gradient
-#     1879-2105  conversation checks  Checks of conversations: what was sampled stays, it alone is trained, nothing …
-#     2108-2251  run                  Loading what is checked, running the checks, the command line
+#        96-127  messages             Errors that a user can mend, each with its exit code, and what is said on stderr
+#       130-160  bundle               Where this bundle and its embedded model, data and rewards lie
+#       163-295  dialect              One setting under several names: ours, those of the pages, and TRL's. A program …
+#       298-325  processes            The processes of a run: torch at first use, device, threads, sums, rows dealt …
+#       328-345  exit codes           How a program ends: errors that a user can mend become a message and an exit code
+#       348-380  batches              Batches: padding, collating, micro-batches, one line of tokens in which a …
+#       383-395  oracles              Formulas as loops over single tokens, apart from the numerics: what checks …
+#       398-514  contract             What a trainer must offer to be checked: names, signatures, shapes; …
+#       517-722  trainer              A trainer as the checks see it, and how figures are compared
+#       725-842  scripted talks       Conversations of a script: answers that are known, and an environment that …
+#       845-997  scripts trainer      A script of this bundle, or a copy of one, as the checks see it
+#     1000-1183  one page             A trainer on one page, of templates/ or a copy, as the checks see it
+#     1186-1232  loading              Loading a trainer by its path
+#     1235-1334  oracle               The same figures, computed independently
+#     1337-1437  input checks         Checks of what goes in: tokens, template, reward
+#     1440-1712  numeric checks       Checks of critic, advantages, log-probs, padding and the policy's gradient
+#     1715-1877  conversation checks  Checks of conversations: what was sampled stays, it alone is trained, nothing …
+#     1880-2020  run                  Loading what is checked, running the checks, the command line
 
 import argparse
 import contextlib
 import copy
 import dataclasses
 import difflib
-import functools
 import importlib
 import importlib.util
-import inspect
 import itertools
 import json
 import logging
@@ -126,9 +122,9 @@ def tell(*words: str, end: str = "\n") -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def suggest(word: str, names: list[str]) -> str:
+def suggest(word: str, names: list[str], cutoff: float = 0.6) -> str:
     """Return '; try NAME' for the nearest name, if one is near."""
-    return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, n=1))
+    return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, 1, cutoff))
 
 
 # ----------------------------------------------------------------------------- bundle (src/parts/foundation/bundle.py)
@@ -492,60 +488,23 @@ A script: scripts/ppo_train.py, on_policy_distillation.py, or a copy
   load_with_reward(config, tokenizer) -> (environments, reward)
       those of the settings
   make_play_setup(config, tokenizer, end_ids, environments) -> setup
-      raises for a template that cannot be continued; setup.environments.kinds, setup.bridge.settings
+      raises for a template that cannot be continued
   playable_rows(config, setup, rows, source) -> rows
       those that fit, as conversations begin
   converse(setup, config, models, engine, reward, rows, noise, timer) -> samples
       a conversation for each row, in their order, sampled by engine.generate; a sample has what collate takes,
       score, and rewards by name
 """
-ENTRY = re.compile(r"^  (\w+)(?:\((.*?)\))?(?: -> .*)?\n      (?:where Config has (no )?(\w+): )?", re.MULTILINE)
+ENTRY = re.compile(r"^  (\w+)(?:\(.*?\))?(?: -> .*)?\n      (?:where Config has (no )?(\w+): )?", re.MULTILINE)
+PARTS = re.split(r"\nA script: .*\n|\n  With --environment, too:\n", CONTRACT)
+PAGE, SCRIPT, SCRIPT_TALKS = (ENTRY.findall(text) for text in PARTS)  # (name, "no " or "", field of Config or "")
 INSTEAD = {"response_logits": "token_logprobs"}  # what does as well
 
 
-class Needed(NamedTuple):
-    """A function, class or table that the checks take from a trainer."""
-
-    name: str
-    arguments: str  # as it is called
-    unless: str  # asked for where Config lacks the field, else where it has it
-    field: str  # "": always
-
-    def asked_of(self, fields) -> bool:
-        """Whether a trainer whose Config has these fields needs it."""
-        return not self.field or (self.field in fields) != bool(self.unless)
-
-    def offered_by(self, module) -> bool:
-        """Whether a module has it, or what does as well; a function of this name that is called otherwise is not it."""
-        instead = getattr(module, INSTEAD.get(self.name, ""), None)
-        return callable(instead) or self.is_called_so(getattr(module, self.name, None))
-
-    def is_called_so(self, function) -> bool:
-        """Whether something can be called with the arguments of the contract."""
-        arguments = list(filter(None, self.arguments.split(", ")))
-        positional = [name for name in arguments if "=" not in name]
-        named = {name.partition("=")[0]: None for name in arguments if "=" in name}
-        try:
-            inspect.signature(function).bind(*positional, **named)
-        except ValueError:  # of a builtin, unknown
-            return True
-        except TypeError:  # nothing that is called, or otherwise
-            return not arguments and callable(function)
-        return True
-
-
-def entries(text: str) -> tuple[Needed, ...]:
-    """The names of a part of the contract."""
-    return tuple(Needed(*match) for match in ENTRY.findall(text))
-
-
-PAGE_TEXT, SCRIPT_TEXT, TALKS_TEXT = re.split(r"\nA script: .*\n|\n  With --environment, too:\n", CONTRACT)
-ONE_PAGE, SCRIPT, SCRIPT_TALKS = entries(PAGE_TEXT), entries(SCRIPT_TEXT), entries(TALKS_TEXT)
-
-
-def lacking(module, needed, fields=()) -> list[str]:
-    """What a trainer whose Config has these fields does not have of what it needs."""
-    return [n.name for n in needed if n.asked_of(fields) and not n.offered_by(module)]
+def lacking(module, needed: list[tuple], fields=()) -> list[str]:
+    """Names that a trainer whose Config has these fields lacks."""
+    asked = [name for name, no, field in needed if not field or (field in fields) != bool(no)]
+    return [name for name in asked if not {name, INSTEAD.get(name)} & vars(module).keys()]
 
 
 def lacking_fields(fields) -> list[str]:
@@ -553,12 +512,6 @@ def lacking_fields(fields) -> list[str]:
     names = ["model", "data", "temperature", "max_new_tokens", "micro_batch"]
     names += ["reward"] * ("environment" not in fields) + ["vf_coef"] * ("gae_lambda" in fields)
     return [f"Config.{name}" for name in names if name not in fields]
-
-
-def called_otherwise(module, needed, names: list[str]) -> list[str]:
-    """Of the names that a trainer lacks, how those that it has are called there, and how they would be called."""
-    functions = {n: getattr(module, n.name) for n in needed if n.name in names and callable(getattr(module, n.name, 0))}
-    return [f"{n.name}{inspect.signature(f)} is another one than {n.name}({n.arguments})" for n, f in functions.items()]
 
 
 # ------------------------------------------------------------------------- trainer (src/programs/selfcheck/trainer.py)
@@ -593,27 +546,25 @@ class Seen(BaseException):
 class Trainer:
     """A module with the functions of the contract. A subclass calls them:
 
-    missing() -> names; parse(flags); talks: whether the run's environment replies
+    missing() -> names; parse(flags)
     load() sets config, device, precision, models, with_reference, rows, reward, environment
     scores(samples) -> (scores, {function: values}) of the completions of `rows`, or of conversations that it plays
-    play(record, rows) -> (batch, scores) of conversations with a record's environments and answers
+    play(record, rows) -> (batch, scores) of conversations with a record's environments and answers, of pages alone
     generated(prompts, greedy) -> (samples, batch); collate(samples) -> batch
     logprobs(batch, **settings) -> (log-probs, entropy), [B, T] each, without gradient
     experience(samples, models, **settings) -> batch, by default of the probes; accumulate(config, batch) adds gradients
     per_pass(rows): settings for so many rows in a pass, and few of their tokens at the output layer, at once
     definitions() -> (losses of which the trainer's has to be one, why there is none)
-    start_update(module, batch, models) trains on the batch by the module's own `update`
+    start_update(batch, models) trains on the batch by the trainer's own `update`
     group_of(samples) -> (the group of each, why advantages of a group need not sum to 0)
     values_after(ids) -> values [T] of the text up to each token of ids [1, T] by the plain critic; None without one
     """
 
     takes_holes = False  # responses with tokens of others in between
     chats = False  # sends plain prompts as chats, unless its settings say otherwise
-    absent = otherwise = frozenset()  # names of the contract that are stand-ins, and those that are called otherwise
-    template_settings = None  # what the trainer gives to the chat template
 
-    def __init__(self, module, needed):
-        self.module, self.needed = module, needed
+    def __init__(self, module):
+        self.module = module
         self.config = self.models = self.with_reference = self.engine = self.reward = self.environment = None
         self.probes = []  # samples for log-probs and gradients
         self.initial = None  # log-probs of the probes' responses under the untouched policy, [tokens]
@@ -657,9 +608,11 @@ class Trainer:
 
         None where the trainer has no functions of these names.
         """
-        module = getattr(self.module, "page", self.module)  # not a stand-in's
-        table, name = getattr(module, "LOSSES", vars(module)), getattr(self.config, "loss", "policy_loss")
-        if not hasattr(module, "update") or name not in table:
+        if not hasattr(self.module, "update"):
+            return None
+        table = getattr(self.module, "LOSSES", getattr(self.module.update, "__globals__", {}))  # a template's, too
+        name = getattr(self.config, "loss", "policy_loss")
+        if name not in table:
             return None
         loss, seen = table[name], []
 
@@ -671,7 +624,7 @@ class Trainer:
         table[name] = watched
         try:
             with contextlib.suppress(Seen):
-                self.start_update(module, batch, models)
+                self.start_update(batch, models)
         finally:
             table[name] = loss
             rest(models)
@@ -690,38 +643,20 @@ class Trainer:
         return self.logprobs(batch)[0][responses(batch, samples)]
 
 
-def check(about: str, beside: str = "", moved: bool = True, plays: bool = False):
+def check(moved: bool = True, plays: bool = False):
     """Mark `function(trainer) -> (passed or None for not applicable, measurement)` as a check.
 
     Its docstring ends with what to try where it fails.
 
     Args:
-        about: names of the contract without which there is nothing to check.
-        beside: what else it looks at, which is a template's where a page has none.
         moved: whether the policy has to be off its start.
-        plays: whether it needs conversations with an environment.
+        plays: whether it needs a page that plays conversations.
     """
 
     def mark(function):
-        @functools.wraps(function)
-        def run(s: Trainer):
-            lacking = [name for name in about.split() if name in s.absent]
-            if lacking:
-                names = [name + " that is called as --contract says" * (name in s.otherwise) for name in lacking]
-                return None, f"not checked: it has no {' and no '.join(names)}"
-            if plays and not s.plays:
-                return None, "one answer a prompt: no environment"
-            try:
-                passed, text = function(s)
-            except s.user_errors as error:
-                if not plays or s.talks:
-                    raise
-                return None, f"checked with an environment that replies, for which {error}"
-            return passed, text + (f"; {beside} not checked: it has none" if beside in s.absent else "")
-
-        run.advice = " ".join(function.__doc__.partition("Try: ")[2].split()).rstrip(".")
-        run.moved = moved
-        return run
+        function.advice = " ".join(function.__doc__.partition("Try: ")[2].split()).rstrip(".")
+        function.moved, function.plays = moved, plays
+        return function
 
     return mark
 
@@ -802,15 +737,15 @@ def squeezed(text: str) -> str:
     return "".join(text.split())
 
 
+def numbers_in(text: str) -> list[int]:
+    """The conversations of which a text holds words, in order."""
+    return list(map(int, re.findall(NUMBER, squeezed(text))))
+
+
 def number_of(text: str) -> int | None:
     """Which conversation a text is of: the last of the numbers with which it begins; None without one."""
     match = re.search(f"(?:{NUMBER})+", squeezed(text))
     return int(match[1]) if match else None
-
-
-def numbers_in(text: str) -> set[int]:
-    """The conversations of which a text holds words."""
-    return set(map(int, re.findall(NUMBER, squeezed(text))))
 
 
 class Turn(NamedTuple):
@@ -825,13 +760,14 @@ class Record:
     """What a trainer does with the conversations of one play, by their numbers.
 
     Args:
-        answers: ids of each answer of each conversation.
+        end: the token that ends an answer.
         paid: the conversation whose return is 1 higher.
     """
 
-    def __init__(self, tokenizer, answers: list[list[list[int]]], paid: int | None = None):
-        self.tokenizer, self.answers, self.paid, self.count = tokenizer, answers, paid, 0
-        self.turns, self.heard, self.said = defaultdict(list), defaultdict(list), defaultdict(list)
+    def __init__(self, tokenizer, end: int, paid: int | None):
+        self.tokenizer, self.paid, self.count = tokenizer, paid, 0
+        self.answers = odd_answers(tokenizer, end)
+        self.turns, self.heard = defaultdict(list), defaultdict(list)
         self.shared = []  # what conversations have in common and should not, in words
         self.early = set()  # those whose return was asked for before their last answer
 
@@ -857,12 +793,11 @@ class Record:
             def reset(self, **row) -> str:
                 notes, number = row.get(NOTED, []), record.count
                 if "number" in vars(self) and not self.scored:
-                    numbers = f"{self.number} and {number}"
-                    record.shared.append(f"one environment object serves conversations {numbers} at once")
+                    both = f"{self.number} and {number}"
+                    record.shared.append(f"one environment object serves conversations {both} at once")
                 if notes:
                     others = " and ".join(map(str, notes))
-                    text = f"reset of conversation {number} got columns that reset of {others} had changed"
-                    record.shared.append(text)
+                    record.shared.append(f"reset of conversation {number} got columns that reset of {others} changed")
                 notes.append(number)
                 record.count += 1
                 self.number, self.count, self.scored = number, 0, False
@@ -872,10 +807,8 @@ class Record:
                 record.heard[self.number].append(text)
                 record.early |= {self.number} if self.scored else set()
                 self.count += 1
-                if self.count >= ANSWERS[self.number % PLAYED]:
-                    return None
-                record.said[self.number].append(f"[talk {self.number}] No, {self.count}.")
-                return record.said[self.number][-1]
+                over = self.count >= ANSWERS[self.number % PLAYED]
+                return None if over else f"[talk {self.number}] No, {self.count}."
 
             def get_reward(self) -> float:
                 self.scored = True
@@ -909,21 +842,6 @@ def odd_answers(tokenizer, end: int) -> list[list[list[int]]]:
     return [[answer((number + turn) % 3 == 1) for turn in range(count)] for number, count in enumerate(ANSWERS)]
 
 
-def thought_answers(tokenizer, end: int, thinks: bool, begun: bool) -> list[list[list[int]]]:
-    """Answers in words, with a thought before each if the model thinks; the second of each conversation is cut off.
-
-    Args:
-        begun: the template itself writes the tag with which a thought begins.
-    """
-
-    def answer(number: int, turn: int) -> list[int]:
-        thought = f"{'' if begun else '<think>'}\nThought {number}{turn}\n</think>\n\n" if thinks else ""
-        ids = tokenizer.encode(f"{thought}Answer {number}{turn}", add_special_tokens=False)
-        return ids if turn == 1 else [*ids, end]
-
-    return [[answer(number, turn) for turn in range(count)] for number, count in enumerate(ANSWERS)]
-
-
 # --------------------------------------------------------- scripts trainer (src/programs/selfcheck/scripts_trainer.py)
 
 ZERO_SUM = ("grpo", "mean", "rloo", "gpg", "gpg_verl", "maxrl")  # the advantages of a group sum to 0
@@ -933,7 +851,7 @@ class ScriptsTrainer(Trainer):
     """scripts/ppo_train.py, scripts/on_policy_distillation.py and copies."""
 
     def missing(self) -> list[str]:
-        return lacking(self.module, self.needed)
+        return lacking(self.module, SCRIPT)
 
     def parse(self, flags: list[str]) -> list[str]:
         self.config = self.module.parse_config(flags)
@@ -962,7 +880,8 @@ class ScriptsTrainer(Trainer):
         few = self.cut_down(config)
         self.with_reference = trainer.load_models(dataclasses.replace(few, kl_coef=config.kl_coef or 0.05), device)
         if self.plays:
-            self.setup = self.setup_of(config, environments)
+            models = self.with_reference
+            self.setup = trainer.make_play_setup(config, models.tokenizer, models.eos_ids, environments)
             rows = trainer.playable_rows(config, self.setup, rows, config.data)
         else:
             trainer.check_context(config, self.with_reference, rows + held_out)
@@ -983,29 +902,6 @@ class ScriptsTrainer(Trainer):
         small |= {"mismatch": "none"} if hasattr(config, "mismatch") else {}  # the probes were not sampled
         small |= {"kl_cov_coef": 0.0} if getattr(config, "loss", "") == "kl_cov" else {}  # |log-ratio| has a kink there
         return dataclasses.replace(config, **small)
-
-    def setup_of(self, config, environments):
-        """What conversations are played with, by the trainer."""
-        models = self.with_reference
-        return self.module.make_play_setup(config, models.tokenizer, models.eos_ids, environments)
-
-    @property
-    def talks(self) -> bool:
-        return any(kind.talks for kind in self.setup.environments.kinds.values())
-
-    def play(self, record: Record, rows: list[dict]):
-        limits = {"max_turns": TURNS, "max_conversation_tokens": 2**20, "max_new_tokens": ANSWER_TOKENS}
-        config = dataclasses.replace(self.config, **limits, tool_format="", reward=[])
-
-        def load(spec: str):
-            return self.module.load_with_reward(dataclasses.replace(config, environment=spec), self.models.tokenizer)
-
-        environments, reward = through_a_file(record, load)
-        setup = self.setup_of(config, environments)
-        self.template_settings = setup.bridge.settings
-        engine = types.SimpleNamespace(generate=lambda prompts, noise: record.answer(prompts))
-        samples = self.module.converse(setup, config, self.models, engine, reward, rows, None, {})
-        return self.collate(samples), [sample["score"] for sample in samples]
 
     def noise(self, rows: int, width: int):
         """Uniform draws of a sampler, [rows, width]."""
@@ -1060,11 +956,11 @@ class ScriptsTrainer(Trainer):
         scaler = torch.amp.GradScaler(self.models.device.type, enabled=False)
         self.module.accumulate_gradients(config, self.models, batch, list(range(PROBES)), scaler)
 
-    def start_update(self, module, batch: dict, models) -> None:
+    def start_update(self, batch: dict, models) -> None:
         import torch
 
-        tools = module.make_optimizer(self.config, models), torch.amp.GradScaler(self.device.type, enabled=False)
-        module.update(self.config, models, *tools, batch, getattr(self.config, "critic_warmup_steps", 0))
+        tools = self.module.make_optimizer(self.config, models), torch.amp.GradScaler(self.device.type, enabled=False)
+        self.module.update(self.config, models, *tools, batch, getattr(self.config, "critic_warmup_steps", 0))
 
     def definitions(self):
         config = self.config
@@ -1075,8 +971,8 @@ class ScriptsTrainer(Trainer):
         how, known = getattr(config, "aggregation", "token_mean"), {"entropy_coef": config.entropy_coef}
         length = config.max_new_tokens if how == "seq_mean_token_sum_norm" else getattr(config, "norm_length", 1)
         objective = getattr(config, "objective", "policy_gradient")
-        if objective != "policy_gradient" and hasattr(self.models.teachers[0], "model"):
-            beta, teacher = {"reverse_kl": 1.0, "forward_kl": 0.0}.get(objective, config.beta), self.models.teachers[0]
+        if objective != "policy_gradient" and hasattr(self.models.teacher, "model"):
+            beta, teacher = {"reverse_kl": 1.0, "forward_kl": 0.0}.get(objective, config.beta), self.models.teacher
             known |= {"kl_coef": config.kl_coef, "beta": beta, "teacher": teacher.model, "width": teacher.width}
         return [Definition("", how, length, **known)], ""
 
@@ -1122,7 +1018,7 @@ class OnePage(Trainer):
         return {f.name: f for f in dataclasses.fields(own)} if dataclasses.is_dataclass(own) else {}
 
     def missing(self) -> list[str]:
-        return lacking(self.module, self.needed, self.fields) + (lacking_fields(self.fields) if self.fields else [])
+        return lacking(self.module, PAGE, self.fields) + (lacking_fields(self.fields) if self.fields else [])
 
     def parse(self, flags: list[str]) -> list[str]:
         """Read the settings; what is required and not given is the embedded model's, data's and reward's."""
@@ -1192,10 +1088,6 @@ class OnePage(Trainer):
         batch, *_ = self.module.rollout(self.config, self.models, self.environment, self.rows)
         return batch["scores"].tolist(), {}
 
-    @property
-    def talks(self) -> bool:
-        return hasattr(self.environment, "reply")
-
     def guard(self) -> None:
         """Let the trainer look at the chat template, as before a run; it ends the program if that is of no use."""
         if hasattr(self.module, "check_template"):
@@ -1235,15 +1127,14 @@ class OnePage(Trainer):
         """Samples as a batch of [B, T] tensors, laid out as `generate` does."""
         return collate(samples, self.models.pad_id, self.device)
 
-    def logprobs(self, batch: dict, module=None, **settings):
+    def logprobs(self, batch: dict, **settings):
         import torch
 
         config, mask = dataclasses.replace(self.config, **settings), batch["response_mask"].bool()
-        module = module or self.module
         with torch.no_grad():
-            if hasattr(module, "token_logprobs"):
-                return module.token_logprobs(config, self.models.policy, batch)
-            dist = torch.log_softmax(module.response_logits(config, self.models.policy, batch), dim=-1)  # [N, V]
+            if hasattr(self.module, "token_logprobs"):
+                return self.module.token_logprobs(config, self.models.policy, batch)
+            dist = torch.log_softmax(self.module.response_logits(config, self.models.policy, batch), dim=-1)  # [N, V]
             pair = dist.gather(-1, batch["input_ids"][mask][:, None]).squeeze(-1), -(dist.exp() * dist).sum(-1)
             return tuple(x.new_zeros(mask.shape).masked_scatter(mask, x) for x in pair)
 
@@ -1253,8 +1144,8 @@ class OnePage(Trainer):
         models, samples = models or self.models, samples or self.probes
         batch = self.collate(samples)
         batch["scores"] = torch.tensor([float(s["score"]) for s in samples], device=self.device)
-        stand_in = self.module.template if "make_experience" in self.absent else None
-        batch["rollout_logprobs"] = self.logprobs(batch, stand_in)[0]  # pages stop where sampler and trainer differ
+        # pages stop where sampler and trainer differ
+        batch["rollout_logprobs"] = self.logprobs(batch)[0] * batch["response_mask"]
         if "teacher" in self.fields:  # no advantages: it trains by the divergence
             return batch
         kl = self.known(kl_coef=(getattr(self.config, "kl_coef", 0) or 0.05) if models.reference is not None else 0.0)
@@ -1268,12 +1159,12 @@ class OnePage(Trainer):
 
         self.module.accumulate_gradients(config, self.models, batch, torch.arange(PROBES, device=self.device))
 
-    def start_update(self, module, batch: dict, models) -> None:
+    def start_update(self, batch: dict, models) -> None:
         import torch
 
         groups = [{"params": [p for p in n.parameters() if p.requires_grad]} for n in networks(models)]
         step = getattr(self.config, "critic_warmup_steps", 0) + 1
-        module.update(self.config, models, torch.optim.AdamW(groups, lr=0.0), batch, step)
+        self.module.update(self.config, models, torch.optim.AdamW(groups, lr=0.0), batch, step)
 
     def definitions(self):
         if "teacher" not in self.fields:
@@ -1294,15 +1185,9 @@ class OnePage(Trainer):
 
 # ------------------------------------------------------------------------- loading (src/programs/selfcheck/loading.py)
 
-COMPUTING = ("token_logprobs", "response_logits", "generate", "accumulate_gradients", "make_experience", "gae")
 
-
-def load_trainer(file: str, partial: bool = False):
-    """The trainer of a file, as the checks see it.
-
-    Raises:
-        UserError: it cannot be loaded or lacks a name; with `partial`, has nothing that a check is about.
-    """
+def load_trainer(file: str) -> Trainer:
+    """The trainer of a file, as the checks see it; UserError where it cannot be loaded or lacks a name."""
     path = Path(file)
     need(
         path.suffix == ".py" and path.is_file(),
@@ -1310,40 +1195,33 @@ def load_trainer(file: str, partial: bool = False):
         "try scripts/ppo_train.py",
     )
     module = import_file(path)
-    # a page samples with `generate`, a script with an engine; a copy that has neither is what it lacks less of
-    kinds = [OnePage(module, ONE_PAGE), ScriptsTrainer(module, SCRIPT)]
-    trainer = min(kinds, key=lambda kind: len(kind.missing()) / len(kind.needed))
+    kind = ScriptsTrainer if {"HFEngine", "settle_precision"} & vars(module).keys() else OnePage
+    trainer, source = kind(module), path.read_text(encoding="utf-8")
     names = trainer.missing()
     need(
-        not names or not re.search(r"^\s*from trl\b.*Trainer\b", path.read_text(encoding="utf-8"), re.MULTILINE),
+        not names or not re.search(r"^\s*from trl\b.*Trainer\b", source, re.MULTILINE),
         f"got trainer {file!r}, which leaves the training to TRL; expected one in plain PyTorch, whose own functions "
         "can be called; try templates/grpo.py",
     )
-    if not partial:
-        need_names(file, names, called_otherwise(module, trainer.needed, names))
-    elif names:
-        has = [name for name in COMPUTING if callable(getattr(module, name, None)) and name not in names]
-        expected = f"expected a page that has {' or '.join(COMPUTING)} for --partial; try selfcheck.py --contract"
-        need(isinstance(trainer, OnePage) and has, f"got trainer {file!r} without {', '.join(names)}; {expected}")
-        fill(trainer, path.read_text(encoding="utf-8"))
+    need_names(file, names)
     return trainer
 
 
-def need_names(file: str, names: list[str], otherwise: list[str] = ()) -> None:
-    """Raise UserError if a trainer lacks names; `otherwise` has those that are something else there."""
+def need_names(file: str, names: list[str]) -> None:
+    """Raise UserError if a trainer lacks names."""
     need(
         not names,
-        f"got trainer {file!r} without {', '.join([*names, *otherwise])}; expected all that the checks call; "
-        "try selfcheck.py --contract, or --partial to check what a page has of it",
+        f"got trainer {file!r} without {', '.join(names)}; expected all that the checks call; try selfcheck.py "
+        "--contract, or a copy of templates/grpo.py beside it and `from grpo import *` before your own functions",
     )
 
 
-def import_file(path: Path, name: str = "checked_trainer"):
+def import_file(path: Path):
     """The module of a file, which is not run."""
     sys.dont_write_bytecode = True  # no __pycache__ beside the trainer or the reward file
     sys.path.insert(0, str(path.resolve().parent))  # as if it were run
-    spec = importlib.util.spec_from_file_location(name, path)
-    sys.modules[name] = trainer = importlib.util.module_from_spec(spec)  # dataclasses look here
+    spec = importlib.util.spec_from_file_location("checked_trainer", path)
+    sys.modules["checked_trainer"] = trainer = importlib.util.module_from_spec(spec)  # dataclasses look here
     try:
         spec.loader.exec_module(trainer)
     except (Exception, SystemExit) as error:
@@ -1352,48 +1230,6 @@ def import_file(path: Path, name: str = "checked_trainer"):
             "runs nothing at import; try `if __name__ == '__main__': main()` at its end"
         ) from error
     return trainer
-
-
-class Overlay:
-    """A page before a template: names of the contract that it has are the page's; each calls its own functions."""
-
-    def __init__(self, page, template, names: set[str]):
-        vars(self).update(page=page, template=template, names=names)
-
-    def __getattr__(self, name: str):
-        return getattr(self.page if name in self.names else self.template, name)
-
-    def __setattr__(self, name: str, value) -> None:
-        setattr(self.page if name in self.names else self.template, name, value)
-
-
-def fill(trainer: OnePage, source: str) -> None:
-    """Put the nearest template behind a page that lacks some of the contract, and note what is not the page's."""
-    page, fields = trainer.module, trainer.fields
-    near = {"environment": "multi_turn.py", "teacher": "distillation.py"}
-    file = BUNDLE / "templates" / next((name for field, name in near.items() if field in fields), "grpo.py")
-    need(file.is_file(), f"got --partial without {file}, which stands in for what a page lacks; expected the bundle")
-    template = import_file(file, "stand_in")
-    there = {n for n in trainer.needed if n.name != "Config" and callable(getattr(page, n.name, None))}
-    trainer.otherwise = {n.name for n in there if not n.is_called_so(getattr(page, n.name))}
-    names = {n.name for n in there} - trainer.otherwise
-    page.Config = with_fields(getattr(page, "Config", None) if fields else None, template.Config)
-    trainer.absent = {*trainer.missing()} | trainer.otherwise | {"gae"} - names
-    if "micro_batch" not in source:
-        trainer.absent.add("Config.micro_batch")
-    names |= {name for name in ("Config", "parse_config", "check_template") if hasattr(page, name)}
-    trainer.module = Overlay(page, template, names)
-
-
-def with_fields(own, template):
-    """A page's Config with the fields that it lacks of the template's, which the template's functions read."""
-    has = {f.name for f in dataclasses.fields(own)} if own else set()
-    added = [
-        (f.name, f.type, dataclasses.field(default=f.default))
-        for f in dataclasses.fields(template)
-        if f.name not in has
-    ]
-    return dataclasses.make_dataclass("Config", added, bases=(own,) if own else (), kw_only=True)
 
 
 # --------------------------------------------------------------------------- oracle (src/programs/selfcheck/oracle.py)
@@ -1503,7 +1339,7 @@ def own_value_gradients(s: Trainer, batch: dict, value_clip: float, vf_coef: flo
 ANSWER = "Yes"  # text of the assistant turns rendered here
 
 
-@check("load_models", moved=False)
+@check(moved=False)
 def special_tokens(s: Trainer):
     """End tokens are known and end a turn of the template; all ids are rows of the embedding; one BOS at most.
 
@@ -1540,7 +1376,7 @@ def turn_end(tokenizer) -> list[int]:
     return [i for i in tokenizer(text, add_special_tokens=False).input_ids if i in special]
 
 
-@check("load_rows", moved=False)
+@check(moved=False)
 def template_ends_at_generation(s: Trainer):
     """The ids of a prompt are those of prompt + answer up to where the answer starts.
 
@@ -1576,7 +1412,7 @@ def starts_answer(tokenizer, ids: list[int], whole: list[int]) -> bool:
     return re.sub(r"^\s*<think>\s*</think>", "", tail).lstrip().startswith(ANSWER)
 
 
-@check("load_reward", beside="generate", moved=False)
+@check(moved=False)
 def reward_answers(s: Trainer):
     """The reward functions answer for samples of the untouched policy.
 
@@ -1613,7 +1449,7 @@ RESPONSES = (
 )
 
 
-@check("gae", moved=False)
+@check(moved=False)
 def gae_formula(s: Trainer):
     """The trainer's gae gives the sum of the paper, over ragged rows with pads and holes.
 
@@ -1635,7 +1471,7 @@ def gae_formula(s: Trainer):
     return largest(gaps) <= 1e-4, f"{text}, {int(at.sum())} tokens, {len(mask)} rows, holes in two"
 
 
-@check("accumulate_gradients load_models")
+@check()
 def value_loss_gradient(s: Trainer):
     """The critic's gradient is that of the definition, also where the clip bites and in a response with a hole.
 
@@ -1674,7 +1510,7 @@ def with_values(s: Trainer, clip: float) -> dict:
     return batch
 
 
-@check("make_experience", moved=False)
+@check(moved=False)
 def group_advantages(s: Trainer):
     """The advantages of a group sum to 0, and are 0 where all its scores are equal.
 
@@ -1694,7 +1530,7 @@ def group_advantages(s: Trainer):
     return peak <= 1e-4 * max(1.0, size) and none <= 1e-3, text
 
 
-@check("make_experience load_models")
+@check()
 def reference_is_initial(s: Trainer):
     """The reference gives the untouched policy's log-probs, while the policy has moved.
 
@@ -1707,7 +1543,7 @@ def reference_is_initial(s: Trainer):
     return passed, f"reference and untouched policy {text}; the policy moved by {s.moved:.2g}"
 
 
-@check("make_experience")
+@check()
 def first_update_ratio(s: Trainer):
     """At the first optimizer step of an update the old policy is the current one, not the reference.
 
@@ -1730,7 +1566,7 @@ def first_update_ratio(s: Trainer):
     return peak <= s.limits[0] / 10, text
 
 
-@check("generate")
+@check()
 def sampler_agreement(s: Trainer):
     """Log-probs as the sampler saw them are the trainer's.
 
@@ -1743,7 +1579,7 @@ def sampler_agreement(s: Trainer):
     return passed, f"sampler and trainer {text}, temperature {s.config.temperature:g}, {len(ours)} tokens"
 
 
-@check("token_logprobs")
+@check()
 def logprob_shift(s: Trainer):
     """The trainer's log-prob of token t is that of the plain model.
 
@@ -1754,7 +1590,7 @@ def logprob_shift(s: Trainer):
     return passed, f"trainer and model {text}, {len(own)} tokens"
 
 
-@check("token_logprobs", beside="generate")
+@check()
 def padding(s: Trainer):
     """Neither the side nor the amount of padding changes log-probs or greedy completions.
 
@@ -1805,7 +1641,7 @@ def greedy_differences(s: Trainer) -> int:
     return count
 
 
-@check("accumulate_gradients Config.micro_batch")
+@check()
 def accumulation(s: Trainer):
     """Gradients depend neither on the micro-batches nor on the pieces in which the output layer sees tokens.
 
@@ -1817,7 +1653,7 @@ def accumulation(s: Trainer):
     return gap <= s.limits[1], f"1 and {len(s.probes)} rows per micro-batch: gradients {gap:.1e} apart"
 
 
-@check("accumulate_gradients", beside="make_experience")
+@check()
 def advantages_detached(s: Trainer):
     """Nothing of the experience carries a gradient, and the policy gradient is that of the definition.
 
@@ -1843,7 +1679,7 @@ def advantages_detached(s: Trainer):
     return worst <= s.limits[1], text + f" ({name})" * bool(name)
 
 
-@check("accumulate_gradients", beside="generate")
+@check()
 def prompt_gradient(s: Trainer):
     """Neither prompt nor pad tokens enter the loss.
 
@@ -1878,7 +1714,7 @@ NUMERIC_CHECKS = (
 
 # ------------------------------------------------- conversation checks (src/programs/selfcheck/conversation_checks.py)
 
-turn_check = check("rollout", moved=False, plays=True)
+turn_check = check(moved=False, plays=True)
 
 
 @dataclass
@@ -1891,53 +1727,29 @@ class Row:
     score: float
     number: int | None  # which conversation it is
     turns: list  # its answers, as they were asked for and given
-
-
-@dataclass
-class Played:
-    """One play: what the trainer did, and the batch that it made."""
-
-    record: Record
-    rows: list[Row]
     outside: int  # tokens of the mask at pads
 
 
-def end_of_turn(s: Trainer) -> int:
-    """The token that ends an answer: the one by which the template does it, where that is an end token."""
-    ends = [*s.models.eos_ids]
-    return next((i for i in turn_end(s.models.tokenizer) if i in ends), ends[0])
-
-
-def played(s: Trainer, answers: list, paid: int | None = None) -> Played:
+def played(s: Trainer, paid: int | None = None) -> tuple[Record, list[Row]]:
     """Let the trainer play two conversations of each of two rows, whose objects it gets twice, as groups have them."""
-    record, decode = Record(s.models.tokenizer, answers, paid), s.models.tokenizer.decode
-    few = [copy.deepcopy(row) for row in s.rows[:2]]
+    tokenizer, ends = s.models.tokenizer, [*s.models.eos_ids]
+    end = next((i for i in turn_end(tokenizer) if i in ends), ends[0])  # by which the template ends an answer
+    record, few, rows = Record(tokenizer, end, paid), copy.deepcopy(s.rows[:2]), []
     for row in few:
         row["columns"][NOTED] = []
-    given = [row for row in few for _ in range(PLAYED // len(few))]
-    batch, scores = s.play(record, given)
+    batch, scores = s.play(record, [row for row in few for _ in range(PLAYED // len(few))])
     if not record.turns:
         raise ValueError("the trainer sampled nothing by the sampler that it is checked with; see --contract")
+    if len(scores) != PLAYED:
+        raise ValueError(f"{PLAYED} rows gave {len(scores)} conversations")
     names = ("attention_mask", "input_ids", "response_mask", "rollout_logprobs")
-    rows, outside = [], 0
     for score, real, *columns in zip(scores, *(batch[name].cpu() for name in names), strict=True):
-        outside += int(columns[1][real == 0].ne(0).sum())
+        outside = int(columns[1][real == 0].ne(0).sum())
         ids, mask, logprobs = (x[real.bool()].tolist() for x in columns)
-        number = number_of(decode(ids))
-        rows.append(Row(ids, [int(x != 0) for x in mask], logprobs, float(score), number, record.turns.get(number, [])))
-    if len(rows) != len(given):
-        raise ValueError(f"{len(given)} rows gave {len(rows)} conversations")
-    return Played(record, rows, outside)
-
-
-def odd_play(s: Trainer, paid: int | None = None) -> Played:
-    """A play in which the text of an answer, encoded anew, has other ids."""
-    return played(s, odd_answers(s.models.tokenizer, end_of_turn(s)), paid)
-
-
-def first_difference(one, two) -> int:
-    """The first place at which two sequences differ."""
-    return next((i for i, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), min(len(one), len(two)))
+        number = number_of(tokenizer.decode(ids))
+        about = float(score), number, record.turns.get(number, []), outside
+        rows.append(Row(ids, [int(x != 0) for x in mask], logprobs, *about))
+    return record, rows
 
 
 def broken_turn(s: Trainer, row: Row) -> str:
@@ -1950,7 +1762,8 @@ def broken_turn(s: Trainer, row: Row) -> str:
         follows, place = (turns[i].prompt, f"the prompt of turn {i + 1}") if turns[i:] else (row.ids, "the batch")
         if follows[: len(expected)] == expected:
             continue
-        at = first_difference(expected, follows)
+        differing = (k for k, (a, b) in enumerate(zip(expected, follows, strict=False)) if a != b)
+        at = next(differing, len(follows))
         where = f"of turn {i}" if at >= len(turn.prompt) else "before it"
         one, two = (x[max(0, at - 2) : at + 6] for x in (expected, follows))
         text = f"{place} departs from what was sampled, {where}: {one} {decode(one)!r} is {two} {decode(two)!r} there"
@@ -1966,11 +1779,11 @@ def turn_ids(s: Trainer):
     Try: append the ids that were sampled to those before them, and what the chat template has between two answers after
         them; neither decode and encode an answer, nor render the conversation anew.
     """
-    play, tokenizer = odd_play(s), s.models.tokenizer
-    answers = [turn.ids for turns in play.record.turns.values() for turn in turns]
-    faults = [f"conversation {i}: {text}" for i, row in enumerate(play.rows) if (text := broken_turn(s, row))]
+    (record, rows), tokenizer = played(s), s.models.tokenizer
+    faults = [f"conversation {i}: {text}" for i, row in enumerate(rows) if (text := broken_turn(s, row))]
     if faults:
         return False, f"{faults[0]} ({len(faults)} of {PLAYED} conversations)"
+    answers = [turn.ids for turns in record.turns.values() for turn in turns]
     if len(answers) == PLAYED:
         return None, "no conversation has a second answer: the trainer's limits allow one"
     odd = sum(tokenizer.encode(tokenizer.decode(ids), add_special_tokens=False) != ids for ids in answers)
@@ -1980,22 +1793,19 @@ def turn_ids(s: Trainer):
 
 def mask_faults(s: Trainer, row: Row) -> list[str]:
     """What is wrong with a conversation's mask, and with its log-probs as the sampler saw them."""
-    expected, faults = [0] * len(row.ids), []
+    expected = [0] * len(row.ids)
     for turn in row.turns:
         expected[len(turn.prompt) : len(turn.prompt) + len(turn.ids)] = [1] * len(turn.ids)
     leaked = [i for i, (a, b) in enumerate(zip(row.mask, expected, strict=True)) if a > b]
     lost = sum(a < b for a, b in zip(row.mask, expected, strict=True))
-    if leaked:
-        text = s.models.tokenizer.decode([row.ids[i] for i in leaked[:40]])
-        faults.append(f"1 on {len(leaked)} tokens that were not sampled ({text!r})")
-    if lost:
-        faults.append(f"0 on {lost} tokens that were sampled")
+    text = s.models.tokenizer.decode([row.ids[i] for i in leaked[:40]])
+    faults = [f"1 on {row.outside} pads"] * bool(row.outside)
+    faults += [f"1 on {len(leaked)} tokens that were not sampled ({text!r})"] * bool(leaked)
+    faults += [f"0 on {lost} tokens that were sampled"] * bool(lost)
     given = [x for turn in row.turns for x in turn.logprobs]
     kept = [x for x, sampled in zip(row.logprobs, expected, strict=True) if sampled]
     wrong = sum(abs(a - b) > 1e-5 for a, b in zip(given, kept, strict=True))
-    if wrong and not faults:
-        faults.append(f"right, but rollout_logprobs are others' at {wrong} of its tokens")
-    return faults
+    return faults or [f"right, but rollout_logprobs are others' at {wrong} of its tokens"] * bool(wrong)
 
 
 @turn_check
@@ -2005,15 +1815,14 @@ def turn_mask(s: Trainer):
     Try: let response_mask be 1 on sampled tokens alone, an answer's end token among them, and 0 on the prompt, on what
         tools and environment say and on the template's tokens between two answers; rollout_logprobs stand there, too.
     """
-    play = odd_play(s)
-    if any(broken_turn(s, row) for row in play.rows):
+    _, rows = played(s)
+    if any(broken_turn(s, row) for row in rows):
         return None, "what was sampled cannot be found in the batch: see turn_ids"
-    by_row = [mask_faults(s, row) for row in play.rows]
-    faults = [f"1 on {play.outside} pads"] * bool(play.outside)
-    faults += [f"conversation {i}: {', '.join(texts)}" for i, texts in enumerate(by_row) if texts]
-    if faults:
-        return False, "response_mask: " + "; ".join(faults)
-    count = sum(sum(row.mask) for row in play.rows)
+    by_row = [mask_faults(s, row) for row in rows]
+    if any(by_row):
+        said = [f"conversation {i}: {', '.join(texts)}" for i, texts in enumerate(by_row) if texts]
+        return False, "response_mask: " + "; ".join(said)
+    count = sum(sum(row.mask) for row in rows)
     return True, f"{count} sampled tokens in {PLAYED} conversations, and no other, with the sampler's log-probs"
 
 
@@ -2024,18 +1833,18 @@ def turn_rewards(s: Trainer):
     Try: ask each conversation's own environment for its return, once its last answer was heard, and keep scores in the
         order of the batch.
     """
-    usual, faults = odd_play(s), []
+    (record, usual), faults = played(s), []
     for paid in range(PLAYED):
-        rows = odd_play(s, paid).rows
+        _, rows = played(s, paid)
         numbers = [row.number for row in rows]
         if {*numbers} != {*range(PLAYED)}:
             return None, "the batch's conversations cannot be told apart: see turn_ids"
-        changed = [i for i, (a, b) in enumerate(zip(usual.rows, rows, strict=True)) if abs(a.score - b.score) > 1e-6]
+        changed = [i for i, (a, b) in enumerate(zip(usual, rows, strict=True)) if abs(a.score - b.score) > 1e-6]
         if changed != [numbers.index(paid)]:
             names = ", ".join(map(str, changed)) or "none"
             faults.append(f"of conversation {paid}: score {names} changes with its return")
-    if usual.record.early:
-        early = ", ".join(map(str, sorted(usual.record.early)))
+    if record.early:
+        early = ", ".join(map(str, sorted(record.early)))
         faults.append(f"conversation {early}: asked for the return before its last answer was heard")
     return not faults, "; ".join(faults) or f"{PLAYED} returns, each in the score of its own conversation"
 
@@ -2046,14 +1855,14 @@ def turn_state(s: Trainer):
 
     Try: make an environment and a copy of the row for each conversation: what one changes, no other may see.
     """
-    record, tokenizer = odd_play(s).record, s.models.tokenizer
+    (record, _), tokenizer = played(s), s.models.tokenizer
     answers = {
         n: [squeezed(tokenizer.decode(turn.ids, skip_special_tokens=True)) for turn in turns]
         for n, turns in sorted(record.turns.items())
     }
     faults = [*record.shared]
     for number, said in answers.items():
-        strangers = numbers_in(tokenizer.decode(record.turns[number][-1].prompt)) - {number}
+        strangers = {*numbers_in(tokenizer.decode(record.turns[number][-1].prompt))} - {number}
         if strangers:
             faults.append(f"conversation {number} is told what is said in {', '.join(map(str, sorted(strangers)))}")
         heard = [squeezed(text) for text in record.heard[number]]
@@ -2065,44 +1874,7 @@ def turn_state(s: Trainer):
     return not faults, "; ".join(dict.fromkeys(faults)) or f"{PLAYED} environments, rows and prompts, none shared"
 
 
-@turn_check
-def turn_template(s: Trainer):
-    """Turn by turn reads as the template writes the whole.
-
-    Try: before a run, put a chat together turn by turn, with thoughts where the template knows them, compare it with
-        what the template writes for the whole, and stop where they differ, as multi_turn.py's check_template does.
-    """
-    tokenizer = s.models.tokenizer
-    prompt = tokenizer.decode(s.rows[0]["prompt_ids"]).rstrip()
-    begun = prompt.endswith("<think>")
-    thinks = "</think>" in tokenizer.get_chat_template() and not prompt.endswith("</think>")  # it may be told not to
-    record = played(s, thought_answers(tokenizer, end_of_turn(s), thinks, begun)).record
-    settings = {"tokenize": False, "add_generation_prompt": True} | (s.template_settings or {})
-    for number, turns in sorted(record.turns.items()):
-        asked, follow_up = messages_of(s, record, number, "<think>" if thinks and begun else "")
-        first, last = (squeezed(tokenizer.decode(turns[i].prompt)) for i in (0, -1))
-        chats = (asked, asked + follow_up)
-        begin, whole = (squeezed(tokenizer.apply_chat_template(chat, **settings)) for chat in chats)
-        got, expected = last[len(first) :], whole[len(begin) :]
-        if s.talks and (not whole.startswith(begin) or got != expected):
-            at = max(0, first_difference(got, expected) - 8)
-            text = f"turn {len(turns)} of conversation {number} goes on from {got[at : at + 60]!r}"
-            return False, f"{text}, where the template writes {expected[at : at + 60]!r}"
-    return True, "turns read as the template writes them"
-
-
-def messages_of(s: Trainer, record: Record, number: int, begun: str) -> tuple[list[dict], list[dict]]:
-    """A conversation's prompt, and what follows up to its last answer; `begun`: what the template puts before one."""
-    end, follow_up = end_of_turn(s), []
-    asked = copy.deepcopy(s.chat_of(s.rows[number // 2]))
-    asked[-1]["content"] += f" [talk {number}]"
-    for turn, said in zip(record.turns[number][:-1], record.said[number], strict=False):
-        text = begun + s.models.tokenizer.decode([i for i in turn.ids if i != end])
-        follow_up += [{"role": "assistant", "content": text}, {"role": "user", "content": said}]
-    return asked, follow_up
-
-
-TURN_CHECKS = (turn_template, turn_ids, turn_mask, turn_rewards, turn_state)
+TURN_CHECKS = (turn_ids, turn_mask, turn_rewards, turn_state)
 
 
 # --------------------------------------------------------------------------------- run (src/programs/selfcheck/run.py)
@@ -2166,39 +1938,37 @@ def move(s: Trainer) -> None:
         s.engine.sync()
 
 
-def selfcheck(file: str, flags: list[str], partial: bool = False, left_out: tuple = ()) -> list[dict]:
-    """Load a trainer with its flags and run the checks; what keeps them from starting is a UserError.
-
-    With `partial` it may lack a part of the contract; checks of that are not run, and say so. Nor are those left out.
-    """
+def selfcheck(file: str, flags: list[str], left_out: list[str]) -> list[dict]:
+    """Load a trainer with its flags and run the checks; what keeps them from starting is a UserError."""
     known = [function.__name__ for function in CHECKS]
     for name in left_out:
         need(name in known, f"got --leave_out {name}; expected one of {', '.join(known)}{suggest(name, known)}")
-    trainer = load_trainer(file, partial)
+    gone = "got --partial, which was removed; expected all of --contract; try `from grpo import *` of a template's copy"
+    need("--partial" not in flags, gone)
+    trainer = load_trainer(file)
     need_names(file, trainer.parse(flags))
     prepare(trainer)
     return [result_of(trainer, function, left_out) for function in CHECKS]
 
 
-def result_of(s: Trainer, function, left_out: tuple = ()) -> dict:
+def result_of(s: Trainer, function, left_out: list[str]) -> dict:
     """Run a check, with a line on stderr; one that raises, or ends the program, fails with its exception's text."""
     started, name = time.perf_counter(), function.__name__
     try:
         if function.moved and not s.moved:
             move(s)
-        passed, text = (None, "left out, by --leave_out") if name in left_out else function(s)
+        idle = "left out, by --leave_out" if name in left_out else ""
+        if function.plays and not (s.plays and hasattr(s, "play")):
+            idle = "of pages with an environment" if s.plays else "one answer a prompt: no environment"
+        passed, text = (None, idle) if idle else function(s)
     except (Exception, SystemExit) as error:
         rest(s.models)
         kind = "" if isinstance(error, SystemExit) else f"{type(error).__name__}: "
         passed, text = False, kind + str(error).removeprefix("error: ")
-    status = {None: "n/a", True: "pass", False: "FAIL"}[passed if passed is None else bool(passed)]
+    status = "n/a" if passed is None else "pass" if passed else "FAIL"
     say(f"selfcheck: {name:<28} {status:<5} {time.perf_counter() - started:5.1f} s")
-    return {
-        "name": name,
-        "status": status,
-        "measured": " ".join(text.split())[:400],
-        "try": function.advice if status == "FAIL" else "",
-    }
+    advice = function.advice if status == "FAIL" else ""
+    return {"name": name, "status": status, "measured": " ".join(text.split())[:400], "try": advice}
 
 
 def print_table(results: list[dict], seconds: float) -> None:
@@ -2206,21 +1976,20 @@ def print_table(results: list[dict], seconds: float) -> None:
     for row in results:
         advice = f" | try: {row['try']}" if row["try"] else ""
         tell(f"{row['name']:<28} {row['status']:<5} {row['measured']}{advice}")
-    counts = {status: sum(row["status"] == status for row in results) for status in ("pass", "FAIL", "n/a")}
-    tell(", ".join(f"{n} {status}" for status, n in counts.items()), f"in {seconds:.1f} s")
+    counts = [f"{sum(row['status'] == status for row in results)} {status}" for status in ("pass", "FAIL", "n/a")]
+    tell(f"{', '.join(counts)} in {seconds:.1f} s")
 
 
 def main(argv: list[str] | None = None) -> int:
     """Command line entry; returns the exit code."""
     parser = argparse.ArgumentParser(
-        usage="selfcheck.py [-h] [--contract] TRAINER.py [the trainer's flags] [--partial] [--leave_out NAME] [--json]",
+        usage="selfcheck.py [-h] [--contract] TRAINER.py [the trainer's flags] [--leave_out NAME] [--json]",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     parser.add_argument("trainer", metavar="TRAINER.py", nargs="?", help="the script to check; its flags follow")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
-    parser.add_argument("--partial", action="store_true", help="check what a page has of the contract, tell the rest")
     own = "checks that are not for your method, such as group_advantages for a baseline that is not the group's mean"
     parser.add_argument("--leave_out", "--leave-out", nargs="+", default=[], metavar="NAME", help=own)
     parser.add_argument("--contract", action="store_true", help="print what a trainer must offer, and stop")
@@ -2234,7 +2003,7 @@ def main(argv: list[str] | None = None) -> int:
     started = time.perf_counter()
     try:
         with contextlib.redirect_stdout(sys.stderr):  # a reward function may print
-            results = selfcheck(options.trainer, flags, options.partial, options.leave_out)
+            results = selfcheck(options.trainer, flags, options.leave_out)
     except UserError as error:
         say(f"error: {error}")
         return error.code

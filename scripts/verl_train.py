@@ -17,6 +17,7 @@ From one command line (or the same YAML) it writes a job folder, OUTPUT_DIR/job:
                                  reward fails, and two estimators that verl lacks
     verl_environment.py          with --environment: the agent loop that plays conversations as ppo_train.py would; a
                                  YAML file selects it, and the environment's own file lies in environment/
+    job.json, settings.json      what these modules are told; the settings and overrides of the run
     run.sh, job.sbatch           the command with its Hydra overrides, each with the setting that it comes from
 
 FIXED has the settings that verl cannot express (an error), IDLE_IN_VERL those that mean nothing to it, TODAY the keys
@@ -38,64 +39,63 @@ failed, 128 + n stopped by signal n.
 """
 
 # Contents
-#       157-162  file text         Texts that are files beside their room, such as a page's style; a built script has …
-#       165-210  messages          Errors that a user can mend, each with its exit code, and what is said on stderr
-#       213-253  bundle            Where this bundle and its embedded model, data and rewards lie
-#       256-411  dialect           One setting under several names: ours, those of the pages, and TRL's. A program …
-#       414-646  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       649-667  processes         The processes of a run: torch at first use, device, threads, sums, rows dealt out …
-#      670-1020  user scripts      A user's Python script or notebook: read from its source, or run in a process of …
-#     1023-1253  data files        Data files as text: unpacked, decoded, refused where they hold no data at all; and …
-#     1256-1397  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
-#     1400-1648  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1651-1876  question parts    Columns that look like a part of the question: texts to read before it, options, …
-#     1879-1990  chat              Chat templates: their settings, what they write for messages, and strings that …
-#     1993-2031  held out          Held-out prompts: rows kept back for them; those that also train, counted, refused …
-#     2034-2065  prompts           Prompts as token ids, for training and held out
-#     2068-2085  verl layout       The layout of rows for verl: the ground truth in reward_model, all other columns …
-#     2088-2175  verl keys         Keys of verl's configuration: all of today's, and what older guides have
-#     2178-2412  trl names         What today's TRL has: its configs with their defaults, the arguments of its …
-#     2415-2489  extracts          The part of a Python file that some of its names need, as a file of its own
-#     2492-2704  user code         What a reward is given: texts, copies of the columns, and a state of the process …
-#     2707-2967  reward forms      The forms that a reward function may have, loading one, and its arguments
-#     2970-3265  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
-#     3268-3422  environments      Environments: classes whose methods are a model's tools, or that talk with it; …
-#     3425-3651  tool calls        Tool calls in what a model wrote: by the tokenizer's response template, or by one …
-#     3654-3794  tool runs         Running calls of many conversations side by side: a time limit for each, and …
-#     3797-3859  control tokens    Rendering messages so that nothing in them is read as a control token, where …
-#     3862-4117  turn bridge       The tokens between turns, from the chat template alone: what was sampled is never …
-#     4120-4274  conversations     The record of a conversation with an environment, and what the environment says in it
-#     4277-4414  play              Playing conversations of a policy with environments: all that are open are sampled …
-#     4417-4596  play setup        What conversations are played with, and scored by: shared by all programs that …
-#     4599-4707  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     4710-4716  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     4719-4799  idle settings     Settings that a configuration makes inert: each is named at the start, with what …
-#     4802-4847  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     4850-4950  presets           The algorithms by name: which choices each one makes, and which choices contradict …
-#     4953-5218  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5221-5304  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
-#     5307-5332  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     5335-5516  memory            The memory that a run will need, from the shape of its networks
-#     5519-5526  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
-#     5529-5631  names             What verl calls each setting, and what it refuses or ignores
-#     5634-5735  settings          Settings, and hardware by name
-#     5738-5817  trl trial         --run_script: a TRL script run up to its trainer, in a process of its own, for …
-#     5820-6220  from trl          The settings of a run with TRL's GRPOTrainer as settings of ours, and what has no …
-#     6223-6290  hydra             Overrides in Hydra's grammar, and those whose keys verl does not have, from …
-#     6293-6370  refusals          What verl cannot express, ignores, or would do behind a user's back: errors and notes
-#     6373-6472  data              Rows as verl reads them
-#     6475-6570  model files       What the files of a model tell: shape, number of weights, end tokens, and the …
-#     6573-6810  rewards           What verl loads of ours: rewards and their manager, a replay buffer, and …
-#     6813-7056  overrides         Our settings as verl's overrides
-#     7059-7199  environment loop  The agent loop: conversations with an environment in verl's workers, each as …
-#     7202-7315  memory            Memory of one GPU, and sizes that do not divide
-#     7318-7546  reward files      The reward's files, copied into the job with what they import, and tried there: …
-#     7549-7719  job folder        The folder of a job: data, rewards, an environment, settings
-#     7722-7870  checks            --check: what can be found out before a run
-#     7873-8157  launch            run.sh, and who starts it: this machine, a Ray cluster or Slurm
-#     8160-8464  export            --export: a job as four files that need neither this script nor its bundle
-#     8467-8615  hand written      --overrides: a file of overrides that was written by hand, checked without …
-#     8618-8673  command           The command line
+#       155-160  file text         Texts that are files beside their room, such as a page's style; a built script has …
+#       163-208  messages          Errors that a user can mend, each with its exit code, and what is said on stderr
+#       211-251  bundle            Where this bundle and its embedded model, data and rewards lie
+#       254-409  dialect           One setting under several names: ours, those of the pages, and TRL's. A program …
+#       412-644  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       647-665  processes         The processes of a run: torch at first use, device, threads, sums, rows dealt out …
+#       668-986  user scripts      A user's Python script or notebook: read from its source, or run in a process of …
+#      989-1206  data files        Data files as text: unpacked, decoded, refused where they hold no data at all; and …
+#     1209-1321  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1324-1560  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1563-1781  question parts    Columns that look like a part of the question: texts to read before it, options, …
+#     1784-1893  chat              Chat templates: their settings, what they write for messages, and strings that …
+#     1896-1932  held out          Held-out prompts: rows kept back for them; those that also train, counted, refused …
+#     1935-1966  prompts           Prompts as token ids, for training and held out
+#     1969-1986  verl layout       The layout of rows for verl: the ground truth in reward_model, all other columns …
+#     1989-2076  verl keys         Keys of verl's configuration: all of today's, and what older guides have
+#     2079-2313  trl names         What today's TRL has: its configs with their defaults, the arguments of its …
+#     2316-2390  extracts          The part of a Python file that some of its names need, as a file of its own
+#     2393-2605  user code         What a reward is given: texts, copies of the columns, and a state of the process …
+#     2608-2868  reward forms      The forms that a reward function may have, loading one, and its arguments
+#     2871-3166  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
+#     3169-3323  environments      Environments: classes whose methods are a model's tools, or that talk with it; …
+#     3326-3552  tool calls        Tool calls in what a model wrote: by the tokenizer's response template, or by one …
+#     3555-3695  tool runs         Running calls of many conversations side by side: a time limit for each, and …
+#     3698-3760  control tokens    Rendering messages so that nothing in them is read as a control token, where …
+#     3763-4018  turn bridge       The tokens between turns, from the chat template alone: what was sampled is never …
+#     4021-4175  conversations     The record of a conversation with an environment, and what the environment says in it
+#     4178-4315  play              Playing conversations of a policy with environments: all that are open are sampled …
+#     4318-4497  play setup        What conversations are played with, and scored by: shared by all programs that …
+#     4500-4608  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     4611-4617  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     4620-4701  idle settings     Settings that a configuration makes inert: each is named at the start, with what …
+#     4704-4749  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     4752-4852  presets           The algorithms by name: which choices each one makes, and which choices contradict …
+#     4855-5123  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5126-5209  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
+#     5212-5237  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     5240-5421  memory            The memory that a run will need, from the shape of its networks
+#     5424-5431  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
+#     5434-5537  names             What verl calls each setting, and what it refuses or ignores
+#     5540-5640  settings          Settings, and hardware by name
+#     5643-6012  from trl          The settings of a run with TRL's GRPOTrainer as settings of ours, and what has no …
+#     6015-6082  hydra             Overrides in Hydra's grammar, and those whose keys verl does not have, from …
+#     6085-6162  refusals          What verl cannot express, ignores, or would do behind a user's back: errors and notes
+#     6165-6264  data              Rows as verl reads them
+#     6267-6355  model files       What the files of a model tell: shape, number of weights, end tokens, and the …
+#     6358-6605  rewards           What verl loads of ours: rewards and their manager, a replay buffer, and …
+#     6608-6854  overrides         Our settings as verl's overrides
+#     6857-7005  environment loop  The agent loop: conversations with an environment in verl's workers, each as …
+#     7008-7093  memory            Memory of one GPU, and sizes that do not divide
+#     7096-7316  reward files      The reward's files, copied into the job with what they import, and tried there: …
+#     7319-7458  job folder        The folder of a job: data, rewards, an environment, settings
+#     7461-7604  checks            --check: what can be found out before a run
+#     7607-7880  launch            run.sh, and who starts it: this machine, a Ray cluster or Slurm
+#     7883-8106  export            --export: a job as four files that need neither this script nor its bundle
+#     8109-8201  hand written      --overrides: a file of overrides that was written by hand, checked without …
+#     8204-8255  command           The command line
 
 import argparse
 import ast
@@ -122,7 +122,6 @@ import logging
 import math
 import operator
 import os
-import pprint
 import queue
 import random
 import re
@@ -139,7 +138,6 @@ import tempfile
 import threading
 import time
 import traceback
-import types
 import unicodedata
 import urllib.error
 import urllib.request
@@ -205,9 +203,9 @@ def tell(*words: str, end: str = "\n") -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def suggest(word: str, names: list[str]) -> str:
+def suggest(word: str, names: list[str], cutoff: float = 0.6) -> str:
     """Return '; try NAME' for the nearest name, if one is near."""
-    return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, n=1))
+    return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, 1, cutoff))
 
 
 # ----------------------------------------------------------------------------- bundle (src/parts/foundation/bundle.py)
@@ -419,7 +417,7 @@ class BaseConfig:
 
     given = frozenset()  # names of the settings that the command line or its YAML file has
     removed: ClassVar[dict[str, str]] = {}  # settings of earlier versions, and what to use instead
-    reuse_prefill = True  # a setting of those that sample in every step
+    reuse_prefill, decode_graphs = True, False  # settings of those that sample in every step
     attn_implementation = "auto"  # a setting of those that train or evaluate
     share_prompts = False  # a setting of those that train without a library's trainer
     eval_rows = hold_out = 0  # of those that evaluate as they train
@@ -531,7 +529,7 @@ def yaml_flags(path: str, names: list[str], removed: dict[str, str] | None = Non
     for key, value in settings.items():
         gone = (removed or {}).get(str(key))
         need(not gone, f"{path}: got {key!r}, which was removed; try {gone}")
-        try_one = "; " * bool(near := relation(str(key), names, said)) + near or suggest(str(key), names)
+        try_one = "; " * bool(near := relation(str(key), names, said)) + near or suggest(str(key), names, 0.7)
         known = own_name(str(key), names)
         need(known, f"{path}: got unknown key {key!r}; expected a setting of --help{try_one}")
         need(value is not None, f"{path}: got no value for {key!r}; expected one; try to leave the line out")
@@ -564,7 +562,7 @@ def parse_flags(
         if flag_name(name) in removed:
             parser.error(f"got {name}, which was removed; try {removed[flag_name(name)]}")
         follows = relation(flag_name(name), names, flag_values(argv))
-        near = f"; {follows}" if follows else suggest(name, [f"--{name}" for name in names])
+        near = f"; {follows}" if follows else suggest(flag_name(name), names, 0.7).replace("; try ", "; try --")
         parser.error(f"got unknown argument {unknown[0]!r}; expected a flag of --help{near}")
     return known
 
@@ -670,7 +668,6 @@ torch, np, transformers = map(lazy_module, ("torch", "numpy", "transformers"))
 # ----------------------------------------------------------------- user scripts (src/parts/foundation/user_scripts.py)
 
 CHANGING = {"append", "extend", "insert", "pop", "remove", "setdefault", "update"}  # methods
-QUIET = {"WANDB_MODE": "disabled", "TOKENIZERS_PARALLELISM": "false"}
 NAMED = ast.Name | ast.Attribute
 FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 ARITHMETIC = {ast.Mult: operator.mul, ast.Add: operator.add, ast.Sub: operator.sub, ast.FloorDiv: operator.floordiv}
@@ -989,37 +986,6 @@ def names_changed_by(node: ast.AST) -> list[str]:
     return [place.id] if isinstance(place, ast.Name) else []
 
 
-def run_as_main(file: str) -> int:
-    """Run a script as Python would, in this process; 1 where it raises a UserError, which is printed."""
-    sys.argv = [file]
-    sys.path.insert(0, str(Path(file).parent))
-    try:
-        runpy.run_path(file, run_name="__main__")
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return 1
-    return 0
-
-
-def script_end(command: list[str], folder: Path, seconds: float, **environment: str) -> str:
-    """Run a command in a folder, with all that it starts; returns why it failed, or "" where it did not."""
-    with tempfile.TemporaryFile("w+") as said:
-        env = os.environ | QUIET | environment
-        options = {"cwd": folder, "env": env, "stdin": subprocess.DEVNULL, "start_new_session": True}
-        with subprocess.Popen(command, stdout=said, stderr=said, **options) as process:
-            try:
-                process.wait(seconds)
-            except BaseException as error:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                if not isinstance(error, subprocess.TimeoutExpired):
-                    raise
-                return f"it takes more than {seconds} s"
-        said.seek(0)
-        lines = [line.strip() for line in said.read().splitlines() if line.strip()]
-    return lines[-1] if lines and process.returncode else ""
-
-
 # --------------------------------------------------------------------------- data files (src/parts/data/data_files.py)
 
 HEAD_BYTES = 1 << 18  # bytes at the beginning of a file that tell what it is
@@ -1065,12 +1031,12 @@ class Unpacked(gzip.GzipFile):
         return data
 
 
-def open_text(source: str, form: str | None, encoding: str | None = None, sure: bool = False) -> tuple:
+def open_text(source: str, form: str | None, encoding: str | None = None) -> tuple:
     """Open a file or stdin (`-`) as text without a byte order mark; returns (stream, form).
 
     Bytes show whether it is packed, as names are often wrong. Text is UTF-8, or UTF-16 with a byte order mark, unless
-    `encoding` is given; other bytes stay as lone surrogates, see `flaw_of_bytes`. A missing form is detected, one that
-    is `sure` taken as it is. UserError where the file holds no rows: an HTML page, a pickle, a Git LFS pointer.
+    `encoding` is given; other bytes stay as lone surrogates, see `flaw_of_bytes`. A missing form is detected.
+    UserError where the file holds no rows: an HTML page, a pickle, a Git LFS pointer.
     """
     name = "stdin" if source == "-" else source
     with contextlib.ExitStack() as opened:
@@ -1086,7 +1052,7 @@ def open_text(source: str, form: str | None, encoding: str | None = None, sure: 
         told, encoding = bool(encoding), encoding or ("utf-16" if wide else "utf-8-sig")
         text = codecs.getincrementaldecoder(encoding)("replace").decode(head)
         refuse_no_data(text.encode() if told or wide else head.removeprefix(codecs.BOM_UTF8), name, form)
-        form = form if sure else form_of_text(text, name, form)
+        form = form_of_text(text, name, form)
         opened.pop_all()
     newline = "" if form in ("csv", "tsv") else "\n"
     return io.TextIOWrapper(raw, encoding, "surrogateescape", newline=newline), form
@@ -1110,7 +1076,7 @@ def form_of_text(head: str, name: str, form: str | None) -> str:
         names = re.split(r"[,;\t]", text.partition("\n")[0].strip().lower())
         got = f"{name}: got a first line of column names, {', '.join(names)[:60]}, in a file with one prompt per line"
         is_table = len(names) > 1 and {*names} & (ASKS | WEAK) and all(map(str.isidentifier, names))
-        need(not is_table, f"{got}; expected prompts; try --input_format csv, or renaming it to end in .csv")
+        need(not is_table, f"{got}; expected prompts; try renaming it to end in .csv")
     return "json" if form == "jsonl" and not begins_lines(text) else form
 
 
@@ -1151,21 +1117,17 @@ def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
     need(kind is None, f"{name}: got {kind}; expected rows of data as {form or 'text'}; try {advice}")
 
 
-def table_rows(text: str, name: str, delimiter: str, chosen: str | None = None) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """(line, row or its flaw) below the header of a CSV text; every cell is text.
-
-    `delimiter` is the expected separator, `chosen` one that is taken whatever the file shows.
-    """
+def table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """(line, row or its flaw) below the header of a CSV text with the expected separator; every cell is text."""
     csv.field_size_limit(LONGEST_CELL)
-    used = chosen or separator_of(text, delimiter, name)
+    used = separator_of(text, delimiter, name)
     if used != delimiter:
         say(f"{name}: the columns are separated by {used!r}")
     records = first_records(text, used)
-    spaced = [len(cells) > 1 and all(cell[:1] == " " for cell in cells[1:]) for cells in records]
-    padded = any(spaced[:1])  # a blank after each separator of the header
+    header, *spaced = [len(cells) > 1 and all(cell[:1] == " " for cell in cells[1:]) for cells in records] or [False]
     unquoted = records != first_records(text, used, skipinitialspace=True)
-    if not padded and spaced[1:] and all(spaced[1:]) and unquoted and "completion" not in records[0]:
-        padded = True
+    padded = header or (spaced != [] and all(spaced) and unquoted and "completion" not in records[0])
+    if padded and not header:
         say(f"{name}: read without the blank that follows each {used!r} of its rows")
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=used, strict=True, skipinitialspace=padded)
     try:
@@ -1180,9 +1142,9 @@ def column_names(header: list[str], where: str) -> list[str]:
     names = filled([cell.strip() for cell in header])
     flaw = flaw_of_bytes("".join(names))
     need(not flaw, f"{where}: got {flaw}; expected UTF-8 text; try {OTHER_ENCODING}")
-    mark = names and re.fullmatch(r"sep=.?", ",".join(names))
-    got = f"{where}: got Excel's mark {','.join(names)!r}"
-    need(not mark, f"{got}; expected the names of columns; try deleting the line")
+    mark = ",".join(names)
+    got = f"{where}: got Excel's mark {mark!r}"
+    need(mark[:4] != "sep=", f"{got}; expected the names of columns; try deleting the line")
     twice = [column for column, count in Counter(names).items() if count > 1]
     need(not twice, f"{where}: got the column {twice[:1]} twice; expected each name once; try renaming one")
     text = next((cell for cell in names if len(cell) > 60 or cell[-1:] in tuple(".?!:。？！")), None)
@@ -1199,17 +1161,14 @@ def body(reader, names: list[str], delimiter: str) -> Iterator[tuple[int, dict |
         except StopIteration:
             return
         except csv.Error as error:
-            yield (
-                start + 1,
-                RowFlaw("row", f"invalid CSV ({error})", "RFC 4180 quoting", 'writing a quote inside a cell as ""'),
-            )
+            advice = 'writing a quote inside a cell as ""'
+            yield start + 1, RowFlaw("row", f"invalid CSV ({error})", "RFC 4180 quoting", advice)
             if reader.line_num == start:
                 return
             continue
         if not any(cell.strip() for cell in cells):
             continue
-        if len(cells) > len(names):
-            cells = cells[: len(names)] + filled(cells[len(names) :])
+        cells = cells[: len(names)] + filled(cells[len(names) :])
         if flaw := flaw_of_bytes("".join(cells)):
             yield start + 1, RowFlaw("row", flaw, "UTF-8 text", OTHER_ENCODING)
         elif len(cells) != len(names):
@@ -1235,22 +1194,16 @@ def first_records(text: str, delimiter: str, **form) -> list[list[str]]:
 
 
 def separator_of(text: str, delimiter: str, name: str) -> str:
-    """What stands between the columns: as expected where that parts the header, else what parts all rows alike."""
-    parted, steady = [], []
+    """What stands between the columns: as expected where that parts the header, else what parts it and all rows."""
+    parted = {}
     for separator in dict.fromkeys((delimiter, *SEPARATORS)):
-        table = first_records(text, separator)
-        width = len(filled(table[0])) if table else 0
-        if width > 1:
-            parted.append(separator)
-            if all(len(filled(cells)) <= width <= len(cells) for cells in table):
-                steady.append(separator)
-    if delimiter in parted and (delimiter in steady or not steady):
-        return delimiter
-    likely = steady or parted or [delimiter]
+        widths = [len(filled(cells)) for cells in first_records(text, separator)]
+        if widths and widths[0] > 1:
+            parted[separator] = max(widths) == widths[0]
+    likely = [separator for separator, steady in parted.items() if steady] or [*parted] or [delimiter]
     got = f"{name}: got columns that may be separated by {' or '.join(map(repr, likely))}"
-    advice = f"try python scripts/data_loader.py {name} --out clean.jsonl --delimiter {likely[0]!r}"
-    need(len(likely) == 1, f"{got}; expected one of them; {advice}")
-    return likely[0]
+    need(delimiter in likely or len(likely) == 1, f"{got}; expected one of them; try exporting it with commas")
+    return delimiter if delimiter in likely else likely[0]
 
 
 # ------------------------------------------------------------------------- nested rows (src/parts/data/nested_rows.py)
@@ -1267,6 +1220,7 @@ SPEAKER = re.compile(
     r"(?:\A|\n\n)(Human|Assistant): ?|### ?(Human|User|Assistant|System|Instruction|Input|Response): ?"
     r"|<\|im_start\|>(\w+)\n|<\|start_header_id\|>(\w+)<\|end_header_id\|>|(\[/?INST\])|(?:\A|\n)(USER|ASSISTANT): "
 )
+DIALOGUE = re.compile(r"\s*(user|human)\s*:.+?\s(assistant|ai)\s*:\s*\S", re.IGNORECASE | re.DOTALL)
 TURN_ENDS = re.compile(r"</?s>|<\|(im_end|eot_id|endoftext|begin_of_text)\|>")
 ANSWERERS = ("assistant", "response", "[/inst]")
 CHAT_COLUMNS = (*sorted(ASKS), "rejected", "response", "output", "text", "input", "history")
@@ -1279,58 +1233,23 @@ def rows_in(value: dict, name: str, known=()) -> list | None:
     """
     if (table := rows_of_columns(value, name, known)) is not None:
         return table
-    holders = {key: item for key, item in value.items() if is_holder(key, item, alone=len(value) == 1)}
-    listed = [value[key] for key in LISTS & holders.keys() if is_list_of_rows(value[key])]
-    asks, rows = value.keys() & {*ASKS, *known}, any(is_row(items[0]) for items in listed)
+    only = next(iter(value.values())) if len(value) == 1 else None
+    if isinstance(only, dict) and only:
+        return rows_in(only, name, known)
+    lists = {key: item for key, item in value.items() if isinstance(item, list) and item and isinstance(item[0], dict)}
+    holders = {key: item for key, item in lists.items() if key in LISTS or is_row(item[0])}
+    asks, rows = value.keys() & {*ASKS, *known}, any(is_row(holders[key][0]) for key in LISTS & holders.keys())
     if not holders or (asks and (value.keys() & {*ANSWERED, *known} or not rows)):
         return None
     key, items = next(iter(holders.items()))
-    if len(holders) == 1 and not asks and isinstance(items, dict):
-        return rows_in(items, name, known)
-    # the examples of a programming task are no rows
-    cases = {"input", "output"} <= items[0].keys() and value.keys() & WEAK if is_list_of_rows(items) else True
+    cases = {"input", "output"} <= items[0].keys() and value.keys() & WEAK  # of a programming task
     if len(holders) == 1 and not asks and not cases and not value.keys() & CONTEXT:
-        refuse_articles(items[0], name, key)
         if unused := [other for other in value if other != key]:
             say(f"{name}: read the rows of {key!r}; not used: {', '.join(unused)[:200]}")
-        return without_index(items)
+        return items
     code = f"import json; json.dump(json.load(open({name!r}))[{key!r}], open('rows.json', 'w'))"
     got = f"{name}: got one object that holds {' and '.join(map(repr, holders))}; it is not clear which list is meant"
     raise UserError(f'{got}; expected JSONL, or one list of objects; try extracting one: python -c "{code}"')
-
-
-def without_index(items: list) -> list:
-    """The rows of the hub's viewer, `{"row_idx": 0, "row": {…}, "truncated_cells": []}`; other items as they are."""
-    if not all(isinstance(item, dict) and {"row_idx", "row"} <= item.keys() for item in items):
-        return items
-    cut = next((item for item in items if item.get("truncated_cells")), None)
-    got = f"got row {cut and cut['row_idx']} of the hub's viewer with cut cells"
-    need(cut is None, f"{got}; expected whole cells; try --data OWNER/NAME, which loads the data set itself")
-    return [item["row"] for item in items]
-
-
-def refuse_articles(item, name: str, key: str) -> None:
-    """Raise UserError where the rows are SQuAD's articles, with the command that writes a row for each question."""
-    paragraphs = item.get("paragraphs") if isinstance(item, dict) else None
-    if not is_list_of_rows(paragraphs) or not is_list_of_rows(paragraphs[0].get("qas")):
-        return
-    answers = '{"text": [a["text"] for a in q.get("answers", [])]}'
-    row = f'{{"context": p["context"], "question": q["question"], "answers": {answers}}}'
-    loops = f'for d in json.load(open({json.dumps(name)}))["{key}"] for p in d["paragraphs"] for q in p["qas"]'
-    code = f'import json; json.dump([{row} {loops}], open("rows.json", "w"))'
-    got = f"{name}: got SQuAD's articles, whose questions stand in paragraphs[].qas[]"
-    raise UserError(f"{got}; expected one question a row; try writing rows.json: python -c '{code}'")
-
-
-def is_holder(name: str, item, alone: bool) -> bool:
-    """Whether a field of an object is one that may hold its rows."""
-    if isinstance(item, dict):
-        return bool(item) and (name in LISTS or alone)
-    return isinstance(item, list) and bool(item) and (name in LISTS or (is_list_of_rows(item) and is_row(item[0])))
-
-
-def is_list_of_rows(item) -> bool:
-    return isinstance(item, list) and bool(item) and isinstance(item[0], dict)
 
 
 def is_row(item: dict) -> bool:
@@ -1384,6 +1303,11 @@ def with_chats(row: dict) -> dict:
         if all(isinstance(m, dict) and any(pair <= m.keys() for pair in pairs) for m in messages):
             chats[name] = messages
     return {**row, **chats} if chats else row
+
+
+def is_dialogue(text) -> bool:
+    """Whether a value is a dialogue as one text, `User: … Assistant: …`; `<think>` at the end opens an answer."""
+    return isinstance(text, str) and DIALOGUE.match(text) is not None and not text.rstrip().endswith("<think>")
 
 
 def holds_answer(text) -> bool:
@@ -1510,15 +1434,21 @@ def parquet_records(source: str) -> Iterator[tuple[int, dict]]:
         raise UserError(f"{source}: got unreadable parquet ({str(error)[:200]}); expected an intact file") from None
 
 
-def file_records(
-    source: str, form: str | None, encoding=None, delimiter=None, sure=False, known=()
-) -> Iterator[tuple[int, dict | RowFlaw]]:
+def prompt_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """(line, row or its flaw) of one prompt a line; blank ones are skipped."""
+    for number, line in enumerate(stream, start=1):
+        if flaw := flaw_of_bytes(line):
+            yield number, RowFlaw("prompt", flaw, "UTF-8 text", OTHER_ENCODING)
+        elif line.strip():
+            yield number, {"prompt": line.strip("\r\n")}
+
+
+def file_records(source: str, form: str | None, encoding=None, known=()) -> Iterator[tuple[int, dict | RowFlaw]]:
     """(line or number, row or its flaw) of a file, or of stdin (`-`).
 
     Args:
         form: jsonl, json, csv, tsv, txt or parquet; None: told from the text.
-        encoding, delimiter: of the text; None: as the file shows.
-        sure: the form is as given, whatever the file shows.
+        encoding: of the text; None: as the file shows.
         known: columns that make an object a row, beside the usual ones.
     """
     name = "stdin" if source == "-" else source
@@ -1527,11 +1457,11 @@ def file_records(
         yield from parquet_records(source)
         return
     asked = form
-    stream, form = open_text(source, form, encoding, sure)
+    stream, form = open_text(source, form, encoding)
     try:
         with stream:
             if form in ("csv", "tsv"):
-                yield from table_rows(stream.read(), name, "," if form == "csv" else "\t", delimiter)
+                yield from table_rows(stream.read(), name, "," if form == "csv" else "\t")
             elif form == "txt":
                 yield from prompt_lines(stream)
             elif form == "json":
@@ -1544,15 +1474,6 @@ def file_records(
                 yield from json_lines(stream)
     except (UnicodeDecodeError, OSError) as error:
         raise UserError(f"{name}: got bytes that cannot be read ({error}); expected an intact file") from None
-
-
-def prompt_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """(line, row or its flaw) of one prompt a line; blank ones are skipped."""
-    for number, line in enumerate(stream, start=1):
-        if flaw := flaw_of_bytes(line):
-            yield number, RowFlaw("prompt", flaw, "UTF-8 text", OTHER_ENCODING)
-        elif line.strip():
-            yield number, {"prompt": line.strip("\r\n")}
 
 
 def is_hub_id(source: str) -> bool:
@@ -1594,26 +1515,19 @@ def hub_is_reached() -> bool:
 
 def read_rows(source: str) -> list[dict]:
     """Read rows from a JSONL, JSON, CSV, TSV or parquet file, or from the hub: `owner/name[:config][@split]`."""
-    path, form = Path(source), SUFFIXES.get(Path(source).suffix.lower())
-    if not path.is_file():
-        need(
-            is_hub_id(source) and not form,
-            f"got data {source!r}, which is not a file; expected JSONL, JSON, CSV, parquet or a hub id",
-        )
-        return chat_rows(hub_rows(source), source)
-    need(form, f"got data {source!r}; expected a name ending in {', '.join(SUFFIXES)}; try data_loader.py for others")
-    return chat_rows(whole_rows(file_records(source, form), source), source)
-
-
-def chat_rows(rows: Iterable[dict], source: str) -> list[dict]:
-    """The rows with messages where cells hold them as JSON text."""
-    decoded = []
-    for number, row in enumerate(rows, start=1):
+    form, is_file, chats = SUFFIXES.get(Path(source).suffix.lower()), Path(source).is_file(), []
+    got = f"got data {source!r}"
+    known = is_file or (is_hub_id(source) and not form)
+    need(known, f"{got}, which is not a file; expected JSONL, JSON, CSV, parquet or a hub id")
+    names = ", ".join(SUFFIXES)
+    need(form or not is_file, f"{got}; expected a name ending in {names}; try data_loader.py for others")
+    rows = whole_rows(file_records(source, form), source) if is_file else hub_rows(source)
+    for row in rows:
         try:
-            decoded.append(with_chats(row))
+            chats.append(with_chats(row))
         except RowFlaw as flaw:
-            raise UserError(f"{source}, row {number}: {flaw}") from None
-    return decoded
+            raise UserError(f"{source}, row {len(chats) + 1}: {flaw}") from None
+    return chats
 
 
 def prompt_of(row: dict, column: str, where: str):
@@ -1636,16 +1550,14 @@ def check_prompt(prompt, where: str) -> None:
         as_text = True
     advice = "try a column named `prompt`, or data_loader.py with --map prompt=COLUMN"
     need(not as_text, f"{where}: got chat messages as text, {str(prompt)[:40]!r}; expected a list of them; {advice}")
-    is_chat = isinstance(prompt, list) and all(
-        isinstance(m, dict) and isinstance(m.get("role"), str) and isinstance(m.get("content"), str) for m in prompt
-    )
+    messages = prompt if isinstance(prompt, list) else []
+    texts = [m.get(key) for m in messages if isinstance(m, dict) for key in ("role", "content")]
+    is_chat = messages and len(texts) == 2 * len(messages) and all(isinstance(text, str) for text in texts)
     expected = 'expected a non-empty string or a list of {"role": …, "content": …} messages; try data_loader.py'
-    need(is_text or (is_chat and prompt), f"{where}: got prompt {str(prompt)[:80]!r}; {expected}")
-    for message in prompt if is_chat else []:
-        role = MISNAMED.get(message["role"].strip().lower(), message["role"])
-        need(
-            message["role"] == role, f"{where}: got the role {message['role']!r}; expected {role!r}; try data_loader.py"
-        )
+    need(is_text or is_chat, f"{where}: got prompt {str(prompt)[:80]!r}; {expected}")
+    for role in texts[::2]:
+        known = MISNAMED.get(role.strip().lower(), role)
+        need(role == known, f"{where}: got the role {role!r}; expected {known!r}; try data_loader.py")
 
 
 # ------------------------------------------------------------------- question parts (src/parts/data/question_parts.py)
@@ -1775,28 +1687,28 @@ def squeezed(text: str) -> str:
 
 def is_json_schema(name: str, value) -> bool:
     """Whether a column named as a schema holds a JSON Schema, by which a reward checks, and no tables of a database."""
-    schema = value
-    with contextlib.suppress(ValueError):
-        schema = json.loads(value) if isinstance(value, str) else value
-    if head_of(name) != "schema" or not isinstance(schema, dict):
+    if head_of(name) != "schema":
         return False
-    properties, kind = schema.get("properties"), schema.get("type")
+    with contextlib.suppress(ValueError):
+        value = json.loads(value) if isinstance(value, str) else value
+    if not isinstance(value, dict):
+        return False
+    properties, kind = value.get("properties"), value.get("type")
     if isinstance(properties, dict) and all(isinstance(one, dict | bool) for one in properties.values()):
         return True
-    marks = schema.keys() & {"$schema", "$ref", "anyOf", "oneOf", "allOf"}
+    marks = value.keys() & {"$schema", "$ref", "anyOf", "oneOf", "allOf"}
     return bool(marks) or (isinstance(kind, str) and kind in JSON_TYPES)
 
 
 def unread_parts(row: dict, prompt) -> list[str]:
     """Columns that look like a part of the question but are not in the prompt, a text or messages."""
-    choices, unread = choice_columns(row), []
-    named = [name for name in row if names_part(name)]
-    names = [name for name in dict.fromkeys([*named, *choices]) if not is_empty(row[name])]
+    choices = choice_columns(row)
+    names = [name for name in dict.fromkeys([*filter(names_part, row), *choices]) if not is_empty(row[name])]
     names = [name for name in names if row[name] != prompt and not is_json_schema(name, row[name])]
     if not names:
         return []
     whole = prompt if isinstance(prompt, str) else "\n\n".join(message["content"] for message in prompt)
-    asked, parts = squeezed(whole), [squeezed(part) for part in whole.split("\n\n")]
+    asked, parts, unread = squeezed(whole), [squeezed(part) for part in whole.split("\n\n")], []
     has_letters = all(re.search(rf"\b{letter}\s?[).:、．]", asked, re.IGNORECASE) for letter in "AB")  # of choices
     for name in names:
         inside = [squeezed(text) for text in texts_in(row[name])]
@@ -1816,31 +1728,26 @@ def odd_answers(name: str, values: list) -> list[str]:
     """
     texts = [str(value) for value in values if isinstance(value, str | float) and not isinstance(value, bool)]
     given = [text.strip() for text in texts if text.strip() and text != "nan"]
+    empty = [text for text in texts if not text.strip()]
     padded = [text for text in texts if text.strip() and text != text.strip() and "\n" not in text]
     commas = [text for text in given if re.fullmatch(r"[-+]?\d+,\d{1,2}", text)]
     whole = [text for text in given if re.fullmatch(r"[-+]?\d+\.0", text)]
-    lines = []
-    if empty := sum(not text.strip() for text in texts):
-        lines.append(
-            f"{empty} of {len(values)} values of {name} are empty, which every text contains: a reward that looks for "
-            "it pays every completion; fill them in, or leave these rows out"
-        )
+    of, lines = f"of {len(values)} values of {name}", []
+    if empty:
+        contained = "which every text contains: a reward that looks for it pays every completion"
+        lines.append(f"{len(empty)} {of} are empty, {contained}; fill them in, or leave these rows out")
     if padded:
         shown = padded[0][:20] if padded[0][:1] == " " else padded[0][-20:]
         lines.append(
-            f"{len(padded)} of {len(values)} values of {name} have blanks around them, like {shown!r}: a reward that "
-            "compares texts must strip them"
+            f"{len(padded)} {of} have blanks around them, like {shown!r}: a reward that compares texts must strip them"
         )
     if commas and 2 * len(commas) >= len(given):
-        lines.append(
-            f"{len(commas)} of {len(values)} values of {name} look like {commas[0]!r}: graders take the comma for a "
-            f"separator; write {commas[0].replace(',', '.')} if it is a decimal"
-        )
+        point = f"write {commas[0].replace(',', '.')} if it is a decimal"
+        lines.append(f"{len(commas)} {of} look like {commas[0]!r}: graders take the comma for a separator; {point}")
     if whole and len(whole) == len(given):
-        lines.append(
-            f"every {name} is a whole number with a decimal, like {whole[0]!r}: a reward that compares texts does not "
-            f"pay {whole[0][:-2]!r}; store whole numbers, in pandas with .astype('Int64')"
-        )
+        got = f"every {name} is a whole number with a decimal, like {whole[0]!r}"
+        unpaid = f"a reward that compares texts does not pay {whole[0][:-2]!r}"
+        lines.append(f"{got}: {unpaid}; store whole numbers, in pandas with .astype('Int64')")
     return lines
 
 
@@ -1853,26 +1760,24 @@ def warn_odd_answers(source: str, rows: list[dict]) -> None:
 
 def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
     """Warn of columns that look like a part of the question but are in no prompt, and of prompts with their answer."""
-    counts, answered = Counter(), 0
+    counts, total, ends = Counter(), len(asked), 0
     warn_odd_answers(source, [row for row, _ in asked])
-    continued = sum(isinstance(prompt, list) and prompt[-1]["role"] == "assistant" for _, prompt in asked)
-    if continued:
-        got = f"{continued} of {len(asked)} prompts end with an assistant turn, which the model continues"
-        say(f"warning: {source}: {got}; if it is the answer, move it to a column of its own")
     for row, prompt in asked:
         prepared = isinstance(row.get("prompt"), list) and {"source", "id"} <= row.keys()  # by data_loader.py
         counts.update([] if prepared else unread_parts(row, prompt))
-        answered += holds_answer(prompt)
+        ends += isinstance(prompt, list) and prompt[-1]["role"] == "assistant"
+    answered = sum(holds_answer(prompt) or is_dialogue(prompt) for _, prompt in asked)
+    if ends:
+        got = f"{ends} of {total} prompts end with an assistant turn, which the model continues"
+        say(f"warning: {source}: {got}; if it is the answer, move it to a column of its own")
     if answered:
-        got = f"got {answered} of {len(asked)} prompts that are whole dialogues, answers included"
+        got = f"got {answered} of {total} prompts that are whole dialogues, answers included"
         say(f"warning: {source}: {got}; expected messages; try a file in which `messages` lists the turns")
     if counts:
-        names = ", ".join(f"{name} (in {count} of {len(asked)} rows)" for name, count in counts.items())
-        say(
-            f"warning: {source}: got columns that look like a part of the question but are in no prompt: {names}; "
-            f"try `python scripts/data_loader.py {source} --out FILE.jsonl`, with `--drop {shlex.join(counts)}` for "
-            "columns that do not belong to it"
-        )
+        names = ", ".join(f"{name} (in {count} of {total} rows)" for name, count in counts.items())
+        got = f"got columns that look like a part of the question but are in no prompt: {names}"
+        drop = f"with `--drop {shlex.join(counts)}` for columns that do not belong to it"
+        say(f"warning: {source}: {got}; try `python scripts/data_loader.py {source} --out FILE.jsonl`, {drop}")
     return counts
 
 
@@ -1886,11 +1791,9 @@ def template_settings(config) -> dict:
     except ValueError:
         settings = None
     kept = {"tokenize", "return_dict", "add_generation_prompt", "continue_final_message", "chat_template"}
-    need(
-        isinstance(settings, dict) and not kept & {*settings},
-        f"got chat_template_kwargs {config.chat_template_kwargs!r}; expected a JSON object of the template's own "
-        """settings; try '{"enable_thinking": false}'""",
-    )
+    got = f"got chat_template_kwargs {config.chat_template_kwargs!r}"
+    expected = """expected a JSON object of the template's own settings; try '{"enable_thinking": false}'"""
+    need(isinstance(settings, dict) and not kept & {*settings}, f"{got}; {expected}")
     return settings
 
 
@@ -2014,13 +1917,11 @@ def mark_trained(config, rows: list[dict], held_out: list[dict]) -> None:
     for row in held_out:
         row["trains"] = task_of(row, with_columns) in trained
     count, total = sum(row["trains"] for row in held_out), len(held_out)
-    need(
-        not count or count < total or config.allow_overlap,
-        f"got --eval_data {config.eval_data}, whose {total} evaluation prompts all occur in --data {config.data} too; "
-        "expected prompts that are not trained on, or the accuracy says nothing about learning; try `python "
-        f"scripts/data_loader.py {config.data} --split 0.1 --out train.jsonl`, which writes train.eval.jsonl too, or "
-        "--allow_overlap to measure memorization",
-    )
+    got = f"got --eval_data {config.eval_data}, whose {total} evaluation prompts all occur in --data {config.data} too"
+    expected = "expected prompts that are not trained on, or the accuracy says nothing about learning"
+    split = f"`python scripts/data_loader.py {config.data} --split 0.1 --out train.jsonl`"
+    advice = f"{expected}; try {split}, which writes train.eval.jsonl too, or --allow_overlap to measure memorization"
+    need(not count or count < total or config.allow_overlap, f"{got}; {advice}")
     if count:
         say(f"warning: {count} of {total} evaluation prompts also occur in training; the accuracy is inflated")
 
@@ -4754,6 +4655,7 @@ IDLE = [
     (BOUNDS, has("mismatch", "none"), "sampler and trainer are not corrected for", "--mismatch seq_mask"),
     (BOUNDS[:1], has("mismatch", "tis"), "tis has no lower bound", "--mismatch icepop"),
     (("vllm_memory", "check_sync"), is_without_vllm, "vLLM does not sample", "--rollout_engine vllm"),
+    (("decode_graphs",), has("rollout_engine", "vllm"), "vLLM has graphs of its own", "--rollout_engine hf"),
     (VLLM_OF_TRL, has("use_vllm"), "vLLM does not sample", "--use_vllm colocate"),
     (EPSILONS, has("loss_type", "sapo", "vespo"), "this loss_type has no such bound", "--loss_type dapo"),
     (EPSILONS[:1], has("loss_type", "cispo"), "cispo has an upper cap only", "--loss_type dapo"),
@@ -5060,6 +4962,9 @@ class RolloutSettings(TrainerSettings):
         0, "sequences sampled at once per process", free=True, auto="what memory holds, at most its share of a step"
     )
     reuse_prefill: bool = setting(True, "hf reads equal prompts once, and only the new part of a turn", free=True)
+    decode_graphs: bool = setting(
+        False, "hf records a token's kernels as a CUDA graph and replays them; no GPU has run it yet", free=True
+    )
     vllm_memory: float = setting(0.3, "share of GPU memory that vLLM may take", free=True)
     # algorithm: choices
     norm_length: int = setting(0, "constant by which aggregation fixed_length divides a sequence's sum, in tokens")
@@ -5603,6 +5508,7 @@ IDLE_IN_VERL = {
     "rollout_engine": "it is the engine of a single process; verl samples with --verl_rollout",
     "rollout_batch_size": "the rollout engine forms its own batches",
     "reuse_prefill": "the rollout engine has a prefix cache of its own",
+    "decode_graphs": "the rollout engine has graphs of its own",
     "vllm_args": "try --override +actor_rollout_ref.rollout.engine_kwargs.vllm.KEY=VALUE",
     "check_sync": "verl does not compare weights; watch rollout_corr/kl with --mismatch",
     "share_prompts": "verl has actor_rollout_ref.actor.use_prefix_grouper, with the package prefix_grouper",
@@ -5645,7 +5551,10 @@ class Config(PolicySettings):
     removed = dict.fromkeys(
         ("backend", "tensor_parallel", "pipeline_parallel"),
         "--override model_engine=megatron for Megatron, nothing for FSDP 2: references/verl_training.md",
-    )
+    ) | {
+        "run_script": "a copy of the script with literals, and in it `DATASET.to_json('rows.jsonl')` for --data",
+        "parameters": "--lr: the size is that of the model's files, or of its name",
+    }
 
     # algorithm: choices
     advantage: str = setting(
@@ -5663,7 +5572,6 @@ class Config(PolicySettings):
     gpus_per_node: int = setting(1, "GPUs per machine")
     gpu_memory: float = setting(80.0, "GiB per GPU, for the memory arithmetic")
     cpus: int = setting(0, "CPUs of each node that Ray may count on (0: those of this machine)")
-    parameters: str = setting("", "model size, such as 7B, if the model folder is not on this machine")
     # engines
     verl_rollout: str = setting("vllm", "sampling engine", ["vllm", "sglang"])
     rollout_tensor_parallel: int = setting(1, "GPUs per sampler")
@@ -5679,9 +5587,6 @@ class Config(PolicySettings):
         "FILE.py of a run with TRL's GRPOTrainer: its settings, rewards and data; flags win; losses are reported",
     )
     trl_processes: int = setting(0, "processes of the TRL run, which scale its batch size (0: nodes x gpus_per_node)")
-    run_script: bool = setting(
-        False, "run the file of --from_trl up to its trainer, in a process of its own, for data and values made there"
-    )
     ship: list[str] = setting([], "file that a reward or environment file needs beside it, repeatable")
     # what to do
     print: bool = setting(False, "print the command and write the job folder")
@@ -5703,15 +5608,15 @@ class Config(PolicySettings):
                 self.precision = precision_on("auto", torch.device("cuda" if torch.cuda.is_available() else "cpu"))
 
 
-# The flags that a machine stands for; a larger model needs other ones, as the memory arithmetic of --check shows.
-ON_GPU = {"precision": "bf16", "gradient_checkpointing": "true"}
+# The flags that a machine stands for; a larger model needs other ones, as the memory that --check counts shows.
+ON_GPU = {"precision": "bf16", "gradient_checkpointing": "true", "gpu_memory": "80", "micro_batch_tokens": "16384"}
+SMALL = {"gpu_memory": "24", "offload": "all", "vllm_memory": "0.4", "micro_batch_tokens": "8192"}
+MACHINE = {"gpus_per_node": "8", "vllm_memory": "0.6"}
 HARDWARE = {
-    "1x24GB": ON_GPU | {"gpu_memory": "24", "offload": "all", "vllm_memory": "0.4", "micro_batch_tokens": "8192"},
-    "1x80GB": ON_GPU
-    | {"gpu_memory": "80", "offload": "optimizer", "vllm_memory": "0.5", "micro_batch_tokens": "16384"},
-    "8x80GB": ON_GPU | {"gpus_per_node": "8", "gpu_memory": "80", "vllm_memory": "0.6", "micro_batch_tokens": "16384"},
-    "2x8x80GB": ON_GPU
-    | {"nodes": "2", "gpus_per_node": "8", "gpu_memory": "80", "vllm_memory": "0.6", "micro_batch_tokens": "16384"},
+    "1x24GB": ON_GPU | SMALL,
+    "1x80GB": ON_GPU | {"offload": "optimizer", "vllm_memory": "0.5"},
+    "8x80GB": ON_GPU | MACHINE,
+    "2x8x80GB": ON_GPU | MACHINE | {"nodes": "2"},
 }
 
 
@@ -5725,7 +5630,7 @@ def hardware_flags(words: list[str]) -> list[str]:
     """The flags that --hardware stands for, from the command line or the file of --config; others win over them."""
     given, flags = given_flags(words), {}
     if given.config and not given.hardware:  # the file's other lines win over its hardware
-        flags = flag_values(yaml_flags(given.config, [f.name for f in dataclasses.fields(Config)], Config.removed))
+        flags = flag_values(yaml_flags(given.config, [*vars(given)], Config.removed))
     ready = HARDWARE.get(given.hardware or flags.get("hardware"), {})
     return [f"--{name}={value}" for name, value in ready.items() if name not in flags]
 
@@ -5735,99 +5640,12 @@ def parse_config(argv: list[str]):
     return parse_settings(argv, Config, __doc__)
 
 
-# -------------------------------------------------------------------- trl trial (src/programs/verl_train/trl_trial.py)
-
-TRIAL_SECONDS = 600  # a script that loads and maps its data takes less
-RECORD = "--record_trl"  # the first argument of the process
-
-
-class Recorded:
-    """In the place of a class: its arguments, and None for what it would have beside them."""
-
-    def __init__(self, *_, **settings):
-        self.__dict__.update(settings)
-
-    def __getattr__(self, name: str):
-        if name.startswith("__"):
-            raise AttributeError(name)
-
-
-def changed_settings(settings) -> dict:
-    """The attributes of an object that are not those of its class by default."""
-    usual = vars(type(settings)())
-    return {name: value for name, value in vars(settings).items() if value != usual.get(name)}
-
-
-def write_rows(dataset, file: Path) -> None:
-    with file.open("w", encoding="utf-8") as f:
-        for number, row in enumerate(dataset, start=1):
-            for name, value in dict(row).items():
-                try:
-                    json.dumps(value)
-                except (TypeError, ValueError):
-                    kind = type(value).__name__
-                    raise UserError(f"row {number}: got a {kind} in the column {name!r}; expected JSON") from None
-            f.write(json.dumps(dict(row), ensure_ascii=False) + "\n")
-
-
-def recorder(folder: Path) -> type:
-    """GRPOTrainer's place: writes what it is given, and ends the script."""
-
-    class GRPOTrainer:
-        def __init__(self, model=None, reward_funcs=None, args=None, train_dataset=None, eval_dataset=None, **more):
-            lora, held_out = more.get("peft_config"), eval_dataset if hasattr(eval_dataset, "column_names") else None
-            given = {"model": model if isinstance(model, str) else None, "config": vars(args) if args else {}}
-            given["lora"] = changed_settings(lora) if lora else None
-            for name, rows in (("train_dataset", train_dataset), ("eval_dataset", held_out)):
-                if rows is not None:
-                    write_rows(rows, folder / f"trl_{name}.jsonl")
-                    given[name] = str(folder / f"trl_{name}.jsonl")
-            text = json.dumps(given, default=lambda x: sorted(x) if isinstance(x, set | frozenset) else str(x))
-            (folder / "trl_trial.json").write_text(text, encoding="utf-8")
-            os._exit(0)  # whatever the script would catch or do at its end
-
-    return GRPOTrainer
-
-
-def record(file: str, folder: str) -> int:
-    """The process: run a script with recorders in the place of TRL's trainer and its settings."""
-    config, trainer = type("GRPOConfig", (Recorded,), {}), recorder(Path(folder))
-    modules = [importlib.import_module("trl")]
-    for name in ("trl.trainer.grpo_trainer", "trl.trainer.grpo_config"):
-        modules.append(types.ModuleType(name))
-        sys.modules[name] = modules[-1]
-    for module in modules:
-        module.GRPOConfig, module.GRPOTrainer = config, trainer
-    return run_as_main(file)
-
-
-def trial_of(file: str, folder: str) -> dict:
-    """What a script passes to its trainer; its data sets are written to the folder."""
-    script, out = Path(file).resolve(), Path(folder).resolve()
-    out.mkdir(parents=True, exist_ok=True)
-    say(f"note: running {script.name} in {script.parent} up to GRPOTrainer(…), for {TRIAL_SECONDS} s at most")
-    command = [sys.executable, __file__, RECORD, str(script), str(out)]
-    answer = out / "trl_trial.json"
-    answer.unlink(missing_ok=True)
-    end = script_end(command, script.parent, TRIAL_SECONDS) or "it ended before its trainer"
-    expected = f"expected it to reach GRPOTrainer(…); try `python {script.name}` by hand, or --data FILE"
-    need(answer.is_file(), f"got {file}, which failed: {end}; {expected}")
-    given = json.loads(answer.read_text(encoding="utf-8"))
-    answer.unlink()
-    return given
-
-
 # ---------------------------------------------------------------------- from trl (src/programs/verl_train/from_trl.py)
 
-# settings of GRPOConfig whose defaults count where the file says nothing
-READ = (
-    "adam_beta2 adam_epsilon beta delta entropy_coef epsilon epsilon_high generation_batch_size "
-    "gradient_accumulation_steps importance_sampling_level learning_rate loss_type lr_scheduler_type "
-    "mask_truncated_completions max_completion_length max_grad_norm max_steps min_p num_generations num_iterations "
-    "num_train_epochs per_device_train_batch_size repetition_penalty reward_weights save_steps scale_rewards seed "
-    "steps_per_generation sync_ref_model temperature top_entropy_quantile top_k top_p use_bias_correction_kl "
-    "vllm_importance_sampling_correction warmup_steps weight_decay"
-).split()
+# settings of GRPOConfig that count only where the file gives them: without, those of --hardware hold
+ONLY_GIVEN = set(
+    "bf16 fp16 gradient_checkpointing save_total_limit vllm_gpu_memory_utilization vllm_tensor_parallel_size".split()
+)
 PEFT_DEFAULTS = {"r": 8, "lora_alpha": 8, "lora_dropout": 0.0, "bias": "none", "use_rslora": False, "use_dora": False}
 ARGUMENTS = ("model", "reward_funcs", "args", "train_dataset", "eval_dataset")  # of GRPOTrainer, by their places
 AGGREGATION_OF_TRL = {
@@ -5858,16 +5676,12 @@ class Readings(dict):
 
 @dataclass
 class TrlRun:
-    """A TRL run as settings of ours, and what each of them was read from."""
+    """A TRL run as settings of ours."""
 
     settings: dict
-    taken: dict[str, list[str]]  # names of TRL's, by setting of ours
-    values: dict  # of TRL's, given or by default
-    given: set[str]
-    notes: list[str]
-    lost: list[str]  # names of TRL's without an equal
-    expressions: dict[str, str]  # what the file says where no value was read off it
-    overruled: set[str]  # settings of ours that a flag gives
+    notes: list[str]  # what has no equal, or does not quite mean the same
+    idle: list[str]  # names that the run gives, of the machine or the log
+    origins: dict[str, str]  # the names of TRL's that a setting of ours follows from, as a comment
 
     @property
     def flags(self) -> list[str]:
@@ -6056,36 +5870,32 @@ class TrlFile:
         return self.source.argument(self.trainer, name, ARGUMENTS) if self.trainer else None
 
     def literals(self, call: ast.Call) -> dict:
-        """The keywords of a call; UserError where one is not a literal, or changes later."""
+        """The keywords of a call, and what is assigned to its object later; UserError where one is not a literal."""
         source, values = self.source, {}
-        arguments, spread = source.arguments(call)
-        unknown = [f"**{source.code(node)} in line {node.lineno}" for node in spread]
-        for argument in arguments:
+        arguments, unseen = source.arguments(call)
+        unknown = [f"**{source.code(node)} in line {node.lineno}" for node in unseen]
+        for argument in [*arguments, *source.changes(call)]:
             try:
                 values[argument.name] = source.value(argument.value if argument.is_sure else ast.Pass())
             except (ValueError, TypeError):
                 unknown.append(f"{argument.name}={source.code(argument.value)} in line {argument.value.lineno}")
-        changes = [source.text[change.start : change.end] for change in source.changes(call)]
-        changes += [source.code(change) for change in source.hidden_changes(call)]
-        names = dict.fromkeys(change.partition(".")[0] for change in changes)
-        unknown += [f"{name}, which changes after line {call.lineno}" for name in names]
-        got = f"got {', '.join(unknown)} in {source.name_of(call)}(…) of {self.file}"
-        need(not unknown, f"{got}; expected literals; try --run_script, or a copy with its values")
+        unknown += [f"{source.code(node)} in line {node.lineno}" for node in source.hidden_changes(call)]
+        got = f"got {', '.join(unknown)} for {source.name_of(call)}(…) of {self.file}"
+        need(not unknown, f"{got}; expected literals; try a copy with its values")
         return values
 
     def rewards(self) -> list[str]:
         """The names of the reward functions."""
         given = self.of_trainer("reward_funcs")
-        got = f"got {self.file} without GRPOTrainer(reward_funcs=…)"
-        need(given is not None, f"{got}; expected it; try --reward")
+        need(given is not None, f"got {self.file} without GRPOTrainer(reward_funcs=…); expected it; try --reward")
         node = self.source.resolved(given)
-        functions = list(node.elts) if isinstance(node, ast.List | ast.Tuple) else [node]
+        functions = node.elts if isinstance(node, ast.List | ast.Tuple) else [node]
         own = [item for item in self.source.tree.body if not isinstance(item, ast.Import | ast.ImportFrom)]
         tops = {name for item in own for name in bound_names(item)}
         names = [item.id for item in functions if isinstance(item, ast.Name) and item.id in tops]
-        shown = ", ".join(ast.unparse(item) for item in functions)
-        expected = "expected functions of that file; try --reward FILE.py:function for each"
-        need(len(names) == len(functions), f"got reward_funcs {shown} in {self.file}; {expected}")
+        got = f"got reward_funcs {', '.join(map(ast.unparse, functions))} in {self.file}"
+        got += "; expected functions of that file; try --reward FILE.py:function for each"
+        need(len(names) == len(functions), got)
         return names
 
     def data(self, name: str) -> str:
@@ -6106,36 +5916,20 @@ class TrlFile:
         split = given.pop("split", None) or split or "train"
         if given or unseen or not str(split).isidentifier() or not isinstance(path, str):
             return ""
-        near = Path(self.file).parent / str(files if path in ("json", "csv", "parquet") else path)
-        if path in ("json", "csv", "parquet"):
+        is_file = path in ("json", "csv", "parquet")
+        near = Path(self.file).parent / str(files if is_file else path)
+        if is_file:
             is_plain = isinstance(files, str) and split == "train" and not set("*?[") & {*files}
             return (str(near) if near.is_file() else files) if is_plain else ""
-        if files or near.is_dir():
-            return ""
-        return path + f":{subset}" * bool(subset) + f"@{split}" * (split != "train")
-
-    def need_data(self, data: str) -> None:
-        """Raise UserError with the place of a data set that cannot be read off."""
-        shown = self.source.resolved(self.of_trainer("train_dataset"))
-        where = f", line {shown.lineno}: `{ast.unparse(shown)[:80]}`" if shown else ", no train_dataset"
-        got = f"got {self.file}{where}, without a data set that can be read off the source"
-        expected = "expected load_dataset(…) of a file or hub id, without .map and the like"
-        way = "try --run_script, which runs the file up to GRPOTrainer(…); or there `DATASET.to_json('rows.jsonl')`"
-        need(data, f"{got}; {expected}; {way}, then --data rows.jsonl here")
-
-    def model(self) -> str | None:
-        try:
-            return self.source.value(self.of_trainer("model"))
-        except (ValueError, TypeError):
-            return None
+        is_hub = not files and not near.is_dir()
+        return (path + f":{subset}" * bool(subset) + f"@{split}" * (split != "train")) * is_hub
 
 
-def settings_of_trl(file: TrlFile, given, processes: int) -> tuple[Readings, set[str], dict[str, str]]:
-    """(settings of a TRL run, the names that it gives, the source of unread values). Flags in `given` win."""
-    trial = trial_of(file.file, given.output_dir or Config.output_dir) if given.run_script else {}
-    config = trial["config"] if trial else file.literals(file.config)
-    lora = trial["lora"] if trial else file.literals(file.lora) if file.lora else None
-    values, names = {name: trl_defaults("GRPOConfig")[name] for name in READ} | config, {*config}
+def settings_of_trl(file: TrlFile, given) -> tuple[Readings, set[str]]:
+    """(settings of a TRL run, the names that it gives). Flags in `given` win."""
+    config, lora = file.literals(file.config), file.literals(file.lora) if file.lora else None
+    values, names = trl_defaults("GRPOConfig") | config, {*config}
+    values = {name: value for name, value in values.items() if name in config or name not in ONLY_GIVEN}
     if lora is not None:
         values |= {f"LoraConfig.{name}": x for name, x in ({"r": 8, "lora_alpha": 8} | lora).items()}
         names |= {f"LoraConfig.{name}" for name in lora}
@@ -6143,33 +5937,41 @@ def settings_of_trl(file: TrlFile, given, processes: int) -> tuple[Readings, set
         if argument.name not in (*ARGUMENTS, "peft_config"):
             values[f"GRPOTrainer.{argument.name}"] = ast.unparse(argument.value)[:60]
             names.add(f"GRPOTrainer.{argument.name}")
-    values["model"] = trial.get("model") if trial else file.model()
+    values["model"] = None
+    with contextlib.suppress(ValueError, TypeError):
+        values["model"] = file.source.value(file.of_trainer("model"))
     named = isinstance(values["model"], str) or given.model
     need(named, f"got a model in {file.file} whose name cannot be read; expected a text; try --model M")
     values["reward_funcs"] = [] if given.reward else file.rewards()
-    for name in ("train_dataset", "eval_dataset"):
-        values[name] = trial.get(name) or file.data(name)
-    arguments = {name: node for name in ARGUMENTS if name != "args" and (node := file.of_trainer(name))}
-    made = ("train_dataset", "eval_dataset") if trial else ()
-    unread = {name: node for name, node in arguments.items() if name in made or not values[name]}
-    names |= {*arguments} | ({"processes"} if given.trl_processes else set())
-    values |= {"processes": processes, "steps": given.steps}
-    file.need_data(given.data or values["train_dataset"])
+    values |= {name: file.data(name) for name in ("train_dataset", "eval_dataset")}
+    names |= {name for name in ARGUMENTS if name != "args" and file.of_trainer(name)}
+    shown = file.source.resolved(file.of_trainer("train_dataset"))
+    where = f", line {shown.lineno}: `{ast.unparse(shown)[:80]}`" if shown else ", no train_dataset"
+    got = f"got {file.file}{where}, without a data set that can be read off the source"
+    expected = "expected load_dataset(…) of a file or hub id, without .map and the like"
+    way = "try `DATASET.to_json('rows.jsonl')` there, and --data rows.jsonl here"
+    need(given.data or values["train_dataset"], f"{got}; {expected}; {way}")
+    values["steps"] = given.steps
     if values["max_steps"] <= 0 and not given.steps:
         values["rows"] = len(read_rows(given.data or values["train_dataset"]))
-    return Readings(values), names, {n: ast.unparse(file.source.resolved(node))[:80] for n, node in unread.items()}
+    return Readings(values), names
 
 
 def run_of_trl(name: str, given, processes: int) -> TrlRun:
     """A file's run as settings of ours. `given`: flags that win; None where there is none."""
     file = TrlFile(name)
-    t, names, expressions = settings_of_trl(file, given, processes)
-    settings, taken = {"algorithm": "grpo", "missing_eos_penalty": 0}, {}
+    t, names = settings_of_trl(file, given)
+    t |= {"processes": processes}
+    settings, taken, notes = {"algorithm": "grpo", "missing_eos_penalty": 0}, {}, []
     for setting, rule in SETTINGS.items():
         t.taken = taken[setting] = []
         value = rule(t) if callable(rule) else t[rule] if rule in t else None
         settings |= {} if value is None else {setting: value}
     t.taken = []
+    factors = " x ".join(f"{name} {t[name]}" for name in taken["batch_size"] if t[name])
+    notes.append(f"batch_size {settings['batch_size']} = {factors} of the TRL run")
+    if not given.trl_processes:
+        notes[0] += f", as many as GPUs ({given.hardware or '--gpus_per_node'}); --trl_processes N if it had others"
     if settings["reward"]:
         rewards = Path(given.output_dir or Config.output_dir) / "trl_rewards.py"
         rewards.parent.mkdir(parents=True, exist_ok=True)
@@ -6177,47 +5979,37 @@ def run_of_trl(name: str, given, processes: int) -> TrlRun:
         settings["reward"] = [f"{rewards}:{spec}" for spec in settings["reward"]]
     settings |= {name: getattr(given, name) for name in ("model", "data") if getattr(given, name)}
     usual = trl_defaults("GRPOConfig") | {f"LoraConfig.{name}": x for name, x in PEFT_DEFAULTS.items()}
-    read = {name for reads in taken.values() for name in reads}
-    rest = [name for name in t if name in names and name not in read | OF_THE_MACHINE | BESIDE]
-    lost = [name for name in rest if usual.get(name) != t.get(name) and t.get(name) not in (None, {}, [], ())]
-    notes = [*other_meanings({**t}), *(shown_setting(name, t.get(name)) for name in lost)]
-    if "eval_dataset" in names and not (t.get("eval_dataset") or given.eval_data):
-        notes.append("eval_dataset is not in the file, so nothing is evaluated; try --eval_data FILE, or --run_script")
-    overruled = {name for name in SETTINGS if getattr(given, name) is not None}
-    return TrlRun(settings, taken, {**t}, names, notes, lost, expressions, overruled)
-
-
-def shown_setting(name: str, value) -> str:
-    of, dot, key = name.partition(".")
-    return f"{of}({key}={value!r}): has no equal here" if dot else f"{name} {value!r}: has no equal here"
+    rest = [name for name in t if name in names and name not in {name for reads in taken.values() for name in reads}]
+    lost = [name for name in rest if name not in OF_THE_MACHINE | BESIDE and usual.get(name) != t[name]]
+    lost = [name for name in lost if t[name] not in (None, {}, [], ())]
+    notes += other_meanings({**t})
+    for name in lost:
+        of, dot, key = name.partition(".")
+        notes.append(f"{of}({key}={t[name]!r}): has no equal here" if dot else f"{name} {t[name]!r}: has no equal here")
+    if "eval_dataset" in names and not (t["eval_dataset"] or given.eval_data):
+        notes.append("eval_dataset is not in the file, so nothing is evaluated; try --eval_data FILE")
+    origins = {
+        setting: f" (TRL: {', '.join(reads)}{'' if names & {*reads} else ', by default'})"
+        for setting, reads in taken.items()
+        if reads and getattr(given, setting) is None
+    }
+    return TrlRun(settings, notes, [name for name in rest if name not in lost], origins)
 
 
 def trl_run(words: list[str], machines: list[str] = ()) -> TrlRun | None:
     """What --from_trl stands for; other flags win over it. `machines`: the flags of --hardware."""
     given, defaults = given_flags(words), given_flags(machines)
-    in_file = given.config and "from_trl" in flag_values(yaml_flags(given.config, [*vars(given)]))
-    got = "got from_trl in the file of --config" if in_file else "got --from_trl with --config"
-    both = in_file or (given.from_trl and given.config)
-    need(not both, f"{got}; expected one of the two; try --from_trl with flags, which win over it")
-    idle = " and ".join(f"--{name}" for name in ("trl_processes", "run_script") if getattr(given, name))
-    need(given.from_trl or not idle, f"got {idle} without a TRL script; expected one; try --from_trl FILE.py")
+    need(given.from_trl or not given.trl_processes, "got --trl_processes; expected it with --from_trl FILE.py")
     if not given.from_trl:
         return None
+    need(not given.config, "got --from_trl with --config; expected one of the two; try --from_trl with flags")
     if given.export:
         given.output_dir = f"{given.export}/run"
     sizes = [getattr(given, name) or getattr(defaults, name) or 1 for name in ("nodes", "gpus_per_node")]
     run = run_of_trl(given.from_trl, given, given.trl_processes or sizes[0] * sizes[1])
-    run.notes.insert(0, batch_note(run, "" if given.trl_processes else given.hardware or "--nodes, --gpus_per_node"))
     for note in run.notes:
         say(f"note: {note}")
     return run
-
-
-def batch_note(run: TrlRun, guessed_from: str) -> str:
-    """How the completions of a step follow from TRL's sizes, and where the number of its processes comes from."""
-    sizes = " x ".join(f"{name} {run.values[name]}" for name in run.taken["batch_size"] if run.values[name])
-    guess = f", as many as GPUs here ({guessed_from}); --trl_processes N if it had others" if guessed_from else ""
-    return f"batch_size {run.settings['batch_size']} = {sizes} of the TRL run{guess}"
 
 
 # ---------------------------------------------------------------------------- hydra (src/programs/verl_train/hydra.py)
@@ -6476,18 +6268,13 @@ def parquet_rows(path: Path) -> list[dict]:
 
 
 def count_parameters(config: Config) -> float | None:
-    """Number of weights: as given, from the headers of safetensors files, or from a size in the model's name."""
-    units = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9}
-    if config.parameters:
-        match = re.fullmatch(r"(\d+(?:\.\d+)?)([KMB]?)", config.parameters.upper())
-        need(match, f"got parameters {config.parameters!r}; expected a number such as 7B or 500M")
-        return float(match[1]) * units[match[2]]
+    """Number of weights: from the headers of safetensors files, or from a size in the model's name."""
     total = 0
     for path in Path(config.model).glob("*.safetensors") if Path(config.model).is_dir() else ():
         header = safetensors_header(path)
         total += sum(math.prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__")
     size = re.search(r"(?<![\d.])(\d+(?:\.\d+)?)([BM])(?![A-Za-z0-9])", Path(config.model).name.upper())
-    return total or (float(size[1]) * units[size[2]] if size else None)
+    return total or (float(size[1]) * {"M": 1e6, "B": 1e9}[size[2]] if size else None)
 
 
 def model_shape(config: Config) -> dict:
@@ -6562,10 +6349,8 @@ def chat_template(model: str, rows: list[dict], chat: bool = False, file: str = 
                 "base model, but an instruct model rarely answers, and rewards stay near 0; try --chat"
             )
         return plain_text_template(model)
-    if file:
-        return template_text(file)
-    if has_template:
-        return None
+    if file or has_template:
+        return template_text(file) if file else None
     say("warning: chat prompts, but the tokenizer has no chat template: messages are joined by newlines")
     return "{% for message in messages %}{{ message['content'] }}{{ '\\n' }}{% endfor %}"
 
@@ -6574,6 +6359,13 @@ def chat_template(model: str, rows: list[dict], chat: bool = False, file: str = 
 
 REWARD_ERROR = "reward_error.txt"  # of the output folder: why a reward or an environment ended the run
 REWARD_FAILED = "REWARD FAILED"
+JOB_FILE, JOB_FOLDER = "job.json", "$JOB"  # what a job's modules are told, and what stands there for its folder
+
+
+def job_settings(job: Path) -> dict:
+    """What a job's modules are told, with the files where they lie."""
+    text = (job / JOB_FILE).read_text(encoding="utf-8")
+    return json.loads(text.replace(JOB_FOLDER, json.dumps(str(job))[1:-1]))
 
 
 class Gathering:
@@ -6672,8 +6464,20 @@ def tell_failure(text: str, error_file: str) -> None:
             Path(error_file).write_text(f"{text}\n", encoding="utf-8")
 
 
-def token_reward_manager(file: Path):
-    """The class TokenRewardManager, for verl, with the reward of verl_reward.py; verl_hooks.py calls this."""
+def reward_batcher(job: Path) -> RewardBatcher:
+    """The rewards of a job; verl_reward.py calls this."""
+    settings = job_settings(job)
+    return RewardBatcher(*(settings[name] for name in ("rewards", "columns", "error_file", "reward_limits")))
+
+
+def hooks(job: Path) -> tuple[type, type]:
+    """(TokenRewardManager, StrictReplayBuffer), for verl, with our estimators registered; verl_hooks.py calls this."""
+    register_estimators(job, job_settings(job)["own"].get("advantage", ""))
+    return token_reward_manager(job), strict_replay_buffer()
+
+
+def token_reward_manager(job: Path):
+    """The class TokenRewardManager, for verl."""
     from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 
     class TokenRewardManager(RewardManagerBase):
@@ -6685,7 +6489,7 @@ def token_reward_manager(file: Path):
             self.missing, self.share = float(given.get("missing_eos_penalty", 0)), float(given.get("overlong_share", 0))
             self.limit, self.group_size = config.data.max_response_length, config.actor_rollout_ref.rollout.n
             self.ends = end_ids_of(config.actor_rollout_ref.model.path, tokenizer)
-            self.batcher = runpy.run_path(str(file))["batcher"]
+            self.batcher = reward_batcher(job)
 
         async def run_single(self, data) -> dict:
             item = data[-1]
@@ -6701,7 +6505,7 @@ def token_reward_manager(file: Path):
 
 
 def strict_replay_buffer():
-    """The class StrictReplayBuffer, for verl; verl_hooks.py calls this."""
+    """The class StrictReplayBuffer, for verl."""
     from collections import Counter
 
     from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
@@ -6741,23 +6545,22 @@ def strict_replay_buffer():
 
         def _sync_metadata_from_transfer_queue(self):
             super()._sync_metadata_from_transfer_queue()
-            failed = sum(map(len, self.failure_keys.values()))
+            failed, file = sum(map(len, self.failure_keys.values())), self.error_file
             if failed:
-                why = (
-                    self.error_file.read_text(encoding="utf-8") if self.error_file.is_file() else "its log stands above"
-                )
+                why = file.read_text(encoding="utf-8") if file.is_file() else "its log stands above"
                 raise RuntimeError(f"got {failed} prompts whose rollout or reward failed; the run ends here: {why}")
 
     return StrictReplayBuffer
 
 
-def settings_of(job: Path) -> SimpleNamespace:
-    """The run's settings, as an estimator or loss of the user's own takes them: `config`."""
-    return SimpleNamespace(**json.loads((job / "settings.json").read_text(encoding="utf-8"))["settings"])
+def own_of(kind: str, job: Path, spec: str) -> tuple:
+    """(An estimator or loss of the user's own; the run's settings, which it takes as config)."""
+    settings = json.loads((job / "settings.json").read_text(encoding="utf-8"))["settings"]
+    return own_function(kind, spec), SimpleNamespace(**settings)
 
 
-def register_estimators(job: Path, place: str = "") -> None:
-    """Put our estimators that verl lacks, and FILE.py:function of the job, into its registry; verl_hooks.py does it."""
+def register_estimators(job: Path, spec: str = "") -> None:
+    """Put our estimators that verl lacks, and FILE.py:function of the job, into its registry."""
     import numpy as np
     import torch
     from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY, register_adv_est
@@ -6776,25 +6579,17 @@ def register_estimators(job: Path, place: str = "") -> None:
 
     registered("gpg_ours", gpg_advantages)
     registered("maxrl_ours", maxrl_advantages)
-    if place:
-        registered(OWN_NAME, own_function("advantage", f"{job}/{place}"), settings_of(job))
+    if spec:
+        registered(OWN_NAME, *own_of("advantage", job, spec))
 
 
-def register_loss(job: Path, place: str) -> None:
-    """Put FILE.py:function of the job into verl's registry of policy losses; verl_own_loss.py does it."""
+def register_loss(job: Path) -> None:
+    """Put FILE.py:function of the job into verl's registry of policy losses; verl_own_loss.py calls this."""
     from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY, agg_loss, register_policy_loss
 
-    function, settings = own_function("loss", f"{job}/{place}"), settings_of(job)
+    function, settings = own_of("loss", job, job_settings(job)["own"]["loss"])
 
-    def policy_loss(
-        old_log_prob,
-        log_prob,
-        advantages,
-        response_mask,
-        loss_agg_mode="token-mean",
-        config=None,
-        rollout_is_weights=None,
-    ):
+    def policy_loss(old_log_prob, log_prob, advantages, response_mask, loss_agg_mode, config, rollout_is_weights=None):
         mask = response_mask.to(log_prob.dtype)
         known = {"logprobs": log_prob, "old_logprobs": old_log_prob, "advantages": advantages, "mask": mask}
         losses, clipped = function(**known, config=settings)
@@ -6825,6 +6620,7 @@ class Layout:
     held_out: bool
     parameters: float | None
     columns: list[str]  # what reward functions get, beside prompts and completions
+    rows: int = 0
     cpus: int | None = None  # Ray's own CPUs, counted for a local run; None on a cluster that exists
 
     def file(self, name: str) -> str:
@@ -6844,11 +6640,13 @@ def make_overrides(config: Config, job: Layout) -> list[Override]:
 
 
 def data_rows(c: Config, job: Layout) -> Rows:
-    prompts = c.batch_size // c.group_size
-    yield "data", "data.train_files", job.file("train.parquet")
+    prompts, train = c.batch_size // c.group_size, job.file("train.parquet")
+    # verl starts no epoch of fewer rows than a step has prompts; a folder that stands alone lists them as often
+    times = math.ceil(prompts / job.rows) if c.export and job.rows else 1
+    yield "data", "data.train_files", [train] * times if times > 1 else train
     if job.template is not None:
         yield "data", f"{MODEL}.custom_chat_template", job.template
-    yield "eval_data", "data.val_files", job.file("val.parquet")
+    yield "eval_data", "data.val_files", train if c.export and not job.held_out else job.file("val.parquet")
     if not job.held_out:
         yield "eval_data", "data.val_max_samples", 1
     yield "prompt_column", "data.prompt_key", "prompt"
@@ -7063,7 +6861,7 @@ ENVIRONMENT_FAILED = "ENVIRONMENT FAILED"
 
 @dataclass
 class LoopSettings:
-    """What a job tells its agent loop; verl_environment.py has them."""
+    """What a job tells its agent loop."""
 
     environment: str  # FILE.py:NAME
     tools: dict[str, list[dict]]  # schemas by kind, as the launcher's transformers made them
@@ -7157,12 +6955,20 @@ class Sampler:
         return output.token_ids, output.log_probs
 
 
-def environment_loop(settings: LoopSettings):
+def loop_settings(job: Path) -> LoopSettings:
+    """The settings of a job's agent loop."""
+    settings = job_settings(job)
+    shared = {name: settings[name] for name in ("rewards", "reward_limits", "columns", "error_file")}
+    return LoopSettings(**settings["environment"], **shared)
+
+
+def environment_loop(job: Path):
     """The class EnvironmentLoop, for verl; verl_environment.py calls this."""
     from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput
     from verl.utils.rollout_trace import rollout_trace_op
 
-    players = []  # one for a process
+    settings, players = loop_settings(job), []  # a player for a process
+    load_environments(settings.environment)  # its errors are best told at the start
 
     class EnvironmentLoop(AgentLoopBase):
         """One conversation with an environment; its tokens are those that were sampled, and those between turns."""
@@ -7201,93 +7007,69 @@ def environment_loop(settings: LoopSettings):
 
 # -------------------------------------------------------------------------- memory (src/programs/verl_train/memory.py)
 
+TRAINING = ("weights", "gradients", "optimizer", "activations", "logits")
+OFFLOADED = {"none": set(), "optimizer": {"optimizer"}, "all": {"weights", "optimizer"}}  # by --offload
 
-def memory_plan(config: Config, parameters: float | None) -> list[dict]:
-    """Memory of one GPU in GiB, each with its formula; training and sampling take turns on the same GPU."""
+
+def memory_plan(c: Config, parameters: float | None) -> dict[str, float]:
+    """GiB of one GPU by part; training and sampling take turns on it. The reference waits in CPU memory."""
     if not parameters:
-        return []
-    c, shape, gpus, lines = config, model_shape(config), config.nodes * config.gpus_per_node, []
-    width, count = 4 if c.precision == "fp32" else 2, f"{parameters / 1e9:.3g}e9"
-    nets, which = (2, "policy and critic") if c.advantage == "gae" else (1, "policy")
-
-    def line(name: str, formula: str, amount: float, kind: str) -> None:
-        lines.append({"what": name, "formula": formula, "GiB": round(amount / 2**30, 3), "kind": kind})
-
-    trained = 0.0 if c.lora_rank else 1.0
-    waits = {"none": set(), "optimizer": {"optimizer"}, "all": {"weights", "optimizer"}}[c.offload]
-    for part, size in {
-        "weights": 4.0 if trained else width,
-        "gradients": 4 * trained,
-        "optimizer": 8 * trained,
-    }.items():
+        return {}
+    shape, gpus, nets = model_shape(c), c.nodes * c.gpus_per_node, 2 if c.advantage == "gae" else 1
+    width, trained, tokens = 4 if c.precision == "fp32" else 2, 0 if c.lora_rank else 1, c.micro_batch_tokens
+    parts = {}
+    for part, size in {"weights": 4 if trained else width, "gradients": 4 * trained, "optimizer": 8 * trained}.items():
         # what is offloaded comes back for its network's update, one network at a time
-        n, kind = (1, "train, offloaded while sampling") if part in waits else (nets, "train, kept")
-        formula = f"{n} x {count} x {size:g} bytes / {gpus} shards"
-        line(f"{part} ({which})", formula, n * parameters * size / gpus, kind)
-    if c.kl_coef and not c.lora_rank:
-        line("reference", "kept in CPU memory by verl, a layer at a time on the GPU", 0, "train")
+        parts[part] = parameters * size / gpus * (1 if part in OFFLOADED[c.offload] else nets)
     if shape:
-        decoder, tokens = decoder_shape(shape), c.micro_batch_tokens  # verl multiplies by sequence_parallel, and splits
-        # FSDP casts weights and what is between layers; without padding, a row of all tokens stands for any rows
-        sizes = {"rows": 1, "length": tokens, "compute": width, "stream": width, "lora_rank": c.lora_rank}
-        run = PassShape(**sizes, attention="flash", checkpointing=c.gradient_checkpointing)
-        kept = "their inputs, one computed again" if c.gradient_checkpointing else "all that they keep"
-        formula = f"{tokens} tokens x {decoder.layers} layers, {kept}, and its gradients"
-        line("activations", formula, backward_peak(decoder, run, 0), "train")
-        text = f"{tokens:g} tokens x {shape['vocab_size']} x (4 + 4 + {width}) bytes"
-        line("logits, their gradient and softmax", text, tokens * shape["vocab_size"] * (8 + width), "train")
-    else:
-        line("activations, logits, KV cache", "not counted: the model's config.json is not here", 0, "train")
-    rollout = c.vllm_memory * c.gpu_memory * 2**30
-    line("rollout engine", f"vllm_memory {c.vllm_memory:g} x {c.gpu_memory:g} GiB", rollout, "sample")
-    inside = parameters * width / c.rollout_tensor_parallel
-    line("its weights, inside that", f"{count} x {width} bytes / {c.rollout_tensor_parallel} GPUs", inside, "inside")
-    if shape:
-        each = decoder.layers * decoder.keys * 2 * width
-        text = f"{decoder.layers} layers x {decoder.keys} x 2 x {width} bytes x {c.conversation_tokens} tokens"
-        at_once = c.conversation_tokens * each / c.rollout_tensor_parallel
-        line("its KV cache for one completion, inside that", text, at_once, "inside")
-    return lines
+        # FSDP casts weights and what is between layers; without padding, a row of all tokens stands for any rows.
+        # verl multiplies the tokens by sequence_parallel, and splits them
+        decoder, sizes = decoder_shape(shape), {"rows": 1, "length": tokens, "compute": width, "stream": width}
+        run = PassShape(**sizes, lora_rank=c.lora_rank, attention="flash", checkpointing=c.gradient_checkpointing)
+        parts["activations"] = backward_peak(decoder, run, 0)
+        parts["logits"] = tokens * shape["vocab_size"] * (4 + 4 + width)  # with their gradient and softmax
+        parts["KV cache of a completion"] = (
+            decoder.layers * decoder.keys * 2 * width * c.conversation_tokens / c.rollout_tensor_parallel
+        )
+    parts["rollout weights"] = parameters * width / c.rollout_tensor_parallel
+    parts["rollout engine"] = c.vllm_memory * c.gpu_memory * 2**30  # with its weights and cache
+    return {part: round(size / 2**30, 3) for part, size in parts.items()}
 
 
-def memory_findings(config: Config, plan: list[dict]) -> tuple[dict, list[str]]:
+def memory_findings(config: Config, plan: dict[str, float]) -> tuple[dict, list[str]]:
     """Sums of the plan, and what does not fit."""
     if not plan:
         return {}, []
+    # weights are gathered and handed over while both are there; what is offloaded waits elsewhere by then
+    kept = {"weights", "gradients", "optimizer"} - OFFLOADED[config.offload]
     sums = {
-        "training": sum(line["GiB"] for line in plan if line["kind"].startswith("train")),
-        # weights are gathered and handed over while both are there; what is offloaded waits elsewhere by then
-        "sampling": sum(line["GiB"] for line in plan if line["kind"] in ("sample", "train, kept")),
-        "rollout weights": next(line["GiB"] for line in plan if line["what"].startswith("its weights")),
+        "training": sum(plan.get(part, 0) for part in TRAINING),
+        "sampling": plan["rollout engine"] + sum(plan[part] for part in kept),
+        "rollout weights": plan["rollout weights"],
     }
     sums = {name: round(value, 2) for name, value in sums.items()}
-    of, engine, findings = f"of {config.gpu_memory:g} GiB", config.vllm_memory * config.gpu_memory, []
+    of, engine = f"of {config.gpu_memory:g} GiB", config.vllm_memory * config.gpu_memory
     room = config.gpu_memory * 0.95  # the rest is CUDA's and NCCL's
-    if sums["training"] > room:
-        advice = "--offload all, --gradient_checkpointing, fewer --micro_batch_tokens, more GPUs, or --lora_rank 32"
-        findings.append(f"memory: training needs {sums['training']} {of}; try {advice}")
-    if sums["sampling"] > room:
-        advice = "a lower --vllm_memory, or --offload optimizer"
-        findings.append(f"memory: sampling needs {sums['sampling']} {of}; try {advice}")
-    if sums["rollout weights"] > 0.9 * engine:
-        got = f"memory: the sampler's weights take {sums['rollout weights']} GiB of vllm_memory's {engine:g}"
-        findings.append(f"{got}; try a higher --vllm_memory or --rollout_tensor_parallel 2")
-    return sums, findings
-
-
-def batch_findings(config: Config, shape: dict) -> list[str]:
-    """What does not divide; verl would fill some of it up with padding sequences, without a word."""
-    c, gpus, tokens = config, config.nodes * config.gpus_per_node, config.micro_batch_tokens * config.sequence_parallel
-    split, together = c.sequence_parallel, c.rollout_tensor_parallel
-    replicas, part = max(1, gpus // split), c.batch_size // c.minibatches
-    batch = math.lcm(replicas, c.group_size) * c.minibatches
-    least, worst = math.ceil(c.conversation_tokens / split), part // replicas * c.conversation_tokens
-    heads, pairs, count = shape.get("num_attention_heads"), shape.get("num_key_value_heads"), math.lcm(together, split)
     wrong = {
-        f"{gpus} GPUs, {split} per replica of the policy; expected a multiple": gpus % split,
-        f"{c.gpus_per_node} GPUs per node, rollout_tensor_parallel {together}; expected a divisor": (
-            gpus % together or c.gpus_per_node < min(gpus, together)
+        f"training needs {sums['training']} {of}; try --offload all, --gradient_checkpointing, fewer "
+        "--micro_batch_tokens, more GPUs, or --lora_rank 32": sums["training"] > room,
+        f"sampling needs {sums['sampling']} {of}; try a lower --vllm_memory, or --offload optimizer": (
+            sums["sampling"] > room
         ),
+        f"the sampler's weights take {sums['rollout weights']} GiB of vllm_memory's {engine:g}; try a higher "
+        "--vllm_memory or --rollout_tensor_parallel 2": sums["rollout weights"] > 0.9 * engine,
+    }
+    return sums, [f"memory: {text}" for text, is_wrong in wrong.items() if is_wrong]
+
+
+def batch_findings(c: Config) -> list[str]:
+    """Sizes for which verl fills up with padding sequences without a word, or ends after minutes."""
+    tokens, replicas = c.micro_batch_tokens * c.sequence_parallel, c.nodes * c.gpus_per_node // c.sequence_parallel
+    replicas, part = max(1, replicas), c.batch_size // c.minibatches
+    batch = math.lcm(replicas, c.group_size) * c.minibatches
+    least = math.ceil(c.conversation_tokens / c.sequence_parallel)
+    worst = part // replicas * c.conversation_tokens
+    wrong = {
         f"micro_batch_tokens {c.micro_batch_tokens}; expected {least}, a sequence's share of a GPU": (
             tokens < c.conversation_tokens
         ),
@@ -7295,10 +7077,6 @@ def batch_findings(config: Config, shape: dict) -> list[str]:
         f"up with padding; try --batch_size {batch}": part % replicas,
         f"loss gmpo, micro_batch_tokens {c.micro_batch_tokens}; expected {worst}, a minibatch in one piece, as verl's "
         "geo_mean adds up the means of its micro-batches": c.loss == "gmpo" and tokens < worst,
-        f"{heads} num_attention_heads over {count} GPUs; expected a multiple": heads and heads % count,
-        f"{pairs} num_key_value_heads over {together} GPUs; expected a multiple": (
-            pairs and pairs % together and together % pairs
-        ),
     }
     return [f"batch: got {text}" for text, is_wrong in wrong.items() if is_wrong]
 
@@ -7306,7 +7084,7 @@ def batch_findings(config: Config, shape: dict) -> list[str]:
 def size_findings(config: Config, parameters: float | None) -> tuple[dict, list[str]]:
     """(sums of memory, what does not fit into it and sizes that do not divide)."""
     sums, findings = memory_findings(config, memory_plan(config, parameters))
-    return sums, findings + batch_findings(config, model_shape(config))
+    return sums, findings + batch_findings(config)
 
 
 def say_findings(config: Config, parameters: float | None) -> None:
@@ -7318,18 +7096,18 @@ def say_findings(config: Config, parameters: float | None) -> None:
 # -------------------------------------------------------------- reward files (src/programs/verl_train/reward_files.py)
 
 OUR_TRAINERS = "try ppo_train.py or grpo_train.py, which call a reward with whole groups"
-TRIAL = r'''"""Load a job's modules, try its rewards on rows of its data: MODULE ENVIRONMENT EXPORT, "" for none."""
+TRIAL = r'''"""Load a job's files, try its rewards on rows of its data: VERL_REWARD.py EXPORT, "" for none."""
 
 import json
 import runpy
 import sys
 from pathlib import Path
 
-file, environment, export = sys.argv[1:]
+file, export = sys.argv[1:]
 module = runpy.run_path(file)
-job = sys.modules[module["NAME"]]
-if environment:
-    job.load_environments(environment)
+job = module["JOB"]
+if environment := job.job_settings(module["HERE"])["environment"]:
+    job.load_environments(environment["environment"])
 print("\nLOADED", flush=True)
 found = job.tried_scores(module, Path(file).with_name("train.parquet"), export)
 print("\nTRIAL " + json.dumps(found))
@@ -7349,21 +7127,21 @@ if NAME not in sys.modules:
     spec = importlib.util.spec_from_file_location(NAME, HERE / "verl_train.py")
     sys.modules[NAME] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(sys.modules[NAME])
+JOB = sys.modules[NAME]
 '''
-
-
-def imported_names(source: str, package: list[str]) -> set[str]:
-    """Dotted names that Python source may import, each with its parents; `package` is where relative ones begin."""
-    names = []
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import):
-            names += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            above = package[: len(package) - node.level + 1] if node.level else []
-            base = ".".join([*above, *filter(None, [node.module])])
-            names += [base, *(f"{base}.{alias.name}".strip(".") for alias in node.names)]  # a name may be a module
-    parts = [name.split(".") for name in names if name]
-    return {".".join(words[: i + 1]) for words in parts for i in range(len(words))}
+MODULES = {  # what verl loads of a job: its title, and what it has of verl_train.py
+    "verl_reward": ("The rewards of the run", "batcher = JOB.reward_batcher(HERE)"),
+    "verl_hooks": (
+        "The reward manager and the replay buffer of the run",
+        "TokenRewardManager, StrictReplayBuffer = JOB.hooks(HERE)",
+    ),
+    OWN_LOSS_MODULE: ("The policy loss of the run", "JOB.register_loss(HERE)"),
+    "verl_environment": ("The agent loop of the run", "EnvironmentLoop = JOB.environment_loop(HERE)"),
+}
+LOOP = """\
+- name: environment
+  _target_: verl_environment.EnvironmentLoop  # verl_environment.py lies beside this file
+"""
 
 
 def imported_files(path: Path) -> list[Path]:
@@ -7375,14 +7153,26 @@ def imported_files(path: Path) -> list[Path]:
             continue
         files.append(file)
         try:
-            names = imported_names(file.read_text(encoding="utf-8"), [*file.relative_to(folder).parts[:-1]])
+            tree = ast.parse(file.read_text(encoding="utf-8"))
         except (SyntaxError, ValueError) as error:
             raise UserError(f"got {file}, which cannot be read ({error}); expected Python source in UTF-8") from None
-        for name in sorted(names):
-            base = folder.joinpath(*name.split("."))
-            if name.split(".")[0] not in sys.stdlib_module_names:
-                waiting += [f for f in (base.with_name(f"{base.name}.py"), base / "__init__.py") if f.is_file()]
+        for base in imported_places(tree, folder, [*file.relative_to(folder).parts[:-1]]):
+            waiting += [f for f in (base.with_name(f"{base.name}.py"), base / "__init__.py") if f.is_file()]
     return files
+
+
+def imported_places(tree: ast.Module, folder: Path, package: list[str]) -> list[Path]:
+    """Where in a folder the modules lie that a source may import, each after its packages."""
+    names = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else []
+            base = ".".join([*above, *filter(None, [node.module])])
+            names += [base, *(f"{base}.{alias.name}".strip(".") for alias in node.names)]  # a name may be a module
+    parts = [name.split(".") for name in names if name and name.split(".")[0] not in sys.stdlib_module_names]
+    return sorted({folder.joinpath(*words[: i + 1]) for words in parts for i in range(len(words))})
 
 
 def file_of(spec: str) -> Path:
@@ -7390,8 +7180,9 @@ def file_of(spec: str) -> Path:
     return Path(spec.partition("*")[0].rpartition(":")[0]).resolve()
 
 
-def copy_with_imports(path: Path, place: Path, ship: list[str]) -> None:
-    """Copy a file into a folder with the files beside it that it imports; where the folder is new, `ship` too."""
+def copied(folder: Path, name: str, spec: str, ship: list[str]) -> str:
+    """FILE.py:function as a job has it: its file lies in the folder `name`, with what it imports, and with `ship`."""
+    path, place = file_of(spec), folder / name
     if not place.is_dir():
         place.mkdir()
         for other in map(Path, ship):  # a user's own file of a name wins
@@ -7402,63 +7193,42 @@ def copy_with_imports(path: Path, place: Path, ship: list[str]) -> None:
         copy_to = place / other.relative_to(path.parent)
         copy_to.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(other, copy_to)
+    return f"{JOB_FOLDER}/{name}/{path.name}:{spec.rpartition(':')[2]}"
 
 
-def moved_rewards(specs: list[str]) -> list[str]:
-    """Rewards `FILE.py:function*weight` as the job folder has them: a folder for each that they come from."""
-    folders, moved = {}, []
-    for spec in specs:
-        path = file_of(spec)
-        place = folders.setdefault(path.parent, f"rewards_{len(folders)}")
-        moved.append(f"{place}/{path.name}:{spec.rpartition(':')[2]}")
-    return moved
+def write_modules(folder: Path, specs, columns: list[str], ship=(), functions=None, environment=None, **limits) -> Path:
+    """Write what verl loads of a job, this file, and the user's files with what they need; returns verl_reward.py.
 
+    A file is copied with the files beside it that it imports, and with `ship`; nothing else leaves its folder.
 
-def moved_functions(folder: Path, specs: dict[str, str], ship: list[str]) -> dict[str, str]:
-    """{kind: FILE.py:function} of the user's own, copied into the job's folder own_KIND; not the known ones."""
-    moved = {}
-    for kind, spec in specs.items():
-        shutil.rmtree(folder / f"own_{kind}", ignore_errors=True)
-        if is_own(spec):
-            copy_with_imports(file_of(spec), folder / f"own_{kind}", ship)
-            moved[kind] = f"own_{kind}/{file_of(spec).name}:{spec.rpartition(':')[2]}"
-    return moved
-
-
-def write_module(path: Path, title: str, code: str) -> None:
-    """Write a module of the job: the loader of verl_train.py's copy, then lines that use it."""
-    path.write_text(f"{with_values(MODULE, title=title)}{code}\n", encoding="utf-8")
-
-
-def write_reward_module(folder: Path, specs, columns: list[str], ship=(), error_file="", limits=(), functions=None):
-    """Write verl_reward.py, verl_hooks.py, this file, and the reward files with what they need; returns the module.
-
-    A reward file is copied with the files beside it that it imports, and with `ship`; nothing else leaves its folder.
-    So are the user's own estimator and policy loss, {kind: FILE.py:function}; verl imports the loss in each worker.
+    Args:
+        specs: rewards, FILE.py:function*weight.
+        functions: {"advantage" or "loss": FILE.py:function}; other values are names that verl has.
+        environment: of LoopSettings, what is its own.
+        limits: `reward_limits` and `error_file`.
     """
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(__file__, folder / "verl_train.py")
-    for old in folder.glob("rewards_*"):
+    for old in [*folder.glob("rewards_*"), *folder.glob("own_*"), folder / "environment"]:
         shutil.rmtree(old, ignore_errors=True)
-    moved = moved_rewards(specs)
-    for spec, to in zip(specs, moved, strict=True):
+    places, own = {}, {kind: spec for kind, spec in (functions or {}).items() if is_own(spec)}
+    for spec in specs:
         load_rewards(spec)  # its errors are best told here
-        copy_with_imports(file_of(spec), folder / Path(to).parent, ship)
-    code = f"SPECS, COLUMNS, ERROR_FILE, LIMITS = {moved!r}, {columns!r}, {error_file!r}, {tuple(limits)!r}\n"
-    code += "specs = [f'{HERE}/{spec}' for spec in SPECS]\n"
-    code += "batcher = sys.modules[NAME].RewardBatcher(specs, COLUMNS, ERROR_FILE, LIMITS)"
-    module = folder / "verl_reward.py"
-    write_module(module, "The rewards of the run", code)
-    moved = moved_functions(folder, functions or {}, ship)
-    code = f"sys.modules[NAME].register_estimators(HERE, {moved.get('advantage', '')!r})\n"
-    code += "TokenRewardManager = sys.modules[NAME].token_reward_manager(HERE / 'verl_reward.py')\n"
-    code += "StrictReplayBuffer = sys.modules[NAME].strict_replay_buffer()"
-    write_module(folder / "verl_hooks.py", "The reward manager and the replay buffer of the run", code)
-    loss = folder / f"{OWN_LOSS_MODULE}.py"
-    loss.unlink(missing_ok=True)
-    if "loss" in moved:
-        write_module(loss, "The policy loss of the run", f"sys.modules[NAME].register_loss(HERE, {moved['loss']!r})")
-    return module
+        places.setdefault(file_of(spec).parent, f"rewards_{len(places)}")
+    job = {"columns": columns, "reward_limits": (), "error_file": "", "environment": None} | limits
+    job["rewards"] = [copied(folder, places[file_of(spec).parent], spec, ship) for spec in specs]
+    job["own"] = {kind: copied(folder, f"own_{kind}", spec, ship) for kind, spec in own.items()}
+    needed = {"verl_reward": True, "verl_hooks": True, OWN_LOSS_MODULE: "loss" in own, "verl_environment": environment}
+    if environment:
+        file = copied(folder, "environment", environment["environment"], ship)
+        job["environment"] = environment | {"environment": file}
+        (folder / "verl_environment.yaml").write_text(LOOP, encoding="utf-8")
+    (folder / JOB_FILE).write_text(json.dumps(job, indent=1), encoding="utf-8")
+    for name, (title, code) in MODULES.items():
+        (folder / f"{name}.py").unlink(missing_ok=True)
+        if needed[name]:
+            (folder / f"{name}.py").write_text(f"{with_values(MODULE, title=title)}{code}\n", encoding="utf-8")
+    return folder / "verl_reward.py"
 
 
 def refuse_groups(reward: Reward) -> None:
@@ -7484,16 +7254,15 @@ def tried_scores(module: dict, file: Path, export: str = "") -> dict:
     """
     batcher = module["batcher"]
     batcher.reward.silent = True  # that nothing applies to any completion here is no news
-    found = {"rows": 0, "completions": 0, "scores": [], "raised": "", "unlike": {}}
+    trial = {"rows": 0, "completions": 0, "scores": [], "raised": "", "unlike": {}}
     score = runpy.run_path(export)["compute_score"] if export else None
-    rows = parquet_rows(file)[:TRIED_ROWS] if module["specs"] and file.is_file() else []
+    rows = parquet_rows(file)[:TRIED_ROWS] if batcher.reward.functions and file.is_file() else []
     started = time.monotonic()
     for number, row in enumerate(rows):
         if number and time.monotonic() > started + SCORING_SECONDS:
             break
         truth, info = row["reward_model"]["ground_truth"], row["extra_info"]
-        texts = trial_texts(str(truth)[:200] or "yes")
-        asked = batcher.row(row | {"raw_prompt": row["prompt"]})
+        texts, asked = trial_texts(str(truth)[:200] or "yes"), batcher.row(row | {"raw_prompt": row["prompt"]})
         batch = [(asked, text, list(range(len(text.split())))) for text in texts]
         try:
             first, second = (batcher.score_all(batch) for _ in range(2))
@@ -7503,15 +7272,15 @@ def tried_scores(module: dict, file: Path, export: str = "") -> dict:
                 alone = [batcher.score_all([one])[0] for one in batch]
         except Exception as error:  # what the functions raise is the user's
             reason = str(error).removeprefix(f"{REWARD_FAILED}: ")
-            found["raised"] = found["raised"] or f"row {number + 1} of the data: {reason}"
+            trial["raised"] = trial["raised"] or f"row {number + 1} of the data: {reason}"
             continue
-        found["rows"], found["completions"] = found["rows"] + 1, found["completions"] + len(texts)
-        found["scores"] = sorted({*found["scores"], *(round(scores["score"], 4) for scores in alone)})
+        trial["rows"], trial["completions"] = trial["rows"] + 1, trial["completions"] + len(texts)
+        trial["scores"] = sorted({*trial["scores"], *(round(scores["score"], 4) for scores in alone)})
         for name in (name for name in alone[0] if name != "acc"):
             together, again, single = ([scores[name] for scores in each] for each in (first, second, alone))
             if near(together, again) and not near(together, single):
-                found["unlike"].setdefault(name, [together, single])
-    return found
+                trial["unlike"].setdefault(name, [together, single])
+    return trial
 
 
 def near(first: list[float], second: list[float]) -> bool:
@@ -7519,12 +7288,12 @@ def near(first: list[float], second: list[float]) -> bool:
     return all(math.isclose(a, b, rel_tol=0.01, abs_tol=0.01) for a, b in zip(first, second, strict=True))
 
 
-def try_job(folder: Path, environment: str = "", export: str = "") -> tuple[list[str], dict]:
+def try_job(folder: Path, export: str = "") -> tuple[list[str], dict]:
     """(What keeps a job's copies from loading, or a reward from meaning in verl what it means here; `tried_scores`).
 
     As in the run, the original files are not at hand.
     """
-    command = [sys.executable, "-c", TRIAL, str(folder / "verl_reward.py"), environment, export]
+    command = [sys.executable, "-c", TRIAL, str(folder / "verl_reward.py"), export]
     try:
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=JOB_TRIAL_SECONDS)
     except subprocess.TimeoutExpired:
@@ -7532,27 +7301,22 @@ def try_job(folder: Path, environment: str = "", export: str = "") -> tuple[list
         return [], {}
     lines = done.stdout.splitlines()
     if "LOADED" not in lines:
-        what, last = "environment" if environment else "reward", (done.stderr.strip() or "no message").splitlines()[-1]
-        got = f"{what}: its copy for the run does not load: {last}"
+        kind = "environment" if (folder / "verl_environment.py").is_file() else "reward"
+        last = (done.stderr.strip() or "no message").splitlines()[-1]
+        got = f"{kind}: its copy for the run does not load: {last}"
         return [f"{got}; expected every file that it imports beside it; try --ship FILE"], {}
-    answers = [line for line in lines if line.startswith("TRIAL ")]
-    found = json.loads(answers[-1].removeprefix("TRIAL ")) if answers else {}
+    trial = next((json.loads(line.removeprefix("TRIAL ")) for line in lines if line.startswith("TRIAL ")), {})
+    unlike = trial.get("unlike", {})
     return [
         f"reward {name}: got scores that depend on the other completions of a batch, or on earlier calls "
         f"({together[:4]} … together, {alone[:4]} … one by one); expected a score for each completion by itself, as "
         f"verl scores them in 8 processes; {OUR_TRAINERS}"
-        for name, (together, alone) in found.get("unlike", {}).items()
-        if name != "score" or len(found["unlike"]) == 1
-    ], found
+        for name, (together, alone) in unlike.items()
+        if name != "score" or len(unlike) == 1
+    ], trial
 
 
 # ------------------------------------------------------------------ job folder (src/programs/verl_train/job_folder.py)
-
-COPY = "environment"  # folder of the job
-LOOP = """\
-- name: environment
-  _target_: verl_environment.EnvironmentLoop  # verl_environment.py lies beside this file
-"""
 
 
 def prepare_job(config: Config, remote: bool = False, folder: Path | None = None) -> tuple[Layout, list[Override]]:
@@ -7565,27 +7329,15 @@ def prepare_job(config: Config, remote: bool = False, folder: Path | None = None
     rows, columns = job_rows(config, setup, config.data, "train")
     source = held_out_source(config)
     held_out, more = job_rows(config, setup, source, "test") if source else ([], [])
-    tasks = [task_row(row) for row in held_out]
+    tasks, columns = [task_row(row) for row in held_out], list(dict.fromkeys([*columns, *more]))
     mark_trained(config, [task_row(row) for row in rows], tasks)
-    for row in [*rows, *held_out] if config.data_source else ():
-        row["data_source"] = config.data_source
     check_row_count(config, len(rows))
-    specs = reward_specs(config)
     folder.mkdir(parents=True, exist_ok=True)
     template = chat_template(config.model, rows + held_out, config.chat, config.chat_template)
     write_parquet_file(rows, folder / "train.parquet")
     write_parquet_file(held_out or rows[:1], folder / "val.parquet")  # verl wants one
-    columns = list(dict.fromkeys([*columns, *more]))
-    error_file = output / REWARD_ERROR
-    if not config.check:
-        error_file.unlink(missing_ok=True)
-    ours = [BUNDLE / "scripts" / f"{name}.py" for name in ("math_grader", "sandbox")]  # the library looks for them late
-    ship = [*(str(file) for file in ours if file.is_file()), *config.ship]
-    limits, functions = dataclasses.astuple(call_limits(config)), {"advantage": config.advantage, "loss": config.loss}
-    write_reward_module(folder, specs, columns, ship, str(error_file), limits, functions)
-    if setup:
-        write_environment_module(folder, config, setup, columns, ship, str(error_file))
-    reward = Reward(specs)
+    write_code(config, folder, setup, columns, "" if config.check else str(output / REWARD_ERROR))
+    reward = Reward(reward_specs(config))
     refuse_groups(reward)
     for row in (rows + held_out)[:: max(1, len(rows))]:
         reward.check_columns({"prompt": row["prompt"], "columns": dict.fromkeys(columns)})
@@ -7596,11 +7348,12 @@ def prepare_job(config: Config, remote: bool = False, folder: Path | None = None
         held_out=bool(source),
         parameters=count_parameters(config),
         columns=columns,
+        rows=len(rows),
         cpus=None if remote or config.slurm else config.cpus or os.cpu_count() or 1,
     )
     need(
         job.parameters or config.lr,
-        f"got model {config.model!r} of unknown size, which lr 0 depends on; try --lr 1e-6, or --parameters 7B",
+        f"got model {config.model!r} of unknown size, which lr 0 depends on; try --lr 1e-6",
     )
     overrides = make_overrides(config, job)
     settings = {"settings": dataclasses.asdict(config), "overrides": [o.text() for o in overrides]}
@@ -7609,13 +7362,36 @@ def prepare_job(config: Config, remote: bool = False, folder: Path | None = None
     return job, overrides
 
 
+def write_code(config: Config, folder: Path, setup: PlaySetup | None, columns: list[str], error_file: str) -> None:
+    """Write the job's modules, with the user's files that they load."""
+    if error_file:
+        Path(error_file).unlink(missing_ok=True)
+    ours = [BUNDLE / "scripts" / f"{name}.py" for name in ("math_grader", "sandbox")]  # the library looks for them late
+    environment = setup and {
+        "environment": config.environment,
+        "tools": {kind.name: kind.tools for kind in setup.environments.kinds.values()},
+        "limits": dataclasses.asdict(setup.limits),
+        "form": setup.form,
+    }
+    write_modules(
+        folder,
+        reward_specs(config),
+        columns,
+        [*(str(file) for file in ours if file.is_file()), *config.ship],
+        {"advantage": config.advantage, "loss": config.loss},
+        environment,
+        reward_limits=dataclasses.astuple(call_limits(config)),
+        error_file=error_file,
+    )
+
+
 def check_row_count(config: Config, count: int) -> None:
     """Refuse fewer rows than a step has prompts; a command may be written before its data is there."""
     prompts = config.batch_size // config.group_size
+    few = f"got {count} rows; expected at least the {prompts} prompts of a step"
+    few += "; try more rows, or a smaller --batch_size"
+    need(count >= prompts or config.print or config.export, few)
     if count < prompts:
-        few = f"got {count} rows; expected at least the {prompts} prompts of a step, as verl drops an incomplete batch"
-        few += "; try more rows, or a smaller --batch_size"
-        need(config.print or config.export, few)
         say(f"warning: {few}")
 
 
@@ -7629,6 +7405,8 @@ def job_rows(config: Config, setup: PlaySetup | None, source: str, split: str) -
     read = evaluated_rows(config, read_rows(source)) if split == "test" else read_rows(source)
     rows, columns = verl_rows(read, config.prompt_column, split, Path(source).stem, bool(setup))
     warn_unread(source, [(row, row[config.prompt_column]) for row in read if config.prompt_column in row])
+    for row in rows:
+        row["data_source"] = config.data_source or row["data_source"]
     return environment_rows(config, setup, rows, columns, source) if setup else rows, columns
 
 
@@ -7672,57 +7450,19 @@ def environment_rows(config: Config, setup: PlaySetup, rows: list[dict], columns
     return [fit["row"] for fit in playable_rows(config, setup, known, source)]
 
 
-def write_environment_module(
-    folder: Path, config: Config, setup: PlaySetup, columns: list[str], ship: list[str], error_file: str
-) -> None:
-    """Write verl_environment.py and .yaml, and the environment's file with what it imports, into the job folder."""
-    file = config.environment.rpartition(":")[0]
-    place = folder / COPY
-    shutil.rmtree(place, ignore_errors=True)
-    copy_with_imports(Path(file).resolve(), place, ship)
-    settings = {
-        "environment": copied_environment(config),
-        "tools": {kind.name: kind.tools for kind in setup.environments.kinds.values()},
-        "limits": dataclasses.asdict(setup.limits),
-        "form": setup.form,
-        "rewards": moved_rewards([*map(full_spec, config.reward)]),
-        "reward_limits": dataclasses.astuple(call_limits(config)),
-        "columns": columns,
-        "error_file": error_file,
-    }
-    code = f"SETTINGS = {pprint.pformat(settings, width=116, sort_dicts=False)}\n"
-    code += "for_here = {'environment': f\"{HERE}/{SETTINGS['environment']}\"}\n"
-    code += "for_here['rewards'] = [f'{HERE}/{spec}' for spec in SETTINGS['rewards']]\n"
-    code += "settings = sys.modules[NAME].LoopSettings(**SETTINGS | for_here)\n"
-    code += "sys.modules[NAME].load_environments(settings.environment)\n"
-    code += "EnvironmentLoop = sys.modules[NAME].environment_loop(settings)"
-    write_module(folder / "verl_environment.py", "The agent loop of the run", code)
-    (folder / "verl_environment.yaml").write_text(LOOP, encoding="utf-8")
-
-
-def copied_environment(config: Config) -> str:
-    """FILE.py:NAME of the environment in a job's folder; "" without one."""
-    file, _, name = config.environment.rpartition(":")
-    return f"{COPY}/{Path(file).name}:{name}" if file else ""
-
-
 def job_findings(config: Config, folder: Path) -> list[str]:
     """What is wrong with a job's files in a process of their own; an error of a reward there is a warning."""
-    findings, found = try_job(folder, copied_environment(config))
-    if found.get("raised"):
-        say(f"warning: a reward raised in a trial, which would end verl's run: {found['raised']}")
+    findings, trial = try_job(folder)
+    if trial.get("raised"):
+        say(f"warning: a reward raised in a trial, which would end verl's run: {trial['raised']}")
     return findings
-
-
-def need_sound_job(config: Config, folder: Path) -> None:
-    findings = job_findings(config, folder)
-    need(not findings, "".join(findings[:1]))
 
 
 # -------------------------------------------------------------------------- checks (src/programs/verl_train/checks.py)
 
+RAY_CPUS = "ray_kwargs.ray_init.num_cpus"
 COUNTS = (  # what is computed with
-    *("trainer.nnodes", "trainer.n_gpus_per_node", "trainer.save_freq", "trainer.total_epochs"),
+    *("trainer.nnodes", "trainer.n_gpus_per_node", "trainer.save_freq", "trainer.total_epochs", RAY_CPUS),
     *("data.train_batch_size", "transfer_queue.backend.SimpleStorage.num_data_storage_units"),
 )
 
@@ -7737,8 +7477,6 @@ def need_verl() -> None:
         raise UserError(f"got a Python without verl ({sys.executable}); expected verl {VERL}; {INSTALL}") from None
     other = f"got verl {version} in {sys.executable}; expected {VERL}, whose keys are written here; {INSTALL}"
     need(version == VERL, other)
-    missing = [name for name in ("transfer_queue", "cachetools", "hydra", "ray") if not importlib.util.find_spec(name)]
-    need(not missing, f"got verl without {', '.join(missing)}; expected what its trainer imports; {INSTALL}")
 
 
 def compose_config(overrides: list[Override]):
@@ -7748,26 +7486,23 @@ def compose_config(overrides: list[Override]):
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
 
-    folder, parser = str(Path(verl.__file__).parent / "trainer" / "config"), OverridesParser.create()
+    folder, got = str(Path(verl.__file__).parent / "trainer" / "config"), "overrides"
     try:
-        for tried in overrides:
-            parser.parse_override(tried.text())
-        tried = None
+        for override in overrides:
+            got = f"{override.text()} (from {override.source})"
+            OverridesParser.create().parse_override(override.text())
+        got = "overrides"
         with initialize_config_dir(config_dir=folder, version_base=None):
             return compose("ppo_trainer", overrides=[o.text() for o in overrides]), []
     except (HydraException, ValueError) as error:
-        reason = " ".join(str(error).split())[:300]
-        named = [o for o in overrides if o.key.lstrip("+~") in reason]  # of those that parse Hydra says the key
-        worst = tried or max(named, key=lambda o: len(o.key), default=None)
-        got = f"{worst.text()} (from {worst.source})" if worst else "overrides"
-        return None, [f"override: got {got}, which verl refuses: {reason}"]
+        return None, [f"override: got {got}, which verl refuses: {' '.join(str(error).split())[:300]}"]
 
 
 def missing_engine(name: str) -> bool:
     return name in ("vllm", "sglang") and not importlib.util.find_spec(name)
 
 
-def value_findings(composed) -> list[str]:
+def missing_values(composed) -> list[str]:
     """Keys without a value, and counts that are no integers."""
     from omegaconf import OmegaConf
 
@@ -7775,8 +7510,8 @@ def value_findings(composed) -> list[str]:
     missing = sorted(k for k in OmegaConf.missing_keys(composed) if judge or not k.startswith("reward.reward_model."))
     if missing:
         return [f"missing: got no {key}; expected it, as verl has no default" for key in missing]
-    counts = {key: OmegaConf.select(composed, key) for key in (*COUNTS, "ray_kwargs.ray_init.num_cpus")}
-    wrong = {k: n for k, n in counts.items() if not isinstance(n, int) and (n is not None or k in COUNTS)}
+    counts = {key: OmegaConf.select(composed, key) for key in COUNTS}
+    wrong = {k: n for k, n in counts.items() if not isinstance(n, int) and (n is not None or k != RAY_CPUS)}
     return [f"number: got {key}={value}; expected an integer" for key, value in wrong.items()]
 
 
@@ -7796,11 +7531,10 @@ def config_findings(composed) -> list[str]:
             say("note: the LoRA rank is not checked against vLLM, which is not installed here")
         else:
             findings.append(f"validation: verl refuses the configuration: {type(error).__name__}: {error}")
-    units, cpus = composed.transfer_queue.backend.SimpleStorage.num_data_storage_units, "ray_kwargs.ray_init.num_cpus"
-    given, needed = composed.ray_kwargs.ray_init.num_cpus, cpus_needed(trainer.nnodes * trainer.n_gpus_per_node, units)
-    if given is not None and given < needed:
-        hangs = "with fewer, the run would hang without a message"
-        findings.append(f"cpus: got {cpus}={given}; expected {needed}: {hangs}; try {cpus}={needed}")
+    units, given = composed.transfer_queue.backend.SimpleStorage.num_data_storage_units, composed.ray_kwargs.ray_init
+    needed = cpus_needed(trainer.nnodes * trainer.n_gpus_per_node, units)
+    if given.num_cpus is not None and given.num_cpus < needed:
+        findings.append(f"cpus: got {RAY_CPUS}={given.num_cpus}; expected {needed}, or the run hangs in silence")
     actor = composed.actor_rollout_ref.actor
     if actor.ppo_epochs == 1 and actor.ppo_mini_batch_size == composed.data.train_batch_size:
         say("note: with one update per batch the ratio is 1 and no clip acts; a smaller ppo_mini_batch_size makes more")
@@ -7854,7 +7588,7 @@ def run_check(config: Config) -> int:
             if composed is not None and not wrong:
                 findings += config_findings(composed)
                 report["data"], more = data_findings(composed, config)
-                tried, report["reward"] = try_job(Path(folder), copied_environment(config))
+                tried, report["reward"] = try_job(Path(folder))
                 findings += more + tried
     raised = report.get("reward", {}).get("raised")
     if raised and not config.environment:  # a reward of conversations may read what a single answer lacks
@@ -7948,9 +7682,9 @@ def shell_word(text: str, places: dict[str, str]) -> str:
 
 
 def script(
-    config: Config, job: Layout, overrides: list[Override], python: str = "python", places: dict[str, str] | None = None
+    config: Config, job: Layout, overrides: list[Override], python="python", places=None, run: TrlRun | None = None
 ) -> str:
-    """run.sh: the command; the first override of a setting has the setting behind it."""
+    """run.sh: the command; the first override of a setting has behind it the setting, and TRL's names for it."""
     places, names = places or {}, [f.name for f in dataclasses.fields(Config)]
     order = {name: i for i, name in enumerate(names)} | {"override": len(names)}
     stands = config.slurm or config.submit
@@ -7960,7 +7694,7 @@ def script(
         if override.source != source:
             source = override.source
             value = "" if source in UNSAID else f": {getattr(config, source)}"
-            line += f"  # {source}{value}".replace("\n", " ")
+            line += f"  # {source}{value}{run.origins.get(source, '') if run else ''}".replace("\n", " ")
         lines.append(line)
     return with_values(
         RUN,
@@ -8043,19 +7777,26 @@ def failure_in(line: str) -> str:
     return match[1].strip() if match else ""
 
 
-def run_local(config: Config) -> int:
+def ready_job(config: Config, run: TrlRun | None, python: str = "python", remote: bool = False) -> Layout:
+    """Write the job folder with its run.sh, once its copies load and its rewards mean in verl what they mean here."""
+    job, overrides = prepare_job(config, remote)
+    folder = Path(job.output) / "job"
+    say_findings(config, job.parameters)
+    findings = job_findings(config, folder)
+    need(not findings, "".join(findings[:1]))
+    write_script(folder / "run.sh", script(config, job, overrides, python, run=run))
+    return job
+
+
+def run_local(config: Config, run: TrlRun | None = None) -> int:
     """--run: the trainer as a child process; its output goes to the terminal and to verl.log."""
     need_verl()
     names = [value for _, key, value in map(split_override, config.override) if key == f"{ROLLOUT}.name"]
     engine = (names or [config.verl_rollout])[-1]
     need(not missing_engine(engine), f"got a Python without {engine}, the sampling engine; expected it; {INSTALL}")
-    job, overrides = prepare_job(config)
-    folder, output = Path(job.folder), Path(job.output)
-    say_findings(config, job.parameters)
-    need_sound_job(config, folder)
-    write_script(folder / "run.sh", script(config, job, overrides, shlex.quote(sys.executable)))
-    stopped = "--resume continues from the newest checkpoint"
-    return follow([str(folder / "run.sh")], output, "run", stopped) or finish(config, output)
+    job = ready_job(config, run, shlex.quote(sys.executable))
+    stopped, output = "--resume continues from the newest checkpoint", Path(job.output)
+    return follow([f"{job.folder}/run.sh"], output, "run", stopped) or finish(config, output)
 
 
 def finish(config: Config, output: Path) -> int:
@@ -8092,44 +7833,30 @@ def fetch(address: str, path: str) -> dict:
 
 
 def need_cluster(config: Config) -> None:
-    """Raise UserError within seconds unless a Ray dashboard answers there, and tells of no fewer GPUs and CPUs."""
-    got = f"got --submit {config.submit}"
-    need(
-        re.fullmatch(r"https?://[^/\s]+/?", config.submit),
-        f"{got}; expected the dashboard's address; try --submit http://HEAD:8265",
-    )
-    usage, version = {}, None
+    """Raise UserError within seconds unless a Ray dashboard answers there, with the GPUs and CPUs of the run."""
+    got, usage, gpus = f"got --submit {config.submit}", {}, config.nodes * config.gpus_per_node
+    address = re.fullmatch(r"https?://[^/\s]+/?", config.submit)
+    need(address, f"{got}; expected the dashboard's address; try --submit http://HEAD:8265")
     try:
-        version = fetch(config.submit, "/api/version")
-        need("ray_version" in version, f"{got}, which answers {str(version)[:80]}; expected a Ray dashboard")
-        status = fetch(config.submit, "/api/cluster_status")["data"]["clusterStatus"]
-        usage = status["loadMetricsReport"]["usage"]
+        fetch(config.submit, "/api/version")
     except (OSError, ValueError) as error:
-        need(
-            # it asks for a token, which Ray's own client sends, or does not tell what it has
-            version or getattr(error, "code", None) in (401, 403),
-            f"{got}, where no Ray cluster answers ({error}); expected the address that `ray start --head "
-            "--dashboard-host=0.0.0.0` prints; try to open it in a browser",
-        )
-    except (KeyError, TypeError):
-        pass  # nor does this one
-    gpus = config.nodes * config.gpus_per_node
+        expected = "expected the address that `ray start --head --dashboard-host=0.0.0.0` prints"
+        has_token = getattr(error, "code", None) in (401, 403)  # which Ray's own client sends
+        need(has_token, f"{got}, where no Ray cluster answers ({error}); {expected}; try to open it in a browser")
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):  # not every one tells what it has
+        usage = fetch(config.submit, "/api/cluster_status")["data"]["clusterStatus"]["loadMetricsReport"]["usage"]
     for name, count in {"GPU": gpus, "CPU": cpus_needed(gpus, 1)}.items():
         total = usage.get(name, [0, 0])[1]
         lacking = f"{got} with {total:g} {name}s; expected {count}, or Ray hangs"
         need("CPU" not in usage or total >= count, f"{lacking}; try fewer --nodes or --gpus_per_node")
 
 
-def submit_job(config: Config) -> int:
+def submit_job(config: Config, run: TrlRun | None = None) -> int:
     """--submit: send the job folder to a Ray cluster by `ray job submit`, follow its log, and return as it does."""
     need_cluster(config)
     need(importlib.util.find_spec("ray"), f"got a Python without ray ({sys.executable}); expected it; {INSTALL}")
-    job, overrides = prepare_job(config, remote=True)
-    output = Path(job.output)
+    output = Path(ready_job(config, run, remote=True).output)
     folder = output / "job"
-    say_findings(config, job.parameters)
-    need_sound_job(config, folder)
-    write_script(folder / "run.sh", script(config, job, overrides))
     say_what_is_sent(config, folder)
     variables = {name: value for name, value in os.environ.items() if name.startswith("VERL_")}
     runtime = {"excludes": ["__pycache__", "*.sbatch", "*.log"], "env_vars": variables}
@@ -8138,7 +7865,7 @@ def submit_job(config: Config) -> int:
     stopped = f"the job continues; to stop it: ray job stop --address {config.submit} and its name, as printed above"
     code = follow(command, output, "submit", stopped)
     if not code:
-        tell(json.dumps({"status": "SUCCEEDED", "output_dir": job.output}))
+        tell(json.dumps({"status": "SUCCEEDED", "output_dir": str(output)}))
     return code
 
 
@@ -8148,12 +7875,8 @@ def say_what_is_sent(config: Config, folder: Path) -> None:
     users = [n for n in names if n.startswith(("rewards_", "environment/", "own_")) and "__pycache__" not in n]
     say(f"note: these files of yours are sent: {', '.join(users)}")
     for name in ("model", "critic_model"):
-        value = getattr(config, name)
-        if value and Path(value).is_dir():
-            say(
-                f"note: --{name} {Path(value).resolve()} is a folder of this machine and is not sent; every node needs "
-                "it at this path; try a hub id, or a file system that all share"
-            )
+        if (path := getattr(config, name)) and Path(path).is_dir():
+            say(f"note: the folder of --{name} {path} is not sent; every node needs it there; try a hub id")
     say(f"note: checkpoints and logs go to {folder.parent} on the nodes; several nodes must share it")
 
 
@@ -8198,14 +7921,11 @@ def compute_score(data_source, solution_str, ground_truth, extra_info=None, **kw
 PORT = """\
 # {source} in verl {verl}
 
-`bash run.sh` in an environment with `verl[vllm]=={verl}` starts the run; it needs these four files and nothing else.
-verl {verl} reads every key below, and every default is that of TRL 1.16, so you need not look them up.
+`bash run.sh` in an environment with `verl[vllm]=={verl}` starts the run; it needs the files of this folder and nothing
+else. Behind each override of `run.sh` stands the setting that it comes from, and behind that TRL's names for it. verl
+{verl} reads every key, and every default is that of TRL 1.16, so you need not look them up.
 
 {checked}- Not tried: training on GPUs.
-
-| TRL | value | verl |
-|---|---|---|
-{table}
 
 ## What verl lacks or does differently
 
@@ -8228,8 +7948,6 @@ GENERATED = set(
 )
 FILES = ("run.sh", "verl_reward.py", "train.parquet", "val.parquet", "port.md")
 KEYS_CHECKED = f"Every key of `run.sh` is one that verl {VERL}'s configuration has, or takes with +"
-# settings without an override of their own stand with the key that they decide
-DECIDED_BESIDE = {"minibatches": f"{ACTOR}.ppo_mini_batch_size", "kl_in": f"{ACTOR}.use_kl_loss"}
 
 
 def check_exportable(config: Config) -> None:
@@ -8271,13 +7989,13 @@ def call_of(function, columns: list[str]) -> str:
     rest = any(p.kind is p.VAR_KEYWORD for p in parameters)
     named = [p.name for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
     if is_per_sample(function):
-        given = {"prompt": "prompt", "completion": "solution_str"} | {key: f'row["{key}"]' for key in columns}
-        row, item = "**row", ""
+        texts, item = {"prompt": "prompt", "completion": "solution_str"}, ""
+        row, columns = "**row", {key: f'row["{key}"]' for key in columns}
     else:
-        given = {"prompts": "[prompt]", "completions": "[completion]"} | {key: f'[row["{key}"]]' for key in columns}
-        row, item = "**{key: [value] for key, value in row.items()}", "[0]"
-    words = [f"{key}={value}" for key, value in given.items() if key in named or (rest and key not in columns)]
-    words = [word for word in words if not rest or word.partition("=")[0] not in columns] + [row] * rest
+        texts, item = {"prompts": "[prompt]", "completions": "[completion]"}, "[0]"
+        row, columns = "**{key: [value] for key, value in row.items()}", {key: f'[row["{key}"]]' for key in columns}
+    given = texts if rest else {key: value for key, value in (texts | columns).items() if key in named}
+    words = [f"{key}={value}" for key, value in given.items()] + [row] * rest
     return f'        "{name}": {name}({", ".join(words)}){item},'
 
 
@@ -8304,69 +8022,16 @@ def reward_text(specs: list[str], rows: list[dict], columns: list[str], group_si
     return f"{source}\n\n{tail}"
 
 
-def trl_names(run: TrlRun, source: str, group: list[Override]) -> list[str]:
-    """The names of TRL's that the overrides of a setting follow from."""
-    keys = {override.key.lstrip("+") for override in group}
-    if source == "override":
-        written = {f"{override.key}={override.value}" for override in group}
-        return run.taken["override"] if written <= {*run.settings.get("override", [])} else []
-    beside = [name for name, key in DECIDED_BESIDE.items() if key in keys and name in run.taken]
-    return list(dict.fromkeys(name for setting in (source, *beside) for name in run.taken.get(setting, ())))
-
-
-def port_value(run: TrlRun, name: str) -> str:
-    """A value of TRL's as a cell, without this machine's folders."""
-    if name in run.expressions:
-        return f"`{run.expressions[name]}`".replace("|", "\\|")
-    value, origin = run.values[name], " (as many as GPUs)" if name == "processes" else " (default)"
-    if name.endswith("_dataset"):
-        value = Path(value).name if Path(value).is_file() else value
-    return f"{value!r}{'' if name in run.given else origin}".replace("|", "\\|")
-
-
-def flag_value(config: Config, name: str) -> str:
-    """A setting that a flag gave, without this machine's folders."""
-    value = getattr(config, name)
-    values = [str(item) for item in (value if isinstance(value, list) else [value])]
-    return " ".join(Path(item).name if Path(item.partition(":")[0]).exists() else item for item in values)
-
-
-def port_rows(
-    config: Config, run: TrlRun, overrides: list[Override], places: dict[str, str]
-) -> tuple[list[str], list[str]]:
-    """(rows of the table, each override once; names of TRL's that are in none of them)."""
-    rows, rest, shown = [], [], set()
-    for source in dict.fromkeys([*run.taken, *(override.source for override in overrides)]):
-        group = [override for override in overrides if override.source == source]
-        if not group:
-            continue
-        names = trl_names(run, source, group)
-        words = "<br>".join(f"`{override.text()}`" for override in group)
-        for place, variable in places.items():
-            words = words.replace(place, variable)
-        given = ", ".join(port_value(run, name) for name in names) or f"`{source}` here"
-        if names and source in run.overruled:
-            given += f"; here `--{source} {flag_value(config, source)}`"
-        (rows if names else rest).append(f"| {', '.join(names) or '—'} | {given} | {words} |")
-        shown |= {*names}
-    return rows + rest, [name for name in run.values if name in run.given and name not in shown]
-
-
-def port_text(
-    config: Config, run: TrlRun, overrides: list[Override], places: dict[str, str], checked: list[str]
-) -> str:
-    """port.md: each override of run.sh beside what it follows from, given or by default; the checks; the rest."""
-    rows, unshown = port_rows(config, run, overrides, places)
+def port_text(config: Config, run: TrlRun, overrides: list[Override], checked: list[str]) -> str:
+    """port.md: what was checked, and what is not the same in verl."""
     notes = [f"- {note}." for note in run.notes]
-    beside = ", ".join(f"`{name}`" for name in unshown if name not in run.lost)
-    if beside:
-        notes.append(f"- Of the machine or the log, or nothing with these values: {beside}.")
+    idle = ", ".join(f"`{name}`" for name in run.idle)
+    notes += [f"- Of the machine or the log, or nothing with these values: {idle}."] * bool(idle)
     times = max(o.text().count("train.parquet") for o in overrides)
     return with_values(
         PORT,
         source=Path(config.from_trl).name,
         verl=VERL,
-        table="\n".join(rows),
         checked="".join(f"- {sentence}.\n" for sentence in checked),
         notes="\n".join(notes),
         max_prompt=config.max_prompt_tokens,
@@ -8381,27 +8046,6 @@ def with_prompts(rows: list[dict]) -> list[dict]:
         prompt = row["prompt"][0]["content"] if row["extra_info"].get("prompt_is_text") else row["prompt"]
         row["extra_info"]["prompt_json"] = json.dumps(prompt, ensure_ascii=False)
     return rows
-
-
-def standing_alone(config: Config, job: Layout, overrides: list[Override], count: int) -> list[Override]:
-    """Overrides without a file for validation where there is none.
-
-    verl starts no epoch of fewer rows than a step has prompts: such a file is listed as often as it takes.
-    """
-    kept, train = [], job.file("train.parquet")
-    times = math.ceil(config.batch_size // config.group_size / count)
-    for override in overrides:
-        if override.key == "data.train_files" and times > 1:
-            override = dataclasses.replace(override, value=[train] * times)
-        if override.key == "data.val_files" and not job.held_out:  # verl wants one
-            override = dataclasses.replace(override, value=train)
-        kept.append(override)
-    return kept
-
-
-def need_new_folder(folder: str) -> None:
-    there = ", ".join(name for name in FILES if folder and (Path(folder) / name).exists())
-    need(not there, f"got --export {folder}, which has {there}; expected a folder without them; try another")
 
 
 def trial_sentences(trial: dict, findings: list[str]) -> list[str]:
@@ -8419,8 +8063,9 @@ def trial_sentences(trial: dict, findings: list[str]) -> list[str]:
 def export_job(config: Config, run: TrlRun | None = None) -> int:
     """--export: write run.sh, verl_reward.py, the data, and port.md of a TRL run; 3 where a trial reward raised."""
     check_exportable(config)
-    need_new_folder(config.export)
     folder = Path(config.export).resolve()
+    there = ", ".join(name for name in FILES if (folder / name).exists())
+    need(not there, f"got --export {config.export}, which has {there}; expected a folder without them; try another")
     config.output_dir, config.cpus = str(folder / "run"), 1  # so that run.sh names the fewest CPUs that Ray needs
     with tempfile.TemporaryDirectory() as job_folder:
         place = Path(job_folder).resolve()
@@ -8429,7 +8074,6 @@ def export_job(config: Config, run: TrlRun | None = None) -> int:
         splits = {name: with_prompts(parquet_rows(place / name)) for name in names}
         rows = splits["train.parquet"]
         reward = reward_text(reward_specs(config), rows, job.columns, config.group_size)
-        overrides = standing_alone(config, job, overrides, len(rows))
         wrong = name_findings(overrides)
         need(not wrong, "; ".join(text for _, text in wrong or []))
         settings = json.loads((place / "settings.json").read_text(encoding="utf-8"))
@@ -8443,22 +8087,20 @@ def export_job(config: Config, run: TrlRun | None = None) -> int:
     if trained := settings.get("eval/trained_rows"):
         shares = f"{trained} of {settings['held_out_rows']} evaluation prompts also occur in training"
         checked.append(f"{shares}: the accuracy that verl logs is inflated")
-    places = {job.folder: "$HERE", str(folder): "$HERE"}
-    write_script(folder / "run.sh", script(config, job, overrides, places=places))
+    text = script(config, job, overrides, places={job.folder: "$HERE", str(folder): "$HERE"}, run=run)
+    write_script(folder / "run.sh", text)
     if run:
-        (folder / "port.md").write_text(port_text(config, run, overrides, places, checked), encoding="utf-8")
-        for file in (folder / "run").glob("trl_*"):  # they are in verl_reward.py and the data now
-            file.unlink()
+        (folder / "port.md").write_text(port_text(config, run, overrides, checked), encoding="utf-8")
+        (folder / "run" / "trl_rewards.py").unlink(missing_ok=True)  # it is in verl_reward.py now
     for name in FILES:
         if (folder / name).exists():
             tell(folder / name)
     for sentence in checked:
         say(f"{'checked' if sentence.startswith(('Every', 'The')) else 'warning'}: {sentence}")
     if trial.get("raised"):
-        of_trl = run and "reward" not in run.overruled
-        file = config.from_trl if of_trl else reward_specs(config)[0].rpartition(":")[0]
-        got = "error: got a reward that raised, as shown above; expected a score or None for each completion"
-        say(f"{got}; the files are written; try fixing it in {file}, then exporting to another folder")
+        say(
+            "error: got a reward that raised, as shown above; the files are written; try mending it, and another folder"
+        )
         return 3
     say(f"start it in verl's environment: bash {folder / 'run.sh'}")
     return 0
@@ -8468,17 +8110,8 @@ def export_job(config: Config, run: TrlRun | None = None) -> int:
 
 LINE = re.compile(r"((?:\+\+|\+)?[\w.@/:-]+)=(.*)|(~[\w.@/:-]+)")
 SECOND = re.compile(r"[^'\"\[{(]*\s[+~]{0,2}[\w@/-]+\.[\w.@/-]+=.*")  # another KEY=VALUE in a value without quotes
-SHOWN = (  # what the file came to
-    *("algorithm.adv_estimator", "algorithm.use_kl_in_reward", "data.train_batch_size", f"{ROLLOUT}.n"),
-    *(f"{ROLLOUT}.name", f"{ROLLOUT}.temperature", "data.max_prompt_length", "data.max_response_length"),
-    *(f"{ACTOR}.{name}" for name in ("ppo_mini_batch_size", "ppo_epochs", "loss_agg_mode", "clip_ratio_low")),
-    *(f"{ACTOR}.{name}" for name in ("clip_ratio_high", "use_kl_loss", "kl_loss_coef", "kl_loss_type", "optim.lr")),
-    *("trainer.nnodes", "trainer.n_gpus_per_node", "trainer.total_epochs", "trainer.total_training_steps"),
-    *("trainer.save_freq", "reward.custom_reward_function.path", "reward.reward_manager.name"),
-)
 
 
-@dataclass(frozen=True)
 class Written(Override):
     """An override as it stands in a file; `source` says where."""
 
@@ -8494,21 +8127,15 @@ def read_overrides(file: str) -> list[Written]:
         raise UserError(f"got --overrides {file}: {error}; expected a text file") from None
     overrides = []
     for number, line in enumerate(lines, start=1):
-        comment = re.search(r"(^|\s)#[^'\"]*$", line)  # in quotes it is text
-        text = (line[: comment.start()] if comment else line).strip().removesuffix("\\").strip()
+        text = re.sub(r"(^|\s)#[^'\"]*$", "", line).strip()  # in quotes it is text
         match = LINE.fullmatch(text)
         if text and (not match or SECOND.fullmatch(match[2] or "")):
-            raise UserError(
-                f"{file}, line {number}: got {text!r}; expected one KEY=VALUE per line, or a # comment; for a shell "
-                "script, try a copy with printf '%s\\n' in the place of `python3 -m verl.trainer.main_ppo`: `bash "
-                "COPY > overrides.txt` writes such lines"
-            )
+            got = f"{file}, line {number}: got {text!r}; expected one KEY=VALUE per line"
+            way = "put printf '%s\\n' in the place of `python3 -m verl.trainer.main_ppo`; bash then prints such lines"
+            raise UserError(f"{got}; of a shell script, try a copy: {way}")
         if match:
             overrides.append(Written(match[1] or match[3], match[2], f"{file}, line {number}"))
     need(overrides, f"got --overrides {file} without overrides; expected KEY=VALUE, one per line")
-    for override in overrides:
-        if re.search(r"\$\w", str(override.value)):
-            say(f"note: {override.source}: {override.text()} has a shell variable, which verl does not expand")
     return overrides
 
 
@@ -8535,20 +8162,13 @@ def trap_findings(overrides: list[Written]) -> tuple[list[Written], list[str]]:
     return rest, findings
 
 
-def file_findings(composed) -> list[str]:
-    """Epochs that end before total_training_steps; notes on files that are not here."""
-    trainer, data = composed.trainer, composed.data
-    files = {"data.train_files": data.train_files, "data.val_files": data.val_files}
-    files["reward.custom_reward_function.path"] = composed.reward.custom_reward_function.path
-    for key, names in files.items():
-        for name in [names] if isinstance(names, str) else names or []:
-            if not name.startswith("pkg://") and not Path(name).expanduser().exists():
-                say(f"note: {key}: {name} is not on this machine; the run needs it")
-    train = [data.train_files] if isinstance(data.train_files, str) else [*data.train_files]
-    paths = [Path(name).expanduser() for name in train]
+def epoch_findings(composed) -> list[str]:
+    """Epochs that end before total_training_steps."""
+    trainer, files = composed.trainer, composed.data.train_files
+    paths = [Path(name).expanduser() for name in ([files] if isinstance(files, str) else files)]
     if not trainer.total_training_steps or not all(p.is_file() and p.suffix == ".parquet" for p in paths):
         return []
-    steps = sum(parquet_length(str(path)) for path in paths) // data.train_batch_size
+    steps = sum(map(parquet_length, paths)) // composed.data.train_batch_size
     if steps * trainer.total_epochs >= trainer.total_training_steps:
         return []
     got = f"steps: got {trainer.total_epochs} epochs of {steps} steps"
@@ -8556,44 +8176,18 @@ def file_findings(composed) -> list[str]:
     return [f"{got}; expected {wanted}, or the run ends early without a checkpoint"]
 
 
-def reward_file_findings(file: str | None, function: str | None) -> list[str]:
-    """A reward file without the function that verl would call; the file is parsed, not run."""
-    path, function = Path(file or "").expanduser(), function or "compute_score"
-    if not path.is_file():
-        return []
-    try:
-        body = ast.parse(path.read_text(encoding="utf-8")).body
-    except (SyntaxError, ValueError) as error:
-        return [f"reward: got {path}, which is not valid Python ({error}); expected a file with {function}"]
-    names = [node.name for node in body if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
-    others = [node for node in body if isinstance(node, (ast.Import, ast.ImportFrom, ast.Assign, ast.If, ast.Try))]
-    if function in names or any(function in ast.unparse(node) or "*" in ast.unparse(node) for node in others):
-        return []
-    got = f"reward: got {path} with the functions {', '.join(names) or 'none'}"
-    return [f"{got}; expected reward.custom_reward_function.name={function} among them{suggest(function, names)}"]
-
-
-def check_alone(config: Config) -> None:
-    """Raise UserError unless --overrides stands with --check only."""
-    need(config.check, f"got --overrides {config.overrides} without --check; expected both: a run takes --override")
-    usual = dataclasses.asdict(dataclasses.replace(Config(), check=True, overrides=config.overrides))
-    flags = " ".join(f"--{name}" for name, value in dataclasses.asdict(config).items() if value != usual[name])
-    need(not flags, f"got {flags} with --overrides, a whole command by itself; expected --check --overrides alone")
-
-
 def check_written(config: Config) -> int:
     """--check --overrides: names of keys, then verl's own configuration where it is installed; 1 with findings."""
-    check_alone(config)
+    usual = dataclasses.asdict(dataclasses.replace(Config(), check=config.check, overrides=config.overrides))
+    others = "".join(f" --{name}" for name, value in dataclasses.asdict(config).items() if value != usual[name])
+    got = f"got --overrides {config.overrides}{' with' * bool(others)}{others}"
+    need(config.check and not others, f"{got}; expected --check --overrides FILE alone: a run takes --override")
     overrides = read_overrides(config.overrides)
     rest, findings = trap_findings(overrides)
     report, wrong = {"verl": VERL, "overrides": len(overrides)}, name_findings(rest)
     findings += [text for _, text in wrong or []]
-    values = {o.key.lstrip("+"): str(o.value).strip("'\"") for o in overrides}
-    findings += reward_file_findings(
-        *(values.get(f"reward.custom_reward_function.{name}") for name in ("path", "name"))
-    )
     if wrong is not None and not importlib.util.find_spec("verl"):
-        checked = "names of keys, keys without effect, the reward's function; no values, as verl is not installed here"
+        checked = "names of keys, keys without effect; no values, as verl is not installed here"
         say(f"note: {checked}; for those, {INSTALL}")
         return report_findings(report | {"checked": checked}, findings)
     need_verl()
@@ -8603,34 +8197,26 @@ def check_written(config: Config) -> int:
         findings += refused
         if composed is not None:
             # what does not begin to be a configuration is told alone
-            findings += value_findings(composed) or [*config_findings(composed), *file_findings(composed)]
-            report["settings"] = shown_settings(composed)
+            findings += missing_values(composed) or [*config_findings(composed), *epoch_findings(composed)]
     return report_findings(report, findings)
-
-
-def shown_settings(composed) -> dict:
-    from omegaconf import OmegaConf
-
-    values = {key: OmegaConf.select(composed, key, throw_on_missing=False) for key in SHOWN}
-    return {k: OmegaConf.to_container(v) if OmegaConf.is_config(v) else v for k, v in values.items()}
 
 
 # ------------------------------------------------------------------------ command (src/programs/verl_train/command.py)
 
 
-def print_files(config: Config) -> int:
+def print_files(config: Config, run: TrlRun | None) -> int:
     """--print and --slurm: write the job folder and print the command, or the batch file."""
     job, overrides = prepare_job(config)
-    text = script(config, job, overrides)
-    write_script(Path(job.folder) / "run.sh", text)
+    folder, text = Path(job.folder), script(config, job, overrides, run=run)
+    write_script(folder / "run.sh", text)
     if config.slurm:
         text = batch_file(config, job)
-        write_script(Path(job.folder) / "job.sbatch", text)
+        write_script(folder / "job.sbatch", text)
     tell(text, end="")
-    for line in memory_plan(config, job.parameters):
-        say(f"memory: {line['GiB']:10.3f} GiB  {line['what']} = {line['formula']} ({line['kind']})")
+    for part, size in memory_plan(config, job.parameters).items():
+        say(f"memory: {size:10.3f} GiB  {part}")
     say_findings(config, job.parameters)
-    for finding in job_findings(config, Path(job.folder)) if config.slurm else ():
+    for finding in job_findings(config, folder) if config.slurm else ():
         say(f"warning: {finding}")
     return 0
 
@@ -8638,16 +8224,12 @@ def print_files(config: Config) -> int:
 def main(argv: list[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else argv
     try:
-        if argv[:1] == [RECORD]:
-            return record(*argv[1:])
         words = in_own_words(argv, [f.name for f in dataclasses.fields(Config)])
-        machines, given = hardware_flags(words), given_flags(words)
-        if given.from_trl:  # before its file is read or run
-            check_action(given)
-            need_new_folder(given.export or "")
+        machines = hardware_flags(words)
         run = trl_run(words, machines)
         config = parse_config(machines + (run.flags if run else []) + words)
         check_units(dataclasses.asdict(config), argv)
+        need(run or not config.from_trl, "got from_trl in the file of --config; expected it as a flag")
         if config.overrides:
             return check_written(config)
         say_notes(config)
@@ -8656,8 +8238,8 @@ def main(argv: list[str] | None = None) -> int:
         if config.export:
             return export_job(config, run)
         if config.submit:
-            return submit_job(config)
-        return run_local(config) if config.run else print_files(config)
+            return submit_job(config, run)
+        return run_local(config, run) if config.run else print_files(config, run)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr, flush=True)
         return error.code

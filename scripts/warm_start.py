@@ -19,21 +19,14 @@ Three sources of solutions:
 
 A solution is kept if the run's own reward passes it: the first --reward gives at least --pass_score, and the end token
 comes within --max_new_tokens; a sample also needs full marks from the first reward named …format…, if there is one.
-A prompt keeps as many different samples as it had failures, at least one and at most --max_per_prompt: few of the easy
-prompts, all of the hard ones. A round samples --prompts_per_round prompts, up to --max_draws times, until --min_prompts
-of them have a solution. It then trains the original model on the solutions of all rounds (STaR), for at least
---min_steps, as a model trained on few solutions goes on sampling those. With the data's own solutions a round continues
-from the one before. The loss is the mean negative log-likelihood of the completion's tokens, its end token included,
+Rounds on samples train the original model on the solutions of all rounds (STaR); the data's own solutions train the
+policy of the round before. The loss is the mean negative log-likelihood of the completion's tokens, end token included,
 
-    loss    -mean over t of log p(y_t | x, y_<t),   x = the prompt's ids as the RL trainers make them (checked)
+    loss    -mean over t of log p(y_t | x, y_<t),   x = the prompt's ids as the RL trainers make them
 
-Rounds repeat until samples of held-out prompts, at --temperature, pass at a rate from --pass_low to --pass_high, end
-and have the right format, and their entropy has not collapsed; with sampled solutions also until --min_coverage of
-the prompts are solved at least once, or a round adds little. Then final/ is written, and the next command printed.
-Every file appears whole or not at all: after kill -9, --resume continues and samples nothing twice.
-
-Held-out prompts are never trained on: a prompt that is also held out is refused, even if it differs in case, white
-space, Unicode form or system prompt. The rows are compared again before each training.
+Rounds repeat until samples of held-out prompts pass at a rate from --pass_low to --pass_high, end, have the right
+format, and their entropy has not collapsed (references/warm_start.md). Then final/ is written, and the next command
+printed. After kill -9, --resume continues and samples nothing twice. Prompts that are also held out are refused.
 
 Deliberately left out: several processes (torchrun), 4-bit weights, several turns, trackers.
 final/ of a LoRA run is merged: the trainers load it as any model.
@@ -49,46 +42,49 @@ Exit codes: 0 RL can begin, 1 not yet (--resume --rounds N continues), 2 bad inp
 """
 
 # Contents
-#       144-233  messages          Errors that a user can mend, each with its exit code, and what is said on stderr
-#       236-276  bundle            Where this bundle and its embedded model, data and rewards lie
-#       279-434  dialect           One setting under several names: ours, those of the pages, and TRL's. A program …
-#       437-631  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       634-964  processes         The processes of a run: torch at first use, device, threads, sums, rows dealt out …
-#      967-1031  exit codes        How a program ends: errors that a user can mend become a message and an exit code
-#     1034-1264  data files        Data files as text: unpacked, decoded, refused where they hold no data at all; and …
-#     1267-1408  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
-#     1411-1665  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1668-1893  question parts    Columns that look like a part of the question: texts to read before it, options, …
-#     1896-2077  chat              Chat templates: their settings, what they write for messages, and strings that …
-#     2080-2158  held out          Held-out prompts: rows kept back for them; those that also train, counted, refused …
-#     2161-2243  prompts           Prompts as token ids, for training and held out
-#     2246-2322  pass rates        Pass rates of prompts: pass@k, the groups that teach, and what fits them: RL, a …
-#     2325-2376  text servers      Texts from OpenAI-compatible servers: one completion a request, a busy server is …
-#     2379-2585  user code         What a reward is given: texts, copies of the columns, and a state of the process …
-#     2588-2848  reward forms      The forms that a reward function may have, loading one, and its arguments
-#     2851-3146  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
-#     3149-3581  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
-#     3584-3745  batches           Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
-#     3748-3996  key cache         Keys and values of texts while they are sampled: room to grow, prompts held once, …
-#     3999-4197  forward           One forward pass: attention that reads a prompt once, backbone, logits, log-probs …
-#     4200-4240  folding           LoRA folded into the weights while completions are sampled: a third of the kernels …
-#     4243-4430  cache probe       What the cache and the attention of a model can do, measured before anything is …
-#     4433-4634  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     4637-4774  sync check        Proof that a sampler has the policy's weights: checksums of each tensor, and …
-#     4777-4973  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     4976-5163  rollouts          Sampling and scoring the rows of a batch over all processes, slow rewards while …
-#     5166-5213  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5216-5234  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     5237-5501  memory            The memory that a run will need, from the shape of its networks
-#     5504-5703  fit               What fits the memory: sizes chosen and said in one line, what cannot fit refused, …
-#     5706-5825  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
-#     5828-5846  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     5849-5967  settings          Settings of the warm start and what contradicts what
-#     5970-6096  solutions         Prompts that may train, and solutions as token ids behind them, with the end token
-#     6099-6264  workshop          What a run works with: the policy of a round, who samples with it, its files, and …
-#     6267-6488  samples           Samples of a round, written in parts as they come, what is kept of them, and …
-#     6491-6644  supervise         A round's training: TRL's SFTTrainer on token ids that are made here
-#     6647-6904  run               The memory and the plan, the rounds, what they hand over to RL, and the command line
+#       140-229  messages          Errors that a user can mend, each with its exit code, and what is said on stderr
+#       232-272  bundle            Where this bundle and its embedded model, data and rewards lie
+#       275-430  dialect           One setting under several names: ours, those of the pages, and TRL's. A program …
+#       433-627  settings          Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       630-960  processes         The processes of a run: torch at first use, device, threads, sums, rows dealt out …
+#      963-1027  exit codes        How a program ends: errors that a user can mend become a message and an exit code
+#     1030-1247  data files        Data files as text: unpacked, decoded, refused where they hold no data at all; and …
+#     1250-1362  nested rows       Rows inside other JSON: an object that holds a list of them, columns instead of …
+#     1365-1607  rows              Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1610-1828  question parts    Columns that look like a part of the question: texts to read before it, options, …
+#     1831-2004  chat              Chat templates: their settings, what they write for messages, and strings that …
+#     2007-2083  held out          Held-out prompts: rows kept back for them; those that also train, counted, refused …
+#     2086-2168  prompts           Prompts as token ids, for training and held out
+#     2171-2247  pass rates        Pass rates of prompts: pass@k, the groups that teach, and what fits them: RL, a …
+#     2250-2301  text servers      Texts from OpenAI-compatible servers: one completion a request, a busy server is …
+#     2304-2510  user code         What a reward is given: texts, copies of the columns, and a state of the process …
+#     2513-2773  reward forms      The forms that a reward function may have, loading one, and its arguments
+#     2776-3071  rewards           The reward of a run: a weighted sum of functions; calling them, async ones in one …
+#     3074-3507  models            Loading networks: precision, LoRA adapters, tokenizers, 4-bit weights, frozen …
+#     3510-3671  batches           Batches: padding, collating, micro-batches, one line of tokens in which a prompt …
+#     3674-3940  key cache         Keys and values of texts while they are sampled: room to grow, prompts held once, …
+#     3943-4145  forward           One forward pass: attention that reads a prompt once, backbone, logits, log-probs …
+#     4148-4196  folding           LoRA folded into the weights while completions are sampled: a third of the kernels …
+#     4199-4251  norms             RMS norms in one kernel while completions are sampled: transformers takes six and …
+#     4254-4441  cache probe       What the cache and the attention of a model can do, measured before anything is …
+#     4444-4500  room steps        One more token of each row with shapes and addresses that stay within a room of …
+#     4503-4718  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     4721-4858  sync check        Proof that a sampler has the policy's weights: checksums of each tensor, and …
+#     4861-5057  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     5060-5247  rollouts          Sampling and scoring the rows of a batch over all processes, slow rewards while …
+#     5250-5297  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5300-5318  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     5321-5593  memory            The memory that a run will need, from the shape of its networks
+#     5596-5795  fit               What fits the memory: sizes chosen and said in one line, what cannot fit refused, …
+#     5798-5917  output folder     The output folder: whose run it holds, folders that appear whole or not at all, …
+#     5920-5938  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     5941-5947  progress          The course of a run and its log: evaluations, what follows a step, stopping by a …
+#     5950-6063  settings          Settings of the warm start and what contradicts what
+#     6066-6172  solutions         Prompts that may train, and solutions as token ids behind them, with the end token
+#     6175-6340  workshop          What a run works with: the policy of a round, who samples with it, its files, and …
+#     6343-6554  samples           Samples of a round, written in parts as they come, what is kept of them, and …
+#     6557-6693  supervise         A round's training: TRL's SFTTrainer on token ids that are made here
+#     6696-6938  run               The memory and the plan, the rounds, what they hand over to RL, and the command line
 
 import argparse
 import asyncio
@@ -228,9 +224,9 @@ def tell(*words: str, end: str = "\n") -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def suggest(word: str, names: list[str]) -> str:
+def suggest(word: str, names: list[str], cutoff: float = 0.6) -> str:
     """Return '; try NAME' for the nearest name, if one is near."""
-    return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, n=1))
+    return "".join(f"; try {name}" for name in difflib.get_close_matches(word, names, 1, cutoff))
 
 
 # ----------------------------------------------------------------------------- bundle (src/parts/foundation/bundle.py)
@@ -442,7 +438,7 @@ class BaseConfig:
 
     given = frozenset()  # names of the settings that the command line or its YAML file has
     removed: ClassVar[dict[str, str]] = {}  # settings of earlier versions, and what to use instead
-    reuse_prefill = True  # a setting of those that sample in every step
+    reuse_prefill, decode_graphs = True, False  # settings of those that sample in every step
     attn_implementation = "auto"  # a setting of those that train or evaluate
     share_prompts = False  # a setting of those that train without a library's trainer
     eval_rows = hold_out = 0  # of those that evaluate as they train
@@ -554,7 +550,7 @@ def yaml_flags(path: str, names: list[str], removed: dict[str, str] | None = Non
     for key, value in settings.items():
         gone = (removed or {}).get(str(key))
         need(not gone, f"{path}: got {key!r}, which was removed; try {gone}")
-        try_one = "; " * bool(near := relation(str(key), names, said)) + near or suggest(str(key), names)
+        try_one = "; " * bool(near := relation(str(key), names, said)) + near or suggest(str(key), names, 0.7)
         known = own_name(str(key), names)
         need(known, f"{path}: got unknown key {key!r}; expected a setting of --help{try_one}")
         need(value is not None, f"{path}: got no value for {key!r}; expected one; try to leave the line out")
@@ -587,7 +583,7 @@ def parse_flags(
         if flag_name(name) in removed:
             parser.error(f"got {name}, which was removed; try {removed[flag_name(name)]}")
         follows = relation(flag_name(name), names, flag_values(argv))
-        near = f"; {follows}" if follows else suggest(name, [f"--{name}" for name in names])
+        near = f"; {follows}" if follows else suggest(flag_name(name), names, 0.7).replace("; try ", "; try --")
         parser.error(f"got unknown argument {unknown[0]!r}; expected a flag of --help{near}")
     return known
 
@@ -1076,12 +1072,12 @@ class Unpacked(gzip.GzipFile):
         return data
 
 
-def open_text(source: str, form: str | None, encoding: str | None = None, sure: bool = False) -> tuple:
+def open_text(source: str, form: str | None, encoding: str | None = None) -> tuple:
     """Open a file or stdin (`-`) as text without a byte order mark; returns (stream, form).
 
     Bytes show whether it is packed, as names are often wrong. Text is UTF-8, or UTF-16 with a byte order mark, unless
-    `encoding` is given; other bytes stay as lone surrogates, see `flaw_of_bytes`. A missing form is detected, one that
-    is `sure` taken as it is. UserError where the file holds no rows: an HTML page, a pickle, a Git LFS pointer.
+    `encoding` is given; other bytes stay as lone surrogates, see `flaw_of_bytes`. A missing form is detected.
+    UserError where the file holds no rows: an HTML page, a pickle, a Git LFS pointer.
     """
     name = "stdin" if source == "-" else source
     with contextlib.ExitStack() as opened:
@@ -1097,7 +1093,7 @@ def open_text(source: str, form: str | None, encoding: str | None = None, sure: 
         told, encoding = bool(encoding), encoding or ("utf-16" if wide else "utf-8-sig")
         text = codecs.getincrementaldecoder(encoding)("replace").decode(head)
         refuse_no_data(text.encode() if told or wide else head.removeprefix(codecs.BOM_UTF8), name, form)
-        form = form if sure else form_of_text(text, name, form)
+        form = form_of_text(text, name, form)
         opened.pop_all()
     newline = "" if form in ("csv", "tsv") else "\n"
     return io.TextIOWrapper(raw, encoding, "surrogateescape", newline=newline), form
@@ -1121,7 +1117,7 @@ def form_of_text(head: str, name: str, form: str | None) -> str:
         names = re.split(r"[,;\t]", text.partition("\n")[0].strip().lower())
         got = f"{name}: got a first line of column names, {', '.join(names)[:60]}, in a file with one prompt per line"
         is_table = len(names) > 1 and {*names} & (ASKS | WEAK) and all(map(str.isidentifier, names))
-        need(not is_table, f"{got}; expected prompts; try --input_format csv, or renaming it to end in .csv")
+        need(not is_table, f"{got}; expected prompts; try renaming it to end in .csv")
     return "json" if form == "jsonl" and not begins_lines(text) else form
 
 
@@ -1162,21 +1158,17 @@ def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
     need(kind is None, f"{name}: got {kind}; expected rows of data as {form or 'text'}; try {advice}")
 
 
-def table_rows(text: str, name: str, delimiter: str, chosen: str | None = None) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """(line, row or its flaw) below the header of a CSV text; every cell is text.
-
-    `delimiter` is the expected separator, `chosen` one that is taken whatever the file shows.
-    """
+def table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """(line, row or its flaw) below the header of a CSV text with the expected separator; every cell is text."""
     csv.field_size_limit(LONGEST_CELL)
-    used = chosen or separator_of(text, delimiter, name)
+    used = separator_of(text, delimiter, name)
     if used != delimiter:
         say(f"{name}: the columns are separated by {used!r}")
     records = first_records(text, used)
-    spaced = [len(cells) > 1 and all(cell[:1] == " " for cell in cells[1:]) for cells in records]
-    padded = any(spaced[:1])  # a blank after each separator of the header
+    header, *spaced = [len(cells) > 1 and all(cell[:1] == " " for cell in cells[1:]) for cells in records] or [False]
     unquoted = records != first_records(text, used, skipinitialspace=True)
-    if not padded and spaced[1:] and all(spaced[1:]) and unquoted and "completion" not in records[0]:
-        padded = True
+    padded = header or (spaced != [] and all(spaced) and unquoted and "completion" not in records[0])
+    if padded and not header:
         say(f"{name}: read without the blank that follows each {used!r} of its rows")
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=used, strict=True, skipinitialspace=padded)
     try:
@@ -1191,9 +1183,9 @@ def column_names(header: list[str], where: str) -> list[str]:
     names = filled([cell.strip() for cell in header])
     flaw = flaw_of_bytes("".join(names))
     need(not flaw, f"{where}: got {flaw}; expected UTF-8 text; try {OTHER_ENCODING}")
-    mark = names and re.fullmatch(r"sep=.?", ",".join(names))
-    got = f"{where}: got Excel's mark {','.join(names)!r}"
-    need(not mark, f"{got}; expected the names of columns; try deleting the line")
+    mark = ",".join(names)
+    got = f"{where}: got Excel's mark {mark!r}"
+    need(mark[:4] != "sep=", f"{got}; expected the names of columns; try deleting the line")
     twice = [column for column, count in Counter(names).items() if count > 1]
     need(not twice, f"{where}: got the column {twice[:1]} twice; expected each name once; try renaming one")
     text = next((cell for cell in names if len(cell) > 60 or cell[-1:] in tuple(".?!:。？！")), None)
@@ -1210,17 +1202,14 @@ def body(reader, names: list[str], delimiter: str) -> Iterator[tuple[int, dict |
         except StopIteration:
             return
         except csv.Error as error:
-            yield (
-                start + 1,
-                RowFlaw("row", f"invalid CSV ({error})", "RFC 4180 quoting", 'writing a quote inside a cell as ""'),
-            )
+            advice = 'writing a quote inside a cell as ""'
+            yield start + 1, RowFlaw("row", f"invalid CSV ({error})", "RFC 4180 quoting", advice)
             if reader.line_num == start:
                 return
             continue
         if not any(cell.strip() for cell in cells):
             continue
-        if len(cells) > len(names):
-            cells = cells[: len(names)] + filled(cells[len(names) :])
+        cells = cells[: len(names)] + filled(cells[len(names) :])
         if flaw := flaw_of_bytes("".join(cells)):
             yield start + 1, RowFlaw("row", flaw, "UTF-8 text", OTHER_ENCODING)
         elif len(cells) != len(names):
@@ -1246,22 +1235,16 @@ def first_records(text: str, delimiter: str, **form) -> list[list[str]]:
 
 
 def separator_of(text: str, delimiter: str, name: str) -> str:
-    """What stands between the columns: as expected where that parts the header, else what parts all rows alike."""
-    parted, steady = [], []
+    """What stands between the columns: as expected where that parts the header, else what parts it and all rows."""
+    parted = {}
     for separator in dict.fromkeys((delimiter, *SEPARATORS)):
-        table = first_records(text, separator)
-        width = len(filled(table[0])) if table else 0
-        if width > 1:
-            parted.append(separator)
-            if all(len(filled(cells)) <= width <= len(cells) for cells in table):
-                steady.append(separator)
-    if delimiter in parted and (delimiter in steady or not steady):
-        return delimiter
-    likely = steady or parted or [delimiter]
+        widths = [len(filled(cells)) for cells in first_records(text, separator)]
+        if widths and widths[0] > 1:
+            parted[separator] = max(widths) == widths[0]
+    likely = [separator for separator, steady in parted.items() if steady] or [*parted] or [delimiter]
     got = f"{name}: got columns that may be separated by {' or '.join(map(repr, likely))}"
-    advice = f"try python scripts/data_loader.py {name} --out clean.jsonl --delimiter {likely[0]!r}"
-    need(len(likely) == 1, f"{got}; expected one of them; {advice}")
-    return likely[0]
+    need(delimiter in likely or len(likely) == 1, f"{got}; expected one of them; try exporting it with commas")
+    return delimiter if delimiter in likely else likely[0]
 
 
 # ------------------------------------------------------------------------- nested rows (src/parts/data/nested_rows.py)
@@ -1278,6 +1261,7 @@ SPEAKER = re.compile(
     r"(?:\A|\n\n)(Human|Assistant): ?|### ?(Human|User|Assistant|System|Instruction|Input|Response): ?"
     r"|<\|im_start\|>(\w+)\n|<\|start_header_id\|>(\w+)<\|end_header_id\|>|(\[/?INST\])|(?:\A|\n)(USER|ASSISTANT): "
 )
+DIALOGUE = re.compile(r"\s*(user|human)\s*:.+?\s(assistant|ai)\s*:\s*\S", re.IGNORECASE | re.DOTALL)
 TURN_ENDS = re.compile(r"</?s>|<\|(im_end|eot_id|endoftext|begin_of_text)\|>")
 ANSWERERS = ("assistant", "response", "[/inst]")
 CHAT_COLUMNS = (*sorted(ASKS), "rejected", "response", "output", "text", "input", "history")
@@ -1290,58 +1274,23 @@ def rows_in(value: dict, name: str, known=()) -> list | None:
     """
     if (table := rows_of_columns(value, name, known)) is not None:
         return table
-    holders = {key: item for key, item in value.items() if is_holder(key, item, alone=len(value) == 1)}
-    listed = [value[key] for key in LISTS & holders.keys() if is_list_of_rows(value[key])]
-    asks, rows = value.keys() & {*ASKS, *known}, any(is_row(items[0]) for items in listed)
+    only = next(iter(value.values())) if len(value) == 1 else None
+    if isinstance(only, dict) and only:
+        return rows_in(only, name, known)
+    lists = {key: item for key, item in value.items() if isinstance(item, list) and item and isinstance(item[0], dict)}
+    holders = {key: item for key, item in lists.items() if key in LISTS or is_row(item[0])}
+    asks, rows = value.keys() & {*ASKS, *known}, any(is_row(holders[key][0]) for key in LISTS & holders.keys())
     if not holders or (asks and (value.keys() & {*ANSWERED, *known} or not rows)):
         return None
     key, items = next(iter(holders.items()))
-    if len(holders) == 1 and not asks and isinstance(items, dict):
-        return rows_in(items, name, known)
-    # the examples of a programming task are no rows
-    cases = {"input", "output"} <= items[0].keys() and value.keys() & WEAK if is_list_of_rows(items) else True
+    cases = {"input", "output"} <= items[0].keys() and value.keys() & WEAK  # of a programming task
     if len(holders) == 1 and not asks and not cases and not value.keys() & CONTEXT:
-        refuse_articles(items[0], name, key)
         if unused := [other for other in value if other != key]:
             say(f"{name}: read the rows of {key!r}; not used: {', '.join(unused)[:200]}")
-        return without_index(items)
+        return items
     code = f"import json; json.dump(json.load(open({name!r}))[{key!r}], open('rows.json', 'w'))"
     got = f"{name}: got one object that holds {' and '.join(map(repr, holders))}; it is not clear which list is meant"
     raise UserError(f'{got}; expected JSONL, or one list of objects; try extracting one: python -c "{code}"')
-
-
-def without_index(items: list) -> list:
-    """The rows of the hub's viewer, `{"row_idx": 0, "row": {…}, "truncated_cells": []}`; other items as they are."""
-    if not all(isinstance(item, dict) and {"row_idx", "row"} <= item.keys() for item in items):
-        return items
-    cut = next((item for item in items if item.get("truncated_cells")), None)
-    got = f"got row {cut and cut['row_idx']} of the hub's viewer with cut cells"
-    need(cut is None, f"{got}; expected whole cells; try --data OWNER/NAME, which loads the data set itself")
-    return [item["row"] for item in items]
-
-
-def refuse_articles(item, name: str, key: str) -> None:
-    """Raise UserError where the rows are SQuAD's articles, with the command that writes a row for each question."""
-    paragraphs = item.get("paragraphs") if isinstance(item, dict) else None
-    if not is_list_of_rows(paragraphs) or not is_list_of_rows(paragraphs[0].get("qas")):
-        return
-    answers = '{"text": [a["text"] for a in q.get("answers", [])]}'
-    row = f'{{"context": p["context"], "question": q["question"], "answers": {answers}}}'
-    loops = f'for d in json.load(open({json.dumps(name)}))["{key}"] for p in d["paragraphs"] for q in p["qas"]'
-    code = f'import json; json.dump([{row} {loops}], open("rows.json", "w"))'
-    got = f"{name}: got SQuAD's articles, whose questions stand in paragraphs[].qas[]"
-    raise UserError(f"{got}; expected one question a row; try writing rows.json: python -c '{code}'")
-
-
-def is_holder(name: str, item, alone: bool) -> bool:
-    """Whether a field of an object is one that may hold its rows."""
-    if isinstance(item, dict):
-        return bool(item) and (name in LISTS or alone)
-    return isinstance(item, list) and bool(item) and (name in LISTS or (is_list_of_rows(item) and is_row(item[0])))
-
-
-def is_list_of_rows(item) -> bool:
-    return isinstance(item, list) and bool(item) and isinstance(item[0], dict)
 
 
 def is_row(item: dict) -> bool:
@@ -1397,6 +1346,11 @@ def with_chats(row: dict) -> dict:
     return {**row, **chats} if chats else row
 
 
+def is_dialogue(text) -> bool:
+    """Whether a value is a dialogue as one text, `User: … Assistant: …`; `<think>` at the end opens an answer."""
+    return isinstance(text, str) and DIALOGUE.match(text) is not None and not text.rstrip().endswith("<think>")
+
+
 def holds_answer(text) -> bool:
     """Whether a value is a dialogue as one text that ends with an answer, such as `### Human: … ### Assistant: …`."""
     marks = list(SPEAKER.finditer(text)) if isinstance(text, str) else []
@@ -1420,7 +1374,7 @@ JSON_SPACE = re.compile(r"[ \t\n\r]*")
 
 def read_json_lines(path: Path) -> list[dict]:
     """Read JSONL; a broken line is named by file and number (blank lines count)."""
-    with open_text(str(path), "jsonl", sure=True)[0] as stream:
+    with open_text(str(path), "jsonl")[0] as stream:
         return whole_rows(json_lines(stream), str(path))
 
 
@@ -1527,15 +1481,21 @@ def parquet_records(source: str) -> Iterator[tuple[int, dict]]:
         raise UserError(f"{source}: got unreadable parquet ({str(error)[:200]}); expected an intact file") from None
 
 
-def file_records(
-    source: str, form: str | None, encoding=None, delimiter=None, sure=False, known=()
-) -> Iterator[tuple[int, dict | RowFlaw]]:
+def prompt_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """(line, row or its flaw) of one prompt a line; blank ones are skipped."""
+    for number, line in enumerate(stream, start=1):
+        if flaw := flaw_of_bytes(line):
+            yield number, RowFlaw("prompt", flaw, "UTF-8 text", OTHER_ENCODING)
+        elif line.strip():
+            yield number, {"prompt": line.strip("\r\n")}
+
+
+def file_records(source: str, form: str | None, encoding=None, known=()) -> Iterator[tuple[int, dict | RowFlaw]]:
     """(line or number, row or its flaw) of a file, or of stdin (`-`).
 
     Args:
         form: jsonl, json, csv, tsv, txt or parquet; None: told from the text.
-        encoding, delimiter: of the text; None: as the file shows.
-        sure: the form is as given, whatever the file shows.
+        encoding: of the text; None: as the file shows.
         known: columns that make an object a row, beside the usual ones.
     """
     name = "stdin" if source == "-" else source
@@ -1544,11 +1504,11 @@ def file_records(
         yield from parquet_records(source)
         return
     asked = form
-    stream, form = open_text(source, form, encoding, sure)
+    stream, form = open_text(source, form, encoding)
     try:
         with stream:
             if form in ("csv", "tsv"):
-                yield from table_rows(stream.read(), name, "," if form == "csv" else "\t", delimiter)
+                yield from table_rows(stream.read(), name, "," if form == "csv" else "\t")
             elif form == "txt":
                 yield from prompt_lines(stream)
             elif form == "json":
@@ -1561,15 +1521,6 @@ def file_records(
                 yield from json_lines(stream)
     except (UnicodeDecodeError, OSError) as error:
         raise UserError(f"{name}: got bytes that cannot be read ({error}); expected an intact file") from None
-
-
-def prompt_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """(line, row or its flaw) of one prompt a line; blank ones are skipped."""
-    for number, line in enumerate(stream, start=1):
-        if flaw := flaw_of_bytes(line):
-            yield number, RowFlaw("prompt", flaw, "UTF-8 text", OTHER_ENCODING)
-        elif line.strip():
-            yield number, {"prompt": line.strip("\r\n")}
 
 
 def is_hub_id(source: str) -> bool:
@@ -1611,26 +1562,19 @@ def hub_is_reached() -> bool:
 
 def read_rows(source: str) -> list[dict]:
     """Read rows from a JSONL, JSON, CSV, TSV or parquet file, or from the hub: `owner/name[:config][@split]`."""
-    path, form = Path(source), SUFFIXES.get(Path(source).suffix.lower())
-    if not path.is_file():
-        need(
-            is_hub_id(source) and not form,
-            f"got data {source!r}, which is not a file; expected JSONL, JSON, CSV, parquet or a hub id",
-        )
-        return chat_rows(hub_rows(source), source)
-    need(form, f"got data {source!r}; expected a name ending in {', '.join(SUFFIXES)}; try data_loader.py for others")
-    return chat_rows(whole_rows(file_records(source, form), source), source)
-
-
-def chat_rows(rows: Iterable[dict], source: str) -> list[dict]:
-    """The rows with messages where cells hold them as JSON text."""
-    decoded = []
-    for number, row in enumerate(rows, start=1):
+    form, is_file, chats = SUFFIXES.get(Path(source).suffix.lower()), Path(source).is_file(), []
+    got = f"got data {source!r}"
+    known = is_file or (is_hub_id(source) and not form)
+    need(known, f"{got}, which is not a file; expected JSONL, JSON, CSV, parquet or a hub id")
+    names = ", ".join(SUFFIXES)
+    need(form or not is_file, f"{got}; expected a name ending in {names}; try data_loader.py for others")
+    rows = whole_rows(file_records(source, form), source) if is_file else hub_rows(source)
+    for row in rows:
         try:
-            decoded.append(with_chats(row))
+            chats.append(with_chats(row))
         except RowFlaw as flaw:
-            raise UserError(f"{source}, row {number}: {flaw}") from None
-    return decoded
+            raise UserError(f"{source}, row {len(chats) + 1}: {flaw}") from None
+    return chats
 
 
 def prompt_of(row: dict, column: str, where: str):
@@ -1653,16 +1597,14 @@ def check_prompt(prompt, where: str) -> None:
         as_text = True
     advice = "try a column named `prompt`, or data_loader.py with --map prompt=COLUMN"
     need(not as_text, f"{where}: got chat messages as text, {str(prompt)[:40]!r}; expected a list of them; {advice}")
-    is_chat = isinstance(prompt, list) and all(
-        isinstance(m, dict) and isinstance(m.get("role"), str) and isinstance(m.get("content"), str) for m in prompt
-    )
+    messages = prompt if isinstance(prompt, list) else []
+    texts = [m.get(key) for m in messages if isinstance(m, dict) for key in ("role", "content")]
+    is_chat = messages and len(texts) == 2 * len(messages) and all(isinstance(text, str) for text in texts)
     expected = 'expected a non-empty string or a list of {"role": …, "content": …} messages; try data_loader.py'
-    need(is_text or (is_chat and prompt), f"{where}: got prompt {str(prompt)[:80]!r}; {expected}")
-    for message in prompt if is_chat else []:
-        role = MISNAMED.get(message["role"].strip().lower(), message["role"])
-        need(
-            message["role"] == role, f"{where}: got the role {message['role']!r}; expected {role!r}; try data_loader.py"
-        )
+    need(is_text or is_chat, f"{where}: got prompt {str(prompt)[:80]!r}; {expected}")
+    for role in texts[::2]:
+        known = MISNAMED.get(role.strip().lower(), role)
+        need(role == known, f"{where}: got the role {role!r}; expected {known!r}; try data_loader.py")
 
 
 # ------------------------------------------------------------------- question parts (src/parts/data/question_parts.py)
@@ -1792,28 +1734,28 @@ def squeezed(text: str) -> str:
 
 def is_json_schema(name: str, value) -> bool:
     """Whether a column named as a schema holds a JSON Schema, by which a reward checks, and no tables of a database."""
-    schema = value
-    with contextlib.suppress(ValueError):
-        schema = json.loads(value) if isinstance(value, str) else value
-    if head_of(name) != "schema" or not isinstance(schema, dict):
+    if head_of(name) != "schema":
         return False
-    properties, kind = schema.get("properties"), schema.get("type")
+    with contextlib.suppress(ValueError):
+        value = json.loads(value) if isinstance(value, str) else value
+    if not isinstance(value, dict):
+        return False
+    properties, kind = value.get("properties"), value.get("type")
     if isinstance(properties, dict) and all(isinstance(one, dict | bool) for one in properties.values()):
         return True
-    marks = schema.keys() & {"$schema", "$ref", "anyOf", "oneOf", "allOf"}
+    marks = value.keys() & {"$schema", "$ref", "anyOf", "oneOf", "allOf"}
     return bool(marks) or (isinstance(kind, str) and kind in JSON_TYPES)
 
 
 def unread_parts(row: dict, prompt) -> list[str]:
     """Columns that look like a part of the question but are not in the prompt, a text or messages."""
-    choices, unread = choice_columns(row), []
-    named = [name for name in row if names_part(name)]
-    names = [name for name in dict.fromkeys([*named, *choices]) if not is_empty(row[name])]
+    choices = choice_columns(row)
+    names = [name for name in dict.fromkeys([*filter(names_part, row), *choices]) if not is_empty(row[name])]
     names = [name for name in names if row[name] != prompt and not is_json_schema(name, row[name])]
     if not names:
         return []
     whole = prompt if isinstance(prompt, str) else "\n\n".join(message["content"] for message in prompt)
-    asked, parts = squeezed(whole), [squeezed(part) for part in whole.split("\n\n")]
+    asked, parts, unread = squeezed(whole), [squeezed(part) for part in whole.split("\n\n")], []
     has_letters = all(re.search(rf"\b{letter}\s?[).:、．]", asked, re.IGNORECASE) for letter in "AB")  # of choices
     for name in names:
         inside = [squeezed(text) for text in texts_in(row[name])]
@@ -1833,31 +1775,26 @@ def odd_answers(name: str, values: list) -> list[str]:
     """
     texts = [str(value) for value in values if isinstance(value, str | float) and not isinstance(value, bool)]
     given = [text.strip() for text in texts if text.strip() and text != "nan"]
+    empty = [text for text in texts if not text.strip()]
     padded = [text for text in texts if text.strip() and text != text.strip() and "\n" not in text]
     commas = [text for text in given if re.fullmatch(r"[-+]?\d+,\d{1,2}", text)]
     whole = [text for text in given if re.fullmatch(r"[-+]?\d+\.0", text)]
-    lines = []
-    if empty := sum(not text.strip() for text in texts):
-        lines.append(
-            f"{empty} of {len(values)} values of {name} are empty, which every text contains: a reward that looks for "
-            "it pays every completion; fill them in, or leave these rows out"
-        )
+    of, lines = f"of {len(values)} values of {name}", []
+    if empty:
+        contained = "which every text contains: a reward that looks for it pays every completion"
+        lines.append(f"{len(empty)} {of} are empty, {contained}; fill them in, or leave these rows out")
     if padded:
         shown = padded[0][:20] if padded[0][:1] == " " else padded[0][-20:]
         lines.append(
-            f"{len(padded)} of {len(values)} values of {name} have blanks around them, like {shown!r}: a reward that "
-            "compares texts must strip them"
+            f"{len(padded)} {of} have blanks around them, like {shown!r}: a reward that compares texts must strip them"
         )
     if commas and 2 * len(commas) >= len(given):
-        lines.append(
-            f"{len(commas)} of {len(values)} values of {name} look like {commas[0]!r}: graders take the comma for a "
-            f"separator; write {commas[0].replace(',', '.')} if it is a decimal"
-        )
+        point = f"write {commas[0].replace(',', '.')} if it is a decimal"
+        lines.append(f"{len(commas)} {of} look like {commas[0]!r}: graders take the comma for a separator; {point}")
     if whole and len(whole) == len(given):
-        lines.append(
-            f"every {name} is a whole number with a decimal, like {whole[0]!r}: a reward that compares texts does not "
-            f"pay {whole[0][:-2]!r}; store whole numbers, in pandas with .astype('Int64')"
-        )
+        got = f"every {name} is a whole number with a decimal, like {whole[0]!r}"
+        unpaid = f"a reward that compares texts does not pay {whole[0][:-2]!r}"
+        lines.append(f"{got}: {unpaid}; store whole numbers, in pandas with .astype('Int64')")
     return lines
 
 
@@ -1870,26 +1807,24 @@ def warn_odd_answers(source: str, rows: list[dict]) -> None:
 
 def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
     """Warn of columns that look like a part of the question but are in no prompt, and of prompts with their answer."""
-    counts, answered = Counter(), 0
+    counts, total, ends = Counter(), len(asked), 0
     warn_odd_answers(source, [row for row, _ in asked])
-    continued = sum(isinstance(prompt, list) and prompt[-1]["role"] == "assistant" for _, prompt in asked)
-    if continued:
-        got = f"{continued} of {len(asked)} prompts end with an assistant turn, which the model continues"
-        say(f"warning: {source}: {got}; if it is the answer, move it to a column of its own")
     for row, prompt in asked:
         prepared = isinstance(row.get("prompt"), list) and {"source", "id"} <= row.keys()  # by data_loader.py
         counts.update([] if prepared else unread_parts(row, prompt))
-        answered += holds_answer(prompt)
+        ends += isinstance(prompt, list) and prompt[-1]["role"] == "assistant"
+    answered = sum(holds_answer(prompt) or is_dialogue(prompt) for _, prompt in asked)
+    if ends:
+        got = f"{ends} of {total} prompts end with an assistant turn, which the model continues"
+        say(f"warning: {source}: {got}; if it is the answer, move it to a column of its own")
     if answered:
-        got = f"got {answered} of {len(asked)} prompts that are whole dialogues, answers included"
+        got = f"got {answered} of {total} prompts that are whole dialogues, answers included"
         say(f"warning: {source}: {got}; expected messages; try a file in which `messages` lists the turns")
     if counts:
-        names = ", ".join(f"{name} (in {count} of {len(asked)} rows)" for name, count in counts.items())
-        say(
-            f"warning: {source}: got columns that look like a part of the question but are in no prompt: {names}; "
-            f"try `python scripts/data_loader.py {source} --out FILE.jsonl`, with `--drop {shlex.join(counts)}` for "
-            "columns that do not belong to it"
-        )
+        names = ", ".join(f"{name} (in {count} of {total} rows)" for name, count in counts.items())
+        got = f"got columns that look like a part of the question but are in no prompt: {names}"
+        drop = f"with `--drop {shlex.join(counts)}` for columns that do not belong to it"
+        say(f"warning: {source}: {got}; try `python scripts/data_loader.py {source} --out FILE.jsonl`, {drop}")
     return counts
 
 
@@ -1903,11 +1838,9 @@ def template_settings(config) -> dict:
     except ValueError:
         settings = None
     kept = {"tokenize", "return_dict", "add_generation_prompt", "continue_final_message", "chat_template"}
-    need(
-        isinstance(settings, dict) and not kept & {*settings},
-        f"got chat_template_kwargs {config.chat_template_kwargs!r}; expected a JSON object of the template's own "
-        """settings; try '{"enable_thinking": false}'""",
-    )
+    got = f"got chat_template_kwargs {config.chat_template_kwargs!r}"
+    expected = """expected a JSON object of the template's own settings; try '{"enable_thinking": false}'"""
+    need(isinstance(settings, dict) and not kept & {*settings}, f"{got}; {expected}")
     return settings
 
 
@@ -2044,31 +1977,25 @@ def strings_past_template(config, tokenizer, prompts: list) -> int:
 
 def check_template(config, tokenizer, source: str, prompts: list) -> None:
     """Say how many string prompts bypass the chat template; raise UserError where --chat finds none, or doubles it."""
-    has = f"got --chat, but the tokenizer of {config.model!r} has no chat template; expected one"
-    need(tokenizer.chat_template or not config.chat, f"{has}; try --chat_template FILE, or an instruct model")
     if config.chat:
+        has = f"got --chat, but the tokenizer of {config.model!r} has no chat template; expected one"
+        need(tokenizer.chat_template, f"{has}; try --chat_template FILE, or an instruct model")
         form = TemplateForm(tokenizer)
         wrapped = [prompt for prompt in prompts if form.holds(prompt)]
-        need(
-            not wrapped,
-            f"{source}: got --chat, but {len(wrapped)} of {len(prompts)} prompts already have the form of the chat "
-            f"template, such as {wrapped[:1]!r:.100}; expected plain text; try without --chat",
-        )
-        held = [[token for token in form.tokens if token in p] for p in prompts if isinstance(p, str)]
-        if count := sum(map(bool, held)):
-            token = next(tokens[0] for tokens in held if tokens)
-            say(
-                f"warning: {source}: {count} of {len(prompts)} prompts have control tokens such as {token!r}; the "
-                "tokenizer encodes them as control tokens, not as text"
-            )
+        got = f"{len(wrapped)} of {len(prompts)} prompts already have the form of the chat template"
+        got = f"{source}: got --chat, but {got}, such as {wrapped[:1]!r:.100}"
+        need(not wrapped, f"{got}; expected plain text; try without --chat")
+        held = [token for p in prompts if isinstance(p, str) for token in form.tokens if token in p]
+        count = sum(isinstance(p, str) and any(token in p for token in form.tokens) for p in prompts)
+        if held:
+            got = f"{source}: {count} of {len(prompts)} prompts have control tokens such as {held[0]!r}"
+            say(f"warning: {got}; the tokenizer encodes them as control tokens, not as text")
     strings = strings_past_template(config, tokenizer, prompts)
     ours = source in (EMBEDDED_DATA, EMBEDDED_EVAL) and config.model == EMBEDDED_MODEL
     if strings and not ours:
-        say(
-            f"warning: {source}: {strings} of {len(prompts)} prompts are strings, which bypass the chat template of "
-            f"{config.model}: right for a base model, but an instruct model rarely answers, and rewards stay near 0; "
-            "try --chat"
-        )
+        got = f"{strings} of {len(prompts)} prompts are strings, which bypass the chat template of {config.model}"
+        why = "right for a base model, but an instruct model rarely answers, and rewards stay near 0"
+        say(f"warning: {source}: {got}: {why}; try --chat")
 
 
 def joined_text(messages: list[dict]) -> str:
@@ -2147,13 +2074,11 @@ def mark_trained(config, rows: list[dict], held_out: list[dict]) -> None:
     for row in held_out:
         row["trains"] = task_of(row, with_columns) in trained
     count, total = sum(row["trains"] for row in held_out), len(held_out)
-    need(
-        not count or count < total or config.allow_overlap,
-        f"got --eval_data {config.eval_data}, whose {total} evaluation prompts all occur in --data {config.data} too; "
-        "expected prompts that are not trained on, or the accuracy says nothing about learning; try `python "
-        f"scripts/data_loader.py {config.data} --split 0.1 --out train.jsonl`, which writes train.eval.jsonl too, or "
-        "--allow_overlap to measure memorization",
-    )
+    got = f"got --eval_data {config.eval_data}, whose {total} evaluation prompts all occur in --data {config.data} too"
+    expected = "expected prompts that are not trained on, or the accuracy says nothing about learning"
+    split = f"`python scripts/data_loader.py {config.data} --split 0.1 --out train.jsonl`"
+    advice = f"{expected}; try {split}, which writes train.eval.jsonl too, or --allow_overlap to measure memorization"
+    need(not count or count < total or config.allow_overlap, f"{got}; {advice}")
     if count:
         say(f"warning: {count} of {total} evaluation prompts also occur in training; the accuracy is inflated")
 
@@ -3176,7 +3101,8 @@ def settle_precision(config: BaseConfig, device) -> None:
     leave_out_cudnn_attention()
     torch.set_float32_matmul_precision("highest" if exact else "high")
     if device.type != "cpu":
-        how = "without TF32; --precision bf16 is faster" if exact else "may use TF32"
+        faster = precision_on("auto", device).replace("fp32", "fp16")
+        how = f"without TF32; --precision {faster} is faster" if exact else "may use TF32"
         note = " (auto)" if asked == "auto" else ""
         say(f"device {device}, precision {config.precision}{note}; float32 matrix products {how}")
 
@@ -3758,7 +3684,12 @@ def roomy_layer():
     from transformers.cache_utils import DynamicLayer
 
     class RoomyLayer(DynamicLayer):
-        """`keys` and `values` [B, heads, T, D] are the beginnings of `rooms` [B, heads, T or more, D]."""
+        """`keys` and `values` [B, heads, T, D] are the beginnings of `rooms` [B, heads, T or more, D].
+
+        With a `column` [1], a tensor, the next token is written there and the whole rooms are read.
+        """
+
+        column = None
 
         def __init__(self, keys, values, rooms=None):
             super().__init__()
@@ -3768,17 +3699,30 @@ def roomy_layer():
 
         def update(self, key_states, value_states, *args, **kwargs):
             """Append [B, heads, t, D] of new tokens; return those of all."""
+            if self.column is not None:
+                for room, new in zip(self.rooms, (key_states, value_states), strict=True):
+                    room.index_copy_(2, self.column, new.to(room.dtype))
+                return self.rooms
             start = self.keys.shape[2]
             end = start + key_states.shape[2]
+            self.make_room(end)
+            for room, new in zip(self.rooms, (key_states, value_states), strict=True):
+                room[:, :, start:end] = new
+            self.end_at(end)
+            return self.keys, self.values
+
+        def make_room(self, end: int) -> None:
+            """Let the rooms have `end` columns at least."""
             if self.rooms is None or end > self.rooms[0].shape[2]:
                 self.rooms = None
                 self.keys, values = roomy(self.keys, end), self.values
                 self.values = None  # one at a time: the old tensors go first
                 self.rooms = self.keys, roomy(values, end)
-            for room, new in zip(self.rooms, (key_states, value_states), strict=True):
-                room[:, :, start:end] = new
+
+        def end_at(self, end: int) -> None:
+            """Let the keys and values be the rooms' first columns."""
             self.keys, self.values = (room[:, :, :end] for room in self.rooms)
-            return self.keys, self.values
+            self.column = None
 
         def reorder_cache(self, beam_idx):
             """Keep these rows, in this order."""
@@ -3799,8 +3743,8 @@ def as_read(x):
 
 
 def roomy(x, needed: int):
-    """A tensor with room for `needed` columns and a block more, that begins with x [B, heads, T, D]."""
-    room = x.new_empty(*x.shape[:2], needed + BLOCK, x.shape[3])
+    """A tensor with room for `needed` columns and a block more, that begins with x [B, heads, T, D]; 0 behind it."""
+    room = x.new_zeros(*x.shape[:2], needed + BLOCK, x.shape[3])
     room[:, :, : x.shape[2]] = x
     return room
 
@@ -4093,6 +4037,11 @@ def cached_states(model, input_ids, attention_mask, cache):
     return out.last_hidden_state, keys_and_values
 
 
+def masks_itself(model) -> bool:
+    """Whether attention takes a ready mask: transformers makes none, and looks at none."""
+    return unwrapped(model).config._attn_implementation in ("sdpa", SHARED_PROMPTS)
+
+
 def next_states(model, token, mask, cache, padded: bool):
     """States [B, H] of one more token [B] for each row of a plain cache, or of one that `group_rows` has made.
 
@@ -4100,8 +4049,7 @@ def next_states(model, token, mask, cache, padded: bool):
     that the host need not wait for the device to see.
     """
     network = below_the_head(model)
-    sdpa = unwrapped(model).config._attn_implementation in ("sdpa", SHARED_PROMPTS)
-    prepared, extra = mask[:, None, None].bool() if sdpa else mask, {}
+    prepared, extra = mask[:, None, None].bool() if masks_itself(model) else mask, {}
     if groups := getattr(cache, "groups", None):
         prepared, padded, extra = mask.new_zeros(1, 1, 1, 1), True, {"layout": groups}  # a mask that needs no making
     out = network(
@@ -4202,24 +4150,32 @@ def predicting_states(model, piece: dict):
 SHARE = 6  # of a GPU, the part that a copy of the weights may take: 13 GiB of 80, so those of 7B
 
 
-def foldable_layers(policy, device) -> list:
-    """The linear layers to whose weights LoRA's delta can be added; none where copies of these do not fit.
+def copy_fits(size: float, device) -> bool:
+    """Whether weights of so many bytes are copied; not on a CPU, where arithmetic takes the time.
 
-    Nor on a CPU, where arithmetic takes the time. The GPU's size decides, not what is free: a resumed run does alike.
+    The GPU's size decides, not what is free: a resumed run does alike.
     """
+    device = torch.device(device)
+    return device.type == "cuda" and size <= torch.cuda.mem_get_info(device)[1] / SHARE
+
+
+def foldable_layers(policy, device) -> list:
+    """The linear layers to whose weights LoRA's delta can be added; none where copies of these do not fit."""
     if device.type != "cuda" or not hasattr(policy, "peft_config"):
         return []
-    from peft.tuners.lora import Linear
+    from peft.tuners.lora import Linear, LoraLayer
 
-    layers = [m for m in policy.modules() if type(m) is Linear and "default" not in m.lora_variant]
-    layers = [m for m in layers if "default" in m.lora_A and not m.lora_bias.get("default")]
+    adapted = [m for m in policy.modules() if isinstance(m, LoraLayer) and "default" in m.lora_A]
+    layers = [m for m in adapted if type(m) is Linear and "default" not in m.lora_variant]
     shared = policy.get_base_model().get_input_embeddings().weight  # by a tied output layer
-    layers = [m for m in layers if m.get_base_layer().weight is not shared]
-    size = sum(m.get_base_layer().weight.nbytes for m in layers)
-    if size <= torch.cuda.mem_get_info(device)[1] / SHARE:
-        return layers
-    say(f"note: LoRA runs beside its base while sampling: a copy of the weights ({size / 2**30:.1f} GiB) does not fit")
-    return []
+    layers = [m for m in layers if not m.lora_bias.get("default") and m.get_base_layer().weight is not shared]
+    size, slow = sum(m.get_base_layer().weight.nbytes for m in layers), "LoRA runs beside its base while sampling"
+    if not copy_fits(size, device):
+        say(f"note: {slow}: a copy of the weights ({size / 2**30:.1f} GiB) does not fit")
+        return []
+    if len(layers) < len(adapted):
+        say(f"note: {slow} in {len(adapted) - len(layers)} of {len(adapted)} layers: 4-bit, DoRA, biased or tied ones")
+    return layers
 
 
 @contextlib.contextmanager
@@ -4238,6 +4194,61 @@ def folded(layers: list) -> Iterator[None]:
         for layer, weight, data in kept:
             weight.data = data
             layer.merged_adapters.clear()
+
+
+# --------------------------------------------------------------------------------- norms (src/parts/networks/norms.py)
+
+EXACT = 1e-6  # relative distance from the norm of transformers in float32 that the order of sums explains
+
+
+def plain_norm(module, x, eps: float):
+    """x [..., H] / RMS(x) * weight [H]; narrower numbers are rounded before the weight, as by transformers."""
+    if x.dtype == module.weight.dtype == torch.float32:
+        return torch.nn.functional.rms_norm(x, x.shape[-1:], module.weight, eps)
+    return module.weight * torch.nn.functional.rms_norm(x, x.shape[-1:], None, eps).to(x.dtype)
+
+
+def shifted_norm(module, x, eps: float):
+    """x [..., H] / RMS(x) * (1 + weight [H]) in float32, as Gemma has it."""
+    return torch.nn.functional.rms_norm(x.float(), x.shape[-1:], 1 + module.weight.float(), eps).type_as(x)
+
+
+def norm_like(module) -> Callable | None:
+    """Which of the two a module is on a few numbers, None for neither."""
+    eps, weight = getattr(module, "variance_epsilon", getattr(module, "eps", None)), getattr(module, "weight", None)
+    alone = len(inspect.signature(type(module).forward).parameters) == 2  # others have a gate
+    if not alone or weight is None or not isinstance(eps, float):
+        return None
+    tried = copy.deepcopy(module).float()
+    x, weights = (torch.linspace(-9, n, n * len(weight), device=weight.device).sin().view(n, -1) for n in (4, 1))
+    with torch.no_grad(), torch.autocast(weight.device.type, enabled=False):
+        tried.weight.copy_(weights[0])
+        expected = tried(x)
+        for norm in (plain_norm, shifted_norm):
+            if (norm(tried, x, eps) - expected).norm() <= EXACT * expected.norm():
+                return functools.partial(norm, module, eps=eps)
+    return None
+
+
+def one_kernel_norms(policy, device) -> list[tuple]:
+    """(module, what to run in its place) of a network's RMS norms; none on a CPU, which has no such kernel."""
+    modules = [module for module in policy.modules() if type(module).__name__.endswith("RMSNorm")]
+    pairs = [(module, norm_like(module)) for module in modules if device.type == "cuda"]
+    for name in sorted({type(module).__name__ for module, norm in pairs if not norm}):
+        say(f"note: {name} runs as transformers has it while sampling: it is no norm that torch has a kernel for")
+    return [(module, norm) for module, norm in pairs if norm]
+
+
+@contextlib.contextmanager
+def replaced(norms: list[tuple]) -> Iterator[None]:
+    """While it lasts, modules run what stands beside them."""
+    try:
+        for module, norm in norms:
+            module.forward = norm
+        yield
+    finally:
+        for module, _ in norms:
+            vars(module).pop("forward", None)
 
 
 # --------------------------------------------------------------------- cache probe (src/parts/networks/cache_probe.py)
@@ -4430,6 +4441,65 @@ def decoding_of_policy(config: BaseConfig, models: Models) -> Decoding:
     return measured
 
 
+# ----------------------------------------------------------------------- room steps (src/parts/sampling/room_steps.py)
+
+
+class RoomSteps:
+    """`next_states` over whole rooms, recorded once for each room on a GPU and replayed for each token.
+
+    The host then makes one call in place of one for every kernel. Columns that hold nothing yet are masked.
+    """
+
+    def __init__(self, policy):
+        self.policy, self.cache, self.graph, self.columns = policy, None, None, 0
+
+    def step(self, token, mask, cache):
+        """States [B, H] of one more token [B] for each row; mask [B, T] is 1 on tokens, the new ones included."""
+        self.columns = mask.shape[1]
+        if self.cache is None or self.columns > self.mask.shape[1]:
+            self.leave(self.columns - 1)
+            self.enter(token, mask, cache)
+        self.token.copy_(token)
+        self.mask[:, : self.columns] = mask
+        self.column.fill_(self.columns - 1)
+        if token.is_cuda and not self.graph:
+            self.record()
+        if self.graph:
+            self.graph.replay()
+        else:
+            self.states = self.run()
+        return self.states
+
+    def enter(self, token, mask, cache) -> None:
+        """Make room for a column more, and what a step reads beside the cache."""
+        self.cache, self.token, self.column = cache, torch.empty_like(token), torch.empty_like(token[:1])
+        for layer in cache.layers:
+            layer.make_room(self.columns)
+            layer.column = self.column
+        self.mask = mask.new_zeros(len(mask), cache.layers[0].rooms[0].shape[2])
+
+    def run(self):
+        """The step itself; it writes the same column however often it runs."""
+        return next_states(self.policy, self.token, self.mask, self.cache, padded=True)
+
+    def record(self) -> None:
+        """Record a step; one before it lets kernels make their plans and workspaces."""
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            self.run()
+        torch.cuda.current_stream().wait_stream(side)
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):  # rewards may run in another thread
+            self.states = self.run()
+
+    def leave(self, columns: int | None = None) -> None:
+        """Let the cache end behind its last column again, as other parts read it."""
+        for layer in self.cache.layers if self.cache else ():
+            layer.end_at(self.columns if columns is None else columns)
+        self.cache = self.graph = None
+
+
 # --------------------------------------------------------------------------- sampling (src/parts/sampling/sampling.py)
 
 DRAWN_AT_ONCE = 2**24  # probabilities in float64; three tensors of them exist at a time
@@ -4468,6 +4538,11 @@ class HFEngine:
         self.config, self.models = config, models
         self.decoding = decoding_of_policy(config, models)
         self.layers = foldable_layers(models.policy, models.device)
+        self.norms = one_kernel_norms(models.policy, models.device)
+        self.graphs = config.decode_graphs and self.decoding.plain and masks_itself(models.policy)
+        if config.decode_graphs and not self.graphs:
+            say("note: no CUDA graphs while sampling: they need --attn_implementation sdpa and a cache of all tokens")
+        self.noted = False  # that turns are not gone on with
         self.end_ids = torch.tensor(models.eos_ids, dtype=torch.long, device=models.device)
 
     def sync(self, step: int = 0) -> None:
@@ -4475,9 +4550,8 @@ class HFEngine:
 
     @contextlib.contextmanager
     def ready(self) -> Iterator[None]:
-        """While it lasts, weights are as sampling reads them: adapters folded, and cast once under autocast."""
-        lora = folded(self.layers) if self.layers else contextlib.nullcontext()
-        with lora, torch.no_grad(), autocast(self.config, self.models.device):
+        """While it lasts, layers are as sampling runs them: adapters folded, weights cast once, norms in one kernel."""
+        with folded(self.layers), replaced(self.norms), torch.no_grad(), autocast(self.config, self.models.device):
             yield
 
     def generate(self, prompts: list[list[int]], noise, tell=None) -> list[tuple[list[int], list[float]]]:
@@ -4497,7 +4571,8 @@ class HFEngine:
             for rows in self.batches(list(map(len, prompts))):
                 batch, draws = [prompts[i] for i in rows], None if noise is None else noise[rows]
                 ended = tell and Ended(tell, rows)
-                sampled = self.sample(*self.read(batch, self.decoding.groups), draws, ended=ended)
+                texts = self.read(batch, self.decoding.groups and not self.graphs)
+                sampled = self.sample(*texts, draws, ended=ended)
                 for i, output in zip(rows, sampled, strict=True):
                     outputs[i] = output
         return outputs
@@ -4562,6 +4637,7 @@ class HFEngine:
         rows = torch.arange(n, device=device)  # which sequence each row of the shrinking batch is
         running, padded = torch.ones_like(rows, dtype=torch.bool), not bool(mask.all())
         mask, every = torch.cat([mask, mask.new_ones(n, limit)], dim=1), steps_between_looks(device)
+        steps = RoomSteps(models.policy) if self.graphs else None
         with torch.no_grad(), autocast(self.config, device):
             for t in range(limit):
                 logits = lm_logits(models.policy, states).float()
@@ -4578,11 +4654,19 @@ class HFEngine:
                     break
                 if self.decoding.leaving and alive <= 0.75 * len(rows):  # it copies the cache: not for every row
                     keep = running.nonzero().squeeze(-1)
+                    if steps:
+                        steps.leave()
                     if leave:
                         leave(cache, (~running).nonzero().squeeze(-1), rows, lengths)
                     select_rows(cache, keep)
                     rows, running, token, mask = rows[keep], running[keep], token[keep], mask[keep]
-                states, cache = self.step(token, mask[:, : width + t + 1], cache, padded)
+                seen = mask[:, : width + t + 1]
+                if steps:
+                    states = steps.step(token, seen, cache)
+                else:
+                    states, cache = self.step(token, seen, cache, padded)
+        if steps:
+            steps.leave()
         if leave:
             leave(cache, None, rows, lengths)
         if not torch.isfinite(logprobs).all():
@@ -5476,6 +5560,14 @@ def sampling_bytes(model: DecoderShape, run: PassShape, new_tokens: int) -> floa
     return cache + model.layers * weight_copies(model, run) + max(layer_transient(model, run), draw)
 
 
+def folded_bytes(config: BaseConfig, model: DecoderShape, run: PassShape) -> float:
+    """Bytes of the weights with LoRA in them, which a GPU samples with beside the base; see `foldable_layers`."""
+    if not config.lora_rank or config.load_in_4bit or config.rollout_engine == "vllm":
+        return 0
+    size = model.layers * layer_weights(model) * run.compute
+    return size if copy_fits(size, device_name(config)) else 0
+
+
 TILE = (4096, 32_768)  # tokens and vocabulary of a piece of TRL's output layer
 TILE_BUFFERS = 7  # float32 tensors of a piece that exist at once where there is no Triton, measured on a CPU
 
@@ -5846,12 +5938,16 @@ def export(config: BaseConfig, models: Models, target: Path) -> None:
     write_folder(target, write)
 
 
-# ---------------------------------------------------------------------- settings (src/programs/warm_start/settings.py)
+# ---------------------------------------------------------------------------- progress (src/parts/running/progress.py)
 
-OF_SAMPLES = (
-    *("samples", "sample_temperature", "prompts_per_round", "max_per_prompt", "min_prompts", "max_draws"),
-    *("min_steps", "min_coverage"),
-)
+
+def seed_generators(config: BaseConfig) -> None:
+    """Seed all generators, for new adapters and the user's rewards; training itself draws from seeds and steps."""
+    for set_seed in (random.seed, np.random.seed, torch.manual_seed):
+        set_seed(config.seed)
+
+
+# ---------------------------------------------------------------------- settings (src/programs/warm_start/settings.py)
 
 
 @in_order(
@@ -5939,13 +6035,13 @@ def check_warm_start(config: Config) -> None:
     for name in ("model", "data", "output_dir", "prompt_column", "completion_column"):
         need(getattr(c, name), f"got an empty {name}; expected a value; try to leave --{name} out")
     need(not (c.self and c.teacher), "got --self and --teacher; expected one of them; try --teacher alone")
-    for name in OF_SAMPLES if not c.samples_solutions else ("completion_column",):
-        idle, where = getattr(c, name) != getattr(usual, name), "without" if not c.samples_solutions else "with"
-        need(not idle, f"got --{name} {where} --self or --teacher, where it has no effect; try to leave it out")
-    need(
-        c.pass_low <= c.pass_high <= 1,
-        f"got pass_low {c.pass_low} and pass_high {c.pass_high}; expected 0 <= low <= high <= 1; try 0.1 and 0.9",
-    )
+    of_samples = ("samples", "sample_temperature", "prompts_per_round", "max_per_prompt", "min_prompts", "max_draws")
+    for name in ("completion_column",) if c.samples_solutions else (*of_samples, "min_steps", "min_coverage"):
+        where = "with" if c.samples_solutions else "without"
+        used = getattr(c, name) == getattr(usual, name)
+        need(used, f"got --{name} {where} --self or --teacher, where it has no effect; try to leave it out")
+    bounds = f"got pass_low {c.pass_low} and pass_high {c.pass_high}"
+    need(c.pass_low <= c.pass_high <= 1, f"{bounds}; expected 0 <= low <= high <= 1; try 0.1 and 0.9")
     for name in ("min_format", "min_coverage"):
         need(getattr(c, name) <= 1, f"got {name} {getattr(c, name)}; expected a share, 0 to 1; try 0.8")
     need(c.min_rounds <= c.rounds, f"got min_rounds {c.min_rounds}; expected at most rounds, {c.rounds}; try --rounds")
@@ -5970,21 +6066,13 @@ def settled_training(config: Config, parameters: int) -> tuple[float, int]:
 # -------------------------------------------------------------------- solutions (src/programs/warm_start/solutions.py)
 
 
-def load_reward(config: Config) -> Reward:
-    """The configured reward functions, by default those of the embedded task with its data."""
-    return Reward(specs_for(config.data, config.reward), call_limits(config))
-
-
 def check_leaks(rows: list[dict], held_out: list[dict], source: str) -> None:
     """Raise UserError where a prompt of `source` is held out too, but for case, white space or system prompt."""
     alike = {asked_words(row["prompt"]) for row in held_out}
     leaks = [row["prompt"] for row in rows if asked_words(row["prompt"]) in alike]
-    first = json.dumps(leaks[0], ensure_ascii=False)[:120] if leaks else ""
-    need(
-        not leaks,
-        f"{source}: got {len(leaks)} of {len(rows)} prompts that are held out too, such as {first}; expected none, as "
-        "they would inflate the pass rate; try `python scripts/data_loader.py FILE --split 0.1 --out train.jsonl`",
-    )
+    first = json.dumps(leaks[:1], ensure_ascii=False)[:120]
+    got = f"{source}: got {len(leaks)} of {len(rows)} prompts that are held out too, such as {first}"
+    need(not leaks, f"{got}; expected none; try `python scripts/data_loader.py FILE --split 0.1 --out train.jsonl`")
 
 
 def without_solutions(config: Config, rows: list[dict]) -> list[dict]:
@@ -5997,12 +6085,10 @@ def solution_text(config: Config, row: dict) -> str:
     value = row["columns"].get(config.completion_column)
     if isinstance(value, list) and len(value) == 1 and isinstance(value[0], dict):
         value = value[0].get("content")
-    need(
-        isinstance(value, str) and value.strip(),
-        f"{config.data}, prompt {json.dumps(row['prompt'])[:80]}: got {config.completion_column} {str(value)[:60]!r}; "
-        "expected a solution, a string or one assistant message; try --completion_column NAME, "
-        "`python scripts/data_loader.py FILE --out train.jsonl` for data of another form, or --self or --teacher",
-    )
+    got = f"{config.data}, prompt {json.dumps(row['prompt'])[:80]}: got {config.completion_column} {str(value)[:60]!r}"
+    expected = "expected a solution, a string or one assistant message"
+    remedy = "--completion_column NAME, `python scripts/data_loader.py FILE --out train.jsonl`, --self or --teacher"
+    need(isinstance(value, str) and value.strip(), f"{got}; {expected}; try {remedy}")
     return value
 
 
@@ -6041,11 +6127,8 @@ def solution_ids(config: Config, models, row: dict, text: str) -> list[int]:
     ids = tokenizer(text, add_special_tokens=False).input_ids
     while ids and ids[-1] in ends:  # the text may hold its end token already
         ids = ids[:-1]
-    need(
-        ids and not {*ids} & {*ends},
-        f"got solution {text[:80]!r}, which is empty or has an end token inside; expected text with at most one end "
-        "token, at its end; try to remove it from the text",
-    )
+    got = f"got solution {text[:80]!r}, which is empty or has an end token inside"
+    need(ids and not {*ids} & {*ends}, f"{got}; expected one at its end at most; try to remove it from the text")
     return [*ids, end]
 
 
@@ -6070,12 +6153,8 @@ def given_solutions(config: Config, models, reward: Reward, rows: list[dict]) ->
             f"{config.max_new_tokens} tokens, {repeated} duplicates"
         )
     example = f"; the first that fails is {texts[0][-80:]!r}" if texts else "; try a higher --max_new_tokens"
-    need(
-        passing,
-        f"{config.data}: got no solution of {len(rows)} that ends within {config.max_new_tokens} tokens and passes "
-        f"the first reward with {config.pass_score:g}{example}; expected solutions in the form that the reward pays, "
-        "as the model learns that form",
-    )
+    got = f"{config.data}: got no solution of {len(rows)} that ends within {config.max_new_tokens} tokens and passes"
+    need(passing, f"{got} the first reward{example}; expected solutions in the form that the reward pays")
     return passing
 
 
@@ -6083,12 +6162,9 @@ def load_prompts_and_reward(config: Config) -> tuple:
     """(tokenizer, reward, rows, held-out rows), checked: columns, solutions where the data have them, leaks."""
     tokenizer = load_tokenizer(config)
     rows, held_out = load_splits(config, tokenizer, check=lambda _, *rows: check_leaks(*rows, config.data))
-    reward = load_reward(config)
-    need(
-        held_out,
-        "got no --eval_data; expected held-out prompts, which show when RL can begin; try `python "
-        "scripts/data_loader.py FILE --split 0.1 --out train.jsonl`, which writes train.eval.jsonl too",
-    )
+    reward = Reward(specs_for(config.data, config.reward), call_limits(config))
+    split = "`python scripts/data_loader.py FILE --split 0.1 --out train.jsonl`, which writes train.eval.jsonl too"
+    need(held_out, f"got no --eval_data; expected held-out prompts, which show when RL can begin; try {split}")
     for row in rows if not config.samples_solutions else []:
         solution_text(config, row)
     for row in without_solutions(config, (rows + held_out)[:: max(1, len(rows))]):
@@ -6305,18 +6381,14 @@ class Sampler:
         width = config.max_new_tokens if config.rollout_engine == "hf" else 1  # vLLM seeds a row by its first draw
         noise = np.random.default_rng([*self.seed, part]).random((len(asked), width))
         made = self.ready(asked, noise)
-        return [
-            {"row": numbers[i // self.count], "prompt": one["prompt"], "text": one["completion"]}
-            | {"ids": one["response_ids"], "passed": passes(config, one), "score": one["score"]}
-            | {"rewards": one["rewards"], "finished": one["finished"], "logprob": sum(one["rollout_logprobs"])}
-            for i, one in enumerate(made)
-        ]
-
-
-def passes(config: Config, sample: dict) -> bool:
-    """Whether the first reward passes a sample that ended."""
-    score = next(iter(sample["rewards"].values()))
-    return bool(sample["finished"] and score is not None and score >= config.pass_score)
+        samples = []
+        for i, one in enumerate(made):
+            first = next(iter(one["rewards"].values()))
+            passed = bool(one["finished"] and first is not None and first >= config.pass_score)
+            sample = {"row": numbers[i // self.count], "prompt": one["prompt"], "text": one["completion"]}
+            sample |= {"ids": one["response_ids"], "passed": passed, "logprob": sum(one["rollout_logprobs"])}
+            samples.append(sample | {name: one[name] for name in ("score", "rewards", "finished")})
+        return samples
 
 
 def well_formed(sample: dict) -> bool:
@@ -6338,10 +6410,8 @@ def prompts_sampled(shop: Workshop, number: int) -> int:
 def draws_of_round(shop: Workshop, number: int) -> Iterator[list[dict]]:
     """Samples of a round, by the policy before it or by the teacher: `prompts_per_round` prompts at a time."""
     config, folder, numbered = shop.config, shop.round_folder(number), [{"number": i} for i in range(len(shop.rows))]
-    count, start = (
-        min(config.prompts_per_round, len(shop.rows)),
-        sum(prompts_sampled(shop, n) for n in range(1, number)),
-    )
+    count = min(config.prompts_per_round, len(shop.rows))
+    start = sum(prompts_sampled(shop, n) for n in range(1, number))
 
     def source():
         if config.teacher:
@@ -6376,10 +6446,8 @@ def in_policys_ids(shop: Workshop, number: int, kept: list[dict]) -> list[dict]:
             if len(ids) <= config.max_new_tokens:
                 encoded.append(one | {"ids": ids})
     if len(encoded) < len(kept):
-        lost = len(kept) - len(encoded)
-        say(
-            f"left out {lost} of them: over {config.max_new_tokens} of the policy's tokens, or with an end token inside"
-        )
+        long = f"over {config.max_new_tokens} of the policy's tokens"
+        say(f"left out {len(kept) - len(encoded)} of them: {long}, or with an end token inside")
     return encoded
 
 
@@ -6398,10 +6466,8 @@ def sampled_solutions(shop: Workshop, number: int) -> list[dict]:
         counts["samples"] += len(samples)
         counts["passed"] += sum(one["passed"] for one in samples)
         solved |= {one["row"] for one in kept}
-        say(
-            f"round {number}: {counts['passed']} of {counts['samples']} samples pass, {len(kept)} are kept; "
-            f"{len(solved)} prompts have a solution"
-        )
+        share = f"{counts['passed']} of {counts['samples']} samples pass, {len(kept)} are kept"
+        say(f"round {number}: {share}; {len(solved)} prompts have a solution")
         if len(solved) >= least:
             break
         few = "so few solutions teach little; " if solved else ""
@@ -6412,9 +6478,8 @@ def sampled_solutions(shop: Workshop, number: int) -> list[dict]:
     solutions = {}
     for one in [*earlier, *kept]:
         solutions[json.dumps(one["prompt"]), one["text"]] = {key: one[key] for key in ("row", "text", "ids", "prompt")}
-    write_json(
-        shop.round_folder(number) / "sampled.json", counts | {"solved": len(solved), "solutions": len(solutions)}
-    )
+    counts |= {"solved": len(solved), "solutions": len(solutions)}
+    write_json(shop.round_folder(number) / "sampled.json", counts)
     return [*solutions.values()]
 
 
@@ -6433,31 +6498,32 @@ def measured(config: Config, samples: list[dict], number: int) -> dict:
     shape = next((name for name in samples[0]["rewards"] if "format" in name), None)
     shaped = [one["rewards"][shape] for one in samples if shape and one["rewards"][shape] is not None]
     rates = describe_pass_rates(counts, config.group_size, config.pass_low, config.pass_high)
-    return (
-        {"round": number}
-        | rates
-        | {
-            "ends": statistics.fmean(one["finished"] for one in samples),
-            "format": statistics.fmean(value >= 1 for value in shaped) if shaped else None,
-            "entropy": -sum(one["logprob"] for one in samples) / sum(len(one["ids"]) for one in samples),
-            "different": len({(one["row"], one["text"]) for one in samples}) / len(samples),
-            "tokens_mean": statistics.fmean(len(one["ids"]) for one in samples),
-        }
-    )
+    return {
+        "round": number,
+        **rates,
+        "ends": statistics.fmean(one["finished"] for one in samples),
+        "format": statistics.fmean(value >= 1 for value in shaped) if shaped else None,
+        "entropy": -sum(one["logprob"] for one in samples) / sum(len(one["ids"]) for one in samples),
+        "different": len({(one["row"], one["text"]) for one in samples}) / len(samples),
+        "tokens_mean": statistics.fmean(len(one["ids"]) for one in samples),
+    }
 
 
 def measure(shop: Workshop, number: int) -> dict:
-    """Sample held-out prompts with the policy after a round, and write measure.json."""
+    """Figures of held-out samples by the policy after a round, from measure.json where it is there."""
     import numpy as np
 
     config, folder = shop.config, shop.round_folder(number)
+    if (folder / "measure.json").exists():
+        return json.loads((folder / "measure.json").read_text())
     order = np.random.default_rng([config.seed, 6]).permutation(len(shop.held_out)).tolist()
     picked = sorted(order[: config.eval_prompts or None])
 
+    def source():
+        return shop.sampler(number, config.temperature)
+
     # one noise for all rounds: what differs between them is the policy
-    sampler = Sampler(
-        shop, folder / "held_out", lambda: shop.sampler(number, config.temperature), HELD_OUT, 0, config.eval_samples
-    )
+    sampler = Sampler(shop, folder / "held_out", source, HELD_OUT, 0, config.eval_samples)
     figures = measured(config, sampler.parts(shop.held_out, picked), number)
     write_json(folder / "measure.json", figures)
     return figures
@@ -6541,22 +6607,6 @@ def enough_epochs(config: Config, rows: int) -> float:
     return max(config.epochs, config.min_steps / steps)
 
 
-def check_ids(trainer, rows: list[dict]) -> None:
-    """Raise UserError unless TRL makes the first 256 rows, token by token, what they are here."""
-    data = trainer.train_dataset
-    for start in range(0, min(len(rows), 256), 16):
-        batch = trainer.data_collator([data[i] for i in range(start, min(len(rows), start + 16))])
-        for row, ids, labels, mask in zip(
-            rows[start:], batch["input_ids"], batch["labels"], batch["attention_mask"], strict=False
-        ):
-            real = mask.bool()
-            need(
-                row == {"input_ids": ids[real].tolist(), "labels": labels[real].tolist()},
-                f"got from TRL a row of {int(real.sum())} tokens that differs from the one made here; expected the ids "
-                "that RL will see; try TRL 1.16",
-            )
-
-
 def make_callback(stop: StopRequest):
     """A transformers callback that stops at a signal, and where gradients are not finite."""
     from transformers import TrainerCallback
@@ -6604,7 +6654,6 @@ def make_sft_trainer(shop: Workshop, folder: Path, rows: list[dict], policy):
     except (ValueError, TypeError, ImportError) as error:
         raise UserError(f"got these settings, which TRL refuses: {error}") from error
     trainer.remove_callback(PrinterCallback)
-    check_ids(trainer, rows)
     if shop.config.samples_solutions:
         trainer.args.num_train_epochs = enough_epochs(shop.config, len(rows))
     return trainer
@@ -6659,7 +6708,8 @@ def warm_start_memory(config: Config, model, teacher, prompt: int) -> dict[str, 
     trained = sum(network_bytes(config, shape, parameters))
     rows = 0 if config.rollout_engine == "vllm" else config.rollout_batch_size
     prompts = dataclasses.replace(run, rows=rows, length=prompt)
-    peaks = [parameters * run.stream + sampling_bytes(shape, prompts, config.max_new_tokens)]
+    weights = parameters * run.stream + folded_bytes(config, shape, run)
+    peaks = [weights + sampling_bytes(shape, prompts, config.max_new_tokens)]
     if teacher and (other := shape_of(teacher)):
         weights = sum(p.numel() for p in teacher.parameters()) * run.compute
         peaks.append(weights + sampling_bytes(other, prompts, config.max_new_tokens))
@@ -6720,7 +6770,7 @@ def print_warm_start_plan(config: Config, tokenizer, rows: list[dict], held_out:
 
 
 def solutions_of_round(shop: Workshop, rows: list[dict], number: int) -> list[dict]:
-    """A round's solutions, from supervised.jsonl where they are there; compared with the held-out prompts again."""
+    """A round's solutions, from supervised.jsonl where they are there."""
     config, path = shop.config, shop.round_folder(number) / "supervised.jsonl"
     if not path.exists():
         if config.samples_solutions:
@@ -6732,7 +6782,6 @@ def solutions_of_round(shop: Workshop, rows: list[dict], number: int) -> list[di
             solutions = [one | {"prompt": rows[one["row"]]["prompt"]} for one in solutions]
         write_lines(path, solutions)
     solutions = read_lines(path)
-    check_leaks(solutions, shop.held_out, str(path))
     for one in solutions:
         same = one["row"] < len(shop.rows) and shop.rows[one["row"]]["prompt"] == one["prompt"]
         need(same, f"{path}: got a solution to another prompt than {config.data} has there; expected the run's data")
@@ -6742,15 +6791,13 @@ def solutions_of_round(shop: Workshop, rows: list[dict], number: int) -> list[di
 def play_round(shop: Workshop, rows: list[dict], number: int, before: dict) -> dict:
     """Solutions, training and measure of a round; what is on disk is not done again."""
     folder = shop.round_folder(number)
-    if (folder / "measure.json").exists():
-        return json.loads((folder / "measure.json").read_text())
-    if not (folder / "policy").exists():
+    if not (folder / "measure.json").exists() and not (folder / "policy").exists():
         solutions = solutions_of_round(shop, rows, number)
         if not solutions:  # the policy is what it was
             write_json(folder / "measure.json", before | {"round": number})
-            return before | {"round": number}
-        supervise(shop, number, solutions)
-    for earlier in range(1, number):  # their samples and solutions stay
+        else:
+            supervise(shop, number, solutions)
+    for earlier in range(1, number) if (folder / "policy").exists() else ():  # their samples and solutions stay
         shutil.rmtree(shop.round_folder(earlier) / "policy", ignore_errors=True)
     return measure(shop, number)
 
@@ -6758,18 +6805,15 @@ def play_round(shop: Workshop, rows: list[dict], number: int, before: dict) -> d
 def tell_round(figures: dict) -> None:
     k, best = list(figures["pass_at_k"].items())[-1]
     shape = "" if figures["format"] is None else f", format {figures['format']:.3f}"
-    say(
-        f"round {figures['round']}: held-out pass rate {figures['pass_rate']:.3f}, pass@{k} {best:.3f}, "
-        f"groups with signal {figures['groups_with_signal']:.3f}, ends {figures['ends']:.3f}{shape}, "
-        f"entropy {figures['entropy']:.4f}"
-    )
+    rates = f"held-out pass rate {figures['pass_rate']:.3f}, pass@{k} {best:.3f}"
+    signal = f"groups with signal {figures['groups_with_signal']:.3f}, ends {figures['ends']:.3f}{shape}"
+    say(f"round {figures['round']}: {rates}, {signal}, entropy {figures['entropy']:.4f}")
 
 
 def run_rounds(shop: Workshop, rows: list[dict]) -> list[dict]:
     """Rounds until RL can take over, or no further one would help, as none does that finds nothing; their measures."""
     config = shop.config
-    start = shop.round_folder(0) / "measure.json"
-    measures = [json.loads(start.read_text()) if start.exists() else measure(shop, 0)]
+    measures = [measure(shop, 0)]
     tell_round(measures[-1])
     while True:
         number, wrong = measures[-1]["round"], obstacles(config, measures[-1])
@@ -6810,17 +6854,6 @@ def rl_command(config: Config, model: str, trainer: str) -> str:
     return shlex.join([*words, "--output_dir", f"{Path(config.output_dir)}_rl"])
 
 
-def hand_over(shop: Workshop, number: int) -> str:
-    """Write final/ from the policy after a round; returns the model that RL goes on with."""
-    if not shop.policy_folder(number):
-        return shop.config.model
-    final = shop.folder / "final"
-    if not final.exists():
-        export(shop.config, shop.load(number), final)
-        shop.release()  # adapters are merged, and the weights may have another dtype
-    return str(final)
-
-
 def advice(shop: Workshop, measures: list[dict], wrong: dict) -> str:
     config = shop.config
     if "entropy" in wrong:
@@ -6844,7 +6877,10 @@ def conclude(shop: Workshop, measures: list[dict]) -> int:
         summary["try"] = advice(shop, measures, wrong)
         say(f"RL cannot begin yet: {'; '.join(wrong.values())}; {summary['try']}")
     else:
-        summary["model"] = hand_over(shop, last["round"])
+        trained, final = shop.policy_folder(last["round"]), shop.folder / "final"
+        if trained and not final.exists():
+            export(config, shop.load(last["round"]), final)
+        summary["model"] = str(final) if trained else config.model
         summary["commands"] = [rl_command(config, summary["model"], name) for name in ("ppo_train", "grpo_train")]
     write_json(shop.folder / "summary.json", summary)
     if wrong:
@@ -6858,15 +6894,13 @@ def conclude(shop: Workshop, measures: list[dict]) -> int:
 
 
 def train(config: Config) -> int:
-    import numpy as np
     import torch
 
     device = start_processes(config)
     many = torch.cuda.device_count() if device.type == "cuda" else 1
     need(many == 1, f"got {many} GPUs; expected one, as TRL would use all; try CUDA_VISIBLE_DEVICES=0 before python")
     settle_precision(config, device)
-    for set_seed in (random.seed, np.random.seed, torch.manual_seed):  # for new adapters and the user's rewards
-        set_seed(config.seed)
+    seed_generators(config)  # for new adapters and the user's rewards
     tokenizer, reward, rows, held_out = load_prompts_and_reward(config)
     check_folder(config)
     chosen = copy.copy(config)  # the parts of samples on disk stay as large as the setting says
