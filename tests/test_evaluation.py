@@ -1043,3 +1043,13 @@ def test_worked_examples_are_not_evaluated(ev, tmp_path, capsys, shots_at, kept_
     kept, shots = ev.task_rows(config, ev.make_task("math", config))
     assert shots == [rows[shots_at[0]]] and kept == [rows[i] for i in kept_at]
     assert said in capsys.readouterr().err
+
+
+def test_a_second_run_comes_from_the_cache(first_run):
+    folder, flags, _ = first_run
+    before = results(folder)
+    done = run_script("evaluation", *flags, "--output_dir", folder, "--batch_size", 1)
+    after = results(folder)
+    assert done.returncode == 0 and after["tasks"]["math"]["from_cache"] == 48
+    for task in after["tasks"]:
+        assert after["tasks"][task]["metrics"] == before["tasks"][task]["metrics"]

@@ -841,3 +841,13 @@ def test_every_profile_and_stage_of_the_reference_is_right():
     stages = next(yaml.safe_load(b) for b in re.findall(r"```yaml\n(.*?)```", REFERENCE, re.DOTALL) if "stages" in b)
     assert [steps for _, steps in grpo.parse_stages(stages["stages"])] == [200, 800]
     assert {*re.findall(r"^\| `(\w+)` \| (?:one GPU|80 GB|smoke)", REFERENCE, re.MULTILINE)} == {*grpo.PROFILES}
+
+
+@pytest.mark.long
+def test_a_longer_run_begins_with_the_shorter(ours, task, tmp_path):
+    flags = [*[f for f in task if "save_steps" not in f], "--lr_scheduler_type=constant", "--save_steps=2"]
+    plain, parts = tmp_path / "plain", tmp_path / "parts"
+    for folder, more in ((plain, ["--steps=4"]), (parts, ["--steps=2"]), (parts, ["--steps=4", "--resume"])):
+        code, _, error = ours(*flags, f"--output_dir={folder}", *more)
+        assert code == 0, error
+    assert same(weights(parts, "final/model.safetensors"), weights(plain, "final/model.safetensors"))
