@@ -247,3 +247,31 @@ def test_a_file_of_a_folder_that_does_not_import_is_not_measured(tmp_path, capsy
     syntax, absent = sorted(report["not_measured"], reverse=True)
     assert code == 0 and "absent.py: importing it raises ModuleNotFoundError" in absent and "syntax.py: " in syntax
     assert [run(capsys, tmp_path / name)[0] for name in broken] == [2, 2]
+
+
+INSIDE = """import torch
+
+
+def cispo_loss(logp, old_logp, advantages, mask):
+    weight = (logp - old_logp).exp().clamp(max=1.3).detach()
+    return -(torch.where(mask > 0, weight * advantages * logp, 0)).sum() / mask.sum()
+
+
+def sapo_loss(logp, old_logp, advantages, mask):
+    ratio = torch.where(mask > 0, logp - old_logp, 0).exp()
+    gate = torch.sigmoid(2.0 * (ratio - 1)) * 4 / 2.0
+    return -(torch.where(mask > 0, gate * advantages, 0)).sum() / mask.sum()
+"""
+
+
+def test_numbers_that_a_function_has_inside(tmp_path, capsys):
+    """CISPO's paper has no lower bound; SAPO's temperatures are 1.0 and 1.05 unless --set says others."""
+    file = write(tmp_path, INSIDE)
+    code, report, _ = run(capsys, file, "--set", "high=0.3,tau_pos=2,tau_neg=2")
+    assert code == 0 and not report["findings"]
+    ways = [about["written_as"] for name, about in report["figures"].items() if "cispo" in name]
+    assert ways == ["cispo without a lower bound, sum over tokens / their number"]
+    assert run(capsys, file)[0] == 1
+    for wrong in ("tau=2", "high=wide", "high"):
+        code, _, error = run(capsys, file, "--set", wrong)
+        assert code == 2 and "expected NAME=NUMBER" in error

@@ -16,10 +16,10 @@
                        where rows have tests, hostile programs through that very reward: paid, read, changed, ended
     FILE.py:Class      an environment, with --data: what reward_preflight.py finds, and the returns of the same answers
                        where ppo_train.py, grpo_train.py, evaluation.py and verl_train.py's agent loop play them
-    FILE.py, a folder  losses and advantages, recognised by the names of functions and parameters, or named by --as:
-                       value and gradient by float64 loops over single tokens; padding, a hole, an empty row, nan
-                       beneath the mask (a note, no finding); groups by id, equal scores. What is not recognised or
-                       does not import is listed, never guessed
+    FILE.py, a folder  losses and advantages, recognised by the names of functions and parameters, or named by --as
+                       (--set: the numbers inside them): value and gradient by float64 loops over single tokens;
+                       padding, a hole, an empty row, nan beneath the mask (a note, no finding); groups by id, equal
+                       scores. What is not recognised or does not import is listed, never guessed
     TRAINER.py         one with the functions of selfcheck.py --contract: its checks; the trainer's flags behind --
     a verl job         settings of verl_train.py (.yaml) or overrides (.txt): verl_train.py --check in the --python that
                        has verl composes it, reads rows by verl's data set and tries the job's copy of the reward

@@ -12,7 +12,7 @@ from parts.foundation.settings import parse_flags
 from programs.prove.environment_proof import is_environment, prove_environment
 from programs.prove.evaluation_proof import prove_evaluation, results_files
 from programs.prove.formulas import FORMULAS
-from programs.prove.function_proof import functions_of, prove_functions
+from programs.prove.function_proof import SETTABLE, functions_of, prove_functions
 from programs.prove.proof import Proof
 from programs.prove.reward_proof import prove_reward
 from programs.prove.run_proof import prove_run
@@ -33,6 +33,8 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--data", default="", metavar="FILE", help="rows for a reward or an environment")
     named = "formulas of functions: loss_1=grpo,loss_2=gspo, or one for each function; " + ", ".join(FORMULAS)
     parser.add_argument("--as", default="", dest="formulas", metavar="NAMES", help=named)
+    numbers = "numbers that functions have inside: low=inf,tau_neg=1.0; one of " + ", ".join(SETTABLE)
+    parser.add_argument("--set", default="", dest="numbers", metavar="NUMBERS", help=numbers)
     python = "for a verl job: the Python that has verl (default: this one)"
     parser.add_argument("--python", default=sys.executable, metavar="PYTHON", help=python)
     parser.add_argument("--minutes", type=float, default=1.0, metavar="M", help="time for all (default: 1)")
@@ -62,7 +64,7 @@ def proof_of(args) -> Proof:
     if path.suffix == ".py" and CONTRACT & names and not args.formulas:
         return prove_trainer(path, args.trainer_flags, seconds)
     need(names, f"got {args.thing}, which is none of these; {ACCEPTED}")
-    return prove_functions(Path(file), name, args.formulas)
+    return prove_functions(Path(file), name, args.formulas, args.numbers)
 
 
 def prove(args) -> int:

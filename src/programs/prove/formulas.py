@@ -1,8 +1,10 @@
 """Losses and advantages from their papers, as loops over tokens and rows in float64: what functions are held to."""
 
+import math
 import statistics
 from dataclasses import dataclass
 
+CISPO_PAPER = "cispo without a lower bound"  # MiniMax-M1, section 3.1
 DEVIATION_EPS = (0.0, 1e-6, 1e-5, 1e-4)  # what implementations add to a standard deviation
 
 
@@ -64,8 +66,8 @@ def policy_token(name: str, c: dict, i: int, t: int, places: list[int]):
         d = sum(steps) / len(places)
         d = d if name == "gspo" else d.detach() + logp - logp.detach()
     ratio = d.exp()
-    bounded = clamp(ratio, 1 - c["low"], 1 + c["high"])
-    if name == "cispo":
+    bounded = clamp(ratio, -math.inf if name == CISPO_PAPER else 1 - c["low"], 1 + c["high"])
+    if name.startswith("cispo"):
         return -bounded.detach() * a * logp
     if name == "sapo":
         tau = c["tau_pos"] if a > 0 else c["tau_neg"]
@@ -100,7 +102,7 @@ def ways_of(formula: str, takes: set[str]) -> list[str]:
     if kind == "value":
         clip = "clipped " if {"old_values", "value_clip"} <= takes else ""
         return [f"{clip}half squared error", f"{clip}squared error"]
-    names = ["gspo", "gspo of each token"] if formula == "gspo" else [formula]
+    names = {"gspo": ["gspo", "gspo of each token"], "cispo": ["cispo", CISPO_PAPER]}.get(formula, [formula])
     terms = ("k3", "k1", "k2", "k3 times the ratio") if {"ref_logprobs", "beta"} <= takes else ()
     return [f"{name} with {kl}" for name in names for kl in terms] or names
 

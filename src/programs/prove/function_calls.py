@@ -16,13 +16,13 @@ SCORES, ROW_ADVANTAGES = (0.3, 1.0, 0.9, 0.0, 0.1, 2.0, 0.6, 0.4), (1.3, -0.8, 0
 BY_TOKEN = ("logprobs", "old_logprobs", "ref_logprobs", "values", "old_values", "returns", "token_rewards", "x")
 NUMBERS = {
     **{"low": 0.1, "high": 0.3, "clip": 0.2, "value_clip": 0.2, "std_eps": 1e-3, "beta": 0.7, "gamma": 0.9, "sign": 1},
-    **{"gae_lambda": 0.8, "length": 11.0, "tau_pos": 1.0, "tau_neg": 1.5, "group_size": 4, "dual_clip": 2.0},
+    **{"gae_lambda": 0.8, "length": 11.0, "tau_pos": 1.0, "tau_neg": 1.05, "group_size": 4, "dual_clip": 2.0},
 }
 LEAVES = {"value": "values", "mean": "x"}  # what a gradient is taken of, log-probs elsewhere
 
 
-def inputs(kind: str, takes: set[str]) -> dict:
-    """Inputs by role, in float64, random beneath the mask too."""
+def inputs(kind: str, takes: set[str], given: dict[str, float]) -> dict:
+    """Inputs by role, in float64, random beneath the mask too; `given` numbers stand for those of NUMBERS."""
     import torch
 
     generator = torch.Generator().manual_seed(0)
@@ -37,6 +37,7 @@ def inputs(kind: str, takes: set[str]) -> dict:
     c |= NUMBERS | {"mask": mask, "scores": torch.tensor(SCORES, dtype=torch.float64), "all": c["x"], "groups": [0] * 5}
     c |= {"low": 0.2, "high": 0.2} if not takes & {"low", "high"} else {}
     c |= {"dual_clip": 0.0, "gamma": 1.0, "gae_lambda": 1.0} | {name: c[name] for name in NUMBERS if name in takes}
+    c |= given
     if kind == "advantage":
         c["groups"] = [i % 2 if "groups" in takes else i // 4 for i in range(len(SCORES))]
         c["token_rewards"] = torch.zeros_like(mask)

@@ -3,6 +3,7 @@
 import ast
 import contextlib
 import math
+import re
 import sys
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from parts.foundation.messages import UserError, need
 from parts.learning.oracles import own_gae
 from parts.rewards.reward_forms import import_file
 from programs.prove.formulas import FORMULAS, aggregated, group_advantages, token_losses, ways_of
-from programs.prove.function_calls import BY_TOKEN, Tried, input_forms, inputs, near
+from programs.prove.function_calls import BY_TOKEN, NUMBERS, Tried, input_forms, inputs, near
 from programs.prove.proof import Proof
 from programs.prove.recognition import Candidate, recognised
 
@@ -27,6 +28,7 @@ FAULTS = {  # what is changed in the inputs of the formula, and the sign of its 
     "the formula over neighbours as groups": lambda c: {"groups": [i // 4 for i in range(len(c["groups"]))]},
     "the formula with gamma and lambda exchanged": lambda c: {"gamma": c["gae_lambda"], "gae_lambda": c["gamma"]},
 }
+SETTABLE = [name for name in NUMBERS if name not in ("sign", "group_size")]
 ROUNDING = 1e-6  # relative, of value and gradient in float64: implementations add 1e-8 here and there
 PADDED = " / width"  # an aggregation that divides by all places, padding included: Dr. GRPO's alone
 
@@ -54,10 +56,10 @@ def references(formula: str, tried: Tried, c: dict, shape) -> dict:
     return {way: pair for way, pair in found.items() if pair[0].shape == shape}
 
 
-def judge(candidate: Candidate, function) -> None:
+def judge(candidate: Candidate, function, numbers: dict[str, float]) -> None:
     """Compare a function with its formula, in the form of inputs that it takes."""
     tried, nearest = Tried(function, candidate), []
-    c = inputs(tried.kind, tried.takes)
+    c = inputs(tried.kind, tried.takes, numbers)
     c["sign"] = -1 if "objective" in candidate.name else 1  # which is maximised
     for form in input_forms(candidate.formula, tried.kind, tried.takes, c):
         try:
@@ -172,12 +174,23 @@ def named_formulas(given: str, names: list[str]) -> dict[str, str]:
     return pairs
 
 
-def prove_functions(path: Path, only: str, given: str) -> Proof:
+def named_numbers(given: str) -> dict[str, float]:
+    """The numbers of --set, by role."""
+    numbers = {}
+    for name, _, value in (pair.partition("=") for pair in given.split(",") if pair):
+        got = f"got --set {given}: {name}={value}; expected NAME=NUMBER with one of {', '.join(SETTABLE)}"
+        need(name in SETTABLE and re.fullmatch(r"inf|[\d.]+(e-?\d+)?", value), got)
+        numbers[name] = float(value)
+    return numbers
+
+
+def prove_functions(path: Path, only: str, given: str, numbers: str) -> Proof:
     """Compare the functions of a file or folder, or a single one, with their formulas."""
     proof, known, unknown = Proof("functions", f"{path}:{only}" if only else str(path)), [], []
     functions, failed = functions_of(path)
     nodes = [(f, n) for f, found in functions.items() for n in found if n.name == (only or n.name)]
     need(nodes, f"got {path} without {only or 'a public function'}; expected functions of losses or advantages")
+    numbers = named_numbers(numbers)
     formulas = named_formulas(given, [node.name for _, node in nodes])
     for file, node in nodes:
         if file in failed:
@@ -192,7 +205,7 @@ def prove_functions(path: Path, only: str, given: str) -> Proof:
         where = f"{node.name} ({file}, line {node.lineno})"
         x = recognised(node.name, function, where, formulas.get(node.name, ""))
         if not x.why:
-            judge(x, function)
+            judge(x, function, numbers)
         (unknown if x.why else known).append(x)
         proof.findings += x.findings
         if not x.why:
