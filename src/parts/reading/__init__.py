@@ -4,12 +4,10 @@ ROOMS = (
     "paired_tests",
     "evaluation_results",
     "dialects",
-    "trends",
     "logged_run",
     "run_settings",
     "sample_texts",
     "sample_files",
     "log_reading",
     "run_folder",
-    "rescoring",
 )

@@ -111,12 +111,13 @@ def common_settings(flat: dict) -> dict:
     flat = flat | shell_settings(" ".join(map(str, extra))) if isinstance(extra, list) else flat
     for name, endings in SETTINGS.items():
         aside = ("val_kwargs", ".ref.") if name == "critic_lr" else ("val_kwargs", ".ref.", "critic")
-        for ending in endings:
-            keys = [key for key in flat if key == ending or ("." in key and key.endswith(f".{ending}"))]
-            keys = [key for key in keys if flat[key] is not None and not any(word in key for word in aside)]
-            value = flat[min(keys, key=len)] if keys else None
-            if keys and name not in settings and (name in ("data", "reward") or not isinstance(value, list)):
-                settings[name] = value
+        lists = name in ("data", "reward")
+        known = {k: v for k, v in flat.items() if v is not None and (lists or not isinstance(v, list))}
+        for ending in endings.split():
+            keys = [key for key in known if key == ending or key.endswith(f".{ending}")]
+            keys = [key for key in keys if not any(word in key for word in aside)]
+            if keys and name not in settings:
+                settings[name] = known[min(keys, key=len)]
     if "learning_rate" in flat and "beta" not in flat and "num_generations" in flat:
         settings["kl"] = 0.0  # TRL's default
     return settings

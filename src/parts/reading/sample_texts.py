@@ -4,12 +4,11 @@ import json
 import math
 import re
 import statistics
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from parts.reading.logged_run import names_correctness
 from parts.reading.paired_tests import share_gain
-from parts.reading.trends import names_correctness, repeats
 
 GOLD_NAMES = (
     *("gold", "answer", "ground truth", "ground_truth", "solution", "target", "label", "reference_answer"),
@@ -22,7 +21,6 @@ MARKED = re.compile(
 )
 IN_SOURCE = re.compile(r"<\\?/?(\w+)>|(boxed)|(####)|(?i:\b(answer(?: is|:)))")  # what a reward's source has of it
 COMPLETIONS = {"completions", "completion", "solution_str", "response", "responses"}  # what rewards call them
-MARK_FORMS = ("{}", "#### {}", "\\boxed{{{}}}", "<answer>{}</answer>", "The answer is {}.")
 NUMBER = re.compile(r"(?<![\w.])[-−]?\$?\d[\d,]*(?:\.\d+)?(?:/\d+)?(?![\w])")
 
 
@@ -94,9 +92,8 @@ def stated_answer(text: str, numeric: bool) -> str:
 def holds(text: str, gold: str) -> bool:
     """Whether a gold answer stands anywhere in a text, as a word or number of its own."""
     if re.fullmatch(r"-?\d[\d.]*", gold):
-        return any(simplest(number) == gold for number in NUMBER.findall(text)) or gold in {
-            simplest(part) for part in re.findall(r"-?\d+", text)
-        }
+        numbers = NUMBER.findall(text) + re.findall(r"-?\d+", text)
+        return any(simplest(number) == gold for number in numbers)
     return re.search(rf"(?<!\w){re.escape(gold)}(?!\w)", text.casefold()) is not None
 
 
@@ -138,18 +135,19 @@ def source_marks(source: str) -> set[str]:
     return {part.casefold() for groups in IN_SOURCE.findall(source) for part in groups if part}
 
 
-def asked_marks(texts: list[Text]) -> set[str]:
-    """The marks that most prompts ask for."""
-    counts = Counter(mark for text in texts for mark in source_marks(text.prompt))
-    return {mark for mark, count in counts.items() if count * 2 > len(texts)}
-
-
 def correct_pay(text: Text) -> float | None:
     """What the part that stands for correctness paid; the score where there is one part or none."""
     if len(text.parts) < 2:
         return text.score
     named = [value for name, value in text.parts.items() if names_correctness(name)]
     return named[0] if named else next(iter(text.parts.values()))
+
+
+def repeats(text: str) -> float:
+    """Share of the 6-character pieces of a text's first 1,000 characters that occurred before; 0 below 30."""
+    text = text[:1000]
+    pieces = [text[i : i + 6] for i in range(len(text) - 5)]
+    return 1 - len(set(pieces)) / len(pieces) if len(text) >= 30 else 0.0
 
 
 FEATURES = {  # what a reward may pay in place of the answer: how much of it a completion has
@@ -164,14 +162,14 @@ FEATURES = {  # what a reward may pay in place of the answer: how much of it a c
 
 def payment_by_feature(texts: list[Text]) -> dict[str, float]:
     """Pearson's correlation of score and each feature among completions that are equally right; 0 without a spread."""
-    scored = [t for t in texts if t.score is not None]
+    scored, paid = [t for t in texts if t.score is not None], {}
 
     def within(values: list[float]) -> list[float]:
         """Values less the mean of those that are equally right."""
-        by_class = {right: [v for v, t in zip(values, scored, strict=True) if t.right is right] for right in classes}
-        return [v - statistics.fmean(by_class[t.right]) for v, t in zip(values, scored, strict=True)]
+        pairs = list(zip(values, (t.right for t in scored), strict=True))
+        means = {kind: statistics.fmean(v for v, right in pairs if right is kind) for kind in {t.right for t in scored}}
+        return [v - means[right] for v, right in pairs]
 
-    classes, paid = {t.right for t in scored}, {}
     scores = within([t.score for t in scored])
     for name, measure in FEATURES.items():
         amounts = within([float(measure(t.completion)) for t in scored])
@@ -195,12 +193,8 @@ def scores_by_answer(texts: list[Text]) -> tuple[list[float], list[float]]:
 
 def right_gain(texts: list[Text]) -> tuple[float, float, float] | None:
     """Gain of the share of right completions with its 95 % interval: held out, else of the first and last third."""
-    held_out = [t for t in texts if t.kind == "eval" and t.right is not None]
-    known = (
-        held_out
-        if len({t.step for t in held_out}) > 1
-        else [t for t in texts if t.kind == "train" and t.right is not None]
-    )
+    held_out, train = ([t for t in texts if t.kind == kind and t.right is not None] for kind in ("eval", "train"))
+    known = held_out if len({t.step for t in held_out}) > 1 else train
     steps = sorted({t.step for t in known})
     third = 1 if known is held_out else max(1, len(steps) // 3)
     shares = [[t.right for t in known if t.step in part] for part in (steps[:third], steps[-third:])]
