@@ -96,6 +96,8 @@ SETTINGS = {
     "grad_clip": "max_grad_norm max_grad_norm grad_clip clip_grad",
     "repetition_penalty": "repetition_penalty",
     "critic_lr": "critic_lr critic.optim.lr",
+    "critic_warmup": "critic_warmup_steps trainer.critic_warmup",
+    "value_clip": "value_clip",
     "batch": "batch_size train_batch_size rollout_batch_size rollout.batch_size",
 }
 ACTOR = "actor_rollout_ref.actor"

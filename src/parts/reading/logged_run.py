@@ -196,19 +196,15 @@ class LoggedRun:
 
     def is_constant(self) -> bool:
         """Whether every completion scored alike in four steps of five; without spreads, whether every mean is 0."""
-        scores = self.values("score")
-        if self.series.get("score_std"):
-            spreads = self.values("score_std")
-        elif self.series.get("score_max") and self.series.get("score_min"):
-            pairs = zip(self.values("score_max"), self.values("score_min"), strict=False)
-            spreads = [high - low for high, low in pairs]
-        else:
+        scores, pairs = self.values("score"), zip(self.values("score_max"), self.values("score_min"), strict=False)
+        spreads = self.values("score_std") or [high - low for high, low in pairs]
+        if not spreads:
             others = ("score", "grad_norm", "zero_std", "score_max", "score_min")
             return len(scores) >= TREND_STEPS and not any(any(self.values(name)) for name in others)
+        alike = sum(spread <= 1e-6 for spread in spreads) >= max(3, 0.8 * len(spreads))
         means = [score for score, spread in zip(scores, spreads, strict=False) if spread <= 1e-6]
-        alike = sum(spread <= 1e-6 for spread in spreads)
-        differ = bool(means) and max(means) - min(means) > 1e-6  # TRL's spread is one within groups
-        return len(spreads) >= 3 and alike >= 0.8 * len(spreads) and not differ and not self.part_spread()
+        same = max(means, default=0.0) - min(means, default=0.0) <= 1e-6  # TRL's spread is one within groups
+        return alike and same and not self.part_spread()
 
     def is_solved(self) -> bool:
         """Whether the task was learnt: held-out figure or correctness at 0.95, after having been below."""

@@ -33,7 +33,7 @@ def overflow(run: LoggedRun) -> Evidence | None:
     bad = [entry for entry in run.bad if entry[0].removeprefix("train/") in watched]
     large = [(step, value) for step, value in run.points("score") if abs(value) > 1e15]
     skipped = [step for step, value in run.points("skipped") if value]
-    allowed = 0.2 if run.settings.get("fp16") else 0.01  # fp16's loss scale settles that way
+    allowed = 0.2 if run.settings.get("precision") == "fp16" else 0.01  # fp16's loss scale settles that way
     if bad:
         metric, step, value = bad[0]
         text = f"{metric} is {value} at step {step}, {len(bad)} such values in all"

@@ -51,12 +51,6 @@ def marks_with_gold(texts: list[Text]) -> set[str]:
     return {mark for t in texts for mark, answer in marked_answers(t.completion) if holds(answer, t.gold)}
 
 
-def asked_marks(texts: list[Text]) -> set[str]:
-    """The marks that most prompts ask for."""
-    counts = Counter(mark for text in texts for mark in source_marks(text.prompt))
-    return {mark for mark, count in counts.items() if count * 2 > len(texts)}
-
-
 def never_paid(run: LoggedRun) -> list[Fact]:
     """By the log alone: no completion was ever paid for its answer, mostly because its form or gold is not read."""
     name, means = run.answer_part()
@@ -74,8 +68,9 @@ def never_paid(run: LoggedRun) -> list[Fact]:
 )
 def answer_form(run: LoggedRun) -> Evidence | None:
     """The reward expects another answer format, so right answers score nothing."""
-    reads, asks, unpaid = source_marks(run.reward_source), asked_marks(run.texts), unpaid_with_gold(run.texts)
-    read, other = ", ".join(sorted(reads)), []
+    reads, unpaid, other = source_marks(run.reward_source), unpaid_with_gold(run.texts), []
+    counts = Counter(mark for text in run.texts for mark in source_marks(text.prompt))
+    asks, read = {mark for mark, count in counts.items() if count * 2 > len(run.texts)}, ", ".join(sorted(reads))
     if reads and asks and not reads & asks:
         other = [Fact(f"prompts ask for {', '.join(sorted(asks))}, the reward reads {read}", "reward")]
     if never := never_paid(run):

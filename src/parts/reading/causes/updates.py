@@ -150,12 +150,6 @@ def kl_holds_policy(run: LoggedRun) -> Evidence | None:
     return Evidence(CERTAIN + 0.02 if weight >= 1 else LIKELY + 0.2, facts)
 
 
-def hardly_varies(run: LoggedRun) -> bool:
-    """Whether scores hardly differ any more, so that nothing is left to explain: beside the start, or their size."""
-    first, last = run.ends("score_std")
-    return last < 0.25 * first or last < 0.05 * abs(run.ends("score")[1])
-
-
 @cause(
     explains=f"critic_explains_little flat_score {LOST} updates_too_large nothing_moves part_bought",
     change="{critic}",
@@ -176,7 +170,9 @@ def critic_useless(run: LoggedRun) -> Evidence | None:
     if max(abs(variances[step]) for step in steps) < 1e-5:
         text = f"explained variance is 0 at all steps from {steps[0]} on: the critic does not learn"
         return Evidence(CERTAIN + 0.03, [run.fact("explained_variance", text)])
-    if len(variances) < TREND_STEPS or hardly_varies(run) or run.is_solved():
+    first, last = run.ends("score_std")
+    alike = last < 0.25 * first or last < 0.05 * abs(run.ends("score")[1])  # nothing is left to explain
+    if len(variances) < TREND_STEPS or alike or run.is_solved():
         return None
     steps = steps[-max(CRITIC_STEPS, len(steps) // 2) :]
     values, scores, clip = [variances[step] for step in steps], run.values("score"), run.number("value_clip")
