@@ -74,88 +74,40 @@ PATTERNS = {  # common name, and what else is called so; of parts, group 1 is th
     },
     "verl": {"held_out": r"val-core/.+/(?:acc|reward)/mean@\d+|val/test_score/.+", "part": r"gdpo/(.+)/mean"},
 }
-# common name of a setting: ours, TRL's, and the ends of dotted names that mean it elsewhere (verl's, EasyR1's, …)
+# common name of a setting: ours, TRL's, verl's, and the ends of dotted names that mean it elsewhere (EasyR1's, …)
+ACTOR = "actor_rollout_ref.actor"
 SETTINGS = {
-    "temperature": "temperature temperature",
+    "temperature": "temperature temperature actor_rollout_ref.rollout.temperature",
     "top_k": "top_k",
     "top_p": "top_p",
     "min_p": "min_p",
     "do_sample": "rollout.do_sample",
-    "group_size": "group_size num_generations rollout.n n_samples_per_prompt num_sample_generations",
-    "max_length": "max_new_tokens max_completion_length max_response_length response_length max_tokens",
-    "lr": "lr learning_rate actor.optim.lr actor_learning_rate",
-    "kl": "kl_coef beta actor.kl_loss_coef kl_ctrl.kl_coef init_kl_coef",
+    "group_size": "group_size num_generations actor_rollout_ref.rollout.n rollout.n n_samples_per_prompt "
+    "num_sample_generations",
+    "max_length": "max_new_tokens max_completion_length data.max_response_length max_response_length response_length "
+    "generate_max_len max_tokens",
+    "lr": f"lr learning_rate {ACTOR}.optim.lr actor.optim.lr actor_learning_rate",
+    "kl": f"kl_coef beta {ACTOR}.kl_loss_coef actor.kl_loss_coef kl_ctrl.kl_coef init_kl_coef",
     "warmup": "warmup_steps actor.optim.lr_warmup_steps lr_warmup_steps",
     "steps": "steps max_steps total_training_steps",
-    "epochs": "ppo_epochs num_iterations actor.ppo_epochs num_ppo_epochs epochs",
+    "epochs": f"ppo_epochs num_iterations {ACTOR}.ppo_epochs actor.ppo_epochs num_ppo_epochs epochs",
     "minibatches": "minibatches num_mini_batches",
     "precision": "precision fsdp_config.model_dtype torch_dtype dtype bnb_dtype",
     "data": "data data.train_files dataset train_dataset prompt_data",
     "eval_data": "eval_data data.val_files val_dataset eval_dataset",
     "reward": "reward reward_funcs custom_reward_function.path reward.reward_function",
-    "grad_clip": "max_grad_norm max_grad_norm grad_clip clip_grad",
+    "grad_clip": "max_grad_norm grad_clip clip_grad",
     "repetition_penalty": "repetition_penalty",
     "critic_lr": "critic_lr critic.optim.lr",
     "critic_warmup": "critic_warmup_steps trainer.critic_warmup",
-    "value_clip": "value_clip",
     "batch": "batch_size train_batch_size rollout_batch_size rollout.batch_size",
 }
-ACTOR = "actor_rollout_ref.actor"
-ADVISED = ("lr", "group_size", "temperature", "max_length", "kl", "grad_clip")  # settings that a remedy names
-
-# what else a remedy names, by who trains
-NO_FILTER = "a training file without the prompts that all or none solve"
-CRITIC = "more critic updates (--minibatches 4, lower --lr), another --critic_lr, {}, or {}"
-OUR_WORDS = {name: f"--{SETTINGS[name].split()[0]}" for name in ADVISED} | {
-    "reuse": "--ppo_epochs and --minibatches",
-    "critic": CRITIC.format("--critic_warmup_steps 10, --value_clip 0 where scores are large", "--algorithm grpo"),
-    "filter": "--dynamic_sampling true",
-    "mismatch": "--mismatch tis",
-    "precision": "--precision bf16 (or fp32)",
-    "tool_form": "--tool_format",
-}
-TRL_WORDS = {name: SETTINGS[name].split()[1] for name in ADVISED} | {
-    "reuse": "num_iterations and steps_per_generation",
-    "critic": "another rate of the critic, or a method without a critic",
-    "filter": f"{NO_FILTER} (TRL has no dynamic sampling)",
-    "mismatch": "vllm_importance_sampling_correction=True",
-    "precision": "bf16=True with weights in float32, in place of fp16=True",
-    "tool_form": "a tokenizer with a response schema",
-}
-PAGE_WORDS = {
-    "reuse": "--epochs and --minibatches",
-    "critic": CRITIC.format("--critic_warmup_steps 10", "templates/grpo.py"),
-    "grad_clip": "the bound of clip_grad_norm_",
-    "filter": NO_FILTER,
-    "mismatch": "scripts/ppo_train.py --mismatch tis",
-    "precision": "weights in float32, as the page has them",
-    "tool_form": "what the page takes for a call",
-}
-WORDS = {
-    "ppo_train": OUR_WORDS,
-    "one_page": OUR_WORDS | PAGE_WORDS,
-    "grpo_train": TRL_WORDS
-    | {name: f"--{SETTINGS[name].split()[1]}" for name in ADVISED}
-    | {
-        "reuse": "--num_iterations and --steps_per_generation",
-        "mismatch": "--trainer_args vllm_importance_sampling_correction=true",
-        "precision": "--precision bf16 (or fp32)",
-        "tool_form": "--tool_format",
-    },
+ADVISED = ("lr", "group_size", "temperature", "max_length", "kl", "epochs")
+OUR_WORDS, TRL_WORDS, VERL_WORDS = ({name: SETTINGS[name].split()[i] for name in ADVISED} for i in range(3))
+WORDS = {  # what a remedy calls settings, by who trains
+    "ppo_train": {name: f"--{word}" for name, word in OUR_WORDS.items()},
+    "one_page": {name: f"--{word.removeprefix('ppo_')}" for name, word in OUR_WORDS.items()},
+    "grpo_train": {name: f"--{word}" for name, word in TRL_WORDS.items()},
     "trl": TRL_WORDS,
-    "verl": {
-        "lr": f"{ACTOR}.optim.lr",
-        "group_size": "actor_rollout_ref.rollout.n",
-        "temperature": "actor_rollout_ref.rollout.temperature",
-        "max_length": "data.max_response_length",
-        "kl": f"{ACTOR}.kl_loss_coef (use_kl_loss=True), or algorithm.kl_ctrl.kl_coef (use_kl_in_reward=True)",
-        "reuse": f"{ACTOR}.ppo_epochs, or a larger {ACTOR}.ppo_mini_batch_size",
-        "critic": "a smaller critic.ppo_mini_batch_size, another critic.optim.lr, trainer.critic_warmup=10, a large "
-        "critic.cliprange_value, or algorithm.adv_estimator=grpo",
-        "grad_clip": f"{ACTOR}.grad_clip",
-        "filter": "algorithm.filter_groups.enable=True",
-        "mismatch": "algorithm.rollout_correction.rollout_is=token",
-        "precision": f"{ACTOR}.fsdp_config.dtype=bfloat16 with model_dtype=fp32",
-        "tool_form": "actor_rollout_ref.rollout.multi_turn.format",
-    },
+    "verl": VERL_WORDS,
 }

@@ -40,6 +40,17 @@ class Text:
     parts: dict = field(default_factory=dict)
     unscored: bool = False  # every reward gave None
 
+    @property
+    def pay(self) -> float | None:
+        """What the part that stands for correctness paid; the score where there is one part or none."""
+        if len(self.parts) < 2:
+            return self.score
+        return self.parts[next(filter(names_correctness, self.parts), next(iter(self.parts)))]
+
+    def has_gold(self) -> bool:
+        """Whether it holds its gold answer."""
+        return bool(self.gold) and holds(self.completion, self.gold)
+
 
 def plain_text(value) -> str:
     """A text, or the last message's content of messages."""
@@ -81,11 +92,11 @@ def marked_answers(text: str) -> list[tuple[str, str]]:
     return [(parts[0].casefold(), parts[1].strip()) for parts in found if len(parts) == 2]
 
 
-def stated_answer(text: str, numeric: bool) -> str:
-    """The answer that a completion states last: marked, else the last number or the last line."""
+def stated_answer(text: str, gold: str) -> str:
+    """The answer that a text states last: marked, else the last line, or the last number where the gold is one."""
     marked = [answer for mark, answer in marked_answers(text) if mark not in ("think", "reasoning")]
     last = marked[-1] if marked else text.strip().rpartition("\n")[2]
-    numbers = NUMBER.findall(last if marked else text) if numeric else []
+    numbers = NUMBER.findall(last if marked else text) if NUMBER.fullmatch(gold) else []
     return simplest(numbers[-1] if numbers else last)
 
 
@@ -97,6 +108,11 @@ def holds(text: str, gold: str) -> bool:
     return re.search(rf"(?<!\w){re.escape(gold)}(?!\w)", text.casefold()) is not None
 
 
+def is_real(value) -> bool:
+    """Whether a value is a finite number."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
 def sample_texts(samples: list[dict], golds: dict[str, str]) -> list[Text]:
     """The samples that have a completion, in the order of the log; `golds` are those of the data by prompt."""
     texts = []
@@ -105,7 +121,7 @@ def sample_texts(samples: list[dict], golds: dict[str, str]) -> list[Text]:
             continue
         completion, prompt = plain_text(row["completion"]), plain_text(row.get("prompt"))
         gold = gold_of({k: v for k, v in row.items() if k not in ("prompt", "completion")}) or golds.get(prompt)
-        right = None if gold is None else stated_answer(completion, bool(NUMBER.fullmatch(gold))) == gold
+        right = None if gold is None else stated_answer(completion, gold) == gold
         score, rewards = row.get("score"), row.get("rewards")
         score = float(score) if is_real(score) else None
         parts = {k: float(v) for k, v in rewards.items() if is_real(v)} if isinstance(rewards, dict) else {}
@@ -125,22 +141,9 @@ def grouped(texts: list[Text], key: Callable) -> list[list[Text]]:
     return list(groups.values())
 
 
-def is_real(value) -> bool:
-    """Whether a value is a finite number."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-
-
 def source_marks(source: str) -> set[str]:
     """The marks that a reward's source, or a prompt, names."""
     return {part.casefold() for groups in IN_SOURCE.findall(source) for part in groups if part}
-
-
-def correct_pay(text: Text) -> float | None:
-    """What the part that stands for correctness paid; the score where there is one part or none."""
-    if len(text.parts) < 2:
-        return text.score
-    named = [value for name, value in text.parts.items() if names_correctness(name)]
-    return named[0] if named else next(iter(text.parts.values()))
 
 
 def repeats(text: str) -> float:
@@ -187,8 +190,7 @@ def early_texts(texts: list[Text]) -> list[Text]:
 
 def scores_by_answer(texts: list[Text]) -> tuple[list[float], list[float]]:
     """What the part for correctness paid right completions, and wrong ones, where the gold answer is known."""
-    paid = [(t.right, correct_pay(t)) for t in texts if t.right is not None]
-    return tuple([pay for right, pay in paid if right is kind and pay is not None] for kind in (True, False))
+    return tuple([t.pay for t in texts if t.right is kind and t.pay is not None] for kind in (True, False))
 
 
 def right_gain(texts: list[Text]) -> tuple[float, float, float] | None:

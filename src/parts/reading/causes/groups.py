@@ -5,16 +5,10 @@ import math
 from parts.reading.causes.cause import CERTAIN, FLAT, LIKELY, STILL, TRY_MODEL, Evidence, cause, shown
 from parts.reading.logged_run import EARLY, SOLVED, Fact, LoggedRun, forecast
 from parts.reading.paired_tests import wilson_interval
-from parts.reading.sample_texts import Text, grouped, holds, scores_by_answer
+from parts.reading.sample_texts import Text, grouped, scores_by_answer
 
-# setting: lowest and highest value that is not near greedy; a top_k of 0 or less is off
-SAMPLING_BOUNDS = {
-    "temperature": (0.3, math.inf),
-    "top_p": (0.5, math.inf),
-    "top_k": (4, math.inf),
-    "min_p": (0, 0.5),
-    "do_sample": (1, 1),
-}
+# settings below which, and of min_p above 0.5, sampling is nearly greedy; a top_k of 0 or less is off
+LEAST = {"temperature": 0.3, "top_p": 0.5, "top_k": 4, "min_p": 0, "do_sample": True}
 
 
 def pass_rate(run: LoggedRun, steps: int = EARLY) -> tuple[float, float, float] | None:
@@ -52,26 +46,22 @@ def alike_at_pass_rate(run: LoggedRun, alike: list[float]) -> str:
 )
 def near_greedy_sampling(run: LoggedRun) -> Evidence | None:
     """Sampling is nearly greedy: completions of a prompt hardly differ, so neither do their scores."""
-    known = {name: run.settings.get(name) for name in SAMPLING_BOUNDS}
-    known = {name: value for name, value in known.items() if isinstance(value, (int, float))}
-    if known.get("top_k", 1) <= 0:
-        del known["top_k"]
-    facts = [
-        Fact(f"{name} is {value:g}", name)
-        for name, value in known.items()
-        if not SAMPLING_BOUNDS[name][0] <= value <= SAMPLING_BOUNDS[name][1]
-    ]
+    facts, same = [], []
+    for name, least in LEAST.items():
+        value = run.settings.get(name)
+        off = not isinstance(value, (int, float)) or (name == "top_k" and value <= 0)
+        if not off and (value < least or (name == "min_p" and value > 0.5)):
+            facts.append(Fact(f"{name} is {value:g}", name))
     groups = groups_of_one_prompt(run.texts)
     first = sorted({group[0].step for group in groups})[:2]
     groups = [group for group in groups if group[0].step in first and len(group) >= 4]
     alike = [group for group in groups if len({t.completion for t in group}) == 1]
-    same = []
     if alike:
         text = f"all {len(alike[0])} completions of a prompt are identical at step {alike[0][0].step}"
         same = [shown(alike[0], text)]
     if facts:
         return Evidence(CERTAIN + 0.05, facts + same)
-    if known.get("temperature", 0) >= 0.5:
+    if (run.number("temperature") or 0) >= 0.5:
         return None
     rate, entropy = pass_rate(run, steps=3), run.early("entropy", 3)
     able = rate is not None and rate[1] > 0.8  # a model that is right is sure of it
@@ -110,11 +100,10 @@ def limit_too_short(run: LoggedRun) -> Evidence | None:
         unharmed = not ended and scores and scores[0] + cut[0] - 1 > 0.5 * min(scores[0], cut[0])
     if unharmed or (name == "limit" and run.is_solved()):
         return None
-    facts = [run.fact(name, f"{share:.0%} are cut by the limit in the first steps", min(run.series[name]))]
-    if limit:
-        facts.append(Fact(f"the limit is {limit:g} tokens", "max_length"))
+    text = f"{share:.0%} are cut in the first steps by the limit{f' of {limit:g} tokens' if limit else ''}"
+    facts = [run.fact(name, text, min(run.series[name]))]
     if ended:
-        without = [t for t in ended if not t.gold or not holds(t.completion, t.gold)]
+        without = [t for t in ended if not t.has_gold()]
         text = f"{len(ended)} logged completions stop at the limit, {len(without)} without their answer"
         facts.append(shown(without or ended, text))
     return Evidence(CERTAIN if share >= 0.5 or ended else LIKELY + 0.15, facts)
@@ -134,7 +123,7 @@ def too_hard(run: LoggedRun) -> Evidence | None:
     text = "{} passes {:.2%} of all completions (95 %: {:.2%} to {:.2%})".format(run.answer_part()[0], *rate)
     facts = [run.fact(run.answer_series(), text, min(run.steps()))]
     known = [t for t in run.texts if t.gold and t.score is not None]
-    without = [t for t in known if not holds(t.completion, t.gold)]
+    without = [t for t in known if not t.has_gold()]
     if len(known) >= 8 and len(without) >= 0.9 * len(known):
         text = f"{len(without)} of {len(known)} logged completions do not hold the gold answer"
         return Evidence(CERTAIN + 0.01, [*facts, shown(without, text)])
@@ -162,7 +151,7 @@ def too_easy(run: LoggedRun) -> Evidence | None:
 
 @cause(
     explains=FLAT,
-    change="raise {group_size}; {filter}; prompts that the model solves now and then, or partial credit",
+    change="raise {group_size}; keep prompts that the model solves now and then (dynamic sampling), or partial credit",
     source="p^G + (1 - p)^G; DAPO (Yu 2025), section 3.2",
     decide_with=TRY_MODEL,
 )
@@ -185,7 +174,7 @@ def too_sparse(run: LoggedRun) -> Evidence | None:
 
 @cause(
     explains=f"{FLAT} reward_ignores_answer",
-    change="score what differs between completions of one prompt; {filter}; {group_size} 8 or more",
+    change="score what differs between completions of a prompt; prompts of middling difficulty; {group_size} 8 or more",
     source="definition of a group's advantage; p^G + (1 - p)^G",
     decide_with=TRY_MODEL,
 )

@@ -23,7 +23,7 @@ LEAST_GROWTH = {"mismatch_kl": 1e-3, "gap_mean": 1e-3, "gap_max": 0.05}  # least
 
 @cause(
     explains=f"{FLAT} {LOST} updates_too_large",
-    change="{precision}; keep {grad_clip} at 1; lower {lr}; continue from a checkpoint before this step",
+    change="compute in bf16 on float32 weights; clip gradients to 1; lower {lr}; continue from an earlier checkpoint",
     source="definition; unsloth#3006, verl#2505",
     breaks=True,
 )
@@ -89,7 +89,7 @@ def jump_at_restart(run: LoggedRun) -> Evidence | None:
 @cause(
     explains=f"{LOST} sampler_gap flat_score held_out_flat critic_explains_little updates_too_large critic_useless "
     "stale_weights part_dies nothing_moves",
-    change="the same {temperature}, top-p 1, top-k off and no penalty on both sides; {mismatch} corrects what is left",
+    change="the same {temperature}, top-p 1, top-k off, no penalty on both sides; importance weights for what is left",
     source="NeMo-RL docs/guides/grpo.md; verl docs/algo/rollout_corr.md; verl#2996, verl#6280",
     decide_with="python scripts/selfcheck.py scripts/ppo_train.py",
     breaks=True,
@@ -141,7 +141,7 @@ def stale_weights(run: LoggedRun) -> Evidence | None:
 
 @cause(
     explains=f"{STILL} too_hard too_sparse nothing_moves",
-    change="read the calls in samples.jsonl; use an instruct model that was trained on tools; {tool_form}",
+    change="read the calls in samples.jsonl; check the form of calls; use an instruct model that was trained on tools",
     source="definition: what is never sampled gets no gradient; every second call: our heuristic",
 )
 def conversation_fails(run: LoggedRun) -> Evidence | None:

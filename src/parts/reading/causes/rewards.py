@@ -11,9 +11,7 @@ from parts.reading.logged_run import Fact, LoggedRun, is_format
 from parts.reading.paired_tests import wilson_interval
 from parts.reading.sample_texts import (
     COMPLETIONS,
-    NUMBER,
     Text,
-    correct_pay,
     early_texts,
     grouped,
     holds,
@@ -33,13 +31,12 @@ def unpaid_with_gold(texts: list[Text]) -> list[Text]:
 
     [] where others hold the gold of another row as often, or where a quarter of those with their gold is paid.
     """
-    known = [t for t in early_texts(texts) if t.gold and correct_pay(t) is not None]
-    pays = [correct_pay(t) for t in known]
-    lowest = min(pays, default=0.0)
-    if lowest > 1e-9 and max(pays) - lowest <= 1e-9:
+    known = [t for t in early_texts(texts) if t.gold and t.pay is not None]
+    lowest = min((t.pay for t in known), default=0.0)
+    if lowest > 1e-9 and max(t.pay for t in known) - lowest <= 1e-9:
         return []  # all are paid
-    holders = [t for t in known if holds(t.completion, t.gold)]
-    unpaid = [t for t in holders if correct_pay(t) <= lowest + 1e-9]
+    holders = [t for t in known if t.has_gold()]
+    unpaid = [t for t in holders if t.pay <= lowest + 1e-9]
     golds = [t.gold for t in known]
     pairs = zip(known, golds[len(golds) // 2 :] + golds[: len(golds) // 2], strict=True)
     chance = sum(holds(t.completion, gold) for t, gold in pairs if gold != t.gold)
@@ -91,7 +88,7 @@ def shifted_gold(run: LoggedRun) -> Fact | None:
     train = list({(t.prompt, t.completion): t for t in run.texts if t.prompt in places}.values())
     for t in train if len(golds) >= 20 else ():
         place = places[t.prompt]
-        answer = stated_answer(t.completion, bool(NUMBER.fullmatch(golds[place])))
+        answer = stated_answer(t.completion, golds[place])
         votes.update(k for k in range(-60, 61) if golds[(place + k) % len(golds)] == answer)
     (best, count), (_, second) = (votes.most_common(2) + [(0, 0)] * 2)[:2]
     if not best or count < max(4, 2 * second, 3 * votes[0], 0.2 * len(train)):

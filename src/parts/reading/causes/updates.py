@@ -42,7 +42,7 @@ def lost_at_once(run: LoggedRun) -> bool:
 
 @cause(
     explains=f"{FLAT} {LOST} sampler_gap part_dies limit_too_short sampler_mismatch stale_weights",
-    change="lower {lr} by 3 to 10 times, or fewer updates a rollout ({reuse}); continue from an earlier checkpoint",
+    change="lower {lr} by 3 to 10 times, or fewer updates a rollout ({epochs}); continue from an earlier checkpoint",
     source="Spinning Up's PPO stops at KL 0.015; limits 0.1 and 0.5 nats, 0.3 of tokens: our heuristic",
     breaks=True,
 )
@@ -144,15 +144,13 @@ def kl_holds_policy(run: LoggedRun) -> Evidence | None:
     light = run.config.get("teacher") or weight < HEAVY * min(1.0, 2 * scale)  # in a distillation the KL is the goal
     if light or late > 0.3 or run.is_constant() or run.learns():
         return None
-    facts = [Fact(f"the KL's weight is {weight:g}, scores differ by {scale:.2g}", run.name("kl_weight"))]
-    if run.series.get("kl"):
-        facts.append(run.fact("kl", f"{run.name('kl')} stays at {late:.3g} nats a token"))
-    return Evidence(CERTAIN + 0.02 if weight >= 1 else LIKELY + 0.2, facts)
+    text = f"the KL's weight is {weight:g}, scores differ by {scale:.2g}"
+    return Evidence(CERTAIN + 0.02 if weight >= 1 else LIKELY + 0.2, [run.fact("kl", text)])
 
 
 @cause(
     explains=f"critic_explains_little flat_score {LOST} updates_too_large nothing_moves part_bought",
-    change="{critic}",
+    change="a warm-up, more updates and another rate for the critic, no value clip; or a method without a critic",
     source="definition of explained variance; limit 0.03: our heuristic",
 )
 def critic_useless(run: LoggedRun) -> Evidence | None:
@@ -162,9 +160,8 @@ def critic_useless(run: LoggedRun) -> Evidence | None:
     steps = [step for step in sorted(variances) if step > warmup]
     rate, lr = run.number("critic_lr"), run.number("lr") or max(run.values("lr"), default=0.0)
     if variances and rate and (rate < 1e-3 * lr or rate > 0.05):
-        said = Fact(f"the critic's learning rate is {rate:g}, the policy's {lr:g}", "critic_lr")
-        text = f"explained variance {run.ends('explained_variance')[1]:.3g}"
-        return Evidence(CERTAIN + 0.05, [said, run.fact("explained_variance", text)])
+        text = f"the critic's learning rate is {rate:g}, the policy's {lr:g}"
+        return Evidence(CERTAIN + 0.05, [Fact(text, "critic_lr")])
     if len(steps) < CRITIC_STEPS or run.is_constant():
         return None
     if max(abs(variances[step]) for step in steps) < 1e-5:
@@ -175,18 +172,14 @@ def critic_useless(run: LoggedRun) -> Evidence | None:
     if len(variances) < TREND_STEPS or alike or run.is_solved():
         return None
     steps = steps[-max(CRITIC_STEPS, len(steps) // 2) :]
-    values, scores, clip = [variances[step] for step in steps], run.values("score"), run.number("value_clip")
+    values = [variances[step] for step in steps]
     middle, error = statistics.median(values), 1.25 * noise(values) / math.sqrt(len(values))
     # near 0 in a run that learns it is no fault: a short run ends before a critic is of use
     learns = middle > -0.1 and (run.gained() or run.trend("score") > 0)
     if learns or (middle > 0 and middle + 2 * error > 0.03):
         return None
     text = f"explained variance {middle:.3g}, median of steps {steps[0]}-{steps[-1]}"
-    facts = [run.fact("explained_variance", text, steps[-1])]
-    if clip and scores and max(map(abs, scores)) > 10 * clip:
-        text = f"a rollout moves a value by {clip:g} at most, and scores reach {max(scores, key=abs):.3g}"
-        facts.append(Fact(text, "value_clip"))
-    return Evidence(CERTAIN, facts)
+    return Evidence(CERTAIN, [run.fact("explained_variance", text, steps[-1])])
 
 
 UPDATE_CAUSES = (updates_too_large, nothing_moves, kl_holds_policy, critic_useless)
