@@ -460,7 +460,8 @@ def long_rows(steps: int):
         yield {"step": step, "reward": math.sin(step), "reward_std": 0.3, "kl": math.nan if step == 777 else 0.1}
 
 
-def test_long_logs_are_read_with_flat_memory(tmp_path):
+def test_long_logs_are_read_with_flat_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr(diagnose, "MOST_STEPS", 200)
     steps = 4 * diagnose.MOST_STEPS
     write_rows(tmp_path / "log.jsonl", long_rows(steps))
     history = ",\n".join(json.dumps(row, indent=4) for row in long_rows(steps))
