@@ -131,7 +131,7 @@ def trl_samples(folder: Path, run: LoggedRun) -> list[dict]:
     if bad:
         run.remarks.append(f"completions/ has files that could not be read: {', '.join(bad[:3])}; left out")
     if weights is None and any(len(row["rewards"]) > 1 for row in rows):
-        run.remarks.append("the settings lack the weights of the rewards: samples have no score; try --settings FILE")
+        run.remarks.append("settings do not tell the weights of the rewards: samples lack scores; try --settings FILE")
     return rows
 
 
