@@ -646,7 +646,7 @@ def test_files_named_beside_a_log_must_have_what_they_are_named_for(tmp_path, ca
     monkeypatch.chdir(tmp_path)
     write_rows(tmp_path / "odd.jsonl", [{"question": 1, "rating": 2}])
     run = str(write_run(tmp_path / "run", rows_of("ppo_healthy")))
-    missing, removed = ("--settings no.py", "--data no.jsonl", "--reward no.py:f"), ("--plot x", "--rescore")
+    missing, removed = ("--settings no.py", "--data no.jsonl", "--reward no.py:f"), ("--plot x",)
     for words in (*missing, "--samples odd.jsonl", *removed):
         with contextlib.suppress(SystemExit):
             assert diagnose.main([run, *words.split()]) == 2
@@ -687,6 +687,26 @@ def test_what_is_not_finite_is_found_where_it_stands(value, tmp_path):
         run = judged(write_run(tmp_path / "run", rows))
         item = run["causes"][0]["evidence"][0]
         assert (run["causes"][0]["cause"], item["figure"], item["step"], run["since_step"]) == ("overflow", key, 12, 12)
+
+
+REWARDS = {  # what --rescore shows of a reward that the log cannot tell
+    "constant_reward": "return [1.0 if c else 1.0 for c in completions]",
+    "inverted_reward": "return [float(c != f'<answer>{a}</answer>') for c, a in zip(completions, answer)]",
+    "noisy_reward": "import random\n    return [random.random() for c in completions]",
+    "gold_mismatch": "return [float(len(completions) > 1) for c in completions]",
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("cause", REWARDS)
+def test_rescore_runs_the_reward_in_the_sandbox(cause, tmp_path, capsys):
+    text = f"def correct(completions, answer):\n    print(completions * 20)\n    {REWARDS[cause]}\n"
+    run = write_sampled(tmp_path / "run", lambda *_: 0.0, text)
+    diagnose.main([str(run), "--json", "--rescore"])
+    first = json.loads(capsys.readouterr().out)["causes"][0]
+    assert first["cause"] == cause and any(item["figure"] == "rescore" for item in first["evidence"])
+    assert diagnose.main([str(run), "--rescore", "--reward", f"{run / 'reward.py'}:other"]) == 2
+    assert "expected a function of" in capsys.readouterr().err
 
 
 def test_causes_stand_in_the_troubleshooting_page():

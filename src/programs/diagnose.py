@@ -16,7 +16,7 @@ A RUN_OR_FILE is one of
 The verdict is learned, did not learn, broken (since a step), too short or unreadable. At most two causes are named,
 and what they explain stands under them, without advice of its own; with two, a command tells them apart. Settings,
 samples and the reward's source are read where they lie beside the log, or where a flag names them. No code of a run is
-executed. What was read, and what more would decide, stands at the end.
+executed, except by --rescore, in the sandbox. What was read, and what more would decide, stands at the end.
 
 Trends compare the medians of the first and the last quarter of the steps (3 to 20 of them). They count only beyond what
 chance gives noise of the same scatter and persistence, also where the best stretch of many was chosen: each cause comes
@@ -46,13 +46,13 @@ from parts.foundation.settings import parse_flags
 from parts.reading.causes.ranking import LEARNED, TOO_SHORT, diagnose
 from parts.reading.log_reading import FIGURES
 from parts.reading.logged_run import LoggedRun
+from parts.reading.rescoring import rescore
 from parts.reading.run_folder import load_run
 
 SHOWN_TEXT = 160  # characters of a sample that is shown
 REMOVED = {
     "plot": "scripts/report.py, which draws all curves with the evidence marked",
     "overwrite": "scripts/report.py",
-    "rescore": "scripts/reward_preflight.py --reward FILE.py:function --data DATA",
 }
 
 
@@ -71,9 +71,11 @@ def command_line() -> argparse.ArgumentParser:
         ("settings", "settings that lie elsewhere: YAML, JSON, a shell or a Python script, which is not run"),
         ("samples", "samples that lie elsewhere: JSONL, CSV or parquet with prompt, completion, score"),
         ("data", "training data, for gold answers by prompt: JSONL, JSON, CSV or parquet"),
-        ("reward", "FILE.py:function of the reward, which is read and not run"),
+        ("reward", "FILE.py:function of the reward, to read, and for --rescore to run"),
     ):
         parser.add_argument(f"--{name}", default="", metavar="FILE", help=f"{text} (default: beside the log)")
+    text = "run the reward in the sandbox on logged samples, gold and nonsense (default: run no code)"
+    parser.add_argument("--rescore", action="store_true", help=text)
     return parser
 
 
@@ -129,6 +131,8 @@ def main(argv: list[str] | None = None) -> int:
     for source in args.runs:
         try:
             run = load_run(source, columns, args.settings, args.samples, args.data, args.reward, args.group_size)
+            if args.rescore:
+                rescore(run, args.reward, args.data)
             reports.append(diagnose(run))
             if not args.json:
                 tell("\n" * (len(reports) > 1), end="")

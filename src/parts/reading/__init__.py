@@ -10,4 +10,5 @@ ROOMS = (
     "sample_files",
     "log_reading",
     "run_folder",
+    "rescoring",
 )

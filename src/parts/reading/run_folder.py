@@ -149,16 +149,22 @@ def data_rows(data: str, folder: Path) -> list[tuple[str, dict]]:
     return [(prompt, row) for row in rows if (prompt := plain_text(row.get("prompt")))]
 
 
-def source_of_reward(spec: str, run: LoggedRun, folder: Path) -> str:
-    """The code of the reward for correctness: of files that settings name, or of scripts beside the log."""
+def named_rewards(spec: str, run: LoggedRun) -> list[tuple[str, str]]:
+    """(file, function) of the rewards that a flag or else the settings name, those for correctness first."""
     named = spec or run.settings.get("reward") or []
     specs = [item for item in ([named] if isinstance(named, str) else named) if isinstance(item, str)]
     pairs = [item.partition("*")[0].rpartition(":")[::2] for item in specs]
-    for file, name in sorted(pairs, key=lambda pair: not names_correctness(pair[1])):
+    return sorted(pairs, key=lambda pair: not names_correctness(pair[1]))
+
+
+def source_of_reward(spec: str, run: LoggedRun, folder: Path) -> str:
+    """The code of the reward for correctness: of files that settings name, or of scripts beside the log."""
+    rewards = named_rewards(spec, run)
+    for file, name in rewards:
         if (path := file_near(file, folder)) and path.suffix == ".py":
             return function_of(path, name)
     scripts = [path for place in (folder, folder.parent) for path in sorted(place.glob("*.py"))[:20]]
-    return next(filter(None, (function_of(path, " ".join(specs)) for path in scripts)), "")
+    return next(filter(None, (function_of(path, str(rewards)) for path in scripts)), "")
 
 
 def function_of(path: Path, words: str) -> str:
