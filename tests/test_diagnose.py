@@ -331,12 +331,6 @@ def test_cause_that_settings_show(tmp_path):
         assert names(write_run(tmp_path / "run", rows, usual | settings)) == [cause], settings
 
 
-def test_no_advice_feeds_the_fault():
-    advice = {cause.name: cause.change for cause in diagnose.CAUSES}
-    assert "{max_length}" not in advice["part_bought"] and "{kl}" not in advice["part_bought"] + advice["nothing_moves"]
-    assert advice["kl_holds_policy"].startswith("lower {kl}") and "lower {lr}" in advice["updates_too_large"]
-
-
 @pytest.mark.parametrize(("score", "better"), [(0.9, True), (0.55, False)])
 def test_learned_takes_a_held_out_gain_beyond_its_interval(score, better, tmp_path):
     rows = [{"step": n, "reward/mean": 0.5 + 0.01 * n, "reward/std": 0.5} for n in range(1, 9)]
@@ -466,7 +460,8 @@ def long_rows(steps: int):
         yield {"step": step, "reward": math.sin(step), "reward_std": 0.3, "kl": math.nan if step == 777 else 0.1}
 
 
-def test_long_logs_are_read_with_flat_memory(tmp_path):
+def test_long_logs_are_read_with_flat_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr(diagnose, "MOST_STEPS", 200)
     steps = 4 * diagnose.MOST_STEPS
     write_rows(tmp_path / "log.jsonl", long_rows(steps))
     history = ",\n".join(json.dumps(row, indent=4) for row in long_rows(steps))
@@ -638,12 +633,6 @@ def test_bad_files_are_refused_with_a_reason(name, tmp_path, capsys):
     assert BAD_FILES[name][1] in message
 
 
-@pytest.mark.parametrize("flag", ["--settings", "--data", "--reward"])
-def test_a_file_that_is_not_there_is_told_so(flag, capsys):
-    assert diagnose.main([str(DATA / "ppo_healthy"), flag, "nosuch.py"]) == 2
-    assert f"got {flag} nosuch.py, which does not exist" in capsys.readouterr().err
-
-
 def test_a_folder_without_a_log_is_refused(tmp_path, capsys):
     assert diagnose.main([str(tmp_path)]) == 2 and "no log" in capsys.readouterr().err
     runs = [write_run(tmp_path / name, rows_of("ppo_healthy")) for name in ("a", "b")]
@@ -657,10 +646,12 @@ def test_files_named_beside_a_log_must_have_what_they_are_named_for(tmp_path, ca
     monkeypatch.chdir(tmp_path)
     write_rows(tmp_path / "odd.jsonl", [{"question": 1, "rating": 2}])
     run = str(write_run(tmp_path / "run", rows_of("ppo_healthy")))
-    for flag, file in (("--data", "no.jsonl"), ("--reward", "no.py:f"), ("--samples", "odd.jsonl"), ("--plot", "")):
+    missing, removed = ("--settings no.py", "--data no.jsonl", "--reward no.py:f"), ("--plot x",)
+    for words in (*missing, "--samples odd.jsonl", *removed):
         with contextlib.suppress(SystemExit):
-            assert diagnose.main([run, flag, file]) == 2
-        assert f"got {flag}" in capsys.readouterr().err
+            assert diagnose.main([run, *words.split()]) == 2
+        message = capsys.readouterr().err
+        assert f"got {words.split()[0]}" in message and ("does not exist" in message) == (words in missing)
 
 
 def test_samples_without_scores_are_said_to_lack_them(tmp_path):
@@ -700,7 +691,7 @@ def test_what_is_not_finite_is_found_where_it_stands(value, tmp_path):
 
 REWARDS = {  # what --rescore shows of a reward that the log cannot tell
     "constant_reward": "return [1.0 if c else 1.0 for c in completions]",
-    "inverted_reward": "return [float(a not in c) for c, a in zip(completions, answer)]",
+    "inverted_reward": "return [float(c != f'<answer>{a}</answer>') for c, a in zip(completions, answer)]",
     "noisy_reward": "import random\n    return [random.random() for c in completions]",
     "gold_mismatch": "return [float(len(completions) > 1) for c in completions]",
 }
@@ -709,9 +700,9 @@ REWARDS = {  # what --rescore shows of a reward that the log cannot tell
 @pytest.mark.long
 @pytest.mark.parametrize("cause", REWARDS)
 def test_rescore_runs_the_reward_in_the_sandbox(cause, tmp_path, capsys):
-    text = f"print('imported')\n\n\ndef correct(completions, answer):\n    {REWARDS[cause]}\n"
+    text = f"def correct(completions, answer):\n    print(completions * 20)\n    {REWARDS[cause]}\n"
     run = write_sampled(tmp_path / "run", lambda *_: 0.0, text)
-    diagnose.main([str(run), "--json", "--rescore", "--reward", f"{run / 'reward.py'}:correct"])
+    diagnose.main([str(run), "--json", "--rescore"])
     first = json.loads(capsys.readouterr().out)["causes"][0]
     assert first["cause"] == cause and any(item["figure"] == "rescore" for item in first["evidence"])
     assert diagnose.main([str(run), "--rescore", "--reward", f"{run / 'reward.py'}:other"]) == 2

@@ -6,6 +6,9 @@ import sys
 import pytest
 from conftest import ROOT, load_module
 
+from parts.reading.causes.ranking import CAUSES
+from parts.reading.dialects import WORDS
+
 sys.path.insert(0, str(ROOT / "benchmarks"))
 diagnosis = load_module(ROOT / "benchmarks" / "diagnosis.py", "diagnosis_benchmark")
 import posted_logs  # noqa: E402
@@ -47,6 +50,13 @@ ADVICE = [
 @pytest.mark.parametrize(("cause", "advice", "feeds"), ADVICE)
 def test_advice_that_feeds_the_fault(cause, advice, feeds):
     assert bool(score.harmful(cause, {"causes": [{"cause": "any", "change": advice, "decide_with": None}]})) == feeds
+
+
+def test_no_remedy_feeds_its_own_fault():
+    for cause in CAUSES:
+        for words in WORDS.values():
+            change = cause.change.format(**words, reward="correct")
+            assert not score.harmful(cause.name, {"causes": [{"cause": cause.name, "change": change}]})
 
 
 def test_tallies_by_hand():

@@ -4,7 +4,6 @@ ROOMS = (
     "paired_tests",
     "evaluation_results",
     "dialects",
-    "trends",
     "logged_run",
     "run_settings",
     "sample_texts",

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from parts.foundation.messages import UserError, need
-from parts.reading.dialects import HELD_OUT, HELD_OUT_PARTS, NAMES, OURS, PARTS
+from parts.reading.dialects import NAMES, OURS, PATTERNS
 from parts.reading.logged_run import LoggedRun
 from parts.reading.run_settings import printed_config, verl_settings
 
@@ -29,10 +29,8 @@ MOST_STEPS, FIRST_STEPS = 5000, 100  # of a figure that are kept at least, and o
 
 def as_number(value) -> float | None:
     """A float from a JSON or console value; None where it is none."""
-    if isinstance(value, bool) or value is None:
-        return None
     try:
-        return float(value)
+        return None if isinstance(value, bool) or value is None else float(value)
     except (TypeError, ValueError, OverflowError):
         return None
 
@@ -51,15 +49,12 @@ def short_name(name: str) -> str:
 
 def common_name(key: str, dialect: str) -> str | None:
     """The common name of a framework's metric; trackers call TRL's train/NAME and eval/NAME."""
-    names = NAMES[dialect]
     key = re.sub("^eval/", "eval_", key.removeprefix("train/")) if dialect == "trl" else key
-    if key in names:
-        return names[key]
-    if re.fullmatch(HELD_OUT[dialect], key):
-        return "held_out"
-    for prefix, pattern in (("part", PARTS[dialect]), ("held_out_part", HELD_OUT_PARTS[dialect])):
+    if key in NAMES[dialect]:
+        return NAMES[dialect][key]
+    for name, pattern in PATTERNS[dialect].items():
         if match := re.fullmatch(pattern, key):
-            return f"{prefix}:{match[1]}"
+            return ":".join((name, *match.groups()))
     return None
 
 
@@ -87,17 +82,14 @@ class Table:
                 self.restarts.append(step)
             self.before = step
         for key, value in policy_only(row).items():
-            if type(value) is not float:
-                value = as_number(value)
-                if value is None:
-                    continue
-            if not math.isfinite(value):
-                self.bad.append((key, step, value))
+            number = value if type(value) is float else as_number(value)
+            if number is None:
                 continue
-            points = self.columns.get(key)
-            if points is None:
-                points = self.columns[key] = {}
-            points[step] = value
+            if not math.isfinite(number):
+                self.bad.append((key, step, number))
+                continue
+            points = self.columns.setdefault(key, {})
+            points[step] = number
             if len(points) > 2 * MOST_STEPS:
                 kept = list(points.items())
                 self.columns[key] = dict(kept[:FIRST_STEPS] + kept[FIRST_STEPS::2])
@@ -106,9 +98,9 @@ class Table:
         """The step that a row names, or that of its place."""
         for name in self.step_names:
             value = row.get(name)
-            number = as_number(value.partition("/")[0] if isinstance(value, str) else value)  # ms-swift's "5/150"
-            if number is not None and math.isfinite(number):
-                return int(number)
+            value = value.partition("/")[0] if isinstance(value, str) else value  # ms-swift's "5/150"
+            if is_finite(value):
+                return int(float(value))
         for key in row.keys() - self.trains.keys():
             self.trains[key] = not (common_name(key, "trl") or "held_out").startswith("held_out")
         return self.step + any(map(self.trains.get, row))
@@ -138,13 +130,9 @@ class Reader:
         if not line.strip():
             return
         self.lines += 1
-        if line.lstrip()[0] == "{":
-            try:
-                row = json.loads(line)
-            except (ValueError, RecursionError):
-                row = None
-            if isinstance(row, dict):
-                return self.json.add(row)
+        row = json_object(line) if line.lstrip()[0] == "{" else None
+        if row is not None:
+            return self.json.add(row)
         self.bad += 1
         self.first_bad = self.first_bad or self.number
         self.take_config(line)
@@ -186,26 +174,21 @@ class Reader:
         return run
 
 
+def json_object(text: str | bytes) -> dict | None:
+    """The object that a text is as JSON; None where it is none."""
+    try:
+        row = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return row if isinstance(row, dict) else None
+
+
 def console_dicts(line: str) -> Iterator[dict]:
     """The flat dicts that transformers' Trainer prints, {'loss': …}, wherever they stand in a line."""
     for text in re.findall(r"\{'[^{}\n]*\}", line):
-        if ODD.search(text):
-            text = ODD.sub(r'"\1"', text)
-        try:
-            row = json.loads(text.replace("'", '"'))
-        except (ValueError, RecursionError):
-            continue
+        row = json_object(ODD.sub(r'"\1"', text).replace("'", '"')) or {}
         if NAMES["trl"].keys() & row.keys() or any(key.startswith("eval_") for key in row):
             yield row
-
-
-def state_rows(text: mmap.mmap) -> Iterator[dict]:
-    """The entries of a trainer_state.json's log_history, which are flat objects, one at a time."""
-    for match in re.finditer(rb"\{[^{}]*\}", text):
-        with contextlib.suppress(ValueError):
-            row = json.loads(match[0])
-            if "step" in row:
-                yield row
 
 
 def csv_separator(head: str) -> str:
@@ -233,11 +216,10 @@ def head_of(path: Path) -> str:
 
 def read_log(paths: list[Path], columns: dict[str, str]) -> LoggedRun:
     """Read the logs of a run's starts, one after the other; `columns` are names of FIGURES in them."""
-    head, path = head_of(paths[0]), paths[0]
-    table, separator = Table(columns), csv_separator(head)
+    head, path, table = head_of(paths[0]), paths[0], Table(columns)
     if head.lstrip().startswith("{") and '"log_history"' in head:
         return read_state(path, table, columns)
-    if separator:
+    if separator := csv_separator(head):
         with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
             lines = (re.sub(" {2,}", "\t", line.strip()) for line in file) if separator == "  " else file
             for row in csv.DictReader(lines, delimiter=separator.replace("  ", "\t")):
@@ -252,15 +234,15 @@ def read_log(paths: list[Path], columns: dict[str, str]) -> LoggedRun:
 
 
 def read_state(path: Path, table: Table, columns: dict[str, str]) -> LoggedRun:
-    """Read a trainer_state.json, whole or torn."""
+    """Read a trainer_state.json, whole or torn: its log_history has flat objects."""
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
-        for row in state_rows(text):
-            table.add(row)
+        for match in re.finditer(rb"\{[^{}]*\}", text):
+            with contextlib.suppress(ValueError):
+                row = json.loads(match[0])
+                if "step" in row:
+                    table.add(row)
         config = {name.decode(): float(value) for name, value in TRL_STATE.findall(text)}
-    need(
-        table.rows,
-        f"got {path} without an entry in log_history; expected one with a step; try the run's console output",
-    )
+    need(table.rows, f"got {path} without an entry in log_history; expected one with a step; try the console output")
     run = run_of(path, "trainer_state.json", "trl", table, columns)
     run.config = config
     return run
@@ -275,8 +257,7 @@ def run_of_rows(path: Path, table: Table, columns: dict[str, str], kind: str = "
     if table.nested or not keys & OURS.keys():
         return run_of(path, f"verl {kind}", "verl", table, columns)
     trainer = "grpo_train" if "time/step" in keys else "ppo_train"
-    trainer = trainer if "optim/lr" in keys else "one_page"  # whose rates never change
-    return run_of(path, "metrics.jsonl", trainer, table, columns)
+    return run_of(path, "metrics.jsonl", trainer if "optim/lr" in keys else "one_page", table, columns)
 
 
 def run_of(path: Path | str, kind: str, trainer: str, table: Table, columns: dict[str, str]) -> LoggedRun:
@@ -285,30 +266,28 @@ def run_of(path: Path | str, kind: str, trainer: str, table: Table, columns: dic
     run.settings["restarts"] = sorted({*table.restarts})
     if any(len(points) > MOST_STEPS for points in table.columns.values()):
         run.remarks.append(f"the log is long: of its {table.rows} entries every so many are judged, the first all")
-    given = {figure: short_name(column) for figure, column in columns.items()}
-    for figure, column in given.items():
+    names = {short_name(column): figure for figure, column in columns.items()}
+    for column, figure in names.items():
         near = difflib.get_close_matches(column, run.columns, n=1)
         need(
             column in run.columns,
             f"got --columns {figure}={column}, which {path} does not have; expected one of its columns: "
             f"{', '.join(sorted(run.columns)[:20])}" + (f"; try {figure}={near[0]}" if near else ""),
         )
-    names = {column: FIGURES[figure] for figure, column in given.items() if figure != "step"}
+    names = {column: FIGURES[figure] for column, figure in names.items() if figure != "step"}
     places = {name: place for place, name in enumerate(NAMES[run.dialect])}
-    held_out: dict[int, list[float]] = {}
+    sources: list[dict[int, float]] = []  # verl's held-out figures of each data source
     for key in sorted(run.columns, key=lambda key: places.get(key.removeprefix("train/"), len(places))):
-        name = names.get(key) or common_name(key, run.dialect)
-        if key not in names and name in names.values():
+        name, points = names.get(key) or common_name(key, run.dialect), run.columns[key]
+        if not name or not points or (key not in names and name in names.values()):
             continue
-        if name == "held_out" and run.dialect == "verl":  # one key per data source: their mean
-            for step, value in run.columns[key].items():
-                held_out.setdefault(step, []).append(value)
-            run.names.setdefault(name, key)
-        elif name and run.columns[key]:  # of several names for one the first counts
-            run.names.setdefault(name, key)
-            run.series[name] = run.columns[key] | run.series.get(name, {})
-    if held_out:
-        run.series["held_out"] = {step: sum(values) / len(values) for step, values in held_out.items()}
+        run.names.setdefault(name, key)
+        if name == "held_out" and run.dialect == "verl":
+            sources.append(points)
+        run.series[name] = points | run.series.get(name, {})  # of several names for one the first counts
+    if sources:  # their mean
+        values = {step: [points[step] for points in sources if step in points] for step in run.series["held_out"]}
+        run.series["held_out"] = {step: sum(found) / len(found) for step, found in values.items()}
     return run
 
 

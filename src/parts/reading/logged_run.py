@@ -1,4 +1,4 @@
-"""A run as its log, settings and samples show it: the facts that causes are told by."""
+"""A run as its log, settings and samples show it, and its trends: the facts that causes are told by."""
 
 import itertools
 import math
@@ -7,11 +7,102 @@ import statistics
 from dataclasses import dataclass, field
 
 from parts.reading.paired_tests import share_gain
-from parts.reading.trends import TREND_STEPS, ends, errors_of_chance, is_format, names_correctness, noise, trend, window
 
+TREND_STEPS = 10  # fewer: no trend is judged
+ALARM = 0.006  # of flat series show a trend by chance; benchmarks/false_alarms.py counts them
 SOLVED = 0.95
 GAIN = 0.03  # of the held-out figure; the standard error of 256 answers at one half
 EARLY = 5  # steps in which a policy is nearly the one that it was at the start
+
+
+def window(count: int) -> int:
+    """Steps in the first and in the last stretch of a run."""
+    return max(3, min(count // 4, 20))
+
+
+def ends(values: list[float]) -> tuple[float, float]:
+    """Medians of the first and of the last stretch; NaN without values."""
+    k = window(len(values))
+    return (statistics.median(values[:k]), statistics.median(values[-k:])) if values else (math.nan, math.nan)
+
+
+def persistence(values: list[float]) -> float:
+    """Lag-1 autocorrelation of the noise, between 0 and 0.5, from the changes between steps: a trend does not count."""
+    changes = [b - a for a, b in itertools.pairwise(values)]
+    mean = statistics.fmean(changes)
+    changes = [change - mean for change in changes]
+    square = sum(change * change for change in changes)
+    if square <= 1e-18 * max(map(abs, values)) ** 2 * len(values):  # a straight line
+        return 0.0
+    # of AR(1) noise the changes have the lag-1 autocorrelation (rho - 1) / 2
+    return min(0.5, max(0.0, 1 + 2 * sum(a * b for a, b in itertools.pairwise(changes)) / square))
+
+
+def noise(values: list[float]) -> float:
+    """Scatter of a step, so that the median of k steps has the standard error 1.25 noise / sqrt k.
+
+    Median and upper quartile of the distances of neighbours give it, which a trend only makes larger: the median times
+    1.4826 / sqrt 2, the quartile times 0.8693 / sqrt 2, whichever is more, as a coarse score often has the distance 0.
+    Noise that persists has sqrt(1 + rho) / (1 - rho) times the scatter of independent noise with these distances.
+    """
+    distances = sorted(abs(b - a) for a, b in itertools.pairwise(values))
+    quartile = distances[3 * (len(distances) - 1) // 4]
+    rho = persistence(values)
+    return max(1.4826 * statistics.median(distances), 0.8693 * quartile) / math.sqrt(2) * math.sqrt(1 + rho) / (1 - rho)
+
+
+def standard_error(values: list[float]) -> float:
+    """Standard error of the difference between the medians of the first and the last stretch."""
+    return 1.25 * noise(values) * math.sqrt(2 / window(len(values)))
+
+
+def errors_of_chance(count: int, choices: float = 1) -> float:
+    """Standard errors that chance exceeds in a share ALARM of flat series, for the best of several `choices`.
+
+    It is Student's t, by Hill's first terms, with `count` degrees of freedom, as the scatter is estimated too.
+    """
+    z = statistics.NormalDist().inv_cdf(1 - ALARM / 2 / choices)
+    return z + (z**3 + z) / (4 * count) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * count**2)
+
+
+def trend(values: list[float]) -> int:
+    """1 where the last stretch lies above the first, -1 below, 0 where chance explains it or below 10 steps."""
+    if len(values) < TREND_STEPS:
+        return 0
+    first, last = ends(values)
+    chance = errors_of_chance(len(values)) * standard_error(values)
+    return 0 if abs(last - first) <= max(chance, 1e-9) else 1 if last > first else -1
+
+
+def is_flat(values: list[float]) -> bool:
+    """Whether 20 steps or more show no rise: neither a trend nor more than 0.02 between the medians."""
+    first, last = ends(values)
+    return len(values) >= 2 * TREND_STEPS and trend(values) <= 0 and last - first <= 0.02
+
+
+def forecast(p: float, group: int) -> float:
+    """Expected share of groups whose 0/1 rewards are all equal, at pass rate p."""
+    return p**group + (1 - p) ** group
+
+
+def is_format(name: str) -> bool:
+    """Whether a reward function's name says that it judges the form."""
+    return bool(re.search(r"format|xml|tag|json|layout|structure|think", name, re.IGNORECASE))
+
+
+def names_correctness(name: str) -> bool:
+    """Whether a reward function's name says that it judges the answer."""
+    return bool(re.search(r"correct|acc|answer|exact|math|solv", name, re.IGNORECASE)) and not is_format(name)
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One piece of evidence: what was seen, in which figure, at which step, in which samples."""
+
+    text: str
+    figure: str = ""
+    step: int | None = None
+    samples: tuple[str, ...] = ()
 
 
 @dataclass
@@ -51,13 +142,9 @@ class LoggedRun:
         """The finite values of a series, by step."""
         return [value for _, value in self.points(name)]
 
-    def first(self, name: str) -> float:
-        """Median of the first stretch of a series; NaN without one."""
-        return ends(self.values(name))[0] if self.series.get(name) else math.nan
-
-    def last(self, name: str) -> float:
-        """Median of the last stretch of a series; NaN without one."""
-        return ends(self.values(name))[1] if self.series.get(name) else math.nan
+    def ends(self, name: str) -> tuple[float, float]:
+        """Medians of the first and of the last stretch of a series."""
+        return ends(self.values(name))
 
     def trend(self, name: str) -> int:
         """1 where a series rises beyond chance, -1 where it falls, else 0."""
@@ -71,10 +158,23 @@ class LoggedRun:
         """A series' name in this log."""
         return self.names.get(series, series)
 
+    def fact(self, series: str, text: str, step: int | None = None) -> Fact:
+        """A fact about a series under its name in the log; without a step, its last one."""
+        return Fact(text, self.name(series), max(self.series.get(series, {}), default=None) if step is None else step)
+
     def steps(self) -> list[int]:
         """Every training step of the log."""
         names = [name for name in self.series if not name.startswith("held_out")]
         return sorted({step for name in names for step in self.series[name]})
+
+    def number(self, setting: str) -> float | None:
+        """A setting as a number; None where it is not known or no number."""
+        value = self.settings.get(setting)
+        return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+    def batch(self, count: int = 1) -> int:
+        """Completions of so many steps; 32 a step where the settings do not say."""
+        return int(self.number("batch") or 32) * count
 
     def parts(self) -> dict[str, list[float]]:
         """The means of the reward functions, in the order of the log."""
@@ -85,95 +185,84 @@ class LoggedRun:
         names = [key for key in self.columns if re.fullmatch(r"(train/)?rewards/.+/std", key)]
         return max((value for name in names for value in self.columns[name].values()), default=0.0)
 
-    def number(self, setting: str) -> float | None:
-        """A setting as a number; None where it is not known or no number."""
-        value = self.settings.get(setting)
-        return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+    def answer_part(self) -> tuple[str, list[float]]:
+        """Name and means of the reward for correctness: named so, else the first; the score without parts."""
+        parts = self.parts()
+        names = [*filter(names_correctness, parts), *(name for name in parts if not is_format(name))]
+        return (names[0], parts[names[0]]) if names else ("score", self.values("score"))
 
+    def answer_series(self) -> str:
+        """The series of that reward."""
+        return f"part:{self.answer_part()[0]}" if self.parts() else "score"
 
-def first_part(run: LoggedRun) -> tuple[str, list[float]]:
-    """Name and means of the reward that stands for correctness: named so, else the first; the score without parts."""
-    parts = run.parts()
-    named = next(filter(names_correctness, parts), None)
-    if named:
-        return named, parts[named]
-    others = [(name, values) for name, values in parts.items() if not is_format(name)]
-    return others[0] if others else ("score", run.values("score"))
+    def is_constant(self) -> bool:
+        """Whether every completion scored alike in four steps of five; without spreads, whether every mean is 0."""
+        scores, pairs = self.values("score"), zip(self.values("score_max"), self.values("score_min"), strict=False)
+        spreads = self.values("score_std") or [high - low for high, low in pairs]
+        if not spreads:
+            others = ("score", "grad_norm", "zero_std", "score_max", "score_min")
+            return len(scores) >= TREND_STEPS and not any(any(self.values(name)) for name in others)
+        alike = sum(spread <= 1e-6 for spread in spreads) >= max(3, 0.8 * len(spreads))
+        means = [score for score, spread in zip(scores, spreads, strict=False) if spread <= 1e-6]
+        same = max(means, default=0.0) - min(means, default=0.0) <= 1e-6  # TRL's spread is one within groups
+        return alike and same and not self.part_spread()
 
+    def is_solved(self) -> bool:
+        """Whether the task was learnt: held-out figure or correctness at 0.95, after having been below."""
+        held_out, part = self.values("held_out"), self.answer_part()[1]
+        if held_out and max(held_out) <= 1:
+            return max(held_out) >= SOLVED and held_out[-1] >= SOLVED - 0.05
+        return len(part) >= 3 and max(part) <= 1 and ends(part)[1] >= SOLVED and min(part) < SOLVED
 
-def first_series(run: LoggedRun) -> str:
-    """The series of that reward."""
-    return f"part:{first_part(run)[0]}" if run.parts() else "score"
+    def held_out_gain(self) -> tuple[float, float, float] | None:
+        """Gain of the held-out figure from the first to the last evaluation with its 95 % interval; None without two.
 
-
-def is_constant(run: LoggedRun) -> bool:
-    """Whether every completion scored the same in four steps of five; without spreads, whether every mean is 0."""
-    if run.series.get("score_std"):
-        alike = [value <= 1e-6 for value in run.values("score_std")]
-    elif run.series.get("score_max") and run.series.get("score_min"):
-        pairs = zip(run.values("score_max"), run.values("score_min"), strict=False)
-        alike = [high - low <= 1e-6 for high, low in pairs]
-    else:
-        scores, others = run.values("score"), ("grad_norm", "zero_std", "score_max", "score_min")
-        return len(scores) >= TREND_STEPS and not any(scores) and not any(any(run.values(name)) for name in others)
-    means = [score for score, same in zip(run.values("score"), alike, strict=False) if same]
-    differ = bool(means) and max(means) - min(means) > 1e-6  # TRL's spread is one within groups
-    return len(alike) >= 3 and sum(alike) >= 0.8 * len(alike) and not differ and not run.part_spread()
-
-
-def is_solved(run: LoggedRun) -> bool:
-    """Whether the task was learnt in this run: held-out figure or correctness at 0.95, after having been below."""
-    held_out = run.values("held_out")
-    if held_out and max(held_out) <= 1:
-        return max(held_out) >= SOLVED and held_out[-1] >= SOLVED - 0.05
-    _, part = first_part(run)
-    return len(part) >= 3 and max(part) <= 1 and ends(part)[1] >= SOLVED and min(part) < SOLVED
-
-
-def held_out_gain(run: LoggedRun) -> tuple[float, float, float] | None:
-    """Gain of the held-out figure from the first to the last evaluation with its 95 % interval; None without two.
-
-    Of shares of `eval/rows` answers it is that of independent samples, which is wide for the same rows twice; without
-    the number of rows 64 are taken.
-    """
-    points = run.points("held_out")
-    if len(points) < 2:
-        return None
-    (_, before), (_, after) = points[0], points[-1]
-    gain, rows = after - before, run.series.get("held_out_rows", {})
-    if not 0 <= min(before, after) <= max(before, after) <= 1:
-        scatter = max(GAIN, *(abs(b - a) for (_, a), (_, b) in itertools.pairwise(points[1:])), 0.0)
+        Of shares of `eval/rows` answers it is that of independent samples, which is wide for the same rows twice;
+        without the number of rows 64 are taken.
+        """
+        points, rows = self.points("held_out"), self.series.get("held_out_rows", {})
+        if len(points) < 2:
+            return None
+        (start, before), (end, after) = points[0], points[-1]
+        if 0 <= min(before, after) <= max(before, after) <= 1:
+            count = rows.get(end) or rows.get(start) or 64
+            return share_gain((before, count), (after, count))
+        gain = after - before
+        scatter = max([GAIN, *(abs(b - a) for (_, a), (_, b) in itertools.pairwise(points[1:]))])
         return gain, gain - 2 * scatter, gain + 2 * scatter
-    count = rows.get(points[-1][0]) or rows.get(points[0][0]) or 64
-    return share_gain((before, count), (after, count))
 
+    def gained(self) -> bool:
+        """Whether the held-out figure rose, or without one the correctness reward, or without parts the score."""
+        gain, held_out = self.held_out_gain(), self.values("held_out")
+        if gain:
+            return gain[0] > GAIN and held_out[-1] > max(held_out) - 2 * GAIN
+        return trend(self.answer_part()[1]) > 0
 
-def gained(run: LoggedRun) -> bool:
-    """Whether the held-out figure rose, or without one the correctness reward, or without parts the score."""
-    gain, held_out = held_out_gain(run), run.values("held_out")
-    if gain:
-        return gain[0] > GAIN and held_out[-1] > max(held_out) - 2 * GAIN
-    return trend(first_part(run)[1]) > 0
+    def learns(self) -> bool:
+        """Whether it gained, and its score rose too."""
+        return self.gained() and self.trend("score") > 0
 
+    def onset(self, name: str) -> int:
+        """The first step at which a series with a trend is half way; the last step of one without."""
+        points, way, middle = self.points(name), self.trend(name), sum(self.ends(name)) / 2
+        return next((step for step, value in points if way and way * (value - middle) >= 0), points[-1][0])
 
-def collapse(run: LoggedRun) -> tuple[float, float, int] | None:
-    """(best stretch, last stretch, step at which half was lost) where the score fell by more than half, else None."""
-    scores = run.values("score")
-    if len(scores) < TREND_STEPS:
-        return None
-    last, floor = ends(scores)[1], min(0, *scores)
-    width = min(window(len(scores)), max(5, window(len(scores)) // 2))
-    stretches = [statistics.median(scores[i : i + width]) for i in range(len(scores) - width + 1)]
-    best, steps, choices = max(stretches), width, len(stretches) / 2  # half, as only a fall counts
-    if max(scores[width:]) - floor < (scores[0] - floor) / 2:  # the first updates destroyed the policy for good
-        best, steps, choices = scores[0], 1, 1
-    error = 1.25 * noise(scores) * math.sqrt(1 / steps + 1 / window(len(scores)))
-    chance = errors_of_chance(len(scores), choices) * error
-    spread = ends(run.values("score_std"))[0] if run.values("score_std") else 0.0
-    if best - last <= max(0.5 * (best - floor), spread / 2, chance, 1e-6):
-        return None
-    points = run.points("score")
-    if len(scores) < 2 * TREND_STEPS and last > 0.1 * best:
-        return None
-    top = max(points, key=lambda pair: pair[1])[0]
-    return best, last, next((step for step, v in points if step > top and v < (best + last) / 2), points[-1][0])
+    def collapse(self) -> tuple[float, float, int] | None:
+        """(best stretch, last one, step at which half was lost) where the score fell by more than half, else None."""
+        scores, points, count = self.values("score"), self.points("score"), len(self.values("score"))
+        if count < TREND_STEPS:
+            return None
+        last, floor = ends(scores)[1], min(0, *scores)
+        width = min(window(count), max(5, window(count) // 2))
+        stretches = [statistics.median(scores[i : i + width]) for i in range(count - width + 1)]
+        best, steps, choices = max(stretches), width, len(stretches) / 2  # half, as only a fall counts
+        if max(scores[width:]) - floor < (scores[0] - floor) / 2:  # the first updates destroyed the policy for good
+            best, steps, choices = scores[0], 1, 1
+        chance = errors_of_chance(count, choices) * 1.25 * noise(scores) * math.sqrt(1 / steps + 1 / window(count))
+        spread = self.ends("score_std")[0] if self.values("score_std") else 0.0
+        if best - last <= max(0.5 * (best - floor), spread / 2, chance, 1e-6):
+            return None
+        if count < 2 * TREND_STEPS and last > 0.1 * best:
+            return None
+        top = max(points, key=lambda pair: pair[1])[0]
+        return best, last, next((step for step, v in points if step > top and v < (best + last) / 2), points[-1][0])

@@ -8,43 +8,39 @@ from pathlib import Path
 from parts.foundation.messages import need
 from parts.reading.dialects import NAMES
 from parts.reading.log_reading import Reader, drop_padded, read_log
-from parts.reading.logged_run import LoggedRun
+from parts.reading.logged_run import LoggedRun, names_correctness
 from parts.reading.run_settings import add_settings, our_settings, verl_settings
 from parts.reading.sample_files import rows_of_samples, samples_beside, trl_samples, verl_samples
 from parts.reading.sample_texts import COMPLETIONS, gold_of, plain_text, sample_texts
-from parts.reading.trends import names_correctness
 from parts.rewards.extracts import extract
 
+LOGS = ("metrics.jsonl", "trainer_state.json")
 # series that training of any kind has, without one that only RL has
 OTHER_TRAINING = {"loss", "lr", "grad_norm", "entropy", "memory", "gpu_memory", "time_step"}
 
 
 def log_of_folder(folder: Path) -> Path:
     """The log inside a run's folder."""
-    for name in ("metrics.jsonl", "trainer_state.json"):
-        if (folder / name).exists():
-            return folder / name
     states = sorted(folder.glob("checkpoint-*/trainer_state.json"), key=lambda p: p.stat().st_mtime)
     others = sorted([*folder.glob("*.jsonl"), *folder.glob("*.log")])
-    runs = sorted({p.parent for name in ("metrics.jsonl", "trainer_state.json") for p in folder.glob(f"*/{name}")})
+    logs = [folder / name for name in LOGS if (folder / name).exists()] or states[-1:] or others
+    runs = sorted({p.parent for name in LOGS for p in folder.glob(f"*/{name}")})
     need(
-        states or others or not runs,
+        logs or not runs,
         f"got {folder}, which holds {len(runs)} runs; expected one; try diagnose.py {' '.join(map(str, runs[:3]))}",
     )
     need(
-        states or len(others) == 1,
+        logs and (logs != others or len(others) == 1),
         f"got {folder} with {', '.join(p.name for p in others[:5]) or 'no log'}; expected metrics.jsonl, "
         "trainer_state.json, checkpoint-*/trainer_state.json or one .jsonl or .log; try the file itself",
     )
-    return states[-1] if states else others[0]
+    return logs[0]
 
 
 def starts_of(path: Path) -> list[Path]:
     """The logs of all starts of a run that verl resumed, metrics.jsonl, metrics.2.jsonl …; empty ones are left out."""
-    if path.name != "metrics.jsonl":
-        return [path]
     numbers = [re.fullmatch(r"metrics\.(\d+)\.jsonl", other.name) for other in path.parent.glob("metrics.*.jsonl")]
-    later = sorted(int(number[1]) for number in numbers if number)
+    later = sorted(int(number[1]) for number in numbers if number and path.name == "metrics.jsonl")
     starts = [path, *(path.with_name(f"metrics.{n}.jsonl") for n in later)]
     return [start for start in starts if start.stat().st_size] or [path]
 
@@ -74,15 +70,6 @@ def add_own_settings(run: LoggedRun, path: Path) -> None:
     if run.config:
         trainer, known = our_settings(run.config, is_page)
         run.trainer, run.settings = trainer or run.trainer, run.settings | known
-
-
-def add_samples(run: LoggedRun, path: Path, folder: Path, given: str) -> None:
-    """Give a run its samples: those that are named, or those beside its log."""
-    if given:
-        run.samples = rows_of_samples(Path(given))
-    elif run.trainer in ("trl", "verl"):
-        run.samples = (trl_samples if run.trainer == "trl" else verl_samples)(folder, run)
-    run.samples = run.samples or samples_beside(path, run)
 
 
 def load_run(
@@ -120,7 +107,11 @@ def load_run(
     )
     for flag, file in (("data", data), ("reward", reward.rpartition(":")[0] or reward)):
         need(not file or Path(file).is_file(), f"got --{flag} {file}, which does not exist; expected a file")
-    add_samples(run, path, folder, samples)
+    if samples:
+        run.samples = rows_of_samples(Path(samples))
+    elif run.trainer in ("trl", "verl"):
+        run.samples = (trl_samples if run.trainer == "trl" else verl_samples)(folder, run)
+    run.samples = run.samples or samples_beside(path, run)
     add_texts(run, data, folder)
     need(
         run.texts or not samples,
@@ -158,16 +149,22 @@ def data_rows(data: str, folder: Path) -> list[tuple[str, dict]]:
     return [(prompt, row) for row in rows if (prompt := plain_text(row.get("prompt")))]
 
 
-def source_of_reward(spec: str, run: LoggedRun, folder: Path) -> str:
-    """The code of the reward for correctness: of files that settings name, or of scripts beside the log."""
+def named_rewards(spec: str, run: LoggedRun) -> list[tuple[str, str]]:
+    """(file, function) of the rewards that a flag or else the settings name, those for correctness first."""
     named = spec or run.settings.get("reward") or []
     specs = [item for item in ([named] if isinstance(named, str) else named) if isinstance(item, str)]
     pairs = [item.partition("*")[0].rpartition(":")[::2] for item in specs]
-    for file, name in sorted(pairs, key=lambda pair: not names_correctness(pair[1])):
+    return sorted(pairs, key=lambda pair: not names_correctness(pair[1]))
+
+
+def source_of_reward(spec: str, run: LoggedRun, folder: Path) -> str:
+    """The code of the reward for correctness: of files that settings name, or of scripts beside the log."""
+    rewards = named_rewards(spec, run)
+    for file, name in rewards:
         if (path := file_near(file, folder)) and path.suffix == ".py":
             return function_of(path, name)
     scripts = [path for place in (folder, folder.parent) for path in sorted(place.glob("*.py"))[:20]]
-    return next(filter(None, (function_of(path, " ".join(specs)) for path in scripts)), "")
+    return next(filter(None, (function_of(path, str(rewards)) for path in scripts)), "")
 
 
 def function_of(path: Path, words: str) -> str:
@@ -180,7 +177,6 @@ def function_of(path: Path, words: str) -> str:
         takes = [node.name for node in nodes if {argument.arg for argument in node.args.args} & COMPLETIONS]
         called = {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
         chosen = named or [name for name in takes if name not in called]
-        chosen.sort(key=lambda name: not names_correctness(name))
-        return extract(text, chosen[:1]) if chosen else ""
+        return extract(text, sorted(chosen, key=lambda name: not names_correctness(name))[:1]) if chosen else ""
     except (OSError, SyntaxError, ValueError, KeyError):
         return ""

@@ -1,6 +1,7 @@
 """Settings of a run under common names: ours, TRL's, verl's, EasyR1's, ms-swift's; YAML, JSON, shell, Python."""
 
 import ast
+import contextlib
 import json
 import math
 import re
@@ -33,10 +34,8 @@ def number_or_text(text):
     if not isinstance(text, str):
         return text
     for kind in (int, float):
-        try:
+        with contextlib.suppress(ValueError):
             return kind(text)
-        except ValueError:
-            continue
     return {"true": True, "false": False, "null": None, "none": None}.get(text.strip().lower(), text.strip("'\""))
 
 
@@ -107,16 +106,17 @@ def read_settings(path: Path) -> dict:
 
 def common_settings(flat: dict) -> dict:
     """What the causes want to know of settings by their dotted names."""
-    settings, extra = {}, flat.get("trainer_args") or []
+    settings, extra = {}, flat.get("trainer_args")
     flat = flat | shell_settings(" ".join(map(str, extra))) if isinstance(extra, list) else flat
     for name, endings in SETTINGS.items():
-        aside = ("val_kwargs", ".ref.") if name == "critic_lr" else ("val_kwargs", ".ref.", "critic")
-        for ending in endings:
-            keys = [key for key in flat if key == ending or ("." in key and key.endswith(f".{ending}"))]
-            keys = [key for key in keys if flat[key] is not None and not any(word in key for word in aside)]
-            value = flat[min(keys, key=len)] if keys else None
-            if keys and name not in settings and (name in ("data", "reward") or not isinstance(value, list)):
-                settings[name] = value
+        aside = ("val_kwargs", ".ref.") if name.startswith("critic") else ("val_kwargs", ".ref.", "critic")
+        lists = name in ("data", "reward")
+        known = {k: v for k, v in flat.items() if v is not None and (lists or not isinstance(v, list))}
+        for ending in endings.split():
+            keys = [key for key in known if key == ending or key.endswith(f".{ending}")]
+            keys = [key for key in keys if not any(word in key for word in aside)]
+            if keys and name not in settings:
+                settings[name] = known[min(keys, key=len)]
     if "learning_rate" in flat and "beta" not in flat and "num_generations" in flat:
         settings["kl"] = 0.0  # TRL's default
     return settings
@@ -127,8 +127,7 @@ def verl_settings(flat: dict) -> dict:
     if not flat:
         return {}
     batch, mini = flat.get("data.train_batch_size"), flat.get(f"{ACTOR}.ppo_mini_batch_size")
-    epochs, estimator = flat.get(f"{ACTOR}.ppo_epochs", 1), flat.get("algorithm.adv_estimator")
-    bypass = flat.get("algorithm.rollout_correction.bypass_mode")
+    epochs, bypass = flat.get(f"{ACTOR}.ppo_epochs", 1), flat.get("algorithm.rollout_correction.bypass_mode")
     known = common_settings(flat)
     if flat.get(f"{ACTOR}.use_kl_loss") is False and flat.get("algorithm.use_kl_in_reward") is False:
         known["kl"] = 0.0
@@ -136,28 +135,25 @@ def verl_settings(flat: dict) -> dict:
         known["kl"] = flat.get("algorithm.kl_ctrl.kl_coef", known.get("kl"))
     return known | {
         "updates": None if bypass or not batch or not mini else epochs * max(1, batch // mini),
-        "grouped": estimator in GROUPED,
-        "critic_warmup": flat.get("trainer.critic_warmup") or 0,
+        "grouped": flat.get("algorithm.adv_estimator") in GROUPED,
     }
 
 
 def our_settings(config: dict, is_page: bool = False) -> tuple[str, dict]:
     """(trainer, what the causes want to know) of a config.json or a page's settings.json; "" where it does not say."""
-    known = common_settings(config) | {"fp16": config.get("precision") == "fp16"}
+    known = common_settings(config)
     if not known.get("lr"):  # 0 stands for a default by size
         known.pop("lr", None)
-    known |= {"critic_warmup": config.get("critic_warmup_steps", 0), "value_clip": config.get("value_clip", 0)}
     if "num_generations" in config:
         per_rollout = config.get("steps_per_generation", 0)
         one = config.get("num_iterations", 1) == 1 and not config.get("generation_batch_size")
         one = one and per_rollout in (0, config.get("gradient_accumulation_steps", 0))
         return "grpo_train", known | {"updates": 1 if one else None, "grouped": True}
-    if is_page or "ppo_epochs" in config:
-        known["updates"] = math.prod(config.get(name) or 1 for name in REPEATS)
+    if not is_page and "ppo_epochs" not in config:
+        return "", known
+    known["updates"] = math.prod(config.get(name) or 1 for name in REPEATS)
     if is_page:
         return "one_page", known | {"grouped": "group_size" in config}
-    if "ppo_epochs" not in config:
-        return "", known
     advantage = config.get("advantage") or config.get("algorithm") or "gae"
     grouped = advantage not in ("gae", "ppo", "remax", "reinforce_pp")
     return "ppo_train", known | {
@@ -170,13 +166,11 @@ def our_settings(config: dict, is_page: bool = False) -> tuple[str, dict]:
 
 def settings_beside(folder: Path) -> tuple[Path, dict] | None:
     """The file of settings in a run's folder, and what it has; the one with most that is known."""
-    found = []
-    for pattern in ("*.json", "*.yaml", "*.yml", ".hydra/*.yaml", "*.py", "*.sh", "*.txt", "command*"):
-        for path in sorted(folder.glob(pattern)):
-            flat = read_settings(path) if path.is_file() and path.stem not in NO_SETTINGS else {}
-            found.append((len(common_settings(flat)), path, flat))
-    best = max(found, key=lambda entry: entry[0], default=(0, folder, {}))
-    return (best[1], best[2]) if best[0] >= 3 else None
+    patterns = ("*.json", "*.yaml", "*.yml", ".hydra/*.yaml", "*.py", "*.sh", "*.txt", "command*")
+    paths = [path for pattern in patterns for path in sorted(folder.glob(pattern)) if path.is_file()]
+    found = [(path, read_settings(path)) for path in paths if path.stem not in NO_SETTINGS]
+    best = max(found, key=lambda entry: len(common_settings(entry[1])), default=(folder, {}))
+    return best if len(common_settings(best[1])) >= 3 else None
 
 
 def add_settings(run: LoggedRun, folder: Path | None, given: str) -> None:

@@ -62,11 +62,9 @@ def verl_row(row: dict, kind: str) -> dict:
 def verl_samples(folder: Path, run: LoggedRun) -> list[dict]:
     """The rows of the dumps STEP.jsonl in the folders that settings name, or else in those beside the log."""
     named = (("trainer.rollout_data_dir", "train"), ("trainer.validation_data_dir", "eval"))
-    places = [(run.config.get(key), kind) for key, kind in named]
-    folders = [(Path(place), kind) for place, kind in places if place and Path(place).is_dir()]
-    if not folders:
-        others = sorted(path for path in folder.iterdir() if path.is_dir())
-        folders = [(path, "eval" if HELD_OUT_FOLDER.search(path.name) else "train") for path in others]
+    places = [(Path(place), kind) for key, kind in named if (place := run.config.get(key)) and Path(place).is_dir()]
+    others = sorted(path for path in folder.iterdir() if path.is_dir())
+    folders = places or [(path, "eval" if HELD_OUT_FOLDER.search(path.name) else "train") for path in others]
     files = [(path, kind) for place, kind in folders for path in place.glob("*.jsonl") if path.stem.isdecimal()]
     samples, bad = [], 0
     for path, kind in sorted(files, key=lambda pair: (int(pair[0].stem), pair[1], str(pair[0]))):
@@ -106,9 +104,8 @@ def trl_row(row: dict, weights: dict[str, float] | None) -> dict:
 def reward_weights(run: LoggedRun) -> dict[str, float] | None:
     """The settings' weights of TRL's rewards, else 1 each; None where the log's means do not sum to its score so."""
     means = {m[1]: key for key in run.columns if (m := re.fullmatch(r"rewards/(.+)/mean", key))}
-    given = run.config.get("reward_weights")
+    given, totals = run.config.get("reward_weights"), run.columns.get("reward", {})
     weights = given if isinstance(given, list) and len(given) == len(means) else [1.0] * len(means)
-    totals = run.columns.get("reward", {})
     for step in totals if means else ():
         parts = [run.columns[key].get(step, math.nan) for key in means.values()]
         total = sum(weight * part for weight, part in zip(weights, parts, strict=True))
@@ -133,10 +130,8 @@ def trl_samples(folder: Path, run: LoggedRun) -> list[dict]:
             bad.append(f"{path.name} ({type(error).__name__})")
     if bad:
         run.remarks.append(f"completions/ has files that could not be read: {', '.join(bad[:3])}; left out")
-    if rows and weights is None and any(len(row["rewards"]) > 1 for row in rows):
-        run.remarks.append(
-            "the settings do not tell the weights of the rewards: samples have no score; try --settings FILE"
-        )
+    if weights is None and any(len(row["rewards"]) > 1 for row in rows):
+        run.remarks.append("settings do not tell the weights of the rewards: samples lack scores; try --settings FILE")
     return rows
 
 

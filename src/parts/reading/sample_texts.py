@@ -4,12 +4,11 @@ import json
 import math
 import re
 import statistics
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from parts.reading.logged_run import names_correctness
 from parts.reading.paired_tests import share_gain
-from parts.reading.trends import names_correctness, repeats
 
 GOLD_NAMES = (
     *("gold", "answer", "ground truth", "ground_truth", "solution", "target", "label", "reference_answer"),
@@ -22,7 +21,6 @@ MARKED = re.compile(
 )
 IN_SOURCE = re.compile(r"<\\?/?(\w+)>|(boxed)|(####)|(?i:\b(answer(?: is|:)))")  # what a reward's source has of it
 COMPLETIONS = {"completions", "completion", "solution_str", "response", "responses"}  # what rewards call them
-MARK_FORMS = ("{}", "#### {}", "\\boxed{{{}}}", "<answer>{}</answer>", "The answer is {}.")
 NUMBER = re.compile(r"(?<![\w.])[-−]?\$?\d[\d,]*(?:\.\d+)?(?:/\d+)?(?![\w])")
 
 
@@ -41,6 +39,17 @@ class Text:
     finished: bool | None = None
     parts: dict = field(default_factory=dict)
     unscored: bool = False  # every reward gave None
+
+    @property
+    def pay(self) -> float | None:
+        """What the part that stands for correctness paid; the score where there is one part or none."""
+        if len(self.parts) < 2:
+            return self.score
+        return self.parts[next(filter(names_correctness, self.parts), next(iter(self.parts)))]
+
+    def has_gold(self) -> bool:
+        """Whether it holds its gold answer."""
+        return bool(self.gold) and holds(self.completion, self.gold)
 
 
 def plain_text(value) -> str:
@@ -83,21 +92,25 @@ def marked_answers(text: str) -> list[tuple[str, str]]:
     return [(parts[0].casefold(), parts[1].strip()) for parts in found if len(parts) == 2]
 
 
-def stated_answer(text: str, numeric: bool) -> str:
-    """The answer that a completion states last: marked, else the last number or the last line."""
+def stated_answer(text: str, gold: str) -> str:
+    """The answer that a text states last: marked, else the last line, or the last number where the gold is one."""
     marked = [answer for mark, answer in marked_answers(text) if mark not in ("think", "reasoning")]
     last = marked[-1] if marked else text.strip().rpartition("\n")[2]
-    numbers = NUMBER.findall(last if marked else text) if numeric else []
+    numbers = NUMBER.findall(last if marked else text) if NUMBER.fullmatch(gold) else []
     return simplest(numbers[-1] if numbers else last)
 
 
 def holds(text: str, gold: str) -> bool:
     """Whether a gold answer stands anywhere in a text, as a word or number of its own."""
     if re.fullmatch(r"-?\d[\d.]*", gold):
-        return any(simplest(number) == gold for number in NUMBER.findall(text)) or gold in {
-            simplest(part) for part in re.findall(r"-?\d+", text)
-        }
+        numbers = NUMBER.findall(text) + re.findall(r"-?\d+", text)
+        return any(simplest(number) == gold for number in numbers)
     return re.search(rf"(?<!\w){re.escape(gold)}(?!\w)", text.casefold()) is not None
+
+
+def is_real(value) -> bool:
+    """Whether a value is a finite number."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def sample_texts(samples: list[dict], golds: dict[str, str]) -> list[Text]:
@@ -108,7 +121,7 @@ def sample_texts(samples: list[dict], golds: dict[str, str]) -> list[Text]:
             continue
         completion, prompt = plain_text(row["completion"]), plain_text(row.get("prompt"))
         gold = gold_of({k: v for k, v in row.items() if k not in ("prompt", "completion")}) or golds.get(prompt)
-        right = None if gold is None else stated_answer(completion, bool(NUMBER.fullmatch(gold))) == gold
+        right = None if gold is None else stated_answer(completion, gold) == gold
         score, rewards = row.get("score"), row.get("rewards")
         score = float(score) if is_real(score) else None
         parts = {k: float(v) for k, v in rewards.items() if is_real(v)} if isinstance(rewards, dict) else {}
@@ -128,28 +141,16 @@ def grouped(texts: list[Text], key: Callable) -> list[list[Text]]:
     return list(groups.values())
 
 
-def is_real(value) -> bool:
-    """Whether a value is a finite number."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-
-
 def source_marks(source: str) -> set[str]:
     """The marks that a reward's source, or a prompt, names."""
     return {part.casefold() for groups in IN_SOURCE.findall(source) for part in groups if part}
 
 
-def asked_marks(texts: list[Text]) -> set[str]:
-    """The marks that most prompts ask for."""
-    counts = Counter(mark for text in texts for mark in source_marks(text.prompt))
-    return {mark for mark, count in counts.items() if count * 2 > len(texts)}
-
-
-def correct_pay(text: Text) -> float | None:
-    """What the part that stands for correctness paid; the score where there is one part or none."""
-    if len(text.parts) < 2:
-        return text.score
-    named = [value for name, value in text.parts.items() if names_correctness(name)]
-    return named[0] if named else next(iter(text.parts.values()))
+def repeats(text: str) -> float:
+    """Share of the 6-character pieces of a text's first 1,000 characters that occurred before; 0 below 30."""
+    text = text[:1000]
+    pieces = [text[i : i + 6] for i in range(len(text) - 5)]
+    return 1 - len(set(pieces)) / len(pieces) if len(text) >= 30 else 0.0
 
 
 FEATURES = {  # what a reward may pay in place of the answer: how much of it a completion has
@@ -164,14 +165,14 @@ FEATURES = {  # what a reward may pay in place of the answer: how much of it a c
 
 def payment_by_feature(texts: list[Text]) -> dict[str, float]:
     """Pearson's correlation of score and each feature among completions that are equally right; 0 without a spread."""
-    scored = [t for t in texts if t.score is not None]
+    scored, paid = [t for t in texts if t.score is not None], {}
 
     def within(values: list[float]) -> list[float]:
         """Values less the mean of those that are equally right."""
-        by_class = {right: [v for v, t in zip(values, scored, strict=True) if t.right is right] for right in classes}
-        return [v - statistics.fmean(by_class[t.right]) for v, t in zip(values, scored, strict=True)]
+        pairs = list(zip(values, (t.right for t in scored), strict=True))
+        means = {kind: statistics.fmean(v for v, right in pairs if right is kind) for kind in {t.right for t in scored}}
+        return [v - means[right] for v, right in pairs]
 
-    classes, paid = {t.right for t in scored}, {}
     scores = within([t.score for t in scored])
     for name, measure in FEATURES.items():
         amounts = within([float(measure(t.completion)) for t in scored])
@@ -189,18 +190,13 @@ def early_texts(texts: list[Text]) -> list[Text]:
 
 def scores_by_answer(texts: list[Text]) -> tuple[list[float], list[float]]:
     """What the part for correctness paid right completions, and wrong ones, where the gold answer is known."""
-    paid = [(t.right, correct_pay(t)) for t in texts if t.right is not None]
-    return tuple([pay for right, pay in paid if right is kind and pay is not None] for kind in (True, False))
+    return tuple([t.pay for t in texts if t.right is kind and t.pay is not None] for kind in (True, False))
 
 
 def right_gain(texts: list[Text]) -> tuple[float, float, float] | None:
     """Gain of the share of right completions with its 95 % interval: held out, else of the first and last third."""
-    held_out = [t for t in texts if t.kind == "eval" and t.right is not None]
-    known = (
-        held_out
-        if len({t.step for t in held_out}) > 1
-        else [t for t in texts if t.kind == "train" and t.right is not None]
-    )
+    held_out, train = ([t for t in texts if t.kind == kind and t.right is not None] for kind in ("eval", "train"))
+    known = held_out if len({t.step for t in held_out}) > 1 else train
     steps = sorted({t.step for t in known})
     third = 1 if known is held_out else max(1, len(steps) // 3)
     shares = [[t.right for t in known if t.step in part] for part in (steps[:third], steps[-third:])]

@@ -9,10 +9,9 @@ import statistics
 from pathlib import Path
 
 from parts.reading.log_reading import as_number
-from parts.reading.logged_run import LoggedRun
+from parts.reading.logged_run import LoggedRun, ends
 from parts.reading.paired_tests import wilson_interval
 from parts.reading.run_folder import json_beside
-from parts.reading.trends import ends
 from programs.report.sources import Source
 
 PLANNED = ("steps", "max_steps", "trainer.total_training_steps")  # ours, TRL's, verl's

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from parts.reading.logged_run import LoggedRun
+from parts.reading.logged_run import Fact, LoggedRun
 
 CERTAIN, LIKELY = 0.9, 0.6  # strengths of evidence; below LIKELY a cause is named only beside another
 # signs of a run that learns nothing, and of one that loses what it had
@@ -17,16 +17,6 @@ FLAT = (
 FALSE = f"{FLAT} {LOST} updates_too_large memorised_prompts reward_ignores_answer too_easy"
 TRY_REWARD = "python scripts/reward_preflight.py --reward FILE.py:{reward} --data DATA"
 TRY_MODEL = f"{TRY_REWARD} --model MODEL"
-
-
-@dataclass(frozen=True)
-class Fact:
-    """One piece of evidence: what was seen, in which figure, at which step, in which samples."""
-
-    text: str
-    figure: str = ""
-    step: int | None = None
-    samples: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -58,14 +48,9 @@ class Cause:
         return self.test(run)
 
 
-def cause(says: str, **more) -> Callable:
-    """Make a Cause of a function that looks for its evidence; the function's name is the cause's."""
-    return lambda test: Cause(test.__name__, says, test, **more)
-
-
-def fact(run: LoggedRun, series: str, text: str, step: int | None = None) -> Fact:
-    """A fact about a series under its name in the log; without a step, its last one."""
-    return Fact(text, run.name(series), max(run.series.get(series, {}), default=None) if step is None else step)
+def cause(**more) -> Callable:
+    """Make a Cause of a function that looks for its evidence; the function's name and docstring are the cause's."""
+    return lambda test: Cause(test.__name__, (test.__doc__[0].lower() + test.__doc__[1:]).rstrip("."), test, **more)
 
 
 def shown(texts, text: str) -> Fact:

@@ -4,25 +4,11 @@ import math
 import re
 import statistics
 
-from parts.reading.causes.cause import (
-    CERTAIN,
-    FLAT,
-    LIKELY,
-    LOST,
-    TRY_MODEL,
-    TRY_REWARD,
-    Evidence,
-    Fact,
-    cause,
-    fact,
-    shown,
-)
-from parts.reading.logged_run import GAIN, SOLVED, LoggedRun, first_part, first_series, gained, held_out_gain
+from parts.reading.causes.cause import CERTAIN, FLAT, LIKELY, LOST, TRY_MODEL, TRY_REWARD, Evidence, cause, shown
+from parts.reading.logged_run import GAIN, SOLVED, TREND_STEPS, Fact, LoggedRun, ends, is_flat, is_format, trend
 from parts.reading.paired_tests import wilson_interval
 from parts.reading.sample_texts import FEATURES, payment_by_feature, right_gain, scores_by_answer
-from parts.reading.trends import TREND_STEPS, ends, is_flat, is_format, onset, trend
 
-LESS = {"length": "brevity", "answers tried": "fewer answers"}  # what it is called where less of a feature pays
 DATA_FILES = (("data", "eval_data"), ("data.train_files", "data.val_files"))  # settings of ours and of verl
 
 
@@ -38,7 +24,7 @@ def ends_text(name: str, values: list[float]) -> str:
 
 def rising_parts(run: LoggedRun) -> list[str]:
     """Parts that rise, or are full by their form, while the one for correctness falls or stands."""
-    name, part = first_part(run)
+    name, part = run.answer_part()
     constant = bool(part) and max(part) - min(part) < 1e-9  # nothing was bought at its cost
     if not part or constant or ends(part)[0] >= SOLVED or not (falls(part) or is_flat(part)):
         return []
@@ -54,42 +40,38 @@ def paid_feature(run: LoggedRun) -> Fact | None:
     if len(scored) < 16 or len(steps) < 2:
         return None
     paid, third = payment_by_feature(scored), max(1, len(steps) // 3)
+    parts = [[t.completion for t in train if t.step in part] for part in (steps[:third], steps[-third:])]
     for name in sorted(paid, key=lambda key: -abs(paid[key])):
-        parts = ([t for t in train if t.step in part] for part in ({*steps[:third]}, {*steps[-third:]}))
-        first, last = (statistics.fmean(FEATURES[name](t.completion) for t in part) for part in parts)
-        moved = (last - first) * (1 if paid[name] > 0 else -1)
+        first, last = (statistics.fmean(map(FEATURES[name], part)) for part in parts)
+        moved = math.copysign(1, paid[name]) * (last - first)
         if abs(paid[name]) >= 0.5 and moved > 0.1 * max(abs(first), abs(last), 0.1):
-            words = name if paid[name] > 0 else LESS.get(name, f"less {name}")
-            text = f"among equally right completions the score goes with {words} (r = {paid[name]:.2f}): {name} is "
-            return shown(sorted(scored, key=lambda t: -t.score), f"{text}{first:.3g}, then {last:.3g}")
+            text = f"among equally right completions the score goes with {'less ' * (paid[name] < 0)}{name} "
+            text += f"(r = {paid[name]:.2f}): {name} is {first:.3g}, then {last:.3g}"
+            return shown(sorted(scored, key=lambda t: -t.score), text)
     return None
 
 
 def paid_unfinished(run: LoggedRun) -> Fact | None:
     """Completions that are cut and paid all the same: by counting, at least mean + share cut - 1."""
-    cut, (name, means) = run.values("truncated"), first_part(run)
+    cut, (name, means) = run.values("truncated"), run.answer_part()
     highest = [t.score or 0.0 for t in run.texts] + run.values("score_max") + means
     if len(cut) < 3 or not means or max(highest) > 1:
         return None
     last, mean = ends(cut)[1], ends(means)[1]
-    if last < 0.2 or mean + last - 1 <= 0.5 * min(mean, last):
-        return None
-    text = f"{last:.0%} are cut at the end and {name} is {mean:.3g}"
-    return fact(run, "truncated", f"{text}, so at least {mean + last - 1:.0%} are cut and paid")
+    text = f"{last:.0%} are cut at the end and {name} is {mean:.3g}, so at least {mean + last - 1:.0%} are cut and paid"
+    return run.fact("truncated", text) if last >= 0.2 and mean + last - 1 > 0.5 * min(mean, last) else None
 
 
 @cause(
-    "the policy buys one part of the reward at the cost of the answer",
     explains=f"{FLAT} {LOST} limit_too_short memorised_prompts updates_too_large",
-    change="pay that part only beside a right answer, or not at all; continue from the checkpoint with the best "
-    "held-out figure",
-    decide_with=TRY_REWARD,
+    change="pay that part only beside a right answer, or not at all; continue from the best checkpoint held out",
     source="Gao 2022, scaling laws for reward over-optimisation; limit r = 0.5: our heuristic",
+    decide_with=TRY_REWARD,
     breaks=True,
 )
 def part_bought(run: LoggedRun) -> Evidence | None:
-    """Something else rises or pays, and correctness, by gold answers or held out, does not rise."""
-    (name, part), parts, held_out = first_part(run), run.parts(), held_out_gain(run)
+    """The policy buys one part of the reward at the cost of the answer."""
+    (name, part), parts, held_out = run.answer_part(), run.parts(), run.held_out_gain()
     truth = right_gain(run.texts) or held_out
     better = truth is not None and truth[0] > GAIN and truth[1] > -GAIN
     worse = (truth is not None and truth[2] < 0) or (len(parts) > 1 and falls(part))
@@ -100,133 +82,116 @@ def part_bought(run: LoggedRun) -> Evidence | None:
         rose = held_out is not None and held_out[2] < -GAIN and len(points) > 2 and scores[:1] < scores[-1:]
     if (few and not rose) or (better and not worse and not unfinished):
         return None
-    facts = []
-    for other in rising[:2]:
-        step = onset(run.series[f"part:{other}"])
-        facts.append(fact(run, f"part:{other}", ends_text(other, parts[other]), step))
-    facts += [fact(run, first_series(run), ends_text(name, part))] if rising else []
+    facts = [run.fact(f"part:{x}", ends_text(x, parts[x]), run.onset(f"part:{x}")) for x in rising[:2]]
+    facts += [run.fact(run.answer_series(), ends_text(name, part))] if rising else []
     facts += [unfinished] if unfinished else []
-    if feature and not (truth is None and trend(part) > 0):
-        facts.append(feature)
+    facts += [feature] if feature and not (truth is None and trend(part) > 0) else []
     stalled = held_out is not None and held_out[0] <= 0.02 and 0 < max(points) < SOLVED and rose
     if stalled:
         begin, end = (scores[0], scores[-1]) if few else ends(scores)
         text = f"the score rose from {begin:.3g} to {end:.3g}"
-        text += f", the held-out figure went from {points[0]:.3g} to {points[-1]:.3g}"
-        facts.append(fact(run, "held_out", text))
+        facts.append(run.fact("held_out", f"{text}, the held-out figure went from {points[0]:.3g} to {points[-1]:.3g}"))
     sure = (rising and (run.trend("score") > 0 or worse)) or (feature and (worse or stalled)) or unfinished
     if not facts or not (sure or stalled):
         return None
-    step = onset(run.series["score"]) if run.series.get("score") else None
-    return Evidence(CERTAIN + 0.02 if sure else LIKELY, facts, since=step)
+    since = run.onset("score") if run.series.get("score") else None
+    return Evidence(CERTAIN + 0.02 if sure else LIKELY, facts, since)
 
 
 def dying_turn(run: LoggedRun) -> Evidence | None:
     """Rewards of a later turn that were paid early and are not any more, in logged conversations."""
-    rows = [
-        (row.get("step", 0), row["turn_rewards"]) for row in run.samples if isinstance(row.get("turn_rewards"), list)
-    ]
+    rows = [(row.get("step", 0), row["turn_rewards"]) for row in run.samples if row.get("turn_rewards")]
     steps = sorted({step for step, _ in rows})
-    for turn in range(1, 4) if len(steps) > 1 else []:
+    for turn in range(1, 4) if len(steps) > 1 else ():
         paid = [(step, values[turn]) for step, values in rows if len(values) > turn and values[turn] is not None]
-        half = steps[len(steps) // 2 - 1]
-        early, late = ([value for step, value in paid if (step > half) is is_late] for is_late in (False, True))
+        half = steps[len(steps) // 2]
+        early, late = ([value for step, value in paid if (step >= half) is is_late] for is_late in (False, True))
         if min(len(early), len(late)) >= 6 and statistics.fmean(late) < 0.2 * statistics.fmean(early):
-            text = f"turn {turn + 1} paid {statistics.fmean(early):.3g} in the first half"
-            text += f" and {statistics.fmean(late):.3g} in the second"
-            return Evidence(LIKELY + 0.2, [shown([], text)], since=steps[len(steps) // 2])
+            before, after = statistics.fmean(early), statistics.fmean(late)
+            text = f"turn {turn + 1} paid {before:.3g} in the first half and {after:.3g} in the second"
+            return Evidence(LIKELY + 0.2, [shown([], text)], since=half)
     return None
 
 
 @cause(
-    "one part of the reward, or one turn, dies while the whole rises",
     explains="length_fell length_rose entropy_fell held_out_flat entropy_rose part_bought updates_too_large kl_high",
-    change="a weight that makes the part worth keeping, or for turns a baseline of their own (--turn_baseline turn)",
+    change="weigh the part so that it is worth keeping; for turns a baseline of their own (--turn_baseline turn)",
     source="each part's own curve; references/environments.md, second attempts",
     breaks=True,
 )
 def part_dies(run: LoggedRun) -> Evidence | None:
-    """A part that was paid falls to a fifth of it and stays there, while the score does not fall."""
-    correct, parts = first_part(run)[0], run.parts()
+    """One part of the reward, or one turn, dies while the whole rises."""
+    correct = run.answer_part()[0]
     if run.trend("score") < 0:
         return None
-    others = {} if run.trend(f"part:{correct}") < 0 else parts
-    for name, values in others.items():
-        if len(values) < 6 or name == correct:
-            continue
+    for name, values in {} if run.trend(f"part:{correct}") < 0 else run.parts().items():
         first, last = ends(values)
-        if first > 0.05 and last < 0.2 * first and trend(values) <= 0 and max(values[-3:]) < 0.5 * first:
-            step = onset(run.series[f"part:{name}"])
+        died = len(values) >= 6 and first > 0.05 and last < 0.2 * first and max(values[-3:]) < 0.5 * first
+        if died and name != correct and trend(values) <= 0:
+            step = run.onset(f"part:{name}")
             text = f"{ends_text(name, values)} while {ends_text('the score', run.values('score'))}"
-            return Evidence(CERTAIN + 0.05, [fact(run, f"part:{name}", text, step)], since=step)
+            return Evidence(CERTAIN + 0.05, [run.fact(f"part:{name}", text, step)], since=step)
     return dying_turn(run)
 
 
 @cause(
-    "the policy memorises a few prompts: the training score rises, the held-out figure does not",
     explains=f"{FLAT} entropy_fell kl_high length_fell length_rose too_easy other_eval_task updates_too_large",
-    change="more distinct prompts, each seen a few times at most; keep the checkpoint with the best held-out figure",
-    decide_with="python scripts/evaluation.py on the start and the end, on other prompts of the task",
+    change="more distinct prompts, each seen a few times; keep the checkpoint with the best held-out figure",
     source="definition of a held-out set; gain held out below half of the gain in training",
+    decide_with="python scripts/evaluation.py on the start and the end, on other prompts of the task",
     breaks=True,
 )
 def memorised_prompts(run: LoggedRun) -> Evidence | None:
-    """The training score for correctness rose far above the held-out figure, on few distinct prompts."""
-    gain, (name, part), held_out = held_out_gain(run), first_part(run), run.values("held_out")
-    if not gain or len(part) < 6 or max(part) > 1:
-        return None
-    first, last = ends(part)
-    rose = last - first
-    alike = first <= held_out[0] + 0.15 or min(run.series["held_out"]) > 3  # at the start, where that was measured
-    held_back = alike and gain[0] <= 0.5 * rose and last >= held_out[-1] + 0.15
-    if rose < 0.1 or trend(part) < 0 or not held_back:
-        return None
+    """The policy memorises a few prompts: the training score rises, the held-out figure does not."""
+    gain, (name, part), held_out = run.held_out_gain(), run.answer_part(), run.values("held_out")
     train = [t for t in run.texts if t.kind == "train"]
     right, wrong = scores_by_answer(train)
-    if len(right) > 8 and len(wrong) > 8 and sum(wrong) / len(wrong) > 0.5 * sum(right) / len(right):
-        return None  # wrong completions are paid too: the reward is at fault
+    paid_though_wrong = min(len(right), len(wrong)) > 8 and statistics.fmean(wrong) > 0.5 * statistics.fmean(right)
+    if not gain or len(part) < 6 or max(part) > 1 or trend(part) < 0 or paid_though_wrong:
+        return None
+    (first, last), rose = ends(part), ends(part)[1] - ends(part)[0]
+    alike = first <= held_out[0] + 0.15 or min(run.series["held_out"]) > 3  # at the start, where that was measured
+    if rose < 0.1 or not alike or gain[0] > 0.5 * rose or last < held_out[-1] + 0.15:
+        return None
     text = f"{name} rose from {first:.3g} to {last:.3g} in training"
-    facts = [fact(run, "held_out", f"{text}, held out from {held_out[0]:.3g} to {held_out[-1]:.3g}")]
+    facts = [run.fact("held_out", f"{text}, held out from {held_out[0]:.3g} to {held_out[-1]:.3g}")]
     drawn = {(t.step, t.prompt) for t in train}  # a step's repeats of a prompt are one draw
     distinct, rows = len({prompt for _, prompt in drawn}), run.settings.get("rows")
     if rows and rows <= 128:
         facts.append(Fact(f"the training data have {rows} distinct prompts", "data"))
     elif len(drawn) >= 3 and distinct <= 0.7 * len(drawn):
         facts.append(shown(train, f"{len(drawn)} logged draws are of {distinct} distinct prompts"))
-    points = run.points(first_series(run))
+    points = run.points(run.answer_series())
     ahead = next((step for step, value in points if value > first + max(rose / 2, GAIN)), points[-1][0])
     return Evidence(CERTAIN + 0.04 if len(facts) > 1 else LIKELY, facts, since=ahead)
 
 
 def common_words(prompts: list[str]) -> set[str]:
     """Words and signs that a third of the prompts have; numbers are 0."""
-    words = [re.findall(r"[A-Za-z]+|\d+|[^\w\s]", prompt.lower()) for prompt in prompts]
-    sets = [{re.sub(r"\d+", "0", word) for word in one} for one in words]
-    return {word for word in set().union(*sets) if sum(word in words for words in sets) * 3 >= len(sets)}
+    words = [{*re.findall(r"[a-z]+|\d|[^\w\s]", re.sub(r"\d+", "0", prompt.lower()))} for prompt in prompts]
+    return {word for word in set().union(*words) if sum(word in one for one in words) * 3 >= len(words)}
 
 
 def unlike_training(run: LoggedRun) -> Fact | None:
     """A 0/1 score of training prompts that is far from that of held-out ones, from the start and to the end."""
-    (name, part), held_out, spread = first_part(run), run.values("held_out"), run.early("score_std", 1)
+    (name, part), held_out, spread = run.answer_part(), run.values("held_out"), run.early("score_std", 1)
     if len(held_out) < 2 or len(part) < TREND_STEPS or len(run.parts()) > 1 or not spread:
         return None
     if min(part) < 0 or max(part) > 1 or abs(spread[0] - math.sqrt(part[0] * (1 - part[0]))) > 0.05:
         return None  # not 0/1: the held-out share of full marks is another figure
-    count = int(run.number("batch") or 32)
-    if max(held_out) > 0.05 or wilson_interval(part[0] * count, count)[0] < 0.2 or trend(part) < 0:
+    if max(held_out) > 0.05 or wilson_interval(part[0] * run.batch(), run.batch())[0] < 0.2 or trend(part) < 0:
         return None
     text = f"{name} goes from {part[0]:.3g} to {ends(part)[1]:.3g} in training"
-    return fact(run, "held_out", f"{text} and stays at {max(held_out):.3g} held out")
+    return run.fact("held_out", f"{text} and stays at {max(held_out):.3g} held out")
 
 
 @cause(
-    "the held-out prompts do not measure the task: they are of another task, or also train",
     explains="held_out_flat memorised_prompts part_bought gold_mismatch",
-    change="hold out prompts of the training task: python scripts/data_loader.py FILE --split 0.1 --out train.jsonl",
+    change="hold out prompts of the task: python scripts/data_loader.py FILE --split 0.1 --out train.jsonl",
     source="definition of a held-out set",
 )
 def other_eval_task(run: LoggedRun) -> Evidence | None:
-    """Held-out prompts also train, or what most of them have in common is not what training prompts have."""
+    """The held-out prompts do not measure the task: they are of another task, or also train."""
     trained = {step: value for step, value in run.columns.get("eval/trained_rows", {}).items() if value}
     same = any(a and a == b for a, b in ((run.config.get(x), run.config.get(y)) for x, y in DATA_FILES))
     if trained or (same and run.values("held_out")):
@@ -235,48 +200,44 @@ def other_eval_task(run: LoggedRun) -> Evidence | None:
             step, count = next(iter(trained.items()))
             of = run.columns.get("eval/rows", {}).get(step)
             text = f"{count:.0f}{f' of {of:.0f}' if of else ''} evaluation prompts also occur in training"
-        return Evidence(CERTAIN + 0.05, [fact(run, "held_out", f"{text}; the accuracy is inflated")])
+        return Evidence(CERTAIN + 0.05, [run.fact("held_out", f"{text}; the accuracy is inflated")])
     unlike = unlike_training(run)
     if unlike:
         return Evidence(CERTAIN + 0.02, [unlike])
     train, held_out = (sorted({t.prompt for t in run.texts if t.kind == kind}) for kind in ("train", "eval"))
-    name, part = first_part(run)
+    name, part = run.answer_part()
     alike = run.values(f"held_out_part:{name}")  # the same reward on held-out prompts
     follows = len(alike) > 1 and len(part) > 1 and alike[-1] - alike[0] > 0.5 * (ends(part)[1] - part[0]) > 0.02
-    if len(train) < 2 or len(held_out) < 4 or gained(run) or follows:
+    if len(train) < 2 or len(held_out) < 4 or run.gained() or follows:
         return None
     a, b = common_words(train), common_words(held_out)
-    if len(a & b) > 0.5 * min(len(a), len(b)) and not (b - a and a - b and len(a & b) < 0.75 * max(len(a), len(b))):
+    apart = b - a and a - b and len(a & b) < 0.75 * max(len(a), len(b))
+    if len(a & b) > 0.5 * min(len(a), len(b)) and not apart:
         return None
     words = [" ".join(sorted(x)[:6]) or "-" for x in (a - b, b - a)]
     examples = [next(t for t in run.texts if t.kind == kind) for kind in ("train", "eval")]
-    said = shown(examples, f"training prompts have {words[0]}, held-out ones {words[1]}")
-    sure = run.trend("score") > 0 and len(train) > 3
-    return Evidence(CERTAIN + 0.04 if sure else LIKELY + 0.1, [said])
+    fact = shown(examples, f"training prompts have {words[0]}, held-out ones {words[1]}")
+    return Evidence(CERTAIN + 0.04 if run.trend("score") > 0 and len(train) > 3 else LIKELY + 0.1, [fact])
 
 
 @cause(
-    "every completion gets the same partial credit and none gets full marks, so nothing tells completions apart",
     explains=f"{FLAT} too_easy too_hard entropy_fell",
-    change="show the form that earns full marks in the prompt, or warm start on it; a part that every completion earns "
-    "teaches nothing more",
-    decide_with=TRY_MODEL,
+    change="show the form that earns full marks in the prompt, or warm start on it",
     source="definition of a group's advantage; measured on Qwen2.5-Coder-0.5B (benchmarks/README.md)",
+    decide_with=TRY_MODEL,
 )
 def partial_credit_stalls(run: LoggedRun) -> Evidence | None:
-    """Scores rose to a level below full marks, where groups score alike; no held-out text has full marks."""
+    """Every completion gets the same partial credit and none gets full marks, so nothing tells completions apart."""
     scores, alike, held_out = run.values("score"), run.values("zero_std"), run.values("held_out")
     if len(scores) < TREND_STEPS or len(run.parts()) > 1 or not alike or not held_out or max(held_out) > 0.02:
         return None
-    level, last = scores[-1], min(3, len(scores))
-    settled = max(scores[-last:]) - min(scores[-last:]) <= 0.05 and min(alike[-last:]) >= 0.7
+    level = scores[-1]
+    settled = max(scores[-3:]) - min(scores[-3:]) <= 0.05 and min(alike[-3:]) >= 0.7
     if not settled or not 0.1 <= level <= 0.95 or level < scores[0] + 0.1 or alike[0] >= 0.9:
         return None
     text = f"the score rose from {scores[0]:.3g} to {level:.3g} and stays there"
     text += f"; {alike[-1]:.0%} of the groups score all alike; full marks held out: {max(held_out):.3g}"
-    paid = [t for t in run.texts if t.kind == "train" and t.score and abs(t.score - level) <= 0.05]
-    facts = [fact(run, "score", text), *([shown(paid, f"logged completions with {level:.3g}")] if paid else [])]
-    return Evidence(CERTAIN + 0.03, facts)
+    return Evidence(CERTAIN + 0.03, [run.fact("score", text)])
 
 
 OUTCOME_CAUSES = (part_bought, part_dies, memorised_prompts, other_eval_task, partial_credit_stalls)

@@ -1,21 +1,70 @@
-"""Which cause explains a run best, and the run's verdict."""
+"""What figures show without saying why, which cause explains that best, and the run's verdict."""
 
+import statistics
 from dataclasses import asdict
 
-from parts.reading.causes.cause import CERTAIN, LIKELY, Cause, Evidence, Fact
+from parts.reading.causes.cause import CERTAIN, LIKELY, Cause, Evidence
 from parts.reading.causes.groups import GROUP_CAUSES
 from parts.reading.causes.machinery import MACHINERY_CAUSES
 from parts.reading.causes.outcomes import OUTCOME_CAUSES
 from parts.reading.causes.rewards import REWARD_CAUSES
-from parts.reading.causes.signs import signs
 from parts.reading.causes.updates import UPDATE_CAUSES
 from parts.reading.dialects import WORDS
-from parts.reading.logged_run import GAIN, LoggedRun, first_part, gained, held_out_gain
-from parts.reading.trends import TREND_STEPS, is_flat, trend
+from parts.reading.logged_run import GAIN, TREND_STEPS, Fact, LoggedRun, is_flat, trend
+from parts.reading.sample_texts import repeats
 
 CAUSES = (*MACHINERY_CAUSES, *GROUP_CAUSES, *REWARD_CAUSES, *UPDATE_CAUSES, *OUTCOME_CAUSES)
-SAMPLES = "samples.jsonl, log_completions=True, trainer.rollout_data_dir"
 LEARNED, NOT_LEARNED, BROKEN, TOO_SHORT = "learned", "did not learn", "broken", "too short"
+SIDE_CAUSES = ("critic_useless", "memory_grows")  # beside which a run may learn
+MOVES = (  # sign, series, share of the first stretch beyond which the last lies, least distance
+    ("length_rose", "length", 1.5, 0.0),
+    ("length_fell", "length", 0.5, 0.0),
+    ("entropy_fell", "entropy", 0.2, 0.01),
+    ("entropy_rose", "entropy", 2.0, 0.2),
+)
+LEVELS = (  # sign, series, what its last stretch lies above, words
+    ("equal_groups", "zero_std", 0.8 - 1e-9, "{:.0%} of the groups score all alike"),
+    ("truncated", "truncated", 0.2 - 1e-9, "{:.0%} of the completions are cut"),
+    ("kl_high", "kl", 0.3, "{name} is {:.3g} nats a token"),
+    ("clipped", "clip_frac", 0.3, "{:.0%} of the tokens are clipped"),
+    ("sampler_gap", "gap_mean", 0.049, "{name} is {:.3g}"),
+    ("sampler_gap", "mismatch_kl", 0.01, "{name} is {:.3g}"),
+)
+
+
+def signs(run: LoggedRun) -> dict[str, Fact]:
+    """What figures show without saying why: a cause explains it, and it has no advice of its own."""
+    seen, scores, lost, held_out = {}, run.values("score"), run.collapse(), run.values("held_out")
+    solved, gained = run.is_solved(), run.gained()
+    if run.is_constant():
+        text = f"all completions of nearly every step scored {run.ends('score')[1]:.4g}"
+        seen["constant_scores"] = run.fact("score", text)
+    elif lost:
+        seen["score_fell"] = run.fact("score", f"the score fell from {lost[0]:.3g} to {lost[1]:.3g}", lost[2])
+    elif is_flat(scores) and not solved:
+        seen["flat_score"] = run.fact("score", f"the score is flat over {len(scores)} steps")
+    if len(held_out) >= 2 and not gained and not solved:
+        text = f"the held-out figure went from {held_out[0]:.3g} to {held_out[-1]:.3g}"
+        seen["held_out_flat"] = run.fact("held_out", text)
+    for name, series, limit, words in LEVELS:
+        late = run.ends(series)[1]
+        if late > limit and not {"equal_groups": solved, "kl_high": gained}.get(name):
+            seen[name] = run.fact(series, words.format(late, name=run.name(series)))
+    explained = run.ends("explained_variance")[1]
+    if explained < 0.03 and len(run.steps()) >= TREND_STEPS:
+        text = f"the critic explains {explained:.2g} of the returns' variance"
+        seen["critic_explains_little"] = run.fact("explained_variance", text)
+    if len(run.values("grad_norm")) >= 3 and run.ends("grad_norm")[1] == 0:
+        seen["zero_gradient"] = run.fact("grad_norm", f"{run.name('grad_norm')} is 0")
+    for name, series, share, least in MOVES:
+        (first, last), way = run.ends(series), 1 if share > 1 else -1
+        usual = gained or (name == "entropy_fell" and (solved or "kl/teacher" in run.columns))
+        if run.trend(series) == way and not usual and way * (last - share * first) > 0 and way * (last - first) > least:
+            seen[name] = run.fact(series, f"{run.name(series)} went from {first:.4g} to {last:.4g}")
+    texts = [t for t in run.texts if t.kind == "train" and t.step == max(t.step for t in run.texts)]
+    if texts and statistics.median(repeats(t.completion) for t in texts) > 0.5:
+        seen["repetition"] = Fact("half of the last completions repeat themselves", "samples", texts[0].step)
+    return seen
 
 
 def ranked_causes(run: LoggedRun, seen: dict[str, Fact]) -> list[tuple[Cause, Evidence]]:
@@ -24,9 +73,8 @@ def ranked_causes(run: LoggedRun, seen: dict[str, Fact]) -> list[tuple[Cause, Ev
     found = [(cause, evidence) for cause, evidence in found if evidence.strength >= LIKELY - 0.2]
 
     def weight(pair: tuple[Cause, Evidence]) -> tuple:
-        cause, evidence = pair
-        explained = sum(sign in seen for sign in cause.explains.split())
-        return evidence.strength >= CERTAIN, evidence.strength + 0.01 * explained
+        explained = sum(sign in seen for sign in pair[0].explains.split())
+        return pair[1].strength >= CERTAIN, pair[1].strength + 0.01 * explained
 
     found.sort(key=weight, reverse=True)
     places = {cause.name: (-evidence.strength, place) for place, (cause, evidence) in enumerate(found)}
@@ -48,40 +96,35 @@ def ranked_causes(run: LoggedRun, seen: dict[str, Fact]) -> list[tuple[Cause, Ev
 
 def judged_run(run: LoggedRun, causes: list[tuple[Cause, Evidence]], seen: dict[str, Fact]) -> tuple[str, int | None]:
     """The verdict, and the step since which a run is broken."""
-    gain = held_out_gain(run)
+    gain, lost = run.held_out_gain(), seen.get("score_fell")
     sure = [(cause, evidence) for cause, evidence in causes if evidence.strength >= CERTAIN]
-    broken = [(cause, evidence) for cause, evidence in sure if cause.breaks]
-    lost = seen.get("score_fell")
+    broken = [evidence.since for cause, evidence in sure if cause.breaks]
     if broken or lost:
-        steps = [evidence.since for _, evidence in broken if evidence.since is not None] + ([lost.step] if lost else [])
+        steps = [step for step in (*broken, lost and lost.step) if step is not None]
         return BROKEN, min(steps, default=min(run.steps(), default=1))
     if gain and gain[2] < 0 and gain[0] < -GAIN:
         return BROKEN, min((step for step in run.series["held_out"] if step), default=None)
-    works = gain[1] > 0 if gain else trend(first_part(run)[1]) > 0
-    if works and gained(run) and not any(cause.name != "critic_useless" for cause, _ in sure):
+    works = gain[1] > 0 if gain else trend(run.answer_part()[1]) > 0
+    if works and run.gained() and all(cause.name == "critic_useless" for cause, _ in sure):
         return LEARNED, None
-    hopeless = [cause for cause, _ in sure if cause.name not in ("critic_useless", "memory_grows")]
-    if hopeless or (is_flat(run.values("score")) and not (gain and gain[2] > 2 * GAIN)):
-        return NOT_LEARNED, None
-    if gain and gain[2] < GAIN and len(run.steps()) >= 2 * TREND_STEPS:
-        return NOT_LEARNED, None
-    return TOO_SHORT, None
+    hopeless = any(cause.name not in SIDE_CAUSES for cause, _ in sure)
+    flat = is_flat(run.values("score")) and not (gain and gain[2] > 2 * GAIN)
+    stuck = gain and gain[2] < GAIN and len(run.steps()) >= 2 * TREND_STEPS
+    return NOT_LEARNED if hopeless or flat or stuck else TOO_SHORT, None
 
 
 def what_was_read(run: LoggedRun) -> tuple[list[str], list[str]]:
     """What the run left, and what more would decide."""
-    texts, source = run.texts, run.settings_file or "beside the log"
+    texts, missing = run.texts, "samples with scores (samples.jsonl, log_completions=True, trainer.rollout_data_dir)"
+    beside = run.settings_file or "beside the log"
+    scored, gold = any(t.score is not None for t in texts), any(t.gold for t in texts)
     read = (  # whether it is there, what it is called then, what would give it
         (run.steps(), f"{run.format}, {len(run.steps())} steps", ""),
         (run.series.get("score"), "", "the score under a known name: --columns reward=NAME"),
-        (run.config or run.settings_file, f"settings ({source})", "settings: --settings FILE"),
-        (texts, f"{len(texts)} samples", f"samples with scores ({SAMPLES})"),
-        (not texts or any(t.score is not None for t in texts), "", "scores of the samples, logged beside them"),
-        (
-            not texts or any(t.gold for t in texts),
-            "gold answers" * bool(texts),
-            "gold answers of the samples: --data FILE",
-        ),
+        (run.config or run.settings_file, f"settings ({beside})", "settings: --settings FILE"),
+        (texts, f"{len(texts)} samples", missing),
+        (scored or not texts, "", "scores of the samples, logged beside them"),
+        (gold or not texts, "gold answers" * gold, "gold answers of the samples: --data FILE"),
         (run.reward_source, "the reward's source", "the reward's source: --reward FILE.py:function"),
         (len(run.values("held_out")) > 1, "a held-out figure", "two held-out evaluations"),
         (run.series.keys() & {"score_std", "zero_std", "score_max"}, "", "the spread of scores of a step"),
@@ -94,10 +137,26 @@ def diagnose(run: LoggedRun) -> dict:
     seen = signs(run)
     causes = ranked_causes(run, seen)
     verdict, since = judged_run(run, causes, seen)
-    words = WORDS[run.trainer] | {"reward": first_part(run)[0] if run.parts() else "NAME"}
+    words = WORDS[run.trainer] | {"reward": run.answer_part()[0] if run.parts() else "NAME"}
     had, lacked = what_was_read(run)
     steps = run.steps() or [step for _, step, _ in run.bad]
-    explained = {name for cause, _ in causes for name in cause.explains.split()}
+    explained, said = {name for cause, _ in causes for name in cause.explains.split()}, []
+    for cause, evidence in causes:
+        sure = evidence.strength >= CERTAIN
+        said.append(
+            {
+                "cause": cause.name,
+                "certainty": "certain" if sure else "likely",
+                "says": cause.says,
+                "evidence": [asdict(fact) | {"samples": list(fact.samples)} for fact in evidence.facts],
+                "explains": [seen[sign].text for sign in seen if sign in cause.explains.split()],
+                "decide_with": None,
+                "change": cause.change.format(**words),
+                "source": cause.source,
+            }
+        )
+        if cause.decide_with and (len(causes) > 1 or not sure):
+            said[-1]["decide_with"] = cause.decide_with.replace("RUN", run.path).format(**words)
     return {
         "path": run.path,
         "format": run.format,
@@ -105,21 +164,7 @@ def diagnose(run: LoggedRun) -> dict:
         "steps": [min(steps), max(steps)],
         "verdict": verdict,
         "since_step": since,
-        "causes": [
-            {
-                "cause": cause.name,
-                "certainty": "certain" if evidence.strength >= CERTAIN else "likely",
-                "says": cause.says,
-                "evidence": [asdict(fact) | {"samples": list(fact.samples)} for fact in evidence.facts],
-                "explains": [seen[sign].text for sign in seen if sign in cause.explains.split()],
-                "decide_with": cause.decide_with.replace("RUN", run.path).format(**words) or None
-                if len(causes) > 1 or evidence.strength < CERTAIN
-                else None,
-                "change": cause.change.format(**words),
-                "source": cause.source,
-            }
-            for cause, evidence in causes
-        ],
+        "causes": said,
         "unexplained": [fact.text for sign, fact in seen.items() if sign not in explained],
         "had": had,
         "lacked": lacked,

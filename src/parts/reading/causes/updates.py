@@ -4,14 +4,10 @@ import itertools
 import math
 import statistics
 
-from parts.reading.causes.cause import CERTAIN, FLAT, LIKELY, LOST, STILL, Evidence, Fact, cause, fact
-from parts.reading.logged_run import LoggedRun, collapse, gained, held_out_gain, is_constant, is_solved
-from parts.reading.trends import TREND_STEPS, ends, noise
+from parts.reading.causes.cause import CERTAIN, FLAT, LIKELY, LOST, STILL, Evidence, cause
+from parts.reading.logged_run import TREND_STEPS, Fact, LoggedRun, ends, noise
 
-LARGE = (  # series of one step's update, value that is too much, words
-    ("kl_step", 0.1, "KL of one step's update"),
-    ("clip_frac", 0.3, "clipped share of tokens"),
-)
+LARGE = (("kl_step", 0.1, "KL of one step's update"), ("clip_frac", 0.3, "clipped share of tokens"))
 SLOW = 20  # steps after which a usual rate has moved the policy by more than 1e-4 nats a token
 HEAVY = 0.3  # weight of the KL beside scores of about 1; 0 to 0.1 is in use
 CRITIC_STEPS = 5  # the first ones are a critic's warm-up, whatever the settings say; its value head starts at 0
@@ -19,76 +15,70 @@ CRITIC_STEPS = 5  # the first ones are a critic's warm-up, whatever the settings
 
 def large_steps(run: LoggedRun) -> list[Fact]:
     """Figures of an update that are too large in three steps and a tenth of the run, or in most of its first steps."""
-    facts, kl = [], run.points("kl")
+    facts, kl, highest = [], run.points("kl"), -math.inf
     for name, limit, words in LARGE:
         points = run.points(name)
         high = [step for step, value in points if abs(value) > limit]
         most = max((value for _, value in points), key=abs, default=0.0)
         if (len(high) >= 3 and len(high) >= 0.1 * len(points)) or (high and abs(most) > 10 * limit):
             text = f"{words} above {limit} in {len(high)} of {len(points)} steps, up to {most:.3g}"
-            facts.append(fact(run, name, text, high[0]))
-    highest = -math.inf
+            facts.append(run.fact(name, text, high[0]))
     for i, ((_, before), (step, after)) in enumerate(itertools.pairwise(kl if kl and abs(kl[0][1]) < 0.05 else [])):
         highest = max(highest, before)
         stays = min(value for _, value in kl[i + 1 : i + 5]) > 0.5  # else the figure only scatters
         if stays and after - before > 0.5 and after > 2 * highest:
             text = f"KL to the reference went from {before:.3g} to {after:.3g} nats a token in one step"
-            return [*facts, fact(run, "kl", text, step)]
+            return [*facts, run.fact("kl", text, step)]
     return facts
 
 
 def lost_at_once(run: LoggedRun) -> bool:
     """Whether the first updates took all: what so many completions would not score by chance, or held out."""
-    scores, held_out, gain = run.values("score"), run.values("held_out"), held_out_gain(run)
+    scores, held_out, gain = run.values("score"), run.values("held_out"), run.held_out_gain()
     many = len(scores) > 2 and scores[0] * (run.number("batch") or 32) * (len(scores) - 1) > 20
     many = many or (gain is not None and gain[2] < 0 and held_out[-1] <= 0.02 * held_out[0])
     return many and len(scores) > 1 and max(scores[1:]) <= 0.02 * scores[0] and min(scores) >= 0
 
 
 @cause(
-    "updates are too large: the policy leaves the region that its samples cover",
     explains=f"{FLAT} {LOST} sampler_gap part_dies limit_too_short sampler_mismatch stale_weights",
-    change="lower {lr} by 3 to 10 times, or fewer updates a rollout ({reuse}); continue from an earlier checkpoint",
-    source="Spinning Up's PPO ends an update at KL 0.015; limits 0.1 nats, 0.3 of tokens, 0.5 nats in a step: our "
-    "heuristic",
+    change="lower {lr} by 3 to 10 times, or fewer updates a rollout ({epochs}); continue from an earlier checkpoint",
+    source="Spinning Up's PPO stops at KL 0.015; limits 0.1 and 0.5 nats, 0.3 of tokens: our heuristic",
     breaks=True,
 )
 def updates_too_large(run: LoggedRun) -> Evidence | None:
-    """The update's own figures moved first, or the score was lost within the first steps."""
-    facts, lost, at_once = large_steps(run), collapse(run), lost_at_once(run)
-    if gained(run) and not lost and not at_once and run.trend("score") > 0:
+    """Updates are too large: the policy leaves the region that its samples cover."""
+    facts, lost, at_once, points = large_steps(run), run.collapse(), lost_at_once(run), run.points("score")
+    if run.learns() and not lost and not at_once:
         return None  # large, and it learns
     passes = (run.number("epochs") or 1) * (run.number("minibatches") or 1)
     if passes >= 16:
         facts.append(Fact(f"a rollout is used for {passes:g} updates", "updates"))
     if facts and run.values("lr"):
-        facts.append(fact(run, "lr", f"the learning rate is {max(run.values('lr')):.3g}"))
+        facts.append(run.fact("lr", f"the learning rate is {max(run.values('lr')):.3g}"))
     if not lost and not at_once:
         return Evidence(CERTAIN + 0.04 if len(facts) > 2 else LIKELY + 0.2, facts) if facts else None
-    points = run.points("score")
     begin, end, step = lost or (points[0][1], points[-1][1], points[1][0])
-    text = f"the score fell from {begin:.3g} to {end:.3g}; half of it was lost by step {step}"
     if facts:
         return Evidence(CERTAIN + 0.04, facts, min(step, *(f.step for f in facts if f.step is not None)))
-    return Evidence(CERTAIN + 0.01 if at_once else LIKELY + 0.1, [fact(run, "score", text, step)], step)
+    text = f"the score fell from {begin:.3g} to {end:.3g}; half of it was lost by step {step}"
+    return Evidence(CERTAIN + 0.01 if at_once else LIKELY + 0.1, [run.fact("score", text, step)], step)
 
 
 def rate_fact(run: LoggedRun) -> Fact | None:
     """A learning rate of 0, a warm-up as long as the run, a rate far below any in use, a clip that leaves nothing."""
     rates, steps, warmup = run.values("lr"), max(run.steps(), default=0), run.number("warmup") or 0
-    highest = max(rates, default=run.number("lr"))
+    highest, clip = max(rates, default=run.number("lr")), run.number("grad_clip") or 1
     rises = len(rates) >= 10 and all(b > a for a, b in itertools.pairwise(rates))
     rounded = "bf" in str(run.settings.get("precision", "")) and not run.config.get("bf16")
     if len(rates) >= 2 and max(rates[: len(rates) // 2 + 2]) == 0:
-        return fact(run, "lr", "the learning rate is 0 in the first half of the run", min(run.series["lr"]))
+        return run.fact("lr", "the learning rate is 0 in the first half of the run", min(run.series["lr"]))
     if warmup > 1 and warmup >= max(steps, run.number("steps") or 0):
         return Fact(f"the warm-up takes {warmup:g} steps, the run {steps}", "warmup")
-    if rises and highest < 1e-6:
-        return fact(run, "lr", f"the learning rate still rises at the last step and is {highest:.3g} there")
-    if 0 < (run.number("grad_clip") or 1) < 1e-6:
-        return Fact(f"gradients are clipped to {run.number('grad_clip'):g}", "max_grad_norm")
-    if highest is not None and highest < 2e-8:
-        return fact(run, "lr", f"the highest learning rate is {highest:.3g}")
+    if 0 < clip < 1e-6:
+        return Fact(f"gradients are clipped to {clip:g}", "max_grad_norm")
+    if highest is not None and highest < (1e-6 if rises else 2e-8):
+        return run.fact("lr", f"the highest learning rate is {highest:.3g}{', at the last step' * rises}")
     if rounded and run.trainer != "ppo_train" and highest is not None and highest <= 5e-6:
         return Fact(f"weights are kept in bfloat16 and the learning rate is {highest:.3g}", "dtype")
     return None
@@ -104,117 +94,92 @@ def still_figures(run: LoggedRun, start: int) -> list[Fact]:
     # if several steps are logged as one, the norm is the last one's, so most groups must differ
     differ = {step for step in run.steps() if alike.get(step, float(spread.get(step, varied) <= 1e-6)) < 0.7}
     norms = [value for step, value in run.points("grad_norm") if step > start and step in differ]
-    slow, several = len(entropy) >= SLOW, (run.settings.get("updates") or 1) > 1
-    first, last = ends(entropy) if slow else (0.0, math.inf)
+    several = (run.settings.get("updates") or 1) > 1
+    first, last = ends(entropy) if len(entropy) >= SLOW else (0.0, math.inf)
     seen = (
         ("kl", len(kl) >= 3 and max(map(abs, kl[1:])) < (1e-4 if len(kl) >= SLOW else 1e-7), "stays at 0"),
         ("grad_norm", len(norms) >= 2 and max(norms) < 1e-9, "is 0 although scores differ"),
         ("kl_step", not kl and several and moved and max(map(abs, moved)) < 1e-7, "stays at 0"),
         ("entropy", not kl and abs(last - first) < 0.01 * abs(first), f"stays at {last:.3g}"),
     )
-    return [fact(run, name, f"{run.name(name)} {words}") for name, holds, words in seen if holds]
+    return [run.fact(name, f"{run.name(name)} {words}") for name, holds, words in seen if holds]
 
 
 @cause(
-    "nothing moves: scores differ, and the policy stays where it began",
     explains=f"{STILL} critic_useless kl_holds_policy too_sparse part_bought",
-    change="raise {lr} (LoRA: about ten times that of full training), a warm-up far shorter than the run, trained "
-    "weights in float32, and something left to train: not all frozen, masked or filtered",
+    change="raise {lr} (LoRA: about ten times that of full training); a short warm-up; trainable float32 weights",
     source="definition; TRL lora_without_regret.md; a bf16 weight swallows updates below 1/256 of it",
 )
 def nothing_moves(run: LoggedRun) -> Evidence | None:
-    """The rate cannot move anything, or scores differ and KL, gradient or held-out figure stand still."""
-    critic = run.number("critic_warmup") or 0
-    if max(run.steps(), default=0) <= critic:
-        return None  # only the critic has been trained so far
-    if is_constant(run) or (gained(run) and run.trend("score") > 0):
-        return None
+    """Nothing moves: scores differ, and the policy stays where it began."""
+    critic, held_out, facts = run.number("critic_warmup") or 0, run.values("held_out"), []
+    if max(run.steps(), default=0) <= critic or run.is_constant() or run.learns():
+        return None  # in its warm-up only the critic is trained
     start = int(critic + max(run.number("warmup") or 0, 0))  # until then the policy is not meant to move
-    rate, still, held_out, same = rate_fact(run), still_figures(run, start), run.values("held_out"), None
-    if len(held_out) >= 3 and max(held_out) == min(held_out) and 0.02 < held_out[0] < 0.98:
-        same = fact(run, "held_out", f"the held-out figure is {held_out[0]:.4g} at all {len(held_out)} evaluations")
-    facts = [item for item in (rate, *still, same) if item]
-    if not facts:
-        return None
-    decisive = any(f.figure == run.name("grad_norm") for f in still)
+    rate, still = rate_fact(run), still_figures(run, start)
+    same = len(held_out) >= 3 and max(held_out) == min(held_out) and 0.02 < held_out[0] < 0.98
+    if same:
+        text = f"the held-out figure is {held_out[0]:.4g} at all {len(held_out)} evaluations"
+        facts = [run.fact("held_out", text)]
+    facts = [*([rate] if rate else []), *still, *facts]
     rounded = rate is not None and rate.figure == "dtype"
-    if (rate and not rounded) or decisive or (same and (still or rounded)) or len(still) > 1:
+    decisive = any(fact.figure == run.name("grad_norm") for fact in still) or len(still) > 1
+    if decisive or (rate and not rounded) or (same and (still or rounded)):
         return Evidence(CERTAIN + 0.03, facts)
-    return Evidence(LIKELY + (0.25 if same or run.series.get("kl") else 0.0), facts)
+    return Evidence(LIKELY + (0.25 if same or run.series.get("kl") else 0.0), facts) if facts else None
 
 
 @cause(
-    "the KL term holds the policy where it began: moving costs more than the reward pays",
     explains="flat_score held_out_flat critic_explains_little entropy_rose score_fell clipped "
     "nothing_moves critic_useless updates_too_large too_sparse",
     change="lower {kl} to 0.01 or 0",
-    source="the optimum under a KL of weight b is the start's policy times exp(reward / b); limit 0.3: our heuristic",
+    source="under a KL of weight b the optimum is the start's policy times exp(reward / b); 0.3: our heuristic",
 )
 def kl_holds_policy(run: LoggedRun) -> Evidence | None:
-    """A heavy weight, a KL that stays small, and no gain although the rate is not small."""
-    weight = run.number("kl")
+    """The KL term holds the policy where it began: moving costs more than the reward pays."""
+    weight, late = run.number("kl"), run.ends("kl")[1]
     if weight is None:
         weight = max(run.values("kl_weight"), default=0.0)
-    scale = max(abs(run.first("score_std")) if run.series.get("score_std") else 1.0, 0.05)
-    if run.config.get("teacher") or weight < HEAVY * min(1.0, 2 * scale) or is_constant(run):
-        return None  # in a distillation the KL is the goal
-    if (gained(run) and run.trend("score") > 0) or run.last("kl") > 0.3:
+    scale = max(abs(run.ends("score_std")[0]) if run.series.get("score_std") else 1.0, 0.05)
+    light = run.config.get("teacher") or weight < HEAVY * min(1.0, 2 * scale)  # in a distillation the KL is the goal
+    if light or late > 0.3 or run.is_constant() or run.learns():
         return None
-    facts = [Fact(f"the KL's weight is {weight:g}, scores differ by {scale:.2g}", run.name("kl_weight"))]
-    if run.series.get("kl"):
-        facts.append(fact(run, "kl", f"{run.name('kl')} stays at {run.last('kl'):.3g} nats a token"))
-    return Evidence(CERTAIN + 0.02 if weight >= 1 else LIKELY + 0.2, facts)
-
-
-def hardly_varies(run: LoggedRun) -> bool:
-    """Whether scores hardly differ any more, so that nothing is left to explain: beside the start, or their size."""
-    if not run.series.get("score_std"):
-        return False
-    first, last = ends(run.values("score_std"))
-    return last < 0.25 * first or last < 0.05 * abs(run.last("score") if run.series.get("score") else 0.0)
+    text = f"the KL's weight is {weight:g}, scores differ by {scale:.2g}"
+    return Evidence(CERTAIN + 0.02 if weight >= 1 else LIKELY + 0.2, [run.fact("kl", text)])
 
 
 @cause(
-    "the critic predicts returns no better than a constant, so advantages are as noisy as without it",
     explains=f"critic_explains_little flat_score {LOST} updates_too_large nothing_moves part_bought",
-    change="{critic_updates}; {critic_warmup}; another {critic_lr}; where scores are well above 1 {value_clip}; or a "
-    "method without a critic: {critic_free}",
-    source="definition of explained variance; benchmarks/README.md, the demo's critic; limit 0.03: our heuristic",
+    change="a warm-up, more updates and another rate for the critic, no value clip; or a method without a critic",
+    source="definition of explained variance; limit 0.03: our heuristic",
 )
 def critic_useless(run: LoggedRun) -> Evidence | None:
-    """Explained variance that is 0 at every step, or, beyond chance, at most 0.03 in the second half of a run.
-
-    Near 0 in a run that learns it is no fault: a short run ends before a critic is of use.
-    """
+    """The critic predicts returns no better than a constant, so advantages are as noisy as without it."""
     variances = run.series.get("explained_variance", {})
     warmup = max(CRITIC_STEPS, int(run.number("critic_warmup") or 0))
     steps = [step for step in sorted(variances) if step > warmup]
     rate, lr = run.number("critic_lr"), run.number("lr") or max(run.values("lr"), default=0.0)
     if variances and rate and (rate < 1e-3 * lr or rate > 0.05):
-        said = Fact(f"the critic's learning rate is {rate:g}, the policy's {lr:g}", "critic_lr")
-        text = f"explained variance {run.last('explained_variance'):.3g}"
-        return Evidence(CERTAIN + 0.05, [said, fact(run, "explained_variance", text)])
-    if len(steps) < CRITIC_STEPS or is_constant(run):
+        text = f"the critic's learning rate is {rate:g}, the policy's {lr:g}"
+        return Evidence(CERTAIN + 0.05, [Fact(text, "critic_lr")])
+    if len(steps) < CRITIC_STEPS or run.is_constant():
         return None
     if max(abs(variances[step]) for step in steps) < 1e-5:
         text = f"explained variance is 0 at all steps from {steps[0]} on: the critic does not learn"
-        return Evidence(CERTAIN + 0.03, [fact(run, "explained_variance", text)])
-    if len(variances) < TREND_STEPS or hardly_varies(run) or is_solved(run):
+        return Evidence(CERTAIN + 0.03, [run.fact("explained_variance", text)])
+    first, last = run.ends("score_std")
+    alike = last < 0.25 * first or last < 0.05 * abs(run.ends("score")[1])  # nothing is left to explain
+    if len(variances) < TREND_STEPS or alike or run.is_solved():
         return None
     steps = steps[-max(CRITIC_STEPS, len(steps) // 2) :]
     values = [variances[step] for step in steps]
-    middle = statistics.median(values)
-    error = 1.25 * noise(values) / math.sqrt(len(values))
-    learns = middle > -0.1 and (gained(run) or run.trend("score") > 0)
+    middle, error = statistics.median(values), 1.25 * noise(values) / math.sqrt(len(values))
+    # near 0 in a run that learns it is no fault: a short run ends before a critic is of use
+    learns = middle > -0.1 and (run.gained() or run.trend("score") > 0)
     if learns or (middle > 0 and middle + 2 * error > 0.03):
         return None
     text = f"explained variance {middle:.3g}, median of steps {steps[0]}-{steps[-1]}"
-    facts = [fact(run, "explained_variance", text, steps[-1])]
-    clip, scores = run.number("value_clip"), run.values("score")
-    if clip and scores and max(map(abs, scores)) > 10 * clip:
-        text = f"a rollout moves a value by {clip:g} at most, and scores reach {max(scores, key=abs):.3g}"
-        facts.append(Fact(text, "value_clip"))
-    return Evidence(CERTAIN, facts)
+    return Evidence(CERTAIN, [run.fact("explained_variance", text, steps[-1])])
 
 
 UPDATE_CAUSES = (updates_too_large, nothing_moves, kl_holds_policy, critic_useless)
