@@ -18,10 +18,10 @@
                        where rows have tests, hostile programs through that very reward: paid, read, changed, ended
     FILE.py:Class      an environment, with --data: what reward_preflight.py finds, and the returns of the same answers
                        where ppo_train.py, grpo_train.py, evaluation.py and verl_train.py's agent loop play them
-    FILE.py, a folder  losses and advantages, recognised by the names of functions and parameters, or named by --as:
-                       value and gradient by float64 loops over single tokens; padding, a hole, an empty row, nan
-                       beneath the mask (a note, no finding); groups by id, equal scores. What is not recognised or
-                       does not import is listed, never guessed
+    FILE.py, a folder  losses and advantages, recognised by the names of functions and parameters, or named by --as
+                       (--set: the numbers inside them): value and gradient by float64 loops over single tokens;
+                       padding, a hole, an empty row, nan beneath the mask (a note, no finding); groups by id, equal
+                       scores. What is not recognised or does not import is listed, never guessed
     TRAINER.py         one with the functions of selfcheck.py --contract: its checks; the trainer's flags behind --
     a verl job         settings of verl_train.py (.yaml) or overrides (.txt): verl_train.py --check in the --python that
                        has verl composes it, reads rows by verl's data set and tries the job's copy of the reward
@@ -86,11 +86,11 @@ Exit codes: 0 proved, 1 something was found against it, 2 bad input.
 #     3626-3748  reward proof        A reward: the forms of trainers that it has, reward_preflight.py's checks on the …
 #     3751-3880  environment proof   An environment: reward_preflight.py's checks, and the same scripted answers …
 #     3883-3925  trainer proof       A trainer or a verl job: what selfcheck.py and verl_train.py --check say of it, …
-#     3928-4079  formulas            Losses and advantages from their papers, as loops over tokens and rows in …
-#     4082-4182  recognition         Which formula a function is, and which input each of its parameters is, by their …
-#     4185-4297  function calls      Inputs for functions of losses and advantages, by role; calling a function with …
-#     4300-4519  function proof      Functions of losses and advantages: value and gradient by the formula, and nan …
-#     4522-4595  command             The command line
+#     3928-4080  formulas            Losses and advantages from their papers, as loops over tokens and rows in …
+#     4083-4183  recognition         Which formula a function is, and which input each of its parameters is, by their …
+#     4186-4299  function calls      Inputs for functions of losses and advantages, by role; calling a function with …
+#     4302-4533  function proof      Functions of losses and advantages: value and gradient by the formula, and nan …
+#     4536-4611  command             The command line
 
 import argparse
 import ast
@@ -3927,6 +3927,7 @@ def prove_job(path: Path, python: str, seconds: float) -> Proof:
 
 # --------------------------------------------------------------------------- formulas (src/programs/prove/formulas.py)
 
+CISPO_PAPER = "cispo without a lower bound"  # MiniMax-M1, section 3.1
 DEVIATION_EPS = (0.0, 1e-6, 1e-5, 1e-4)  # what implementations add to a standard deviation
 
 
@@ -3988,8 +3989,8 @@ def policy_token(name: str, c: dict, i: int, t: int, places: list[int]):
         d = sum(steps) / len(places)
         d = d if name == "gspo" else d.detach() + logp - logp.detach()
     ratio = d.exp()
-    bounded = clamp(ratio, 1 - c["low"], 1 + c["high"])
-    if name == "cispo":
+    bounded = clamp(ratio, -math.inf if name == CISPO_PAPER else 1 - c["low"], 1 + c["high"])
+    if name.startswith("cispo"):
         return -bounded.detach() * a * logp
     if name == "sapo":
         tau = c["tau_pos"] if a > 0 else c["tau_neg"]
@@ -4024,7 +4025,7 @@ def ways_of(formula: str, takes: set[str]) -> list[str]:
     if kind == "value":
         clip = "clipped " if {"old_values", "value_clip"} <= takes else ""
         return [f"{clip}half squared error", f"{clip}squared error"]
-    names = ["gspo", "gspo of each token"] if formula == "gspo" else [formula]
+    names = {"gspo": ["gspo", "gspo of each token"], "cispo": ["cispo", CISPO_PAPER]}.get(formula, [formula])
     terms = ("k3", "k1", "k2", "k3 times the ratio") if {"ref_logprobs", "beta"} <= takes else ()
     return [f"{name} with {kl}" for name in names for kl in terms] or names
 
@@ -4195,13 +4196,13 @@ SCORES, ROW_ADVANTAGES = (0.3, 1.0, 0.9, 0.0, 0.1, 2.0, 0.6, 0.4), (1.3, -0.8, 0
 BY_TOKEN = ("logprobs", "old_logprobs", "ref_logprobs", "values", "old_values", "returns", "token_rewards", "x")
 NUMBERS = {
     **{"low": 0.1, "high": 0.3, "clip": 0.2, "value_clip": 0.2, "std_eps": 1e-3, "beta": 0.7, "gamma": 0.9, "sign": 1},
-    **{"gae_lambda": 0.8, "length": 11.0, "tau_pos": 1.0, "tau_neg": 1.5, "group_size": 4, "dual_clip": 2.0},
+    **{"gae_lambda": 0.8, "length": 11.0, "tau_pos": 1.0, "tau_neg": 1.05, "group_size": 4, "dual_clip": 2.0},
 }
 LEAVES = {"value": "values", "mean": "x"}  # what a gradient is taken of, log-probs elsewhere
 
 
-def inputs(kind: str, takes: set[str]) -> dict:
-    """Inputs by role, in float64, random beneath the mask too."""
+def inputs(kind: str, takes: set[str], given: dict[str, float]) -> dict:
+    """Inputs by role, in float64, random beneath the mask too; `given` numbers stand for those of NUMBERS."""
     import torch
 
     generator = torch.Generator().manual_seed(0)
@@ -4216,6 +4217,7 @@ def inputs(kind: str, takes: set[str]) -> dict:
     c |= NUMBERS | {"mask": mask, "scores": torch.tensor(SCORES, dtype=torch.float64), "all": c["x"], "groups": [0] * 5}
     c |= {"low": 0.2, "high": 0.2} if not takes & {"low", "high"} else {}
     c |= {"dual_clip": 0.0, "gamma": 1.0, "gae_lambda": 1.0} | {name: c[name] for name in NUMBERS if name in takes}
+    c |= given
     if kind == "advantage":
         c["groups"] = [i % 2 if "groups" in takes else i // 4 for i in range(len(SCORES))]
         c["token_rewards"] = torch.zeros_like(mask)
@@ -4312,6 +4314,7 @@ FAULTS = {  # what is changed in the inputs of the formula, and the sign of its 
     "the formula over neighbours as groups": lambda c: {"groups": [i // 4 for i in range(len(c["groups"]))]},
     "the formula with gamma and lambda exchanged": lambda c: {"gamma": c["gae_lambda"], "gae_lambda": c["gamma"]},
 }
+SETTABLE = [name for name in NUMBERS if name not in ("sign", "group_size")]
 ROUNDING = 1e-6  # relative, of value and gradient in float64: implementations add 1e-8 here and there
 PADDED = " / width"  # an aggregation that divides by all places, padding included: Dr. GRPO's alone
 
@@ -4339,10 +4342,10 @@ def references(formula: str, tried: Tried, c: dict, shape) -> dict:
     return {way: pair for way, pair in found.items() if pair[0].shape == shape}
 
 
-def judge(candidate: Candidate, function) -> None:
+def judge(candidate: Candidate, function, numbers: dict[str, float]) -> None:
     """Compare a function with its formula, in the form of inputs that it takes."""
     tried, nearest = Tried(function, candidate), []
-    c = inputs(tried.kind, tried.takes)
+    c = inputs(tried.kind, tried.takes, numbers)
     c["sign"] = -1 if "objective" in candidate.name else 1  # which is maximised
     for form in input_forms(candidate.formula, tried.kind, tried.takes, c):
         try:
@@ -4457,12 +4460,23 @@ def named_formulas(given: str, names: list[str]) -> dict[str, str]:
     return pairs
 
 
-def prove_functions(path: Path, only: str, given: str) -> Proof:
+def named_numbers(given: str) -> dict[str, float]:
+    """The numbers of --set, by role."""
+    numbers = {}
+    for name, _, value in (pair.partition("=") for pair in given.split(",") if pair):
+        got = f"got --set {given}: {name}={value}; expected NAME=NUMBER with one of {', '.join(SETTABLE)}"
+        need(name in SETTABLE and re.fullmatch(r"inf|[\d.]+(e-?\d+)?", value), got)
+        numbers[name] = float(value)
+    return numbers
+
+
+def prove_functions(path: Path, only: str, given: str, numbers: str) -> Proof:
     """Compare the functions of a file or folder, or a single one, with their formulas."""
     proof, known, unknown = Proof("functions", f"{path}:{only}" if only else str(path)), [], []
     functions, failed = functions_of(path)
     nodes = [(f, n) for f, found in functions.items() for n in found if n.name == (only or n.name)]
     need(nodes, f"got {path} without {only or 'a public function'}; expected functions of losses or advantages")
+    numbers = named_numbers(numbers)
     formulas = named_formulas(given, [node.name for _, node in nodes])
     for file, node in nodes:
         if file in failed:
@@ -4477,7 +4491,7 @@ def prove_functions(path: Path, only: str, given: str) -> Proof:
         where = f"{node.name} ({file}, line {node.lineno})"
         x = recognised(node.name, function, where, formulas.get(node.name, ""))
         if not x.why:
-            judge(x, function)
+            judge(x, function, numbers)
         (unknown if x.why else known).append(x)
         proof.findings += x.findings
         if not x.why:
@@ -4535,6 +4549,8 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--data", default="", metavar="FILE", help="rows for a reward or an environment")
     named = "formulas of functions: loss_1=grpo,loss_2=gspo, or one for each function; " + ", ".join(FORMULAS)
     parser.add_argument("--as", default="", dest="formulas", metavar="NAMES", help=named)
+    numbers = "numbers that functions have inside: low=inf,tau_neg=1.0; one of " + ", ".join(SETTABLE)
+    parser.add_argument("--set", default="", dest="numbers", metavar="NUMBERS", help=numbers)
     python = "for a verl job: the Python that has verl (default: this one)"
     parser.add_argument("--python", default=sys.executable, metavar="PYTHON", help=python)
     parser.add_argument("--minutes", type=float, default=1.0, metavar="M", help="time for all (default: 1)")
@@ -4564,7 +4580,7 @@ def proof_of(args) -> Proof:
     if path.suffix == ".py" and CONTRACT & names and not args.formulas:
         return prove_trainer(path, args.trainer_flags, seconds)
     need(names, f"got {args.thing}, which is none of these; {ACCEPTED}")
-    return prove_functions(Path(file), name, args.formulas)
+    return prove_functions(Path(file), name, args.formulas, args.numbers)
 
 
 def prove(args) -> int:

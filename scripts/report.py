@@ -31,35 +31,33 @@ Exit codes: 0 the page is written, 2 bad input; a page of the readable ones is w
 """
 
 # Contents
-#        89-120  messages            Errors that a user can mend, each with its exit code, and what is said on stderr
-#       123-255  dialect             One setting under several names: ours, those of the pages, and TRL's. A program …
-#       258-286  settings            Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
-#       289-363  extracts            The part of a Python file that some of its names need, as a file of its own
-#       366-377  output folder       The output folder: whose run it holds, folders that appear whole or not at all, …
-#       380-518  paired tests        Intervals, paired tests, pass@k
-#       521-563  evaluation results  results.json of evaluation.py: reading it, and two of them compared row by row
-#       566-783  dialects            What our trainers, TRL, verl and others call metrics and settings
-#       786-887  trends              Trends of a series
-#      890-1059  logged run          A run as its log, settings and samples show it: the facts that causes are told by
-#     1062-1252  run settings        Settings of a run under common names: ours, TRL's, verl's, EasyR1's, ms-swift's; …
-#     1255-1451  sample texts        Samples as causes read them: text, score, gold, and what a completion states and …
-#     1454-1614  sample files        Files of samples: samples.jsonl, TRL's tables of completions, verl's dumps of …
-#     1617-1925  log reading         Reading a log of any dialect in one pass: ours, TRL's, verl's, CSV, lines of …
-#     1928-2098  run folder          A run from its folder: the log, and the settings, samples, data and rewards that …
-#     2101-2168  cause               A cause: the evidence that it needs, what it explains, and what to change
-#     2171-2235  signs               Signs: what figures show without saying why; a cause explains them, and none has …
-#     2238-2427  machinery           Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale …
-#     2430-2644  groups              Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, …
-#     2647-2918  rewards             Rewards at fault: another form, another gold, constant, inverted, blind to the …
-#     2921-3132  updates             Updates at fault: too large, none that moves anything, held by the KL, or led by …
-#     3135-3394  outcomes            What was learnt in place of the task: a part bought or lost, prompts by heart, …
-#     3397-3510  ranking             Which cause explains a run best, and the run's verdict
-#     3513-3600  sources             What the command line names: runs and evaluations, read, and what of them cannot be
-#     3603-3759  run facts           What the page says of a run: held-out figure, how far it came, what it took, how …
-#     3762-4264  curves              The curves of all runs as plain data: metrics of all logs under one name, in …
-#     4267-4368  samples             Samples of all sources as rows, thinned and compressed: browsers unpack base64 …
-#     4371-5465  page                The page
-#     5468-5531  command             The command line
+#        87-118  messages            Errors that a user can mend, each with its exit code, and what is said on stderr
+#       121-253  dialect             One setting under several names: ours, those of the pages, and TRL's. A program …
+#       256-284  settings            Settings: a dataclass whose fields are flags and YAML keys, and the checks that …
+#       287-361  extracts            The part of a Python file that some of its names need, as a file of its own
+#       364-375  output folder       The output folder: whose run it holds, folders that appear whole or not at all, …
+#       378-516  paired tests        Intervals, paired tests, pass@k
+#       519-561  evaluation results  results.json of evaluation.py: reading it, and two of them compared row by row
+#       564-676  dialects            What our trainers, TRL, verl and others call metrics and settings
+#       679-938  logged run          A run as its log, settings and samples show it, and its trends: the facts that …
+#      941-1124  run settings        Settings of a run under common names: ours, TRL's, verl's, EasyR1's, ms-swift's; …
+#     1127-1321  sample texts        Samples as causes read them: text, score, gold, and what a completion states and …
+#     1324-1479  sample files        Files of samples: samples.jsonl, TRL's tables of completions, verl's dumps of …
+#     1482-1769  log reading         Reading a log of any dialect in one pass: ours, TRL's, verl's, CSV, lines of …
+#     1772-1939  run folder          A run from its folder: the log, and the settings, samples, data and rewards that …
+#     1942-1994  cause               A cause: the evidence that it needs, what it explains, and what to change
+#     1997-2166  machinery           Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale …
+#     2169-2367  groups              Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, …
+#     2370-2627  rewards             Rewards at fault: another form, another gold, constant, inverted, blind to the …
+#     2630-2807  updates             Updates at fault: too large, none that moves anything, held by the KL, or led by …
+#     2810-3043  outcomes            What was learnt in place of the task: a part bought or lost, prompts by heart, …
+#     3046-3204  ranking             What figures show without saying why, which cause explains that best, and the …
+#     3207-3294  sources             What the command line names: runs and evaluations, read, and what of them cannot be
+#     3297-3453  run facts           What the page says of a run: held-out figure, how far it came, what it took, how …
+#     3456-3958  curves              The curves of all runs as plain data: metrics of all logs under one name, in …
+#     3961-4062  samples             Samples of all sources as rows, thinned and compressed: browsers unpack base64 …
+#     4065-5159  page                The page
+#     5162-5225  command             The command line
 
 import argparse
 import ast
@@ -565,228 +563,126 @@ def pick_values(values: dict, rows: list[int]) -> Values:
 
 # ---------------------------------------------------------------------------- dialects (src/parts/reading/dialects.py)
 
-# what each framework's log calls the quantities below; of several names for one in a row, the first here counts
-OURS = {
-    "reward/mean": "score",
-    "reward/std": "score_std",
-    "reward/zero_std_frac": "zero_std",
-    "kl/ref": "kl",
-    "kl/approx": "kl_step",
-    "policy/loss": "loss",
-    "policy/clip_frac": "clip_frac",
-    "policy/entropy": "entropy",
-    "policy/ratio_max": "ratio_max",
-    "value/loss": "value_loss",
-    "value/explained_variance": "explained_variance",
-    "rollout/length_mean": "length",
-    "rollout/truncated_frac": "truncated",
-    "rollout/logprob_gap_max": "gap_max",
-    "rollout/turns_mean": "turns",
-    "rollout/limit_frac": "limit",
-    "tool/calls_mean": "tool_calls",
-    "tool/failure_frac": "tool_failures",
-    "tool/seconds": "tool_seconds",
-    "mismatch/kl": "mismatch_kl",
-    "mismatch/weight_mean": "weight_mean",
-    "optim/lr": "lr",
-    "optim/grad_norm": "grad_norm",
-    "optim/updates": "updates",
-    "optim/skipped_updates": "skipped",
-    "time/step": "time_step",
-    "memory/gpu_peak_gib": "gpu_memory",
-    "memory/process_gib": "memory",
-    "eval/accuracy": "held_out",
-    "eval/rows": "held_out_rows",
-    "kl/coef": "kl_weight",
-}
-TRL = {
-    "reward": "score",
-    "reward_std": "score_std",
-    "frac_reward_zero_std": "zero_std",
-    "kl": "kl",
-    "loss": "loss",
-    "clip_ratio/region_mean": "clip_frac",
-    "cispo_clip_ratio": "clip_frac",
-    "entropy": "entropy",
-    "completions/mean_length": "length",
-    "completions/clipped_ratio": "truncated",
-    "tools/call_frequency": "tool_calls",
-    "tools/failure_frequency": "tool_failures",
-    "sampling/sampling_logp_difference/mean": "gap_mean",
-    "sampling/sampling_logp_difference/max": "gap_max",
-    "sampling/importance_sampling_ratio/mean": "weight_mean",
-    "learning_rate": "lr",
-    "grad_norm": "grad_norm",
-    "step_time": "time_step",
-    "eval_reward": "held_out",
-}
-VERL = {
-    "critic/score/mean": "score",
-    "critic/rewards/mean": "score",
-    "critic/score/max": "score_max",
-    "critic/score/min": "score_min",
-    "critic/advantages/max": "advantage_max",
-    "critic/advantages/min": "advantage_min",
-    "actor/kl_loss": "kl",
-    "actor/reward_kl_penalty": "kl",
-    "actor/ppo_kl": "kl_step",
-    "actor/pg_loss": "loss",
-    "actor/pg_clipfrac": "clip_frac",
-    "actor/entropy": "entropy",
-    "actor/entropy_loss": "entropy",
-    "critic/vf_loss": "value_loss",
-    "critic/vf_explained_var": "explained_variance",
-    "response_length/mean": "length",
-    "response_length/max": "length_max",
-    "response_length/clip_ratio": "truncated",
-    "rollout_corr/k3_kl": "mismatch_kl",
-    "rollout_corr/rollout_is_mean": "weight_mean",
-    "rollout_corr/rollout_is_std": "weight_std",
-    "rollout_corr/rollout_is_eff_sample_size": "weight_ess",
-    "training/rollout_actor_probs_pearson_corr": "probs_correlation",
-    "actor/lr": "lr",
-    "actor/grad_norm": "grad_norm",
-    "timing_s/step": "time_step",
-    "perf/max_memory_allocated_gb": "gpu_memory",
-}
-EARLIER = {  # and elsewhere: what TRL's trainers, and OpenRLHF, called them in the last two years
-    # GRPO until 0.16, PPO until 1.12, online DPO; sums over a completion's tokens are no figures of a token
-    "completion_length": "length",
-    "clip_ratio": "clip_frac",
-    "objective/scores": "score",
-    "policy/approxkl_avg": "kl_step",
-    "policy/clipfrac_avg": "clip_frac",
-    "policy/entropy_avg": "entropy",
-    "loss/policy_avg": "loss",
-    "loss/value_avg": "value_loss",
-    "lr": "lr",
-    "eval_objective/scores": "held_out",
-    # OpenRLHF, as it names them to trackers
-    "response_length": "length",
-    "policy_loss": "loss",
-    "critic_loss": "value_loss",
-    "ppo_kl": "kl_step",
-    "ppo_clip_ratio": "clip_frac",
-    "entropy_loss": "entropy",
-    "actor_lr": "lr",
-}
-NAMES = {"ours": OURS, "trl": TRL | EARLIER, "verl": VERL | {"critic/kl": "kl"}}  # the last one until 0.3
-PARTS = {
-    "ours": r"reward/(?!mean$|std$|zero_std_frac$)(.+)",
-    "trl": r"rewards/(?!chosen|rejected|margins|accuracies)(.+?)(?:/mean)?(?<!/std)",
-    "verl": r"gdpo/(.+)/mean",
-}
-HELD_OUT_PARTS = {
-    "ours": r"eval/(?!accuracy|rows|score$|length)(.+)",
-    "trl": r"eval_rewards/(.+?)(?:/mean)?(?<!/std)",
-    "verl": r"(?!)",
-}
-HELD_OUT = {
-    "ours": r"eval/accuracy",
-    "trl": r"eval_reward|(?:eval_)?eval_.+_pass1",
-    "verl": r"val-core/.+/(?:acc|reward)/mean@\d+|val/test_score/.+",
-}
-
-# common name of a setting: ours, TRL's, and the ends of dotted names that mean it elsewhere (verl's, EasyR1's, …)
-SETTINGS = {
-    "temperature": ("temperature", "temperature"),
-    "top_k": ("top_k",),
-    "top_p": ("top_p",),
-    "min_p": ("min_p",),
-    "do_sample": ("rollout.do_sample",),
-    "group_size": ("group_size", "num_generations", "rollout.n", "n_samples_per_prompt", "num_sample_generations"),
-    "max_length": (
-        *("max_new_tokens", "max_completion_length", "max_response_length"),
-        *("response_length", "generate_max_len", "max_tokens"),
+# common name: what our logs call it, TRL's, earlier TRL's (GRPO until 0.16, PPO until 1.12, online DPO) and OpenRLHF's,
+# verl's; of several names for one in a row, the first here counts. Sums over a completion's tokens are not read.
+METRICS = {
+    "score": ("reward/mean", "reward", "objective/scores", "critic/score/mean critic/rewards/mean"),
+    "score_std": ("reward/std", "reward_std", "", ""),
+    "score_max": ("", "", "", "critic/score/max"),
+    "score_min": ("", "", "", "critic/score/min"),
+    "advantage_max": ("", "", "", "critic/advantages/max"),
+    "advantage_min": ("", "", "", "critic/advantages/min"),
+    "zero_std": ("reward/zero_std_frac", "frac_reward_zero_std", "", ""),
+    "kl": ("kl/ref", "kl", "", "actor/kl_loss actor/reward_kl_penalty critic/kl"),
+    "kl_step": ("kl/approx", "", "policy/approxkl_avg ppo_kl", "actor/ppo_kl"),
+    "kl_weight": ("kl/coef", "", "", ""),
+    "loss": ("policy/loss", "loss", "loss/policy_avg policy_loss", "actor/pg_loss"),
+    "clip_frac": (
+        "policy/clip_frac",
+        "clip_ratio/region_mean cispo_clip_ratio",
+        "clip_ratio policy/clipfrac_avg ppo_clip_ratio",
+        "actor/pg_clipfrac",
     ),
-    "lr": ("lr", "learning_rate", "actor.optim.lr", "actor_learning_rate"),
-    "kl": ("kl_coef", "beta", "actor.kl_loss_coef", "kl_ctrl.kl_coef", "init_kl_coef"),
-    "warmup": ("warmup_steps", "actor.optim.lr_warmup_steps", "lr_warmup_steps"),
-    "steps": ("steps", "max_steps", "total_training_steps"),
-    "epochs": ("ppo_epochs", "num_iterations", "actor.ppo_epochs", "num_ppo_epochs", "epochs"),
-    "minibatches": ("minibatches", "num_mini_batches"),
-    "precision": ("precision", "fsdp_config.model_dtype", "torch_dtype", "dtype", "bnb_dtype"),
-    "data": ("data", "data.train_files", "dataset", "train_dataset", "prompt_data"),
-    "eval_data": ("eval_data", "data.val_files", "val_dataset", "eval_dataset"),
-    "reward": ("reward", "reward_funcs", "custom_reward_function.path", "reward.reward_function"),
-    "grad_clip": ("max_grad_norm", "max_grad_norm", "grad_clip", "clip_grad"),
-    "repetition_penalty": ("repetition_penalty",),
-    "critic_lr": ("critic_lr", "critic.optim.lr"),
-    "batch": ("batch_size", "train_batch_size", "rollout_batch_size", "rollout.batch_size"),
+    "entropy": ("policy/entropy", "entropy", "policy/entropy_avg entropy_loss", "actor/entropy actor/entropy_loss"),
+    "ratio_max": ("policy/ratio_max", "", "", ""),
+    "value_loss": ("value/loss", "", "loss/value_avg critic_loss", "critic/vf_loss"),
+    "explained_variance": ("value/explained_variance", "", "", "critic/vf_explained_var"),
+    "length": (
+        "rollout/length_mean",
+        "completions/mean_length",
+        "completion_length response_length",
+        "response_length/mean",
+    ),
+    "length_max": ("", "", "", "response_length/max"),
+    "truncated": ("rollout/truncated_frac", "completions/clipped_ratio", "", "response_length/clip_ratio"),
+    "gap_mean": ("", "sampling/sampling_logp_difference/mean", "", ""),
+    "gap_max": ("rollout/logprob_gap_max", "sampling/sampling_logp_difference/max", "", ""),
+    "turns": ("rollout/turns_mean", "", "", ""),
+    "limit": ("rollout/limit_frac", "", "", ""),
+    "tool_calls": ("tool/calls_mean", "tools/call_frequency", "", ""),
+    "tool_failures": ("tool/failure_frac", "tools/failure_frequency", "", ""),
+    "tool_seconds": ("tool/seconds", "", "", ""),
+    "mismatch_kl": ("mismatch/kl", "", "", "rollout_corr/k3_kl"),
+    "weight_mean": (
+        "mismatch/weight_mean",
+        "sampling/importance_sampling_ratio/mean",
+        "",
+        "rollout_corr/rollout_is_mean",
+    ),
+    "weight_std": ("", "", "", "rollout_corr/rollout_is_std"),
+    "weight_ess": ("", "", "", "rollout_corr/rollout_is_eff_sample_size"),
+    "probs_correlation": ("", "", "", "training/rollout_actor_probs_pearson_corr"),
+    "lr": ("optim/lr", "learning_rate", "lr actor_lr", "actor/lr"),
+    "grad_norm": ("optim/grad_norm", "grad_norm", "", "actor/grad_norm"),
+    "updates": ("optim/updates", "", "", ""),
+    "skipped": ("optim/skipped_updates", "", "", ""),
+    "time_step": ("time/step", "step_time", "", "timing_s/step"),
+    "gpu_memory": ("memory/gpu_peak_gib", "", "", "perf/max_memory_allocated_gb"),
+    "memory": ("memory/process_gib", "", "", ""),
+    "held_out": ("eval/accuracy", "eval_reward", "eval_objective/scores", ""),
+    "held_out_rows": ("eval/rows", "", "", ""),
 }
+OURS, TRL, EARLIER, VERL = ({key: name for name, keys in METRICS.items() for key in keys[i].split()} for i in range(4))
+NAMES = {"ours": OURS, "trl": TRL | EARLIER, "verl": VERL}
+PATTERNS = {  # common name, and what else is called so; of parts, group 1 is the reward's name
+    "ours": {
+        "held_out": r"eval/accuracy",
+        "part": r"reward/(?!mean$|std$|zero_std_frac$)(.+)",
+        "held_out_part": r"eval/(?!accuracy|rows|score$|length)(.+)",
+    },
+    "trl": {
+        "held_out": r"eval_reward|(?:eval_)?eval_.+_pass1",
+        "part": r"rewards/(?!chosen|rejected|margins|accuracies)(.+?)(?:/mean)?(?<!/std)",
+        "held_out_part": r"eval_rewards/(.+?)(?:/mean)?(?<!/std)",
+    },
+    "verl": {"held_out": r"val-core/.+/(?:acc|reward)/mean@\d+|val/test_score/.+", "part": r"gdpo/(.+)/mean"},
+}
+# common name of a setting: ours, TRL's, verl's, and the ends of dotted names that mean it elsewhere (EasyR1's, …)
 ACTOR = "actor_rollout_ref.actor"
-ADVISED = ("lr", "group_size", "temperature", "max_length", "kl", "grad_clip")  # settings that a remedy names
-
-# what else a remedy names, by who trains
-NO_FILTER = "a training file without the prompts that all or none solve"
-OUR_WORDS = {name: f"--{SETTINGS[name][0]}" for name in ADVISED} | {
-    "reuse": "--ppo_epochs and --minibatches",
-    "critic_lr": "--critic_lr",
-    "critic_warmup": "--critic_warmup_steps 10",
-    "critic_updates": "--minibatches 4, with a lower --lr, as the policy gets them too",
-    "value_clip": "--value_clip 0",
-    "critic_free": "--algorithm grpo or rloo",
-    "filter": "--dynamic_sampling true",
-    "mismatch": "--mismatch tis",
-    "precision": "--precision bf16 (or fp32)",
-    "tool_form": "--tool_format",
+SETTINGS = {
+    "temperature": "temperature temperature actor_rollout_ref.rollout.temperature",
+    "top_k": "top_k",
+    "top_p": "top_p",
+    "min_p": "min_p",
+    "do_sample": "rollout.do_sample",
+    "group_size": "group_size num_generations actor_rollout_ref.rollout.n rollout.n n_samples_per_prompt "
+    "num_sample_generations",
+    "max_length": "max_new_tokens max_completion_length data.max_response_length max_response_length response_length "
+    "generate_max_len max_tokens",
+    "lr": f"lr learning_rate {ACTOR}.optim.lr actor.optim.lr actor_learning_rate",
+    "kl": f"kl_coef beta {ACTOR}.kl_loss_coef actor.kl_loss_coef kl_ctrl.kl_coef init_kl_coef",
+    "warmup": "warmup_steps actor.optim.lr_warmup_steps lr_warmup_steps",
+    "steps": "steps max_steps total_training_steps",
+    "epochs": f"ppo_epochs num_iterations {ACTOR}.ppo_epochs actor.ppo_epochs num_ppo_epochs epochs",
+    "minibatches": "minibatches num_mini_batches",
+    "precision": "precision fsdp_config.model_dtype torch_dtype dtype bnb_dtype",
+    "data": "data data.train_files dataset train_dataset prompt_data",
+    "eval_data": "eval_data data.val_files val_dataset eval_dataset",
+    "reward": "reward reward_funcs custom_reward_function.path reward.reward_function",
+    "grad_clip": "max_grad_norm grad_clip clip_grad",
+    "repetition_penalty": "repetition_penalty",
+    "critic_lr": "critic_lr critic.optim.lr",
+    "critic_warmup": "critic_warmup_steps trainer.critic_warmup",
+    "batch": "batch_size train_batch_size rollout_batch_size rollout.batch_size",
 }
-CRITIC = ("critic_lr", "critic_warmup", "critic_updates", "value_clip", "critic_free")  # which TRL's trainers lack
-TRL_WORDS = {
-    **{name: SETTINGS[name][1] for name in ADVISED},
-    **dict.fromkeys(CRITIC, "the critic's settings"),
-    "reuse": "num_iterations and steps_per_generation",
-    "filter": f"{NO_FILTER} (TRL has no dynamic sampling)",
-    "mismatch": "vllm_importance_sampling_correction=True",
-    "precision": "bf16=True with weights in float32, in place of fp16=True",
-    "tool_form": "a tokenizer with a response schema",
-}
-WORDS = {
-    "ppo_train": OUR_WORDS,
-    "one_page": OUR_WORDS
-    | {
-        "reuse": "--epochs and --minibatches",
-        "critic_free": "templates/grpo.py",
-        "grad_clip": "the bound of clip_grad_norm_",
-        "filter": NO_FILTER,
-        "mismatch": "scripts/ppo_train.py --mismatch tis",
-        "precision": "weights in float32, as the page has them",
-        "tool_form": "what the page takes for a call",
-    },
-    "grpo_train": TRL_WORDS
-    | {name: f"--{SETTINGS[name][1]}" for name in ADVISED}
-    | {
-        "reuse": "--num_iterations and --steps_per_generation",
-        "mismatch": "--trainer_args vllm_importance_sampling_correction=true",
-        "precision": "--precision bf16 (or fp32)",
-        "tool_form": "--tool_format",
-    },
+ADVISED = ("lr", "group_size", "temperature", "max_length", "kl", "epochs")
+OUR_WORDS, TRL_WORDS, VERL_WORDS = ({name: SETTINGS[name].split()[i] for name in ADVISED} for i in range(3))
+WORDS = {  # what a remedy calls settings, by who trains
+    "ppo_train": {name: f"--{word}" for name, word in OUR_WORDS.items()},
+    "one_page": {name: f"--{word.removeprefix('ppo_')}" for name, word in OUR_WORDS.items()},
+    "grpo_train": {name: f"--{word}" for name, word in TRL_WORDS.items()},
     "trl": TRL_WORDS,
-    "verl": {
-        "lr": f"{ACTOR}.optim.lr",
-        "group_size": "actor_rollout_ref.rollout.n",
-        "temperature": "actor_rollout_ref.rollout.temperature",
-        "max_length": "data.max_response_length",
-        "kl": f"{ACTOR}.kl_loss_coef (use_kl_loss=True), or algorithm.kl_ctrl.kl_coef (use_kl_in_reward=True)",
-        "reuse": f"{ACTOR}.ppo_epochs, or a larger {ACTOR}.ppo_mini_batch_size",
-        "critic_lr": "critic.optim.lr",
-        "critic_warmup": "trainer.critic_warmup=10",
-        "critic_updates": "critic.ppo_mini_batch_size a quarter of the batch, or a larger critic.ppo_epochs",
-        "value_clip": "critic.cliprange_value=1000 (as good as off)",
-        "critic_free": "algorithm.adv_estimator=grpo or rloo",
-        "grad_clip": f"{ACTOR}.grad_clip",
-        "filter": "algorithm.filter_groups.enable=True",
-        "mismatch": "algorithm.rollout_correction.rollout_is=token",
-        "precision": f"{ACTOR}.fsdp_config.dtype=bfloat16 with model_dtype=fp32",
-        "tool_form": "actor_rollout_ref.rollout.multi_turn.format",
-    },
+    "verl": VERL_WORDS,
 }
 
 
-# -------------------------------------------------------------------------------- trends (src/parts/reading/trends.py)
+# ------------------------------------------------------------------------ logged run (src/parts/reading/logged_run.py)
 
 TREND_STEPS = 10  # fewer: no trend is judged
 ALARM = 0.006  # of flat series show a trend by chance; benchmarks/false_alarms.py counts them
+SOLVED = 0.95
+GAIN = 0.03  # of the held-out figure; the standard error of 256 answers at one half
+EARLY = 5  # steps in which a policy is nearly the one that it was at the start
 
 
 def window(count: int) -> int:
@@ -795,9 +691,9 @@ def window(count: int) -> int:
 
 
 def ends(values: list[float]) -> tuple[float, float]:
-    """Medians of the first and of the last stretch."""
+    """Medians of the first and of the last stretch; NaN without values."""
     k = window(len(values))
-    return statistics.median(values[:k]), statistics.median(values[-k:])
+    return (statistics.median(values[:k]), statistics.median(values[-k:])) if values else (math.nan, math.nan)
 
 
 def persistence(values: list[float]) -> float:
@@ -850,19 +746,8 @@ def trend(values: list[float]) -> int:
 
 def is_flat(values: list[float]) -> bool:
     """Whether 20 steps or more show no rise: neither a trend nor more than 0.02 between the medians."""
-    first, last = ends(values) if values else (0.0, 0.0)
+    first, last = ends(values)
     return len(values) >= 2 * TREND_STEPS and trend(values) <= 0 and last - first <= 0.02
-
-
-def onset(found: dict[int, float]) -> int:
-    """The first step at which a series with a trend is half way; the last step of one without."""
-    steps = sorted(found)
-    values = [found[step] for step in steps]
-    way = trend(values)
-    if not way:
-        return steps[-1]
-    middle = sum(ends(values)) / 2
-    return next(step for step, value in zip(steps, values, strict=True) if way * (value - middle) >= 0)
 
 
 def forecast(p: float, group: int) -> float:
@@ -880,18 +765,14 @@ def names_correctness(name: str) -> bool:
     return bool(re.search(r"correct|acc|answer|exact|math|solv", name, re.IGNORECASE)) and not is_format(name)
 
 
-def repeats(text: str) -> float:
-    """Share of the 6-character pieces of a text's first 1,000 characters that occurred before; 0 below 30."""
-    text = text[:1000]
-    pieces = [text[i : i + 6] for i in range(len(text) - 5)]
-    return 1 - len(set(pieces)) / len(pieces) if len(text) >= 30 else 0.0
+@dataclass(frozen=True)
+class Fact:
+    """One piece of evidence: what was seen, in which figure, at which step, in which samples."""
 
-
-# ------------------------------------------------------------------------ logged run (src/parts/reading/logged_run.py)
-
-SOLVED = 0.95
-GAIN = 0.03  # of the held-out figure; the standard error of 256 answers at one half
-EARLY = 5  # steps in which a policy is nearly the one that it was at the start
+    text: str
+    figure: str = ""
+    step: int | None = None
+    samples: tuple[str, ...] = ()
 
 
 @dataclass
@@ -931,13 +812,9 @@ class LoggedRun:
         """The finite values of a series, by step."""
         return [value for _, value in self.points(name)]
 
-    def first(self, name: str) -> float:
-        """Median of the first stretch of a series; NaN without one."""
-        return ends(self.values(name))[0] if self.series.get(name) else math.nan
-
-    def last(self, name: str) -> float:
-        """Median of the last stretch of a series; NaN without one."""
-        return ends(self.values(name))[1] if self.series.get(name) else math.nan
+    def ends(self, name: str) -> tuple[float, float]:
+        """Medians of the first and of the last stretch of a series."""
+        return ends(self.values(name))
 
     def trend(self, name: str) -> int:
         """1 where a series rises beyond chance, -1 where it falls, else 0."""
@@ -951,10 +828,23 @@ class LoggedRun:
         """A series' name in this log."""
         return self.names.get(series, series)
 
+    def fact(self, series: str, text: str, step: int | None = None) -> Fact:
+        """A fact about a series under its name in the log; without a step, its last one."""
+        return Fact(text, self.name(series), max(self.series.get(series, {}), default=None) if step is None else step)
+
     def steps(self) -> list[int]:
         """Every training step of the log."""
         names = [name for name in self.series if not name.startswith("held_out")]
         return sorted({step for name in names for step in self.series[name]})
+
+    def number(self, setting: str) -> float | None:
+        """A setting as a number; None where it is not known or no number."""
+        value = self.settings.get(setting)
+        return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+    def batch(self, count: int = 1) -> int:
+        """Completions of so many steps; 32 a step where the settings do not say."""
+        return int(self.number("batch") or 32) * count
 
     def parts(self) -> dict[str, list[float]]:
         """The means of the reward functions, in the order of the log."""
@@ -965,98 +855,87 @@ class LoggedRun:
         names = [key for key in self.columns if re.fullmatch(r"(train/)?rewards/.+/std", key)]
         return max((value for name in names for value in self.columns[name].values()), default=0.0)
 
-    def number(self, setting: str) -> float | None:
-        """A setting as a number; None where it is not known or no number."""
-        value = self.settings.get(setting)
-        return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+    def answer_part(self) -> tuple[str, list[float]]:
+        """Name and means of the reward for correctness: named so, else the first; the score without parts."""
+        parts = self.parts()
+        names = [*filter(names_correctness, parts), *(name for name in parts if not is_format(name))]
+        return (names[0], parts[names[0]]) if names else ("score", self.values("score"))
 
+    def answer_series(self) -> str:
+        """The series of that reward."""
+        return f"part:{self.answer_part()[0]}" if self.parts() else "score"
 
-def first_part(run: LoggedRun) -> tuple[str, list[float]]:
-    """Name and means of the reward that stands for correctness: named so, else the first; the score without parts."""
-    parts = run.parts()
-    named = next(filter(names_correctness, parts), None)
-    if named:
-        return named, parts[named]
-    others = [(name, values) for name, values in parts.items() if not is_format(name)]
-    return others[0] if others else ("score", run.values("score"))
+    def is_constant(self) -> bool:
+        """Whether every completion scored alike in four steps of five; without spreads, whether every mean is 0."""
+        scores, pairs = self.values("score"), zip(self.values("score_max"), self.values("score_min"), strict=False)
+        spreads = self.values("score_std") or [high - low for high, low in pairs]
+        if not spreads:
+            others = ("score", "grad_norm", "zero_std", "score_max", "score_min")
+            return len(scores) >= TREND_STEPS and not any(any(self.values(name)) for name in others)
+        alike = sum(spread <= 1e-6 for spread in spreads) >= max(3, 0.8 * len(spreads))
+        means = [score for score, spread in zip(scores, spreads, strict=False) if spread <= 1e-6]
+        same = max(means, default=0.0) - min(means, default=0.0) <= 1e-6  # TRL's spread is one within groups
+        return alike and same and not self.part_spread()
 
+    def is_solved(self) -> bool:
+        """Whether the task was learnt: held-out figure or correctness at 0.95, after having been below."""
+        held_out, part = self.values("held_out"), self.answer_part()[1]
+        if held_out and max(held_out) <= 1:
+            return max(held_out) >= SOLVED and held_out[-1] >= SOLVED - 0.05
+        return len(part) >= 3 and max(part) <= 1 and ends(part)[1] >= SOLVED and min(part) < SOLVED
 
-def first_series(run: LoggedRun) -> str:
-    """The series of that reward."""
-    return f"part:{first_part(run)[0]}" if run.parts() else "score"
+    def held_out_gain(self) -> tuple[float, float, float] | None:
+        """Gain of the held-out figure from the first to the last evaluation with its 95 % interval; None without two.
 
-
-def is_constant(run: LoggedRun) -> bool:
-    """Whether every completion scored the same in four steps of five; without spreads, whether every mean is 0."""
-    if run.series.get("score_std"):
-        alike = [value <= 1e-6 for value in run.values("score_std")]
-    elif run.series.get("score_max") and run.series.get("score_min"):
-        pairs = zip(run.values("score_max"), run.values("score_min"), strict=False)
-        alike = [high - low <= 1e-6 for high, low in pairs]
-    else:
-        scores, others = run.values("score"), ("grad_norm", "zero_std", "score_max", "score_min")
-        return len(scores) >= TREND_STEPS and not any(scores) and not any(any(run.values(name)) for name in others)
-    means = [score for score, same in zip(run.values("score"), alike, strict=False) if same]
-    differ = bool(means) and max(means) - min(means) > 1e-6  # TRL's spread is one within groups
-    return len(alike) >= 3 and sum(alike) >= 0.8 * len(alike) and not differ and not run.part_spread()
-
-
-def is_solved(run: LoggedRun) -> bool:
-    """Whether the task was learnt in this run: held-out figure or correctness at 0.95, after having been below."""
-    held_out = run.values("held_out")
-    if held_out and max(held_out) <= 1:
-        return max(held_out) >= SOLVED and held_out[-1] >= SOLVED - 0.05
-    _, part = first_part(run)
-    return len(part) >= 3 and max(part) <= 1 and ends(part)[1] >= SOLVED and min(part) < SOLVED
-
-
-def held_out_gain(run: LoggedRun) -> tuple[float, float, float] | None:
-    """Gain of the held-out figure from the first to the last evaluation with its 95 % interval; None without two.
-
-    Of shares of `eval/rows` answers it is that of independent samples, which is wide for the same rows twice; without
-    the number of rows 64 are taken.
-    """
-    points = run.points("held_out")
-    if len(points) < 2:
-        return None
-    (_, before), (_, after) = points[0], points[-1]
-    gain, rows = after - before, run.series.get("held_out_rows", {})
-    if not 0 <= min(before, after) <= max(before, after) <= 1:
-        scatter = max(GAIN, *(abs(b - a) for (_, a), (_, b) in itertools.pairwise(points[1:])), 0.0)
+        Of shares of `eval/rows` answers it is that of independent samples, which is wide for the same rows twice;
+        without the number of rows 64 are taken.
+        """
+        points, rows = self.points("held_out"), self.series.get("held_out_rows", {})
+        if len(points) < 2:
+            return None
+        (start, before), (end, after) = points[0], points[-1]
+        if 0 <= min(before, after) <= max(before, after) <= 1:
+            count = rows.get(end) or rows.get(start) or 64
+            return share_gain((before, count), (after, count))
+        gain = after - before
+        scatter = max([GAIN, *(abs(b - a) for (_, a), (_, b) in itertools.pairwise(points[1:]))])
         return gain, gain - 2 * scatter, gain + 2 * scatter
-    count = rows.get(points[-1][0]) or rows.get(points[0][0]) or 64
-    return share_gain((before, count), (after, count))
 
+    def gained(self) -> bool:
+        """Whether the held-out figure rose, or without one the correctness reward, or without parts the score."""
+        gain, held_out = self.held_out_gain(), self.values("held_out")
+        if gain:
+            return gain[0] > GAIN and held_out[-1] > max(held_out) - 2 * GAIN
+        return trend(self.answer_part()[1]) > 0
 
-def gained(run: LoggedRun) -> bool:
-    """Whether the held-out figure rose, or without one the correctness reward, or without parts the score."""
-    gain, held_out = held_out_gain(run), run.values("held_out")
-    if gain:
-        return gain[0] > GAIN and held_out[-1] > max(held_out) - 2 * GAIN
-    return trend(first_part(run)[1]) > 0
+    def learns(self) -> bool:
+        """Whether it gained, and its score rose too."""
+        return self.gained() and self.trend("score") > 0
 
+    def onset(self, name: str) -> int:
+        """The first step at which a series with a trend is half way; the last step of one without."""
+        points, way, middle = self.points(name), self.trend(name), sum(self.ends(name)) / 2
+        return next((step for step, value in points if way and way * (value - middle) >= 0), points[-1][0])
 
-def collapse(run: LoggedRun) -> tuple[float, float, int] | None:
-    """(best stretch, last stretch, step at which half was lost) where the score fell by more than half, else None."""
-    scores = run.values("score")
-    if len(scores) < TREND_STEPS:
-        return None
-    last, floor = ends(scores)[1], min(0, *scores)
-    width = min(window(len(scores)), max(5, window(len(scores)) // 2))
-    stretches = [statistics.median(scores[i : i + width]) for i in range(len(scores) - width + 1)]
-    best, steps, choices = max(stretches), width, len(stretches) / 2  # half, as only a fall counts
-    if max(scores[width:]) - floor < (scores[0] - floor) / 2:  # the first updates destroyed the policy for good
-        best, steps, choices = scores[0], 1, 1
-    error = 1.25 * noise(scores) * math.sqrt(1 / steps + 1 / window(len(scores)))
-    chance = errors_of_chance(len(scores), choices) * error
-    spread = ends(run.values("score_std"))[0] if run.values("score_std") else 0.0
-    if best - last <= max(0.5 * (best - floor), spread / 2, chance, 1e-6):
-        return None
-    points = run.points("score")
-    if len(scores) < 2 * TREND_STEPS and last > 0.1 * best:
-        return None
-    top = max(points, key=lambda pair: pair[1])[0]
-    return best, last, next((step for step, v in points if step > top and v < (best + last) / 2), points[-1][0])
+    def collapse(self) -> tuple[float, float, int] | None:
+        """(best stretch, last one, step at which half was lost) where the score fell by more than half, else None."""
+        scores, points, count = self.values("score"), self.points("score"), len(self.values("score"))
+        if count < TREND_STEPS:
+            return None
+        last, floor = ends(scores)[1], min(0, *scores)
+        width = min(window(count), max(5, window(count) // 2))
+        stretches = [statistics.median(scores[i : i + width]) for i in range(count - width + 1)]
+        best, steps, choices = max(stretches), width, len(stretches) / 2  # half, as only a fall counts
+        if max(scores[width:]) - floor < (scores[0] - floor) / 2:  # the first updates destroyed the policy for good
+            best, steps, choices = scores[0], 1, 1
+        chance = errors_of_chance(count, choices) * 1.25 * noise(scores) * math.sqrt(1 / steps + 1 / window(count))
+        spread = self.ends("score_std")[0] if self.values("score_std") else 0.0
+        if best - last <= max(0.5 * (best - floor), spread / 2, chance, 1e-6):
+            return None
+        if count < 2 * TREND_STEPS and last > 0.1 * best:
+            return None
+        top = max(points, key=lambda pair: pair[1])[0]
+        return best, last, next((step for step, v in points if step > top and v < (best + last) / 2), points[-1][0])
 
 
 # -------------------------------------------------------------------- run settings (src/parts/reading/run_settings.py)
@@ -1083,10 +962,8 @@ def number_or_text(text):
     if not isinstance(text, str):
         return text
     for kind in (int, float):
-        try:
+        with contextlib.suppress(ValueError):
             return kind(text)
-        except ValueError:
-            continue
     return {"true": True, "false": False, "null": None, "none": None}.get(text.strip().lower(), text.strip("'\""))
 
 
@@ -1157,16 +1034,17 @@ def read_settings(path: Path) -> dict:
 
 def common_settings(flat: dict) -> dict:
     """What the causes want to know of settings by their dotted names."""
-    settings, extra = {}, flat.get("trainer_args") or []
+    settings, extra = {}, flat.get("trainer_args")
     flat = flat | shell_settings(" ".join(map(str, extra))) if isinstance(extra, list) else flat
     for name, endings in SETTINGS.items():
-        aside = ("val_kwargs", ".ref.") if name == "critic_lr" else ("val_kwargs", ".ref.", "critic")
-        for ending in endings:
-            keys = [key for key in flat if key == ending or ("." in key and key.endswith(f".{ending}"))]
-            keys = [key for key in keys if flat[key] is not None and not any(word in key for word in aside)]
-            value = flat[min(keys, key=len)] if keys else None
-            if keys and name not in settings and (name in ("data", "reward") or not isinstance(value, list)):
-                settings[name] = value
+        aside = ("val_kwargs", ".ref.") if name.startswith("critic") else ("val_kwargs", ".ref.", "critic")
+        lists = name in ("data", "reward")
+        known = {k: v for k, v in flat.items() if v is not None and (lists or not isinstance(v, list))}
+        for ending in endings.split():
+            keys = [key for key in known if key == ending or key.endswith(f".{ending}")]
+            keys = [key for key in keys if not any(word in key for word in aside)]
+            if keys and name not in settings:
+                settings[name] = known[min(keys, key=len)]
     if "learning_rate" in flat and "beta" not in flat and "num_generations" in flat:
         settings["kl"] = 0.0  # TRL's default
     return settings
@@ -1177,8 +1055,7 @@ def verl_settings(flat: dict) -> dict:
     if not flat:
         return {}
     batch, mini = flat.get("data.train_batch_size"), flat.get(f"{ACTOR}.ppo_mini_batch_size")
-    epochs, estimator = flat.get(f"{ACTOR}.ppo_epochs", 1), flat.get("algorithm.adv_estimator")
-    bypass = flat.get("algorithm.rollout_correction.bypass_mode")
+    epochs, bypass = flat.get(f"{ACTOR}.ppo_epochs", 1), flat.get("algorithm.rollout_correction.bypass_mode")
     known = common_settings(flat)
     if flat.get(f"{ACTOR}.use_kl_loss") is False and flat.get("algorithm.use_kl_in_reward") is False:
         known["kl"] = 0.0
@@ -1186,28 +1063,25 @@ def verl_settings(flat: dict) -> dict:
         known["kl"] = flat.get("algorithm.kl_ctrl.kl_coef", known.get("kl"))
     return known | {
         "updates": None if bypass or not batch or not mini else epochs * max(1, batch // mini),
-        "grouped": estimator in GROUPED,
-        "critic_warmup": flat.get("trainer.critic_warmup") or 0,
+        "grouped": flat.get("algorithm.adv_estimator") in GROUPED,
     }
 
 
 def our_settings(config: dict, is_page: bool = False) -> tuple[str, dict]:
     """(trainer, what the causes want to know) of a config.json or a page's settings.json; "" where it does not say."""
-    known = common_settings(config) | {"fp16": config.get("precision") == "fp16"}
+    known = common_settings(config)
     if not known.get("lr"):  # 0 stands for a default by size
         known.pop("lr", None)
-    known |= {"critic_warmup": config.get("critic_warmup_steps", 0), "value_clip": config.get("value_clip", 0)}
     if "num_generations" in config:
         per_rollout = config.get("steps_per_generation", 0)
         one = config.get("num_iterations", 1) == 1 and not config.get("generation_batch_size")
         one = one and per_rollout in (0, config.get("gradient_accumulation_steps", 0))
         return "grpo_train", known | {"updates": 1 if one else None, "grouped": True}
-    if is_page or "ppo_epochs" in config:
-        known["updates"] = math.prod(config.get(name) or 1 for name in REPEATS)
+    if not is_page and "ppo_epochs" not in config:
+        return "", known
+    known["updates"] = math.prod(config.get(name) or 1 for name in REPEATS)
     if is_page:
         return "one_page", known | {"grouped": "group_size" in config}
-    if "ppo_epochs" not in config:
-        return "", known
     advantage = config.get("advantage") or config.get("algorithm") or "gae"
     grouped = advantage not in ("gae", "ppo", "remax", "reinforce_pp")
     return "ppo_train", known | {
@@ -1220,13 +1094,11 @@ def our_settings(config: dict, is_page: bool = False) -> tuple[str, dict]:
 
 def settings_beside(folder: Path) -> tuple[Path, dict] | None:
     """The file of settings in a run's folder, and what it has; the one with most that is known."""
-    found = []
-    for pattern in ("*.json", "*.yaml", "*.yml", ".hydra/*.yaml", "*.py", "*.sh", "*.txt", "command*"):
-        for path in sorted(folder.glob(pattern)):
-            flat = read_settings(path) if path.is_file() and path.stem not in NO_SETTINGS else {}
-            found.append((len(common_settings(flat)), path, flat))
-    best = max(found, key=lambda entry: entry[0], default=(0, folder, {}))
-    return (best[1], best[2]) if best[0] >= 3 else None
+    patterns = ("*.json", "*.yaml", "*.yml", ".hydra/*.yaml", "*.py", "*.sh", "*.txt", "command*")
+    paths = [path for pattern in patterns for path in sorted(folder.glob(pattern)) if path.is_file()]
+    found = [(path, read_settings(path)) for path in paths if path.stem not in NO_SETTINGS]
+    best = max(found, key=lambda entry: len(common_settings(entry[1])), default=(folder, {}))
+    return best if len(common_settings(best[1])) >= 3 else None
 
 
 def add_settings(run: LoggedRun, folder: Path | None, given: str) -> None:
@@ -1284,6 +1156,17 @@ class Text:
     parts: dict = field(default_factory=dict)
     unscored: bool = False  # every reward gave None
 
+    @property
+    def pay(self) -> float | None:
+        """What the part that stands for correctness paid; the score where there is one part or none."""
+        if len(self.parts) < 2:
+            return self.score
+        return self.parts[next(filter(names_correctness, self.parts), next(iter(self.parts)))]
+
+    def has_gold(self) -> bool:
+        """Whether it holds its gold answer."""
+        return bool(self.gold) and holds(self.completion, self.gold)
+
 
 def plain_text(value) -> str:
     """A text, or the last message's content of messages."""
@@ -1325,21 +1208,25 @@ def marked_answers(text: str) -> list[tuple[str, str]]:
     return [(parts[0].casefold(), parts[1].strip()) for parts in found if len(parts) == 2]
 
 
-def stated_answer(text: str, numeric: bool) -> str:
-    """The answer that a completion states last: marked, else the last number or the last line."""
+def stated_answer(text: str, gold: str) -> str:
+    """The answer that a text states last: marked, else the last line, or the last number where the gold is one."""
     marked = [answer for mark, answer in marked_answers(text) if mark not in ("think", "reasoning")]
     last = marked[-1] if marked else text.strip().rpartition("\n")[2]
-    numbers = NUMBER.findall(last if marked else text) if numeric else []
+    numbers = NUMBER.findall(last if marked else text) if NUMBER.fullmatch(gold) else []
     return simplest(numbers[-1] if numbers else last)
 
 
 def holds(text: str, gold: str) -> bool:
     """Whether a gold answer stands anywhere in a text, as a word or number of its own."""
     if re.fullmatch(r"-?\d[\d.]*", gold):
-        return any(simplest(number) == gold for number in NUMBER.findall(text)) or gold in {
-            simplest(part) for part in re.findall(r"-?\d+", text)
-        }
+        numbers = NUMBER.findall(text) + re.findall(r"-?\d+", text)
+        return any(simplest(number) == gold for number in numbers)
     return re.search(rf"(?<!\w){re.escape(gold)}(?!\w)", text.casefold()) is not None
+
+
+def is_real(value) -> bool:
+    """Whether a value is a finite number."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def sample_texts(samples: list[dict], golds: dict[str, str]) -> list[Text]:
@@ -1350,7 +1237,7 @@ def sample_texts(samples: list[dict], golds: dict[str, str]) -> list[Text]:
             continue
         completion, prompt = plain_text(row["completion"]), plain_text(row.get("prompt"))
         gold = gold_of({k: v for k, v in row.items() if k not in ("prompt", "completion")}) or golds.get(prompt)
-        right = None if gold is None else stated_answer(completion, bool(NUMBER.fullmatch(gold))) == gold
+        right = None if gold is None else stated_answer(completion, gold) == gold
         score, rewards = row.get("score"), row.get("rewards")
         score = float(score) if is_real(score) else None
         parts = {k: float(v) for k, v in rewards.items() if is_real(v)} if isinstance(rewards, dict) else {}
@@ -1370,28 +1257,16 @@ def grouped(texts: list[Text], key: Callable) -> list[list[Text]]:
     return list(groups.values())
 
 
-def is_real(value) -> bool:
-    """Whether a value is a finite number."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-
-
 def source_marks(source: str) -> set[str]:
     """The marks that a reward's source, or a prompt, names."""
     return {part.casefold() for groups in IN_SOURCE.findall(source) for part in groups if part}
 
 
-def asked_marks(texts: list[Text]) -> set[str]:
-    """The marks that most prompts ask for."""
-    counts = Counter(mark for text in texts for mark in source_marks(text.prompt))
-    return {mark for mark, count in counts.items() if count * 2 > len(texts)}
-
-
-def correct_pay(text: Text) -> float | None:
-    """What the part that stands for correctness paid; the score where there is one part or none."""
-    if len(text.parts) < 2:
-        return text.score
-    named = [value for name, value in text.parts.items() if names_correctness(name)]
-    return named[0] if named else next(iter(text.parts.values()))
+def repeats(text: str) -> float:
+    """Share of the 6-character pieces of a text's first 1,000 characters that occurred before; 0 below 30."""
+    text = text[:1000]
+    pieces = [text[i : i + 6] for i in range(len(text) - 5)]
+    return 1 - len(set(pieces)) / len(pieces) if len(text) >= 30 else 0.0
 
 
 FEATURES = {  # what a reward may pay in place of the answer: how much of it a completion has
@@ -1406,14 +1281,14 @@ FEATURES = {  # what a reward may pay in place of the answer: how much of it a c
 
 def payment_by_feature(texts: list[Text]) -> dict[str, float]:
     """Pearson's correlation of score and each feature among completions that are equally right; 0 without a spread."""
-    scored = [t for t in texts if t.score is not None]
+    scored, paid = [t for t in texts if t.score is not None], {}
 
     def within(values: list[float]) -> list[float]:
         """Values less the mean of those that are equally right."""
-        by_class = {right: [v for v, t in zip(values, scored, strict=True) if t.right is right] for right in classes}
-        return [v - statistics.fmean(by_class[t.right]) for v, t in zip(values, scored, strict=True)]
+        pairs = list(zip(values, (t.right for t in scored), strict=True))
+        means = {kind: statistics.fmean(v for v, right in pairs if right is kind) for kind in {t.right for t in scored}}
+        return [v - means[right] for v, right in pairs]
 
-    classes, paid = {t.right for t in scored}, {}
     scores = within([t.score for t in scored])
     for name, measure in FEATURES.items():
         amounts = within([float(measure(t.completion)) for t in scored])
@@ -1431,18 +1306,13 @@ def early_texts(texts: list[Text]) -> list[Text]:
 
 def scores_by_answer(texts: list[Text]) -> tuple[list[float], list[float]]:
     """What the part for correctness paid right completions, and wrong ones, where the gold answer is known."""
-    paid = [(t.right, correct_pay(t)) for t in texts if t.right is not None]
-    return tuple([pay for right, pay in paid if right is kind and pay is not None] for kind in (True, False))
+    return tuple([t.pay for t in texts if t.right is kind and t.pay is not None] for kind in (True, False))
 
 
 def right_gain(texts: list[Text]) -> tuple[float, float, float] | None:
     """Gain of the share of right completions with its 95 % interval: held out, else of the first and last third."""
-    held_out = [t for t in texts if t.kind == "eval" and t.right is not None]
-    known = (
-        held_out
-        if len({t.step for t in held_out}) > 1
-        else [t for t in texts if t.kind == "train" and t.right is not None]
-    )
+    held_out, train = ([t for t in texts if t.kind == kind and t.right is not None] for kind in ("eval", "train"))
+    known = held_out if len({t.step for t in held_out}) > 1 else train
     steps = sorted({t.step for t in known})
     third = 1 if known is held_out else max(1, len(steps) // 3)
     shares = [[t.right for t in known if t.step in part] for part in (steps[:third], steps[-third:])]
@@ -1504,11 +1374,9 @@ def verl_row(row: dict, kind: str) -> dict:
 def verl_samples(folder: Path, run: LoggedRun) -> list[dict]:
     """The rows of the dumps STEP.jsonl in the folders that settings name, or else in those beside the log."""
     named = (("trainer.rollout_data_dir", "train"), ("trainer.validation_data_dir", "eval"))
-    places = [(run.config.get(key), kind) for key, kind in named]
-    folders = [(Path(place), kind) for place, kind in places if place and Path(place).is_dir()]
-    if not folders:
-        others = sorted(path for path in folder.iterdir() if path.is_dir())
-        folders = [(path, "eval" if HELD_OUT_FOLDER.search(path.name) else "train") for path in others]
+    places = [(Path(place), kind) for key, kind in named if (place := run.config.get(key)) and Path(place).is_dir()]
+    others = sorted(path for path in folder.iterdir() if path.is_dir())
+    folders = places or [(path, "eval" if HELD_OUT_FOLDER.search(path.name) else "train") for path in others]
     files = [(path, kind) for place, kind in folders for path in place.glob("*.jsonl") if path.stem.isdecimal()]
     samples, bad = [], 0
     for path, kind in sorted(files, key=lambda pair: (int(pair[0].stem), pair[1], str(pair[0]))):
@@ -1548,9 +1416,8 @@ def trl_row(row: dict, weights: dict[str, float] | None) -> dict:
 def reward_weights(run: LoggedRun) -> dict[str, float] | None:
     """The settings' weights of TRL's rewards, else 1 each; None where the log's means do not sum to its score so."""
     means = {m[1]: key for key in run.columns if (m := re.fullmatch(r"rewards/(.+)/mean", key))}
-    given = run.config.get("reward_weights")
+    given, totals = run.config.get("reward_weights"), run.columns.get("reward", {})
     weights = given if isinstance(given, list) and len(given) == len(means) else [1.0] * len(means)
-    totals = run.columns.get("reward", {})
     for step in totals if means else ():
         parts = [run.columns[key].get(step, math.nan) for key in means.values()]
         total = sum(weight * part for weight, part in zip(weights, parts, strict=True))
@@ -1575,10 +1442,8 @@ def trl_samples(folder: Path, run: LoggedRun) -> list[dict]:
             bad.append(f"{path.name} ({type(error).__name__})")
     if bad:
         run.remarks.append(f"completions/ has files that could not be read: {', '.join(bad[:3])}; left out")
-    if rows and weights is None and any(len(row["rewards"]) > 1 for row in rows):
-        run.remarks.append(
-            "the settings do not tell the weights of the rewards: samples have no score; try --settings FILE"
-        )
+    if weights is None and any(len(row["rewards"]) > 1 for row in rows):
+        run.remarks.append("settings do not tell the weights of the rewards: samples lack scores; try --settings FILE")
     return rows
 
 
@@ -1630,10 +1495,8 @@ MOST_STEPS, FIRST_STEPS = 5000, 100  # of a figure that are kept at least, and o
 
 def as_number(value) -> float | None:
     """A float from a JSON or console value; None where it is none."""
-    if isinstance(value, bool) or value is None:
-        return None
     try:
-        return float(value)
+        return None if isinstance(value, bool) or value is None else float(value)
     except (TypeError, ValueError, OverflowError):
         return None
 
@@ -1652,15 +1515,12 @@ def short_name(name: str) -> str:
 
 def common_name(key: str, dialect: str) -> str | None:
     """The common name of a framework's metric; trackers call TRL's train/NAME and eval/NAME."""
-    names = NAMES[dialect]
     key = re.sub("^eval/", "eval_", key.removeprefix("train/")) if dialect == "trl" else key
-    if key in names:
-        return names[key]
-    if re.fullmatch(HELD_OUT[dialect], key):
-        return "held_out"
-    for prefix, pattern in (("part", PARTS[dialect]), ("held_out_part", HELD_OUT_PARTS[dialect])):
+    if key in NAMES[dialect]:
+        return NAMES[dialect][key]
+    for name, pattern in PATTERNS[dialect].items():
         if match := re.fullmatch(pattern, key):
-            return f"{prefix}:{match[1]}"
+            return ":".join((name, *match.groups()))
     return None
 
 
@@ -1688,17 +1548,14 @@ class Table:
                 self.restarts.append(step)
             self.before = step
         for key, value in policy_only(row).items():
-            if type(value) is not float:
-                value = as_number(value)
-                if value is None:
-                    continue
-            if not math.isfinite(value):
-                self.bad.append((key, step, value))
+            number = value if type(value) is float else as_number(value)
+            if number is None:
                 continue
-            points = self.columns.get(key)
-            if points is None:
-                points = self.columns[key] = {}
-            points[step] = value
+            if not math.isfinite(number):
+                self.bad.append((key, step, number))
+                continue
+            points = self.columns.setdefault(key, {})
+            points[step] = number
             if len(points) > 2 * MOST_STEPS:
                 kept = list(points.items())
                 self.columns[key] = dict(kept[:FIRST_STEPS] + kept[FIRST_STEPS::2])
@@ -1707,9 +1564,9 @@ class Table:
         """The step that a row names, or that of its place."""
         for name in self.step_names:
             value = row.get(name)
-            number = as_number(value.partition("/")[0] if isinstance(value, str) else value)  # ms-swift's "5/150"
-            if number is not None and math.isfinite(number):
-                return int(number)
+            value = value.partition("/")[0] if isinstance(value, str) else value  # ms-swift's "5/150"
+            if is_finite(value):
+                return int(float(value))
         for key in row.keys() - self.trains.keys():
             self.trains[key] = not (common_name(key, "trl") or "held_out").startswith("held_out")
         return self.step + any(map(self.trains.get, row))
@@ -1739,13 +1596,9 @@ class Reader:
         if not line.strip():
             return
         self.lines += 1
-        if line.lstrip()[0] == "{":
-            try:
-                row = json.loads(line)
-            except (ValueError, RecursionError):
-                row = None
-            if isinstance(row, dict):
-                return self.json.add(row)
+        row = json_object(line) if line.lstrip()[0] == "{" else None
+        if row is not None:
+            return self.json.add(row)
         self.bad += 1
         self.first_bad = self.first_bad or self.number
         self.take_config(line)
@@ -1787,26 +1640,21 @@ class Reader:
         return run
 
 
+def json_object(text: str | bytes) -> dict | None:
+    """The object that a text is as JSON; None where it is none."""
+    try:
+        row = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return row if isinstance(row, dict) else None
+
+
 def console_dicts(line: str) -> Iterator[dict]:
     """The flat dicts that transformers' Trainer prints, {'loss': …}, wherever they stand in a line."""
     for text in re.findall(r"\{'[^{}\n]*\}", line):
-        if ODD.search(text):
-            text = ODD.sub(r'"\1"', text)
-        try:
-            row = json.loads(text.replace("'", '"'))
-        except (ValueError, RecursionError):
-            continue
+        row = json_object(ODD.sub(r'"\1"', text).replace("'", '"')) or {}
         if NAMES["trl"].keys() & row.keys() or any(key.startswith("eval_") for key in row):
             yield row
-
-
-def state_rows(text: mmap.mmap) -> Iterator[dict]:
-    """The entries of a trainer_state.json's log_history, which are flat objects, one at a time."""
-    for match in re.finditer(rb"\{[^{}]*\}", text):
-        with contextlib.suppress(ValueError):
-            row = json.loads(match[0])
-            if "step" in row:
-                yield row
 
 
 def csv_separator(head: str) -> str:
@@ -1834,11 +1682,10 @@ def head_of(path: Path) -> str:
 
 def read_log(paths: list[Path], columns: dict[str, str]) -> LoggedRun:
     """Read the logs of a run's starts, one after the other; `columns` are names of FIGURES in them."""
-    head, path = head_of(paths[0]), paths[0]
-    table, separator = Table(columns), csv_separator(head)
+    head, path, table = head_of(paths[0]), paths[0], Table(columns)
     if head.lstrip().startswith("{") and '"log_history"' in head:
         return read_state(path, table, columns)
-    if separator:
+    if separator := csv_separator(head):
         with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
             lines = (re.sub(" {2,}", "\t", line.strip()) for line in file) if separator == "  " else file
             for row in csv.DictReader(lines, delimiter=separator.replace("  ", "\t")):
@@ -1853,15 +1700,15 @@ def read_log(paths: list[Path], columns: dict[str, str]) -> LoggedRun:
 
 
 def read_state(path: Path, table: Table, columns: dict[str, str]) -> LoggedRun:
-    """Read a trainer_state.json, whole or torn."""
+    """Read a trainer_state.json, whole or torn: its log_history has flat objects."""
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
-        for row in state_rows(text):
-            table.add(row)
+        for match in re.finditer(rb"\{[^{}]*\}", text):
+            with contextlib.suppress(ValueError):
+                row = json.loads(match[0])
+                if "step" in row:
+                    table.add(row)
         config = {name.decode(): float(value) for name, value in TRL_STATE.findall(text)}
-    need(
-        table.rows,
-        f"got {path} without an entry in log_history; expected one with a step; try the run's console output",
-    )
+    need(table.rows, f"got {path} without an entry in log_history; expected one with a step; try the console output")
     run = run_of(path, "trainer_state.json", "trl", table, columns)
     run.config = config
     return run
@@ -1876,8 +1723,7 @@ def run_of_rows(path: Path, table: Table, columns: dict[str, str], kind: str = "
     if table.nested or not keys & OURS.keys():
         return run_of(path, f"verl {kind}", "verl", table, columns)
     trainer = "grpo_train" if "time/step" in keys else "ppo_train"
-    trainer = trainer if "optim/lr" in keys else "one_page"  # whose rates never change
-    return run_of(path, "metrics.jsonl", trainer, table, columns)
+    return run_of(path, "metrics.jsonl", trainer if "optim/lr" in keys else "one_page", table, columns)
 
 
 def run_of(path: Path | str, kind: str, trainer: str, table: Table, columns: dict[str, str]) -> LoggedRun:
@@ -1886,30 +1732,28 @@ def run_of(path: Path | str, kind: str, trainer: str, table: Table, columns: dic
     run.settings["restarts"] = sorted({*table.restarts})
     if any(len(points) > MOST_STEPS for points in table.columns.values()):
         run.remarks.append(f"the log is long: of its {table.rows} entries every so many are judged, the first all")
-    given = {figure: short_name(column) for figure, column in columns.items()}
-    for figure, column in given.items():
+    names = {short_name(column): figure for figure, column in columns.items()}
+    for column, figure in names.items():
         near = difflib.get_close_matches(column, run.columns, n=1)
         need(
             column in run.columns,
             f"got --columns {figure}={column}, which {path} does not have; expected one of its columns: "
             f"{', '.join(sorted(run.columns)[:20])}" + (f"; try {figure}={near[0]}" if near else ""),
         )
-    names = {column: FIGURES[figure] for figure, column in given.items() if figure != "step"}
+    names = {column: FIGURES[figure] for column, figure in names.items() if figure != "step"}
     places = {name: place for place, name in enumerate(NAMES[run.dialect])}
-    held_out: dict[int, list[float]] = {}
+    sources: list[dict[int, float]] = []  # verl's held-out figures of each data source
     for key in sorted(run.columns, key=lambda key: places.get(key.removeprefix("train/"), len(places))):
-        name = names.get(key) or common_name(key, run.dialect)
-        if key not in names and name in names.values():
+        name, points = names.get(key) or common_name(key, run.dialect), run.columns[key]
+        if not name or not points or (key not in names and name in names.values()):
             continue
-        if name == "held_out" and run.dialect == "verl":  # one key per data source: their mean
-            for step, value in run.columns[key].items():
-                held_out.setdefault(step, []).append(value)
-            run.names.setdefault(name, key)
-        elif name and run.columns[key]:  # of several names for one the first counts
-            run.names.setdefault(name, key)
-            run.series[name] = run.columns[key] | run.series.get(name, {})
-    if held_out:
-        run.series["held_out"] = {step: sum(values) / len(values) for step, values in held_out.items()}
+        run.names.setdefault(name, key)
+        if name == "held_out" and run.dialect == "verl":
+            sources.append(points)
+        run.series[name] = points | run.series.get(name, {})  # of several names for one the first counts
+    if sources:  # their mean
+        values = {step: [points[step] for points in sources if step in points] for step in run.series["held_out"]}
+        run.series["held_out"] = {step: sum(found) / len(found) for step, found in values.items()}
     return run
 
 
@@ -1927,36 +1771,33 @@ def drop_padded(run: LoggedRun) -> None:
 
 # ------------------------------------------------------------------------ run folder (src/parts/reading/run_folder.py)
 
+LOGS = ("metrics.jsonl", "trainer_state.json")
 # series that training of any kind has, without one that only RL has
 OTHER_TRAINING = {"loss", "lr", "grad_norm", "entropy", "memory", "gpu_memory", "time_step"}
 
 
 def log_of_folder(folder: Path) -> Path:
     """The log inside a run's folder."""
-    for name in ("metrics.jsonl", "trainer_state.json"):
-        if (folder / name).exists():
-            return folder / name
     states = sorted(folder.glob("checkpoint-*/trainer_state.json"), key=lambda p: p.stat().st_mtime)
     others = sorted([*folder.glob("*.jsonl"), *folder.glob("*.log")])
-    runs = sorted({p.parent for name in ("metrics.jsonl", "trainer_state.json") for p in folder.glob(f"*/{name}")})
+    logs = [folder / name for name in LOGS if (folder / name).exists()] or states[-1:] or others
+    runs = sorted({p.parent for name in LOGS for p in folder.glob(f"*/{name}")})
     need(
-        states or others or not runs,
+        logs or not runs,
         f"got {folder}, which holds {len(runs)} runs; expected one; try diagnose.py {' '.join(map(str, runs[:3]))}",
     )
     need(
-        states or len(others) == 1,
+        logs and (logs != others or len(others) == 1),
         f"got {folder} with {', '.join(p.name for p in others[:5]) or 'no log'}; expected metrics.jsonl, "
         "trainer_state.json, checkpoint-*/trainer_state.json or one .jsonl or .log; try the file itself",
     )
-    return states[-1] if states else others[0]
+    return logs[0]
 
 
 def starts_of(path: Path) -> list[Path]:
     """The logs of all starts of a run that verl resumed, metrics.jsonl, metrics.2.jsonl …; empty ones are left out."""
-    if path.name != "metrics.jsonl":
-        return [path]
     numbers = [re.fullmatch(r"metrics\.(\d+)\.jsonl", other.name) for other in path.parent.glob("metrics.*.jsonl")]
-    later = sorted(int(number[1]) for number in numbers if number)
+    later = sorted(int(number[1]) for number in numbers if number and path.name == "metrics.jsonl")
     starts = [path, *(path.with_name(f"metrics.{n}.jsonl") for n in later)]
     return [start for start in starts if start.stat().st_size] or [path]
 
@@ -1986,15 +1827,6 @@ def add_own_settings(run: LoggedRun, path: Path) -> None:
     if run.config:
         trainer, known = our_settings(run.config, is_page)
         run.trainer, run.settings = trainer or run.trainer, run.settings | known
-
-
-def add_samples(run: LoggedRun, path: Path, folder: Path, given: str) -> None:
-    """Give a run its samples: those that are named, or those beside its log."""
-    if given:
-        run.samples = rows_of_samples(Path(given))
-    elif run.trainer in ("trl", "verl"):
-        run.samples = (trl_samples if run.trainer == "trl" else verl_samples)(folder, run)
-    run.samples = run.samples or samples_beside(path, run)
 
 
 def load_run(
@@ -2032,7 +1864,11 @@ def load_run(
     )
     for flag, file in (("data", data), ("reward", reward.rpartition(":")[0] or reward)):
         need(not file or Path(file).is_file(), f"got --{flag} {file}, which does not exist; expected a file")
-    add_samples(run, path, folder, samples)
+    if samples:
+        run.samples = rows_of_samples(Path(samples))
+    elif run.trainer in ("trl", "verl"):
+        run.samples = (trl_samples if run.trainer == "trl" else verl_samples)(folder, run)
+    run.samples = run.samples or samples_beside(path, run)
     add_texts(run, data, folder)
     need(
         run.texts or not samples,
@@ -2070,16 +1906,22 @@ def data_rows(data: str, folder: Path) -> list[tuple[str, dict]]:
     return [(prompt, row) for row in rows if (prompt := plain_text(row.get("prompt")))]
 
 
-def source_of_reward(spec: str, run: LoggedRun, folder: Path) -> str:
-    """The code of the reward for correctness: of files that settings name, or of scripts beside the log."""
+def named_rewards(spec: str, run: LoggedRun) -> list[tuple[str, str]]:
+    """(file, function) of the rewards that a flag or else the settings name, those for correctness first."""
     named = spec or run.settings.get("reward") or []
     specs = [item for item in ([named] if isinstance(named, str) else named) if isinstance(item, str)]
     pairs = [item.partition("*")[0].rpartition(":")[::2] for item in specs]
-    for file, name in sorted(pairs, key=lambda pair: not names_correctness(pair[1])):
+    return sorted(pairs, key=lambda pair: not names_correctness(pair[1]))
+
+
+def source_of_reward(spec: str, run: LoggedRun, folder: Path) -> str:
+    """The code of the reward for correctness: of files that settings name, or of scripts beside the log."""
+    rewards = named_rewards(spec, run)
+    for file, name in rewards:
         if (path := file_near(file, folder)) and path.suffix == ".py":
             return function_of(path, name)
     scripts = [path for place in (folder, folder.parent) for path in sorted(place.glob("*.py"))[:20]]
-    return next(filter(None, (function_of(path, " ".join(specs)) for path in scripts)), "")
+    return next(filter(None, (function_of(path, str(rewards)) for path in scripts)), "")
 
 
 def function_of(path: Path, words: str) -> str:
@@ -2092,8 +1934,7 @@ def function_of(path: Path, words: str) -> str:
         takes = [node.name for node in nodes if {argument.arg for argument in node.args.args} & COMPLETIONS]
         called = {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
         chosen = named or [name for name in takes if name not in called]
-        chosen.sort(key=lambda name: not names_correctness(name))
-        return extract(text, chosen[:1]) if chosen else ""
+        return extract(text, sorted(chosen, key=lambda name: not names_correctness(name))[:1]) if chosen else ""
     except (OSError, SyntaxError, ValueError, KeyError):
         return ""
 
@@ -2112,16 +1953,6 @@ FLAT = (
 FALSE = f"{FLAT} {LOST} updates_too_large memorised_prompts reward_ignores_answer too_easy"
 TRY_REWARD = "python scripts/reward_preflight.py --reward FILE.py:{reward} --data DATA"
 TRY_MODEL = f"{TRY_REWARD} --model MODEL"
-
-
-@dataclass(frozen=True)
-class Fact:
-    """One piece of evidence: what was seen, in which figure, at which step, in which samples."""
-
-    text: str
-    figure: str = ""
-    step: int | None = None
-    samples: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -2153,86 +1984,14 @@ class Cause:
         return self.test(run)
 
 
-def cause(says: str, **more) -> Callable:
-    """Make a Cause of a function that looks for its evidence; the function's name is the cause's."""
-    return lambda test: Cause(test.__name__, says, test, **more)
-
-
-def fact(run: LoggedRun, series: str, text: str, step: int | None = None) -> Fact:
-    """A fact about a series under its name in the log; without a step, its last one."""
-    return Fact(text, run.name(series), max(run.series.get(series, {}), default=None) if step is None else step)
+def cause(**more) -> Callable:
+    """Make a Cause of a function that looks for its evidence; the function's name and docstring are the cause's."""
+    return lambda test: Cause(test.__name__, (test.__doc__[0].lower() + test.__doc__[1:]).rstrip("."), test, **more)
 
 
 def shown(texts, text: str) -> Fact:
     """A fact about samples, of which the first three are named."""
     return Fact(text, "samples", texts[0].step if texts else None, tuple(t.id for t in texts[:3]))
-
-
-# --------------------------------------------------------------------------- signs (src/parts/reading/causes/signs.py)
-
-# sign, series, share of the first stretch beyond which the last lies, least distance
-MOVES = (
-    ("length_rose", "length", 1.5, 0.0),
-    ("length_fell", "length", 0.5, 0.0),
-    ("entropy_fell", "entropy", 0.2, 0.01),
-    ("entropy_rose", "entropy", 2.0, 0.2),
-)
-LEVELS = (  # sign, series, what its last stretch lies above, words
-    ("equal_groups", "zero_std", 0.8 - 1e-9, "{:.0%} of the groups score all alike"),
-    ("truncated", "truncated", 0.2 - 1e-9, "{:.0%} of the completions are cut"),
-    ("kl_high", "kl", 0.3, "{name} is {:.3g} nats a token"),
-    ("clipped", "clip_frac", 0.3, "{:.0%} of the tokens are clipped"),
-    ("sampler_gap", "gap_mean", 0.049, "{name} is {:.3g}"),
-    ("sampler_gap", "mismatch_kl", 0.01, "{name} is {:.3g}"),
-)
-
-
-def moves(run: LoggedRun) -> Iterator[tuple[str, Fact]]:
-    """Length or entropy that moves far."""
-    sharp = is_solved(run) or "kl/teacher" in run.columns
-    for name, series, share, least in MOVES:
-        values, way = run.values(series), 1 if share > 1 else -1
-        if trend(values) != way or gained(run) or (name == "entropy_fell" and sharp):
-            continue
-        first, last = ends(values)
-        if way * (last - share * first) > 0 and way * (last - first) > least:
-            yield name, fact(run, series, f"{run.name(series)} went from {first:.4g} to {last:.4g}")
-
-
-def levels(run: LoggedRun) -> Iterator[tuple[str, Fact]]:
-    """Figures that lie where they should not."""
-    for name, series, limit, words in LEVELS:
-        late = run.last(series)
-        fine = is_solved(run) if name == "equal_groups" else name == "kl_high" and gained(run)
-        if late > limit and not fine:
-            yield name, fact(run, series, words.format(late, name=run.name(series)))
-    if run.last("explained_variance") < 0.03 and len(run.steps()) >= TREND_STEPS:
-        text = f"the critic explains {run.last('explained_variance'):.2g} of the returns' variance"
-        yield "critic_explains_little", fact(run, "explained_variance", text)
-    if len(run.values("grad_norm")) >= 3 and run.last("grad_norm") == 0:
-        yield "zero_gradient", fact(run, "grad_norm", f"{run.name('grad_norm')} is 0")
-
-
-def signs(run: LoggedRun) -> dict[str, Fact]:
-    """Every sign of a run, in the order of the table above."""
-    seen, scores, lost = {}, run.values("score"), collapse(run)
-    if is_constant(run):
-        seen["constant_scores"] = fact(
-            run, "score", f"all completions of nearly every step scored {run.last('score'):.4g}"
-        )
-    elif lost:
-        seen["score_fell"] = fact(run, "score", f"the score fell from {lost[0]:.3g} to {lost[1]:.3g}", lost[2])
-    elif is_flat(scores) and not is_solved(run):
-        seen["flat_score"] = fact(run, "score", f"the score is flat over {len(scores)} steps")
-    held_out = run.values("held_out")
-    if len(held_out) >= 2 and not gained(run) and not is_solved(run):
-        text = f"the held-out figure went from {held_out[0]:.3g} to {held_out[-1]:.3g}"
-        seen["held_out_flat"] = fact(run, "held_out", text)
-    seen |= dict(levels(run)) | dict(moves(run))
-    last = [t for t in run.texts if t.kind == "train" and t.step == max(t.step for t in run.texts)]
-    if last and statistics.median(repeats(t.completion) for t in last) > 0.5:
-        seen["repetition"] = Fact("half of the last completions repeat themselves", "samples", last[0].step)
-    return seen
 
 
 # ------------------------------------------------------------------- machinery (src/parts/reading/causes/machinery.py)
@@ -2250,30 +2009,28 @@ LEAST_GROWTH = {"mismatch_kl": 1e-3, "gap_mean": 1e-3, "gap_max": 0.05}  # least
 
 
 @cause(
-    "numbers overflow: an update too large, a log-prob of -inf, or fp16",
     explains=f"{FLAT} {LOST} updates_too_large",
-    change="{precision}; keep {grad_clip} at 1; lower {lr}; continue from a checkpoint before this step",
+    change="compute in bf16 on float32 weights; clip gradients to 1; lower {lr}; continue from an earlier checkpoint",
     source="definition; unsloth#3006, verl#2505",
     breaks=True,
 )
 def overflow(run: LoggedRun) -> Evidence | None:
-    """The first value that is not finite; skipped updates, in fp16 only where a fifth of the steps has them."""
-    names = {key for dialect in NAMES.values() for key, name in dialect.items() if name in WATCHED}
-    bad = [entry for entry in run.bad if entry[0].removeprefix("train/") in names]
+    """Numbers overflow: an update too large, a log-prob of -inf, or fp16."""
+    watched = {key for names in NAMES.values() for key, name in names.items() if name in WATCHED}
+    bad = [entry for entry in run.bad if entry[0].removeprefix("train/") in watched]
+    large = [(step, value) for step, value in run.points("score") if abs(value) > 1e15]
+    skipped = [step for step, value in run.points("skipped") if value]
+    allowed = 0.2 if run.settings.get("precision") == "fp16" else 0.01  # fp16's loss scale settles that way
     if bad:
         metric, step, value = bad[0]
         text = f"{metric} is {value} at step {step}, {len(bad)} such values in all"
         return Evidence(CERTAIN + 0.09, [Fact(text, metric, step)], step)
-    large = next((step for step, value in run.points("score") if abs(value) > 1e15), None)
-    if large is not None:
-        text = f"{run.name('score')} is {run.series['score'][large]:.3g}; squares of such scores overflow in float32"
-        return Evidence(CERTAIN + 0.08, [fact(run, "score", text, large)], large)
-    skipped = run.points("skipped")
-    steps = [step for step, value in skipped if value]
-    allowed = 0.2 if run.settings.get("fp16") else 0.01  # fp16's loss scale settles that way
-    if steps and len(steps) > allowed * len(skipped):
-        text = f"{len(steps)} steps left updates out because a gradient was not finite, first step {steps[0]}"
-        return Evidence(CERTAIN + 0.07, [fact(run, "skipped", text, steps[0])], steps[0])
+    if large:
+        text = f"{run.name('score')} is {large[0][1]:.3g}; squares of such scores overflow in float32"
+        return Evidence(CERTAIN + 0.08, [run.fact("score", text, large[0][0])], large[0][0])
+    if len(skipped) > allowed * len(run.values("skipped")):
+        text = f"{len(skipped)} steps left updates out because a gradient was not finite, first step {skipped[0]}"
+        return Evidence(CERTAIN + 0.07, [run.fact("skipped", text, skipped[0])], skipped[0])
     return None
 
 
@@ -2281,138 +2038,120 @@ def jumps_at(run: LoggedRun, series: dict[str, list], step: int, least: float) -
     """Figures whose steps from a step on lie beyond those before it, and nearer to the run's start."""
     facts = []
     for name, points in series.items():
-        place = bisect.bisect_left(points, (step, -math.inf))
-        before, after = (
-            [value for _, value in part] for part in (points[max(0, place - 6) : place], points[place:][:3])
-        )
+        place, values = bisect.bisect_left(points, (step, -math.inf)), [value for _, value in points]
+        before, after = values[max(0, place - 6) : place], values[place : place + 3]
         if len(before) < 4 or len(after) < 2:
             continue
-        a, b, start = (statistics.median(values) for values in (before, after, [v for _, v in points[:3]]))
+        a, b, start = map(statistics.median, (before, after, values[:3]))
         scatter = max(noise(before), 0.05 * abs(a), 1e-6)
         if min(abs(b - a), abs(start - a)) > least * scatter and (b - a) / (start - a) >= 0.6:
             text = f"{run.name(name)} goes from {a:.3g} back to {b:.3g}, where the run began"
-            facts.append(fact(run, name, text, step))
+            facts.append(run.fact(name, text, step))
     return facts
 
 
-def schedules_anew(run: LoggedRun) -> list[int]:
-    """Steps at which the learning rate's schedule restarts."""
-    rates = run.points("lr")
-    pairs = ((rates[i], rates[i - 1][1], rates[i - 2][1]) for i in range(3, len(rates)))
-    return [step for (step, rate), last, before in pairs if before > last and rate > 1.5 * last]
-
-
 @cause(
-    "the run jumps at a restart: weights, optimizer, schedule, data order or settings are not those before it",
     explains=f"{STILL} {LOST} updates_too_large part_dies critic_useless stale_weights part_bought memorised_prompts",
-    change="resume from the run's own newest checkpoint with its optimizer and the same settings (--resume)",
-    source="an exact resume gives the figures of an uninterrupted run; six times the scatter: our heuristic",
+    change="resume from the run's newest checkpoint with its optimizer and the same settings (--resume)",
+    source="an exact resume gives the figures of an uninterrupted run; limits: our heuristic",
     breaks=True,
 )
 def jump_at_restart(run: LoggedRun) -> Evidence | None:
-    """Figures jump where the log shows a restart; without one, two of them go back to the run's start in one step."""
-    anew, series = schedules_anew(run), {name: run.points(name) for name in ("entropy", "score", "length")}
+    """The run jumps at a restart: weights, optimizer, schedule, data order or settings are not those before it."""
+    rates, series = run.points("lr")[1:], {name: run.points(name) for name in ("entropy", "score", "length")}
+    trios = zip(rates, rates[1:], rates[2:], strict=False)  # the rate rises again after it has fallen
+    anew = {step for (_, before), (_, last), (step, rate) in trios if before > last and rate > 1.5 * last}
     restarts = {*anew, *run.settings.get("restarts", ())}
     for step in sorted({*restarts, *run.steps()[5:-2]}):
         facts = jumps_at(run, series, step, 1.5 if step in restarts else 6)
         if step in restarts and (facts or step in anew):  # a restarted schedule is itself a jump
             said = Fact(f"the log shows a restart at step {step}", "step", step)
             return Evidence(CERTAIN + 0.06 if facts else LIKELY + 0.1, [said, *facts], since=step)
+        # without a restart two figures go back to the run's start in one step
         if step not in restarts and len(facts) > 1 and facts[0].figure == run.name("entropy"):
             return Evidence(CERTAIN + 0.06, facts, since=step)
     return None
 
 
 @cause(
-    "sampler and trainer give the same tokens different probabilities",
     explains=f"{LOST} sampler_gap flat_score held_out_flat critic_explains_little updates_too_large critic_useless "
     "stale_weights part_dies nothing_moves",
-    change="the same {temperature}, top-p 1 and top-k off on both sides, old log-probs by the trainer's own forward "
-    "pass (dropout off), weights copied after every step; {mismatch} corrects what is left",
+    change="the same {temperature}, top-p 1, top-k off, no penalty on both sides; importance weights for what is left",
+    source="NeMo-RL docs/guides/grpo.md; verl docs/algo/rollout_corr.md; verl#2996, verl#6280",
     decide_with="python scripts/selfcheck.py scripts/ppo_train.py",
-    source="NeMo-RL docs/guides/grpo.md (1.05, 0.01); verl docs/algo/rollout_corr.md; verl#2996, verl#6280",
     breaks=True,
 )
 def sampler_mismatch(run: LoggedRun) -> Evidence | None:
-    """A distance beyond its limit in most steps, or a ratio other than 1 in a rollout's only update."""
+    """Sampler and trainer give the same tokens different probabilities."""
     penalty = run.number("repetition_penalty")
     if penalty is not None and penalty != 1:
         text = f"the sampler has a repetition penalty of {penalty:g}, the trainer has none"
         return Evidence(CERTAIN + 0.04, [Fact(text, "repetition_penalty")], since=1)
     gap = 0.01 if run.settings.get("exact") else 2.0  # fp32 with one sampler: rounding; else tokens may differ much
     largest = ("gap_max", -math.inf, gap, f"largest difference of a token {{:.3g}} nats; above {gap} (our heuristic)")
-    for name, low, high, text in (*MISMATCH, largest):
-        points, values = run.points(name), run.values(name)
-        middle = statistics.median(values) if values else low
+    for name, low, high, words in (*MISMATCH, largest):
+        points, values = run.points(name), run.values(name) or [low]
         # where it begins within the limits, weights go stale
-        if values and not low <= middle <= high and not low <= statistics.median(values[:2]) <= high:
+        if not any(low <= statistics.median(part) <= high for part in (values, values[:2])):
             first = next(step for step, value in points if not low <= value <= high)
-            text = f"{text.format(middle)}; median of all steps"
-            return Evidence(CERTAIN + 0.03, [fact(run, name, text, first)], since=first)
+            text = f"{words.format(statistics.median(values))}; median of all steps"
+            return Evidence(CERTAIN + 0.03, [run.fact(name, text, first)], since=first)
     updates, constant = run.series.get("updates", {}), run.settings.get("updates")
     for name, limit in (("ratio_max", 1 + 1e-3), ("clip_frac", 1e-3)):
         for step, value in run.points(name):
             if updates.get(step, constant) == 1 and value > limit:
                 text = f"{run.name(name)} is {value:.4g} at step {step}, which has one update per rollout"
-                return Evidence(CERTAIN + 0.03, [fact(run, name, text, step)], since=step)
+                return Evidence(CERTAIN + 0.03, [run.fact(name, text, step)], since=step)
     return None
 
 
 @cause(
-    "the sampler keeps old weights, wholly or in part, while the trainer moves away from them",
     explains=f"{FLAT} {LOST} sampler_gap sampler_mismatch updates_too_large",
-    change="copy all weights to the sampler after every step; --check_sync of our trainers names the tensors that "
-    "differ",
-    decide_with="--check_sync 1 for ten steps",
-    source="allenai/open-instruct#1473; five times the start: our heuristic, kernels differ less",
+    change="copy all weights to the sampler after every step; --check_sync names the tensors that differ",
+    source="allenai/open-instruct#1473; five times the start: our heuristic",
     breaks=True,
 )
 def stale_weights(run: LoggedRun) -> Evidence | None:
-    """Sampler and trainer agree at the first step, and their distance grows to five times that and more."""
+    """The sampler keeps old weights, wholly or in part, while the trainer moves away from them."""
     for name, least in LEAST_GROWTH.items():
         values = [abs(value) for value in run.values(name)]
         if len(values) < 4:
             continue
-        middle, first = statistics.median(values[2:]), values[0]
+        middle, first, (early, late) = statistics.median(values[2:]), values[0], ends(values)
         synced = 0 < first < 0.01 * least and middle > least  # one engine: they agree to rounding at the first step
-        drifts = trend(values) > 0 and ends(values)[1] > max(least, 5 * ends(values)[0]) and run.trend("score") <= 0
-        if synced or drifts:
+        if synced or (trend(values) > 0 and late > max(least, 5 * early) and run.trend("score") <= 0):
             step = next(step for step, value in run.points(name) if abs(value) > least)
-            text = f"{run.name(name)} grew from {first:.2g} to {max(middle, ends(values)[1]):.2g} nats a token"
-            return Evidence(CERTAIN + 0.05, [fact(run, name, text, step)], since=step)
+            text = f"{run.name(name)} grew from {first:.2g} to {max(middle, late):.2g} nats a token"
+            return Evidence(CERTAIN + 0.05, [run.fact(name, text, step)], since=step)
     return None
 
 
 @cause(
-    "the model does not use its tools: it calls none, or most calls end in an error",
     explains=f"{STILL} too_hard too_sparse nothing_moves",
-    change="read the calls and errors in samples.jsonl; an instruct model that was trained on tools; {tool_form}",
+    change="read the calls in samples.jsonl; check the form of calls; use an instruct model that was trained on tools",
     source="definition: what is never sampled gets no gradient; every second call: our heuristic",
 )
 def conversation_fails(run: LoggedRun) -> Evidence | None:
-    """No tool call at all where there are tools, or every second call in error."""
-    calls, failures = run.values("tool_calls"), run.values("tool_failures")
+    """The model does not use its tools: it calls none, or most calls end in an error."""
+    calls, failures, late = run.values("tool_calls"), run.values("tool_failures"), run.ends("tool_failures")[1]
     # where nothing was called and nothing took a moment, nothing replied either: then there are tools
     tools = run.settings.get("tools") or not any(run.values("tool_seconds"))
     if len(calls) >= 3 and not any(calls) and tools:
-        return Evidence(CERTAIN, [fact(run, "tool_calls", f"not one tool call in {len(calls)} steps")])
-    if len(failures) >= 3 and run.last("tool_failures") >= 0.5 and (not calls or run.last("tool_calls") > 0):
-        text = f"{run.last('tool_failures'):.0%} of the tool calls come to an error"
-        return Evidence(CERTAIN, [fact(run, "tool_failures", text)])
+        return Evidence(CERTAIN, [run.fact("tool_calls", f"not one tool call in {len(calls)} steps")])
+    if len(failures) >= 3 and late >= 0.5 and (not calls or run.ends("tool_calls")[1] > 0):
+        return Evidence(CERTAIN, [run.fact("tool_failures", f"{late:.0%} of the tool calls come to an error")])
     return None
 
 
 @cause(
-    "memory grows without end: something keeps what each step made",
     explains="",
-    change="keep metrics as numbers (.item()), and look for lists and dicts that a reward or environment only adds to",
-    source="a tenth, in six even stretches: our heuristic; what settles gains most at first",
+    change="keep metrics as numbers (.item()); look for lists that a reward or environment only adds to",
+    source="a tenth, in six even stretches: our heuristic",
 )
 def memory_grows(run: LoggedRun) -> Evidence | None:
-    """Memory rises over six equal stretches after the first tenth, while completions do not get longer."""
-    if any(run.trend(name) > 0 for name in ("length", "length_max", "turns")):
-        return None
-    for name in ("gpu_memory", "memory"):
+    """Memory grows without end: something keeps what each step made."""
+    longer = any(run.trend(name) > 0 for name in ("length", "length_max", "turns"))
+    for name in () if longer else ("gpu_memory", "memory"):
         values = run.values(name)[len(run.values(name)) // 10 :]
         size = len(values) // 6
         middles = [statistics.median(values[i * size : (i + 1) * size]) for i in range(6)] if size >= 5 else []
@@ -2420,7 +2159,7 @@ def memory_grows(run: LoggedRun) -> Evidence | None:
         # of a logarithm's growth, which settles, 0.37 lies between the first two stretches
         if gains and min(gains) > 0 and max(gains) <= sum(gains) / 3 and sum(gains) > 0.1 * middles[0]:
             text = f"{run.name(name)} rose evenly from {middles[0]:.3g} to {middles[-1]:.3g} GiB"
-            return Evidence(CERTAIN, [fact(run, name, text)])
+            return Evidence(CERTAIN, [run.fact(name, text)])
     return None
 
 
@@ -2429,31 +2168,18 @@ MACHINERY_CAUSES = (overflow, jump_at_restart, sampler_mismatch, stale_weights, 
 
 # ------------------------------------------------------------------------- groups (src/parts/reading/causes/groups.py)
 
-# setting: (bound, whether a value below it is near greedy)
-SAMPLING_BOUNDS = {"temperature": (0.3, True), "top_p": (0.5, True), "top_k": (4, True), "min_p": (0.5, False)}
+# settings below which, and of min_p above 0.5, sampling is nearly greedy; a top_k of 0 or less is off
+LEAST = {"temperature": 0.3, "top_p": 0.5, "top_k": 4, "min_p": 0, "do_sample": True}
 
 
-def pass_rate(run: LoggedRun, steps: int = EARLY) -> tuple[str, float, float, float] | None:
-    """(part, share that passes in the first steps, its 95 % interval), of a part whose means lie between 0 and 1."""
-    name, means = first_part(run)
-    early = means[:steps]
-    if not early or min(means) < 0 or max(means) > 1:
+def pass_rate(run: LoggedRun, steps: int = EARLY) -> tuple[float, float, float] | None:
+    """Share that passes in the first steps, and its 95 % interval, of a part whose means lie between 0 and 1."""
+    means = run.answer_part()[1]
+    if not means or min(means) < 0 or max(means) > 1:
         return None
-    count, rate = int(run.number("batch") or 32) * len(early), sum(early) / len(early)
-    return name, rate, *wilson_interval(rate * count, count)
-
-
-def sharp_settings(run: LoggedRun) -> list[Fact]:
-    """Settings that leave nearly every token one choice."""
-    facts = []
-    for name, (bound, below) in SAMPLING_BOUNDS.items():
-        value = run.number(name)
-        off = value is None or (name == "top_k" and value <= 0)
-        if not off and (value < bound if below else value > bound):
-            facts.append(Fact(f"{name} is {value:g}", name))
-    if run.settings.get("do_sample") is False:
-        facts.append(Fact("do_sample is false", "do_sample"))
-    return facts
+    early = means[:steps]
+    count, rate = run.batch(len(early)), sum(early) / len(early)
+    return rate, *wilson_interval(rate * count, count)
 
 
 def groups_of_one_prompt(texts: list[Text]) -> list[list[Text]]:
@@ -2463,182 +2189,179 @@ def groups_of_one_prompt(texts: list[Text]) -> list[list[Text]]:
 
 def alike_at_pass_rate(run: LoggedRun, alike: list[float]) -> str:
     """Evidence that groups score alike from the start, far more often than a middling pass rate explains; else ""."""
-    rate, group, share = pass_rate(run), int(run.number("group_size") or 8), sum(alike) / max(1, len(alike))
-    if len(alike) < 3 or not rate or not 0.1 < rate[1] < 0.9 or share < max(0.8, forecast(rate[1], group) + 0.25):
+    rate, share = pass_rate(run), sum(alike) / max(1, len(alike))
+    if len(alike) < 3 or not rate or not 0.1 < rate[0] < 0.9:
         return ""
-    text = f"{share:.0%} of the groups score all alike at a pass rate of {rate[1]:.2g}"
-    return f"{text}, where chance gives {forecast(rate[1], group):.0%}"
+    expected = forecast(rate[0], int(run.number("group_size") or 8))
+    text = (
+        f"{share:.0%} of the groups score all alike at a pass rate of {rate[0]:.2g}, where chance gives {expected:.0%}"
+    )
+    return text if share >= max(0.8, expected + 0.25) else ""
 
 
 @cause(
-    "sampling is nearly greedy: completions of a prompt hardly differ, so neither do their scores",
     explains=f"{FLAT} entropy_fell sampler_gap kl_high clipped too_easy sampler_mismatch updates_too_large",
     change="{temperature} 1.0, top-p 1, top-k and min-p off, also for models whose card advises less for use",
+    source="equal scores in a group give advantage 0; limits 0.3, 0.5, 4: our heuristic",
     decide_with="python scripts/diagnose.py RUN --settings FILE --samples FILE",
-    source="definition: equal scores in a group give advantage 0; limits 0.3, 0.5, 4: our heuristic",
 )
 def near_greedy_sampling(run: LoggedRun) -> Evidence | None:
-    """Settings say so; without them, identical completions of a prompt, or an entropy of nearly 0, from the start."""
-    facts, groups = sharp_settings(run), groups_of_one_prompt(run.texts)
+    """Sampling is nearly greedy: completions of a prompt hardly differ, so neither do their scores."""
+    facts, same = [], []
+    for name, least in LEAST.items():
+        value = run.settings.get(name)
+        off = not isinstance(value, (int, float)) or (name == "top_k" and value <= 0)
+        if not off and (value < least or (name == "min_p" and value > 0.5)):
+            facts.append(Fact(f"{name} is {value:g}", name))
+    groups = groups_of_one_prompt(run.texts)
     first = sorted({group[0].step for group in groups})[:2]
     groups = [group for group in groups if group[0].step in first and len(group) >= 4]
     alike = [group for group in groups if len({t.completion for t in group}) == 1]
-    same = [
-        shown(group, f"all {len(group)} completions of a prompt are identical at step {group[0].step}")
-        for group in alike[:1]
-    ]
+    if alike:
+        text = f"all {len(alike[0])} completions of a prompt are identical at step {alike[0][0].step}"
+        same = [shown(alike[0], text)]
     if facts:
         return Evidence(CERTAIN + 0.05, facts + same)
-    if run.number("temperature") is not None and run.number("temperature") >= 0.5:
+    if (run.number("temperature") or 0) >= 0.5:
         return None
     rate, entropy = pass_rate(run, steps=3), run.early("entropy", 3)
-    able = rate is not None and rate[2] > 0.8  # a model that is right is sure of it
+    able = rate is not None and rate[1] > 0.8  # a model that is right is sure of it
     if entropy and not able and max(entropy) < 0.02 and min(run.series["entropy"]) <= EARLY:
         text = f"{run.name('entropy')} of the first steps is {max(entropy):.2g} nats a token"
-        return Evidence(LIKELY + 0.2, [fact(run, "entropy", text, 1), *same])
+        return Evidence(LIKELY + 0.2, [run.fact("entropy", text, 1), *same])
     if same and len(alike) == len(groups) and groups[0][0].step <= EARLY:
         return Evidence(LIKELY, same)
-    spreads, means = run.early("score_std"), first_part(run)[1]
+    spreads, means = run.early("score_std"), run.answer_part()[1]
     # 0/1 scores; those that depend on the prompt alone are another cause
     binary = all(abs(std - math.sqrt(max(0.0, m * (1 - m)))) < 0.1 for std, m in zip(spreads, means, strict=False))
     copies = alike_at_pass_rate(run, run.early("zero_std")) if not groups and spreads else ""
     if copies and (binary or len(run.parts()) > 1):
-        return Evidence(LIKELY + 0.25, [fact(run, "zero_std", copies, min(run.steps()))])
+        return Evidence(LIKELY + 0.25, [run.fact("zero_std", copies, min(run.steps()))])
     return None
 
 
 @cause(
-    "the length limit is too short for an answer: completions are cut from the first step on",
     explains=f"{STILL} truncated length_fell answer_form gold_mismatch too_hard too_sparse constant_reward part_bought "
     "no_group_variance critic_useless",
     change="raise {max_length} to what whole answers need, or ask for shorter ones",
     source="TRL completions/clipped_ratio; trl#5697; limit of a fifth: our heuristic",
 )
 def limit_too_short(run: LoggedRun) -> Evidence | None:
-    """A fifth and more of the completions are cut from the first steps on, and those that are cut are hardly paid."""
+    """The length limit is too short for an answer: completions are cut from the first step on."""
     name = "truncated" if run.series.get("truncated") else "limit"
-    cut, scores = run.early(name, 3), run.values("score")
+    cut, scores, limit = run.early(name, 3), run.values("score"), run.number("max_length")
     share = sum(cut) / len(cut) if cut else 0.0
-    if not cut or min(cut[0], share) < 0.2 or min(run.series[name]) > 10 or run.last(name) < 0.1:
-        return None
-    if name == "limit" and is_solved(run):
+    if not cut or min(cut[0], share) < 0.2 or min(run.series[name]) > 10 or run.ends(name)[1] < 0.1:
         return None
     ended, whole = ([t for t in run.texts if t.finished is kind and t.score is not None] for kind in (False, True))
-    facts = [fact(run, name, f"{share:.0%} are cut by the limit in the first steps", min(run.series[name]))]
-    limit = run.number("max_length")
-    if limit:
-        facts.append(Fact(f"the limit is {limit:g} tokens", "max_length"))
     if ended and whole:
         paid, usual = (sum(t.score for t in texts) / len(texts) for texts in (ended, whole))
-        if paid >= 0.7 * usual > 0:
-            return None  # being cut costs nothing: the limit is not what holds the score
-    if not ended and scores and scores[0] + cut[0] - 1 > 0.5 * min(scores[0], cut[0]):
-        return None  # some are cut and paid
+        unharmed = paid >= 0.7 * usual > 0  # being cut costs nothing: the limit is not what holds the score
+    else:  # some are cut and paid
+        unharmed = not ended and scores and scores[0] + cut[0] - 1 > 0.5 * min(scores[0], cut[0])
+    if unharmed or (name == "limit" and run.is_solved()):
+        return None
+    text = f"{share:.0%} are cut in the first steps by the limit{f' of {limit:g} tokens' if limit else ''}"
+    facts = [run.fact(name, text, min(run.series[name]))]
     if ended:
-        without = [t for t in ended if not t.gold or not holds(t.completion, t.gold)]
+        without = [t for t in ended if not t.has_gold()]
         text = f"{len(ended)} logged completions stop at the limit, {len(without)} without their answer"
         facts.append(shown(without or ended, text))
     return Evidence(CERTAIN if share >= 0.5 or ended else LIKELY + 0.15, facts)
 
 
 @cause(
-    "the prompts are too hard for this model: no completion is right, so nothing can be reinforced",
     explains=FLAT,
     change="easier prompts, partial credit, or a warm start (scripts/warm_start.py)",
-    decide_with=TRY_MODEL,
     source="Wilson's interval; groups alike with p^G + (1 - p)^G",
+    decide_with=TRY_MODEL,
 )
 def too_hard(run: LoggedRun) -> Evidence | None:
-    """Next to none of the run's completions passes, and those that are logged do not hold their gold answer."""
+    """The prompts are too hard for this model: no completion is right, so nothing can be reinforced."""
     rate = pass_rate(run, steps=10**9)
-    if not rate or rate[1] > 0.002 or rate[3] > 0.03:
+    if not rate or rate[0] > 0.002 or rate[2] > 0.03:
         return None
-    text = f"{rate[0]} passes {rate[1]:.2%} of all completions (95 %: {rate[2]:.2%} to {rate[3]:.2%})"
-    facts = [fact(run, first_series(run), text, min(run.steps()))]
+    text = "{} passes {:.2%} of all completions (95 %: {:.2%} to {:.2%})".format(run.answer_part()[0], *rate)
+    facts = [run.fact(run.answer_series(), text, min(run.steps()))]
     known = [t for t in run.texts if t.gold and t.score is not None]
-    without = [t for t in known if not holds(t.completion, t.gold)]
+    without = [t for t in known if not t.has_gold()]
     if len(known) >= 8 and len(without) >= 0.9 * len(known):
-        facts.append(shown(without, f"{len(without)} of {len(known)} logged completions do not hold the gold answer"))
-        return Evidence(CERTAIN + 0.01, facts)
-    return Evidence(LIKELY if not known else LIKELY - 0.2, facts)
+        text = f"{len(without)} of {len(known)} logged completions do not hold the gold answer"
+        return Evidence(CERTAIN + 0.01, [*facts, shown(without, text)])
+    return Evidence(LIKELY - 0.2 if known else LIKELY, facts)
 
 
 @cause(
-    "the prompts are too easy: nearly every completion is right from the start, so groups score alike",
     explains=f"{FLAT} entropy_fell kl_high memorised_prompts",
     change="harder prompts, or stop: these have nothing left to teach",
-    decide_with=TRY_MODEL,
     source="Wilson's interval of the pass rate",
+    decide_with=TRY_MODEL,
 )
 def too_easy(run: LoggedRun) -> Evidence | None:
-    """Held out 95 % and sampled 80 % are right at the start, or sampled 95 % without a held-out figure."""
-    rate, held_out = pass_rate(run, steps=3), run.early("held_out", 1)
+    """The prompts are too easy: nearly every completion is right from the start, so groups score alike."""
+    rate, held_out, (right, wrong) = pass_rate(run, steps=3), run.early("held_out", 1), scores_by_answer(run.texts)
     least = 0.8 if held_out and SOLVED <= held_out[0] <= 1 else SOLVED
-    if not rate or rate[1] < least or (held_out and held_out[0] < 0.9):
+    paid_though_wrong = len(wrong) > 0.4 * len([*right, *wrong])  # then the reward is at fault
+    if not rate or rate[0] < least or (held_out and held_out[0] < 0.9) or paid_though_wrong:
         return None
-    right, wrong = scores_by_answer(run.texts)
-    if len(wrong) > 0.4 * len([*right, *wrong]):
-        return None  # paid though wrong: the reward is at fault
-    facts = [fact(run, first_series(run), f"{rate[0]} is {rate[1]:.3g} in the first steps", min(run.steps()))]
-    if held_out:
-        text = f"held out it is {held_out[0]:.3g} at the start"
-        facts.append(fact(run, "held_out", text, min(run.series["held_out"])))
-    return Evidence(CERTAIN + 0.02 if len(right) >= 4 else LIKELY + 0.1, facts)
+    text = f"{run.answer_part()[0]} is {rate[0]:.3g} in the first steps"
+    text += f", {held_out[0]:.3g} held out" if held_out else ""
+    fact = run.fact(run.answer_series(), text, min(run.steps()))
+    return Evidence(CERTAIN + 0.02 if len(right) >= 4 else LIKELY + 0.1, [fact])
 
 
 @cause(
-    "right answers are too rare for the group: most groups have none, so most of a batch teaches nothing",
     explains=FLAT,
-    change="raise {group_size}; {filter}; prompts that the model solves now and then, or partial credit",
-    decide_with=TRY_MODEL,
+    change="raise {group_size}; keep prompts that the model solves now and then (dynamic sampling), or partial credit",
     source="p^G + (1 - p)^G; DAPO (Yu 2025), section 3.2",
+    decide_with=TRY_MODEL,
 )
 def too_sparse(run: LoggedRun) -> Evidence | None:
-    """A pass rate between 0 and 12 %, most groups without a right answer, as its forecast says, and no gain."""
-    rate, group, alike = pass_rate(run, steps=20), int(run.number("group_size") or 8), run.early("zero_std", 20)
-    if not rate or not 0.002 < rate[1] < 0.12 or group == 1 or not (alike or run.number("group_size")):
+    """Right answers are too rare for the group: most groups have none, so most of a batch teaches nothing."""
+    rate, size, alike = pass_rate(run, steps=20), run.number("group_size"), run.early("zero_std", 20)
+    group = int(size or 8)
+    if not rate or not 0.002 < rate[0] < 0.12 or group == 1 or not (alike or size):
         return None
-    expected = forecast(rate[1], group)
+    expected = forecast(rate[0], group)
     share = sum(alike) / len(alike) if alike else expected
-    if share < 0.6 or share < expected - 0.15 or (gained(run) and run.trend("score") > 0):
+    if share < 0.6 or share < expected - 0.15 or run.learns():
         return None
-    enough = next((2**i for i in range(1, 10) if forecast(rate[1], 2**i) < 0.5), 512)
-    text = f"pass rate {rate[1]:.2%}: {expected:.0%} of groups of {group} are all alike by forecast"
-    text += f", {share:.0%} were; groups of {enough} would bring it to {forecast(rate[1], enough):.0%}"
-    sure = CERTAIN if alike and run.number("group_size") else LIKELY + 0.1
-    return Evidence(sure, [fact(run, "zero_std" if alike else "score", text, min(run.steps()))])
+    enough = next((2**i for i in range(1, 10) if forecast(rate[0], 2**i) < 0.5), 512)
+    text = f"pass rate {rate[0]:.2%}: {expected:.0%} of groups of {group} are all alike by forecast"
+    text += f", {share:.0%} were; groups of {enough} would bring it to {forecast(rate[0], enough):.0%}"
+    fact = run.fact("zero_std" if alike else "score", text, min(run.steps()))
+    return Evidence(CERTAIN if alike and size else LIKELY + 0.1, [fact])
 
 
 @cause(
-    "groups have no variance: prompts are always or never solved, or the score depends on what their completions share",
     explains=f"{FLAT} reward_ignores_answer",
-    change="score what differs between completions of one prompt; {filter}; {group_size} 8 or more",
-    decide_with=TRY_MODEL,
+    change="score what differs between completions of a prompt; prompts of middling difficulty; {group_size} 8 or more",
     source="definition of a group's advantage; p^G + (1 - p)^G",
+    decide_with=TRY_MODEL,
 )
 def no_group_variance(run: LoggedRun) -> Evidence | None:
-    """Groups score alike from the start, far more often than the pass rate forecasts, while prompts differ."""
-    alike, rate, group = run.early("zero_std"), pass_rate(run), run.number("group_size")
-    if group == 1 and run.settings.get("grouped"):
-        return Evidence(CERTAIN, [fact(run, "score", "the group has 1 completion: nothing to compare it with", 1)])
+    """Groups have no variance: prompts are always or never solved, or the score depends on the prompt alone."""
+    if run.number("group_size") == 1 and run.settings.get("grouped"):
+        return Evidence(CERTAIN, [run.fact("score", "the group has 1 completion: nothing to compare it with", 1)])
     groups = groups_of_one_prompt([t for t in run.texts if t.score is not None])
     several = [group for group in groups if len({t.completion for t in group}) > 2]
     spreads = [max(t.score for t in group) - min(t.score for t in group) for group in several]
-    means = {round(group[0].score, 6) for group in several}
-    if len(several) >= 5 and max(spreads) <= 1e-6 and len(means) > 2:
+    if len(several) >= 5 and max(spreads) <= 1e-6 and len({round(group[0].score, 6) for group in several}) > 2:
         text = f"different completions of one prompt score alike, in all {len(several)} logged groups"
         return Evidence(CERTAIN + 0.06, [shown(several[0], text)])
+    alike, scores, stds = run.early("zero_std"), run.early("score"), run.early("score_std")
     equal = alike or [a == b for a, b in zip(run.early("advantage_max"), run.early("advantage_min"), strict=False)]
-    share = sum(equal) / len(equal) if equal else 0.0
-    if is_constant(run) or is_solved(run) or share < 0.8 or len(equal) < (1 if run.part_spread() else 3):
+    share = sum(equal) / max(1, len(equal))
+    if run.is_constant() or run.is_solved() or share < 0.8 or len(equal) < (1 if run.part_spread() else 3):
         return None
-    scores, text = run.early("score"), alike_at_pass_rate(run, equal)
-    between = run.first("score_std") if min(run.early("score_std"), default=0) > 1e-6 else run.part_spread()
+    text, between = alike_at_pass_rate(run, equal), run.part_spread()
+    if min(stds, default=0) > 1e-6:
+        between = run.ends("score_std")[0]
     between = between or max(scores, default=0.0) - min(scores, default=0.0)
-    if not text and (rate or between <= 1e-6):
+    if not text and (pass_rate(run) or between <= 1e-6):
         return None
     text = text or f"{share:.0%} of the groups score all alike while scores differ by {between:.3g} between prompts"
-    return Evidence(CERTAIN + 0.02, [fact(run, "zero_std" if alike else "advantage_max", text, min(run.steps()))])
+    return Evidence(CERTAIN + 0.02, [run.fact("zero_std" if alike else "advantage_max", text, min(run.steps()))])
 
 
 GROUP_CAUSES = (near_greedy_sampling, limit_too_short, too_hard, too_easy, too_sparse, no_group_variance)
@@ -2655,13 +2378,12 @@ def unpaid_with_gold(texts: list[Text]) -> list[Text]:
 
     [] where others hold the gold of another row as often, or where a quarter of those with their gold is paid.
     """
-    known = [t for t in early_texts(texts) if t.gold and correct_pay(t) is not None]
-    pays = [correct_pay(t) for t in known]
-    lowest = min(pays, default=0.0)
-    if lowest > 1e-9 and max(pays) - lowest <= 1e-9:
+    known = [t for t in early_texts(texts) if t.gold and t.pay is not None]
+    lowest = min((t.pay for t in known), default=0.0)
+    if lowest > 1e-9 and max(t.pay for t in known) - lowest <= 1e-9:
         return []  # all are paid
-    holders = [t for t in known if holds(t.completion, t.gold)]
-    unpaid = [t for t in holders if correct_pay(t) <= lowest + 1e-9]
+    holders = [t for t in known if t.has_gold()]
+    unpaid = [t for t in holders if t.pay <= lowest + 1e-9]
     golds = [t.gold for t in known]
     pairs = zip(known, golds[len(golds) // 2 :] + golds[: len(golds) // 2], strict=True)
     chance = sum(holds(t.completion, gold) for t, gold in pairs if gold != t.gold)
@@ -2673,78 +2395,78 @@ def marks_with_gold(texts: list[Text]) -> set[str]:
     return {mark for t in texts for mark, answer in marked_answers(t.completion) if holds(answer, t.gold)}
 
 
-def never_paid(run: LoggedRun) -> Fact | None:
+def never_paid(run: LoggedRun) -> list[Fact]:
     """By the log alone: no completion was ever paid for its answer, mostly because its form or gold is not read."""
-    name, means = first_part(run)
+    name, means = run.answer_part()
     spreads = run.series.get("score_std") or run.series.get("zero_std")
     if run.texts or run.reward_source or len(means) < 3 or max(map(abs, means)) > 0.01 or not spreads:
-        return None
-    return fact(run, first_series(run), f"{name} pays next to nothing at any step, and the log does not show why")
+        return []
+    return [run.fact(run.answer_series(), f"{name} pays next to nothing at any step, and the log does not show why")]
 
 
 @cause(
-    "the reward expects another answer format, so right answers score nothing",
     explains=FALSE,
-    change="ask for the reward's format in the prompt, or have the reward read the format of the completions",
-    decide_with=TRY_REWARD,
+    change="ask for the reward's format in the prompt, or have the reward read that of the completions",
     source="counting, against gold answers of other rows; open-r1#255, verl#2150",
+    decide_with=TRY_REWARD,
 )
 def answer_form(run: LoggedRun) -> Evidence | None:
-    """Gold stands in unpaid completions, in no mark that the reward's source names; or it reads no mark asked for."""
-    reads, asks, unpaid = source_marks(run.reward_source), asked_marks(run.texts), unpaid_with_gold(run.texts)
-    other = [Fact(f"prompts ask for {', '.join(sorted(asks))}, the reward reads {', '.join(sorted(reads))}", "reward")]
-    other = other if reads and asks and not reads & asks else []
+    """The reward expects another answer format, so right answers score nothing."""
+    reads, unpaid, other = source_marks(run.reward_source), unpaid_with_gold(run.texts), []
+    counts = Counter(mark for text in run.texts for mark in source_marks(text.prompt))
+    asks, read = {mark for mark, count in counts.items() if count * 2 > len(run.texts)}, ", ".join(sorted(reads))
+    if reads and asks and not reads & asks:
+        other = [Fact(f"prompts ask for {', '.join(sorted(asks))}, the reward reads {read}", "reward")]
     if never := never_paid(run):
-        return Evidence(LIKELY + 0.06, [never])
+        return Evidence(LIKELY + 0.06, never)
     if not unpaid:
-        return Evidence(LIKELY, other) if other and run.values("score") and max(run.early("score")) <= 0.05 else None
+        return Evidence(LIKELY, other) if other and max(run.early("score"), default=1.0) <= 0.05 else None
     used = marks_with_gold(unpaid)
     if used & reads:
         return None  # it stands where the reward looks: the comparison is at fault
-    where = f", marked by {', '.join(sorted(used)) or 'nothing'}; the reward reads {', '.join(sorted(reads))}"
-    text = f"{len(unpaid)} unpaid completions hold the gold answer{where if reads else ''}"
+    where = f", marked by {', '.join(sorted(used)) or 'nothing'}; the reward reads {read}" if reads else ""
+    text = f"{len(unpaid)} unpaid completions hold the gold answer{where}"
     return Evidence(CERTAIN + 0.05 if reads else LIKELY + 0.1, [shown(unpaid, text), *other])
 
 
 def shifted_gold(run: LoggedRun) -> Fact | None:
     """Completions state the gold of the row some places on in the data, the same number of places each time."""
-    prompts, golds = list(run.golds), list(run.golds.values())
-    places, votes = {prompt: i for i, prompt in enumerate(prompts)}, Counter()
+    places, golds, votes = {prompt: i for i, prompt in enumerate(run.golds)}, list(run.golds.values()), Counter()
     train = list({(t.prompt, t.completion): t for t in run.texts if t.prompt in places}.values())
-    for t in train:
-        answer, place = stated_answer(t.completion, bool(NUMBER.fullmatch(golds[places[t.prompt]]))), places[t.prompt]
+    for t in train if len(golds) >= 20 else ():
+        place = places[t.prompt]
+        answer = stated_answer(t.completion, golds[place])
         votes.update(k for k in range(-60, 61) if golds[(place + k) % len(golds)] == answer)
-    (best, count), *others = [*votes.most_common(2), (0, 0)] if votes else [(0, 0)]
-    if not best or len(golds) < 20 or count < max(4, 2 * others[0][1], 3 * votes[0], 0.2 * len(train)):
+    (best, count), (_, second) = (votes.most_common(2) + [(0, 0)] * 2)[:2]
+    if not best or count < max(4, 2 * second, 3 * votes[0], 0.2 * len(train)):
         return None
     return shown(train, f"{count} of {len(train)} completions state the gold answer of the row {best:+d} places away")
 
 
 def unlike_held_out(run: LoggedRun) -> Fact | None:
     """Held-out completions are paid from the start, training ones hardly, by the same reward."""
-    name, means = first_part(run)
+    name, means = run.answer_part()
     held_out = run.early(f"held_out_part:{name}", 1) or run.early("held_out", 1)
     if not held_out or not means or not 0 < held_out[0] <= 1 or not 0 <= means[0] <= 1:
         return None
-    count = int(run.number("batch") or 32)
-    if wilson_interval(means[0] * count, count)[1] > 0.35 * wilson_interval(held_out[0] * 64, 64)[0]:
+    if wilson_interval(means[0] * run.batch(), run.batch())[1] > 0.35 * wilson_interval(held_out[0] * 64, 64)[0]:
         return None
     text = f"at the start {name} pays {means[0]:.3g} in training and {held_out[0]:.3g} on held-out prompts"
-    return fact(run, first_series(run), text, 1)
+    return run.fact(run.answer_series(), text, 1)
 
 
 @cause(
-    "answers are compared with the wrong gold: a number with a text, another row's gold, a wrong column",
     explains=f"{FALSE} noisy_reward other_eval_task inverted_reward",
-    change="compare texts with texts (str() on both sides) and print prompt, gold and extracted answer of ten rows",
+    change="compare texts with texts (str() on both sides); print prompt, gold and extracted answer of ten rows",
+    source="counting; held-out and training rewards are one function",
     decide_with=TRY_REWARD,
-    source="counting; held-out and training rewards are one function, so their pay at the start agrees",
 )
 def gold_mismatch(run: LoggedRun) -> Evidence | None:
-    """Gold stands unpaid where the reward looks; or it is that of another row; or held-out pays and training not."""
+    """Answers are compared with the wrong gold: a number with a text, another row's gold, a wrong column."""
     shift, other = shifted_gold(run), OTHER_ROW.search(run.reward_source)
-    train = [t for t in run.texts if t.kind == "train"]
-    golds, prompts = {t.gold for t in train if t.gold}, {t.prompt for t in train if t.gold}
+    train = [t for t in run.texts if t.kind == "train" and t.gold]
+    golds, prompts = {t.gold for t in train}, {t.prompt for t in train}
+    unpaid, reads = unpaid_with_gold(run.texts), source_marks(run.reward_source)
     if shift:
         return Evidence(CERTAIN + 0.08, [shift])
     if other:
@@ -2752,13 +2474,11 @@ def gold_mismatch(run: LoggedRun) -> Evidence | None:
         return Evidence(CERTAIN + 0.08, [Fact(text, "reward")])
     if len(prompts) >= 8 and len(golds) == 1:
         return Evidence(CERTAIN, [shown(train, f"{len(prompts)} prompts have the same gold answer, {min(golds)!r}")])
-    unpaid, unlike = unpaid_with_gold(run.texts), unlike_held_out(run)
     if not unpaid:
-        never = never_paid(run)
-        return Evidence(LIKELY + 0.2, [unlike]) if unlike else Evidence(LIKELY + 0.05, [never]) if never else None
-    reads = source_marks(run.reward_source)
+        unlike, never = unlike_held_out(run), never_paid(run)
+        return Evidence(LIKELY + 0.2, [unlike]) if unlike else Evidence(LIKELY + 0.05, never) if never else None
     seen = bool(marks_with_gold(unpaid) & reads)
-    text = f"{len(unpaid)} unpaid completions hold the gold answer{' where the reward looks' if seen else ''}"
+    text = f"{len(unpaid)} unpaid completions hold the gold answer{' where the reward looks' * seen}"
     return Evidence(CERTAIN + 0.05 if seen else LIKELY, [shown(unpaid, text)]) if seen or not reads else None
 
 
@@ -2773,10 +2493,9 @@ def placeholder(source: str) -> str:
         inside = list(ast.walk(function))
         # len(completions), and `for _ in completions`, do not look at any
         calls = [node for node in inside if isinstance(node, ast.Call) and ast.unparse(node.func) == "len"]
-        loops = [n for n in inside if isinstance(n, ast.comprehension) and ast.unparse(n.target) == "_"]
-        unread = [argument for call in calls for argument in call.args] + [loop.iter for loop in loops]
-        reads = [node for node in inside if isinstance(node, ast.Name) and node.id in given and node not in unread]
-        if given and not reads:
+        loops = [node for node in inside if isinstance(node, ast.comprehension) and ast.unparse(node.target) == "_"]
+        unread = [*(argument for call in calls for argument in call.args), *(loop.iter for loop in loops)]
+        if given and not given & {n.id for n in inside if isinstance(n, ast.Name) and n not in unread}:
             return f"{function.name} never reads its {min(given)}"
     caught = [node for node in nodes if isinstance(node, ast.ExceptHandler)]
     if any(not isinstance(node.body[-1], ast.Raise) for node in caught):
@@ -2785,44 +2504,40 @@ def placeholder(source: str) -> str:
 
 
 @cause(
-    "every completion gets the same score: a placeholder reward, or an exception turned into a score",
     explains=f"{FALSE} part_dies answer_form gold_mismatch",
-    change="have {reward} read the completion, and let an exception end the run; score gold answers before training: "
-    "python scripts/reward_preflight.py --reward FILE.py:{reward} --data DATA",
-    decide_with=TRY_REWARD,
+    change="have {reward} read the completion and let exceptions end the run; run scripts/reward_preflight.py",
     source="definition: equal scores give advantage 0; verl#3024",
+    decide_with=TRY_REWARD,
 )
 def constant_reward(run: LoggedRun) -> Evidence | None:
-    """No spread of scores, or of the part for correctness, at any step, for right and wrong completions alike."""
-    name, means = first_part(run)
+    """Every completion gets the same score: a placeholder reward, or an exception turned into a score."""
+    (name, means), scores, stds = run.answer_part(), run.values("score"), run.values("score_std")
     if len(run.texts) >= 8 and all(t.unscored for t in run.texts):
         text = f"the reward gave None for all {len(run.texts)} logged completions: a `return` may be missing"
         return Evidence(CERTAIN + 0.09, [shown(run.texts, text)])
-    seen = means + run.values(f"held_out_part:{name}")
+    seen, why, constant = means + run.values(f"held_out_part:{name}"), placeholder(run.reward_source), run.is_constant()
     part = len(run.parts()) > 1 and len(seen) >= 3 and max(seen) - min(seen) < 1e-9
-    few = 0 < len(run.values("score")) < 3 and run.series.get("score_std") and max(run.values("score_std")) <= 1e-6
     # a few zeros may be wrong answers; a spread within groups of 0 is none between prompts
-    few = few and not run.part_spread() and (run.last("score") or placeholder(run.reward_source))
-    solved = is_solved(run) and not (is_constant(run) and max(run.early("score_std", 3), default=1) <= 1e-6)
-    if not (is_constant(run) or few or part) or solved:
+    few = 0 < len(scores) < 3 and max(stds, default=1) <= 1e-6 and not run.part_spread()
+    few = few and (run.ends("score")[1] or why)
+    solved = run.is_solved() and not (constant and max(stds[:3], default=1) <= 1e-6)
+    if not (constant or few or part) or solved:
         return None
-    why, level = placeholder(run.reward_source), means[-1] if part else run.last("score")
-    right, wrong = scores_by_answer(early_texts(run.texts))
-    series = f"part:{name}" if part else "score_std" if run.series.get("score_std") else "score"
-    facts = [fact(run, series, f"{name if part else 'every completion'} scored {level:.4g} at every step")]
+    level, (right, wrong) = means[-1] if part else run.ends("score")[1], scores_by_answer(early_texts(run.texts))
+    series = f"part:{name}" if part else "score_std" if stds else "score"
+    facts = [run.fact(series, f"{name if part else 'every completion'} scored {level:.4g} at every step")]
     if why:
         return Evidence(CERTAIN + 0.07 if right or "exception" not in why else CERTAIN, [*facts, Fact(why, "reward")])
     if right and wrong and not part:
         examples = [t for t in run.texts if t.right][:1] + [t for t in run.texts if t.right is False][:2]
         facts.append(shown(examples, f"{len(right)} right and {len(wrong)} wrong completions are paid alike"))
+    zero, full = abs(level) <= 1e-9, abs(level - 1) <= 1e-9
     # neither "always wrong" nor, where wrong ones are among them, "always right"
-    sure = abs(level) > 1e-9 and (abs(level - 1) > 1e-9 or (wrong and not part))
-    always_wrong = abs(level) <= 1e-9 and not right and wrong
-    # not one of many completions fails
-    perfect = abs(level - 1) <= 1e-9 and len(run.values("score")) * (run.number("batch") or 32) >= 256
-    return Evidence(
-        CERTAIN + 0.05 if sure else LIKELY - 0.15 if always_wrong else LIKELY + 0.02 + 0.12 * perfect, facts
-    )
+    if not zero and (not full or (wrong and not part)):
+        return Evidence(CERTAIN + 0.05, facts)
+    if zero and wrong and not right:  # all wrong
+        return Evidence(LIKELY - 0.15, facts)
+    return Evidence(LIKELY + (0.14 if full and run.batch(len(scores)) >= 256 else 0.02), facts)
 
 
 def separation(right: list[float], wrong: list[float]) -> tuple[float, float, str]:
@@ -2840,17 +2555,15 @@ def best_paid_wrong(texts: list[Text]) -> list[Text]:
 
 
 @cause(
-    "the reward is inverted: wrong answers score higher than right ones",
     explains=f"{FALSE} limit_too_short part_dies gold_mismatch answer_form",
     change="flip the sign of {reward}, then restart from the initial model",
-    decide_with=TRY_REWARD,
     source="scores of right and wrong completions, Welch's t",
+    decide_with=TRY_REWARD,
     breaks=True,
 )
 def inverted_reward(run: LoggedRun) -> Evidence | None:
-    """Right completions score less than wrong ones, beyond chance."""
-    right, wrong = scores_by_answer(early_texts(run.texts))
-    gain = held_out_gain(run)
+    """The reward is inverted: wrong answers score higher than right ones."""
+    (right, wrong), gain = scores_by_answer(early_texts(run.texts)), run.held_out_gain()
     if len(right) >= 3 and len(wrong) >= 3:
         difference, error, text = separation(right, wrong)
         examples = best_paid_wrong(run.texts)[:2] + [t for t in run.texts if t.right][:1]
@@ -2859,32 +2572,30 @@ def inverted_reward(run: LoggedRun) -> Evidence | None:
         return Evidence(CERTAIN + 0.06, [shown(examples, text)], since=1) if inverted else None
     if not right and gain and gain[2] < 0 and run.trend("score") > 0:
         text = f"the score rose and the held-out figure fell by {-gain[0]:.3g}"
-        return Evidence(LIKELY, [fact(run, "held_out", text)], since=1)
+        return Evidence(LIKELY, [run.fact("held_out", text)], since=1)
     return None
 
 
 @cause(
-    "the reward ignores the answer: right and wrong completions score alike",
     explains=f"{STILL} {LOST} limit_too_short critic_useless too_easy memorised_prompts updates_too_large",
     change="pay for the right answer; form, length or style at most beside a right one",
-    decide_with=TRY_REWARD,
     source="difference of mean scores with its interval, below half of what scores span",
+    decide_with=TRY_REWARD,
     breaks=True,
 )
 def reward_ignores_answer(run: LoggedRun) -> Evidence | None:
-    """Scores differ, and the difference between right and wrong completions is none; or all parts judge the form."""
-    parts = run.parts()
+    """The reward ignores the answer: right and wrong completions score alike."""
+    parts, (right, wrong) = run.parts(), scores_by_answer(early_texts(run.texts))
     body = re.sub(r"(?s)\bdef \w+\(.*?\)( ->[^:]*)?:", "", run.reward_source)
     if parts and all(map(is_format, parts)) and not READS_GOLD.search(body):
         text = f"no part of the reward judges the answer: {', '.join(parts)}"
-        return Evidence(LIKELY + 0.25, [fact(run, f"part:{next(iter(parts))}", text)], since=1)
-    right, wrong = scores_by_answer(early_texts(run.texts))
-    reach = max([*right, *wrong], default=0.0) - min([*right, *wrong], default=0.0)
-    if len(right) < 6 or len(wrong) < 6 or is_constant(run) or reach <= 1e-9:
+        return Evidence(LIKELY + 0.25, [run.fact(f"part:{next(iter(parts))}", text)], since=1)
+    lowest, highest = min([*right, *wrong], default=0.0), max([*right, *wrong], default=0.0)
+    if len(right) < 6 or len(wrong) < 6 or highest - lowest <= 1e-9 or run.is_constant():
         return None
     difference, error, text = separation(right, wrong)
-    only_right = difference > 4 * error and max(wrong) - min([*right, *wrong]) <= 1e-9
-    if only_right or difference + 2 * error > 0.5 * reach or difference < -4 * error:
+    only_right = difference > 4 * error and max(wrong) - lowest <= 1e-9
+    if only_right or difference + 2 * error > 0.5 * (highest - lowest) or difference < -4 * error:
         return None
     paid = payment_by_feature(run.texts)
     name = max(paid, key=lambda key: abs(paid[key]))
@@ -2893,26 +2604,24 @@ def reward_ignores_answer(run: LoggedRun) -> Evidence | None:
 
 
 @cause(
-    "the reward is noise: the same completion of the same prompt gets different scores",
     explains=f"{FALSE} limit_too_short inverted_reward answer_form gold_mismatch",
-    change="make {reward} deterministic: no random draw, a judge at temperature 0, no state kept between calls",
-    decide_with=TRY_REWARD,
+    change="make {reward} deterministic: no random draw, a judge at temperature 0, no state between calls",
     source="definition: a reward is a function of prompt and completion",
+    decide_with=TRY_REWARD,
 )
 def noisy_reward(run: LoggedRun) -> Evidence | None:
-    """Pairs of one text and one prompt, of one step where there are some, whose scores differ."""
-    scored = [t for t in run.texts if t.score is not None]
-    groups = grouped(scored, lambda t: (t.step, t.kind, t.prompt, t.completion, t.gold))
-    if sum(len(group) for group in groups if len(group) > 1) < 6:
-        groups = grouped(scored, lambda t: (t.kind, t.prompt, t.completion, t.gold))
-    groups = [sorted(group, key=lambda t: t.score) for group in groups if len(group) > 1]
+    """The reward is noise: the same completion of the same prompt gets different scores."""
+    scored, groups = [t for t in run.texts if t.score is not None], []
+    for same_step in (True, False):  # of one step where there are some
+        if sum(map(len, groups)) < 6:
+            groups = grouped(scored, lambda t, s=same_step: (s and t.step, t.kind, t.prompt, t.completion, t.gold))
+            groups = [sorted(group, key=lambda t: t.score) for group in groups if len(group) > 1]
     differing = [group for group in groups if group[-1].score - group[0].score > 1e-6]
     if len(differing) < 2 or len(differing) < 0.1 * len(groups):
         return None
-    widest = max(differing, key=lambda group: group[-1].score - group[0].score)
+    low, *_, high = max(differing, key=lambda group: group[-1].score - group[0].score)
     text = f"{len(differing)} of {len(groups)} repeated completions scored differently"
-    text += f", one {widest[0].score:.3g} and {widest[-1].score:.3g}"
-    return Evidence(CERTAIN + 0.07, [shown([widest[0], widest[-1]], text)])
+    return Evidence(CERTAIN + 0.07, [shown([low, high], f"{text}, one {low.score:.3g} and {high.score:.3g}")])
 
 
 REWARD_CAUSES = (answer_form, gold_mismatch, constant_reward, inverted_reward, noisy_reward, reward_ignores_answer)
@@ -2920,10 +2629,7 @@ REWARD_CAUSES = (answer_form, gold_mismatch, constant_reward, inverted_reward, n
 
 # ----------------------------------------------------------------------- updates (src/parts/reading/causes/updates.py)
 
-LARGE = (  # series of one step's update, value that is too much, words
-    ("kl_step", 0.1, "KL of one step's update"),
-    ("clip_frac", 0.3, "clipped share of tokens"),
-)
+LARGE = (("kl_step", 0.1, "KL of one step's update"), ("clip_frac", 0.3, "clipped share of tokens"))
 SLOW = 20  # steps after which a usual rate has moved the policy by more than 1e-4 nats a token
 HEAVY = 0.3  # weight of the KL beside scores of about 1; 0 to 0.1 is in use
 CRITIC_STEPS = 5  # the first ones are a critic's warm-up, whatever the settings say; its value head starts at 0
@@ -2931,76 +2637,70 @@ CRITIC_STEPS = 5  # the first ones are a critic's warm-up, whatever the settings
 
 def large_steps(run: LoggedRun) -> list[Fact]:
     """Figures of an update that are too large in three steps and a tenth of the run, or in most of its first steps."""
-    facts, kl = [], run.points("kl")
+    facts, kl, highest = [], run.points("kl"), -math.inf
     for name, limit, words in LARGE:
         points = run.points(name)
         high = [step for step, value in points if abs(value) > limit]
         most = max((value for _, value in points), key=abs, default=0.0)
         if (len(high) >= 3 and len(high) >= 0.1 * len(points)) or (high and abs(most) > 10 * limit):
             text = f"{words} above {limit} in {len(high)} of {len(points)} steps, up to {most:.3g}"
-            facts.append(fact(run, name, text, high[0]))
-    highest = -math.inf
+            facts.append(run.fact(name, text, high[0]))
     for i, ((_, before), (step, after)) in enumerate(itertools.pairwise(kl if kl and abs(kl[0][1]) < 0.05 else [])):
         highest = max(highest, before)
         stays = min(value for _, value in kl[i + 1 : i + 5]) > 0.5  # else the figure only scatters
         if stays and after - before > 0.5 and after > 2 * highest:
             text = f"KL to the reference went from {before:.3g} to {after:.3g} nats a token in one step"
-            return [*facts, fact(run, "kl", text, step)]
+            return [*facts, run.fact("kl", text, step)]
     return facts
 
 
 def lost_at_once(run: LoggedRun) -> bool:
     """Whether the first updates took all: what so many completions would not score by chance, or held out."""
-    scores, held_out, gain = run.values("score"), run.values("held_out"), held_out_gain(run)
+    scores, held_out, gain = run.values("score"), run.values("held_out"), run.held_out_gain()
     many = len(scores) > 2 and scores[0] * (run.number("batch") or 32) * (len(scores) - 1) > 20
     many = many or (gain is not None and gain[2] < 0 and held_out[-1] <= 0.02 * held_out[0])
     return many and len(scores) > 1 and max(scores[1:]) <= 0.02 * scores[0] and min(scores) >= 0
 
 
 @cause(
-    "updates are too large: the policy leaves the region that its samples cover",
     explains=f"{FLAT} {LOST} sampler_gap part_dies limit_too_short sampler_mismatch stale_weights",
-    change="lower {lr} by 3 to 10 times, or fewer updates a rollout ({reuse}); continue from an earlier checkpoint",
-    source="Spinning Up's PPO ends an update at KL 0.015; limits 0.1 nats, 0.3 of tokens, 0.5 nats in a step: our "
-    "heuristic",
+    change="lower {lr} by 3 to 10 times, or fewer updates a rollout ({epochs}); continue from an earlier checkpoint",
+    source="Spinning Up's PPO stops at KL 0.015; limits 0.1 and 0.5 nats, 0.3 of tokens: our heuristic",
     breaks=True,
 )
 def updates_too_large(run: LoggedRun) -> Evidence | None:
-    """The update's own figures moved first, or the score was lost within the first steps."""
-    facts, lost, at_once = large_steps(run), collapse(run), lost_at_once(run)
-    if gained(run) and not lost and not at_once and run.trend("score") > 0:
+    """Updates are too large: the policy leaves the region that its samples cover."""
+    facts, lost, at_once, points = large_steps(run), run.collapse(), lost_at_once(run), run.points("score")
+    if run.learns() and not lost and not at_once:
         return None  # large, and it learns
     passes = (run.number("epochs") or 1) * (run.number("minibatches") or 1)
     if passes >= 16:
         facts.append(Fact(f"a rollout is used for {passes:g} updates", "updates"))
     if facts and run.values("lr"):
-        facts.append(fact(run, "lr", f"the learning rate is {max(run.values('lr')):.3g}"))
+        facts.append(run.fact("lr", f"the learning rate is {max(run.values('lr')):.3g}"))
     if not lost and not at_once:
         return Evidence(CERTAIN + 0.04 if len(facts) > 2 else LIKELY + 0.2, facts) if facts else None
-    points = run.points("score")
     begin, end, step = lost or (points[0][1], points[-1][1], points[1][0])
-    text = f"the score fell from {begin:.3g} to {end:.3g}; half of it was lost by step {step}"
     if facts:
         return Evidence(CERTAIN + 0.04, facts, min(step, *(f.step for f in facts if f.step is not None)))
-    return Evidence(CERTAIN + 0.01 if at_once else LIKELY + 0.1, [fact(run, "score", text, step)], step)
+    text = f"the score fell from {begin:.3g} to {end:.3g}; half of it was lost by step {step}"
+    return Evidence(CERTAIN + 0.01 if at_once else LIKELY + 0.1, [run.fact("score", text, step)], step)
 
 
 def rate_fact(run: LoggedRun) -> Fact | None:
     """A learning rate of 0, a warm-up as long as the run, a rate far below any in use, a clip that leaves nothing."""
     rates, steps, warmup = run.values("lr"), max(run.steps(), default=0), run.number("warmup") or 0
-    highest = max(rates, default=run.number("lr"))
+    highest, clip = max(rates, default=run.number("lr")), run.number("grad_clip") or 1
     rises = len(rates) >= 10 and all(b > a for a, b in itertools.pairwise(rates))
     rounded = "bf" in str(run.settings.get("precision", "")) and not run.config.get("bf16")
     if len(rates) >= 2 and max(rates[: len(rates) // 2 + 2]) == 0:
-        return fact(run, "lr", "the learning rate is 0 in the first half of the run", min(run.series["lr"]))
+        return run.fact("lr", "the learning rate is 0 in the first half of the run", min(run.series["lr"]))
     if warmup > 1 and warmup >= max(steps, run.number("steps") or 0):
         return Fact(f"the warm-up takes {warmup:g} steps, the run {steps}", "warmup")
-    if rises and highest < 1e-6:
-        return fact(run, "lr", f"the learning rate still rises at the last step and is {highest:.3g} there")
-    if 0 < (run.number("grad_clip") or 1) < 1e-6:
-        return Fact(f"gradients are clipped to {run.number('grad_clip'):g}", "max_grad_norm")
-    if highest is not None and highest < 2e-8:
-        return fact(run, "lr", f"the highest learning rate is {highest:.3g}")
+    if 0 < clip < 1e-6:
+        return Fact(f"gradients are clipped to {clip:g}", "max_grad_norm")
+    if highest is not None and highest < (1e-6 if rises else 2e-8):
+        return run.fact("lr", f"the highest learning rate is {highest:.3g}{', at the last step' * rises}")
     if rounded and run.trainer != "ppo_train" and highest is not None and highest <= 5e-6:
         return Fact(f"weights are kept in bfloat16 and the learning rate is {highest:.3g}", "dtype")
     return None
@@ -3016,117 +2716,92 @@ def still_figures(run: LoggedRun, start: int) -> list[Fact]:
     # if several steps are logged as one, the norm is the last one's, so most groups must differ
     differ = {step for step in run.steps() if alike.get(step, float(spread.get(step, varied) <= 1e-6)) < 0.7}
     norms = [value for step, value in run.points("grad_norm") if step > start and step in differ]
-    slow, several = len(entropy) >= SLOW, (run.settings.get("updates") or 1) > 1
-    first, last = ends(entropy) if slow else (0.0, math.inf)
+    several = (run.settings.get("updates") or 1) > 1
+    first, last = ends(entropy) if len(entropy) >= SLOW else (0.0, math.inf)
     seen = (
         ("kl", len(kl) >= 3 and max(map(abs, kl[1:])) < (1e-4 if len(kl) >= SLOW else 1e-7), "stays at 0"),
         ("grad_norm", len(norms) >= 2 and max(norms) < 1e-9, "is 0 although scores differ"),
         ("kl_step", not kl and several and moved and max(map(abs, moved)) < 1e-7, "stays at 0"),
         ("entropy", not kl and abs(last - first) < 0.01 * abs(first), f"stays at {last:.3g}"),
     )
-    return [fact(run, name, f"{run.name(name)} {words}") for name, holds, words in seen if holds]
+    return [run.fact(name, f"{run.name(name)} {words}") for name, holds, words in seen if holds]
 
 
 @cause(
-    "nothing moves: scores differ, and the policy stays where it began",
     explains=f"{STILL} critic_useless kl_holds_policy too_sparse part_bought",
-    change="raise {lr} (LoRA: about ten times that of full training), a warm-up far shorter than the run, trained "
-    "weights in float32, and something left to train: not all frozen, masked or filtered",
+    change="raise {lr} (LoRA: about ten times that of full training); a short warm-up; trainable float32 weights",
     source="definition; TRL lora_without_regret.md; a bf16 weight swallows updates below 1/256 of it",
 )
 def nothing_moves(run: LoggedRun) -> Evidence | None:
-    """The rate cannot move anything, or scores differ and KL, gradient or held-out figure stand still."""
-    critic = run.number("critic_warmup") or 0
-    if max(run.steps(), default=0) <= critic:
-        return None  # only the critic has been trained so far
-    if is_constant(run) or (gained(run) and run.trend("score") > 0):
-        return None
+    """Nothing moves: scores differ, and the policy stays where it began."""
+    critic, held_out, facts = run.number("critic_warmup") or 0, run.values("held_out"), []
+    if max(run.steps(), default=0) <= critic or run.is_constant() or run.learns():
+        return None  # in its warm-up only the critic is trained
     start = int(critic + max(run.number("warmup") or 0, 0))  # until then the policy is not meant to move
-    rate, still, held_out, same = rate_fact(run), still_figures(run, start), run.values("held_out"), None
-    if len(held_out) >= 3 and max(held_out) == min(held_out) and 0.02 < held_out[0] < 0.98:
-        same = fact(run, "held_out", f"the held-out figure is {held_out[0]:.4g} at all {len(held_out)} evaluations")
-    facts = [item for item in (rate, *still, same) if item]
-    if not facts:
-        return None
-    decisive = any(f.figure == run.name("grad_norm") for f in still)
+    rate, still = rate_fact(run), still_figures(run, start)
+    same = len(held_out) >= 3 and max(held_out) == min(held_out) and 0.02 < held_out[0] < 0.98
+    if same:
+        text = f"the held-out figure is {held_out[0]:.4g} at all {len(held_out)} evaluations"
+        facts = [run.fact("held_out", text)]
+    facts = [*([rate] if rate else []), *still, *facts]
     rounded = rate is not None and rate.figure == "dtype"
-    if (rate and not rounded) or decisive or (same and (still or rounded)) or len(still) > 1:
+    decisive = any(fact.figure == run.name("grad_norm") for fact in still) or len(still) > 1
+    if decisive or (rate and not rounded) or (same and (still or rounded)):
         return Evidence(CERTAIN + 0.03, facts)
-    return Evidence(LIKELY + (0.25 if same or run.series.get("kl") else 0.0), facts)
+    return Evidence(LIKELY + (0.25 if same or run.series.get("kl") else 0.0), facts) if facts else None
 
 
 @cause(
-    "the KL term holds the policy where it began: moving costs more than the reward pays",
     explains="flat_score held_out_flat critic_explains_little entropy_rose score_fell clipped "
     "nothing_moves critic_useless updates_too_large too_sparse",
     change="lower {kl} to 0.01 or 0",
-    source="the optimum under a KL of weight b is the start's policy times exp(reward / b); limit 0.3: our heuristic",
+    source="under a KL of weight b the optimum is the start's policy times exp(reward / b); 0.3: our heuristic",
 )
 def kl_holds_policy(run: LoggedRun) -> Evidence | None:
-    """A heavy weight, a KL that stays small, and no gain although the rate is not small."""
-    weight = run.number("kl")
+    """The KL term holds the policy where it began: moving costs more than the reward pays."""
+    weight, late = run.number("kl"), run.ends("kl")[1]
     if weight is None:
         weight = max(run.values("kl_weight"), default=0.0)
-    scale = max(abs(run.first("score_std")) if run.series.get("score_std") else 1.0, 0.05)
-    if run.config.get("teacher") or weight < HEAVY * min(1.0, 2 * scale) or is_constant(run):
-        return None  # in a distillation the KL is the goal
-    if (gained(run) and run.trend("score") > 0) or run.last("kl") > 0.3:
+    scale = max(abs(run.ends("score_std")[0]) if run.series.get("score_std") else 1.0, 0.05)
+    light = run.config.get("teacher") or weight < HEAVY * min(1.0, 2 * scale)  # in a distillation the KL is the goal
+    if light or late > 0.3 or run.is_constant() or run.learns():
         return None
-    facts = [Fact(f"the KL's weight is {weight:g}, scores differ by {scale:.2g}", run.name("kl_weight"))]
-    if run.series.get("kl"):
-        facts.append(fact(run, "kl", f"{run.name('kl')} stays at {run.last('kl'):.3g} nats a token"))
-    return Evidence(CERTAIN + 0.02 if weight >= 1 else LIKELY + 0.2, facts)
-
-
-def hardly_varies(run: LoggedRun) -> bool:
-    """Whether scores hardly differ any more, so that nothing is left to explain: beside the start, or their size."""
-    if not run.series.get("score_std"):
-        return False
-    first, last = ends(run.values("score_std"))
-    return last < 0.25 * first or last < 0.05 * abs(run.last("score") if run.series.get("score") else 0.0)
+    text = f"the KL's weight is {weight:g}, scores differ by {scale:.2g}"
+    return Evidence(CERTAIN + 0.02 if weight >= 1 else LIKELY + 0.2, [run.fact("kl", text)])
 
 
 @cause(
-    "the critic predicts returns no better than a constant, so advantages are as noisy as without it",
     explains=f"critic_explains_little flat_score {LOST} updates_too_large nothing_moves part_bought",
-    change="{critic_updates}; {critic_warmup}; another {critic_lr}; where scores are well above 1 {value_clip}; or a "
-    "method without a critic: {critic_free}",
-    source="definition of explained variance; benchmarks/README.md, the demo's critic; limit 0.03: our heuristic",
+    change="a warm-up, more updates and another rate for the critic, no value clip; or a method without a critic",
+    source="definition of explained variance; limit 0.03: our heuristic",
 )
 def critic_useless(run: LoggedRun) -> Evidence | None:
-    """Explained variance that is 0 at every step, or, beyond chance, at most 0.03 in the second half of a run.
-
-    Near 0 in a run that learns it is no fault: a short run ends before a critic is of use.
-    """
+    """The critic predicts returns no better than a constant, so advantages are as noisy as without it."""
     variances = run.series.get("explained_variance", {})
     warmup = max(CRITIC_STEPS, int(run.number("critic_warmup") or 0))
     steps = [step for step in sorted(variances) if step > warmup]
     rate, lr = run.number("critic_lr"), run.number("lr") or max(run.values("lr"), default=0.0)
     if variances and rate and (rate < 1e-3 * lr or rate > 0.05):
-        said = Fact(f"the critic's learning rate is {rate:g}, the policy's {lr:g}", "critic_lr")
-        text = f"explained variance {run.last('explained_variance'):.3g}"
-        return Evidence(CERTAIN + 0.05, [said, fact(run, "explained_variance", text)])
-    if len(steps) < CRITIC_STEPS or is_constant(run):
+        text = f"the critic's learning rate is {rate:g}, the policy's {lr:g}"
+        return Evidence(CERTAIN + 0.05, [Fact(text, "critic_lr")])
+    if len(steps) < CRITIC_STEPS or run.is_constant():
         return None
     if max(abs(variances[step]) for step in steps) < 1e-5:
         text = f"explained variance is 0 at all steps from {steps[0]} on: the critic does not learn"
-        return Evidence(CERTAIN + 0.03, [fact(run, "explained_variance", text)])
-    if len(variances) < TREND_STEPS or hardly_varies(run) or is_solved(run):
+        return Evidence(CERTAIN + 0.03, [run.fact("explained_variance", text)])
+    first, last = run.ends("score_std")
+    alike = last < 0.25 * first or last < 0.05 * abs(run.ends("score")[1])  # nothing is left to explain
+    if len(variances) < TREND_STEPS or alike or run.is_solved():
         return None
     steps = steps[-max(CRITIC_STEPS, len(steps) // 2) :]
     values = [variances[step] for step in steps]
-    middle = statistics.median(values)
-    error = 1.25 * noise(values) / math.sqrt(len(values))
-    learns = middle > -0.1 and (gained(run) or run.trend("score") > 0)
+    middle, error = statistics.median(values), 1.25 * noise(values) / math.sqrt(len(values))
+    # near 0 in a run that learns it is no fault: a short run ends before a critic is of use
+    learns = middle > -0.1 and (run.gained() or run.trend("score") > 0)
     if learns or (middle > 0 and middle + 2 * error > 0.03):
         return None
     text = f"explained variance {middle:.3g}, median of steps {steps[0]}-{steps[-1]}"
-    facts = [fact(run, "explained_variance", text, steps[-1])]
-    clip, scores = run.number("value_clip"), run.values("score")
-    if clip and scores and max(map(abs, scores)) > 10 * clip:
-        text = f"a rollout moves a value by {clip:g} at most, and scores reach {max(scores, key=abs):.3g}"
-        facts.append(Fact(text, "value_clip"))
-    return Evidence(CERTAIN, facts)
+    return Evidence(CERTAIN, [run.fact("explained_variance", text, steps[-1])])
 
 
 UPDATE_CAUSES = (updates_too_large, nothing_moves, kl_holds_policy, critic_useless)
@@ -3134,7 +2809,6 @@ UPDATE_CAUSES = (updates_too_large, nothing_moves, kl_holds_policy, critic_usele
 
 # --------------------------------------------------------------------- outcomes (src/parts/reading/causes/outcomes.py)
 
-LESS = {"length": "brevity", "answers tried": "fewer answers"}  # what it is called where less of a feature pays
 DATA_FILES = (("data", "eval_data"), ("data.train_files", "data.val_files"))  # settings of ours and of verl
 
 
@@ -3150,7 +2824,7 @@ def ends_text(name: str, values: list[float]) -> str:
 
 def rising_parts(run: LoggedRun) -> list[str]:
     """Parts that rise, or are full by their form, while the one for correctness falls or stands."""
-    name, part = first_part(run)
+    name, part = run.answer_part()
     constant = bool(part) and max(part) - min(part) < 1e-9  # nothing was bought at its cost
     if not part or constant or ends(part)[0] >= SOLVED or not (falls(part) or is_flat(part)):
         return []
@@ -3166,42 +2840,38 @@ def paid_feature(run: LoggedRun) -> Fact | None:
     if len(scored) < 16 or len(steps) < 2:
         return None
     paid, third = payment_by_feature(scored), max(1, len(steps) // 3)
+    parts = [[t.completion for t in train if t.step in part] for part in (steps[:third], steps[-third:])]
     for name in sorted(paid, key=lambda key: -abs(paid[key])):
-        parts = ([t for t in train if t.step in part] for part in ({*steps[:third]}, {*steps[-third:]}))
-        first, last = (statistics.fmean(FEATURES[name](t.completion) for t in part) for part in parts)
-        moved = (last - first) * (1 if paid[name] > 0 else -1)
+        first, last = (statistics.fmean(map(FEATURES[name], part)) for part in parts)
+        moved = math.copysign(1, paid[name]) * (last - first)
         if abs(paid[name]) >= 0.5 and moved > 0.1 * max(abs(first), abs(last), 0.1):
-            words = name if paid[name] > 0 else LESS.get(name, f"less {name}")
-            text = f"among equally right completions the score goes with {words} (r = {paid[name]:.2f}): {name} is "
-            return shown(sorted(scored, key=lambda t: -t.score), f"{text}{first:.3g}, then {last:.3g}")
+            text = f"among equally right completions the score goes with {'less ' * (paid[name] < 0)}{name} "
+            text += f"(r = {paid[name]:.2f}): {name} is {first:.3g}, then {last:.3g}"
+            return shown(sorted(scored, key=lambda t: -t.score), text)
     return None
 
 
 def paid_unfinished(run: LoggedRun) -> Fact | None:
     """Completions that are cut and paid all the same: by counting, at least mean + share cut - 1."""
-    cut, (name, means) = run.values("truncated"), first_part(run)
+    cut, (name, means) = run.values("truncated"), run.answer_part()
     highest = [t.score or 0.0 for t in run.texts] + run.values("score_max") + means
     if len(cut) < 3 or not means or max(highest) > 1:
         return None
     last, mean = ends(cut)[1], ends(means)[1]
-    if last < 0.2 or mean + last - 1 <= 0.5 * min(mean, last):
-        return None
-    text = f"{last:.0%} are cut at the end and {name} is {mean:.3g}"
-    return fact(run, "truncated", f"{text}, so at least {mean + last - 1:.0%} are cut and paid")
+    text = f"{last:.0%} are cut at the end and {name} is {mean:.3g}, so at least {mean + last - 1:.0%} are cut and paid"
+    return run.fact("truncated", text) if last >= 0.2 and mean + last - 1 > 0.5 * min(mean, last) else None
 
 
 @cause(
-    "the policy buys one part of the reward at the cost of the answer",
     explains=f"{FLAT} {LOST} limit_too_short memorised_prompts updates_too_large",
-    change="pay that part only beside a right answer, or not at all; continue from the checkpoint with the best "
-    "held-out figure",
-    decide_with=TRY_REWARD,
+    change="pay that part only beside a right answer, or not at all; continue from the best checkpoint held out",
     source="Gao 2022, scaling laws for reward over-optimisation; limit r = 0.5: our heuristic",
+    decide_with=TRY_REWARD,
     breaks=True,
 )
 def part_bought(run: LoggedRun) -> Evidence | None:
-    """Something else rises or pays, and correctness, by gold answers or held out, does not rise."""
-    (name, part), parts, held_out = first_part(run), run.parts(), held_out_gain(run)
+    """The policy buys one part of the reward at the cost of the answer."""
+    (name, part), parts, held_out = run.answer_part(), run.parts(), run.held_out_gain()
     truth = right_gain(run.texts) or held_out
     better = truth is not None and truth[0] > GAIN and truth[1] > -GAIN
     worse = (truth is not None and truth[2] < 0) or (len(parts) > 1 and falls(part))
@@ -3212,133 +2882,116 @@ def part_bought(run: LoggedRun) -> Evidence | None:
         rose = held_out is not None and held_out[2] < -GAIN and len(points) > 2 and scores[:1] < scores[-1:]
     if (few and not rose) or (better and not worse and not unfinished):
         return None
-    facts = []
-    for other in rising[:2]:
-        step = onset(run.series[f"part:{other}"])
-        facts.append(fact(run, f"part:{other}", ends_text(other, parts[other]), step))
-    facts += [fact(run, first_series(run), ends_text(name, part))] if rising else []
+    facts = [run.fact(f"part:{x}", ends_text(x, parts[x]), run.onset(f"part:{x}")) for x in rising[:2]]
+    facts += [run.fact(run.answer_series(), ends_text(name, part))] if rising else []
     facts += [unfinished] if unfinished else []
-    if feature and not (truth is None and trend(part) > 0):
-        facts.append(feature)
+    facts += [feature] if feature and not (truth is None and trend(part) > 0) else []
     stalled = held_out is not None and held_out[0] <= 0.02 and 0 < max(points) < SOLVED and rose
     if stalled:
         begin, end = (scores[0], scores[-1]) if few else ends(scores)
         text = f"the score rose from {begin:.3g} to {end:.3g}"
-        text += f", the held-out figure went from {points[0]:.3g} to {points[-1]:.3g}"
-        facts.append(fact(run, "held_out", text))
+        facts.append(run.fact("held_out", f"{text}, the held-out figure went from {points[0]:.3g} to {points[-1]:.3g}"))
     sure = (rising and (run.trend("score") > 0 or worse)) or (feature and (worse or stalled)) or unfinished
     if not facts or not (sure or stalled):
         return None
-    step = onset(run.series["score"]) if run.series.get("score") else None
-    return Evidence(CERTAIN + 0.02 if sure else LIKELY, facts, since=step)
+    since = run.onset("score") if run.series.get("score") else None
+    return Evidence(CERTAIN + 0.02 if sure else LIKELY, facts, since)
 
 
 def dying_turn(run: LoggedRun) -> Evidence | None:
     """Rewards of a later turn that were paid early and are not any more, in logged conversations."""
-    rows = [
-        (row.get("step", 0), row["turn_rewards"]) for row in run.samples if isinstance(row.get("turn_rewards"), list)
-    ]
+    rows = [(row.get("step", 0), row["turn_rewards"]) for row in run.samples if row.get("turn_rewards")]
     steps = sorted({step for step, _ in rows})
-    for turn in range(1, 4) if len(steps) > 1 else []:
+    for turn in range(1, 4) if len(steps) > 1 else ():
         paid = [(step, values[turn]) for step, values in rows if len(values) > turn and values[turn] is not None]
-        half = steps[len(steps) // 2 - 1]
-        early, late = ([value for step, value in paid if (step > half) is is_late] for is_late in (False, True))
+        half = steps[len(steps) // 2]
+        early, late = ([value for step, value in paid if (step >= half) is is_late] for is_late in (False, True))
         if min(len(early), len(late)) >= 6 and statistics.fmean(late) < 0.2 * statistics.fmean(early):
-            text = f"turn {turn + 1} paid {statistics.fmean(early):.3g} in the first half"
-            text += f" and {statistics.fmean(late):.3g} in the second"
-            return Evidence(LIKELY + 0.2, [shown([], text)], since=steps[len(steps) // 2])
+            before, after = statistics.fmean(early), statistics.fmean(late)
+            text = f"turn {turn + 1} paid {before:.3g} in the first half and {after:.3g} in the second"
+            return Evidence(LIKELY + 0.2, [shown([], text)], since=half)
     return None
 
 
 @cause(
-    "one part of the reward, or one turn, dies while the whole rises",
     explains="length_fell length_rose entropy_fell held_out_flat entropy_rose part_bought updates_too_large kl_high",
-    change="a weight that makes the part worth keeping, or for turns a baseline of their own (--turn_baseline turn)",
+    change="weigh the part so that it is worth keeping; for turns a baseline of their own (--turn_baseline turn)",
     source="each part's own curve; references/environments.md, second attempts",
     breaks=True,
 )
 def part_dies(run: LoggedRun) -> Evidence | None:
-    """A part that was paid falls to a fifth of it and stays there, while the score does not fall."""
-    correct, parts = first_part(run)[0], run.parts()
+    """One part of the reward, or one turn, dies while the whole rises."""
+    correct = run.answer_part()[0]
     if run.trend("score") < 0:
         return None
-    others = {} if run.trend(f"part:{correct}") < 0 else parts
-    for name, values in others.items():
-        if len(values) < 6 or name == correct:
-            continue
+    for name, values in {} if run.trend(f"part:{correct}") < 0 else run.parts().items():
         first, last = ends(values)
-        if first > 0.05 and last < 0.2 * first and trend(values) <= 0 and max(values[-3:]) < 0.5 * first:
-            step = onset(run.series[f"part:{name}"])
+        died = len(values) >= 6 and first > 0.05 and last < 0.2 * first and max(values[-3:]) < 0.5 * first
+        if died and name != correct and trend(values) <= 0:
+            step = run.onset(f"part:{name}")
             text = f"{ends_text(name, values)} while {ends_text('the score', run.values('score'))}"
-            return Evidence(CERTAIN + 0.05, [fact(run, f"part:{name}", text, step)], since=step)
+            return Evidence(CERTAIN + 0.05, [run.fact(f"part:{name}", text, step)], since=step)
     return dying_turn(run)
 
 
 @cause(
-    "the policy memorises a few prompts: the training score rises, the held-out figure does not",
     explains=f"{FLAT} entropy_fell kl_high length_fell length_rose too_easy other_eval_task updates_too_large",
-    change="more distinct prompts, each seen a few times at most; keep the checkpoint with the best held-out figure",
-    decide_with="python scripts/evaluation.py on the start and the end, on other prompts of the task",
+    change="more distinct prompts, each seen a few times; keep the checkpoint with the best held-out figure",
     source="definition of a held-out set; gain held out below half of the gain in training",
+    decide_with="python scripts/evaluation.py on the start and the end, on other prompts of the task",
     breaks=True,
 )
 def memorised_prompts(run: LoggedRun) -> Evidence | None:
-    """The training score for correctness rose far above the held-out figure, on few distinct prompts."""
-    gain, (name, part), held_out = held_out_gain(run), first_part(run), run.values("held_out")
-    if not gain or len(part) < 6 or max(part) > 1:
-        return None
-    first, last = ends(part)
-    rose = last - first
-    alike = first <= held_out[0] + 0.15 or min(run.series["held_out"]) > 3  # at the start, where that was measured
-    held_back = alike and gain[0] <= 0.5 * rose and last >= held_out[-1] + 0.15
-    if rose < 0.1 or trend(part) < 0 or not held_back:
-        return None
+    """The policy memorises a few prompts: the training score rises, the held-out figure does not."""
+    gain, (name, part), held_out = run.held_out_gain(), run.answer_part(), run.values("held_out")
     train = [t for t in run.texts if t.kind == "train"]
     right, wrong = scores_by_answer(train)
-    if len(right) > 8 and len(wrong) > 8 and sum(wrong) / len(wrong) > 0.5 * sum(right) / len(right):
-        return None  # wrong completions are paid too: the reward is at fault
+    paid_though_wrong = min(len(right), len(wrong)) > 8 and statistics.fmean(wrong) > 0.5 * statistics.fmean(right)
+    if not gain or len(part) < 6 or max(part) > 1 or trend(part) < 0 or paid_though_wrong:
+        return None
+    (first, last), rose = ends(part), ends(part)[1] - ends(part)[0]
+    alike = first <= held_out[0] + 0.15 or min(run.series["held_out"]) > 3  # at the start, where that was measured
+    if rose < 0.1 or not alike or gain[0] > 0.5 * rose or last < held_out[-1] + 0.15:
+        return None
     text = f"{name} rose from {first:.3g} to {last:.3g} in training"
-    facts = [fact(run, "held_out", f"{text}, held out from {held_out[0]:.3g} to {held_out[-1]:.3g}")]
+    facts = [run.fact("held_out", f"{text}, held out from {held_out[0]:.3g} to {held_out[-1]:.3g}")]
     drawn = {(t.step, t.prompt) for t in train}  # a step's repeats of a prompt are one draw
     distinct, rows = len({prompt for _, prompt in drawn}), run.settings.get("rows")
     if rows and rows <= 128:
         facts.append(Fact(f"the training data have {rows} distinct prompts", "data"))
     elif len(drawn) >= 3 and distinct <= 0.7 * len(drawn):
         facts.append(shown(train, f"{len(drawn)} logged draws are of {distinct} distinct prompts"))
-    points = run.points(first_series(run))
+    points = run.points(run.answer_series())
     ahead = next((step for step, value in points if value > first + max(rose / 2, GAIN)), points[-1][0])
     return Evidence(CERTAIN + 0.04 if len(facts) > 1 else LIKELY, facts, since=ahead)
 
 
 def common_words(prompts: list[str]) -> set[str]:
     """Words and signs that a third of the prompts have; numbers are 0."""
-    words = [re.findall(r"[A-Za-z]+|\d+|[^\w\s]", prompt.lower()) for prompt in prompts]
-    sets = [{re.sub(r"\d+", "0", word) for word in one} for one in words]
-    return {word for word in set().union(*sets) if sum(word in words for words in sets) * 3 >= len(sets)}
+    words = [{*re.findall(r"[a-z]+|\d|[^\w\s]", re.sub(r"\d+", "0", prompt.lower()))} for prompt in prompts]
+    return {word for word in set().union(*words) if sum(word in one for one in words) * 3 >= len(words)}
 
 
 def unlike_training(run: LoggedRun) -> Fact | None:
     """A 0/1 score of training prompts that is far from that of held-out ones, from the start and to the end."""
-    (name, part), held_out, spread = first_part(run), run.values("held_out"), run.early("score_std", 1)
+    (name, part), held_out, spread = run.answer_part(), run.values("held_out"), run.early("score_std", 1)
     if len(held_out) < 2 or len(part) < TREND_STEPS or len(run.parts()) > 1 or not spread:
         return None
     if min(part) < 0 or max(part) > 1 or abs(spread[0] - math.sqrt(part[0] * (1 - part[0]))) > 0.05:
         return None  # not 0/1: the held-out share of full marks is another figure
-    count = int(run.number("batch") or 32)
-    if max(held_out) > 0.05 or wilson_interval(part[0] * count, count)[0] < 0.2 or trend(part) < 0:
+    if max(held_out) > 0.05 or wilson_interval(part[0] * run.batch(), run.batch())[0] < 0.2 or trend(part) < 0:
         return None
     text = f"{name} goes from {part[0]:.3g} to {ends(part)[1]:.3g} in training"
-    return fact(run, "held_out", f"{text} and stays at {max(held_out):.3g} held out")
+    return run.fact("held_out", f"{text} and stays at {max(held_out):.3g} held out")
 
 
 @cause(
-    "the held-out prompts do not measure the task: they are of another task, or also train",
     explains="held_out_flat memorised_prompts part_bought gold_mismatch",
-    change="hold out prompts of the training task: python scripts/data_loader.py FILE --split 0.1 --out train.jsonl",
+    change="hold out prompts of the task: python scripts/data_loader.py FILE --split 0.1 --out train.jsonl",
     source="definition of a held-out set",
 )
 def other_eval_task(run: LoggedRun) -> Evidence | None:
-    """Held-out prompts also train, or what most of them have in common is not what training prompts have."""
+    """The held-out prompts do not measure the task: they are of another task, or also train."""
     trained = {step: value for step, value in run.columns.get("eval/trained_rows", {}).items() if value}
     same = any(a and a == b for a, b in ((run.config.get(x), run.config.get(y)) for x, y in DATA_FILES))
     if trained or (same and run.values("held_out")):
@@ -3347,48 +3000,44 @@ def other_eval_task(run: LoggedRun) -> Evidence | None:
             step, count = next(iter(trained.items()))
             of = run.columns.get("eval/rows", {}).get(step)
             text = f"{count:.0f}{f' of {of:.0f}' if of else ''} evaluation prompts also occur in training"
-        return Evidence(CERTAIN + 0.05, [fact(run, "held_out", f"{text}; the accuracy is inflated")])
+        return Evidence(CERTAIN + 0.05, [run.fact("held_out", f"{text}; the accuracy is inflated")])
     unlike = unlike_training(run)
     if unlike:
         return Evidence(CERTAIN + 0.02, [unlike])
     train, held_out = (sorted({t.prompt for t in run.texts if t.kind == kind}) for kind in ("train", "eval"))
-    name, part = first_part(run)
+    name, part = run.answer_part()
     alike = run.values(f"held_out_part:{name}")  # the same reward on held-out prompts
     follows = len(alike) > 1 and len(part) > 1 and alike[-1] - alike[0] > 0.5 * (ends(part)[1] - part[0]) > 0.02
-    if len(train) < 2 or len(held_out) < 4 or gained(run) or follows:
+    if len(train) < 2 or len(held_out) < 4 or run.gained() or follows:
         return None
     a, b = common_words(train), common_words(held_out)
-    if len(a & b) > 0.5 * min(len(a), len(b)) and not (b - a and a - b and len(a & b) < 0.75 * max(len(a), len(b))):
+    apart = b - a and a - b and len(a & b) < 0.75 * max(len(a), len(b))
+    if len(a & b) > 0.5 * min(len(a), len(b)) and not apart:
         return None
     words = [" ".join(sorted(x)[:6]) or "-" for x in (a - b, b - a)]
     examples = [next(t for t in run.texts if t.kind == kind) for kind in ("train", "eval")]
-    said = shown(examples, f"training prompts have {words[0]}, held-out ones {words[1]}")
-    sure = run.trend("score") > 0 and len(train) > 3
-    return Evidence(CERTAIN + 0.04 if sure else LIKELY + 0.1, [said])
+    fact = shown(examples, f"training prompts have {words[0]}, held-out ones {words[1]}")
+    return Evidence(CERTAIN + 0.04 if run.trend("score") > 0 and len(train) > 3 else LIKELY + 0.1, [fact])
 
 
 @cause(
-    "every completion gets the same partial credit and none gets full marks, so nothing tells completions apart",
     explains=f"{FLAT} too_easy too_hard entropy_fell",
-    change="show the form that earns full marks in the prompt, or warm start on it; a part that every completion earns "
-    "teaches nothing more",
-    decide_with=TRY_MODEL,
+    change="show the form that earns full marks in the prompt, or warm start on it",
     source="definition of a group's advantage; measured on Qwen2.5-Coder-0.5B (benchmarks/README.md)",
+    decide_with=TRY_MODEL,
 )
 def partial_credit_stalls(run: LoggedRun) -> Evidence | None:
-    """Scores rose to a level below full marks, where groups score alike; no held-out text has full marks."""
+    """Every completion gets the same partial credit and none gets full marks, so nothing tells completions apart."""
     scores, alike, held_out = run.values("score"), run.values("zero_std"), run.values("held_out")
     if len(scores) < TREND_STEPS or len(run.parts()) > 1 or not alike or not held_out or max(held_out) > 0.02:
         return None
-    level, last = scores[-1], min(3, len(scores))
-    settled = max(scores[-last:]) - min(scores[-last:]) <= 0.05 and min(alike[-last:]) >= 0.7
+    level = scores[-1]
+    settled = max(scores[-3:]) - min(scores[-3:]) <= 0.05 and min(alike[-3:]) >= 0.7
     if not settled or not 0.1 <= level <= 0.95 or level < scores[0] + 0.1 or alike[0] >= 0.9:
         return None
     text = f"the score rose from {scores[0]:.3g} to {level:.3g} and stays there"
     text += f"; {alike[-1]:.0%} of the groups score all alike; full marks held out: {max(held_out):.3g}"
-    paid = [t for t in run.texts if t.kind == "train" and t.score and abs(t.score - level) <= 0.05]
-    facts = [fact(run, "score", text), *([shown(paid, f"logged completions with {level:.3g}")] if paid else [])]
-    return Evidence(CERTAIN + 0.03, facts)
+    return Evidence(CERTAIN + 0.03, [run.fact("score", text)])
 
 
 OUTCOME_CAUSES = (part_bought, part_dies, memorised_prompts, other_eval_task, partial_credit_stalls)
@@ -3397,8 +3046,57 @@ OUTCOME_CAUSES = (part_bought, part_dies, memorised_prompts, other_eval_task, pa
 # ----------------------------------------------------------------------- ranking (src/parts/reading/causes/ranking.py)
 
 CAUSES = (*MACHINERY_CAUSES, *GROUP_CAUSES, *REWARD_CAUSES, *UPDATE_CAUSES, *OUTCOME_CAUSES)
-SAMPLES = "samples.jsonl, log_completions=True, trainer.rollout_data_dir"
 LEARNED, NOT_LEARNED, BROKEN, TOO_SHORT = "learned", "did not learn", "broken", "too short"
+SIDE_CAUSES = ("critic_useless", "memory_grows")  # beside which a run may learn
+MOVES = (  # sign, series, share of the first stretch beyond which the last lies, least distance
+    ("length_rose", "length", 1.5, 0.0),
+    ("length_fell", "length", 0.5, 0.0),
+    ("entropy_fell", "entropy", 0.2, 0.01),
+    ("entropy_rose", "entropy", 2.0, 0.2),
+)
+LEVELS = (  # sign, series, what its last stretch lies above, words
+    ("equal_groups", "zero_std", 0.8 - 1e-9, "{:.0%} of the groups score all alike"),
+    ("truncated", "truncated", 0.2 - 1e-9, "{:.0%} of the completions are cut"),
+    ("kl_high", "kl", 0.3, "{name} is {:.3g} nats a token"),
+    ("clipped", "clip_frac", 0.3, "{:.0%} of the tokens are clipped"),
+    ("sampler_gap", "gap_mean", 0.049, "{name} is {:.3g}"),
+    ("sampler_gap", "mismatch_kl", 0.01, "{name} is {:.3g}"),
+)
+
+
+def signs(run: LoggedRun) -> dict[str, Fact]:
+    """What figures show without saying why: a cause explains it, and it has no advice of its own."""
+    seen, scores, lost, held_out = {}, run.values("score"), run.collapse(), run.values("held_out")
+    solved, gained = run.is_solved(), run.gained()
+    if run.is_constant():
+        text = f"all completions of nearly every step scored {run.ends('score')[1]:.4g}"
+        seen["constant_scores"] = run.fact("score", text)
+    elif lost:
+        seen["score_fell"] = run.fact("score", f"the score fell from {lost[0]:.3g} to {lost[1]:.3g}", lost[2])
+    elif is_flat(scores) and not solved:
+        seen["flat_score"] = run.fact("score", f"the score is flat over {len(scores)} steps")
+    if len(held_out) >= 2 and not gained and not solved:
+        text = f"the held-out figure went from {held_out[0]:.3g} to {held_out[-1]:.3g}"
+        seen["held_out_flat"] = run.fact("held_out", text)
+    for name, series, limit, words in LEVELS:
+        late = run.ends(series)[1]
+        if late > limit and not {"equal_groups": solved, "kl_high": gained}.get(name):
+            seen[name] = run.fact(series, words.format(late, name=run.name(series)))
+    explained = run.ends("explained_variance")[1]
+    if explained < 0.03 and len(run.steps()) >= TREND_STEPS:
+        text = f"the critic explains {explained:.2g} of the returns' variance"
+        seen["critic_explains_little"] = run.fact("explained_variance", text)
+    if len(run.values("grad_norm")) >= 3 and run.ends("grad_norm")[1] == 0:
+        seen["zero_gradient"] = run.fact("grad_norm", f"{run.name('grad_norm')} is 0")
+    for name, series, share, least in MOVES:
+        (first, last), way = run.ends(series), 1 if share > 1 else -1
+        usual = gained or (name == "entropy_fell" and (solved or "kl/teacher" in run.columns))
+        if run.trend(series) == way and not usual and way * (last - share * first) > 0 and way * (last - first) > least:
+            seen[name] = run.fact(series, f"{run.name(series)} went from {first:.4g} to {last:.4g}")
+    texts = [t for t in run.texts if t.kind == "train" and t.step == max(t.step for t in run.texts)]
+    if texts and statistics.median(repeats(t.completion) for t in texts) > 0.5:
+        seen["repetition"] = Fact("half of the last completions repeat themselves", "samples", texts[0].step)
+    return seen
 
 
 def ranked_causes(run: LoggedRun, seen: dict[str, Fact]) -> list[tuple[Cause, Evidence]]:
@@ -3407,9 +3105,8 @@ def ranked_causes(run: LoggedRun, seen: dict[str, Fact]) -> list[tuple[Cause, Ev
     found = [(cause, evidence) for cause, evidence in found if evidence.strength >= LIKELY - 0.2]
 
     def weight(pair: tuple[Cause, Evidence]) -> tuple:
-        cause, evidence = pair
-        explained = sum(sign in seen for sign in cause.explains.split())
-        return evidence.strength >= CERTAIN, evidence.strength + 0.01 * explained
+        explained = sum(sign in seen for sign in pair[0].explains.split())
+        return pair[1].strength >= CERTAIN, pair[1].strength + 0.01 * explained
 
     found.sort(key=weight, reverse=True)
     places = {cause.name: (-evidence.strength, place) for place, (cause, evidence) in enumerate(found)}
@@ -3431,40 +3128,35 @@ def ranked_causes(run: LoggedRun, seen: dict[str, Fact]) -> list[tuple[Cause, Ev
 
 def judged_run(run: LoggedRun, causes: list[tuple[Cause, Evidence]], seen: dict[str, Fact]) -> tuple[str, int | None]:
     """The verdict, and the step since which a run is broken."""
-    gain = held_out_gain(run)
+    gain, lost = run.held_out_gain(), seen.get("score_fell")
     sure = [(cause, evidence) for cause, evidence in causes if evidence.strength >= CERTAIN]
-    broken = [(cause, evidence) for cause, evidence in sure if cause.breaks]
-    lost = seen.get("score_fell")
+    broken = [evidence.since for cause, evidence in sure if cause.breaks]
     if broken or lost:
-        steps = [evidence.since for _, evidence in broken if evidence.since is not None] + ([lost.step] if lost else [])
+        steps = [step for step in (*broken, lost and lost.step) if step is not None]
         return BROKEN, min(steps, default=min(run.steps(), default=1))
     if gain and gain[2] < 0 and gain[0] < -GAIN:
         return BROKEN, min((step for step in run.series["held_out"] if step), default=None)
-    works = gain[1] > 0 if gain else trend(first_part(run)[1]) > 0
-    if works and gained(run) and not any(cause.name != "critic_useless" for cause, _ in sure):
+    works = gain[1] > 0 if gain else trend(run.answer_part()[1]) > 0
+    if works and run.gained() and all(cause.name == "critic_useless" for cause, _ in sure):
         return LEARNED, None
-    hopeless = [cause for cause, _ in sure if cause.name not in ("critic_useless", "memory_grows")]
-    if hopeless or (is_flat(run.values("score")) and not (gain and gain[2] > 2 * GAIN)):
-        return NOT_LEARNED, None
-    if gain and gain[2] < GAIN and len(run.steps()) >= 2 * TREND_STEPS:
-        return NOT_LEARNED, None
-    return TOO_SHORT, None
+    hopeless = any(cause.name not in SIDE_CAUSES for cause, _ in sure)
+    flat = is_flat(run.values("score")) and not (gain and gain[2] > 2 * GAIN)
+    stuck = gain and gain[2] < GAIN and len(run.steps()) >= 2 * TREND_STEPS
+    return NOT_LEARNED if hopeless or flat or stuck else TOO_SHORT, None
 
 
 def what_was_read(run: LoggedRun) -> tuple[list[str], list[str]]:
     """What the run left, and what more would decide."""
-    texts, source = run.texts, run.settings_file or "beside the log"
+    texts, missing = run.texts, "samples with scores (samples.jsonl, log_completions=True, trainer.rollout_data_dir)"
+    beside = run.settings_file or "beside the log"
+    scored, gold = any(t.score is not None for t in texts), any(t.gold for t in texts)
     read = (  # whether it is there, what it is called then, what would give it
         (run.steps(), f"{run.format}, {len(run.steps())} steps", ""),
         (run.series.get("score"), "", "the score under a known name: --columns reward=NAME"),
-        (run.config or run.settings_file, f"settings ({source})", "settings: --settings FILE"),
-        (texts, f"{len(texts)} samples", f"samples with scores ({SAMPLES})"),
-        (not texts or any(t.score is not None for t in texts), "", "scores of the samples, logged beside them"),
-        (
-            not texts or any(t.gold for t in texts),
-            "gold answers" * bool(texts),
-            "gold answers of the samples: --data FILE",
-        ),
+        (run.config or run.settings_file, f"settings ({beside})", "settings: --settings FILE"),
+        (texts, f"{len(texts)} samples", missing),
+        (scored or not texts, "", "scores of the samples, logged beside them"),
+        (gold or not texts, "gold answers" * gold, "gold answers of the samples: --data FILE"),
         (run.reward_source, "the reward's source", "the reward's source: --reward FILE.py:function"),
         (len(run.values("held_out")) > 1, "a held-out figure", "two held-out evaluations"),
         (run.series.keys() & {"score_std", "zero_std", "score_max"}, "", "the spread of scores of a step"),
@@ -3477,10 +3169,26 @@ def diagnose(run: LoggedRun) -> dict:
     seen = signs(run)
     causes = ranked_causes(run, seen)
     verdict, since = judged_run(run, causes, seen)
-    words = WORDS[run.trainer] | {"reward": first_part(run)[0] if run.parts() else "NAME"}
+    words = WORDS[run.trainer] | {"reward": run.answer_part()[0] if run.parts() else "NAME"}
     had, lacked = what_was_read(run)
     steps = run.steps() or [step for _, step, _ in run.bad]
-    explained = {name for cause, _ in causes for name in cause.explains.split()}
+    explained, said = {name for cause, _ in causes for name in cause.explains.split()}, []
+    for cause, evidence in causes:
+        sure = evidence.strength >= CERTAIN
+        said.append(
+            {
+                "cause": cause.name,
+                "certainty": "certain" if sure else "likely",
+                "says": cause.says,
+                "evidence": [asdict(fact) | {"samples": list(fact.samples)} for fact in evidence.facts],
+                "explains": [seen[sign].text for sign in seen if sign in cause.explains.split()],
+                "decide_with": None,
+                "change": cause.change.format(**words),
+                "source": cause.source,
+            }
+        )
+        if cause.decide_with and (len(causes) > 1 or not sure):
+            said[-1]["decide_with"] = cause.decide_with.replace("RUN", run.path).format(**words)
     return {
         "path": run.path,
         "format": run.format,
@@ -3488,21 +3196,7 @@ def diagnose(run: LoggedRun) -> dict:
         "steps": [min(steps), max(steps)],
         "verdict": verdict,
         "since_step": since,
-        "causes": [
-            {
-                "cause": cause.name,
-                "certainty": "certain" if evidence.strength >= CERTAIN else "likely",
-                "says": cause.says,
-                "evidence": [asdict(fact) | {"samples": list(fact.samples)} for fact in evidence.facts],
-                "explains": [seen[sign].text for sign in seen if sign in cause.explains.split()],
-                "decide_with": cause.decide_with.replace("RUN", run.path).format(**words) or None
-                if len(causes) > 1 or evidence.strength < CERTAIN
-                else None,
-                "change": cause.change.format(**words),
-                "source": cause.source,
-            }
-            for cause, evidence in causes
-        ],
+        "causes": said,
         "unexplained": [fact.text for sign, fact in seen.items() if sign not in explained],
         "had": had,
         "lacked": lacked,
