@@ -216,6 +216,13 @@ UNSEEN = SCRIPT + 'cfg = load(open("cfg.yaml"))\nGRPOTrainer("m", print, args=GR
             3,
             r"\*\*cfg: made at run time.*migrate.py FILE.yaml --config_class GRPOConfig",
         ),
+        (
+            UNSEEN,
+            ["--from", "trl==0.14"],
+            3,
+            r"(?s)note: per_device_train_.*note: temperature: .*by hand",
+        ),
+        ("from trl.rewards import accuracy_reward\n", ["--from", "trl==1.2"], 0, "needs no change"),
         (SCRIPT + "GRPOConfig(use_adaptive_entropy=True, beta=0)\n", ["--from", "trl==1.16"], 0, "needs no change"),
     ],
 )
@@ -236,14 +243,23 @@ def test_the_version_is_found_by_a_pin_or_by_names(tmp_path, capsys):
 
 
 def test_a_notebook_keeps_its_magics(tmp_path, capsys):
-    cells = ["!pip install trl==0.14.0", "%%time\n" + (FILES / "grpo_0.14_tldr.py").read_text()]
-    cell = {"cell_type": "code", "metadata": {}, "outputs": [], "execution_count": 1}
+    """Only lines of code change: outputs, metadata, magics, shell and help stay; a second time nothing changes."""
+    script = (FILES / "grpo_0.14_tldr.py").read_text()
+    cells = ["%%capture\n!pip install trl==0.14.0 \\\n  peft", "%cd /content\nrows = !ls\nn = %time 1 + 1\nn?\n?print"]
+    cells += [script + "print('%d'\n      % 3)", "%%bash\necho $HOME"]
+    output = {"output_type": "stream", "name": "stdout", "text": ["é\n"]}
+    cell = {"cell_type": "code", "metadata": {"id": "a"}, "outputs": [output], "execution_count": 1}
     notebook = {"cells": [cell | {"source": c.splitlines(keepends=True)} for c in cells], "nbformat": 4}
-    (tmp_path / "old.ipynb").write_text(json.dumps(notebook, indent=1))
-    code, _, text = migrated(tmp_path, capsys, tmp_path / "old.ipynb")
-    new = ["".join(c["source"]) for c in json.loads(text)["cells"]]
-    assert code == 0 and new[0].endswith("!pip install trl==1.16.*") and new[1].startswith("%%time\n")
-    assert "per_device_train_batch_size=8" in new[1]
+    (tmp_path / "old.ipynb").write_text(json.dumps(notebook, indent=1, ensure_ascii=False), encoding="utf-8")
+    code, table, text = migrated(tmp_path, capsys, tmp_path / "old.ipynb")
+    changed = {row["line"].split(",")[0] for row in table["changes"]}
+    assert (code, changed, table["found"]) == (0, {"cell 1", "cell 3"}, "pinned in old.ipynb: trl==0.14")
+    new = json.loads(text)["cells"]
+    assert [c | {"source": 0} for c in new] == [c | {"source": 0} for c in notebook["cells"]] and "é" in text
+    sources = ["".join(c["source"]) for c in new]
+    assert re.fullmatch(r"%%capture\n# Migrated .*\n!pip install trl==1.16.\* \\\n  peft", sources[0])
+    assert sources[1::2] == cells[1::2] and "per_device_train_batch_size=8" in sources[2]
+    assert migrate.main([str(tmp_path / "new.ipynb")]) == 0 and "was migrated before" in capsys.readouterr().out
 
 
 def reported(tmp_path, capsys, text: str, version: str, code: int) -> tuple[str, str]:
@@ -297,6 +313,16 @@ WITHOUT_EQUAL = {
         GRPO + "class Own(GRPOConfig):\n    beta: float = 0.5\nGRPOTrainer('m', print, Own('o'), rows).train()\n",
         ["Own('o')", "one call GRPOConfig"],
     ),
+    "prompts of distillation": (
+        "from trl.experimental.distillation import DistillationConfig as C, DistillationTrainer\n"
+        "DistillationTrainer('m', 't', C('o', lmbda=1.0, loss_top_k=1, max_prompt_length=9))\n",
+        ["max_prompt_length=9", "loss_top_k=1"],
+    ),
+    "a module that is gone": ("from trl.experimental.judges import HfPairwiseJudge\n", ["trl.experimental.judges"]),
+    "a new name of other configs": (
+        "from trl import OnlineDPOConfig\nOnlineDPOConfig('o', use_transformers_paged=True)\n",
+        ["use_transformers_paged=True"],
+    ),
     "judge": (
         "from trl import OnlineDPOConfig as C, OnlineDPOTrainer\nOnlineDPOTrainer(model='m', judge=j, args=C('o'))\n",
         ["a reward function that asks the judge"],
@@ -304,10 +330,15 @@ WITHOUT_EQUAL = {
 }
 
 
+VERSIONS = {"unsloth": "0.14", "prompts of distillation": "1.5", "a module that is gone": "1.0"} | {
+    "a new name of other configs": "0.24"
+}
+
+
 @pytest.mark.parametrize("name", WITHOUT_EQUAL)
 def test_a_script_with_something_that_has_no_equal(name, tmp_path, capsys):
     text, words = WITHOUT_EQUAL[name]
-    said, new = reported(tmp_path, capsys, text, "0.14" if name == "unsloth" else "0.17", 3)
+    said, new = reported(tmp_path, capsys, text, VERSIONS.get(name, "0.17"), 3)
     assert [word for word in words if word not in said] == [] and "judge=" not in new
 
 
@@ -369,6 +400,11 @@ SAME = {  # {name: (script, what the new one says, what it no longer says)}
         ["optim='sgd'", '    args.optim = "adafactor"'],
         [],
     ),
+    "model config": (
+        "from trl import ModelConfig\nmodel_args = ModelConfig(torch_dtype='auto')\nprint(model_args.torch_dtype)\n",
+        ["ModelConfig(dtype='auto')", "print(model_args.dtype)"],
+        ["torch_dtype"],
+    ),
     "no warmup steps": (
         GRPO + "args = GRPOConfig('o', warmup_steps=0, warmup_ratio=0.1)\n" + TRAINED,
         ["warmup_steps=0.1"],
@@ -419,7 +455,13 @@ def test_what_a_version_alone_decides(tmp_path, capsys):
     (tmp_path / "old.yaml").write_text("output_dir: o\ndataset_text_field: text\nmax_seq_length: 9\n")
     code, table, text = migrated(tmp_path, capsys, tmp_path / "old.yaml", "--from", "trl==0.12")
     assert code == 3 and "texts got no end token" in json.dumps(table["not_expressible"])
+    assert [entry["line"] for entry in table["not_expressible"]] == ["line 2"]
     assert "completion_only_loss: false\n" in text and "max_length: 9\n" in text
+    (tmp_path / "new.yaml").unlink()
+    (tmp_path / "old.yaml").write_text("temperature: 0.5\ngeneration_kwargs: {min_p: 0.1}\nnum_generations: many\n")
+    code, table, text = migrated(tmp_path, capsys, tmp_path / "old.yaml", "--from", "trl==0.14")
+    assert code == 3 and 'generation_kwargs: {"temperature": 0.5, "min_p": 0.1}\n' in text
+    assert "per_device_train_batch_size" in json.dumps(table["not_expressible"])
 
 
 def test_a_changed_line_names_the_old_packages_source(tmp_path, capsys):

@@ -349,12 +349,14 @@ def trl_names(trl: Sources, transformers: Sources) -> dict:
     """Content of trl_names.json."""
     classes = Classes(trl, FOLDERS)
     base = Classes(transformers, (r"transformers/training_args\.py",)).fields("TrainingArguments")
+    experimental = {m[1] for name in trl.names if (m := re.match(r"trl/experimental/([a-z]\w+)(/.*)?\.py", name))}
     files = [name for name in trl.names if re.fullmatch(r"trl/(trainer/|models/|extras/|rewards/)?[a-z]\w+\.py", name)]
     return {
         "defaults": {"TrainingArguments": base}
         | {name: classes.fields(name) for name in CONFIGS if classes.fields(name)},
         "trainers": {name: [*classes.arguments(name)] for name in TRAINERS if classes.arguments(name)},
-        "modules": {name.removesuffix(".py").replace("/", "."): top_names(trl.text(name)) for name in sorted(files)},
+        "modules": {name.removesuffix(".py").replace("/", "."): top_names(trl.text(name)) for name in sorted(files)}
+        | {"trl.experimental": sorted(experimental)},
     }
 
 

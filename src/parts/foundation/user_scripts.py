@@ -23,6 +23,8 @@ CHANGING = {"append", "extend", "insert", "pop", "remove", "setdefault", "update
 QUIET = {"WANDB_MODE": "disabled", "TOKENIZERS_PARALLELISM": "false"}
 NAMED = ast.Name | ast.Attribute
 FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+OTHER_CELL = re.compile(r"\s*%%(bash|sh|html|writefile|file|script|javascript|js|markdown|latex|svg|sql|R)\b", re.I)
+MAGIC = re.compile(r"\s*(?:[\w,. ]+=\s*)?(?=[%!])|\s*(?=\?|[\w.]+\?)")  # of a line of a notebook, before its sign
 ARITHMETIC = {ast.Mult: operator.mul, ast.Add: operator.add, ast.Sub: operator.sub, ast.FloorDiv: operator.floordiv}
 
 
@@ -40,16 +42,22 @@ class Argument:
 
 
 def without_magics(cell: str) -> str:
-    """A cell of a notebook as Python of the same length: lines of its shell and its magics do nothing."""
-    lines, goes_on = cell.split("\n"), False
-    whole = bool(re.match(r"\s*%%(bash|sh|html|writefile|script|javascript|markdown)", cell))
-    for number, line in enumerate(lines):
-        indent = re.match(r"\s*(?=[%!])", line)
-        if whole or indent or goes_on:
-            goes_on = line.endswith("\\")
-            indent = indent[0] if indent else ""
-            lines[number] = (indent + "0#" + line[len(indent) + 2 :])[: len(line)]
-    return "\n".join(lines)
+    """A cell of a notebook as Python of the same length: lines that only its shell, magics and help know do nothing."""
+    lines = cell.split("\n")
+    if OTHER_CELL.match(cell):
+        return "\n".join(("0#" + line[2:])[: len(line)] for line in lines)
+    try:
+        ast.parse(cell)
+    except SyntaxError as error:
+        number = min(error.lineno or 1, len(lines)) - 1
+        if magic := MAGIC.match(lines[number]):
+            goes_on, start = True, magic.end()
+            while goes_on and number < len(lines):
+                line = lines[number]
+                lines[number] = (line[:start] + "0#" + line[start + 2 :])[: len(line)]
+                goes_on, start, number = line.endswith("\\"), 0, number + 1
+            return without_magics("\n".join(lines))
+    return cell
 
 
 class PythonSource:

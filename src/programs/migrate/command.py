@@ -19,7 +19,7 @@ from programs.migrate.trl_yaml import config_of, migrate_yaml, run_of
 from programs.migrate.verl_run import VerlMigration, composed
 from programs.migrate.versions import chosen_version, uses
 
-MIGRATED = re.compile(r"^# Migrated from (trl|verl)==([\d.]+) to \1==([\d.]+) by migrate\.py\.?$", re.M)
+MIGRATED = re.compile(r"(?:^|\")# Migrated from (trl|verl)==([\d.]+) to \1==([\d.]+) by migrate\.py", re.M)
 ACCELERATE = {"compute_environment", "distributed_type"}  # keys of its files
 NOT_SAME = 3
 
@@ -46,14 +46,13 @@ def split_version(text: str | None) -> tuple[str, str]:
     return (match[1], known_version(match[1], match[2])) if match else ("", "")
 
 
-def result_of(package: str, version: tuple[str, str], report: Report, place, new_text) -> dict:
+def result_of(package: str, version: tuple[str, str], report: Report, place, new_text, text: str) -> dict:
     """The new text and what is said of it; a file that changes gets the line that says so.
 
-    `version`: (version, how it was found); `new_text`: a function of edits.
+    `version`: (version, how it was found); `new_text`: a function of edits; `text`: what they are edits of.
     """
-    text = new_text([])
     if report.edits:
-        behind = re.match(r"(#![^\n]*\n)?(#.*coding[:=][^\n]*\n)?", text).end()
+        behind = re.match(r"((?:#!|%%)[^\n]*\n)?(#.*coding[:=][^\n]*\n)?", text).end()
         line = f"# Migrated from {package}=={version[0]} to {package}=={newest(package)} by migrate.py.\n"
         report.edits.insert(0, Edit(behind, behind, line))
     result = {"package": package, "version": version[0], "found": version[1], "report": report}
@@ -69,11 +68,11 @@ def migrate_python(file: str, text: str, version: str) -> dict:
     chosen = chosen_version("trl", file, source.text, version, uses(source), lambda v: outcome(source, v))
     migration = TrlMigration(source, chosen[0])
     report = migration.migrate()
-    newer = {"trl": f"trl=={newest('trl')}.*", "transformers": "transformers>=5.19,<6"}
+    newer = {"trl": f"trl=={newest('trl')}.*", "transformers": "transformers==5.23.*"}
     for match in re.finditer(r"\b(trl|transformers)\s*(==|<=|~=|<)\s*[\d.*]+", source.text):  # pins
         pin = Change(newer[match[1]], "", newest("trl"), "the version that the new script is for", match[0])
         report.edit(match.start(), match.end(), pin.name, pin)
-    result = result_of("trl", chosen, report, source.place, lambda edits: edited_source(source, edits))
+    result = result_of("trl", chosen, report, source.place, lambda edits: edited_source(source, edits), source.text)
     compiled(source, result["text"])
     return result | {"settings": written(migration, file, result["text"])}
 
@@ -119,9 +118,10 @@ def migrate_job(file: str, text: str, version: str) -> dict:
     named = [(w.key, job.place(w.start), table[w.key]) for w in job.words if w.key in table and w.sign != "+"]
     chosen = chosen_version("verl", file, text, version, named, outcome_of)
     report = VerlMigration(job, chosen[0]).migrate()
-    result = result_of("verl", chosen, report, job.place, job.edited)
+    result = result_of("verl", chosen, report, job.place, job.edited, text)
+    new = kind(f"the new text of {file}", result["text"])
     if kind is ShellJob:
-        report.note(f"checked: {composed(ShellJob(file, result['text']), report)}")
+        report.note(f"checked: {composed(new, report)}")
     return result
 
 
@@ -132,7 +132,7 @@ def migrate_settings(file: str, text: str, version: str, config: str | None) -> 
     need(config, f"got {file} without --config_class; expected that of its run; try --config_class GRPOConfig")
     need(version, f"got {file} without --from; expected trl==VERSION; try that of the environment that ran it")
     report = migrate_yaml(job, run_of(job, config, version))
-    return result_of("trl", (version, "given"), report, job.place, job.edited)
+    return result_of("trl", (version, "given"), report, job.place, job.edited, text)
 
 
 def shown_rows(rows: list[dict], names: list[str]) -> str:

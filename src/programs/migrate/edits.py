@@ -90,14 +90,13 @@ def edited(text: str, edits: list[Edit]) -> str:
 
 
 def edited_source(source: PythonSource, edits: list[Edit]) -> str:
-    """A script or notebook with the edits; a notebook without the outputs of the cells that changed."""
+    """A script or notebook with the edits; outputs and metadata of a notebook stay."""
     if not source.notebook:
         return edited(source.text, edits)
     for cell, start, end in zip(source.cells, source.starts, source.starts[1:], strict=False):
         inside = [Edit(e.start - start, e.end - start, e.text) for e in edits if start <= e.start < end]
         if inside:
             cell["source"] = edited(source.text[start : end - 1], inside).splitlines(keepends=True)
-            cell["outputs"], cell["execution_count"] = [], None
     indent = re.match(r"\{\s*\n( *)", source.raw)
     ending = "\n" if source.raw.endswith("\n") else ""
     return json.dumps(source.notebook, ensure_ascii=False, indent=len(indent[1]) if indent else None) + ending

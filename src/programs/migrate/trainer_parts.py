@@ -4,8 +4,9 @@ import ast
 
 from parts.foundation.user_scripts import FUNCTIONS, Argument, PythonSource
 from programs.migrate.edits import Change, Report, by_hand, edit_arguments, edit_call
-from programs.migrate.tables import NAMES, numbers, transformers_of
+from programs.migrate.tables import NAMES, gone_entry, numbers, transformers_of
 
+MODEL_ARGS = ("model_args", "model_config")  # names of a ModelConfig
 QUANTISED = ("load_in_4bit", "load_in_8bit")
 WITHOUT_UNSLOTH = (
     "leaving it out: AutoModelForCausalLM.from_pretrained(NAME, dtype=…, quantization_config="
@@ -60,6 +61,22 @@ def mend_loading(source: PythonSource, version: str, report: Report) -> bool:
         plans.append(renamed(source, items, report))
         edit_arguments(source, items, plans[-1], report)
     return any(change.name == "quantization_config" for plan in plans for change in plan.values())
+
+
+def mend_model_config(source: PythonSource, report: Report) -> None:
+    """Settings of TRL's ModelConfig that are gone, as arguments and where `model_args.name` reads them."""
+    given = [(x.name, x.start) for call in source.calls.get("ModelConfig", []) for x in source.arguments(call)[0]]
+    reads = [x for x in source.nodes if isinstance(x, ast.Attribute) and source.code(x.value).endswith(MODEL_ARGS)]
+    given += [(x.attr, source.span(x)[1] - len(x.attr)) for x in reads]
+    is_used = source.imports.get("ModelConfig", ("",))[0].startswith("trl")
+    for name, start in [(name, source.text.index(name, start)) for name, start in given if is_used]:
+        gone = gone_entry("ModelConfig", name)
+        if new := gone.get("renamed"):
+            row = Change(new, "", gone["since"], f"the new name of {name}", "TypeError, or AttributeError")
+            report.edit(start, start + len(name), new, row)
+        elif gone:
+            why = f"no setting of ModelConfig since {gone['since']}"
+            report.refuse(source.place(start), name, why, f"{name} of the trainer's config, or of from_pretrained")
 
 
 def name_unsloth(source: PythonSource, report: Report) -> None:

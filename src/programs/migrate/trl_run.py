@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from parts.foundation.user_scripts import Argument, PythonSource
 from programs.migrate.tables import ABSENT, default_at, gone_entry, numbers
 
-METHODS = "GRPO RLOO SFT DPO Reward KTO GKD OnlineDPO ORPO CPO PPO PPOv2".split()
+METHODS = "GRPO RLOO SFT DPO Reward KTO GKD Distillation OnlineDPO ORPO CPO PPO PPOv2".split()
 CONFIGS = {f"{method}Trainer": f"{method}Config" for method in METHODS}
 SAMPLING = ("GRPOConfig", "RLOOConfig")
 UNKNOWN = object()  # the value of an argument that is not a literal

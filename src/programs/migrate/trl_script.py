@@ -9,7 +9,7 @@ from parts.data.trl_names import trl_defaults, trl_today
 from parts.foundation.user_scripts import FUNCTIONS, Argument, PythonSource
 from programs.migrate.edits import Change, Report, by_hand, edit_call
 from programs.migrate.tables import NAMES, changes, entry_at, gone_entry, is_there, newest, numbers
-from programs.migrate.trainer_parts import mend_loading, mend_rewards, name_unsloth
+from programs.migrate.trainer_parts import mend_loading, mend_model_config, mend_rewards, name_unsloth
 from programs.migrate.trl_run import CONFIGS, SAMPLING, UNKNOWN, TrlRun
 from programs.migrate.trl_settings import MEANINGS, default_changes, old_trainer, planned, prompt_limit
 
@@ -66,6 +66,7 @@ class TrlMigration:
                     self.lone_config(TrlRun(source, config, self.version, call))
         if mend_loading(source, self.version, report):
             self.add_import("transformers", "BitsAndBytesConfig")
+        mend_model_config(source, report)
         name_unsloth(source, report)
         self.move_names()
         return report
@@ -82,6 +83,8 @@ class TrlMigration:
         of_trainer = {name: value for name, value in given.items() if name in moved or name in MOVED}
         of_trainer |= {change.name: of_trainer[name] for name, change in moved.items()}
         run = TrlRun(source, config, self.version, made, of_trainer)
+        if made is None and (node or unseen):
+            run.unseen = [node or unseen[0]]
         settings = planned(run, report) | {change.name: change for change in moved.values()}
         if made is not None:
             self.config(run, settings)
@@ -283,18 +286,23 @@ class TrlMigration:
 
     def move_names(self) -> None:
         """Imports from TRL that moved or are gone."""
-        table, today = changes("trl")["modules"], {*changes("trl")["exports"], *CONFIGS, *CONFIGS.values(), "*"}
+        table, modules = changes("trl")["modules"], trl_today("modules")
+        today = {*changes("trl")["exports"], *CONFIGS, *CONFIGS.values(), "*"}
         for node in self.source.nodes:
             if not isinstance(node, ast.ImportFrom) or (node.module or "").split(".")[0] != "trl":
                 continue
             moved: dict[str, list[str]] = {}
-            kept, since, names = [], "", trl_today("modules").get(node.module, [])
+            kept, since, path = [], "", node.module.split(".")
+            names = [n for m, inside in modules.items() if f"{m}.".startswith(f"{node.module}.") for n in inside]
             for alias in node.names:
                 name, text = alias.name, self.source.code(alias)
                 entry, place = entry_at(table.get(name, []), newest("trl")), self.place(node)
                 is_gone = not is_there(table.get(name, []), newest("trl"))
                 is_gone_here = name not in (today if node.module in ("trl", "trl.trainer") else [*names, "*"])
-                if is_gone and "experimental" not in node.module and (name in NAMES["gone_names"] or is_gone_here):
+                is_gone_here = is_gone_here or name in NAMES["gone_names"]
+                if path[1:2] == ["experimental"]:  # folders, whose names may change
+                    is_gone_here = {*path[2:3], name}.isdisjoint([*modules["trl.experimental"], *today])
+                if is_gone and is_gone_here:
                     copy = "its copy in the script, or trl.experimental, which has some"
                     nearest = NAMES["gone_names"].get(name, copy)
                     self.report.refuse(place, name, f"no longer in {node.module}", nearest)

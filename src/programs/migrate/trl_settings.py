@@ -53,7 +53,8 @@ def sampling(run: TrlRun, report: Report) -> Changes:
     if run.before("0.16") and run.value("temperature") != 1.0:
         kwargs = f'{{"temperature": {run.text("temperature")}}}'
         if run.has("generation_kwargs"):
-            kwargs = f"{{**{kwargs}, **{run.text('generation_kwargs')}}}"
+            given, is_dict = run.text("generation_kwargs"), isinstance(run.nodes["generation_kwargs"], ast.Dict)
+            kwargs = f"{kwargs[:-1]}, {given[1:] if is_dict else f'**{given}}}'}"
         yield "temperature", by_hand("temperature", "1.0", "temperature")
         yield "generation_kwargs", by_hand("generation_kwargs", kwargs, "temperature")
     if run.before("0.16") and vllm is not True:
@@ -126,6 +127,7 @@ MEANINGS = (by_rules, batch, sampling, schedule, preferences, supervised)
 
 CUT = ("max_prompt_length", "max_target_length", "max_completion_length")  # by a class, where no config has it
 ELSEWHERE = {"warmup_ratio", "group_by_length", "adafactor", "rpo_alpha", *CUT}
+OF_OTHERS = ("per_device_train_batch_size", "per_device_eval_batch_size", "temperature", "generation_kwargs")
 SAME = ([None, 0, -1], [True, "group"], [False, "none"])  # values of top_k and scale_rewards that are one setting
 OLD_TRAINERS = file_text("files/old_trainers.py")
 
@@ -147,18 +149,22 @@ def is_same(name: str, old, new) -> bool:
 def given_changes(run: TrlRun, report: Report) -> dict[str, Change]:
     """What becomes of the arguments that the script gives and that are gone."""
     plan = {}
-    for name in [n for n in run.nodes if n not in ELSEWHERE and n not in run.of_trainer]:
+    elsewhere = ELSEWHERE - {*CUT} if run.config == "DistillationConfig" else ELSEWHERE  # no class cuts its prompts
+    for name in [n for n in run.nodes if n not in elsewhere and n not in run.of_trainer]:
         gone, place = gone_entry(run.config, name), run.source.place(run.source.start(run.nodes[name]))
         if not gone:
             continue
         since, new, text = since_of(run.config, name, run.version), gone.get("renamed"), run.text(name)
+        new = new if new in trl_defaults(run.config) else None
         if new and not run.in_config(new) and name not in NAMES["lossless"]:
             plan[name] = Change(new, text, since, f"the new name of {name}")
             continue
-        is_lost = not (name in NAMES["lossless"] or new or run.value(name) in (None, False, ""))
+        same = (None, False, "", NAMES["same_values"].get(name))
+        is_lost = not (name in NAMES["lossless"] or new or run.value(name) in same)
         plan[name] = Change(name, None, since, f"{name} is gone{', and the run is the same' * (not is_lost)}")
         if is_lost:
-            report.refuse(place, f"{name}={text}", f"gone since {since}", "leaving it out")
+            nearest = NAMES["gone_arguments"].get(name, "leaving it out")
+            report.refuse(place, f"{name}={text}", f"gone since {since}", nearest)
     return plan
 
 
@@ -193,8 +199,11 @@ def is_idle(run: TrlRun, name: str) -> bool:
 def planned(run: TrlRun, report: Report) -> dict[str, Change]:
     """{argument: what becomes of it}, with those to add."""
     plan = given_changes(run, report) | default_changes(run)
-    for meaning in MEANINGS:
-        plan |= dict(meaning(run, report))
+    for name, change in [pair for meaning in MEANINGS for pair in meaning(run, report)]:
+        if run.unseen and name in OF_OTHERS and change.source:
+            report.note(f"{name}: {change.why}: edit it by hand, as the settings cannot be seen")
+        else:
+            plan[name] = change
     for name in CUT:
         if run.in_config(name) and name not in trl_defaults(run.config):
             plan[name] = Change(name, None, "0.28", f"no trainer has {name}")

@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 from dataclasses import replace
 
 from parts.foundation.user_scripts import PythonSource
@@ -30,9 +31,13 @@ def migrate_yaml(job: YamlJob, run: TrlRun) -> Report:
     """Edit the settings of a file; a class that an old trainer needs has no place in it."""
     report = Report()
     plan = planned(run, report)
-    for key, change in plan.items():
-        value = change.text and run.source.value(ast.parse(change.text, mode="eval").body)
-        plan[key] = replace(change, text=change.text and json.dumps(value))
+    for key, change in [*plan.items()]:
+        try:
+            value = change.text and run.source.value(ast.parse(change.text, mode="eval").body)
+            plan[key] = replace(change, text=change.text and json.dumps(value))
+        except ValueError:
+            report.refuse("", f"{key}: {run.text(key)}", change.why, "the value by hand, as it is computed")
+            del plan[key]
     for word in job.words:
         if word.key.endswith("torch_dtype"):
             key = word.key.removesuffix("torch_dtype") + "dtype"
@@ -43,4 +48,8 @@ def migrate_yaml(job: YamlJob, run: TrlRun) -> Report:
         report.refuse("", f"max_prompt_length: {limit}", "prompts are no longer cut", nearest)
     if run.config == "SFTConfig" and old_trainer(run, run.has("dataset_text_field")):
         report.refuse("", "dataset_text_field", by_hand("", "", "end_token").why, nearest.split(", or")[0])
+    starts = {word.key: word.start for word in job.words}
+    for entry in report.impossible:
+        key = re.match(r"\w*", entry["setting"])[0]
+        entry["line"] = job.place(starts[key]) if key in starts else ""
     return report
