@@ -26,24 +26,24 @@ Exit codes: 0 the same run; 2 bad input; 3 something has no equal today.
 #         80-85  file text      Texts that are files beside their room, such as a page's style; a built script has …
 #        88-127  messages       Errors that a user can mend, each with its exit code, and what is said on stderr
 #       130-134  bundle         Where this bundle and its embedded model, data and rewards lie
-#       137-487  user scripts   A user's Python script or notebook: read from its source, or run in a process of its own
-#       490-707  data files     Data files as text: unpacked, decoded, refused where they hold no data at all; and …
-#       710-798  nested rows    Rows inside other JSON: an object that holds a list of them, columns instead of rows, …
-#      801-1003  rows           Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
-#     1006-1092  verl keys      Keys of verl's configuration: all of today's, and what older guides have
-#     1095-1329  trl names      What today's TRL has: its configs with their defaults, the arguments of its trainers, …
-#     1332-2220  tables         What changed between the versions of TRL and verl: tables read from their packages, …
-#     2223-2573  edits          Edits of a text at its places, each with the line of the table that says why
-#     2576-2634  trl run        A TRL run as one version reads a script: what it gives, and that version's defaults …
-#     2637-2895  trl settings   What becomes of the settings of a TRL run, by the tables, by hand, and by classes …
-#     2898-2983  trainer parts  What a trainer is given: models as transformers loads them today, rewards that take …
-#     2986-3307  trl script     A script that trains with TRL: its trainers, their configs and their imports
-#     3310-3386  versions       Which version of a package a file was written for: a pin, or the names that it uses
-#     3389-3590  job files      Jobs as files: the words KEY=VALUE of a shell script, or the keys of a YAML file, …
-#     3593-3627  trl yaml       YAML files of TRL's command line, of open-r1 and of scripts that read their config …
-#     3630-3855  verl run       A verl job of an old version as a job of the newest: keys, values, and defaults that …
-#     3858-4008  trial          --check: one step of the new script on a two-layer cut of its model with four rows, …
-#     4011-4226  command        The command line: what is read, what is written, what is said
+#       137-495  user scripts   A user's Python script or notebook: read from its source, or run in a process of its own
+#       498-715  data files     Data files as text: unpacked, decoded, refused where they hold no data at all; and …
+#       718-806  nested rows    Rows inside other JSON: an object that holds a list of them, columns instead of rows, …
+#      809-1011  rows           Rows of data from JSONL, JSON, CSV, parquet or the hub, and what a prompt may be
+#     1014-1100  verl keys      Keys of verl's configuration: all of today's, and what older guides have
+#     1103-1339  trl names      What today's TRL has: its configs with their defaults, the arguments of its trainers, …
+#     1342-2233  tables         What changed between the versions of TRL and verl: tables read from their packages, …
+#     2236-2608  edits          Edits of a text at its places, each with the line of the table that says why
+#     2611-2669  trl run        A TRL run as one version reads a script: what it gives, and that version's defaults …
+#     2672-2939  trl settings   What becomes of the settings of a TRL run, by the tables, by hand, and by classes …
+#     2942-3044  trainer parts  What a trainer is given: models as transformers loads them today, rewards that take …
+#     3047-3376  trl script     A script that trains with TRL: its trainers, their configs and their imports
+#     3379-3455  versions       Which version of a package a file was written for: a pin, or the names that it uses
+#     3458-3659  job files      Jobs as files: the words KEY=VALUE of a shell script, or the keys of a YAML file, …
+#     3662-3704  trl yaml       YAML files of TRL's command line, of open-r1 and of scripts that read their config …
+#     3707-3932  verl run       A verl job of an old version as a job of the newest: keys, values, and defaults that …
+#     3935-4085  trial          --check: one step of the new script on a two-layer cut of its model with four rows, …
+#     4088-4303  command        The command line: what is read, what is written, what is said
 
 import argparse
 import ast
@@ -140,6 +140,8 @@ CHANGING = {"append", "extend", "insert", "pop", "remove", "setdefault", "update
 QUIET = {"WANDB_MODE": "disabled", "TOKENIZERS_PARALLELISM": "false"}
 NAMED = ast.Name | ast.Attribute
 FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+OTHER_CELL = re.compile(r"\s*%%(bash|sh|html|writefile|file|script|javascript|js|markdown|latex|svg|sql|R)\b", re.I)
+MAGIC = re.compile(r"\s*(?:[\w,. ]+=\s*)?(?=[%!])|\s*(?=\?|[\w.]+\?)")  # of a line of a notebook, before its sign
 ARITHMETIC = {ast.Mult: operator.mul, ast.Add: operator.add, ast.Sub: operator.sub, ast.FloorDiv: operator.floordiv}
 
 
@@ -157,16 +159,22 @@ class Argument:
 
 
 def without_magics(cell: str) -> str:
-    """A cell of a notebook as Python of the same length: lines of its shell and its magics do nothing."""
-    lines, goes_on = cell.split("\n"), False
-    whole = bool(re.match(r"\s*%%(bash|sh|html|writefile|script|javascript|markdown)", cell))
-    for number, line in enumerate(lines):
-        indent = re.match(r"\s*(?=[%!])", line)
-        if whole or indent or goes_on:
-            goes_on = line.endswith("\\")
-            indent = indent[0] if indent else ""
-            lines[number] = (indent + "0#" + line[len(indent) + 2 :])[: len(line)]
-    return "\n".join(lines)
+    """A cell of a notebook as Python of the same length: lines that only its shell, magics and help know do nothing."""
+    lines = cell.split("\n")
+    if OTHER_CELL.match(cell):
+        return "\n".join(("0#" + line[2:])[: len(line)] for line in lines)
+    try:
+        ast.parse(cell)
+    except SyntaxError as error:
+        number = min(error.lineno or 1, len(lines)) - 1
+        if magic := MAGIC.match(lines[number]):
+            goes_on, start = True, magic.end()
+            while goes_on and number < len(lines):
+                line = lines[number]
+                lines[number] = (line[:start] + "0#" + line[start + 2 :])[: len(line)]
+                goes_on, start, number = line.endswith("\\"), 0, number + 1
+            return without_magics("\n".join(lines))
+    return cell
 
 
 class PythonSource:
@@ -1314,7 +1322,9 @@ TRL_NAMES = """\
 "print_prompt_completions_sample", "remove_none_values", "repeat_iterable_dataset", "selective_log_softmax",
 "selective_log_softmax_and_entropy", "shuffle_sequence_dict", "shutdown_event_loop_in_daemon",
 "split_pixel_values_by_grid", "split_tensor_dict", "start_event_loop_in_daemon", "strip_images_from_messages",
-"unsplit_pixel_values_by_grid", "use_adapter"]}}
+"unsplit_pixel_values_by_grid", "use_adapter"], "trl.experimental":["a2po", "async_distillation", "async_grpo",
+"bema_for_ref_model", "cpo", "distillation", "gkd", "gmpo", "gold", "harbor", "iw_opd", "kto", "merge_model_callback",
+"online_dpo", "openreward", "orpo", "sdft", "sdpo", "server_distillation", "tpo", "utils"]}}
 """
 
 
@@ -2103,18 +2113,21 @@ NAMES_TEXT = r"""{
 "RLOOTrainer": ["model", "reward_funcs", "args", "train_dataset", "eval_dataset", "processing_class"], "SFTTrainer":
 ["model", "args", "data_collator", "train_dataset", "eval_dataset"], "DPOTrainer": ["model", "ref_model", "args",
 "data_collator", "train_dataset", "eval_dataset"], "KTOTrainer": ["model", "ref_model", "args"], "OnlineDPOTrainer":
-["model", "ref_model", "reward_funcs"], "RewardTrainer": ["model", "args", "data_collator", "train_dataset",
-"eval_dataset"]}, "lossless": ["base_model_attribute_name", "chars_per_token", "dataset_batch_size", "dataset_num_proc",
-"exp_name", "fp16_backend", "fp16_opt_level", "fsdp_min_num_params", "generate_during_eval", "half_precision_backend",
-"include_inputs_for_metrics", "include_tokens_per_second", "infinite", "is_encoder_decoder", "jit_mode_eval",
-"label_pad_token_id", "local_rank", "logging_dir", "mp_parameters", "num_of_sequences", "overwrite_output_dir",
+["model", "ref_model", "reward_funcs"], "DistillationTrainer": ["model", "teacher_model", "args"], "RewardTrainer":
+["model", "args", "data_collator", "train_dataset", "eval_dataset"]}, "lossless": ["base_model_attribute_name",
+"chars_per_token", "dataset_batch_size", "dataset_num_proc", "exp_name", "fp16_backend", "fp16_opt_level",
+"fsdp_min_num_params", "generate_during_eval", "half_precision_backend", "include_inputs_for_metrics",
+"include_tokens_per_second", "infinite", "is_encoder_decoder", "jit_mode_eval", "label_pad_token_id", "local_rank",
+"logging_dir", "mp_parameters", "num_of_sequences", "overwrite_output_dir",
 "padding_value", "past_index", "push_to_hub_organization", "ray_scope", "save_safetensors", "sharded_ddp",
 "tpu_metrics_debug", "tpu_num_cores", "use_ipex", "use_legacy_prediction_loop", "use_logits_to_keep", "use_mps_device",
-"use_num_logits_to_keep", "vllm_device", "vllm_dtype", "vllm_enable_prefix_caching"], "beside_the_run":
+"use_num_logits_to_keep", "vllm_device", "vllm_dtype", "vllm_enable_prefix_caching", "wandb_entity", "wandb_project",
+"wandb_run_group"], "same_values": {"lmbda": 1.0, "num_generations": 1, "vllm_sync_frequency": 1}, "beside_the_run":
 ["average_tokens_across_devices", "dataloader_prefetch_factor", "f_divergence_type", "fsdp", "hub_private_repo",
 "include_num_input_tokens_seen", "lr_scheduler_kwargs", "output_dir", "pad_to_multiple_of", "report_to",
 "router_aux_loss_coef", "trackio_space_id", "vllm_gpu_memory_utilization", "vllm_server_timeout"], "gone_arguments":
-{"judge": "a reward function that asks the judge", "model_init": "model="}, "gone_names":
+{"judge": "a reward function that asks the judge", "model_init": "model=", "teacher_model_server_url":
+"trl.experimental.server_distillation", "use_teacher_server": "trl.experimental.server_distillation"}, "gone_names":
 {"DataCollatorForCompletionOnlyLM": "rows with the columns prompt and completion, and completion_only_loss=True",
 "setup_chat_format": "clone_chat_template, or chat_template_path in SFTConfig", "AutoModelForCausalLMWithValueHead":
 "scripts/ppo_train.py, which has its own value head", "ConstantLengthDataset":
@@ -2291,6 +2304,24 @@ BY_HAND = r"""{
   "otherwise": "masked",
   "source": "TRL 0.14.0 trl/trainer/grpo_trainer.py:432",
   "configs": ["GRPOConfig"], "before": "0.15"},
+"shuffled": {
+  "what": "GRPO's micro-batches", "since": "0.18",
+  "why": "a micro-batch held whole groups; a step of several now shuffles completions over them, so bnpo's mean differs",
+  "otherwise": "shuffled",
+  "source": "TRL 0.18.0 trl/trainer/grpo_trainer.py:973; 0.17.0 has no shuffle",
+  "configs": ["GRPOConfig"], "before": "0.18"},
+"end_tokens": {
+  "what": "the end of GRPO's completions", "since": "1.15",
+  "why": "the tokenizer's end token alone ended a completion; now all of the model's generation_config.eos_token_id do",
+  "otherwise": "the first of several end tokens",
+  "source": "TRL 1.15.0 trl/trainer/grpo_trainer.py:398; 1.14.0 reads the tokenizer's",
+  "configs": ["GRPOConfig", "RLOOConfig"], "before": "1.15"},
+"one_device": {
+  "what": "the device of a model given by name", "since": "0.26",
+  "why": "a model given by name was on one GPU; with several visible and one process, device_map \"auto\" now splits it",
+  "otherwise": "split over the visible GPUs",
+  "source": "TRL 0.26.0 trl/trainer/utils.py:2017; 0.25.1 sets no device_map",
+  "configs": ["GRPOConfig", "RLOOConfig", "SFTConfig", "DPOConfig", "RewardConfig"], "before": "0.26"},
 "reference": {
   "what": "the reference", "since": "0.18",
   "why": "where the model was an object, the reference was a copy of it: another one if it changed after loading",
@@ -2413,6 +2444,11 @@ BY_HAND = r"""{
   "otherwise": "",
   "source": "the config of that version, which has vllm_device",
   "configs": ["GRPOConfig"], "before": "0.16", "when": "use_vllm"},
+"distillation_loss": {
+  "since": "1.9", "otherwise": "over the whole vocabulary",
+  "why": "with loss_top_k=1, its default, the divergence was over one token and a bucket for all others",
+  "source": "TRL 1.5.0 trl/experimental/distillation/distillation_trainer.py:1263",
+  "configs": ["DistillationConfig"], "before": "1.9", "when": "loss_top_k"},
 "dropout_kto": {
   "since": "0.12",
   "why": "dropout was on",
@@ -2503,14 +2539,13 @@ def edited(text: str, edits: list[Edit]) -> str:
 
 
 def edited_source(source: PythonSource, edits: list[Edit]) -> str:
-    """A script or notebook with the edits; a notebook without the outputs of the cells that changed."""
+    """A script or notebook with the edits; outputs and metadata of a notebook stay."""
     if not source.notebook:
         return edited(source.text, edits)
     for cell, start, end in zip(source.cells, source.starts, source.starts[1:], strict=False):
         inside = [Edit(e.start - start, e.end - start, e.text) for e in edits if start <= e.start < end]
         if inside:
             cell["source"] = edited(source.text[start : end - 1], inside).splitlines(keepends=True)
-            cell["outputs"], cell["execution_count"] = [], None
     indent = re.match(r"\{\s*\n( *)", source.raw)
     ending = "\n" if source.raw.endswith("\n") else ""
     return json.dumps(source.notebook, ensure_ascii=False, indent=len(indent[1]) if indent else None) + ending
@@ -2575,7 +2610,7 @@ def edit_call(source: PythonSource, call, plan: dict[str, Change], report: Repor
 
 # --------------------------------------------------------------------------- trl run (src/programs/migrate/trl_run.py)
 
-METHODS = "GRPO RLOO SFT DPO Reward KTO GKD OnlineDPO ORPO CPO PPO PPOv2".split()
+METHODS = "GRPO RLOO SFT DPO Reward KTO GKD Distillation OnlineDPO ORPO CPO PPO PPOv2".split()
 CONFIGS = {f"{method}Trainer": f"{method}Config" for method in METHODS}
 SAMPLING = ("GRPOConfig", "RLOOConfig")
 UNKNOWN = object()  # the value of an argument that is not a literal
@@ -2679,7 +2714,8 @@ def sampling(run: TrlRun, report: Report) -> Changes:
     if run.before("0.16") and run.value("temperature") != 1.0:
         kwargs = f'{{"temperature": {run.text("temperature")}}}'
         if run.has("generation_kwargs"):
-            kwargs = f"{{**{kwargs}, **{run.text('generation_kwargs')}}}"
+            given, is_dict = run.text("generation_kwargs"), isinstance(run.nodes["generation_kwargs"], ast.Dict)
+            kwargs = f"{kwargs[:-1]}, {given[1:] if is_dict else f'**{given}}}'}"
         yield "temperature", by_hand("temperature", "1.0", "temperature")
         yield "generation_kwargs", by_hand("generation_kwargs", kwargs, "temperature")
     if run.before("0.16") and vllm is not True:
@@ -2751,6 +2787,7 @@ MEANINGS = (by_rules, batch, sampling, schedule, preferences, supervised)
 
 CUT = ("max_prompt_length", "max_target_length", "max_completion_length")  # by a class, where no config has it
 ELSEWHERE = {"warmup_ratio", "group_by_length", "adafactor", "rpo_alpha", *CUT}
+OF_OTHERS = ("per_device_train_batch_size", "per_device_eval_batch_size", "temperature", "generation_kwargs")
 SAME = ([None, 0, -1], [True, "group"], [False, "none"])  # values of top_k and scale_rewards that are one setting
 OLD_TRAINERS = '''\
 """What trainers of old versions did: a script gets the class that it needs, over its own trainer."""
@@ -2805,18 +2842,22 @@ def is_same(name: str, old, new) -> bool:
 def given_changes(run: TrlRun, report: Report) -> dict[str, Change]:
     """What becomes of the arguments that the script gives and that are gone."""
     plan = {}
-    for name in [n for n in run.nodes if n not in ELSEWHERE and n not in run.of_trainer]:
+    elsewhere = ELSEWHERE - {*CUT} if run.config == "DistillationConfig" else ELSEWHERE  # no class cuts its prompts
+    for name in [n for n in run.nodes if n not in elsewhere and n not in run.of_trainer]:
         gone, place = gone_entry(run.config, name), run.source.place(run.source.start(run.nodes[name]))
         if not gone:
             continue
         since, new, text = since_of(run.config, name, run.version), gone.get("renamed"), run.text(name)
+        new = new if new in trl_defaults(run.config) else None
         if new and not run.in_config(new) and name not in NAMES["lossless"]:
             plan[name] = Change(new, text, since, f"the new name of {name}")
             continue
-        is_lost = not (name in NAMES["lossless"] or new or run.value(name) in (None, False, ""))
+        same = (None, False, "", NAMES["same_values"].get(name))
+        is_lost = not (name in NAMES["lossless"] or new or run.value(name) in same)
         plan[name] = Change(name, None, since, f"{name} is gone{', and the run is the same' * (not is_lost)}")
         if is_lost:
-            report.refuse(place, f"{name}={text}", f"gone since {since}", "leaving it out")
+            nearest = NAMES["gone_arguments"].get(name, "leaving it out")
+            report.refuse(place, f"{name}={text}", f"gone since {since}", nearest)
     return plan
 
 
@@ -2851,8 +2892,11 @@ def is_idle(run: TrlRun, name: str) -> bool:
 def planned(run: TrlRun, report: Report) -> dict[str, Change]:
     """{argument: what becomes of it}, with those to add."""
     plan = given_changes(run, report) | default_changes(run)
-    for meaning in MEANINGS:
-        plan |= dict(meaning(run, report))
+    for name, change in [pair for meaning in MEANINGS for pair in meaning(run, report)]:
+        if run.unseen and name in OF_OTHERS and change.source:
+            report.note(f"{name}: {change.why}: edit it by hand, as the settings cannot be seen")
+        else:
+            plan[name] = change
     for name in CUT:
         if run.in_config(name) and name not in trl_defaults(run.config):
             plan[name] = Change(name, None, "0.28", f"no trainer has {name}")
@@ -2897,6 +2941,7 @@ def class_of(run: TrlRun, name: str, **values) -> tuple[str, str]:
 
 # --------------------------------------------------------------- trainer parts (src/programs/migrate/trainer_parts.py)
 
+MODEL_ARGS = ("model_args", "model_config")  # names of a ModelConfig
 QUANTISED = ("load_in_4bit", "load_in_8bit")
 WITHOUT_UNSLOTH = (
     "leaving it out: AutoModelForCausalLM.from_pretrained(NAME, dtype=…, quantization_config="
@@ -2951,6 +2996,22 @@ def mend_loading(source: PythonSource, version: str, report: Report) -> bool:
         plans.append(renamed(source, items, report))
         edit_arguments(source, items, plans[-1], report)
     return any(change.name == "quantization_config" for plan in plans for change in plan.values())
+
+
+def mend_model_config(source: PythonSource, report: Report) -> None:
+    """Settings of TRL's ModelConfig that are gone, as arguments and where `model_args.name` reads them."""
+    given = [(x.name, x.start) for call in source.calls.get("ModelConfig", []) for x in source.arguments(call)[0]]
+    reads = [x for x in source.nodes if isinstance(x, ast.Attribute) and source.code(x.value).endswith(MODEL_ARGS)]
+    given += [(x.attr, source.span(x)[1] - len(x.attr)) for x in reads]
+    is_used = source.imports.get("ModelConfig", ("",))[0].startswith("trl")
+    for name, start in [(name, source.text.index(name, start)) for name, start in given if is_used]:
+        gone = gone_entry("ModelConfig", name)
+        if new := gone.get("renamed"):
+            row = Change(new, "", gone["since"], f"the new name of {name}", "TypeError, or AttributeError")
+            report.edit(start, start + len(name), new, row)
+        elif gone:
+            why = f"no setting of ModelConfig since {gone['since']}"
+            report.refuse(source.place(start), name, why, f"{name} of the trainer's config, or of from_pretrained")
 
 
 def name_unsloth(source: PythonSource, report: Report) -> None:
@@ -3038,6 +3099,7 @@ class TrlMigration:
                     self.lone_config(TrlRun(source, config, self.version, call))
         if mend_loading(source, self.version, report):
             self.add_import("transformers", "BitsAndBytesConfig")
+        mend_model_config(source, report)
         name_unsloth(source, report)
         self.move_names()
         return report
@@ -3054,6 +3116,8 @@ class TrlMigration:
         of_trainer = {name: value for name, value in given.items() if name in moved or name in MOVED}
         of_trainer |= {change.name: of_trainer[name] for name, change in moved.items()}
         run = TrlRun(source, config, self.version, made, of_trainer)
+        if made is None and (node or unseen):
+            run.unseen = [node or unseen[0]]
         settings = planned(run, report) | {change.name: change for change in moved.values()}
         if made is not None:
             self.config(run, settings)
@@ -3255,18 +3319,23 @@ class TrlMigration:
 
     def move_names(self) -> None:
         """Imports from TRL that moved or are gone."""
-        table, today = changes("trl")["modules"], {*changes("trl")["exports"], *CONFIGS, *CONFIGS.values(), "*"}
+        table, modules = changes("trl")["modules"], trl_today("modules")
+        today = {*changes("trl")["exports"], *CONFIGS, *CONFIGS.values(), "*"}
         for node in self.source.nodes:
             if not isinstance(node, ast.ImportFrom) or (node.module or "").split(".")[0] != "trl":
                 continue
             moved: dict[str, list[str]] = {}
-            kept, since, names = [], "", trl_today("modules").get(node.module, [])
+            kept, since, path = [], "", node.module.split(".")
+            names = [n for m, inside in modules.items() if f"{m}.".startswith(f"{node.module}.") for n in inside]
             for alias in node.names:
                 name, text = alias.name, self.source.code(alias)
                 entry, place = entry_at(table.get(name, []), newest("trl")), self.place(node)
                 is_gone = not is_there(table.get(name, []), newest("trl"))
                 is_gone_here = name not in (today if node.module in ("trl", "trl.trainer") else [*names, "*"])
-                if is_gone and "experimental" not in node.module and (name in NAMES["gone_names"] or is_gone_here):
+                is_gone_here = is_gone_here or name in NAMES["gone_names"]
+                if path[1:2] == ["experimental"]:  # folders, whose names may change
+                    is_gone_here = {*path[2:3], name}.isdisjoint([*modules["trl.experimental"], *today])
+                if is_gone and is_gone_here:
                     copy = "its copy in the script, or trl.experimental, which has some"
                     nearest = NAMES["gone_names"].get(name, copy)
                     self.report.refuse(place, name, f"no longer in {node.module}", nearest)
@@ -3611,9 +3680,13 @@ def migrate_yaml(job: YamlJob, run: TrlRun) -> Report:
     """Edit the settings of a file; a class that an old trainer needs has no place in it."""
     report = Report()
     plan = planned(run, report)
-    for key, change in plan.items():
-        value = change.text and run.source.value(ast.parse(change.text, mode="eval").body)
-        plan[key] = replace(change, text=change.text and json.dumps(value))
+    for key, change in [*plan.items()]:
+        try:
+            value = change.text and run.source.value(ast.parse(change.text, mode="eval").body)
+            plan[key] = replace(change, text=change.text and json.dumps(value))
+        except ValueError:
+            report.refuse("", f"{key}: {run.text(key)}", change.why, "the value by hand, as it is computed")
+            del plan[key]
     for word in job.words:
         if word.key.endswith("torch_dtype"):
             key = word.key.removesuffix("torch_dtype") + "dtype"
@@ -3624,6 +3697,10 @@ def migrate_yaml(job: YamlJob, run: TrlRun) -> Report:
         report.refuse("", f"max_prompt_length: {limit}", "prompts are no longer cut", nearest)
     if run.config == "SFTConfig" and old_trainer(run, run.has("dataset_text_field")):
         report.refuse("", "dataset_text_field", by_hand("", "", "end_token").why, nearest.split(", or")[0])
+    starts = {word.key: word.start for word in job.words}
+    for entry in report.impossible:
+        key = re.match(r"\w*", entry["setting"])[0]
+        entry["line"] = job.place(starts[key]) if key in starts else ""
     return report
 
 
@@ -4010,7 +4087,7 @@ def trial(text: str, near: Path, model: str, data: str) -> dict:
 
 # --------------------------------------------------------------------------- command (src/programs/migrate/command.py)
 
-MIGRATED = re.compile(r"^# Migrated from (trl|verl)==([\d.]+) to \1==([\d.]+) by migrate\.py\.?$", re.M)
+MIGRATED = re.compile(r"(?:^|\")# Migrated from (trl|verl)==([\d.]+) to \1==([\d.]+) by migrate\.py", re.M)
 ACCELERATE = {"compute_environment", "distributed_type"}  # keys of its files
 NOT_SAME = 3
 
@@ -4037,14 +4114,13 @@ def split_version(text: str | None) -> tuple[str, str]:
     return (match[1], known_version(match[1], match[2])) if match else ("", "")
 
 
-def result_of(package: str, version: tuple[str, str], report: Report, place, new_text) -> dict:
+def result_of(package: str, version: tuple[str, str], report: Report, place, new_text, text: str) -> dict:
     """The new text and what is said of it; a file that changes gets the line that says so.
 
-    `version`: (version, how it was found); `new_text`: a function of edits.
+    `version`: (version, how it was found); `new_text`: a function of edits; `text`: what they are edits of.
     """
-    text = new_text([])
     if report.edits:
-        behind = re.match(r"(#![^\n]*\n)?(#.*coding[:=][^\n]*\n)?", text).end()
+        behind = re.match(r"((?:#!|%%)[^\n]*\n)?(#.*coding[:=][^\n]*\n)?", text).end()
         line = f"# Migrated from {package}=={version[0]} to {package}=={newest(package)} by migrate.py.\n"
         report.edits.insert(0, Edit(behind, behind, line))
     result = {"package": package, "version": version[0], "found": version[1], "report": report}
@@ -4060,11 +4136,11 @@ def migrate_python(file: str, text: str, version: str) -> dict:
     chosen = chosen_version("trl", file, source.text, version, uses(source), lambda v: outcome(source, v))
     migration = TrlMigration(source, chosen[0])
     report = migration.migrate()
-    newer = {"trl": f"trl=={newest('trl')}.*", "transformers": "transformers>=5.19,<6"}
+    newer = {"trl": f"trl=={newest('trl')}.*", "transformers": "transformers==5.23.*"}
     for match in re.finditer(r"\b(trl|transformers)\s*(==|<=|~=|<)\s*[\d.*]+", source.text):  # pins
         pin = Change(newer[match[1]], "", newest("trl"), "the version that the new script is for", match[0])
         report.edit(match.start(), match.end(), pin.name, pin)
-    result = result_of("trl", chosen, report, source.place, lambda edits: edited_source(source, edits))
+    result = result_of("trl", chosen, report, source.place, lambda edits: edited_source(source, edits), source.text)
     compiled(source, result["text"])
     return result | {"settings": written(migration, file, result["text"])}
 
@@ -4110,9 +4186,10 @@ def migrate_job(file: str, text: str, version: str) -> dict:
     named = [(w.key, job.place(w.start), table[w.key]) for w in job.words if w.key in table and w.sign != "+"]
     chosen = chosen_version("verl", file, text, version, named, outcome_of)
     report = VerlMigration(job, chosen[0]).migrate()
-    result = result_of("verl", chosen, report, job.place, job.edited)
+    result = result_of("verl", chosen, report, job.place, job.edited, text)
+    new = kind(f"the new text of {file}", result["text"])
     if kind is ShellJob:
-        report.note(f"checked: {composed(ShellJob(file, result['text']), report)}")
+        report.note(f"checked: {composed(new, report)}")
     return result
 
 
@@ -4123,7 +4200,7 @@ def migrate_settings(file: str, text: str, version: str, config: str | None) -> 
     need(config, f"got {file} without --config_class; expected that of its run; try --config_class GRPOConfig")
     need(version, f"got {file} without --from; expected trl==VERSION; try that of the environment that ran it")
     report = migrate_yaml(job, run_of(job, config, version))
-    return result_of("trl", (version, "given"), report, job.place, job.edited)
+    return result_of("trl", (version, "given"), report, job.place, job.edited, text)
 
 
 def shown_rows(rows: list[dict], names: list[str]) -> str:
@@ -4215,7 +4292,7 @@ def run(args: argparse.Namespace) -> int:
         shown = {name: result[name] for name in names if name in result}
         shown |= {"to": newest(result["package"]), "changes": result["rows"], "not_expressible": report.impossible}
         tell(json.dumps(shown | {"notes": report.notes, "out": args.out}, indent=1))
-    elif not report.edits and not report.impossible:
+    elif not report.edits and not report.impossible and not report.notes:
         tell(f"{args.file} needs no change: {result['package']} {newest(result['package'])} makes the same run of it")
     else:
         say_result(args.file, result, args.out)

@@ -492,3 +492,12 @@ def test_the_new_script_trains_one_step(name, tmp_path):
     trial = json.loads(result.stdout)["trial"]
     read = {row["setting"]: row["read"] for row in trial["settings"]}
     assert trial["loss"] == trial["loss"] and read["gradient_checkpointing"] is False
+
+
+@pytest.mark.parametrize(("version", "notes"), [("0.17", 3), ("0.25", 2), ("1.14", 1), ("1.15", 0)])
+def test_what_no_setting_brings_back_is_noted(tmp_path, capsys, version, notes):
+    """Shuffled micro-batches, a model split over GPUs, further end tokens: read in the releases' own files."""
+    (tmp_path / "train.py").write_text(SCRIPT + "GRPOConfig(beta=0.0)\n")
+    said = str(migrated(tmp_path, capsys, tmp_path / "train.py", "--from", f"trl=={version}")[1]["notes"])
+    words = ("shuffles completions", "generation_config.eos_token_id", 'device_map "auto"')
+    assert sum(word in said for word in words) == notes

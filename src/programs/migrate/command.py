@@ -224,7 +224,7 @@ def run(args: argparse.Namespace) -> int:
         shown = {name: result[name] for name in names if name in result}
         shown |= {"to": newest(result["package"]), "changes": result["rows"], "not_expressible": report.impossible}
         tell(json.dumps(shown | {"notes": report.notes, "out": args.out}, indent=1))
-    elif not report.edits and not report.impossible:
+    elif not report.edits and not report.impossible and not report.notes:
         tell(f"{args.file} needs no change: {result['package']} {newest(result['package'])} makes the same run of it")
     else:
         say_result(args.file, result, args.out)
