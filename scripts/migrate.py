@@ -2306,19 +2306,19 @@ BY_HAND = r"""{
   "configs": ["GRPOConfig"], "before": "0.15"},
 "shuffled": {
   "what": "GRPO's micro-batches", "since": "0.18",
-  "why": "a micro-batch held whole groups; a step of several now shuffles completions over them, so bnpo's mean differs",
+  "why": "a micro-batch held whole groups; a step of several now shuffles completions over them: another mean in bnpo",
   "otherwise": "shuffled",
   "source": "TRL 0.18.0 trl/trainer/grpo_trainer.py:973; 0.17.0 has no shuffle",
   "configs": ["GRPOConfig"], "before": "0.18"},
 "end_tokens": {
   "what": "the end of GRPO's completions", "since": "1.15",
-  "why": "the tokenizer's end token alone ended a completion; now all of the model's generation_config.eos_token_id do",
+  "why": "the tokenizer's end token alone ended a completion; now every generation_config.eos_token_id does",
   "otherwise": "the first of several end tokens",
   "source": "TRL 1.15.0 trl/trainer/grpo_trainer.py:398; 1.14.0 reads the tokenizer's",
   "configs": ["GRPOConfig", "RLOOConfig"], "before": "1.15"},
 "one_device": {
   "what": "the device of a model given by name", "since": "0.26",
-  "why": "a model given by name was on one GPU; with several visible and one process, device_map \"auto\" now splits it",
+  "why": "a model given by name was on one GPU; device_map \"auto\" now splits it over all that one process sees",
   "otherwise": "split over the visible GPUs",
   "source": "TRL 0.26.0 trl/trainer/utils.py:2017; 0.25.1 sets no device_map",
   "configs": ["GRPOConfig", "RLOOConfig", "SFTConfig", "DPOConfig", "RewardConfig"], "before": "0.26"},
