@@ -90,12 +90,12 @@ failed, 128 + n stopped by signal n.
 #     6867-7015  environment loop  The agent loop: conversations with an environment in verl's workers, each as …
 #     7018-7103  memory            Memory of one GPU, and sizes that do not divide
 #     7106-7326  reward files      The reward's files, copied into the job with what they import, and tried there: …
-#     7329-7468  job folder        The folder of a job: data, rewards, an environment, settings
-#     7471-7614  checks            --check: what can be found out before a run
-#     7617-7890  launch            run.sh, and who starts it: this machine, a Ray cluster or Slurm
-#     7893-8116  export            --export: a job as four files that need neither this script nor its bundle
-#     8119-8211  hand written      --overrides: a file of overrides that was written by hand, checked without …
-#     8214-8265  command           The command line
+#     7329-7469  job folder        The folder of a job: data, rewards, an environment, settings
+#     7472-7615  checks            --check: what can be found out before a run
+#     7618-7891  launch            run.sh, and who starts it: this machine, a Ray cluster or Slurm
+#     7894-8117  export            --export: a job as four files that need neither this script nor its bundle
+#     8120-8212  hand written      --overrides: a file of overrides that was written by hand, checked without …
+#     8215-8266  command           The command line
 
 import argparse
 import ast
@@ -5756,10 +5756,9 @@ def advantage(t: dict) -> str:
 
 
 def kl_estimator(t: dict) -> str | None:
-    beta, corrected = t["beta"], t["use_bias_correction_kl"]
-    if not beta:
+    if not t["beta"]:
         return None
-    return ("k3_ratio" if updates(t) == 1 else "k2") if corrected else "k3"
+    return ("k3_ratio" if updates(t) == 1 else "k2") if t["use_bias_correction_kl"] else "k3"
 
 
 def temperature(t: dict) -> float:
@@ -5990,7 +5989,8 @@ def run_of_trl(name: str, given, processes: int) -> TrlRun:
     settings |= {name: getattr(given, name) for name in ("model", "data") if getattr(given, name)}
     usual = trl_defaults("GRPOConfig") | {f"LoraConfig.{name}": x for name, x in PEFT_DEFAULTS.items()}
     rest = [name for name in t if name in names and name not in {name for reads in taken.values() for name in reads}]
-    lost = [name for name in rest if name not in OF_THE_MACHINE | BESIDE and usual.get(name) != t[name]]
+    idle = OF_THE_MACHINE | BESIDE | (set() if t["beta"] else {"use_bias_correction_kl"})
+    lost = [name for name in rest if name not in idle and usual.get(name) != t[name]]
     lost = [name for name in lost if t[name] not in (None, {}, [], ())]
     notes += other_meanings({**t})
     for name in lost:
@@ -7333,6 +7333,7 @@ def prepare_job(config: Config, remote: bool = False, folder: Path | None = None
     """Write the job folder and return the job and its overrides; `remote`: it will be another machine's work folder."""
     check_expressible(config)
     check_output(config)
+    specs = reward_specs(config)
     output = Path(config.output_dir).resolve()
     folder = folder or output / "job"
     setup = environment_setup(config) if config.environment else None
@@ -7347,7 +7348,7 @@ def prepare_job(config: Config, remote: bool = False, folder: Path | None = None
     write_parquet_file(rows, folder / "train.parquet")
     write_parquet_file(held_out or rows[:1], folder / "val.parquet")  # verl wants one
     write_code(config, folder, setup, columns, "" if config.check else str(output / REWARD_ERROR))
-    reward = Reward(reward_specs(config))
+    reward = Reward(specs)
     refuse_groups(reward)
     for row in (rows + held_out)[:: max(1, len(rows))]:
         reward.check_columns({"prompt": row["prompt"], "columns": dict.fromkeys(columns)})

@@ -110,7 +110,7 @@ def test_evaluation_takes_a_string_in_the_templates_form_as_it_is(shots):
     model = SimpleNamespace(tokenizer=tokenizer, max_length=None, source="m")
     asked = (Config(task=["math"]), task, model, [{"prompt": text}], [{"prompt": "1 + 1"}] * shots)
     if shots:
-        with pytest.raises(UserError, match="already has the form of the chat template, with worked examples"):
+        with pytest.raises(UserError, match="already has the form of the chat template; try without --fewshot"):
             make_requests(*asked)
     else:
         _, [[request]], _ = make_requests(*asked)

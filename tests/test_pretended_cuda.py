@@ -193,7 +193,7 @@ def test_norms_in_one_kernel_are_those_of_transformers(name):
     kind = module.MambaRMSNormGated if name == "Mamba2" else getattr(module, f"{name}RMSNorm")
     x = torch.randn(7, 64, generator=torch.Generator().manual_seed(0)) * 3
     for dtype in (torch.float32, torch.bfloat16):
-        norm = kind(64).to(dtype)
+        norm = (kind(64, 64) if name == "Mamba2" else kind(64)).to(dtype)
         norm.weight.data += torch.linspace(-1, 1, 64).to(dtype)
         pairs = one_kernel_norms(norm, torch.device("cuda"))
         if name == "Mamba2":  # it has a gate

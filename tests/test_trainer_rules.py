@@ -294,7 +294,7 @@ def test_selfcheck_runs_the_network_as_the_trainer_does(monkeypatch):
                 seen.add((isinstance(module, GradientCheckpointingLayer), module.training))
 
     monkeypatch.setattr(ppo, "accumulate_gradients", look)
-    trainer = selfcheck.ScriptsTrainer(ppo, ())
+    trainer = selfcheck.ScriptsTrainer(ppo)
     trainer.config, trainer.models = config, models
     trainer.gradients({})
     assert seen == {(True, True), (False, False)}

@@ -176,7 +176,7 @@ def test_a_setting_that_a_flag_decides_is_not_said_to_be_of_trl(tmp_path):
     (tmp_path / "mine.jsonl").write_text(lines_of(ROWS))
     exported_run(tmp_path, f"--data={tmp_path}/mine.jsonl", "--lr=1e-5", text=text)
     command = (tmp_path / "port" / "run.sh").read_text()
-    assert "optim.lr=1e-05  # lr: 1e-05\n" in command and "train.parquet  # data\n" in command
+    assert "optim.lr=1e-05  # lr: 1e-05\n" in command and 'train.parquet"  # data\n' in command
     assert str(tmp_path) not in command
 
 

@@ -67,7 +67,11 @@ class HFEngine:
     @contextlib.contextmanager
     def ready(self) -> Iterator[None]:
         """While it lasts, layers are as sampling runs them: adapters folded, weights cast once, norms in one kernel."""
-        with folded(self.layers), replaced(self.norms), torch.no_grad(), autocast(self.config, self.models.device):
+        with contextlib.ExitStack() as changed, torch.no_grad(), autocast(self.config, self.models.device):
+            if self.layers:
+                changed.enter_context(folded(self.layers))
+            if self.norms:
+                changed.enter_context(replaced(self.norms))
             yield
 
     def generate(self, prompts: list[list[int]], noise, tell=None) -> list[tuple[list[int], list[float]]]:

@@ -118,10 +118,9 @@ def advantage(t: dict) -> str:
 
 
 def kl_estimator(t: dict) -> str | None:
-    beta, corrected = t["beta"], t["use_bias_correction_kl"]
-    if not beta:
+    if not t["beta"]:
         return None
-    return ("k3_ratio" if updates(t) == 1 else "k2") if corrected else "k3"
+    return ("k3_ratio" if updates(t) == 1 else "k2") if t["use_bias_correction_kl"] else "k3"
 
 
 def temperature(t: dict) -> float:
@@ -352,7 +351,8 @@ def run_of_trl(name: str, given, processes: int) -> TrlRun:
     settings |= {name: getattr(given, name) for name in ("model", "data") if getattr(given, name)}
     usual = trl_defaults("GRPOConfig") | {f"LoraConfig.{name}": x for name, x in PEFT_DEFAULTS.items()}
     rest = [name for name in t if name in names and name not in {name for reads in taken.values() for name in reads}]
-    lost = [name for name in rest if name not in OF_THE_MACHINE | BESIDE and usual.get(name) != t[name]]
+    idle = OF_THE_MACHINE | BESIDE | (set() if t["beta"] else {"use_bias_correction_kl"})
+    lost = [name for name in rest if name not in idle and usual.get(name) != t[name]]
     lost = [name for name in lost if t[name] not in (None, {}, [], ())]
     notes += other_meanings({**t})
     for name in lost:

@@ -38,6 +38,7 @@ def prepare_job(config: Config, remote: bool = False, folder: Path | None = None
     """Write the job folder and return the job and its overrides; `remote`: it will be another machine's work folder."""
     check_expressible(config)
     check_output(config)
+    specs = reward_specs(config)
     output = Path(config.output_dir).resolve()
     folder = folder or output / "job"
     setup = environment_setup(config) if config.environment else None
@@ -52,7 +53,7 @@ def prepare_job(config: Config, remote: bool = False, folder: Path | None = None
     write_parquet_file(rows, folder / "train.parquet")
     write_parquet_file(held_out or rows[:1], folder / "val.parquet")  # verl wants one
     write_code(config, folder, setup, columns, "" if config.check else str(output / REWARD_ERROR))
-    reward = Reward(reward_specs(config))
+    reward = Reward(specs)
     refuse_groups(reward)
     for row in (rows + held_out)[:: max(1, len(rows))]:
         reward.check_columns({"prompt": row["prompt"], "columns": dict.fromkeys(columns)})
