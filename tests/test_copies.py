@@ -27,11 +27,11 @@ COMMANDS = {  # script: (flags, what it says or the file that it leaves)
     "math_grader": (["so it is \\boxed{{\\frac{{1}}{{2}}}}", "0.5"], '"score": 1.0'),
     "migrate": (["--help"], "usage: migrate.py"),
     "merge_adapter": (["--help"], "Merge a LoRA adapter"),
-    "on_policy_distillation": (["--model={model}", "--teacher={model}", "--data={rows}", "--dry_run"], "teachers"),
-    "prove": (["--help"], "Prove a run"),
+    "on_policy_distillation": (["--model={model}", "--teacher={model}", "--data={rows}", "--dry_run"], "teacher (GiB)"),
+    "prove": (["--help"], "Verify a run"),
     "ppo_train": (["--model={model}", "--data={rows}", "--reward={reward}", "--dry_run"], "memory_estimate"),
     "report": ([str(ROOT / "tests" / "data" / "diagnose" / "ppo_cold"), "--output=page.html"], "page.html"),
-    "reward_preflight": (["--score={reward}", "--data={scored}", "--json"], "right"),
+    "reward_preflight": (["--reward={reward}", "--data={rows}", "--json"], '"ready"'),
     "sandbox": (["--code={program}", "--tests={tests}"], "passed"),
     "selfcheck": ([str(SCRIPTS / "ppo_train.py"), "--model={model}", "--data={rows}", "--max_new_tokens=4"], "0 FAIL"),
     "verl_train": (
@@ -51,17 +51,15 @@ NEED_THE_BUNDLE = {  # {script: (its command line, the file of the bundle that i
 
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory):
-    """Rows, rows with completions, a reward, a program and its tests, in a folder of their own."""
+    """Rows, a reward, a program and its tests, in a folder of their own."""
     folder = tmp_path_factory.mktemp("inputs")
     rows = [json.loads(line) for line in TRAIN_DATA.read_text().splitlines()[:8]]
-    scored = [{**row, "completion": f"<answer>{row['answer']}</answer>"} for row in rows]
-    for name, lines in (("rows", rows), ("scored", scored)):
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (folder / "reward.py").write_text(REWARD)
     (folder / "program.py").write_text("def double(x):\n    return 2 * x\n")
     (folder / "tests.py").write_text("assert double(3) == 6\n")
     return {
-        **{"model": TINY_LM, "rows": folder / "rows.jsonl", "scored": folder / "scored.jsonl"},
+        **{"model": TINY_LM, "rows": folder / "rows.jsonl"},
         **{"reward": f"{folder / 'reward.py'}:right", "program": folder / "program.py", "tests": folder / "tests.py"},
     }
 
@@ -76,7 +74,7 @@ def test_a_copy_works_alone(name, inputs, tmp_path):
     flags, expected = COMMANDS[name]
     copy = shutil.copy(SCRIPTS / f"{name}.py", tmp_path)
     done = run_script(tmp_path / copy, *(f.format(**inputs) for f in flags), cwd=tmp_path, fresh=name in WITHOUT_TORCH)
-    assert done.returncode == (1 if name == "diagnose" else 0), done.stderr  # a finding is exit code 1
+    assert done.returncode == (name in ("diagnose", "reward_preflight")), done.stderr  # a finding is exit code 1
     assert (tmp_path / expected).exists() or expected in done.stdout
     assert "Traceback" not in done.stderr
 
